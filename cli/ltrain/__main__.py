@@ -1,0 +1,5 @@
+"""`python -m ltrain`."""
+
+from ltrain.cli import main
+
+main()

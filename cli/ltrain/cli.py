@@ -1,0 +1,66 @@
+"""The `ltrain` command: the commands of every package, in one."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import ltrain_collector.cli
+import ltrain_train.cli
+import ltrain_transforms.cli
+from ltrain_instrument.errors import LtrainError
+
+app = typer.Typer(
+    help="Train the agent you already run, from the traces it already emits.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+for part in (ltrain_collector.cli.app, ltrain_transforms.cli.app, ltrain_train.cli.app):
+    app.add_typer(part)
+
+
+@app.command()
+def demo(
+    home: Annotated[
+        Path | None, typer.Option(help="Its folder; default: the next demo-N of LTRAIN_HOME.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="Default: models/smollm2 of LTRAIN_HOME.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides the order of tasks.")] = None,
+    updates: Annotated[int | None, typer.Option(min=1, help="Default: the recipe's.")] = None,
+) -> None:
+    """Train the text-to-SQL example on this machine, from its own traces.
+
+    Example: ltrain demo --seed 1
+    """
+    from ltrain.demo import run
+
+    run(home, model, seed, updates)
+
+
+EXTRAS = dict.fromkeys(("chdb", "polars", "pyarrow", "pydantic", "rich", "uvicorn"), "store")
+EXTRAS |= dict.fromkeys(("httpx", "jwt", "orjson", "starlette"), "serve")
+EXTRAS |= dict.fromkeys(("ray", "torch", "transformers", "verl"), "train")
+"""Modules that an agent's own environment lacks, and the extra that brings each."""
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one sentence and exit status 1."""
+    try:
+        app()
+    except LtrainError as error:
+        typer.echo(f"ltrain: {error}", err=True)
+        sys.exit(1)
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRAS:
+            raise
+        extra = EXTRAS[error.name]
+        typer.echo(
+            f"ltrain: This command needs {error.name}, which is not installed here. "
+            f"It comes with: pip install 'ltrain[{extra}]'",
+            err=True,
+        )
+        sys.exit(1)

@@ -1,0 +1,62 @@
+"""Commands of this package."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ltrain_instrument.settings import HOME
+
+app = typer.Typer()
+
+
+@app.command()
+def up(
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="The store's folder [default: .ltrain/store].")
+    ] = None,
+    otlp_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Where spans come in: OTLP over HTTP.")
+    ] = 4318,
+    http_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Where SQL is answered: ClickHouse over HTTP.")
+    ] = 8123,
+) -> None:
+    """Start the collector and the trace store on this machine, until ctrl-C.
+
+    A span is answered for once it is stored. Both ports listen on 127.0.0.1 only.
+
+    Example: ltrain up --dir .ltrain/store
+    """
+    from ltrain_collector.server import serve
+
+    serve(directory or HOME.read() / "store", otlp_port, http_port)
+
+
+@app.command()
+def sql(
+    query: Annotated[str, typer.Argument(help="What to read, e.g. from otel.spans; '-': stdin.")],
+    store: Annotated[
+        str | None, typer.Option(help="chdb:///dir or http://host:8123 [default: LTRAIN_STORE].")
+    ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="table, json, jsonl, csv, tsv, parquet, arrow, or a ClickHouse format.",
+        ),
+    ] = "table",
+    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Write to this file instead of the terminal.")
+    ] = None,
+) -> None:
+    """Query the traces, without changing them.
+
+    Example: ltrain sql "SELECT wave, avg(value) FROM otel.rewards GROUP BY wave ORDER BY wave"
+    """
+    from ltrain_collector.report import write
+
+    text = sys.stdin.read() if query == "-" else query
+    write(text, store, "json" if json else form, out)

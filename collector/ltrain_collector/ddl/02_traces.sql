@@ -1,0 +1,59 @@
+-- The columns of the OpenTelemetry Collector's ClickHouse exporter, then ours, which it never names:
+-- it inserts into this table unchanged. Key, engine and partitions make a rollout one seek and a
+-- span that was sent twice one row; no TTL, which would drop replayed traffic in silence.
+CREATE TABLE IF NOT EXISTS otel.otel_traces (
+    Timestamp DateTime64(9) CODEC(Delta(8), ZSTD(1)),
+    TraceId String CODEC(ZSTD(1)),
+    SpanId String CODEC(ZSTD(1)),
+    ParentSpanId String CODEC(ZSTD(1)),
+    TraceState String CODEC(ZSTD(1)),
+    SpanName LowCardinality(String) CODEC(ZSTD(1)),
+    SpanKind LowCardinality(String) CODEC(ZSTD(1)),
+    ServiceName LowCardinality(String) CODEC(ZSTD(1)),
+    ResourceAttributes Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    ScopeName String CODEC(ZSTD(1)),
+    ScopeVersion String CODEC(ZSTD(1)),
+    SpanAttributes Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    Duration UInt64 CODEC(T64, ZSTD(1)),
+    StatusCode LowCardinality(String) CODEC(ZSTD(1)),
+    StatusMessage String CODEC(ZSTD(1)),
+    Events Nested (
+        Timestamp DateTime64(9),
+        Name LowCardinality(String),
+        Attributes Map(LowCardinality(String), String)
+    ) CODEC(ZSTD(1)),
+    Links Nested (
+        TraceId String,
+        SpanId String,
+        TraceState String,
+        Attributes Map(LowCardinality(String), String)
+    ) CODEC(ZSTD(1)),
+
+    -- What the span itself says of its rollout, '' where it says nothing: a hint, since the
+    -- execution a span belongs to is resolved on reading.
+    RunId LowCardinality(String) MATERIALIZED if(SpanAttributes['ltrain.run.id'] != '', SpanAttributes['ltrain.run.id'], ResourceAttributes['ltrain.run.id']),
+    RolloutId String MATERIALIZED multiIf(SpanAttributes['ltrain.rollout.id'] != '', SpanAttributes['ltrain.rollout.id'], ResourceAttributes['ltrain.rollout.id'] != '', ResourceAttributes['ltrain.rollout.id'], ResourceAttributes['agentlightning.rollout_id']) CODEC(ZSTD(1)),
+    Attempt LowCardinality(String) MATERIALIZED multiIf(SpanAttributes['ltrain.attempt.id'] != '', SpanAttributes['ltrain.attempt.id'], ResourceAttributes['ltrain.attempt.id'] != '', ResourceAttributes['ltrain.attempt.id'], ResourceAttributes['agentlightning.attempt_id']),
+    TaskId String MATERIALIZED SpanAttributes['ltrain.task.id'] CODEC(ZSTD(1)),
+    Mode LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.mode'],
+    Wave UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['ltrain.wave']) CODEC(T64, ZSTD(1)),
+    PolicyName LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.policy.name'],
+    PolicyVersion UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['ltrain.policy.version']) CODEC(T64, ZSTD(1)),
+    GenAiOp LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.operation.name'],
+    GenAiModel LowCardinality(String) MATERIALIZED if(SpanAttributes['gen_ai.response.model'] != '', SpanAttributes['gen_ai.response.model'], SpanAttributes['gen_ai.request.model']),
+    InTokens UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['gen_ai.usage.input_tokens']) CODEC(T64, ZSTD(1)),
+    OutTokens UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['gen_ai.usage.output_tokens']) CODEC(T64, ZSTD(1)),
+    ToolName LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.tool.name'],
+    IngestedAt DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
+    -- Of two copies the complete one stays, then the one that came first, so that what a reader
+    -- saw once stays as it was.
+    Precedence UInt64 MATERIALIZED if(SpanAttributes['ltrain.truncated'] NOT IN ('', 'false'), 0, bitShiftLeft(toUInt64(1), 62)) + (bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3)))) CODEC(ZSTD(1)),
+
+    INDEX idx_trace_id TraceId TYPE bloom_filter(0.001) GRANULARITY 1,
+    INDEX idx_task TaskId TYPE bloom_filter(0.01) GRANULARITY 1,
+    INDEX idx_policy_version PolicyVersion TYPE minmax GRANULARITY 1,
+    INDEX idx_ingested_at IngestedAt TYPE minmax GRANULARITY 1
+) ENGINE = ReplacingMergeTree(Precedence)
+PARTITION BY toYYYYMM(Timestamp)
+ORDER BY (RunId, RolloutId, Attempt, TraceId, Timestamp, SpanId)
+SETTINGS index_granularity_bytes = 1048576;

@@ -1,0 +1,10 @@
+-- What people and programs read: each span once, our columns included (`SELECT *` of the table
+-- leaves them out).
+CREATE OR REPLACE VIEW otel.spans AS
+SELECT
+    *, RunId, RolloutId, Attempt, TaskId, Mode, Wave, PolicyName, PolicyVersion, GenAiOp,
+    GenAiModel, InTokens, OutTokens, ToolName, IngestedAt
+FROM otel.otel_traces FINAL;
+
+CREATE OR REPLACE VIEW otel.trace_executions AS
+SELECT DISTINCT TraceId, RunId, RolloutId, Attempt FROM otel.otel_trace_executions;

@@ -1,0 +1,44 @@
+-- For people: one row a closed attempt, an evaluation, a call that the gateway answered.
+CREATE OR REPLACE VIEW otel.rollouts AS
+SELECT
+    Timestamp AS closed,
+    RunId AS run, Mode AS mode, Wave AS wave, TaskId AS task,
+    toUInt32OrZero(SpanAttributes['ltrain.sample.index']) AS sample,
+    RolloutId AS rollout, Attempt AS attempt,
+    SpanAttributes['ltrain.rollout.outcome'] AS outcome,
+    SpanAttributes['ltrain.rollout.reason'] AS reason,
+    toUInt32OrZero(SpanAttributes['ltrain.rollout.llm_calls']) AS llm_calls,
+    Duration / 1e9 AS duration
+FROM otel.spans
+WHERE SpanName = 'ltrain.rollout';
+
+CREATE OR REPLACE VIEW otel.rewards AS
+SELECT
+    Timestamp AS judged,
+    RunId AS run, Mode AS mode, Wave AS wave, TaskId AS task, RolloutId AS rollout, Attempt AS attempt,
+    if(SpanAttributes['gen_ai.evaluation.name'] != '', SpanAttributes['gen_ai.evaluation.name'], 'reward') AS name,
+    toFloat64OrNull(SpanAttributes['gen_ai.evaluation.score.value']) AS value,
+    SpanAttributes['gen_ai.evaluation.score.label'] AS label,
+    SpanAttributes['gen_ai.evaluation.explanation'] AS explanation,
+    SpanAttributes['ltrain.reward.scope'] AS scope,
+    multiIf(ScopeName = 'ltrain.runner', 'runner', ScopeName = 'ltrain.gateway', 'gateway', 'agent') AS source,
+    TraceId AS trace, SpanId AS span, ParentSpanId AS parent
+FROM otel.spans
+WHERE SpanName = 'gen_ai.evaluation.result';
+
+CREATE OR REPLACE VIEW otel.llm_calls AS
+SELECT
+    Timestamp AS started,
+    RunId AS run, Mode AS mode, Wave AS wave, TaskId AS task, RolloutId AS rollout, Attempt AS attempt,
+    PolicyName AS policy, PolicyVersion AS version, GenAiModel AS model,
+    InTokens AS input_tokens, OutTokens AS output_tokens,
+    toFloat64OrNull(SpanAttributes['gen_ai.request.temperature']) AS temperature,
+    SpanAttributes['gen_ai.response.finish_reasons'] AS finish_reasons,
+    SpanAttributes['gen_ai.input.messages'] AS input,
+    SpanAttributes['gen_ai.output.messages'] AS output,
+    SpanAttributes['ltrain.delivered'] != 'false' AS delivered,
+    StatusCode AS status,
+    Duration / 1e9 AS duration,
+    TraceId AS trace, SpanId AS span
+FROM otel.spans
+WHERE ScopeName = 'ltrain.gateway' AND GenAiOp != '';

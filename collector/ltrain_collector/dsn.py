@@ -1,0 +1,84 @@
+"""A store's address, read: `chdb:///dir`, `http(s)://host:port` or `clickhouse://user:pass@host/db`."""
+
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from ltrain_collector.errors import BadDsn
+
+PORT = 8123
+"""ClickHouse's own HTTP port."""
+
+SCHEMES = ("chdb", "http", "https", "clickhouse", "clickhouses")
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder that chDB opens in this process."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A ClickHouse, or `ltrain up`, over HTTP."""
+
+    host: str
+    port: int = PORT
+    user: str = "default"
+    password: str = field(default="", repr=False)
+    database: str = "default"
+    secure: bool = False
+
+    def __str__(self) -> str:
+        return f"{'https' if self.secure else 'http'}://{self.host}:{self.port}"
+
+
+def parse(dsn: str) -> Folder | Server:
+    """Read a DSN.
+
+    Raises:
+        BadDsn: when it is none.
+    """
+    try:
+        parts = urlsplit(dsn)
+        port = parts.port
+    except ValueError as error:
+        raise _bad(dsn, str(error)) from error
+    if parts.scheme not in SCHEMES or "://" not in dsn:
+        near = get_close_matches(parts.scheme, SCHEMES, n=1)
+        raise _bad(dsn, f"did you mean {near[0]}://?" if near else "it needs a scheme")
+    if parts.scheme == "chdb":
+        return _folder(dsn)
+    if not parts.hostname:
+        raise _bad(dsn, "it names no host")
+    return _server(parts, port)
+
+
+def _folder(dsn: str) -> Folder:
+    path = unquote(dsn.removeprefix("chdb://"))
+    if not path:
+        raise _bad(dsn, "it names no folder")
+    if "?" in path:
+        raise _bad(dsn, "a folder has no options")
+    return Folder(Path(path).absolute())
+
+
+def _server(parts: SplitResult, port: int | None) -> Server:
+    secure = parts.scheme in ("https", "clickhouses")
+    return Server(
+        host=parts.hostname or "",
+        port=port or (8443 if secure else PORT),
+        user=unquote(parts.username or "default"),
+        password=unquote(parts.password or ""),
+        database=parts.path.strip("/") or "default",
+        secure=secure,
+    )
+
+
+def _bad(dsn: str, why: str) -> BadDsn:
+    return BadDsn(
+        f"Store '{dsn}' is not an address: {why}. Allowed: chdb:///dir, http://host:8123, "
+        "https://host:8443, clickhouse://user:pass@host:8123/otel."
+    )

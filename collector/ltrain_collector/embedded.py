@@ -1,0 +1,47 @@
+"""A store in a folder, opened in this process."""
+
+from collections.abc import Iterator
+from io import BytesIO
+
+import polars as pl
+import pyarrow as pa
+
+from ltrain_collector.engine import Engine
+from ltrain_collector.frames import frame
+from ltrain_collector.parameters import Parameters, as_settings
+
+READ = {"session_timezone": "UTC", "readonly": "2"}
+"""Times are UTC whatever the machine's zone; 2 forbids writes, not settings."""
+
+INSERT_ROWS = 8192
+
+
+class EmbeddedBackend:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def batches(self, sql: str, params: Parameters | None) -> Iterator[pl.DataFrame]:
+        """Give frames as they are made; the first one has the schema, and perhaps no rows."""
+        with self._engine.batches(sql, {**as_settings(params), **READ}) as (schema, batches):
+            yield frame(schema.empty_table())
+            for batch in batches:
+                yield frame(pa.Table.from_batches([batch]))
+
+    def export(self, sql: str, form: str, params: Parameters | None) -> Iterator[bytes]:
+        return self._engine.formatted(sql, form, {**as_settings(params), **READ})
+
+    def command(self, sql: str) -> None:
+        self._engine.command(sql)
+
+    def insert(self, table: str, rows: pa.Table) -> int:
+        columns = ", ".join(f"`{name}`" for name in rows.schema.names)
+        stream = BytesIO()
+        with pa.ipc.new_stream(stream, rows.schema) as writer:
+            writer.write_table(rows, max_chunksize=INSERT_ROWS)
+        return self.insert_raw(f"{table} ({columns})", "ArrowStream", stream.getvalue())
+
+    def insert_raw(self, into: str, form: str, payload: bytes) -> int:
+        return self._engine.insert(f"INSERT INTO {into}", form, [payload])
+
+    def close(self) -> None:
+        self._engine.close()

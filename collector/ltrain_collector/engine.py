@@ -1,0 +1,234 @@
+"""chDB, the ClickHouse that runs inside this process: the one module that touches it.
+
+A process holds one folder at a time and a folder has one process. Each query gets a session of its
+own, so settings, parameters and `USE` never leak from one to the next. The engine's threads do not
+survive a fork: children are spawned.
+"""
+
+import fcntl
+import os
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import adbc_driver_chdb
+import adbc_driver_manager
+import chdb
+import pyarrow as pa
+
+from ltrain_collector.errors import QueryFailed, StoreInUse, code_of, unusable
+
+OPTIONS = {
+    "max_server_memory_usage": 4 << 30,
+    "mark_cache_size": 128 << 20,
+    "primary_index_cache_size": 128 << 20,
+    "background_pool_size": 2,
+    "background_schedule_pool_size": 2,
+    "background_schedule_pool_initial_size": 2,
+}
+"""ClickHouse's own would take nine tenths of the memory and caches of 5 GB; it runs beside vLLM and
+a trainer. Two merge threads are its least."""
+
+
+READS = re.compile(r"\s*(?:/\*.*?\*/\s*|--[^\n]*\n\s*)*\(*\s*(?:SELECT|WITH)\b", re.I | re.S)
+"""What gives rows and may be streamed."""
+
+LONG = 1 << 16
+"""Characters of a parameter; ClickHouse reads statements of 256 KiB unless told otherwise."""
+
+STREAMED = ("CSV", "JSONEachRow", "Native", "RowBinary", "TabSeparated", "TSV")
+"""Formats whose parts, one after another, are the whole; with a header each part would have it."""
+
+
+class Engine:
+    """An open folder; usable from any thread."""
+
+    def __init__(self, directory: Path) -> None:
+        """Open `directory`, made where it is missing.
+
+        Raises:
+            StoreInUse: when another process has it, or this process has another.
+            StoreUnusable: when it cannot be made, read or written.
+        """
+        _check(directory)
+        options = "&".join(f"{name}={value}" for name, value in OPTIONS.items())
+        try:
+            self._root = _connect(f"{directory}?{options}")
+        except RuntimeError as error:
+            raise _refusal(directory, str(error)) from error
+        self._adbc: Any = adbc_driver_manager.AdbcDatabase(
+            driver=adbc_driver_chdb.driver_path(),
+            entrypoint=adbc_driver_chdb.dbapi.ENTRYPOINT,
+            uri=f"chdb://{directory}",
+        )
+        self._directory = directory
+        self._closed = threading.Event()
+
+    def close(self) -> None:
+        """Close the folder; another process may then open it."""
+        if not self._closed.is_set():
+            self._closed.set()
+            self._adbc.close()
+            self._root.close()
+
+    @contextmanager
+    def session(self, settings: Mapping[str, str], database: str = "default") -> Iterator[Any]:
+        """Give a chDB connection with these settings, for one query."""
+        connection = _connect(str(self._directory))
+        try:
+            with _query_errors():
+                for statement in _preamble(settings, database):
+                    connection.query(statement)
+                yield connection
+        finally:
+            connection.close()
+
+    def command(self, sql: str) -> None:
+        """Run a statement that gives no rows."""
+        with self.session({}) as connection:
+            connection.query(sql)
+
+    @contextmanager
+    def batches(
+        self, sql: str, settings: Mapping[str, str], database: str = "default"
+    ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+        """Give the result's schema and its batches as they are made, in bounded memory."""
+        with (
+            _query_errors(),
+            adbc_driver_manager.AdbcConnection(self._adbc) as connection,
+        ):
+            for statement in _preamble(settings, database):
+                with _executed(connection, statement):
+                    pass
+            with _executed(connection, sql) as reader:
+                yield reader.schema, iter(reader)
+
+    def formatted(
+        self, sql: str, form: str, settings: Mapping[str, str], database: str = "default"
+    ) -> Iterator[bytes]:
+        """Give the result as ClickHouse writes it; in parts where the format allows it."""
+        array = "json_array_of_rows" in f"{sql}{settings}"
+        with self.session(settings, database) as connection:
+            if READS.match(sql) and form in STREAMED and not array:
+                with connection.send_query(sql, form) as stream:
+                    for part in stream:
+                        yield part.bytes()
+            else:
+                yield connection.query(sql, form).bytes() or b""
+
+    def insert(
+        self,
+        into: str,
+        form: str,
+        chunks: Iterable[bytes],
+        settings: Mapping[str, str] | None = None,
+        database: str = "default",
+    ) -> int:
+        """Insert `chunks` of format `form`; returns once they are readable, with their row count.
+
+        `into` is all before FORMAT: `INSERT INTO t (a, b)`.
+        """
+        with self.session({"async_insert": "0", **(settings or {})}, database) as connection:
+            insert = connection.send_insert(into, form)
+            try:
+                for chunk in chunks:
+                    insert.append(chunk)
+                return int(insert.finish().rows_written)
+            except BaseException:
+                insert.cancel()
+                raise
+
+
+@contextmanager
+def _executed(connection: Any, sql: str) -> Iterator[pa.RecordBatchReader]:
+    # ADBC's own layer below its DB-API, which imports pandas where that is installed
+    with adbc_driver_manager.AdbcStatement(connection) as statement:
+        statement.set_sql_query(sql)
+        handle, _ = statement.execute_query()
+        with pa.RecordBatchReader.from_stream(handle) as reader:
+            yield reader
+
+
+def _connect(address: str) -> Any:
+    connect: Any = chdb.connect
+    return connect(address)
+
+
+def literal(value: str) -> str:
+    """Quote a string for SQL."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "\\0")
+    return f"'{escaped}'"
+
+
+def _preamble(settings: Mapping[str, str], database: str) -> Iterator[str]:
+    if database != "default":
+        yield f"USE `{database.replace('`', '')}`"
+    if any(len(value) > LONG for value in settings.values()):
+        yield f"SET max_query_size={1 << 30}"
+    for name in sorted(settings, key=lambda name: name == "readonly"):  # after it, no SET is left
+        if not re.fullmatch(r"\w+", name):
+            raise QueryFailed(f"Code: 115. DB::Exception: Bad setting name {name!r}", 115)
+        yield f"SET {name}={literal(settings[name])}"
+
+
+@contextmanager
+def _query_errors() -> Iterator[None]:
+    try:
+        yield
+    # chdb raises ChdbError and RuntimeError, ADBC its own tree, Arrow an OSError in mid-stream
+    except (RuntimeError, adbc_driver_manager.Error, OSError) as error:
+        if isinstance(error, QueryFailed):
+            raise
+        message = str(error)
+        start = max(message.find("Code: "), 0)
+        raise QueryFailed(message[start:].strip(), code_of(message)) from error
+
+
+def _check(directory: Path) -> None:
+    """Say what is wrong before chDB does, which prints and gives a stack of C++ frames."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        probe = directory / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise unusable(directory, f"cannot be used: {error.strerror}") from error
+    holder = _holder(directory / "status")
+    if holder not in ("", str(os.getpid())):
+        raise _in_use(directory, holder)
+
+
+def _holder(status: Path) -> str:
+    """Give the id of the process that has the folder open, '' where there is none."""
+    try:
+        with status.open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return ""
+    except FileNotFoundError:
+        return ""
+    except BlockingIOError:
+        found = re.search(r"PID: (\d+)", status.read_text())
+        return found[1] if found else "unknown"
+
+
+def _in_use(directory: Path, holder: str) -> StoreInUse:
+    return StoreInUse(
+        f"The store {directory} is in use by process {holder}; a folder has one process at a time. "
+        "If that is `ltrain up`, reach it over HTTP: LTRAIN_STORE=http://127.0.0.1:8123 (its own "
+        "port where it was given another); else end it first."
+    )
+
+
+def _refusal(directory: Path, message: str) -> StoreInUse | Exception:
+    if "already initialized with path" in message:
+        found = re.search(r"path '([^']*)'", message)
+        return StoreInUse(
+            f"The store {directory} cannot be opened while this process has "
+            f"{found[1] if found else 'another'} open; close that one first."
+        )
+    if holder := _holder(directory / "status"):
+        return _in_use(directory, holder)  # it was quicker than us
+    return unusable(directory, f"cannot be opened by chDB: {message.splitlines()[0]}")

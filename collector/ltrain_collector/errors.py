@@ -1,0 +1,71 @@
+"""What a user can mend about the store, the collector and a query."""
+
+import re
+from pathlib import Path
+
+from ltrain_instrument.errors import LtrainError
+
+NO_CODE = 1002
+"""ClickHouse's UNKNOWN_EXCEPTION: it failed without a number of its own."""
+
+
+class BadDsn(LtrainError, ValueError):
+    """A store's address that cannot be read."""
+
+
+class NoStore(LtrainError, LookupError):
+    """There is no store where one was looked for."""
+
+
+class StoreInUse(LtrainError, OSError):
+    """A folder that another process, or another folder that this process, has open."""
+
+
+class StoreUnusable(LtrainError, OSError):
+    """A folder that cannot be made, read or written."""
+
+
+class StoreUnreachable(LtrainError, ConnectionError):
+    """A server that does not answer or does not let us in."""
+
+
+class PortTaken(LtrainError, OSError):
+    """A port that another process listens on."""
+
+    def __init__(self, port: int, option: str) -> None:
+        super().__init__(
+            f"Port {port} on 127.0.0.1 is taken. Stop what listens there (`ss -ltnp 'sport = "
+            f":{port}'` names it), or choose another with {option}; 0 is any "
+            "free one. One `ltrain up` serves all processes of this machine."
+        )
+
+
+class QueryFailed(LtrainError, RuntimeError):
+    """SQL that ClickHouse refused, with ClickHouse's own error code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+        """ClickHouse's number, e.g. 60 for an unknown table; 1002 where it gave none."""
+
+
+def code_of(message: str) -> int:
+    """Give ClickHouse's error number out of its message."""
+    found = re.search(r"Code: (\d+)\.", message)
+    return int(found[1]) if found else NO_CODE
+
+
+class BadRequest(LtrainError, ValueError):
+    """An OTLP request that no retry will mend."""
+
+
+def unusable(directory: Path, why: str) -> StoreUnusable:
+    """Name the folder and what is wrong with it."""
+    return StoreUnusable(
+        f"The store's folder {directory} {why}. It must be a folder that this user can write; "
+        "name another with --dir, with --store chdb:///dir, or with LTRAIN_HOME."
+    )
+
+
+class BadFormat(LtrainError, ValueError):
+    """An output format that does not fit where it goes."""

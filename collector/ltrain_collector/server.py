@@ -1,0 +1,120 @@
+"""`ltrain up`: one process that owns a store's folder, OTLP in on one port, SQL out on another."""
+
+import errno
+import signal
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from ltrain_collector.asgi import Receive, Scope, Send
+from ltrain_collector.embedded import EmbeddedBackend
+from ltrain_collector.engine import Engine
+from ltrain_collector.errors import PortTaken
+from ltrain_collector.facade import Facade
+from ltrain_collector.receiver import Receiver
+from ltrain_collector.store import Store
+from ltrain_instrument.errors import LtrainError
+
+HOST = "127.0.0.1"
+
+GRACE = 10
+"""Seconds that open requests have to end after SIGTERM."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ports:
+    """The app of each port."""
+
+    otlp: socket.socket
+    sql: socket.socket
+    receiver: Receiver
+    facade: Facade
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        port = scope["server"][1]
+        app = self.receiver if port == self.otlp.getsockname()[1] else self.facade
+        await app(scope, receive, send)
+
+
+class _Server(uvicorn.Server):
+    """Says when it is ready."""
+
+    def __init__(self, config: uvicorn.Config, ready: str) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        print(self._ready, flush=True)
+
+
+def serve(directory: Path, otlp_port: int, http_port: int) -> None:
+    """Serve `directory` until SIGTERM or SIGINT; a port of 0 is any free one.
+
+    Raises:
+        PortTaken: when a port is.
+        StoreInUse: when another process has the folder.
+        StoreUnusable: when the folder cannot be used.
+    """
+    with _bind(otlp_port, "--otlp-port") as otlp, _bind(http_port, "--http-port") as sql:
+        engine = Engine(directory.absolute())
+        try:
+            Store(EmbeddedBackend(engine), str(directory)).migrate()
+            ports = _Ports(otlp, sql, Receiver(engine), Facade(engine))
+            config = uvicorn.Config(
+                ports,
+                http="httptools",
+                loop="uvloop",
+                lifespan="off",
+                ws="none",
+                log_level="warning",
+                access_log=False,
+                timeout_graceful_shutdown=GRACE,
+            )
+            _outlive_signals()
+            _Server(config, _ready(directory, otlp, sql)).run(sockets=[otlp, sql])
+        finally:
+            engine.close()
+
+
+def _ready(directory: Path, otlp: socket.socket, sql: socket.socket) -> str:
+    return (
+        f"ltrain: store ready: {directory}, OTLP on http://{HOST}:{otlp.getsockname()[1]}, "
+        f"SQL on http://{HOST}:{sql.getsockname()[1]}"
+    )
+
+
+def _bind(port: int, option: str) -> socket.socket:
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortTaken(port, option) from None
+        raise BadPort(port, option, error.strerror or str(error)) from error
+    return listener
+
+
+class BadPort(LtrainError, OSError):
+    """A port that this user may not listen on."""
+
+    def __init__(self, port: int, option: str, why: str) -> None:
+        super().__init__(
+            f"Port {port} cannot be listened on: {why}. Choose 1024 to 65535 with {option}."
+        )
+
+
+def _outlive_signals() -> None:
+    """uvicorn stops on these, then raises them again, which would end us before the engine."""
+
+    def stopped(number: int, frame: FrameType | None) -> None:
+        """uvicorn has heard it."""
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stopped)

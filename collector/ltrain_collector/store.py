@@ -1,0 +1,177 @@
+"""The trace store: the one door to it for Python, whether a folder or a server.
+
+Both kinds give the same frames: strings are `pl.String`, `DateTime64` is `pl.Datetime` in UTC,
+`DateTime` is `pl.UInt32` (ClickHouse's own Arrow rule), `Map(K, V)` is `pl.Map(K, V)`.
+"""
+
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import polars as pl
+import pyarrow as pa
+
+from ltrain_collector import schema
+from ltrain_collector.dsn import PORT, Folder, Server, parse
+from ltrain_collector.embedded import EmbeddedBackend
+from ltrain_collector.engine import Engine
+from ltrain_collector.errors import NoStore
+from ltrain_collector.otlp import Rows, encode
+from ltrain_collector.parameters import Parameters
+from ltrain_instrument.settings import HOME, STORE
+
+LOCAL = Server("127.0.0.1", PORT)
+"""What `ltrain up` serves."""
+
+
+class Backend(Protocol):
+    """What a folder and a server both do."""
+
+    def batches(self, sql: str, params: Parameters | None) -> Iterator[pl.DataFrame]: ...
+    def export(self, sql: str, form: str, params: Parameters | None) -> Iterator[bytes]: ...
+    def command(self, sql: str) -> None: ...
+    def insert(self, table: str, rows: pa.Table) -> int: ...
+    def insert_raw(self, into: str, form: str, payload: bytes) -> int: ...
+    def close(self) -> None: ...
+
+
+class Store:
+    """An open store; usable from any thread."""
+
+    def __init__(self, backend: Backend, name: str) -> None:
+        self._backend = backend
+        self.name = name
+        """Where it is, as a person would say it."""
+
+    @classmethod
+    def open(cls, dsn: str | None = None, *, create: bool = True) -> Self:
+        """Open the store at `dsn`, else at LTRAIN_STORE, else the one of this machine.
+
+        `create` makes a `chdb:///dir` that is missing.
+
+        Raises:
+            BadDsn: when it is not an address.
+            NoStore: when there is none.
+            StoreInUse: when another process has the folder.
+            StoreUnusable: when the folder cannot be used.
+            StoreUnreachable: when the server does not answer or refuses us.
+        """
+        where = dsn or STORE.read()
+        address = parse(where) if where else _here()
+        if isinstance(address, Server):
+            # its client costs a third of a second to import, which a folder need not pay
+            from ltrain_collector.remote import RemoteBackend
+
+            return cls(RemoteBackend(address), str(address))
+        if not create and not address.path.is_dir():
+            raise NoStore(
+                f"There is no store in {address.path}. Name one with --store or LTRAIN_STORE, "
+                "or make one with `ltrain up`."
+            )
+        return cls(EmbeddedBackend(Engine(address.path)), f"chdb://{address.path}")
+
+    def query(self, sql: str, params: Parameters | None = None) -> pl.DataFrame:
+        """Give all rows; `params` are values for `{name:Type}` in the SQL.
+
+        Raises:
+            QueryFailed: when ClickHouse refuses it; `code` is ClickHouse's own.
+        """
+        return pl.concat(self._backend.batches(sql, params))
+
+    def stream(self, sql: str, params: Parameters | None = None) -> Iterator[pl.DataFrame]:
+        """Give the rows in frames as they are made, in bounded memory; none is empty.
+
+        Raises:
+            QueryFailed: when ClickHouse refuses it, at once or in mid-stream.
+        """
+        return (frame for frame in self._backend.batches(sql, params) if frame.height)
+
+    def export(self, sql: str, form: str, params: Parameters | None = None) -> Iterator[bytes]:
+        """Give the result as ClickHouse writes it in format `form`, e.g. JSONEachRow."""
+        return self._backend.export(sql, form, params)
+
+    def command(self, sql: str) -> None:
+        """Run a statement that changes something; `query` and `export` only read."""
+        self._backend.command(sql)
+
+    def insert(self, table: str, frame: pl.DataFrame) -> int:
+        """Append `frame` to the columns it names and give the number of its rows.
+
+        Rows are readable when it returns.
+        """
+        return self._backend.insert(table, frame.to_arrow())
+
+    def insert_otlp(self, body: bytes) -> Rows:
+        """Insert one serialised OTLP `ExportTraceServiceRequest`, without a collector.
+
+        Raises:
+            BadRequest: when the bytes are none.
+        """
+        rows = encode(body)
+        into = f"{schema.TRACES} ({schema.COLUMN_LIST})"
+        if rows.count:
+            self._backend.insert_raw(into, "RowBinary", rows.payload)
+        return rows
+
+    def migrate(self, traces: str | None = None) -> None:
+        """Make the tables and views that are missing and renew the views.
+
+        `traces` names a table that an exporter created elsewhere: then no table is made, and the
+        views read that one. So they do where `otel.otel_traces` itself lacks our columns.
+        """
+        self.command("CREATE DATABASE IF NOT EXISTS otel")
+        ours = traces is None and self._ours(schema.TRACES) is not False
+        for statement in schema.tables() if ours else ():
+            self.command(statement)
+        for statement in schema.views(traces or schema.TRACES, ours or self._ours(traces) is True):
+            self.command(statement)
+
+    def _ours(self, table: str | None) -> bool | None:
+        """Say whether `table` has our columns; None where there is no such table."""
+        database, _, name = (table or schema.TRACES).rpartition(".")
+        found = self.query(
+            "SELECT name FROM system.columns WHERE database = {database:String} "
+            "AND table = {name:String}",
+            {"database": database or "default", "name": name},
+        )["name"]
+        return "Precedence" in found.to_list() if len(found) else None
+
+    def close(self) -> None:
+        """Release the folder or the connections."""
+        self._backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _here() -> Folder | Server:
+    folder: Path = HOME.read() / "store"
+    if _answers(LOCAL):
+        return LOCAL
+    if folder.is_dir():
+        return Folder(folder.absolute())
+    raise NoStore(
+        f"No trace store: {LOCAL} does not answer and there is no folder {folder}. "
+        "Start one with `ltrain up`, or name one with --store or LTRAIN_STORE."
+    )
+
+
+def _answers(server: Server) -> bool:
+    connection = HTTPConnection(server.host, server.port, timeout=1)
+    try:
+        connection.request("GET", "/ping")
+        return connection.getresponse().status == 200
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,154 @@
+"""Stamps identity on every span and counts the spans that ended for each attempt.
+
+A reader compares the counts with what has arrived, and so knows whether an attempt is complete.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+from opentelemetry.trace import NonRecordingSpan, SpanContext, Tracer
+
+from ltrain_instrument import attributes
+from ltrain_instrument.ambient import identity_in, with_identity
+from ltrain_instrument.identity import Identity
+
+REMEMBERED = 4096
+"""Attempts whose counts are kept after they were reported, for spans that end late."""
+
+OPEN_AT_MOST = 16384
+"""Open spans; the oldest ones beyond it are taken for abandoned, as streams often are."""
+
+Attempt = tuple[str, int | None]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What this process has seen of one identity."""
+
+    identity: Identity
+    stamp: Mapping[str, str | int] = field(init=False)
+    anchor: SpanContext | None = None
+    """The first span seen: the trace that later spans without a parent join."""
+    ended: int = 0
+    reported: int = 0
+
+    def __post_init__(self) -> None:
+        self.stamp = self.identity.attributes()
+
+
+class Census(SpanProcessor):
+    """The first processor of a provider: it must see a span before an exporter does."""
+
+    def __init__(self, process: Identity) -> None:
+        self._process = Tally(process)
+        self._open: dict[int, tuple[Span, Tally]] = {}
+        self._tallies: OrderedDict[Attempt, Tally] = OrderedDict()
+        self._lock = threading.Lock()
+        self._count_process()
+
+    def _count_process(self) -> None:
+        identity = self._process.identity
+        if identity.rollout is not None:
+            self._tallies[identity.rollout, identity.attempt] = self._process
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Stamp the identity of the context, else of the parent span, else of the process."""
+        tally = self._tally_of(parent_context)
+        span.set_attributes(tally.stamp)
+        at = span.get_span_context()
+        if at is None:
+            return
+        if tally.anchor is None:
+            tally.anchor = at
+        self._open[at.span_id] = (span, tally)
+        if len(self._open) > OPEN_AT_MOST:
+            self._end(next(iter(self._open.values()))[0])
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Count the span for the identity it started with."""
+        _, tally = self._open.pop(span.context.span_id, (None, None)) if span.context else _NONE
+        if tally is not None and span.name != attributes.SPAN_PROCESS:
+            with self._lock:
+                tally.ended += 1
+
+    def shutdown(self) -> None:
+        """Do nothing: reports are the farewell's."""
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        """Hold nothing back."""
+        return True
+
+    def anchor(self, identity: Identity) -> SpanContext | None:
+        """Give the first span that this process saw of the attempt."""
+        return self._tally(identity).anchor
+
+    def report(self, identity: Identity, tracer: Tracer) -> None:
+        """End a span that says how many spans this process has ended for the attempt so far."""
+        tally = self._tally(identity)
+        with self._lock:
+            tally.reported = ended = tally.ended
+        where = with_identity(identity)
+        if tally.anchor is not None:
+            where = trace.set_span_in_context(NonRecordingSpan(tally.anchor), where)
+        counted = {attributes.SPANS: ended}
+        tracer.start_span(attributes.SPAN_PROCESS, where, attributes=counted).end()
+        self._forget()
+
+    def report_all(self, tracer: Tracer) -> None:
+        """Report every attempt whose count has grown since its last report."""
+        with self._lock:
+            grown = [t.identity for t in self._tallies.values() if t.ended > t.reported]
+        for identity in grown:
+            self.report(identity, tracer)
+
+    def end_open(self) -> None:
+        """End the spans that their owners will not end any more, innermost first."""
+        for span, _ in reversed(list(self._open.values())):
+            self._end(span)
+
+    def _end(self, span: Span) -> None:
+        span.set_attribute(attributes.TRUNCATED, True)
+        span.end()
+
+    def forked(self) -> None:
+        """Forget, in a child process, what the parent will end and report."""
+        self._open.clear()
+        self._tallies.clear()
+        self._lock = threading.Lock()
+        self._process = Tally(self._process.identity)
+        self._count_process()
+
+    def _tally_of(self, where: Context | None) -> Tally:
+        identity = identity_in(where)
+        if identity is None:
+            parent = trace.get_current_span(where).get_span_context().span_id
+            _, tally = self._open.get(parent, _NONE)
+            if tally is not None:
+                return tally
+        return self._process if identity is None else self._tally(identity)
+
+    def _tally(self, identity: Identity) -> Tally:
+        if identity.rollout is None:
+            return Tally(identity)  # belongs to no attempt: stamped, never counted
+        key = (identity.rollout, identity.attempt)
+        with self._lock:
+            tally = self._tallies.get(key)
+            if tally is None:
+                tally = self._tallies[key] = Tally(identity)
+            return tally
+
+    def _forget(self) -> None:
+        with self._lock:
+            while len(self._tallies) > REMEMBERED:
+                oldest = next(iter(self._tallies.values()))
+                if oldest.ended > oldest.reported:
+                    return
+                self._tallies.popitem(last=False)
+
+
+_NONE: tuple[None, None] = (None, None)

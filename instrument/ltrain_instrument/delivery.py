@@ -1,0 +1,134 @@
+"""Posts OTLP requests to a collector over one kept connection, and says what became of each."""
+
+import gzip
+import http.client
+import os
+import ssl
+from dataclasses import dataclass
+from enum import StrEnum
+from urllib.parse import unquote, urlsplit
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from ltrain_instrument import settings
+
+CONNECT_TIMEOUT = 2.0
+"""Seconds to wait for a connection; a collector that is up accepts at once."""
+
+
+class Fate(StrEnum):
+    """What became of a request."""
+
+    TAKEN = "taken"
+    """The collector has it."""
+    LATER = "later"
+    """The collector is away or busy: the same request may pass later."""
+    REFUSED = "refused"
+    """The collector will never take it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    fate: Fate
+    reason: str = ""
+    """Why, in words, where it was not taken whole."""
+
+
+def traces_url(endpoint: str | None = None) -> str:
+    """Give the URL that spans are posted to; `endpoint` is a base URL."""
+    if endpoint is None:
+        exact = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+        if exact:
+            return exact
+        endpoint = settings.OTLP_ENDPOINT.read()
+    return f"{endpoint.rstrip('/')}/v1/traces"
+
+
+def _headers() -> dict[str, str]:
+    text = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or os.environ.get(
+        "OTEL_EXPORTER_OTLP_HEADERS", ""
+    )
+    pairs = (item.split("=", 1) for item in text.split(",") if "=" in item)
+    return {name.strip(): unquote(value.strip()) for name, value in pairs}
+
+
+def _rejected(body: bytes) -> str:
+    """Say what a successful answer rejected all the same (OTLP's partial success)."""
+    if not body:
+        return ""
+    try:
+        partial = ExportTraceServiceResponse.FromString(body).partial_success
+    except ValueError:  # protobuf's DecodeError: a proxy's own page, not an OTLP answer
+        return ""
+    if not partial.rejected_spans:
+        return ""
+    return f"{partial.rejected_spans} spans rejected: {partial.error_message}"
+
+
+class Delivery:
+    """A client of one collector; one thread at a time."""
+
+    def __init__(self, url: str, *, timeout: float) -> None:
+        self.url = url
+        self._timeout = timeout
+        self._parts = urlsplit(url)
+        self._gzip = os.environ.get("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip") != "none"
+        self._headers = {"Content-Type": "application/x-protobuf", **_headers()}
+        if self._gzip:
+            self._headers["Content-Encoding"] = "gzip"
+        self._connection: http.client.HTTPConnection | None = None
+        self._pid = os.getpid()
+
+    def post(self, request: bytes) -> Receipt:
+        """Send one serialised ExportTraceServiceRequest; never raises for the network."""
+        # Level 1: three times faster than the default, a tenth larger, on chat histories
+        body = gzip.compress(request, 1, mtime=0) if self._gzip else request
+        if self._pid != os.getpid():
+            self._connection = None  # a forked child must not write into its parent's stream
+            self._pid = os.getpid()
+        reused = self._connection is not None
+        try:
+            return self._exchange(body)
+        except TimeoutError as error:
+            self.close()
+            return Receipt(Fate.LATER, f"{self.url}: {error}")
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            if not reused:
+                return Receipt(Fate.LATER, f"{self.url}: {error!r}")
+        return self.post(request)  # a kept connection that the collector had closed meanwhile
+
+    def _exchange(self, body: bytes) -> Receipt:
+        connection = self._connection = self._connection or self._connect()
+        target = self._parts.path or "/"
+        if self._parts.query:
+            target += f"?{self._parts.query}"
+        connection.request("POST", target, body, self._headers)
+        with connection.getresponse() as response:
+            answer = response.read()
+            status = response.status
+        if status < 300:
+            return Receipt(Fate.TAKEN, _rejected(answer))
+        reason = f"{self.url} answered {status} {answer[:200].decode(errors='replace')}".strip()
+        later = status in (408, 429) or status >= 500
+        return Receipt(Fate.LATER if later else Fate.REFUSED, reason)
+
+    def _connect(self) -> http.client.HTTPConnection:
+        host, port = self._parts.hostname or "127.0.0.1", self._parts.port
+        wait = min(CONNECT_TIMEOUT, self._timeout)
+        connection: http.client.HTTPConnection
+        if self._parts.scheme == "https":
+            authority = os.environ.get("OTEL_EXPORTER_OTLP_CERTIFICATE")
+            trust = ssl.create_default_context(cafile=authority)
+            connection = http.client.HTTPSConnection(host, port, timeout=wait, context=trust)
+        else:
+            connection = http.client.HTTPConnection(host, port, timeout=wait)
+        connection.connect()
+        connection.sock.settimeout(self._timeout)
+        return connection
+
+    def close(self) -> None:
+        """Drop the connection; the next post makes a new one."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None

@@ -1,0 +1,33 @@
+"""The string literals under names: what a constant or a field says about itself."""
+
+import ast
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+
+
+def below_names(module: ModuleType) -> dict[str, str]:
+    """Give what the literal under each name says; a class's names are `Class.name`."""
+    assert module.__file__ is not None  # only namespace packages have none
+    tree = ast.parse(Path(module.__file__).read_text())
+    found = dict(_pairs(tree.body))
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{name}": text for name, text in _pairs(node.body)}
+    return found
+
+
+def _pairs(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for statement, following in pairwise(body):
+        name = _name(statement)
+        match following:
+            case ast.Expr(ast.Constant(str() as text)) if name:
+                yield name, " ".join(text.split())
+
+
+def _name(statement: ast.stmt) -> str | None:
+    match statement:
+        case ast.Assign(targets=[ast.Name(name)]) | ast.AnnAssign(target=ast.Name(name)):
+            return name
+    return None

@@ -1,0 +1,94 @@
+"""What this machine must have, said before anything is installed.
+
+Standard library only, and readable by any Python 3: the user's own interpreter runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+PYTHON = (3, 11)
+GLIBC = (2, 28)
+GIGABYTE = 1e9
+
+
+def faults(root: Path, need: float) -> list[str]:
+    """Give a sentence for each thing that stands against `need` gigabytes of set-up in `root`."""
+    found = [_python(), _venv(), _platform(), _libc(), _processor(), _disk(root, need)]
+    return [fault for fault in found if fault]
+
+
+def _python() -> str:
+    if sys.version_info[:2] == PYTHON:
+        return ""
+    given = platform.python_version()
+    return (
+        f"Python {given} was given ({sys.executable}); the locks are for CPython 3.11, whose CPU "
+        "wheels they name. Install python3.11, or name one: make setup PYTHON=/path/to/python3.11"
+    )
+
+
+def _venv() -> str:
+    try:
+        import ensurepip  # noqa: F401
+        import venv  # noqa: F401
+    except ImportError as error:
+        return (
+            f"{sys.executable} has no module {error.name}, so it cannot make environments. "
+            "On Debian and Ubuntu: sudo apt install python3.11-venv"
+        )
+    return ""
+
+
+def _platform() -> str:
+    system, machine = platform.system(), platform.machine()
+    if (system, machine) == ("Linux", "x86_64"):
+        return ""
+    return f"This is {system} on {machine}; the locked wheels are for Linux on x86_64. Use one."
+
+
+def _libc() -> str:
+    name, version = platform.libc_ver()
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if platform.system() != "Linux" or (name == "glibc" and numbers >= GLIBC):
+        return ""
+    return (
+        f"The C library is {name or 'not glibc'} {version}; the locked wheels need glibc 2.28 or "
+        "newer (Debian 10, Ubuntu 20.04, RHEL 8). Use such a system."
+    )
+
+
+def _processor() -> str:
+    try:
+        flags = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ""  # not readable: vLLM itself will say
+    if "avx2" in flags or "flags" not in flags:
+        return ""
+    return "This processor has no AVX2, which vLLM's CPU kernels need. Use a newer one."
+
+
+def _disk(root: Path, need: float) -> str:
+    free = shutil.disk_usage(root).free / GIGABYTE
+    if free >= need:
+        return ""
+    return (
+        f"{free:.1f} GB are free in {root}; the set-up takes {need:.1f} GB. "
+        "Free some, or clone onto a larger disk."
+    )
+
+
+def size(folder: Path) -> float:
+    """Give the gigabytes that `folder` takes on disk; 0 where it is not there."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(path, name)).st_blocks * 512
+            except FileNotFoundError:
+                continue  # an installer at work removes its temporary files
+    return total / GIGABYTE

@@ -1,0 +1,125 @@
+"""The page of the recipe's keys, read off its models."""
+
+from collections.abc import Iterator
+from enum import Enum
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from setup.docstrings import below_names
+from setup.markdown import code, table
+
+from ltrain_transforms import recipe
+from ltrain_transforms.estimators import ESTIMATORS
+
+SCALARS = {str: "text", int: "integer", float: "number", bool: "true or false"}
+BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+
+
+def lines() -> list[str]:
+    told = below_names(recipe)
+    return [
+        "# The recipe",
+        "One TOML file says which executions, agents, rules, credit and filters a training uses. "
+        "It is checked on load: an unknown key, a wrong type or a rule that cannot be is an error "
+        "that names it. Its digest is stamped on every dataset, training span and checkpoint.",
+        *_below(recipe.Recipe, "", told),
+        "## Estimators",
+        "What `credit.outcome.estimator` may be.",
+        table(("name", "what it computes"), _estimators()),
+        "## Rules",
+        "A `[[reward]]` with `on` is a rule: it looks at every call of that kind. `when` and "
+        "`value` are SQL over the columns of [`calls`](tables.md#calls); aggregates and window "
+        "functions are refused. The kinds are those of `on`; who is credited is one of:",
+        table(("credit_to", "who"), _credited(told)),
+    ]
+
+
+def _below(section: type[BaseModel], path: str, told: dict[str, str]) -> Iterator[str]:
+    """Describe the sections in `section`, each with its keys before its own sections."""
+    for name, field in section.model_fields.items():
+        inner, many = _inner(field.annotation)
+        if inner is None:
+            continue
+        place = f"{path}.{name}".lstrip(".")
+        keys = [_key(inner, *item, told) for item in inner.model_fields.items() if _is_key(item[1])]
+        if keys:
+            yield f"## `{'[[' if many else '['}{place}{']]' if many else ']'}`"
+            yield from [inner.__doc__] if inner.__doc__ else []
+            yield table(("key", "type", "default", "what it says"), keys)
+        yield from _below(inner, place, told)
+
+
+def _inner(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
+    """Find the section that an annotation stands for, and whether there may be several."""
+    choices = [each for each in get_args(annotation) or (annotation,) if each is not NoneType]
+    first = choices[0]
+    if isinstance(first, type) and issubclass(first, BaseModel) and choices[1:] in ([], [...]):
+        return first, get_origin(annotation) is tuple
+    return None, False
+
+
+def _is_key(field: FieldInfo) -> bool:
+    return _inner(field.annotation)[0] is None
+
+
+def _key(
+    section: type[BaseModel], name: str, field: FieldInfo, told: dict[str, str]
+) -> tuple[str, str, str, str]:
+    doc = told.get(f"{section.__name__}.{name}", "")
+    bounds = [
+        f"{sign} {getattr(each, word):g}"
+        for each in field.metadata
+        for word, sign in BOUNDS.items()
+        if hasattr(each, word)
+    ]
+    kind = ", ".join([_type(field.annotation), *bounds])
+    return f"`{field.alias or name}`", kind, _default(field), doc
+
+
+def _type(annotation: Any) -> str:
+    inside: list[Any] = [each for each in get_args(annotation) if each not in (NoneType, ...)]
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return ", ".join(f'`"{each}"`' for each in inside)
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return ", ".join(f'`"{each.value}"`' for each in annotation)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        keys = (f"{n} = {_type(f.annotation)}" for n, f in annotation.model_fields.items())
+        return f"`{{ {', '.join(keys)} }}`"
+    if origin is tuple:
+        return f"list of {_type(inside[0])}"
+    if origin is dict:
+        return f"table of {_type(inside[1])}"
+    return SCALARS.get(annotation) or " or ".join(_type(each) for each in inside)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    return "" if field.default is None else code(_toml(field.default))
+
+
+def _toml(value: Any) -> str:
+    match value:
+        case BaseModel():
+            return _toml(value.model_dump())
+        case dict():
+            return f"{{ {', '.join(f'{key} = {_toml(each)}' for key, each in value.items())} }}"
+        case tuple():
+            return f"[{', '.join(map(_toml, value))}]"
+        case str():
+            return f'"{value}"'
+        case _:
+            return str(value)
+
+
+def _estimators() -> Iterator[tuple[str, str]]:
+    for name, function in ESTIMATORS.items():
+        yield f"`{name}`", (function.__doc__ or "").split("\n\n")[0]
+
+
+def _credited(told: dict[str, str]) -> Iterator[tuple[str, str]]:
+    for each in recipe.Credited:
+        yield f"`{each.value}`", told[f"Credited.{each.name}"]

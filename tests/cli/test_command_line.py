@@ -1,0 +1,98 @@
+"""The `ltrain` command as a user's shell sees it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LTRAIN = str(Path(sys.executable).with_name("ltrain"))
+
+
+def ltrain(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("LTRAIN_")}
+    return subprocess.run(
+        [LTRAIN, *arguments],
+        cwd=folder,
+        env=environ | {"COLUMNS": "200", "LTRAIN_STORE": f"chdb://{folder}/store"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_help_names_the_commands(tmp_path: Path) -> None:
+    done = ltrain(tmp_path, "--help")
+    assert done.returncode == 0
+    for command in ("up", "serve", "rollout", "sql", "build", "run", "show", "demo"):
+        assert f" {command} " in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("trian",), ("up", "--prot", "1"), ("up", "--http-port", "many"), ("sql",)],
+    ids=["command", "option", "value", "argument"],
+)
+def test_wrong_use_is_status_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    done = ltrain(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Usage: ltrain")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("build", "absent.toml"), "No recipe at absent.toml"),
+        (("build", "typo.toml"), "Did you mean 'agents'?"),
+        (("build", "broken.toml"), "broken.toml is not TOML"),
+        (("rollout", "absent.jsonl", "--agent", "a:b"), "absent.jsonl"),
+        (("serve", "absent"), "absent"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
+)
+def test_mistake_is_one_sentence_and_status_1(
+    tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "typo.toml").write_text('[[policy]]\nname = "p"\nagent = ["a"]\n')
+    (tmp_path / "broken.toml").write_text("[policy")
+    done = ltrain(tmp_path, *arguments)
+    assert done.returncode == 1
+    assert done.stderr.startswith("ltrain: ") and said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_absent_store_is_said(tmp_path: Path) -> None:
+    done = ltrain(tmp_path, "sql", "SELECT 1")
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert str(tmp_path / "store") in done.stderr
+
+
+def test_unknown_kind_of_store_is_said(tmp_path: Path) -> None:
+    done = ltrain(tmp_path, "sql", "SELECT 1", "--store", "oracle://x")
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert "oracle" in done.stderr and "chdb://" in done.stderr
+
+
+def test_json_is_for_programs(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    done = ltrain(tmp_path, "sql", "SELECT 1 AS one", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [{"one": 1}]
+
+
+def test_a_missing_extra_is_named(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['polars'] = None; from ltrain.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "sql", "SELECT 1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "ltrain: This command needs polars, which is not installed here. "
+        "It comes with: pip install 'ltrain[store]'\n",
+    )

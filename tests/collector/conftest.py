@@ -1,0 +1,133 @@
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from ltrain_collector.store import Store
+
+NOON = 1_790_000_000_000_000_000
+"""Nanoseconds; a day in 2026."""
+
+RequestOf = Callable[..., bytes]
+
+
+@pytest.fixture(scope="session")
+def request_of() -> RequestOf:
+    """Make a serialised OTLP request of spans with given (trace, span) numbers."""
+
+    def make(
+        *ids: tuple[int, int],
+        name: str = "chat",
+        scope: str = "test",
+        start: int = NOON,
+        seconds: float = 1.0,
+        parent: int = 0,
+        **attributes: str,
+    ) -> bytes:
+        request = ExportTraceServiceRequest()
+        resource = request.resource_spans.add()
+        service = resource.resource.attributes.add(key="service.name")
+        service.value.string_value = "agent"
+        scoped = resource.scope_spans.add()
+        scoped.scope.name = scope
+        for trace, number in ids:
+            span = scoped.spans.add(name=name, start_time_unix_nano=start)
+            span.end_time_unix_nano = start + int(seconds * 1e9)
+            span.trace_id = trace.to_bytes(16, "big")
+            span.span_id = number.to_bytes(8, "big")
+            if parent:
+                span.parent_span_id = parent.to_bytes(8, "big")
+            for key, value in attributes.items():
+                span.attributes.add(key=key.replace("__", ".")).value.string_value = value
+        return bytes(request.SerializeToString())
+
+    return make
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Store]:
+    """A store of our own in a folder."""
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        yield store
+
+
+@dataclass
+class Up:
+    """A running `ltrain up`."""
+
+    directory: Path
+    process: subprocess.Popen[str]
+    otlp: int
+    sql: int
+
+    @property
+    def dsn(self) -> str:
+        return f"http://127.0.0.1:{self.sql}"
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        code = self.process.wait(20)
+        assert self.process.stdout
+        self.process.stdout.close()
+        return code
+
+
+StartUp = Callable[..., Up]
+
+
+def start_up(directory: Path, otlp: int = 0, sql: int = 0) -> Up:
+    """Start `ltrain up` and wait for its line."""
+    argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(directory)]
+    process = subprocess.Popen(
+        [*argv, "--otlp-port", str(otlp), "--http-port", str(sql)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONWARNINGS": "default"},
+    )
+    assert process.stdout
+    line = _line(process.stdout)
+    assert line.startswith("ltrain: store ready"), line
+    ports = [int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", line)]
+    return Up(directory, process, *ports)
+
+
+def _line(stream: IO[str], seconds: float = 30.0) -> str:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if select.select([stream], [], [], 0.2)[0]:
+            return stream.readline()
+    return "nothing was printed"
+
+
+@pytest.fixture
+def start() -> Iterator[StartUp]:
+    """Start servers that are ended with the test."""
+    started: list[Up] = []
+
+    def begin(directory: Path, otlp: int = 0, sql: int = 0) -> Up:
+        started.append(start_up(directory, otlp, sql))
+        return started[-1]
+
+    yield begin
+    for up in started:
+        if up.process.poll() is None:
+            up.stop(signal.SIGKILL)
+
+
+@pytest.fixture(scope="package")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """One server for the tests that only add to it."""
+    running = start_up(tmp_path_factory.mktemp("up") / "store")
+    yield running
+    assert running.stop() == 0

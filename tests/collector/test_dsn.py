@@ -1,0 +1,50 @@
+from pathlib import Path
+
+import pytest
+
+from ltrain_collector.dsn import Folder, Server, parse
+from ltrain_collector.errors import BadDsn
+
+
+@pytest.mark.parametrize(
+    ("dsn", "address"),
+    [
+        ("chdb:///data/store", Folder(Path("/data/store"))),
+        ("chdb://store", Folder(Path.cwd() / "store")),
+        ("chdb:///with%20space", Folder(Path("/with space"))),
+        ("http://127.0.0.1:8123", Server("127.0.0.1")),
+        ("http://db", Server("db", 8123)),
+        ("https://db", Server("db", 8443, secure=True)),
+        (
+            "clickhouse://me:p%40ss@db:9123/otel",
+            Server("db", 9123, user="me", password="p@ss", database="otel"),
+        ),
+    ],
+)
+def test_addresses_are_read(dsn: str, address: Folder | Server) -> None:
+    assert parse(dsn) == address
+
+
+@pytest.mark.parametrize(
+    ("dsn", "says"),
+    [
+        ("chbd:///data", "did you mean chdb://"),
+        ("htp://db", "did you mean http://"),
+        ("/data/store", "needs a scheme"),
+        ("chdb:/data", "Allowed: chdb:///dir"),
+        ("chdb://", "names no folder"),
+        ("chdb:///data?mode=ro", "a folder has no options"),
+        ("http://:8123", "names no host"),
+        ("http://db:http", "Port could not be cast"),
+    ],
+)
+def test_a_typo_is_named_with_what_is_allowed(dsn: str, says: str) -> None:
+    with pytest.raises(BadDsn) as caught:
+        parse(dsn)
+    assert says in str(caught.value)
+    assert dsn in str(caught.value)
+
+
+def test_a_password_is_not_printed() -> None:
+    server = parse("clickhouse://me:secret@db")
+    assert "secret" not in f"{server} {server!r}"

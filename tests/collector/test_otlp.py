@@ -1,0 +1,149 @@
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from ltrain_collector.errors import BadRequest
+from ltrain_collector.otlp import encode, text
+from ltrain_collector.store import Store
+
+NOON = 1_790_000_000_000_000_000
+
+
+def one_span() -> tuple[ExportTraceServiceRequest, Span]:
+    request = ExportTraceServiceRequest()
+    resource = request.resource_spans.add()
+    resource.resource.attributes.add(key="service.name").value.string_value = "agent"
+    resource.resource.attributes.add(key="host.id").value.int_value = 7
+    scoped = resource.scope_spans.add()
+    scoped.scope.name, scoped.scope.version = "ltrain.gateway", "0.1"
+    span = scoped.spans.add(name="chat policy", kind=Span.SPAN_KIND_SERVER)
+    span.trace_id, span.span_id, span.parent_span_id = b"\x01" * 16, b"\x02" * 8, b"\x03" * 8
+    span.start_time_unix_nano, span.end_time_unix_nano = NOON, NOON + 1500
+    return request, span
+
+
+def test_a_span_is_stored_as_the_exporter_stores_it(folder: Store) -> None:
+    request, span = one_span()
+    span.trace_state = "a=b"
+    span.status.code, span.status.message = Status.STATUS_CODE_ERROR, "no such table"
+    span.attributes.add(key="ltrain.rollout.id").value.string_value = "r1"
+    span.attributes.add(key="ltrain.attempt.id").value.int_value = 1
+    event = span.events.add(name="exception", time_unix_nano=NOON + 5)
+    event.attributes.add(key="exception.type").value.string_value = "OperationalError"
+    span.links.add(trace_id=b"\x0a" * 16, span_id=b"\x0b" * 8, trace_state="c=d")
+    folder.insert_otlp(request.SerializeToString())
+    (row,) = folder.query("SELECT * EXCEPT (IngestedAt) FROM otel.spans").to_dicts()
+    noon = datetime.fromtimestamp(NOON / 1e9, UTC)
+    assert row == {
+        "Timestamp": noon,
+        "TraceId": "01" * 16,
+        "SpanId": "02" * 8,
+        "ParentSpanId": "03" * 8,
+        "TraceState": "a=b",
+        "SpanName": "chat policy",
+        "SpanKind": "Server",
+        "ServiceName": "agent",
+        "ResourceAttributes": {"service.name": "agent", "host.id": "7"},
+        "ScopeName": "ltrain.gateway",
+        "ScopeVersion": "0.1",
+        "SpanAttributes": {"ltrain.rollout.id": "r1", "ltrain.attempt.id": "1"},
+        "Duration": 1500,
+        "StatusCode": "Error",
+        "StatusMessage": "no such table",
+        "Events.Timestamp": [noon],
+        "Events.Name": ["exception"],
+        "Events.Attributes": [{"exception.type": "OperationalError"}],
+        "Links.TraceId": ["0a" * 16],
+        "Links.SpanId": ["0b" * 8],
+        "Links.TraceState": ["c=d"],
+        "Links.Attributes": [{}],
+        "RunId": "",
+        "RolloutId": "r1",
+        "Attempt": "1",
+        "TaskId": "",
+        "Mode": "",
+        "Wave": 0,
+        "PolicyName": "",
+        "PolicyVersion": 0,
+        "GenAiOp": "",
+        "GenAiModel": "",
+        "InTokens": 0,
+        "OutTokens": 0,
+        "ToolName": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("fill", "expected"),
+    [
+        (lambda v: setattr(v, "string_value", ""), ""),
+        (lambda v: setattr(v, "int_value", -(2**63)), "-9223372036854775808"),
+        (lambda v: setattr(v, "bool_value", False), "false"),
+        (lambda v: setattr(v, "double_value", 1.0), "1"),
+        (lambda v: setattr(v, "double_value", -0.25), "-0.25"),
+        (lambda v: setattr(v, "bytes_value", b"\x00\xff"), "AP8="),
+        (lambda v: v.array_value.values.add(string_value="é"), '["é"]'),
+        (lambda v: v.array_value.values.add(int_value=0), "[0]"),
+        (lambda v: v.kvlist_value.values.add(key="k").value.CopyFrom(AnyValue()), '{"k": null}'),
+        (lambda v: None, ""),
+    ],
+)
+def test_every_kind_of_value_becomes_text(
+    fill: Callable[[AnyValue], object], expected: str
+) -> None:
+    value = AnyValue()
+    fill(value)
+    assert text(value) == expected
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(attributes=st.dictionaries(st.text(max_size=200), st.text(max_size=40_000), max_size=8))
+def test_any_text_comes_back_as_it_went_in(folder: Store, attributes: dict[str, str]) -> None:
+    request, span = one_span()
+    folder.command("TRUNCATE TABLE otel.otel_traces")
+    for key, value in attributes.items():
+        span.attributes.add(key=key).value.string_value = value
+    folder.insert_otlp(request.SerializeToString())
+    (row,) = folder.query("SELECT SpanAttributes FROM otel.spans").to_dicts()
+    assert row["SpanAttributes"] == attributes
+
+
+def test_an_end_before_the_start_is_a_duration_of_nought(folder: Store) -> None:
+    request, span = one_span()
+    span.end_time_unix_nano = 0
+    span.kind, span.status.code = 99, 99  # type: ignore[assignment]
+    folder.insert_otlp(request.SerializeToString())
+    row = folder.query("SELECT Duration, SpanKind, StatusCode FROM otel.spans").row(0)
+    assert row == (0, "Unspecified", "Unset")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("trace_id", b"", "trace_id must have 16 bytes"),
+        ("span_id", b"\x01", "span_id 8"),
+        ("start_time_unix_nano", 0, "start_time_unix_nano is 0"),
+        ("start_time_unix_nano", 2**63, "more than a year ahead"),
+    ],
+)
+def test_an_impossible_span_is_rejected_alone(field: str, value: object, reason: str) -> None:
+    request, span = one_span()
+    good = request.resource_spans[0].scope_spans[0].spans.add()
+    good.CopyFrom(span)
+    setattr(span, field, value)
+    rows = encode(request.SerializeToString())
+    assert (rows.count, rows.rejected) == (1, 1)
+    assert reason in rows.reason
+
+
+def test_bytes_that_are_no_request_are_refused() -> None:
+    with pytest.raises(BadRequest, match="http/protobuf"):
+        encode(b'{"resourceSpans": []}')

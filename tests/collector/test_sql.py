@@ -1,0 +1,98 @@
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner, Result
+
+from ltrain.cli import app
+from ltrain_collector.errors import BadDsn, NoStore, QueryFailed
+
+TWO = "SELECT number AS n, concat('a,', toString(number)) AS s, map('k', 1.5) AS m FROM numbers(2)"
+
+
+def sql(*argv: str, text: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["sql", *argv], input=text)
+
+
+def test_a_table_for_people(up: Any) -> None:
+    done = sql(TWO, "--store", up.dsn)
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()
+    assert [cell.strip() for cell in lines[1].strip("┃").split("┃")] == ["n", "s", "m"]
+    assert [cell.strip() for cell in lines[3].strip("│").split("│")] == ["0", "a,0", "{'k': 1.5}"]
+
+
+def test_formats_for_programs(up: Any) -> None:
+    def given(form: str) -> bytes:
+        return sql(TWO, "--store", up.dsn, "--format", form).stdout_bytes
+
+    assert json.loads(given("jsonl").splitlines()[1]) == {"n": 1, "s": "a,1", "m": {"k": 1.5}}
+    assert json.loads(given("json")) == [
+        {"n": 0, "s": "a,0", "m": {"k": 1.5}},
+        {"n": 1, "s": "a,1", "m": {"k": 1.5}},
+    ]
+    rows = list(csv.reader(io.StringIO(given("csv").decode())))
+    assert rows[:2] == [["n", "s", "m"], ["0", "a,0", "{'k':1.5}"]]
+    assert pl.read_parquet(io.BytesIO(given("parquet")))["n"].to_list() == [0, 1]
+    assert given("TSV").splitlines()[0] == b"0\ta,0\t{'k':1.5}"
+
+
+def test_json_is_a_flag_too(up: Any) -> None:
+    done = sql("SELECT 1 AS a", "--store", up.dsn, "--json")
+    assert json.loads(done.stdout) == [{"a": 1}]
+
+
+def test_a_file_and_standard_input(up: Any, tmp_path: Path) -> None:
+    target = tmp_path / "two.parquet"
+    argv = ("--store", up.dsn, "--format", "parquet", "--out", str(target))
+    assert sql("-", *argv, text=TWO).exit_code == 0
+    assert pl.read_parquet(target).height == 2
+    assert sql(TWO, "--store", up.dsn, "--out", str(target)).exit_code == 0
+    assert "┃ n" in target.read_text()
+
+
+def test_a_folder_is_read_in_place(folder: Any) -> None:
+    done = sql("SELECT count() AS n FROM otel.spans", "--store", folder.name, "--json")
+    assert json.loads(done.stdout) == [{"n": 0}]
+
+
+def test_an_empty_store_has_no_rows(folder: Any) -> None:
+    done = sql("SELECT * FROM otel.rollouts", "--store", folder.name)
+    assert (done.exit_code, done.stdout) == (0, "No rows.\n")
+
+
+def test_a_long_table_says_what_it_leaves_out(up: Any) -> None:
+    done = sql("SELECT number FROM numbers(1500)", "--store", up.dsn)
+    assert "1000 of 1500 rows" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("query", "dsn", "error", "says"),
+    [
+        ("SELECT nocol FROM otel.spans", None, QueryFailed, "Code: 47"),
+        ("DROP TABLE otel.otel_traces", None, QueryFailed, "Code: 164"),
+        ("SELECT 1", "htp://127.0.0.1", BadDsn, "did you mean http://"),
+        ("SELECT 1", "chdb:///nowhere/at/all", NoStore, "There is no store in"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    up: Any, query: str, dsn: str | None, error: type[Exception], says: str
+) -> None:
+    done = sql(query, "--store", dsn or up.dsn)
+    assert done.exit_code == 1
+    assert isinstance(done.exception, error)
+    assert says in str(done.exception)
+
+
+def test_the_command_ends_with_status_1_and_no_traceback(up: Any) -> None:
+    argv = [sys.executable, "-m", "ltrain", "sql", "SELEC 1", "--store", up.dsn]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("ltrain: Code: 62. DB::Exception: Syntax error")
+    assert "Traceback" not in done.stderr

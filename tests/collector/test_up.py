@@ -1,0 +1,97 @@
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ltrain_collector.store import Store
+
+
+def ltrain(*argv: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ltrain", *argv]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def post(port: int, body: bytes) -> int:
+    connection = HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        kind = {"Content-Type": "application/x-protobuf"}
+        connection.request("POST", "/v1/traces", body, kind)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(("option", "port"), [("--otlp-port", "otlp"), ("--http-port", "sql")])
+def test_a_port_that_is_taken_is_said(up: Any, tmp_path: Path, option: str, port: str) -> None:
+    taken = str(getattr(up, port))
+    free = "--http-port" if option == "--otlp-port" else "--otlp-port"
+    done = ltrain("up", "--dir", str(tmp_path / "s"), option, taken, free, "0")
+    assert done.returncode == 1
+    assert f"Port {taken} on 127.0.0.1 is taken" in done.stderr
+    assert option in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_folder_that_is_in_use_is_said(up: Any) -> None:
+    done = ltrain("up", "--dir", str(up.directory), "--otlp-port", "0", "--http-port", "0")
+    assert done.returncode == 1
+    assert f"in use by process {up.process.pid}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    argv = ("up", "--dir", str(tmp_path / "file" / "store"), "--otlp-port", "0", "--http-port", "0")
+    done = ltrain(*argv)
+    assert done.returncode == 1
+    assert "Not a directory" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_port_that_is_none_is_wrong_use() -> None:
+    assert ltrain("up", "--otlp-port", "70000").returncode == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_open_inserts_are_finished_before_the_end(
+    start: Callable[..., Any],
+    request_of: Callable[..., bytes],
+    tmp_path: Path,
+    number: signal.Signals,
+) -> None:
+    up = start(tmp_path / "store")
+    told: list[int] = []
+    bodies = [request_of((trace, 1)) for trace in range(1, 9)]
+    threads = [
+        threading.Thread(target=lambda body=body: told.append(post(up.otlp, body)))
+        for body in bodies
+    ]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.01)
+    assert up.stop(number) == 0
+    for thread in threads:
+        thread.join()
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        stored = store.query("SELECT count() AS n FROM otel.spans")["n"].item()
+    assert stored >= told.count(200)
+
+
+def test_what_was_stored_is_there_after_a_restart(
+    start: Callable[..., Any], request_of: Callable[..., bytes], tmp_path: Path
+) -> None:
+    first = start(tmp_path / "store")
+    assert post(first.otlp, request_of((1, 1), (1, 2))) == 200
+    assert first.stop() == 0
+    second = start(tmp_path / "store", first.otlp, first.sql)
+    assert (second.otlp, second.sql) == (first.otlp, first.sql)
+    with Store.open(second.dsn) as store:
+        assert store.query("SELECT SpanId FROM otel.spans").height == 2

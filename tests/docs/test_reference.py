@@ -1,0 +1,74 @@
+"""The pages made from code are not stale, and nothing that code declares is missing there."""
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+from setup import reference
+
+from ltrain.cli import app
+from ltrain_instrument import attributes
+from ltrain_instrument.settings import SETTINGS
+from ltrain_transforms.estimators import ESTIMATORS
+from ltrain_transforms.recipe import Credited, Recipe, Reward
+from ltrain_transforms.tables import TABLES, Table
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def rows(page: str) -> dict[str, list[str]]:
+    """Give the cells of every table row of a page, by the first cell without its backquotes."""
+    lines = re.findall(r"^\| (.+) \|$", (DOCS / page).read_text(), re.MULTILINE)
+    cells = [re.split(r" (?<!\\)\| ", line) for line in lines]
+    return {first.strip("`"): others for first, *others in cells}
+
+
+def test_pages_say_what_the_code_says() -> None:
+    assert reference.stale() == [], "`make docs` mends it"
+
+
+def test_every_setting_is_told() -> None:
+    assert {each.name for each in SETTINGS} <= rows("settings.md").keys()
+
+
+def test_every_command_is_told_with_an_example() -> None:
+    text = (DOCS / "commands.md").read_text()
+    for name in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
+        part = text.split(f"## ltrain {name}\n")[1].split("\n## ")[0]
+        assert f"```\nltrain {name}" in part, f"the help of {name} has no example"
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_every_column_is_told(table: Table) -> None:
+    text = (DOCS / "tables.md").read_text().split(f"## {table.name}\n")[1].split("\n## ")[0]
+    assert all(f"| `{column.name}` |" in text for column in table.columns)
+
+
+def test_every_recipe_key_is_told_with_its_meaning() -> None:
+    told = rows("recipe.md")
+    for section in (Recipe.model_fields[name].annotation for name in ("source", "filter", "train")):
+        assert section is not None
+        for key in section.model_fields:
+            assert told[key][-1], f"{key} has no docstring in recipe.py"
+
+
+def test_every_rule_kind_credit_and_estimator_is_told() -> None:
+    told = rows("recipe.md")
+    assert all(kind in told["on"][0] for kind in ("llm", "tool", "retrieval", "embedding", "node"))
+    assert set(Credited) | set(ESTIMATORS) <= told.keys()
+    assert {field.alias or name for name, field in Reward.model_fields.items()} <= told.keys()
+
+
+def test_every_attribute_is_told() -> None:
+    names = {value for name, value in vars(attributes).items() if name.isupper()}
+    assert names <= rows("attributes.md").keys()
+
+
+def test_index_names_every_page_and_links_lead_somewhere() -> None:
+    index = (DOCS / "README.md").read_text()
+    pages = {path.name for path in DOCS.glob("*.md")} - {"README.md"}
+    assert [page for page in sorted(pages) if f"]({page})" not in index] == []
+    for path in [*DOCS.glob("*.md"), DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md"]:
+        links = re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text())
+        assert [link for link in links if not (path.parent / link).exists()] == [], path.name

@@ -1,0 +1,151 @@
+"""One run of the whole loop on a tiny policy, whose traces several tests look at."""
+
+import importlib.util
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from ltrain_train.gateway.vllm import Vllm, VllmOptions
+from ltrain_train.process import Children
+
+HERE = Path(__file__).parent
+TRAIN = HERE.parent / "train"
+TASKS = 480
+
+
+def load(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder with an agent, its tasks, its recipe and a tiny random policy."""
+
+    folder: Path
+    environ: dict[str, str]
+
+    @property
+    def home(self) -> Path:
+        return self.folder / ".ltrain"
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "tiny"
+
+    @property
+    def store(self) -> str:
+        return f"chdb://{self.home / 'store'}"
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "ltrain", *arguments]
+
+    def training(self, recipe: str) -> list[str]:
+        run = self.command("run", str(self.folder / recipe), "--from-clickhouse")
+        return [*run, "--model", str(self.model), "--json"]
+
+    def train(self, recipe: str) -> list[dict[str, Any]]:
+        done = subprocess.run(
+            self.training(recipe), env=self.environ, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def sql(self, query: str, *arguments: str) -> list[dict[str, Any]]:
+        done = subprocess.run(
+            self.command("sql", query, "--store", self.store, "--format", "json", *arguments),
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        rows: list[dict[str, Any]] = json.loads(done.stdout)
+        return rows
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Project]:
+    """Make a project of that name, with ports of its own."""
+
+    def make(name: str) -> Project:
+        folder = tmp_path_factory.mktemp(name) / "two_turn"
+        shutil.copytree(HERE / "two_turn", folder, ignore=shutil.ignore_patterns("__pycache__"))
+        load(TRAIN / "tiny.py").write_model(folder / "tiny", seed=1)
+        chance = random.Random(0)
+        with (folder / "tasks.jsonl").open("w") as tasks:
+            for number in range(TASKS):
+                words = (10, *(chance.randrange(512) for _ in range(4)), 20)
+                asked = " ".join(f"w{word}" for word in words)
+                tasks.write(json.dumps({"id": f"t{number}", "input": asked}) + "\n")
+        otlp, store, gateway = free_ports(3)
+        environ = {
+            **os.environ,
+            "LTRAIN_HOME": str(folder / ".ltrain"),
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{otlp}",
+            "LTRAIN_STORE": f"http://127.0.0.1:{store}",
+            "LTRAIN_GATEWAY": f"http://127.0.0.1:{gateway}",
+        }
+        return Project(folder, environ)
+
+    return make
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a run left: its waves, its project, and what passed between gateway and vLLM."""
+
+    project: Project
+    waves: list[dict[str, Any]]
+    passed: list[Any]
+
+
+@pytest.fixture(scope="session")
+def learned(project: Callable[[str], Project]) -> Iterator[Learned]:
+    """Train with a recording proxy between gateway and vLLM."""
+    made = project("learned")
+    recorder = load(TRAIN / "gateway" / "recorder.py")
+    with Children() as children:
+        vllm = Vllm(
+            children,
+            name="two",
+            options=VllmOptions(dtype="float32"),
+            log=made.folder / "vllm.log",
+        )
+        vllm.start(made.model)
+        with recorder.Recorder(vllm.url) as between, Children() as before:
+            port = made.environ["LTRAIN_GATEWAY"].rpartition(":")[2]
+            serve = ("serve", str(made.model), "--policy", "two", "--port", port)
+            before.start(
+                "gateway",
+                made.command(*serve, "--upstream", between.url),
+                env=made.environ,
+                log=made.folder / "gateway.log",
+            )
+            yield Learned(made, made.train("ltrain.toml"), between.passed)

@@ -1,0 +1,37 @@
+"""The example's modules, and a server for its model."""
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "examples" / "text_to_sql"
+
+
+@pytest.fixture
+def folder() -> Path:
+    return FOLDER
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    """Import a module of the example as its own folder would."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module
+
+
+@pytest.fixture
+def outside() -> Iterator[Any]:
+    """The fake server of the rollout tests: it completes chats and collects spans."""
+    path = ROOT / "tests" / "train" / "rollout" / "outside.py"
+    spec = importlib.util.spec_from_file_location("outside", path)
+    assert spec is not None and spec.loader is not None
+    fake = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fake)
+    with fake.Outside() as server:
+        yield server

@@ -1,0 +1,18 @@
+"""Instruments itself, on top of what it set up itself where its argument is `own`."""
+
+import sys
+
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+
+import ltrain
+
+if sys.argv[1] == "own":
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter()))
+    trace.set_tracer_provider(provider)
+ltrain.configure()
+ltrain.configure()
+with ltrain.rollout(rollout="r7"):
+    trace.get_tracer("agent").start_span("work").end()

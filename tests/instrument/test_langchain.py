@@ -1,0 +1,93 @@
+"""LangChain, the OpenAI client, HTTP and the gateway in one trace, whatever surrounds them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.instrument.conftest import Model, Seen, Sink, Start
+
+LANGCHAIN = "openinference.instrumentation.langchain"
+PATHS = [
+    "LangGraph",
+    "LangGraph > model",
+    "LangGraph > model",
+    "LangGraph > model > ChatOpenAI",
+    "LangGraph > model > ChatOpenAI",
+    "LangGraph > model > ChatOpenAI > openai.chat",
+    "LangGraph > model > ChatOpenAI > openai.chat",
+    "LangGraph > model > ChatOpenAI > openai.chat > POST",
+    "LangGraph > model > ChatOpenAI > openai.chat > POST",
+    "LangGraph > tools",
+    "LangGraph > tools > weather",
+    "LangGraph > tools > weather > gen_ai.evaluation.result",
+]
+
+
+def _paths(spans: list[Seen]) -> list[str]:
+    by_id = {span.id: span for span in spans}
+
+    def path(span: Seen) -> str:
+        parent = by_id.get(span.parent)
+        return f"{path(parent)} > {span.name}" if parent else span.name
+
+    return sorted(path(span) for span in spans if span.name != "ltrain.process")
+
+
+@pytest.mark.parametrize("mode", ["plain", "stream", "ambient"])
+def test_an_agent_is_one_trace(start: Start, sink: Sink, model: Model, mode: str) -> None:
+    assert start("weather", mode).wait() == (0, "", "")
+    around = ["ambient", *(f"ambient > {path}" for path in PATHS)]
+    assert _paths(sink.spans) == (around if mode == "ambient" else PATHS)
+    (trace,) = {span.trace for span in sink.spans}
+    http = {span.id for span in sink.named("POST")}
+    parents = [headers["traceparent"].split("-") for _, headers, _ in model.requests]
+    assert [parent[1] for parent in parents] == [trace] * 2
+    assert {parent[2] for parent in parents} == http
+
+
+def test_calls_carry_their_content(start: Start, sink: Sink, model: Model) -> None:
+    start("weather", "plain").wait()
+    for span in sink.named("ChatOpenAI"):
+        assert span.attributes["llm.input_messages.0.message.content"].startswith("How is")
+    first, last = sink.named("openai.chat")
+    assert json.loads(first.attributes["gen_ai.input.messages"])[0]["role"] == "user"
+    assert "sunny" in last.attributes["gen_ai.output.messages"]
+    (tool,) = sink.named("weather")
+    assert tool.attributes["output.value"]
+
+
+def test_a_span_made_by_hand_in_a_tool_stays_around_its_calls(start: Start, sink: Sink) -> None:
+    assert start("weather", "raw").wait()[0] == 0
+    (hand,) = sink.named("by-hand")
+    inner = [span for span in sink.named("openai.chat") if span.parent == hand.id]
+    assert len(inner) == 1
+
+
+@pytest.mark.parametrize("mode", ["threads", "tasks"])
+def test_rollouts_side_by_side_are_a_trace_each(
+    start: Start, sink: Sink, model: Model, mode: str
+) -> None:
+    status, _, err = start("weather", mode).wait()
+    assert (status, err) == (0, "")
+    rollouts = {span.attributes["ltrain.rollout.id"] for span in sink.spans}
+    assert rollouts == {f"r{k}" for k in range(12)}
+    for rollout in rollouts:
+        mine = [s for s in sink.spans if s.attributes["ltrain.rollout.id"] == rollout]
+        assert len({span.trace for span in mine}) == 1
+        assert _paths(mine) == ["ambient", *(f"ambient > {path}" for path in PATHS)]
+        said = [s.attributes["ltrain.rollout.spans"] for s in mine if s.name == "ltrain.process"]
+        assert max(said) == len(PATHS) + 1
+
+
+def test_the_client_alone_reaches_the_gateway_with_its_trace(
+    start: Start, sink: Sink, model: Model
+) -> None:
+    assert start("client").wait() == (0, "", "")
+    assert Counter(_paths(sink.spans)) == {"openai.chat": 3, "openai.chat > POST": 3}
+    sent = {headers["traceparent"].split("-")[1] for _, headers, _ in model.requests}
+    assert sent == {span.trace for span in sink.named("openai.chat")}

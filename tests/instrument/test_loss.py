@@ -1,0 +1,153 @@
+"""No ended span is lost, whichever way an agent leaves and whatever the collector does."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ltrain_instrument.spool import Spool
+
+if TYPE_CHECKING:
+    from tests.instrument.conftest import Agent, Sink, Start
+
+IDENTITY = {"LTRAIN_ROLLOUT_ID": "r1", "LTRAIN_ATTEMPT_ID": "2"}
+FIVE = [f"done-{number}" for number in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("way", "status"),
+    [("return", 0), ("raise", 1), ("sys.exit", 3), ("os._exit", 4), ("fork", 0)],
+)
+def test_spans_survive_an_exit(start: Start, sink: Sink, way: str, status: int) -> None:
+    assert start("leaving", way, **IDENTITY).wait()[0] == status
+    _complete(sink)
+    if way == "fork":
+        (child,) = sink.named("in-child")
+        (process,) = sink.named("open")
+        assert child.resource["service.instance.id"] != process.resource["service.instance.id"]
+
+
+@pytest.mark.parametrize("way", ["sleep", "spin", "flushing"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_spans_survive_a_signal(start: Start, sink: Sink, way: str, number: signal.Signals) -> None:
+    agent = start("leaving", way, **IDENTITY)
+    agent.says("ready")
+    if way == "flushing":
+        sink.wait("busy", 3)
+    agent.process.send_signal(number)
+    assert agent.wait()[0] == -number
+    _complete(sink)
+
+
+def test_spans_older_than_a_second_survive_sigkill(start: Start, sink: Sink) -> None:
+    assert start("leaving", "killed", **IDENTITY).wait()[0] == -signal.SIGKILL
+    assert [span.name for span in sink.spans] == FIVE
+
+
+def _complete(sink: Sink) -> None:
+    """Each span arrived once, the open one marked, and each process counted its own."""
+    names = Counter(span.name for span in sink.spans)
+    assert all(names[name] == 1 for name in [*FIVE, "open"]), names
+    assert sink.named("open")[0].attributes["ltrain.truncated"] is True
+    seen: Counter[str] = Counter()
+    said: Counter[str] = Counter()
+    for span in sink.spans:
+        assert span.attributes["ltrain.rollout.id"] == "r1"
+        assert span.attributes["ltrain.attempt.id"] == 2
+        process = span.resource["service.instance.id"]
+        if span.name == "ltrain.process":
+            said[process] = max(said[process], span.attributes["ltrain.rollout.spans"])
+        else:
+            seen[process] += 1
+    assert said == seen
+
+
+def _step(agent: Agent, spans: int) -> tuple[int, int, str]:
+    assert agent.process.stdin is not None
+    assert agent.process.stdout is not None
+    agent.process.stdin.write(f"{spans}\n")
+    agent.process.stdin.flush()
+    slowest, flush, there = agent.process.stdout.readline().split()
+    return int(slowest), int(flush), there
+
+
+def _arrived(sink: Sink, count: int) -> None:
+    sink.wait(f"span-{count - 1}")
+    names = Counter(span.name for span in sink.spans if span.name.startswith("span-"))
+    assert names == Counter(f"span-{number}" for number in range(count))
+
+
+def test_a_collector_that_comes_back_gets_everything_and_slows_nothing(
+    start: Start, sink: Sink, tmp_path: Path
+) -> None:
+    agent = start("steady", **IDENTITY)
+    assert _step(agent, 200)[2] == "True"
+    sink.stop()
+    for _ in range(3):
+        slowest, flush, there = _step(agent, 200)
+        assert there == "False"
+        assert slowest < 200_000
+        assert flush < 3000
+    sink.start()
+    sink.wait("span-799")
+    _step(agent, 200)
+    deadline = time.monotonic() + 5
+    while _step(agent, 0)[2] == "False":
+        assert time.monotonic() < deadline
+    assert agent.wait()[0] == 0
+    _arrived(sink, 1000)
+    assert list((tmp_path / "home" / "spool").iterdir()) == []
+
+
+def test_a_collector_that_stays_away_leaves_the_spans_to_the_next_process(
+    start: Start, sink: Sink, tmp_path: Path
+) -> None:
+    sink.stop()
+    agent = start("steady", **IDENTITY)
+    _step(agent, 50)
+    began = time.monotonic()
+    assert agent.wait()[0] == 0
+    assert time.monotonic() - began < 6
+    sink.start()
+    spool = Spool(tmp_path / "home" / "spool", sink.url)
+    assert spool.flush(5)
+    spool.close()
+    _arrived(sink, 50)
+    assert sink.named("ltrain.process")[0].attributes["ltrain.rollout.spans"] == 50
+
+
+def test_a_collector_that_hangs_holds_up_neither_work_nor_exit(
+    start: Start, sink: Sink, tmp_path: Path
+) -> None:
+    sink.delay = 20
+    agent = start("steady", **IDENTITY)
+    slowest, flush, there = _step(agent, 50)
+    assert there == "False"
+    assert slowest < 200_000
+    assert flush < 4000
+    began = time.monotonic()
+    assert agent.wait()[0] == 0
+    assert time.monotonic() - began < 6
+    sink.delay = 0
+    spool = Spool(tmp_path / "home" / "spool", sink.url)
+    assert spool.flush(5)
+    spool.close()
+    assert {f"span-{number}" for number in range(50)} <= {span.name for span in sink.spans}
+
+
+def test_a_spool_that_cannot_be_written_is_said_once(
+    start: Start, sink: Sink, tmp_path: Path
+) -> None:
+    sink.stop()
+    (tmp_path / "file").write_text("in the way")
+    agent = start("steady", LTRAIN_HOME=str(tmp_path / "file"))
+    _step(agent, 300)
+    status, _, err = agent.wait()
+    assert status == 0
+    assert err.count("spans are lost") == 1
+    assert "Set LTRAIN_HOME" in err

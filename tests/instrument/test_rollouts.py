@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.trace import Tracer
+
+import ltrain_instrument as ltrain
+from ltrain_instrument import capture
+from ltrain_instrument.capture import Capture
+from ltrain_instrument.census import OPEN_AT_MOST, REMEMBERED, Census
+from ltrain_instrument.errors import BadReward, BadSetting, UnknownName
+from ltrain_instrument.identity import Identity, rollout_id
+
+FIRST = Identity(
+    run="sql", task="t1", domain="db", wave=2, sample=3, rollout="abc", attempt=1, mode="train"
+)
+STAMP = {
+    "ltrain.run.id": "sql",
+    "ltrain.task.id": "t1",
+    "ltrain.domain": "db",
+    "ltrain.wave": 2,
+    "ltrain.sample.index": 3,
+    "ltrain.rollout.id": "abc",
+    "ltrain.attempt.id": 1,
+    "ltrain.mode": "train",
+}
+
+
+class Counting(IdGenerator):
+    """Ids 1, 2, 3 …, so that whole spans can be compared."""
+
+    def __init__(self) -> None:
+        self._spans = itertools.count(1)
+        self._traces = itertools.count(1)
+
+    def generate_span_id(self) -> int:
+        return next(self._spans)
+
+    def generate_trace_id(self) -> int:
+        return next(self._traces)
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """A real SDK with counted ids and a clock that ticks once a reading."""
+
+    capture: Capture
+    memory: InMemorySpanExporter
+
+    @property
+    def tracer(self) -> Tracer:
+        return self.capture.provider.get_tracer("agent")
+
+    def spans(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": span.name,
+                "scope": span.instrumentation_scope.name if span.instrumentation_scope else None,
+                "trace": span.context.trace_id if span.context else None,
+                "id": span.context.span_id if span.context else None,
+                "parent": span.parent.span_id if span.parent else None,
+                "time": (span.start_time, span.end_time),
+                "status": span.status.status_code.name,
+                "attributes": dict(span.attributes or {}),
+            }
+            for span in self.memory.get_finished_spans()
+        ]
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+    for name in [name for name in os.environ if name.startswith("LTRAIN_")]:
+        monkeypatch.delenv(name)
+    clock = itertools.count(1)
+    monkeypatch.setattr("opentelemetry.sdk.trace.time_ns", lambda: next(clock))
+    provider = TracerProvider(id_generator=Counting(), shutdown_on_exit=False)
+    census, memory = Census(Identity()), InMemorySpanExporter()
+    provider.add_span_processor(census)
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    known = Capture(provider, census)
+    monkeypatch.setattr(capture, "_current", known)
+    yield Recorder(known, memory)
+    provider.shutdown()
+
+
+def test_reward_and_count_are_spans_in_the_trace_of_the_rollout(recorder: Recorder) -> None:
+    with ltrain.rollout(FIRST):
+        with recorder.tracer.start_as_current_span("agent"):
+            ltrain.reward(0.5, "style", scope="call", label="fair", explanation="terse")
+        ltrain.reward(True)
+    assert recorder.spans() == [
+        {
+            "name": "gen_ai.evaluation.result",
+            "scope": "ltrain.instrument",
+            "trace": 1,
+            "id": 2,
+            "parent": 1,
+            "time": (2, 3),
+            "status": "UNSET",
+            "attributes": {
+                "gen_ai.evaluation.name": "style",
+                "gen_ai.evaluation.score.value": 0.5,
+                "gen_ai.evaluation.score.label": "fair",
+                "gen_ai.evaluation.explanation": "terse",
+                "ltrain.reward.scope": "call",
+                **STAMP,
+            },
+        },
+        {
+            "name": "agent",
+            "scope": "agent",
+            "trace": 1,
+            "id": 1,
+            "parent": None,
+            "time": (1, 4),
+            "status": "UNSET",
+            "attributes": STAMP,
+        },
+        {
+            "name": "gen_ai.evaluation.result",
+            "scope": "ltrain.instrument",
+            "trace": 1,
+            "id": 3,
+            "parent": 1,
+            "time": (5, 6),
+            "status": "UNSET",
+            "attributes": {
+                "gen_ai.evaluation.name": "reward",
+                "gen_ai.evaluation.score.value": 1.0,
+                "ltrain.reward.scope": "rollout",
+                **STAMP,
+            },
+        },
+        {
+            "name": "ltrain.process",
+            "scope": "ltrain.instrument",
+            "trace": 1,
+            "id": 4,
+            "parent": 1,
+            "time": (7, 8),
+            "status": "UNSET",
+            "attributes": {"ltrain.rollout.spans": 3, **STAMP},
+        },
+    ]
+
+
+def test_counts_are_cumulative_and_late_spans_are_reported_at_the_end(recorder: Recorder) -> None:
+    for _ in range(2):
+        with ltrain.rollout(FIRST):
+            late = recorder.tracer.start_span("late")
+            recorder.tracer.start_span("s").end()
+    late.end()
+    recorder.capture.farewell()
+    counted = [s["attributes"] for s in recorder.spans() if s["name"] == "ltrain.process"]
+    assert [c["ltrain.rollout.spans"] for c in counted] == [1, 2, 4]
+
+
+def test_open_spans_are_ended_as_truncated_and_counted(recorder: Recorder) -> None:
+    with ltrain.rollout(FIRST):
+        recorder.tracer.start_span("open")
+    recorder.capture.farewell()
+    process, truncated, last = recorder.spans()
+    assert process["attributes"]["ltrain.rollout.spans"] == 0
+    assert truncated["name"] == "open"
+    assert truncated["status"] == "UNSET"
+    assert truncated["attributes"] == {"ltrain.truncated": True, **STAMP}
+    assert last["attributes"]["ltrain.rollout.spans"] == 1
+    recorder.capture.farewell()
+    assert len(recorder.spans()) == 3
+
+
+def test_abandoned_spans_do_not_pile_up(recorder: Recorder) -> None:
+    for number in range(OPEN_AT_MOST + 3):
+        recorder.tracer.start_span(str(number))
+    ended = recorder.spans()
+    assert [span["name"] for span in ended] == ["0", "1", "2"]
+    assert all(span["attributes"] == {"ltrain.truncated": True} for span in ended)
+
+
+def test_rollouts_in_threads_keep_apart(recorder: Recorder) -> None:
+    def attempt(k: int) -> None:
+        with ltrain.rollout(run="r", task="t", wave=0, sample=k):
+            for _ in range(k + 1):
+                recorder.tracer.start_span("work").end()
+
+    with ThreadPoolExecutor(96) as pool:
+        list(pool.map(attempt, range(96)))
+    for k in range(96):
+        name = rollout_id("r", "prod", 0, "t", k)
+        mine = [s for s in recorder.spans() if s["attributes"]["ltrain.rollout.id"] == name]
+        assert [s["name"] for s in mine] == ["work"] * (k + 1) + ["ltrain.process"]
+        assert mine[-1]["attributes"]["ltrain.rollout.spans"] == k + 1
+
+
+def test_rollouts_in_tasks_keep_apart(recorder: Recorder) -> None:
+    async def attempt(k: int) -> None:
+        async with ltrain.rollout(rollout=f"r{k}"):
+            for _ in range(3):
+                with recorder.tracer.start_as_current_span("work"):
+                    await asyncio.sleep(0)
+
+    async def main() -> None:
+        await asyncio.gather(*(attempt(k) for k in range(10)))
+
+    asyncio.run(main())
+    for k in range(10):
+        mine = [s for s in recorder.spans() if s["attributes"]["ltrain.rollout.id"] == f"r{k}"]
+        assert [s["name"] for s in mine] == ["work"] * 3 + ["ltrain.process"]
+
+
+def test_a_child_of_a_span_belongs_to_its_rollout_where_the_context_is_lost(
+    recorder: Recorder,
+) -> None:
+    from opentelemetry import trace
+    from opentelemetry.context import Context
+
+    with ltrain.rollout(FIRST):
+        parent = recorder.tracer.start_span("parent")
+    lost = trace.set_span_in_context(parent, Context())
+    recorder.tracer.start_span("child", lost).end()
+    assert recorder.spans()[-1]["attributes"] == STAMP
+
+
+def test_counts_of_reported_attempts_are_forgotten_in_the_end(recorder: Recorder) -> None:
+    for k in range(REMEMBERED + 50):
+        with ltrain.rollout(rollout=f"r{k}"):
+            pass
+    assert len(recorder.capture.census._tallies) == REMEMBERED
+
+
+def test_identity_is_derived_inherited_or_new(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ltrain.rollout(FIRST, attempt=2) as retried:
+        assert retried.rollout == "abc"
+        assert retried.attempt == 2
+        with ltrain.rollout() as same:
+            assert same == retried
+    with ltrain.rollout(run="r", mode="val", wave=1, task="t", sample=0) as derived:
+        assert derived.rollout == rollout_id("r", "val", 1, "t", 0)
+    with ltrain.rollout(task="t") as fresh:
+        assert (fresh.mode, fresh.attempt) == ("prod", 0)
+        assert fresh.rollout is not None
+        assert len(fresh.rollout) == 32
+    for name, value in FIRST.environ().items():
+        monkeypatch.setenv(name, value)
+    with ltrain.rollout() as handed:
+        assert handed == FIRST
+    assert Identity.from_environ() == FIRST
+    assert Identity.from_attributes(FIRST.attributes()) == FIRST
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, "much", None])
+def test_a_reward_that_is_no_number_is_refused(recorder: Recorder, value: object) -> None:
+    with pytest.raises(BadReward, match="The reward"):
+        ltrain.reward(value)  # type: ignore[arg-type]
+    assert recorder.spans() == []
+
+
+def test_wrong_words_name_the_right_ones(recorder: Recorder) -> None:
+    with pytest.raises(UnknownName, match=r"Choose from: call, rollout.*Did you mean 'rollout'"):
+        ltrain.reward(1, scope="rolout")  # type: ignore[arg-type]
+    with pytest.raises(UnknownName, match="Did you mean 'sample'"):
+        ltrain.rollout(sampel=1)
+
+
+def test_task_is_the_json_handed_to_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LTRAIN_TASK", raising=False)
+    assert ltrain.task() is None
+    monkeypatch.setenv("LTRAIN_TASK", '{"id": "7", "input": "x"}')
+    assert ltrain.task() == {"id": "7", "input": "x"}
+    for bad in ("{", "[1]"):
+        monkeypatch.setenv("LTRAIN_TASK", bad)
+        with pytest.raises(BadSetting, match="LTRAIN_TASK"):
+            ltrain.task()
+
+
+def test_without_instrumentation_the_words_do_nothing() -> None:
+    assert "OTEL_PYTHON_DISTRO" not in os.environ
+    with ltrain.rollout(task="t") as identity:
+        ltrain.reward(1.0)
+    assert identity.task == "t"
+    assert ltrain.flush() is True

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from ltrain_instrument.delivery import traces_url
+from ltrain_instrument.segment import SUFFIX, Segment
+from ltrain_instrument.spool import LIMIT, Spool
+
+if TYPE_CHECKING:
+    from tests.instrument.conftest import Sink
+
+
+def request(name: str, weight: int = 0) -> bytes:
+    message = ExportTraceServiceRequest()
+    span = message.resource_spans.add().scope_spans.add().spans.add()
+    span.name, span.trace_id, span.span_id = name, b"t" * 16, b"s" * 8
+    pair = span.attributes.add()
+    pair.key, pair.value.string_value = "text", os.urandom(weight // 2).hex()
+    serialised: bytes = message.SerializeToString()
+    return serialised
+
+
+def names(sink: Sink) -> Counter[str]:
+    return Counter(span.name for span in sink.spans)
+
+
+def test_requests_arrive_merged_and_leave_the_disk(sink: Sink, tmp_path: Path) -> None:
+    spool = Spool(tmp_path, sink.url)
+
+    def write(part: int) -> None:
+        for number in range(100):
+            spool.append(request(f"{part}.{number}"))
+
+    writers = [threading.Thread(target=write, args=(part,)) for part in range(8)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert spool.flush(10)
+    assert names(sink) == Counter(f"{part}.{number}" for part in range(8) for number in range(100))
+    assert len(sink.requests) < 400
+    assert list(tmp_path.iterdir()) == []
+    spool.close()
+
+
+def test_a_large_backlog_goes_in_bounded_requests(sink: Sink, tmp_path: Path) -> None:
+    sink.stop()
+    spool = Spool(tmp_path, sink.url)
+    for number in range(30):
+        spool.append(request(str(number), 1 << 20))
+    spool.append(request("large", LIMIT + 10))
+    assert not spool.flush(0.1)
+    sink.start()
+    assert spool.flush(20)
+    spool.close()
+    assert names(sink) == Counter([*map(str, range(30)), "large"])
+    large = [len(body) for _, _, body in sink.requests if len(body) > LIMIT]
+    assert len(large) == 1
+    assert len(sink.requests) >= 5
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_a_busy_collector_is_asked_again(sink: Sink, tmp_path: Path, status: int) -> None:
+    sink.status = status
+    spool = Spool(tmp_path, sink.url)
+    spool.append(request("a"))
+    assert not spool.flush(0.3)
+    assert spool.away
+    assert len(sink.requests) >= 2
+    sink.status = 200
+    assert spool.flush(5)
+    assert not spool.away
+    spool.close()
+    assert names(sink) == {"a": 1}
+    assert spool.refused == 0
+
+
+def test_a_refused_request_is_kept_aside_and_its_neighbours_pass(
+    sink: Sink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = type(sink).respond
+
+    def picky(self: Sink, path: str, body: bytes) -> tuple[int, str, bytes]:
+        if b"poison" in body:
+            return 400, "text/plain", b"no poison"
+        return answer(self, path, body)
+
+    monkeypatch.setattr(type(sink), "respond", picky)
+    spool = Spool(tmp_path, sink.url)
+    for name in ("a", "poison-1", "b", "c", "poison-2", "d"):
+        spool.append(request(name))
+    assert spool.flush(5)
+    assert names(sink) == {"a": 1, "b": 1, "c": 1, "d": 1}
+    assert spool.refused == 2
+    assert len(caplog.records) == 1
+    assert "400 no poison" in caplog.text
+    monkeypatch.undo()
+    for kept in (tmp_path / "refused").iterdir():
+        kept.rename(tmp_path / kept.name)
+    assert spool.flush(5)
+    spool.close()
+    assert names(sink)["poison-1"] == names(sink)["poison-2"] == 1
+
+
+DYING = """
+import os, signal, sys
+from pathlib import Path
+from ltrain_instrument.spool import Spool
+spool = Spool(Path(sys.argv[1]), sys.argv[2])
+for number in range(50):
+    spool.append(bytes.fromhex(sys.argv[3]))
+if sys.argv[4] == "fork" and os.fork() == 0:
+    os.close(1)
+    __import__("time").sleep(3)
+    os._exit(0)
+print("ready", flush=True)
+sys.stdin.read(1)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("with_child", ["alone", "fork"])
+def test_what_a_killed_process_left_is_forwarded_by_another(
+    sink: Sink, tmp_path: Path, with_child: str
+) -> None:
+    sink.stop()
+    dying = subprocess.Popen(
+        [sys.executable, "-c", DYING, tmp_path, sink.url, request("left").hex(), with_child],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert dying.stdout is not None
+    assert dying.stdout.readline() == b"ready\n"
+    sink.start()
+    sink.status = 503
+    spool = Spool(tmp_path, sink.url)
+    time.sleep(0.2)
+    assert spool.flush(1)  # the owner lives: there is nothing for others
+    dying.communicate(b"x")
+    sink.status = 200
+    assert spool.flush(2)
+    spool.close()
+    assert names(sink) == {"left": 50}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_torn_frame_hides_nothing_before_it(tmp_path: Path) -> None:
+    whole = [b"first", b"second"]
+    segment = Segment.create(tmp_path)
+    for text in whole:
+        segment.append(text)
+    size = segment.size
+    segment.append(b"third")
+    for cut in range(size, size + 9):
+        copy = tmp_path / f"{cut}{SUFFIX}"
+        copy.write_bytes(segment.path.read_bytes()[:cut])
+        adopted = Segment.adopt(copy)
+        assert adopted is not None
+        assert list(adopted.batches(1000)) == [whole]
+        adopted.remove()
+    assert Segment.adopt(segment.path) is None
+    segment.release()
+    kept = Segment.adopt(segment.path)
+    assert kept is not None
+    assert list(kept.batches(6)) == [[b"first"], [b"second"], [b"third"]]
+    kept.remove()
+
+
+def test_an_append_after_close_waits_on_disk(sink: Sink, tmp_path: Path) -> None:
+    spool = Spool(tmp_path, sink.url)
+    spool.close()
+    spool.append(request("late"))
+    later = Spool(tmp_path, sink.url)
+    assert later.flush(5)
+    later.close()
+    assert names(sink) == {"late": 1}
+
+
+def test_the_url_is_otels_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", raising=False)
+    assert traces_url() == "http://127.0.0.1:4318/v1/traces"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://host/base/")
+    assert traces_url() == "https://host/base/v1/traces"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://other/exact")
+    assert traces_url() == "http://other/exact"
+    assert traces_url("http://given:1") == "http://given:1/v1/traces"
+
+
+def test_headers_are_sent_and_a_restarted_collector_is_met_again(
+    sink: Sink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x,tenant=7")
+    spool = Spool(tmp_path, sink.url)
+    spool.append(request("a"))
+    assert spool.flush(5)
+    sink.stop()
+    sink.start()
+    spool.append(request("b"))
+    assert spool.flush(5)
+    spool.close()
+    assert names(sink) == {"a": 1, "b": 1}
+    _, headers, _ = sink.requests[0]
+    assert (headers["authorization"], headers["tenant"]) == ("Bearer x", "7")
+    assert headers["content-encoding"] == "gzip"

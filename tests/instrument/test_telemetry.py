@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ltrain_instrument.spool import Spool
+from ltrain_instrument.telemetry import open_telemetry
+
+if TYPE_CHECKING:
+    import pytest
+    from tests.instrument.conftest import Sink
+
+GATEWAY = """
+import os, signal, sys
+from pathlib import Path
+from ltrain_instrument.telemetry import open_telemetry
+provider = open_telemetry("gateway", home=Path(sys.argv[1]), endpoint=sys.argv[2])
+provider.get_tracer("ltrain.gateway").start_span("chat fake").end()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_span_is_on_disk_when_it_has_ended(sink: Sink, tmp_path: Path) -> None:
+    sink.status = 503
+    killed = subprocess.run([sys.executable, "-c", GATEWAY, tmp_path, sink.url], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    sink.status = 200
+    spool = Spool(tmp_path / "spool", sink.url)
+    assert spool.flush(5)
+    spool.close()
+    (span,) = sink.spans
+    assert (span.name, span.scope) == ("chat fake", "ltrain.gateway")
+    assert span.resource["service.name"] == "gateway"
+    assert len(span.resource["service.instance.id"]) == 36
+
+
+def test_nothing_is_cut_whatever_the_environment_says(
+    sink: Sink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "3")
+    monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "5")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+    provider = open_telemetry("gateway", home=tmp_path, endpoint=sink.url)
+    long = {f"key-{number}": "x" * 100_000 for number in range(200)}
+    provider.get_tracer("t").start_span("s", attributes=long).end()
+    assert provider.force_flush(5000)
+    provider.shutdown()
+    assert sink.spans[0].attributes == long
+
+
+def test_a_disk_that_takes_nothing_is_said_and_never_raised(
+    sink: Sink, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "spool").write_text("in the way")
+    provider = open_telemetry("gateway", home=tmp_path, endpoint=sink.url)
+    for _ in range(3):
+        provider.get_tracer("t").start_span("s").end()
+    provider.shutdown()
+    assert caplog.text.count("spans are lost") == 1
+
+
+def test_shutdown_with_the_collector_away_is_quick_and_keeps_the_spans(
+    sink: Sink, tmp_path: Path
+) -> None:
+    import time
+
+    sink.stop()
+    provider = open_telemetry("gateway", home=tmp_path, endpoint=sink.url)
+    provider.get_tracer("t").start_span("s").end()
+    began = time.monotonic()
+    provider.shutdown()
+    assert time.monotonic() - began < 1
+    assert len(os.listdir(tmp_path / "spool")) == 1

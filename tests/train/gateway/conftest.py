@@ -1,0 +1,76 @@
+"""A gateway before a fake vLLM, with a policy of two versions."""
+
+import importlib.util
+import json
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def load(name: str) -> ModuleType:
+    """Import a module that lies beside the tests."""
+    known = sys.modules.get(f"gateway_tests_{name}")
+    if known is not None:
+        return known
+    spec = importlib.util.spec_from_file_location(f"gateway_tests_{name}", HERE / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def write_model(directory: Path, fill: int = 0, size: int = 4) -> Path:
+    """Write what looks like a model: config, tokenizer and one tensor."""
+    directory.mkdir(parents=True)
+    (directory / "config.json").write_text("{}")
+    (directory / "tokenizer.json").write_text("{}")
+    header = {"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}
+    text = json.dumps(header).encode()
+    content = struct.pack("<Q", len(text)) + text + bytes([fill]) * size
+    (directory / "model.safetensors").write_bytes(content)
+    return directory
+
+
+@pytest.fixture
+def vllm() -> Iterator[Any]:
+    with load("fake_vllm").FakeVllm() as fake:
+        yield fake
+
+
+def _stage(url: str, folder: Path) -> Any:
+    stage = load("stage").Stage(url, folder / "home")
+    stage.policies.register("policy", write_model(folder / "model"))
+    stage.policies.publish_files(
+        "policy", write_model(folder / "new", fill=1), parent=0, dataset="d1", recipe="r1"
+    )
+    return stage
+
+
+@pytest.fixture
+def stage(vllm: Any, tmp_path: Path) -> Iterator[Any]:
+    with _stage(vllm.url, tmp_path).running() as stage:
+        yield stage
+
+
+@pytest.fixture
+def stage_without_vllm(tmp_path: Path) -> Iterator[Any]:
+    with _stage("http://127.0.0.1:9", tmp_path).running() as stage:
+        yield stage
+
+
+@pytest.fixture(name="write_model")
+def write_model_fixture() -> Any:
+    return write_model
+
+
+@pytest.fixture(name="load", scope="session")
+def load_fixture() -> Any:
+    return load

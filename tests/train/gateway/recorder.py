@@ -1,0 +1,82 @@
+"""A proxy that keeps what passes: requests and answers, byte for byte."""
+
+import http.client
+import threading
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Self
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    path: str
+    request: bytes
+    answer: bytes
+
+
+class Recorder:
+    """Stands before the server at `upstream`, on a free port."""
+
+    def __init__(self, upstream: str) -> None:
+        self.passed: list[Passed] = []
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, urlsplit(upstream)))
+        self._server.daemon_threads = False
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _handler(recorder: Recorder, upstream: object) -> type[BaseHTTPRequestHandler]:
+    netloc = str(upstream.netloc)  # type: ignore[attr-defined]
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *args: object) -> None:
+            """Print nothing."""
+
+        def do_GET(self) -> None:
+            self._pass()
+
+        def do_POST(self) -> None:
+            self._pass()
+
+        def _pass(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length") or 0))
+            connection = http.client.HTTPConnection(netloc, timeout=300)
+            try:
+                headers = {"content-type": "application/json"}
+                connection.request(self.command, self.path, body, headers)
+                self._answer(body, connection.getresponse())
+            finally:
+                connection.close()
+
+        def _answer(self, request: bytes, response: http.client.HTTPResponse) -> None:
+            self.send_response(response.status)
+            self.send_header("content-type", response.headers["content-type"])
+            self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
+            seen = b""
+            while piece := response.read1(65536):
+                seen += piece
+                self._chunk(piece)
+            recorder.passed.append(Passed(self.path, request, seen))
+            self._chunk(b"")
+
+        def _chunk(self, piece: bytes) -> None:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            self.wfile.flush()
+
+    return Handler

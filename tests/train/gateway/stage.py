@@ -1,0 +1,147 @@
+"""A gateway in a thread, between the tests and a policy server, its spans read off its spool."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
+
+from ltrain_instrument.identity import Identity
+from ltrain_instrument.telemetry import open_telemetry
+from ltrain_train.gateway.app import Gateway
+from ltrain_train.gateway.client import GatewayClient
+from ltrain_train.gateway.keys import RolloutClaims, sign
+from ltrain_train.gateway.publication import Publication
+from ltrain_train.gateway.upstream import Upstream
+from ltrain_train.policy.versions import Policies
+
+SECRET = "a secret of thirty-two characters!"
+NOBODY = "http://127.0.0.1:9"
+"""Where no collector answers, so that spans stay in the spool."""
+IDENTITY = Identity(run="demo", task="t1", wave=2, sample=0, rollout="abc", attempt=1, mode="train")
+
+
+class Stage:
+    """The gateway, its policies, and what it wrote."""
+
+    def __init__(self, upstream: str, home: Path) -> None:
+        self.home = home
+        self.identity = IDENTITY
+        self.policies = Policies(home)
+        self.given_up = 0
+        self.said: list[str] = []
+        self._upstream = upstream
+        self._started = threading.Event()
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self.client = GatewayClient(self.url, SECRET)
+        self.http = httpx.Client(base_url=self.url, timeout=30, trust_env=False)
+
+    def key(self, identity: Identity = IDENTITY, **given: Any) -> str:
+        claims = {"policy": "policy", "sampling": {}, "expires": time.time() + 60, **given}
+        return sign(SECRET, RolloutClaims(identity=identity, **claims))
+
+    def ask(
+        self,
+        content: str,
+        *,
+        identity: Identity | None = IDENTITY,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
+        **body: Any,
+    ) -> httpx.Response:
+        """Post a chat completion, for an attempt or, without identity, as production does."""
+        sent = {"model": "policy", "messages": [{"role": "user", "content": content}], **body}
+        path, sending = "/v1/chat/completions", dict(headers or {})
+        if identity is not None:
+            path = f"/rollout/{identity.rollout}/attempt/{identity.attempt}{path}"
+            sending["authorization"] = f"Bearer {key or self.key(identity)}"
+        return self.http.post(path, json=sent, headers=sending)
+
+    def spans(self) -> list[dict[str, Any]]:
+        """Give the spans that are on disk, oldest first."""
+        found = []
+        for file in sorted(
+            (self.home / "spool").glob("*.otlp"), key=lambda each: each.stat().st_mtime
+        ):
+            rest = file.read_bytes()
+            while rest:
+                end = 4 + int.from_bytes(rest[:4], "big")
+                request = ExportTraceServiceRequest.FromString(rest[4:end])
+                rest = rest[end:]
+                for resource in request.resource_spans:
+                    for scope in resource.scope_spans:
+                        found += [_read(span, scope.scope.name) for span in scope.spans]
+        return sorted(found, key=lambda span: span["end"])
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator["Stage"]:
+        thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        thread.start()
+        self._started.wait(10)
+        try:
+            yield self
+        finally:
+            self.client.close()
+            self.http.close()
+            self._server.should_exit = True
+            thread.join()
+            self._socket.close()
+
+    async def _serve(self) -> None:
+        upstream = Upstream(self._upstream, "policy")
+        publication = Publication(
+            self.policies,
+            "policy",
+            upstream,
+            version=self.policies.current("policy"),
+            give_up=self._give_up,
+            say=self.said.append,
+        )
+        provider = open_telemetry("ltrain-gateway", home=self.home, endpoint=NOBODY)
+        gateway = Gateway(publication, secret=SECRET, provider=provider)
+        config = uvicorn.Config(gateway.app(), lifespan="off", log_level="error", ws="none")
+        self._server = uvicorn.Server(config)
+        self._started.set()
+        await self._server.serve(sockets=[self._socket])
+        await upstream.close()
+        provider.shutdown()
+
+    def _give_up(self) -> None:
+        self.given_up += 1
+
+
+def _read(span: ProtoSpan, scope: str) -> dict[str, Any]:
+    return {
+        "name": span.name,
+        "scope": scope,
+        "kind": span.kind,
+        "trace": span.trace_id.hex(),
+        "parent": span.parent_span_id.hex(),
+        "end": span.end_time_unix_nano,
+        "status": (span.status.code, span.status.message),
+        "attributes": {each.key: _value(each.value) for each in span.attributes},
+    }
+
+
+def _value(value: Any) -> Any:
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return [_value(each) for each in value.array_value.values]
+    return getattr(value, kind)
+
+
+def events(response: httpx.Response) -> list[Any]:
+    """Give what a stream's events carry; the last is '[DONE]'."""
+    assert response.headers["content-type"].startswith("text/event-stream")
+    found = [line[6:] for line in response.text.split("\n\n") if line]
+    return [each if each == "[DONE]" else json.loads(each) for each in found]

@@ -1,0 +1,157 @@
+"""What goes wrong in a call, and who is told."""
+
+import threading
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+
+def message(response: httpx.Response) -> str:
+    return str(response.json()["error"]["message"])
+
+
+def until(stage: Any, spans: int) -> list[dict[str, Any]]:
+    end = time.monotonic() + 5
+    while len(stage.spans()) < spans and time.monotonic() < end:
+        time.sleep(0.02)
+    found: list[dict[str, Any]] = stage.spans()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"{", "not JSON"),
+        (b"[]", "not a JSON object"),
+        (b'{"messages": []}', "no 'model'"),
+        (b'{"model": "m", "messages": "hi"}', "no 'messages'"),
+    ],
+)
+def test_a_body_that_is_no_request_is_refused(stage: Any, body: bytes, says: str) -> None:
+    response = stage.http.post("/v1/chat/completions", content=body)
+    assert response.status_code == 400
+    assert says in message(response)
+
+
+def test_vllms_refusal_is_passed_on_and_is_the_agents(stage: Any) -> None:
+    response = stage.ask("long")
+    assert (response.status_code, message(response)) == (400, "too many tokens")
+    (span,) = stage.spans()
+    assert span["status"] == (2, "too many tokens")
+    assert span["attributes"]["error.type"] == "400"
+    assert span["attributes"]["ltrain.delivered"] is False
+    counts = stage.client.close_rollout(stage.identity, stage.key())
+    assert (counts.llm_calls, counts.spans, counts.failures) == (0, 1, 0)
+
+
+def test_vllms_failure_is_counted_as_ours(stage: Any) -> None:
+    assert stage.ask("boom").status_code == 500
+    counts = stage.client.close_rollout(stage.identity, stage.key())
+    assert (counts.llm_calls, counts.spans, counts.failures) == (0, 1, 1)
+
+
+def test_a_policy_server_that_is_away_is_said(stage_without_vllm: Any) -> None:
+    response = stage_without_vllm.ask("w3")
+    assert response.status_code == 503
+    assert "policy server failed" in message(response)
+    (span,) = stage_without_vllm.spans()
+    assert span["status"][0] == 2
+    assert span["attributes"]["error.type"] == "upstream"
+
+
+def test_a_stream_that_breaks_ends_in_an_error(stage: Any, load: Any) -> None:
+    response = stage.ask("w3 w4 vanish", stream=True)
+    lines = [line for line in response.text.split("\n\n") if line]
+    assert "policy server failed" in lines[-1]
+    (span,) = stage.spans()
+    assert span["status"][0] == 2
+    assert stage.client.close_rollout(stage.identity, stage.key()).failures == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_away_ends_the_generation(stage: Any, vllm: Any, stream: bool) -> None:
+    with pytest.raises(httpx.ReadTimeout):
+        stage.http.post(
+            "/v1/chat/completions",
+            json={
+                "model": "policy",
+                "stream": stream,
+                "messages": [{"role": "user", "content": "slow w3 w4 w5 w6"}],
+            },
+            timeout=0.5,
+        )
+    (span,) = until(stage, 1)
+    assert span["status"] == (2, "the client went away")
+    assert span["attributes"]["ltrain.delivered"] is False
+    assert vllm.aborted.wait(10)
+
+
+def test_closing_an_attempt_cuts_its_calls_and_revokes_its_key(stage: Any) -> None:
+    answers: list[httpx.Response] = []
+    thread = threading.Thread(target=lambda: answers.append(stage.ask("slow w3")))
+    assert stage.ask("w3").status_code == 200
+    thread.start()
+    time.sleep(0.3)
+    counts = stage.client.close_rollout(stage.identity, stage.key())
+    assert (counts.llm_calls, counts.spans, counts.failures) == (1, 2, 0)
+    thread.join()
+    assert [answer.status_code for answer in answers] == [403]
+    after = stage.ask("w3")
+    assert after.status_code == 403
+    assert "is closed" in message(after)
+    assert stage.client.close_rollout(stage.identity, stage.key()) == counts
+    first, cut, process = stage.spans()
+    assert cut["status"] == (2, "the attempt was closed")
+    assert process["name"] == "ltrain.process"
+    assert process["trace"] == first["trace"] or not process["parent"]
+    assert process["attributes"]["ltrain.rollout.spans"] == 2
+    assert process["attributes"]["ltrain.rollout.llm_calls"] == 1
+    assert process["attributes"]["ltrain.rollout.id"] == "abc"
+
+
+def test_the_attempts_own_span_is_in_the_trace_of_its_calls(stage: Any) -> None:
+    stage.ask("w3", headers={"traceparent": f"00-{'c' * 32}-{'d' * 16}-01"})
+    stage.client.close_rollout(stage.identity, stage.key())
+    assert {span["trace"] for span in stage.spans()} == {"c" * 32}
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/collective_rpc"),
+        ("POST", "/pause"),
+        ("POST", "/update_weights"),
+        ("POST", "/v1/load_lora_adapter"),
+        ("GET", "/metrics"),
+        ("POST", "/rollout/abc/attempt/1/collective_rpc"),
+        ("POST", "/rollout/abc/attempt/1/v1/../../../../collective_rpc"),
+        ("POST", "/v1/chat/completions/../../../collective_rpc"),
+        ("GET", "/v1/chat/completions"),
+    ],
+)
+def test_nothing_but_the_routes_is_reached(stage: Any, vllm: Any, method: str, path: str) -> None:
+    response = stage.http.request(method, path, json={"method": "shutdown"})
+    assert response.status_code == 404
+    assert "The gateway has no" in message(response)
+    assert vllm.admin == []
+
+
+def test_an_unknown_model_is_said_in_production(stage: Any) -> None:
+    response = stage.ask("w3", identity=None, model="gpt-5")
+    assert response.status_code == 404
+    assert message(response) == (
+        "This gateway has no model 'gpt-5'. It serves the policy 'policy'."
+    )
+
+
+def test_models_and_health(stage: Any) -> None:
+    assert [each["id"] for each in stage.http.get("/v1/models").json()["data"]] == ["policy"]
+    assert stage.http.get("/health").json() == {
+        "status": "ready",
+        "policy": "policy",
+        "version": 0,
+        "in_flight": 0,
+    }
+    assert stage.client.health()

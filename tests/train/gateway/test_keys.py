@@ -1,0 +1,104 @@
+"""Keys: what they carry, and what each wrong one is told."""
+
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ltrain_instrument.errors import BadSetting
+from ltrain_instrument.identity import Identity
+from ltrain_train.gateway.keys import (
+    BadKey,
+    Keyring,
+    RolloutClaims,
+    bearer,
+    gateway_secret,
+    sign,
+    sign_admin,
+)
+
+SECRET = "a secret of thirty-two characters!"
+CLAIMS = RolloutClaims(
+    identity=Identity(run="r", task="t", wave=1, sample=2, rollout="abc", attempt=1, mode="val"),
+    policy="sql",
+    sampling={"temperature": 0.5},
+    expires=2e9,
+)
+
+
+def test_a_key_carries_its_claims() -> None:
+    assert Keyring(SECRET).rollout(sign(SECRET, CLAIMS)) == CLAIMS
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        (None, "needs a rollout key"),
+        ("nonsense", "not a rollout key of this gateway"),
+        (sign("another secret of thirty-two chars", CLAIMS), "not a rollout key of this gateway"),
+        (sign_admin(SECRET), "needs a rollout key; the key is a admin key"),
+    ],
+)
+def test_a_wrong_key_is_told_why(key: str | None, says: str) -> None:
+    with pytest.raises(BadKey, match=says):
+        Keyring(SECRET).rollout(key)
+
+
+def test_a_key_expires_though_it_was_known() -> None:
+    claims = RolloutClaims(identity=CLAIMS.identity, policy="sql", expires=time.time() + 0.3)
+    keys, key = Keyring(SECRET), sign(SECRET, claims)
+    keys.rollout(key)
+    time.sleep(0.4)
+    with pytest.raises(BadKey, match=r"expired"):
+        keys.rollout(key)
+
+
+def test_a_rollouts_key_publishes_nothing() -> None:
+    with pytest.raises(BadKey, match=r"needs a admin key"):
+        Keyring(SECRET).admin(sign(SECRET, CLAIMS))
+
+
+@pytest.mark.parametrize(
+    ("header", "key"),
+    [(None, None), ("Bearer k", "k"), ("bearer  k ", "k"), ("Basic k", None), ("Bearer ", None)],
+)
+def test_the_key_is_read_from_the_header(header: str | None, key: str | None) -> None:
+    assert bearer(header) == key
+
+
+def test_the_secret_is_made_once_and_only_its_owner_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LTRAIN_GATEWAY_SECRET", raising=False)
+    secret = gateway_secret(tmp_path)
+    assert len(secret) == 64
+    assert gateway_secret(tmp_path) == secret
+    assert stat.S_IMODE((tmp_path / "gateway.secret").stat().st_mode) == 0o600
+    assert [file.name for file in tmp_path.iterdir()] == ["gateway.secret"]
+
+
+def test_a_short_secret_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LTRAIN_GATEWAY_SECRET", "short")
+    with pytest.raises(BadSetting, match=r"has 5 characters; it needs at least 32"):
+        gateway_secret(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda stage: {"key": "nonsense"}, "not a rollout key"),
+        (lambda stage: {"key": stage.key(policy="other")}, "has no model 'other'"),
+        (lambda stage: {"key": stage.key(Identity(rollout="x", attempt=1))}, "key is for attempt"),
+        (lambda stage: {"key": stage.key(expires=1.0)}, "expired"),
+    ],
+)
+def test_the_gateway_says_what_is_wrong_with_a_key(
+    stage: Any, vllm: Any, change: Callable[[Any], dict[str, Any]], says: str
+) -> None:
+    response = stage.ask("w3", **change(stage))
+    assert response.status_code in (401, 404)
+    assert says in response.json()["error"]["message"]
+    assert vllm.requests == []

@@ -1,0 +1,150 @@
+"""A new version goes into service: checked, loaded without calls, current; or not at all."""
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ltrain_train.gateway.client import GatewayClient, GatewayRefused, GatewayUnreachable
+from ltrain_train.gateway.gate import Gate
+from ltrain_train.gateway.keys import sign_admin
+from ltrain_train.gateway.refusal import Refused
+
+
+def test_a_version_is_loaded_and_stamped_on_the_calls_after(stage: Any, vllm: Any) -> None:
+    stage.ask("w3")
+    seconds = stage.client.publish("policy", 1)
+    stage.ask("w3")
+    assert 0 <= seconds < 5
+    assert stage.client.current("policy") == 1
+    assert stage.policies.current("policy") == 1
+    versions = [span["attributes"]["ltrain.policy.version"] for span in stage.spans()]
+    assert versions == [0, 1]
+    weights = str(stage.policies.path("policy", 1))
+    reload = {"method": "reload_weights", "kwargs": {"weights_path": weights}}
+    assert vllm.admin == [
+        ("/pause?mode=wait", None),
+        ("/collective_rpc", reload),
+        ("/reset_prefix_cache", None),
+        ("/update_weight_version", {"new_version": "policy/v1"}),
+        ("/resume", None),
+    ]
+    assert stage.said == ["serving policy v1, before it v0"]
+
+
+def test_publishing_what_is_served_loads_nothing(stage: Any, vllm: Any) -> None:
+    stage.client.publish("policy", 0)
+    assert vllm.admin == []
+
+
+def test_a_call_in_flight_ends_on_its_version_and_the_next_waits(stage: Any) -> None:
+    threads = [
+        threading.Thread(target=lambda: stage.ask("slow w3")),
+        threading.Thread(target=lambda: stage.client.publish("policy", 1)),
+        threading.Thread(target=lambda: stage.ask("w4")),
+    ]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.2)
+    assert stage.http.get("/health").json()["status"] == "waiting"
+    for thread in threads:
+        thread.join()
+    said = [span["attributes"] for span in stage.spans()]
+    assert [each["ltrain.policy.version"] for each in said] == [0, 1]
+    assert [each["ltrain.response_token_ids"] for each in said] == ["[3]", "[4]"]
+
+
+def test_a_version_that_does_not_exist(stage: Any, vllm: Any) -> None:
+    with pytest.raises(GatewayRefused, match=r"has no version 7. Choose from: 0, 1"):
+        stage.client.publish("policy", 7)
+    assert vllm.admin == []
+
+
+def test_a_half_written_version(stage: Any, vllm: Any) -> None:
+    (stage.policies.directory / "policy" / "v2").mkdir()
+    with pytest.raises(GatewayRefused, match=r"half-written"):
+        stage.client.publish("policy", 2)
+    assert vllm.admin == []
+
+
+def test_a_version_that_was_cut_off_never_reaches_vllm(stage: Any, vllm: Any) -> None:
+    weights = stage.policies.path("policy", 1) / "model.safetensors"
+    weights.chmod(0o644)
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(GatewayRefused, match=r"not complete: model.safetensors has \d+ bytes"):
+        stage.client.publish("policy", 1)
+    assert vllm.admin == []
+    assert stage.ask("w3").status_code == 200
+
+
+def test_a_refused_load_leaves_the_version_before(stage: Any, vllm: Any) -> None:
+    vllm.refuse_reload = 1
+    with pytest.raises(GatewayRefused, match=r"refused POST /collective_rpc with status 500"):
+        stage.client.publish("policy", 1)
+    assert stage.client.current("policy") == stage.policies.current("policy") == 0
+    assert stage.ask("w3").status_code == 200
+    assert (vllm.weights, stage.given_up) == ("policy/v0", 0)
+
+
+def test_a_server_that_cannot_go_back_is_given_up(stage: Any, vllm: Any) -> None:
+    vllm.refuse_reload = 2
+    with pytest.raises(GatewayRefused):
+        stage.client.publish("policy", 1)
+    assert stage.given_up == 1
+
+
+def test_only_an_admin_key_publishes(stage: Any, vllm: Any) -> None:
+    path = "/admin/policies/policy/current"
+    for headers in ({}, {"authorization": f"Bearer {stage.key()}"}):
+        response = stage.http.post(path, json={"version": 1}, headers=headers)
+        assert response.status_code == 401
+        assert "needs a admin key" in response.json()["error"]["message"]
+    assert vllm.admin == []
+
+
+def test_a_version_must_be_said(stage: Any, load: Any) -> None:
+    key = sign_admin(load("stage").SECRET)
+    response = stage.http.post(
+        "/admin/policies/policy/current", json={}, headers={"authorization": f"Bearer {key}"}
+    )
+    assert response.status_code == 400
+    assert response.json()["error"]["message"] == 'Say which version: {"version": 3}.'
+
+
+def test_another_policy_is_not_served(stage: Any) -> None:
+    with pytest.raises(GatewayRefused, match=r"no model 'other'. It serves the policy 'policy'"):
+        stage.client.publish("other", 0)
+
+
+def test_no_gateway_is_said(tmp_path: Path) -> None:
+    client = GatewayClient("http://127.0.0.1:9", "s" * 32)
+    assert not client.health()
+    with pytest.raises(GatewayUnreachable, match=r"Start it with `ltrain serve MODEL`"):
+        client.current("policy")
+    client.close()
+
+
+async def _shut_with_a_call() -> Gate:
+    gate = Gate(0)
+    await gate.enter()
+    with pytest.raises(Refused, match=r"1 calls are still in flight after 0.01 s"):
+        async with gate.shut(drain=0.01):
+            raise AssertionError("it was entered with a call in flight")
+    return gate
+
+
+def test_a_drain_that_takes_too_long_opens_the_gate_again() -> None:
+    import asyncio
+
+    assert asyncio.run(_shut_with_a_call()).is_open
+
+
+def test_the_address_of_a_proxy_of_the_environment_is_not_used(
+    stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    client = GatewayClient(stage.url, "s" * 32)
+    assert client.health()
+    client.close()

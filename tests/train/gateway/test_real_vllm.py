@@ -1,0 +1,153 @@
+"""The gateway before a real vLLM, a recording proxy between the two: one start, a tiny model."""
+
+import importlib.util
+import json
+import struct
+import threading
+import time
+from base64 import b64decode
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ltrain_train.gateway.vllm import Vllm, VllmOptions
+from ltrain_train.process import Children
+
+TINY = Path(__file__).parents[1] / "tiny.py"
+CALLS = "/v1/chat/completions"
+
+
+def _write_model(directory: Path, seed: int) -> Path:
+    spec = importlib.util.spec_from_file_location("tiny", TINY)
+    assert spec is not None and spec.loader is not None
+    tiny = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tiny)
+    written: Path = tiny.write_model(directory, seed)
+    return written
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("vllm")
+
+
+@pytest.fixture(scope="module")
+def recorder(folder: Path, load: Any) -> Iterator[Any]:
+    model = _write_model(folder / "model", 0)
+    with Children() as children:
+        options = VllmOptions(dtype="float32")
+        vllm = Vllm(children, name="policy", options=options, log=folder / "vllm.log")
+        vllm.start(model)
+        with load("recorder").Recorder(vllm.url) as recorder:
+            yield recorder
+
+
+@pytest.fixture(scope="module")
+def stage(recorder: Any, folder: Path, load: Any) -> Iterator[Any]:
+    stage = load("stage").Stage(recorder.url, folder / "home")
+    stage.policies.register("policy", folder / "model")
+    draft = _write_model(stage.policies.draft("policy"), 1)
+    stage.policies.publish_files("policy", draft, parent=0, dataset="d", recipe="r")
+    with stage.running():
+        yield stage
+
+
+def floats(text: str) -> list[float]:
+    packed = b64decode(text)
+    return list(struct.unpack(f"<{len(packed) // 4}f", packed))
+
+
+def reported(answer: bytes) -> list[tuple[Any, list[int], list[float]]]:
+    """Give what vLLM's answer says of each choice: prompt ids, token ids, log-probabilities."""
+    if not answer.startswith(b"data:"):
+        chunks = [json.loads(answer)]
+    else:
+        events = [line[6:] for line in answer.decode().split("\n\n") if line]
+        chunks = [json.loads(event) for event in events if event != "[DONE]"]
+    prompt = next(chunk["prompt_token_ids"] for chunk in chunks if chunk.get("prompt_token_ids"))
+    found: dict[int, tuple[Any, list[int], list[float]]] = {}
+    for choice in (choice for chunk in chunks for choice in chunk["choices"]):
+        _, ids, logprobs = found.setdefault(choice["index"], (prompt, [], []))
+        ids += choice.get("token_ids") or []
+        content = (choice["logprobs"] or {}).get("content", [])
+        logprobs += [token["logprob"] for token in content]
+    return [found[index] for index in sorted(found)]
+
+
+def written(span: dict[str, Any]) -> list[tuple[Any, list[int], list[float]]]:
+    """Give what a span says of each choice, in the same form."""
+    said = span["attributes"]
+    prompt = json.loads(said["ltrain.prompt_token_ids"])
+    ids, logprobs = json.loads(said["ltrain.response_token_ids"]), said["ltrain.response_logprobs"]
+    if not logprobs.startswith("["):
+        return [(prompt, ids, floats(logprobs))]
+    each = zip(ids, json.loads(logprobs), strict=True)
+    return [(prompt, tokens, floats(packed)) for tokens, packed in each]
+
+
+def test_ids_and_logprobs_are_what_vllm_answered_byte_for_byte(stage: Any, recorder: Any) -> None:
+    asked = [{"stream": bool(i % 2), "n": 1 + (i % 3 == 0), "max_tokens": 8 + i} for i in range(12)]
+    key = stage.key(sampling={"temperature": 0.9})
+    with ThreadPoolExecutor(6) as pool:
+        answers = [
+            pool.submit(stage.ask, f"w{i} w7", key=key, temperature=0.1, **body)
+            for i, body in enumerate(asked)
+        ]
+        assert [answer.result().status_code for answer in answers] == [200] * 12
+    calls = [each for each in recorder.passed if each.path == CALLS]
+    seen = {json.loads(call.request)["messages"][0]["content"]: call.answer for call in calls}
+    spans = [span for span in stage.spans() if span["scope"] == "ltrain.gateway"]
+    assert len(spans) == len(seen) == 12
+    for span in spans:
+        said = span["attributes"]
+        (message,) = json.loads(said["gen_ai.input.messages"])
+        answer = seen[message["parts"][0]["content"]]
+        assert written(span) == reported(answer)
+        assert sum(len(ids) for _, ids, _ in written(span)) == said["ltrain.response_token_count"]
+        assert said["gen_ai.request.temperature"] == 0.9
+        assert said["ltrain.asked.temperature"] == 0.1
+
+
+def test_new_weights_change_the_answers_and_old_ones_bring_them_back(stage: Any) -> None:
+    def greedy() -> tuple[str, Any]:
+        answer = stage.ask("w1 w2 w3", temperature=0, max_tokens=12, logprobs=True).json()
+        choice = answer["choices"][0]
+        return choice["message"]["content"], choice["logprobs"]
+
+    before = greedy()
+    seconds = stage.client.publish("policy", 1)
+    changed = greedy()
+    stage.client.publish("policy", 0)
+    assert seconds < 30
+    assert changed[0] != before[0]
+    assert greedy() == before
+    versions = [span["attributes"].get("ltrain.policy.version") for span in stage.spans()]
+    assert versions[-3:] == [0, 1, 0]
+
+
+def test_weights_are_swapped_while_it_serves(stage: Any) -> None:
+    """Each answer is the one that its version gives, whatever was in flight at the swap."""
+    before, published = len(stage.spans()), threading.Event()
+
+    def ask() -> list[int]:
+        statuses = []
+        while not published.is_set():
+            statuses.append(stage.ask("w9", temperature=0, max_tokens=6).status_code)
+        return statuses
+
+    with ThreadPoolExecutor(4) as pool:
+        asking = [pool.submit(ask) for _ in range(4)]
+        for version in (1, 0, 1, 0):
+            time.sleep(0.2)
+            stage.client.publish("policy", version)
+        published.set()
+        assert {status for each in asking for status in each.result()} == {200}
+    by_version: dict[int, set[str]] = {}
+    for span in stage.spans()[before:]:
+        said = span["attributes"]
+        ids = by_version.setdefault(said["ltrain.policy.version"], set())
+        ids.add(said["ltrain.response_token_ids"])
+    assert {version: len(ids) for version, ids in by_version.items()} == {0: 1, 1: 1}

@@ -1,0 +1,257 @@
+"""`ltrain serve` as a user runs it, with a program that stands in for vLLM's Python."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from ltrain_train.gateway.client import GatewayClient
+from ltrain_train.gateway.keys import gateway_secret
+from ltrain_train.policy.versions import Policies
+
+HERE = Path(__file__).parent
+WAIT = 60.0
+"""Seconds for what takes two on an idle machine."""
+
+
+def environment(home: Path, python: Path | str) -> dict[str, str]:
+    ours = {"LTRAIN_HOME": str(home), "LTRAIN_VLLM_PYTHON": str(python)}
+    nowhere = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "PYTHONUNBUFFERED": "1"}
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("LTRAIN_")}
+    return {**kept, **ours, **nowhere}
+
+
+def program(path: Path, does: str) -> Path:
+    """Write an executable that does `does` in place of `python -m vllm…`."""
+    path.write_text(f'#!/bin/sh\n[ "$1" = -I ] && exit 0\n{does}\n')
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    return program(tmp_path / "python", f'exec {sys.executable} {HERE / "fake_vllm.py"} "$@"')
+
+
+class Served:
+    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
+        self.process, self._output = process, output
+
+    @property
+    def said(self) -> list[str]:
+        return self._output.read_text().splitlines()
+
+    def line(self, beginning: str) -> str:
+        """Wait for a line that begins so."""
+        until = time.monotonic() + WAIT
+        while True:
+            found = [line for line in self.said if line.startswith(beginning)]
+            if found:
+                return found[-1]
+            assert self.process.poll() is None and time.monotonic() < until, self.said
+            time.sleep(0.05)
+
+    @property
+    def url(self) -> str:
+        return self.line("ltrain: gateway ready at ").split()[4].removesuffix("/v1,")
+
+    def ask(self, content: str) -> httpx.Response:
+        message = {"role": "user", "content": content}
+        body = {"model": "policy", "messages": [message]}
+        url = f"{self.url}/v1/chat/completions"
+        return httpx.post(url, json=body, timeout=WAIT, trust_env=False)
+
+
+@contextmanager
+def serving(home: Path, python: Path, *arguments: str) -> Iterator[Served]:
+    output = home.with_suffix(".out")
+    with output.open("wb") as writing:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ltrain", "serve", "--port", "0", *arguments],
+            stdout=writing,
+            stderr=subprocess.STDOUT,
+            env=environment(home, python),
+        )
+        try:
+            yield Served(process, output)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def refusal(home: Path, python: Path | str, *arguments: str) -> str:
+    """Run `ltrain serve` to its failure and give what it says."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "ltrain", "serve", *arguments],
+        env=environment(home, python),
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=False,
+    )
+    assert ended.returncode == 1, ended
+    assert "Traceback" not in ended.stderr
+    return ended.stderr
+
+
+@pytest.fixture
+def model(tmp_path: Path, write_model: Callable[..., Path]) -> Path:
+    return write_model(tmp_path / "model")
+
+
+def test_it_serves_restarts_vllm_with_the_current_version_and_stops(
+    tmp_path: Path, model: Path, python: Path, write_model: Callable[..., Path]
+) -> None:
+    home = tmp_path / "home"
+    options = ("--dtype", "bfloat16", "--", "--seed", "7")
+    with serving(home, python, str(model), *options) as served:
+        assert served.ask("w3").json()["choices"][0]["message"]["content"] == "w3"
+        policies = Policies(home)
+        new = write_model(tmp_path / "new", fill=1)
+        policies.publish_files("policy", new, parent=0, dataset="d", recipe="r")
+        client = GatewayClient(served.url, gateway_secret(home))
+        client.publish("policy", 1)
+        assert served.ask("die").status_code == 503
+        served.line("ltrain: vLLM died by signal SIGKILL; calls wait while it starts again")
+        assert served.ask("w4").status_code == 200
+        served.line("ltrain: vLLM is back with policy v1")
+        client.close()
+        served.process.send_signal(signal.SIGTERM)
+        assert served.process.wait(WAIT) == 0
+    first, second = (home / "logs" / "vllm.log").read_text().splitlines()
+    v0, v1 = (str(policies.path("policy", version)) for version in (0, 1))
+    assert first.startswith(f"-m vllm.entrypoints.cli.main serve {v0} --served-model-name policy ")
+    assert first.endswith(
+        " --dtype bfloat16 --max-model-len 1024 --max-num-seqs 64 --block-size 32"
+        " --generation-config vllm --logprobs-mode processed_logprobs --enforce-eager"
+        " --disable-uvicorn-access-log --seed 7"
+    )
+    assert v1 in second.split()
+    assert not _anyone_runs(str(home))
+
+
+def test_vllm_that_dies_again_and_again_ends_the_gateway(
+    tmp_path: Path, model: Path, python: Path
+) -> None:
+    home = tmp_path / "home"
+    with serving(home, python, str(model)) as served:
+        for _ in range(3):
+            assert served.ask("die").status_code == 503
+        assert served.process.wait(WAIT) == 1
+    assert any(line.startswith("ltrain: vLLM ended by signal SIGKILL") for line in served.said)
+
+
+@pytest.mark.parametrize("starts", [0, 1])
+def test_it_stops_while_vllm_starts(tmp_path: Path, model: Path, starts: int) -> None:
+    home, count = tmp_path / "home", tmp_path / "count"
+    fake = f'exec {sys.executable} {HERE / "fake_vllm.py"} "$@"'
+    does = f'echo >> {count}; [ "$(wc -l < {count})" -gt {starts} ] && exec sleep 600 || {fake}'
+    with serving(home, program(tmp_path / "python", does), str(model)) as served:
+        if starts:
+            assert served.ask("die").status_code == 503
+        until = time.monotonic() + WAIT
+        while not count.exists() or len(count.read_text()) <= starts:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        served.process.send_signal(signal.SIGTERM)
+        assert served.process.wait(WAIT) == 0
+    assert "Traceback" not in "\n".join(served.said)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_vllm_never_outlives_the_gateway(
+    tmp_path: Path, model: Path, python: Path, number: signal.Signals
+) -> None:
+    home = tmp_path / "home"
+    with serving(home, python, str(model)) as served:
+        assert served.url
+        served.process.send_signal(number)
+        served.process.wait(WAIT)
+    until = time.monotonic() + WAIT
+    while _anyone_runs(str(home)):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_a_policy_goes_on_where_it_was(
+    tmp_path: Path, model: Path, vllm: Any, write_model: Callable[..., Path]
+) -> None:
+    home = tmp_path / "home"
+    policies = Policies(home)
+    policies.register("policy", model)
+    new = write_model(tmp_path / "new", fill=1)
+    policies.publish_files("policy", new, parent=0, dataset="d", recipe="r")
+    policies.set_current("policy", 1)
+    with serving(home, Path("none"), str(model), "--upstream", vllm.url) as served:
+        assert served.line("ltrain: gateway ready").endswith(", policy policy v1")
+        assert served.said[0].startswith("ltrain: policy policy goes on with v1;")
+        assert vllm.weights == "policy/v1"
+
+
+def test_a_wrong_model_directory(tmp_path: Path, python: Path) -> None:
+    assert "There is no model directory" in refusal(tmp_path, python, str(tmp_path / "no"))
+    assert "has no config.json" in refusal(tmp_path, python, str(tmp_path))
+
+
+def test_no_model_and_no_policy(tmp_path: Path, python: Path) -> None:
+    assert "Unknown policy 'policy'. Policies: none yet; `ltrain serve MODEL` makes one" in (
+        refusal(tmp_path, python)
+    )
+
+
+def test_a_port_that_is_taken(tmp_path: Path, model: Path, python: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        said = refusal(tmp_path, python, str(model), "--port", port)
+    assert f"Port {port} of 127.0.0.1 cannot be used: Address already in use" in said
+
+
+def test_vllms_python_is_missing_or_has_no_vllm(tmp_path: Path, model: Path) -> None:
+    said = refusal(tmp_path, "no/python", str(model), "--port", "0")
+    assert "There is no Python at 'no/python'" in said and "LTRAIN_VLLM_PYTHON" in said
+    said = refusal(tmp_path, sys.executable, str(model), "--port", "0")
+    assert f"The Python at '{sys.executable}' has no vLLM" in said
+
+
+def test_vllm_that_dies_at_its_start(tmp_path: Path, model: Path) -> None:
+    log = (
+        "(APIServer pid=1) WARNING 11-21 09:12:46 [a.py:2] perhaps an OSError: [Errno 24]",
+        "(Worker pid=2) ERROR 11-21 09:14:11 [b.py:1063] RuntimeError: head_dim=16 is too small",
+        *(["(APIServer pid=1) INFO 11-21 09:14:12 [c.py:3] shutting down"] * 15),
+        "ValueError: Engine core initialization failed. See root cause above.",
+    )
+    (tmp_path / "log").write_text("\n".join(log) + "\n")
+    dying = program(tmp_path / "python", f"cat {tmp_path / 'log'}; exit 3")
+    said = refusal(tmp_path / "home", dying, str(model), "--port", "0").splitlines()
+    assert said[0].startswith("ltrain: vLLM ended with exit status 3. Its log is ")
+    assert said[-2:] == [log[-1], "The first error in it: RuntimeError: head_dim=16 is too small"]
+
+
+def test_an_upstream_that_is_away_or_serves_another_model(
+    tmp_path: Path, model: Path, vllm: Any
+) -> None:
+    arguments = (str(model), "--port", "0", "--upstream")
+    said = refusal(tmp_path / "a", "none", *arguments, "http://127.0.0.1:9")
+    assert "No policy server answers at http://127.0.0.1:9" in said
+    said = refusal(tmp_path / "b", "none", *arguments, vllm.url, "--policy", "sql")
+    assert "serves policy. Start it with --served-model-name sql, or give --policy policy" in said
+
+
+def _anyone_runs(text: str) -> bool:
+    """Tell whether a process has `text` in its command line."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(file.read_bytes().decode(errors="replace"))
+        except OSError:
+            continue
+    return any(text in line and "fake_vllm" in line for line in found)

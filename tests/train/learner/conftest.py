@@ -1,0 +1,195 @@
+"""A tiny model, rows for it, and one learner process that every test of a module shares."""
+
+import gzip
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from ltrain_train.learner.client import LearnerClient
+from ltrain_transforms.recipe import Train
+from ltrain_transforms.tables import SAMPLES
+
+HERE = Path(__file__).parent
+WORDS = 512
+
+
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def make_rows() -> Callable[..., Rows]:
+    """Makes rows of random words whose lengths, weights and advantages differ.
+
+    Of four rows two have the prompt of the first, one of these at its temperature.
+    """
+
+    def make(count: int, seed: int = 0) -> Rows:
+        draw = random.Random(seed)
+        rows = [_row(f"s{i}", draw) for i in range(count)]
+        for first, second, third in zip(rows[::4], rows[1::4], rows[2::4], strict=False):
+            second["prompt_ids"] = third["prompt_ids"] = first["prompt_ids"]
+            second["temperature"] = first["temperature"]
+        return rows
+
+    return make
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[Rows], Path]:
+    """Writes rows as a samples file and gives its path."""
+
+    def to_parquet(rows: Rows) -> Path:
+        pl.DataFrame(rows, schema=SAMPLES.schema).write_parquet(tmp_path / "samples.parquet")
+        return tmp_path / "samples.parquet"
+
+    return to_parquet
+
+
+def _row(name: str, draw: random.Random) -> dict[str, Any]:
+    length = draw.randint(1, 9)
+    mask = [1, *(draw.choice((0, 1, 1)) for _ in range(length - 1))]
+    return {
+        "sample_id": name,
+        "execution_id": f"{name}.1",
+        "rollout_id": name,
+        "group_id": "g",
+        "policy": "tiny",
+        "tokens": "sampled",
+        "prompt_ids": [draw.randrange(WORDS) for _ in range(draw.randint(1, 30))],
+        "response_ids": [draw.randrange(WORDS) for _ in range(length)],
+        "response_mask": mask,
+        "rollout_logprobs": [m * draw.uniform(-6.6, -5.9) for m in mask],
+        "advantages": [m * draw.uniform(-2, 2) for m in mask],
+        "token_rewards": [0.0] * length,
+        "loss_weight": [m * draw.uniform(0.1, 3.0) for m in mask],
+        "temperature": draw.choice((0.7, 1.0)),
+        "call_offsets": [0],
+        "call_versions": [0],
+        "next_sample_id": None,
+        "transition_ids": [f"{name}.t"],
+    }
+
+
+@pytest.fixture(scope="session")
+def reference() -> Callable[..., dict[str, Any]]:
+    """Has plain torch, in a process of its own, do what the learner should."""
+
+    def run(model: Path, samples: Path, **options: Any) -> dict[str, Any]:
+        command: list[str | Path] = [
+            sys.executable,
+            HERE / "reference.py",
+            model,
+            samples,
+            json.dumps(options),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("tiny")
+    subprocess.run([sys.executable, HERE.parent / "tiny.py", out], check=True, capture_output=True)
+    return out
+
+
+class Sink(ThreadingHTTPServer):
+    """An OTLP/HTTP collector that keeps spans in memory."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        spans = self.spans
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if self.headers.get("Content-Encoding") == "gzip":
+                    body = gzip.decompress(body)
+                request = ExportTraceServiceRequest.FromString(body)
+                for resource in request.resource_spans:
+                    spans.extend(s for scope in resource.scope_spans for s in scope.spans)
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None: ...
+
+        super().__init__(("127.0.0.1", 0), Handler)
+
+    def steps(self, count: int) -> list[dict[str, Any]]:
+        """Wait for `count` spans of training steps and give their attributes, in order."""
+        until = time.monotonic() + 20
+        while len(self.spans) < count and time.monotonic() < until:
+            time.sleep(0.02)
+        ordered = sorted(self.spans, key=lambda span: span.start_time_unix_nano)
+        return [_plain(span) for span in ordered if span.name == "ltrain.train.step"]
+
+
+def _plain(span: Span) -> dict[str, Any]:
+    values = {pair.key: pair.value for pair in span.attributes}
+    return {key: getattr(value, value.WhichOneof("value")) for key, value in values.items()}
+
+
+@pytest.fixture(scope="module")
+def sink() -> Iterator[Sink]:
+    with Sink() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+TRAIN = Train(
+    lora_rank=0,
+    dtype="fp32",
+    learning_rate=1e-3,
+    tokens_per_micro_batch=64,
+    weigh="rollout",
+    max_staleness=2,
+)
+
+
+@pytest.fixture(scope="module")
+def started(
+    tiny: Path, sink: Sink, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LearnerClient]:
+    folder = tmp_path_factory.mktemp("run")
+    client = LearnerClient(
+        TRAIN, tiny, directory=folder, home=folder, policy="tiny", recipe="a-recipe"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{sink.server_port}")
+        client.start()
+    try:
+        client.wait(timeout=180)
+        client.save(folder / "untrained")
+        yield client
+    finally:
+        client.close()
+
+
+@pytest.fixture
+def learner(started: LearnerClient) -> LearnerClient:
+    """The learner with the base's own weights, whatever the test before it did."""
+    started.load(started.log.parent / "untrained")
+    return started

@@ -1,0 +1,117 @@
+"""Each loss of verl that a recipe can name, aggregated by us: `python losses.py` prints JSON.
+
+For each: the loss and the gradient of one batch, of the same rows in three micro-batches and of
+two ranks; and how much they change when one row is there twice, or once with twice the weight.
+"""
+
+import functools
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tensordict import NonTensorData, TensorDict
+from torch import Tensor
+
+from ltrain_train.learner import engine, loss
+from ltrain_train.learner.errors import BadLoss
+from ltrain_transforms.recipe import Train
+
+REFUSED = (
+    ("geo_mean", "token"),
+    ("dro", "token"),
+    ("bypass_mode", "token"),
+    ("kl_cov", "rollout"),
+    ("clip_cov", "call"),
+    ("vanila", "token"),
+)
+LENGTHS = (5, 9, 3, 7, 2, 6)
+
+Row = dict[str, Tensor]
+Loss = Callable[..., tuple[Tensor, dict[str, Any]]]
+
+
+def jagged(rows: list[Tensor]) -> Tensor:
+    return torch.nested.nested_tensor_from_jagged(
+        torch.cat(rows), torch.tensor([0, *map(len, rows)]).cumsum(0)
+    )
+
+
+def make(seed: int = 0) -> list[Row]:
+    torch.manual_seed(seed)
+    rows = []
+    for length in LENGTHS:
+        mask = torch.tensor([0] + [1] * (length - 1))
+        old = -6 + torch.rand(length)
+        rows.append(
+            {
+                "loss_mask": mask,
+                "old_log_probs": old * mask,
+                "advantages": torch.randn(length) * mask,
+                "log_probs": (old + 0.3 * torch.randn(length)).roll(-1),
+                "weight": torch.rand(length) * mask,
+            }
+        )
+    return rows
+
+
+def share(
+    function: Loss, rows: list[Row], weight_sum: float, tokens: int, ranks: int
+) -> tuple[float, Tensor]:
+    """Give one micro-batch's loss and the gradient of its rows' log-probabilities."""
+    fields: dict[str, Any] = {
+        k: jagged([row[k] for row in rows]) for k in ("loss_mask", "old_log_probs")
+    }
+    fields["advantages"] = jagged([row["advantages"] * row["weight"] for row in rows])
+    told = {"weight_sum": weight_sum, "dp_size": ranks, "batch_num_tokens": tokens}
+    fields |= {k: NonTensorData(v) for k, v in told.items()}
+    flat = torch.cat([row["log_probs"] for row in rows]).requires_grad_()
+    offsets = fields["loss_mask"].offsets()
+    output = {"log_probs": torch.nested.nested_tensor_from_jagged(flat, offsets)}
+    value, _ = function(output, TensorDict(fields, batch_size=[len(rows)]))
+    (gradient,) = torch.autograd.grad(value, flat)
+    return float(value), gradient
+
+
+def whole(function: Loss, parts: list[list[Row]], ranks: int = 1) -> list[float]:
+    """Give the loss and the gradient of a step, averaged over ranks as FSDP does."""
+    rows = [row for part in parts for row in part]
+    weights = float(sum(row["weight"].sum() for row in rows))
+    tokens = int(sum(row["loss_mask"].sum() for row in rows))
+    found = [share(function, part, weights, tokens, ranks) for part in parts]
+    value = sum(v for v, _ in found) / ranks
+    return [value, *(torch.cat([g for _, g in found]) / ranks).tolist()]
+
+
+def measure(name: str) -> dict[str, Any]:
+    train = Train(loss=name, clip_ratio_low=0.2, clip_ratio_high=0.2)
+    function = loss.WeightedLoss(name, engine.loss_config(train))
+    rows = make()
+    same = functools.partial(whole, function)
+    twice = [rows[0] | {"weight": 2 * rows[0]["weight"]}, *rows[1:]]
+    return {
+        "one": same([rows]),
+        "three": same([rows[:1], rows[1:4], rows[4:]]),
+        "ranks": same([rows[:3], rows[3:]], ranks=2),
+        "heavy": same([twice])[0],
+        "copied": same([[rows[0], *rows]])[0],
+    }
+
+
+def refusals() -> dict[str, str]:
+    found = {}
+    for name, weigh in REFUSED:
+        try:
+            loss.check(name, weigh)
+        except BadLoss as error:
+            found[name] = str(error)
+    return found
+
+
+if __name__ == "__main__":
+    names = set(engine.policy_losses()) - loss.UNFIT.keys()
+    for name in names:
+        loss.check(name, "token")
+    fit = {name: measure(name) for name in sorted(names - loss.NOT_HOMOGENEOUS.keys())}
+    json.dump({"measured": fit, "refused": refusals()}, sys.stdout)

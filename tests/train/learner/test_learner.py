@@ -1,0 +1,205 @@
+"""The learner process on a tiny model, against plain torch."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from ltrain_train.learner.client import LearnerClient
+from ltrain_train.learner.errors import BadCheckpoint, BadSamples
+
+Rows = list[dict[str, Any]]
+Make = Callable[..., Rows]
+Write = Callable[[Rows], Path]
+Reference = Callable[..., dict[str, Any]]
+
+
+def flat(rows: list[list[float]]) -> list[float]:
+    return [x for row in rows for x in row]
+
+
+def test_micro_batches_and_weights_give_what_one_full_batch_gives(
+    learner: LearnerClient, tiny: Path, make_rows: Make, write: Write, reference: Reference
+) -> None:
+    samples = write(make_rows(40))  # some 15 micro-batches
+    expected = reference(tiny, samples, steps=2, lr=1e-3)
+    reports = [learner.step(samples, version=0) for _ in range(2)]
+    assert [r.metrics["loss"] for r in reports] == pytest.approx(expected["loss"], rel=1e-4)
+    assert [r.metrics["grad_norm"] for r in reports] == pytest.approx(
+        expected["grad_norm"], rel=1e-4
+    )
+    assert reports[0].metrics["computed_tokens"] < 0.8 * reports[0].tokens
+    found = learner.log_probs(samples)
+    assert flat(found) == pytest.approx(flat(expected["log_probs"]), abs=1e-4)
+    assert (reports[1].rows, reports[1].steps, reports[1].total_steps) == (40, 1, 2)
+
+
+def test_a_step_raises_what_was_good_and_lowers_what_was_bad(
+    learner: LearnerClient, make_rows: Make, write: Write
+) -> None:
+    rows = make_rows(8, seed=1)
+    for i, row in enumerate(rows):
+        row["advantages"] = [(1.0 if i % 2 else -1.0) * m for m in row["response_mask"]]
+    samples = write(rows)
+    before = learner.log_probs(samples)
+    learner.step(samples, version=0)
+    after = learner.log_probs(samples)
+    for i, row in enumerate(rows):
+        gain = sum(
+            (a - b) * m for a, b, m in zip(after[i], before[i], row["response_mask"], strict=True)
+        )
+        assert (gain > 0) == bool(i % 2)
+
+
+def test_an_export_is_what_the_learner_holds(
+    learner: LearnerClient, tmp_path: Path, make_rows: Make, write: Write, reference: Reference
+) -> None:
+    samples = write(make_rows(8))
+    learner.step(samples, version=0)
+    learner.export(tmp_path / "v1")
+    found = reference(tmp_path / "v1", samples)
+    assert flat(learner.log_probs(samples)) == pytest.approx(flat(found["log_probs"]), abs=1e-4)
+    assert sorted(file.name for file in (tmp_path / "v1").iterdir()) == [
+        "chat_template.jinja",
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_an_export_in_bf16_says_so_and_is_half_as_large(
+    learner: LearnerClient, tiny: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "v1").mkdir()  # a draft that somebody made is taken
+    learner.export(tmp_path / "v1", dtype="bf16")
+    assert '"dtype": "bfloat16"' in (tmp_path / "v1" / "config.json").read_text()
+    size = (tmp_path / "v1" / "model.safetensors").stat().st_size
+    assert size < 0.55 * (tiny / "model.safetensors").stat().st_size
+
+
+def test_a_loaded_checkpoint_goes_on_as_if_nothing_had_been(
+    learner: LearnerClient, tmp_path: Path, make_rows: Make, write: Write
+) -> None:
+    samples = write(make_rows(12))
+    learner.step(samples, version=0)
+    learner.save(tmp_path / "checkpoint")
+    first = learner.step(samples, version=1)
+    expected = learner.log_probs(samples)
+    learner.load(tmp_path / "checkpoint")
+    second = learner.step(samples, version=1)
+    assert second.metrics == first.metrics
+    assert second.total_steps == 2
+    assert learner.log_probs(samples) == expected
+
+
+def test_every_optimizer_step_is_a_span_with_its_numbers(
+    learner: LearnerClient, sink: Any, make_rows: Make, write: Write
+) -> None:
+    before = len(sink.spans)
+    report = learner.step(write(make_rows(5)), version=1, dataset="a-dataset")
+    step = sink.steps(before + 1)[-1]
+    assert step["ltrain.policy.name"] == "tiny"
+    assert step["ltrain.policy.version"] == 1
+    assert step["ltrain.dataset.id"] == "a-dataset"
+    assert step["ltrain.recipe.digest"] == "a-recipe"
+    assert step["ltrain.train.step"] == report.total_steps
+    assert step["ltrain.train.rows"] == 5
+    assert step["ltrain.train.tokens"] == report.tokens
+    numbers = {name: step[f"ltrain.train.{name}"] for name in report.metrics}
+    assert numbers == pytest.approx(report.metrics)
+
+
+def test_stale_rows_are_left_out_and_counted(
+    learner: LearnerClient, make_rows: Make, write: Write
+) -> None:
+    rows = make_rows(4)
+    for row, versions in zip(rows, ([5], [2, 5], [3, 5], [3]), strict=True):
+        row["call_versions"] = versions
+    report = learner.step(write(rows), version=5)
+    assert (report.rows, report.dropped, report.stale) == (3, {"stale": 1}, ("s1",))
+
+
+def test_nothing_fresh_is_nothing_trained(
+    learner: LearnerClient, make_rows: Make, write: Write
+) -> None:
+    samples = write(make_rows(2))
+    report = learner.step(samples, version=9)
+    assert (report.rows, report.steps, report.metrics) == (0, 0, {})
+    assert report.dropped == {"stale": 2}
+
+
+def test_a_row_longer_than_a_micro_batch_is_trained(
+    learner: LearnerClient, make_rows: Make, write: Write
+) -> None:
+    rows = make_rows(3)
+    rows[0]["prompt_ids"] = [7] * 200
+    assert learner.step(write(rows), version=0).rows == 3
+
+
+BAD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
+    "rendered": ({"tokens": "rendered"}, "its tokens are rendered, not sampled"),
+    "prompt": ({"prompt_ids": []}, "it has no prompt"),
+    "ragged": ({"response_mask": [1] * 20}, "must be as long as response_ids"),
+    "greedy": ({"temperature": 0.0}, "temperature must be above 0"),
+    "word": ({"prompt_ids": [99_999]}, "a token id is not below 517"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+def test_a_row_that_cannot_train_is_refused_by_name(
+    learner: LearnerClient, name: str, make_rows: Make, write: Write
+) -> None:
+    change, sentence = BAD_ROWS[name]
+    rows = make_rows(3)
+    rows[1] |= change
+    samples = write(rows)
+    with pytest.raises(BadSamples, match=f"sample s1.*{sentence}"):
+        learner.step(samples, version=0)
+
+
+def no_file(path: Path) -> None: ...
+
+
+def no_parquet(path: Path) -> None:
+    path.write_text("{}")
+
+
+def no_column(path: Path) -> None:
+    pl.DataFrame({"sample_id": ["s0"]}).write_parquet(path)
+
+
+@pytest.mark.parametrize(
+    ("write", "sentence"),
+    [
+        (no_file, "Cannot read .*samples.parquet"),
+        (no_parquet, "Cannot read .*samples.parquet as parquet"),
+        (no_column, "has no column tokens, prompt_ids"),
+    ],
+)
+def test_a_file_that_is_no_samples_is_a_sentence(
+    learner: LearnerClient, tmp_path: Path, write: Callable[[Path], None], sentence: str
+) -> None:
+    write(tmp_path / "samples.parquet")
+    with pytest.raises(BadSamples, match=sentence):
+        learner.step(tmp_path / "samples.parquet", version=0)
+
+
+def test_no_weight_at_all_is_a_sentence(
+    learner: LearnerClient, make_rows: Make, write: Write
+) -> None:
+    rows = make_rows(1)
+    rows[0]["loss_weight"] = [0.0] * len(rows[0]["response_ids"])
+    with pytest.raises(BadSamples, match="no token with a weight"):
+        learner.step(write(rows), version=0)
+
+
+def test_half_a_checkpoint_is_never_loaded(learner: LearnerClient, tmp_path: Path) -> None:
+    learner.save(tmp_path / "checkpoint")
+    (tmp_path / "checkpoint" / "learner.json").unlink()
+    with pytest.raises(BadCheckpoint, match="saved to its end"):
+        learner.load(tmp_path / "checkpoint")

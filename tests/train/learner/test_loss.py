@@ -1,0 +1,65 @@
+"""Our aggregation holds for each loss that a recipe can name; the others are refused by name."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ltrain_train.learner.environment import environment
+
+FIT = ("cispo", "dppo_kl", "dppo_tv", "gpg", "gspo", "sapo", "vanilla")
+
+
+@pytest.fixture(scope="module")
+def losses() -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("losses.py")],
+        env=os.environ | environment(1),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_every_loss_of_verl_is_fit_or_refused(losses: dict[str, Any]) -> None:
+    assert tuple(losses["measured"]) == FIT
+
+
+@pytest.mark.parametrize("name", FIT)
+def test_neither_micro_batches_nor_ranks_change_the_step(losses: dict[str, Any], name: str) -> None:
+    found = losses["measured"][name]
+    assert any(found["one"])
+    assert found["three"] == pytest.approx(found["one"], rel=1e-5, abs=1e-7)
+    assert found["ranks"] == pytest.approx(found["one"], rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("name", FIT)
+def test_twice_the_weight_is_the_row_twice(losses: dict[str, Any], name: str) -> None:
+    found = losses["measured"][name]
+    assert found["heavy"] == pytest.approx(found["copied"], rel=1e-5)
+    assert found["heavy"] != pytest.approx(found["one"][0], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("geo_mean", "averages over the rows of a micro-batch"),
+        ("dro", "a recipe has no key for"),
+        ("bypass_mode", "name one"),
+        ("kl_cov", "train.weigh = 'rollout' cannot go with train.loss = 'kl_cov'"),
+        ("clip_cov", "Set weigh = 'token', or choose from: cispo, dppo_kl"),
+        ("vanila", "Did you mean 'vanilla'?"),
+    ],
+)
+def test_what_cannot_be_aggregated_says_why(
+    losses: dict[str, Any], name: str, sentence: str
+) -> None:
+    assert sentence in losses["refused"][name]

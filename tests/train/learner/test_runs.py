@@ -1,0 +1,171 @@
+"""Learners of other shapes, and what a learner process leaves behind: nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from ltrain_instrument.errors import LtrainError
+from ltrain_train.learner.client import LearnerClient
+from ltrain_train.learner.errors import BadBase, BadCheckpoint
+from ltrain_train.process import ChildDied
+from ltrain_transforms.recipe import Train
+
+HERE = Path(__file__).parent
+Rows = list[dict[str, Any]]
+Make = Callable[..., Rows]
+Write = Callable[[Rows], Path]
+Reference = Callable[..., dict[str, Any]]
+
+ADAPTER = Train(lora_rank=4, dtype="fp32", learning_rate=1e-2, steps_per_wave=3, weigh="call")
+
+
+def flat(rows: list[list[float]]) -> list[float]:
+    return [x for row in rows for x in row]
+
+
+def test_an_adapter_run_goes_on_in_another_process_and_exports_merged(
+    tiny: Path, tmp_path: Path, make_rows: Make, write: Write, reference: Reference
+) -> None:
+    samples = write(make_rows(10))  # three optimizer steps of 4, 3 and 3 rows
+    with LearnerClient(ADAPTER, tiny, directory=tmp_path, policy="tiny") as first:
+        report = first.step(samples, version=0)
+        assert (report.rows, report.steps, report.total_steps) == (10, 3, 3)
+        first.save(tmp_path / "checkpoint")
+        expected = first.step(samples, version=1)
+        log_probs = first.log_probs(samples)
+        first.export(tmp_path / "v2")
+    merged = reference(tmp_path / "v2", samples)
+    assert flat(log_probs) == pytest.approx(flat(merged["log_probs"]), abs=1e-4)
+    kept: dict[str, Any] = {
+        "directory": tmp_path,
+        "policy": "tiny",
+        "checkpoint": tmp_path / "checkpoint",
+    }
+    with LearnerClient(ADAPTER, tiny, **kept) as second:
+        found = second.step(samples, version=1)
+        assert found.metrics == expected.metrics
+        assert found.total_steps == 6
+        assert second.log_probs(samples) == log_probs
+    sizes = [file.stat().st_size for file in (tmp_path / "checkpoint").rglob("*.pt")]
+    assert sum(sizes) < (tiny / "model.safetensors").stat().st_size
+
+
+def test_two_ranks_with_corrected_probabilities_give_what_one_full_batch_gives(
+    tiny: Path, tmp_path: Path, make_rows: Make, write: Write, reference: Reference
+) -> None:
+    train = Train(
+        loss="cispo",
+        correction="token_tis",
+        correction_cap=1.1,
+        lora_rank=0,
+        dtype="fp32",
+        learning_rate=1e-3,
+        tokens_per_micro_batch=64,
+        weigh="rollout",
+    )
+    samples = write(make_rows(11))  # odd: one rank gets a row without a token to train
+    options = {"loss": "cispo", "correction": "token_tis", "cap": 1.1, "lr": 1e-3}
+    expected = reference(tiny, samples, steps=2, **options)
+    with LearnerClient(train, tiny, directory=tmp_path, policy="tiny", ranks=2) as learner:
+        reports = [learner.step(samples, version=0) for _ in range(2)]
+        learner.export(tmp_path / "v2")
+        found = learner.log_probs(samples)
+    assert [r.metrics["loss"] for r in reports] == pytest.approx(expected["loss"], rel=1e-4)
+    assert [r.metrics["grad_norm"] for r in reports] == pytest.approx(
+        expected["grad_norm"], rel=1e-4
+    )
+    assert flat(found) == pytest.approx(flat(expected["log_probs"]), abs=1e-4)
+    assert reports[0].metrics["rollout_is_max"] <= 1.1 + 1e-6
+    exported = reference(tmp_path / "v2", samples)
+    assert flat(found) == pytest.approx(flat(exported["log_probs"]), abs=1e-4)
+
+
+def test_a_base_that_is_none_is_a_sentence_at_once(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with (
+        LearnerClient(ADAPTER, tmp_path / "no", directory=tmp_path, policy="p") as learner,
+        pytest.raises(BadBase, match=r"No model directory at .*/no\. Name one"),
+    ):
+        learner.wait(timeout=60)
+    assert time.monotonic() - began < 30
+
+
+def test_a_checkpoint_of_another_base_is_refused_before_anything_starts(
+    tiny: Path, tmp_path: Path
+) -> None:
+    record = {
+        "format": 1, "base": "other", "lora_rank": 4, "lora_alpha": 8, "ranks": 1,
+        "recipe": "", "steps": 1, "updates": 1,
+    }  # fmt: skip
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "learner.json").write_text(json.dumps(record))
+    kept: dict[str, Any] = {"directory": tmp_path, "policy": "p", "checkpoint": tmp_path / "old"}
+    with (
+        LearnerClient(ADAPTER, tiny, **kept) as learner,
+        pytest.raises(BadCheckpoint, match="has base other, this run has"),
+    ):
+        learner.wait(timeout=60)
+
+
+def test_asking_before_the_start_is_a_sentence(tiny: Path, tmp_path: Path) -> None:
+    learner = LearnerClient(ADAPTER, tiny, directory=tmp_path, policy="p")
+    with pytest.raises(LtrainError, match="not started"):
+        learner.export(tmp_path / "v0")
+    learner.close()
+
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from ltrain_train.learner.client import LearnerClient
+from ltrain_transforms.recipe import Train
+learner = LearnerClient(
+    Train(lora_rank=0, dtype="fp32"), Path(sys.argv[1]), directory=Path(sys.argv[2]), policy="p"
+)
+learner.start()
+learner.wait(timeout=180)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_killed_owner_leaves_no_process(tiny: Path, tmp_path: Path) -> None:
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, tiny, tmp_path], stdout=subprocess.PIPE, text=True
+    )
+    assert owner.stdout is not None
+    with owner.stdout:
+        assert owner.stdout.readline() == "ready\n"
+        family = psutil.Process(owner.pid).children(recursive=True)
+        assert any("raylet" in child.name() for child in family)
+        os.kill(owner.pid, signal.SIGKILL)
+    owner.wait()
+    gone, alive = psutil.wait_procs(family, timeout=20)
+    assert (len(gone), alive) == (len(family), [])
+
+
+def test_a_learner_that_dies_is_named_with_its_log(tiny: Path, tmp_path: Path) -> None:
+    with LearnerClient(ADAPTER, tiny, directory=tmp_path, policy="p") as learner:
+        _learner_below(psutil.Process()).kill()
+        with pytest.raises(ChildDied, match="learner ended by signal SIGKILL"):
+            learner.wait(timeout=60)
+
+
+def _learner_below(owner: psutil.Process) -> psutil.Process:
+    """Give the learner's own process, not its guard's, as soon as it is there."""
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        for child in owner.children(recursive=True):
+            if child.cmdline()[1:3] == ["-m", "ltrain_train.learner"]:
+                return child
+        time.sleep(0.05)
+    raise AssertionError("no learner was started")

@@ -1,0 +1,66 @@
+"""Rows as a tree: who sees whom, what is counted, what goes together."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ltrain_train.learner.tree import can_share, pack, plant
+
+ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=8)
+
+
+def test_rows_that_begin_alike_share_their_nodes() -> None:
+    tree = plant([[7, 8, 9], [7, 8, 5], [7]], [1.0, 1.0, 1.0])
+    assert tree.tokens == [7, 8, 9, 5]
+    assert tree.depths == [0, 1, 2, 2]
+    assert tree.paths == [[0, 1, 2], [0, 1, 3], [0]]
+    assert tree.mask().int().tolist() == [
+        [1, 0, 0, 0],
+        [1, 1, 0, 0],
+        [1, 1, 1, 0],
+        [1, 1, 0, 1],
+    ]
+
+
+def test_rows_of_two_kinds_share_nothing() -> None:
+    assert plant([[7, 8], [7, 8]], [1.0, 0.7]).tokens == [7, 8, 7, 8]
+
+
+@given(ROWS)
+def test_a_node_sees_exactly_the_row_up_to_it(rows: list[list[int]]) -> None:
+    tree = plant(rows, [1.0] * len(rows))
+    mask = tree.mask()
+    for row, path in zip(rows, tree.paths, strict=True):
+        assert [tree.tokens[node] for node in path] == row
+        for depth, node in enumerate(path):
+            assert mask[node].nonzero()[:, 0].tolist() == sorted(path[: depth + 1])
+
+
+@given(ROWS, st.integers(1, 20), st.booleans())
+def test_packs_hold_every_row_once_and_no_more_than_they_may(
+    rows: list[list[int]], most: int, shared: bool
+) -> None:
+    kinds = [float(len(row) % 2) for row in rows]
+    packs = pack(rows, kinds, most=most, shared=shared)
+    assert sorted(i for part in packs.rows for i in part) == list(range(len(rows)))
+    sizes = []
+    for part in packs.rows:
+        kept = [rows[i] for i in part]
+        tree = plant(kept, [kinds[i] for i in part])
+        sizes.append(len(tree.tokens) if shared else sum(map(len, kept)))
+        assert sizes[-1] <= most or len(part) == 1
+    assert packs.tokens == sum(sizes)
+
+
+@pytest.mark.parametrize(
+    ("config", "shares"),
+    [
+        ({"model_type": "llama"}, True),
+        ({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False}, True),
+        ({"model_type": "mistral", "sliding_window": 4096}, False),
+        ({"model_type": "qwen3", "layer_types": ["full_attention", "sliding_attention"]}, False),
+        ({"model_type": "mamba2"}, False),
+    ],
+)
+def test_only_full_attention_takes_a_tree(config: dict[str, object], shares: bool) -> None:
+    assert can_share(config) == shares

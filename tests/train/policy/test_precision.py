@@ -1,0 +1,23 @@
+from pathlib import Path
+
+import pytest
+
+from ltrain_train.policy.precision import fast_dtype
+
+
+@pytest.mark.parametrize(
+    ("flags", "dtype"),
+    [("fpu avx2 fma", "fp32"), ("avx512f avx512_bf16", "bf16"), ("amx_bf16 avx512f", "bf16")],
+)
+def test_a_cpu_computes_in_bfloat16_only_where_it_can(
+    tmp_path: Path, flags: str, dtype: str
+) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"processor : 0\nflags : {flags}\n")
+    assert fast_dtype(cpuinfo, tmp_path / "none") == dtype
+
+
+def test_a_gpu_computes_in_bfloat16(tmp_path: Path) -> None:
+    device = tmp_path / "nvidia0"
+    device.touch()
+    assert fast_dtype(tmp_path / "none", device) == "bf16"

@@ -1,0 +1,170 @@
+"""Versions of policies: whole or not there, immutable, and one of them current."""
+
+import json
+import os
+import stat
+import struct
+from pathlib import Path
+
+import pytest
+
+from ltrain_train.policy.errors import BadModel, PolicyExists, UnknownVersion
+from ltrain_train.policy.versions import Policies
+
+
+def write_model(directory: Path, fill: int = 0, **shapes: int) -> Path:
+    """Write what looks like a model: config, tokenizer and a tensor of bytes for each shape."""
+    directory.mkdir(parents=True)
+    (directory / "config.json").write_text("{}")
+    (directory / "tokenizer.json").write_text("{}")
+    header, end = {}, 0
+    for name, size in (shapes or {"w": 4}).items():
+        header[name] = {"dtype": "U8", "shape": [size], "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    content = struct.pack("<Q", len(text)) + text + bytes([fill]) * end
+    (directory / "model.safetensors").write_bytes(content)
+    return directory
+
+
+@pytest.fixture
+def policies(tmp_path: Path) -> Policies:
+    policies = Policies(tmp_path / "home")
+    policies.register("sql", write_model(tmp_path / "model"))
+    return policies
+
+
+def publish(policies: Policies, directory: Path) -> int:
+    return policies.publish_files("sql", directory, parent=0, dataset="d1", recipe="r1")
+
+
+def test_a_model_becomes_version_0(policies: Policies, tmp_path: Path) -> None:
+    assert (policies.names(), policies.versions("sql")) == (["sql"], [0])
+    assert (policies.latest("sql"), policies.current("sql")) == (0, 0)
+    path = policies.path("sql", 0)
+    assert path == tmp_path / "home" / "policies" / "sql" / "v0"
+    names = {file.name for file in path.iterdir()}
+    assert names == {"config.json", "tokenizer.json", "model.safetensors", "policy.json"}
+    assert stat.S_IMODE((path / "model.safetensors").stat().st_mode) == 0o444
+    (tmp_path / "model" / "config.json").write_text("changed")
+    assert (path / "config.json").read_text() == "{}"
+
+
+def test_the_same_model_again_is_fine_and_another_is_not(
+    policies: Policies, tmp_path: Path
+) -> None:
+    assert policies.register("sql", tmp_path / "model") == 0
+    other = write_model(tmp_path / "other", fill=9)
+    with pytest.raises(PolicyExists, match=r"made from another model"):
+        policies.register("sql", other)
+
+
+def test_a_finished_directory_is_moved_in(policies: Policies, tmp_path: Path) -> None:
+    draft = policies.draft("sql")
+    assert not draft.exists()
+    write_model(draft, fill=1)
+    assert publish(policies, draft) == 1
+    assert not draft.exists()
+    assert (policies.versions("sql"), policies.current("sql")) == ([0, 1], 0)
+    said = policies.read("sql", 1)
+    assert (said.policy, said.version, said.parent) == ("sql", 1, 0)
+    assert (said.dataset, said.recipe) == ("d1", "r1")
+    assert set(said.files) == {"config.json", "tokenizer.json", "model.safetensors"}
+    assert said.digest != policies.read("sql", 0).digest
+    policies.set_current("sql", 1)
+    assert policies.current("sql") == 1
+
+
+def test_what_is_not_complete_is_never_a_version(policies: Policies, tmp_path: Path) -> None:
+    draft = write_model(tmp_path / "draft")
+    weights = draft / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(BadModel, match=r"not a complete safetensors file"):
+        publish(policies, draft)
+    assert policies.versions("sql") == [0]
+    assert draft.exists()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "says"),
+    [
+        ({"v": 4}, "has an unknown tensor v"),
+        ({"w": 4, "v": 1}, "has an unknown tensor v"),
+        ({"w": 5}, r"has w of shape \[5\]; .* has \[4\]"),
+    ],
+)
+def test_weights_of_another_model_do_not_fit(
+    policies: Policies, tmp_path: Path, shapes: dict[str, int], says: str
+) -> None:
+    with pytest.raises(BadModel, match=says):
+        publish(policies, write_model(tmp_path / "draft", **shapes))
+
+
+def test_a_tied_head_may_be_saved_or_not(policies: Policies, tmp_path: Path) -> None:
+    assert publish(policies, write_model(tmp_path / "a", **{"w": 4, "lm_head.weight": 4})) == 1
+    assert publish(policies, write_model(tmp_path / "b")) == 2
+
+
+def test_unknown_names_are_said(policies: Policies) -> None:
+    with pytest.raises(UnknownVersion, match=r"Unknown policy 'other'. Policies: sql\."):
+        policies.latest("other")
+    with pytest.raises(UnknownVersion, match=r"no version 3. Choose from: 0"):
+        policies.path("sql", 3)
+    with pytest.raises(BadModel, match=r"'../x' cannot name a policy"):
+        policies.versions("../x")
+
+
+def test_a_half_written_version_is_no_version(policies: Policies) -> None:
+    (policies.directory / "sql" / "v1").mkdir()
+    assert policies.versions("sql") == [0]
+    with pytest.raises(UnknownVersion, match=r"half-written: it has no policy.json. Remove it"):
+        policies.path("sql", 1)
+    with pytest.raises(UnknownVersion, match=r"half-written"):
+        policies.set_current("sql", 1)
+
+
+def test_a_version_that_lost_a_file_is_not_served(policies: Policies, tmp_path: Path) -> None:
+    publish(policies, write_model(tmp_path / "draft"))
+    (policies.path("sql", 1) / "tokenizer.json").unlink()
+    with pytest.raises(BadModel, match=r"not complete: tokenizer.json is missing, not 2 bytes"):
+        policies.check("sql", 1)
+    assert policies.check("sql", 0) == policies.path("sql", 0)
+
+
+def test_drafts_of_dead_processes_are_removed(policies: Policies) -> None:
+    folder = policies.directory / "sql"
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    dead, ours = folder / f".draft-{child}-aa", folder / f".draft-{os.getpid()}-bb"
+    dead.mkdir()
+    ours.mkdir()
+    policies.draft("sql")
+    assert (dead.exists(), ours.exists()) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("missing", "says"),
+    [
+        ("config.json", "has no config.json. Give a directory in Hugging Face layout"),
+        ("tokenizer.json", "has no tokenizer.json"),
+        ("model.safetensors", "has no \\*.safetensors file"),
+    ],
+)
+def test_a_directory_that_is_no_model(tmp_path: Path, missing: str, says: str) -> None:
+    model = write_model(tmp_path / "model")
+    (model / missing).unlink()
+    with pytest.raises(BadModel, match=says):
+        Policies(tmp_path / "home").register("sql", model)
+    with pytest.raises(BadModel, match=r"There is no model directory"):
+        Policies(tmp_path / "home").register("sql", tmp_path / "nowhere")
+    assert Policies(tmp_path / "home").names() == []
+
+
+def test_a_shard_that_is_missing_is_named(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    index = {"weight_map": {"w": "model.safetensors", "v": "model-2.safetensors"}}
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(BadModel, match=r"lacks v, which its model.safetensors.index.json lists"):
+        Policies(tmp_path / "home").register("sql", model)

@@ -1,0 +1,54 @@
+"""Agents without a framework; what each does is in its task."""
+
+import asyncio
+import json
+import os
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+
+def ask(llm: Any, text: str) -> Any:
+    """Ask the endpoint once."""
+    body = {"model": llm.model, "messages": [{"role": "user", "content": text}]}
+    headers = {"content-type": "application/json", "authorization": f"Bearer {llm.api_key}"}
+    url = f"{llm.base_url}/chat/completions"
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)["choices"][0]["message"]["content"]
+
+
+def solve(task: dict[str, Any], llm: Any) -> Any:
+    """Ask the model, after the task's trouble."""
+    print('{"id": "not a result"}', flush=True)
+    said = ask(llm, task["input"])
+    if task.get("raises"):
+        raise ValueError("the agent gave up")
+    if task.get("leaves"):
+        raise SystemExit(3)
+    if task.get("unsayable"):
+        return {1, 2}
+    time.sleep(task.get("sleeps", 0))
+    if task.get("dies") and not Path(task["dies"]).exists():
+        Path(task["dies"]).touch()
+        os.kill(os.getpid(), 9)
+    return {"said": said, "pid": os.getpid()}
+
+
+async def solve_async(task: dict[str, Any], llm: Any) -> Any:
+    """The same in an event loop."""
+    said = await asyncio.to_thread(ask, llm, task["input"])
+    await asyncio.sleep(task.get("sleeps", 0))
+    return {"said": said}
+
+
+def needs_openai(task: dict[str, Any], llm: Any) -> Any:
+    """Ask through the SDK, whose errors tell whose failure it was."""
+    import openai
+
+    client = openai.OpenAI(base_url=llm.base_url, api_key=llm.api_key, max_retries=0)
+    answer = client.chat.completions.create(
+        model=llm.model, messages=[{"role": "user", "content": task["input"]}]
+    )
+    return {"said": answer.choices[0].message.content}

@@ -1,0 +1,67 @@
+"""A runner whose gateway and collector are one fake server."""
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ltrain_train.rollout.runner import Runner
+from ltrain_train.rollout.tasks import Task
+
+HERE = Path(__file__).parent
+SECRET = "a secret of thirty-two characters"
+
+
+def _outside() -> Any:
+    spec = importlib.util.spec_from_file_location("outside", HERE / "outside.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Outside()
+
+
+@pytest.fixture
+def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    with _outside() as server:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
+        yield server
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LTRAIN_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def runner(outside: Any, home: Path) -> Iterator[Callable[..., Runner]]:
+    """Start a runner of an agent in `agents/`; it ends with the test."""
+    with ExitStack() as stack:
+
+        def start(agent: str, **given: Any) -> Runner:
+            settings = {
+                "reward": None,
+                "folder": HERE / "agents",
+                "gateway": outside.url,
+                "secret": SECRET,
+                "policy": "sql",
+                "home": home,
+                "workers": 1,
+                "concurrency": 4,
+                "deadline": 20.0,
+                "environ": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"},
+            }
+            return stack.enter_context(Runner(agent=agent, **{**settings, **given}))
+
+        yield start
+
+
+@pytest.fixture
+def task() -> Callable[..., Task]:
+    def make(id: str = "a", **more: Any) -> Task:
+        return Task(id=id, input=f"question {id}", **more)
+
+    return make

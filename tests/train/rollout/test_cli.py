@@ -1,0 +1,123 @@
+"""`ltrain rollout` as a user types it: to the end, killed and begun again, and misused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+HERE = Path(__file__).parent
+LTRAIN = [sys.executable, "-m", "ltrain", "rollout"]
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Path:
+    path = tmp_path / "tasks.jsonl"
+    rows = [{"id": str(number), "input": f"question {number}"} for number in range(4)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def environ(outside: Any, home: Path) -> dict[str, str]:
+    disabled = {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"}
+    return {**os.environ, **disabled, "LTRAIN_GATEWAY": outside.url}
+
+
+def ltrain(
+    arguments: Sequence[object], environ: dict[str, str], **more: Any
+) -> subprocess.CompletedProcess[str]:
+    command = [*LTRAIN, *map(str, arguments)]
+    return subprocess.run(
+        command, env=environ, cwd=HERE / "agents", capture_output=True, text=True, **more
+    )
+
+
+AGENT = ("--agent", "plain:solve", "--reward", "scores:one")
+
+
+def test_a_finished_run_is_followed_by_the_next(
+    tasks: Path, environ: dict[str, str], outside: Any, home: Path
+) -> None:
+    first = ltrain([tasks, *AGENT, "--per-task", "2"], environ)
+    assert (first.returncode, first.stderr) == (0, "")
+    assert first.stdout.splitlines() == ["run tasks: 8 ok", "mean reward: 1.000"]
+    second = ltrain([tasks, *AGENT, "--json"], environ)
+    said = json.loads(second.stdout)
+    assert (said["run"], said["skipped"], len(said["rollouts"])) == ("tasks-2", 0, 4)
+    assert said["rollouts"][0].keys() >= {"rollout", "attempt", "outcome", "rewards", "seconds"}
+    assert len(outside.wait_spans(12, name="ltrain.rollout")) == 12
+    assert json.loads((home / "runs" / "tasks-2" / "run.json").read_text())["finished"] is True
+
+
+def test_a_killed_run_goes_on_where_it_was(
+    tasks: Path, environ: dict[str, str], outside: Any, home: Path
+) -> None:
+    outside.pause = 0.7
+    arguments = [tasks, *AGENT, "--per-task", "2", "--workers", "1", "--concurrency", "1"]
+    command = [*LTRAIN, *map(str, arguments)]
+    killed = subprocess.Popen(command, env=environ, cwd=HERE / "agents")
+    outside.wait_spans(2, 30, name="ltrain.rollout")
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert not _left(home)
+    done = {span.attributes["ltrain.rollout.id"] for span in outside.spans(name="ltrain.rollout")}
+    outside.pause = 0.0
+    again = ltrain([*arguments, "--json"], environ)
+    said = json.loads(again.stdout)
+    assert (said["run"], again.returncode) == ("tasks", 0)
+    assert len(done) <= said["skipped"] < 8
+    assert said["skipped"] + len(said["rollouts"]) == 8
+    assert 2 in {rollout["attempt"] for rollout in said["rollouts"]}, "the one that was cut off"
+    closed = [span.attributes for span in outside.wait_spans(8, name="ltrain.rollout")]
+    assert len({span["ltrain.rollout.id"] for span in closed}) == 8
+    executions = [(span["ltrain.rollout.id"], span["ltrain.attempt.id"]) for span in closed]
+    assert len(executions) == len(set(executions))
+
+
+def test_a_command_after_two_dashes_is_the_agent(
+    tasks: Path, environ: dict[str, str], outside: Any
+) -> None:
+    done = ltrain([tasks, "--mode", "val", "--run", "mine", "--", "echo", "it's fine"], environ)
+    assert (done.returncode, done.stdout) == (0, "run mine: 4 ok\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        ([], 2, "Give the agent once"),
+        (["--agent", "plain:solve", "--", "echo"], 2, "Give the agent once"),
+        (["--agent", "plain:sovle"], 1, "Did you mean 'plain:solve'"),
+        (["--agent", "plain:solve", "--reward", "scores"], 1, "not of the form module:function"),
+        (["--agent", "plain:solve", "--gateway", "http://127.0.0.1:9"], 1, "No gateway answers"),
+    ],
+)
+def test_misuse_is_one_sentence(
+    tasks: Path, environ: dict[str, str], arguments: list[str], status: int, says: str
+) -> None:
+    failed = ltrain([tasks, *arguments], environ)
+    assert failed.returncode == status
+    assert says in " ".join(failed.stderr.replace("│", "").split())
+    assert "Traceback" not in failed.stderr
+
+
+def _left(home: Path) -> list[str]:
+    """Give what still runs for this home, a few seconds after its owner died."""
+    until = time.monotonic() + 10
+    while (found := list(_workers(home))) and time.monotonic() < until:
+        time.sleep(0.05)
+    return found
+
+
+def _workers(home: Path) -> Iterator[str]:
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        line = " ".join(process.info["cmdline"] or ())
+        if (process.info["environ"] or {}).get("LTRAIN_HOME") == str(home) and "worker" in line:
+            yield line

@@ -1,0 +1,102 @@
+"""Agents that are commands: what they find, what their end means, what is left of them."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from ltrain_train.rollout.attempt import Outcome, RolloutResult
+from ltrain_train.rollout.runner import Runner
+from ltrain_train.rollout.tasks import Task
+
+Start = Callable[..., Runner]
+Make = Callable[..., Task]
+
+SCRIPT = """\
+import json, os, sys, time
+from types import SimpleNamespace
+from plain import ask
+from opentelemetry import trace
+
+task = json.loads(os.environ["LTRAIN_TASK"])
+llm = SimpleNamespace(
+    base_url=os.environ["OPENAI_BASE_URL"],
+    api_key=os.environ["OPENAI_API_KEY"],
+    model=os.environ["OPENAI_MODEL"],
+)
+with trace.get_tracer("agent").start_as_current_span("work"):
+    said = ask(llm, task["input"])
+print("noise")
+print("what went wrong", file=sys.stderr)
+time.sleep(task.get("sleeps", 0))
+print(json.dumps({"said": said}))
+print()
+sys.exit(task.get("exits", 0))
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    return f"PYTHONPATH={Path(__file__).parent / 'agents'}:$PYTHONPATH python {path}"
+
+
+def only(runner: Runner, task: Task) -> RolloutResult:
+    (result,) = runner.run("r", "train", 0, [task], 1, sampling={})
+    return result
+
+
+def test_its_last_line_is_its_result_and_its_spans_are_in_the_rollouts_trace(
+    runner: Start, task: Make, outside: Any, script: str
+) -> None:
+    result = only(runner(script, reward="scores:one"), task())
+    assert (result.outcome, result.llm_calls, result.rewards) == (Outcome.OK, 1, {"reward": 1.0})
+    spans = outside.wait_spans(5, rollout=result.identity.rollout)
+    assert {"work", "ltrain.process"} <= {span.name for span in spans}
+    assert len({span.trace for span in spans}) == 1
+    (process,) = [span for span in spans if span.name == "ltrain.process"]
+    own = [span for span in spans if span.instance == process.instance]
+    assert process.attributes["ltrain.rollout.spans"] == len(own) - 1
+
+
+def test_a_status_that_is_not_zero_is_the_agents_error(
+    runner: Start, task: Make, script: str
+) -> None:
+    result = only(runner(script), task(exits=3))
+    assert result.outcome is Outcome.ERROR
+    assert result.reason == "the command ended with status 3: what went wrong"
+
+
+def test_a_command_past_its_deadline_is_ended_with_all_it_started(
+    runner: Start, task: Make, outside: Any, script: str
+) -> None:
+    result = only(runner(f"sleep 61.5 & {script}", deadline=3.0), task(sleeps=60))
+    assert result.outcome is Outcome.TIMEOUT
+    assert outside.spans(name="work"), "SIGTERM leaves time for the spans"
+    until = time.monotonic() + 5
+    while _sleepers() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not _sleepers()
+
+
+def test_a_killed_command_is_tried_again(
+    runner: Start, task: Make, tmp_path: Path, script: str
+) -> None:
+    once = tmp_path / "once"
+    result = only(runner(f"test -e {once} || {{ touch {once}; kill -9 $$; }}; {script}"), task())
+    assert (result.outcome, result.identity.attempt) == (Outcome.OK, 2)
+
+
+def test_text_that_is_no_json_is_a_result_too(runner: Start, task: Make) -> None:
+    result = only(runner("echo plain text", reward="scores:words"), task())
+    assert result.rewards == {"reward": 2.0}
+
+
+def _sleepers() -> list[int]:
+    return [
+        p.pid for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "61.5"]
+    ]

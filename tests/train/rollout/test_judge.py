@@ -1,0 +1,68 @@
+"""What a reward function may give, and what is said of anything else."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ltrain_train.rollout import judge
+from ltrain_train.rollout.blame import is_ours
+from ltrain_train.rollout.judge import Judge, RewardFailed
+from ltrain_train.rollout.reference import BadReference
+from ltrain_train.rollout.tasks import Task
+
+AGENTS = Path(__file__).parent / "agents"
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+@pytest.mark.parametrize(
+    ("reference", "rewards"),
+    [
+        ("scores:words", {"reward": 2.0}),
+        ("scores:several", {"answer": 0.5, "style": 2.0}),
+        ("scores:in_its_time", {"reward": 0.25}),
+    ],
+)
+def test_a_number_or_numbers_by_name_function_or_coroutine(
+    reference: str, rewards: dict[str, float]
+) -> None:
+    assert Judge(reference, AGENTS).rewards(Task(id="a", input="x"), "two words") == rewards
+
+
+@pytest.mark.parametrize("value", [None, "1", [1.0], float("nan"), float("inf"), {"a": "b"}])
+def test_what_is_no_finite_number_is_refused(value: Any) -> None:
+    task = Task.model_validate({"id": "a", "input": "x", "value": value})
+    with pytest.raises(RewardFailed, match="scores:unusable failed on task 'a'"):
+        Judge("scores:unusable", AGENTS).rewards(task.model_copy(update={"value": value}), None)
+
+
+def test_a_reference_must_lead_to_a_function() -> None:
+    with pytest.raises(BadReference, match=r"no function 'wrods'.*Did you mean 'scores:words'"):
+        Judge("scores:wrods", AGENTS)
+
+
+@pytest.mark.parametrize(
+    ("url", "status", "name", "ours"),
+    [
+        ("http://gateway/rollout/x/attempt/1/v1/chat", 502, "InternalServerError", True),
+        ("http://gateway/rollout/x/attempt/1/v1/chat", None, "APIConnectionError", True),
+        ("http://gateway/rollout/x/attempt/1/v1/chat", None, "ConnectTimeout", False),
+        ("http://gateway/rollout/x/attempt/1/v1/chat", 400, "BadRequestError", False),
+        ("http://elsewhere/search", 503, "InternalServerError", False),
+    ],
+)
+def test_only_our_own_server_failing_is_our_failure(
+    url: str, status: int | None, name: str, ours: bool
+) -> None:
+    made = type(name, (Exception,), {})("it failed")
+    made.request = type("Request", (), {"url": url})()
+    made.response = type("Response", (), {"status_code": status})() if status else None
+    wrapped = RuntimeError("the chain broke")
+    wrapped.__cause__ = made
+    assert is_ours(wrapped, "http://gateway/rollout/x/attempt/1/v1") is ours

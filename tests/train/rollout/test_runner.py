@@ -1,0 +1,254 @@
+"""Waves through warm workers: outcomes, ids, attempts, and the trace each rollout leaves."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ltrain_instrument.identity import rollout_id
+from ltrain_train.gateway.keys import Keyring
+from ltrain_train.rollout.attempt import Outcome
+from ltrain_train.rollout.judge import RewardFailed
+from ltrain_train.rollout.reference import BadReference
+from ltrain_train.rollout.runner import Runner
+from ltrain_train.rollout.tasks import BadTasks, Task, load_tasks
+
+Start = Callable[..., Runner]
+Make = Callable[..., Task]
+
+
+def test_every_rollout_of_a_wave_ends_with_its_own_id(
+    runner: Start, task: Make, outside: Any
+) -> None:
+    started = runner("plain:solve", reward="scores:one", workers=2)
+    results = started.run("r", "train", 3, [task("a"), task("b")], 3, sampling={"temperature": 0.6})
+    assert results.outcomes == {"ok": 6}
+    assert results.means() == {"reward": 1.0}
+    expected = {rollout_id("r", "train", 3, name, k) for name in "ab" for k in range(3)}
+    assert {result.identity.rollout for result in results} == expected
+    assert {result.llm_calls for result in results} == {1}
+    assert sorted(outside.closed) == sorted(f"{rollout}.1" for rollout in expected)
+
+
+def test_the_key_says_whose_call_it_is_and_how_to_sample(
+    runner: Start, task: Make, outside: Any
+) -> None:
+    started = runner("plain:solve")
+    started.run("r", "train", 0, [task()], 1, sampling={"temperature": 0.6})
+    (call,) = outside.calls
+    headers = {name.lower(): value for name, value in call.headers.items()}
+    claims = Keyring("a secret of thirty-two characters").rollout(
+        headers["authorization"].removeprefix("Bearer ")
+    )
+    assert (claims.identity.run, claims.identity.task, claims.identity.attempt) == ("r", "a", 1)
+    assert (claims.policy, claims.sampling) == ("sql", {"temperature": 0.6})
+    assert call.path.startswith(f"/rollout/{claims.identity.rollout}/attempt/1/v1/")
+    assert call.body["model"] == "sql"
+
+
+def test_a_rollout_is_one_trace_from_dispatch_to_close(
+    runner: Start, task: Make, outside: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "tasks.jsonl"
+    path.write_text(task(domain="music").model_dump_json() + "\n")
+    tasks = load_tasks(path)
+    started = runner("plain:solve", reward="scores:several")
+    (result,) = started.run("r", "val", 7, tasks, 1, sampling={})
+    spans = outside.wait_spans(6, rollout=result.identity.rollout)
+    by_name = {span.name: span for span in spans}
+    assert [span.name for span in spans if span.scope == "ltrain.runner"] == [
+        "ltrain.rollout.dispatch",
+        "ltrain.rollout",
+        "gen_ai.evaluation.result",
+        "gen_ai.evaluation.result",
+    ]
+    assert len({span.trace for span in spans}) == 1
+    dispatch, closing = by_name["ltrain.rollout.dispatch"], by_name["ltrain.rollout"]
+    assert [span.name for span in spans if not span.parent] == [dispatch.name]
+    assert by_name["ltrain.solve"].parent == dispatch.span
+    assert dispatch.attributes["ltrain.lease.until"] > dispatch.start
+    assert closing.attributes == {
+        "ltrain.run.id": "r",
+        "ltrain.task.id": "a",
+        "ltrain.domain": "music",
+        "ltrain.wave": 7,
+        "ltrain.sample.index": 0,
+        "ltrain.rollout.id": rollout_id("r", "val", 7, "a", 0),
+        "ltrain.attempt.id": 1,
+        "ltrain.mode": "val",
+        "ltrain.rollout.outcome": "ok",
+        "ltrain.rollout.llm_calls": 1,
+        "ltrain.rollout.spans": 3,
+        "ltrain.tasks.digest": tasks[0].file,
+        "ltrain.reward.digest": closing.attributes["ltrain.reward.digest"],
+    }
+    assert len(closing.attributes["ltrain.reward.digest"]) == 16
+    values = {
+        span.attributes["gen_ai.evaluation.name"]: span.attributes["gen_ai.evaluation.score.value"]
+        for span in spans
+        if span.name == "gen_ai.evaluation.result"
+    }
+    assert values == result.rewards == {"answer": 0.5, "style": 2.0}
+
+
+def test_the_agents_spans_have_arrived_when_its_result_returns(
+    runner: Start, task: Make, outside: Any
+) -> None:
+    started = runner("plain:solve")
+    (result,) = started.run("r", "train", 0, [task()], 1, sampling={})
+    agents = [
+        span
+        for span in outside.spans(rollout=result.identity.rollout)
+        if span.scope != "ltrain.runner"
+    ]
+    (process,) = [span for span in agents if span.name == "ltrain.process"]
+    assert process.attributes["ltrain.rollout.spans"] == len(agents) - 1 > 0
+    assert {span.instance for span in agents} == {process.instance}
+
+
+def test_what_fails_in_the_agent_is_the_outcome_and_is_not_tried_again(
+    runner: Start, task: Make, outside: Any
+) -> None:
+    started = runner("plain:solve", reward="scores:one")
+    tasks = [task("a", raises=True), task("b", leaves=True), task("c", unsayable=True), task("d")]
+    results = {r.identity.task: r for r in started.run("r", "train", 0, tasks, 1, sampling={})}
+    assert {name: result.outcome for name, result in results.items()} == {
+        "a": Outcome.ERROR,
+        "b": Outcome.ERROR,
+        "c": Outcome.ERROR,
+        "d": Outcome.OK,
+    }
+    assert results["a"].reason == "ValueError: the agent gave up"
+    assert "must be JSON" in results["c"].reason
+    assert {result.identity.attempt for result in results.values()} == {1}
+    assert (results["a"].rewards, results["d"].rewards) == ({}, {"reward": 1.0})
+    (solve,) = outside.spans(rollout=results["a"].identity.rollout, name="ltrain.solve")
+    assert solve.failed
+
+
+def test_a_rollout_past_its_deadline_costs_its_worker_and_its_neighbours_are_tried_again(
+    runner: Start, task: Make, outside: Any
+) -> None:
+    started = runner("plain:solve", deadline=2.0, concurrency=2)
+    # "slow" starts in the worker after "quick", and is at work when "hangs" runs out of time
+    tasks = [task("hangs", sleeps=60), task("quick", sleeps=1.0), task("slow", sleeps=1.5)]
+    results = {r.identity.task: r for r in started.run("r", "train", 0, tasks, 1, sampling={})}
+    assert {name: (r.outcome, r.identity.attempt) for name, r in results.items()} == {
+        "hangs": (Outcome.TIMEOUT, 1),
+        "quick": (Outcome.OK, 1),
+        "slow": (Outcome.OK, 2),
+    }
+    assert 2 < results["hangs"].seconds < 4
+    assert f"{results['slow'].identity.rollout}.1" in outside.closed
+
+
+def test_the_neighbours_of_a_worker_that_dies_are_tried_again(
+    runner: Start, task: Make, outside: Any, tmp_path: Path
+) -> None:
+    started = runner("plain:solve", concurrency=2)
+    tasks = [task("dies", dies=str(tmp_path / "once"), sleeps=0.5), task("neighbour", sleeps=1.5)]
+    results = {r.identity.task: r for r in started.run("r", "train", 0, tasks, 1, sampling={})}
+    assert {name: (r.outcome, r.identity.attempt) for name, r in results.items()} == {
+        "dies": (Outcome.OK, 2),
+        "neighbour": (Outcome.OK, 2),
+    }
+    first = f"{results['neighbour'].identity.rollout}.1"
+    assert first in outside.closed
+    closings = outside.wait_spans(2, name="ltrain.rollout", rollout=first.split(".")[0])
+    assert [span.attributes["ltrain.rollout.outcome"] for span in closings] == ["infra", "ok"]
+    assert closings[0].attributes["ltrain.rollout.reason"] == "its worker died"
+
+
+def test_a_coroutine_is_cancelled_at_its_deadline_and_its_worker_lives(
+    runner: Start, task: Make
+) -> None:
+    started = runner("plain:solve_async", deadline=1.0)
+    tasks = [task("hangs", sleeps=60), task("b"), task("c")]
+    results = {r.identity.task: r for r in started.run("r", "train", 0, tasks, 1, sampling={})}
+    assert results["hangs"].outcome is Outcome.TIMEOUT
+    assert results["hangs"].reason == "cancelled after 1 s"
+    assert {results[name].identity.attempt for name in "bc"} == {1}
+
+
+def test_a_gateway_that_fails_is_not_the_agents_failure(
+    runner: Start, task: Make, outside: Any
+) -> None:
+    started = runner("plain:needs_openai", workers=1)
+    outside.down = True
+    outside.refused.clear()
+    mend = threading.Thread(target=lambda: (outside.refused.wait(20), outside.mend()))
+    mend.start()
+    (result,) = started.run("r", "train", 0, [task()], 1, sampling={})
+    mend.join()
+    assert (result.outcome, result.identity.attempt) == (Outcome.OK, 2)
+
+
+def test_finished_rollouts_are_skipped_and_attempts_go_on_counting(
+    runner: Start, task: Make, outside: Any
+) -> None:
+    started = runner("plain:solve")
+    first = started.run("r", "train", 0, [task("a")], 2, sampling={})
+    done = {str(first[0].identity.rollout)}
+    again = started.run("r", "train", 0, [task("a")], 2, sampling={}, finished=done)
+    assert [(r.identity.rollout, r.identity.attempt) for r in again] == [
+        (first[1].identity.rollout, 2)
+    ]
+
+
+def test_a_reward_that_fails_is_no_reward_of_zero(runner: Start, task: Make, outside: Any) -> None:
+    started = runner("plain:solve", reward="scores:fails_on_some")
+    results = started.run("r", "train", 0, [task("a"), task("b")], 1, sampling={})
+    by_task = {result.identity.task: result for result in results}
+    assert by_task["b"].outcome is Outcome.INFRA
+    assert by_task["b"].identity.attempt == 1
+    assert "scores:fails_on_some failed on task 'b': KeyError: 'gold'" in by_task["b"].reason
+    assert (
+        outside.wait_spans(1, name="gen_ai.evaluation.result")[0].attributes["ltrain.task.id"]
+        == "a"
+    )
+
+
+def test_a_reward_that_always_fails_ends_the_run(runner: Start, task: Make) -> None:
+    started = runner("plain:solve", reward="scores:fails")
+    with pytest.raises(RewardFailed, match=r"scores:fails failed on task 'a': KeyError"):
+        started.run("r", "train", 0, [task("a")], 2, sampling={})
+
+
+def test_stopping_a_run_closes_what_flies_as_cancelled(
+    runner: Start, task: Make, outside: Any
+) -> None:
+    started = runner("plain:solve")
+
+    def stop(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        started.run("r", "train", 0, [task("a"), task("b", sleeps=30)], 1, sampling={}, seen=stop)
+    closings = outside.wait_spans(2, name="ltrain.rollout")
+    outcomes = {
+        s.attributes["ltrain.task.id"]: s.attributes["ltrain.rollout.outcome"] for s in closings
+    }
+    assert outcomes == {"a": "ok", "b": "cancelled"}
+    assert len(outside.closed) == 2
+
+
+@pytest.mark.parametrize(
+    ("agent", "says"),
+    [
+        ("plain:sovle", "has no function 'sovle'. Did you mean 'plain:solve'"),
+        ("absent:solve", "there is no such module in"),
+        ("broken:solve", "RuntimeError: no such luck"),
+    ],
+)
+def test_an_agent_that_cannot_be_imported_is_an_error_of_the_first_run(
+    runner: Start, task: Make, agent: str, says: str
+) -> None:
+    with pytest.raises(BadReference, match=says.replace("(", r"\(")):
+        runner(agent).run("r", "train", 0, [task()], 1, sampling={})
+
+
+def test_two_tasks_of_one_id_are_refused(runner: Start, task: Make) -> None:
+    with pytest.raises(BadTasks, match="two tasks have the id 'a'"):
+        runner("plain:solve").run("r", "train", 0, [task("a"), task("a")], 1, sampling={})

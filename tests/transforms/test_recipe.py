@@ -1,0 +1,107 @@
+"""What is wrong with a recipe is said on load: where, what was given, what is allowed."""
+
+from pathlib import Path
+
+import pytest
+
+from ltrain_transforms.errors import BadRecipe
+from ltrain_transforms.recipe import Recipe
+
+GOOD = """
+[[policy]]
+name = "sql"
+
+[[reward]]
+name = "answer"
+evaluation = "reward"
+"""
+
+RULE = """
+[[reward]]
+name = "tool-failed"
+on = "tool"
+when = "{when}"
+value = "{value}"
+"""
+
+
+def load(tmp_path: Path, text: str) -> Recipe:
+    path = tmp_path / "ltrain.toml"
+    path.write_text(text)
+    return Recipe.load(path)
+
+
+def test_a_good_one_loads_and_its_digest_ignores_spelling(tmp_path: Path) -> None:
+    loaded = load(tmp_path, GOOD)
+    assert loaded.digest == load(tmp_path, GOOD.replace('"sql"', "'sql'") + "\n# why\n").digest
+    assert loaded.digest != load(tmp_path, GOOD.replace("sql", "other")).digest
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("[filtre]\n", r"filtre: Unknown key 'filtre'.*Did you mean 'filter'"),
+        ("[filter]\nmax_token = 3\n", r"filter.max_token: Unknown key.*'max_tokens'"),
+        ("[credit.outcome]\nestimator = 'gpro'\n", r"Unknown estimator 'gpro'.*'grpo'"),
+        ("[train]\nweigh = 'tokens'\n", r"train.weigh: .*'rollout', 'call' or 'token'.*'tokens'"),
+        ('[[reward]]\nname = "answer"\nevaluation = "x"\n', "Two rewards are named 'answer'"),
+        ('[[reward]]\nname = "empty"\n', "'empty' must have `evaluation`, or `on` and `value`"),
+        ('[[reward]]\nname = "b"\nevaluation = "x"\non = "tool"\n', "'b' has an evaluation and"),
+    ],
+)
+def test_a_fault_is_named(tmp_path: Path, more: str, says: str) -> None:
+    with pytest.raises(BadRecipe, match=says):
+        load(tmp_path, GOOD + more)
+
+
+@pytest.mark.parametrize(
+    ("when", "value", "says"),
+    [
+        ("statuss = 'error'", "-0.2", "statuss.*Columns: .*status"),
+        ("status = ", "-0.2", "when = "),
+        ("name", "-0.2", "gives String; it must give true or false"),
+        ("true", "'much'", "it must give a number"),
+        ("true", "sum(gap)", "aggregates are refused"),
+        ("count(*) > 3", "1", "aggregates are refused"),
+        ("true", "row_number() over (order by seq)", r"windows and subqueries \(over\)"),
+        ("gap in (select gap from self)", "1", r"subqueries \(select\)"),
+    ],
+)
+def test_bad_sql_is_named(tmp_path: Path, when: str, value: str, says: str) -> None:
+    with pytest.raises(BadRecipe, match=says):
+        load(tmp_path, GOOD + RULE.format(when=when, value=value))
+
+
+@pytest.mark.parametrize(
+    ("when", "value"),
+    [
+        ("status = 'error' AND repeat > 0", "-0.1 * repeat"),
+        ("name = 'select over'", "0.5"),
+        ("previous_status IS NULL", "CASE WHEN gap > 1 THEN -gap ELSE 0 END"),
+        ("true", "CAST(rows AS DOUBLE) / 10"),
+    ],
+)
+def test_good_sql_loads(tmp_path: Path, when: str, value: str) -> None:
+    rule = RULE.format(when=when, value=value) + 'let = { rows = "result:$.rows" }\n'
+    assert load(tmp_path, GOOD + rule).reward[1].value == value
+
+
+@pytest.mark.parametrize(
+    ("let", "says"),
+    [
+        ('rows = "$.rows"', 'must read "column:\\$.path"'),
+        ('rows = "gap:$.rows"', "the column one of: .*result"),
+        ('status = "result:$.status"', "there is a column of that name"),
+    ],
+)
+def test_a_bad_name_for_json_is_named(tmp_path: Path, let: str, says: str) -> None:
+    rule = RULE.format(when="true", value="1") + f"let = {{ {let} }}\n"
+    with pytest.raises(BadRecipe, match=says):
+        load(tmp_path, GOOD + rule)
+
+
+def test_no_recipe_and_no_toml_are_named(tmp_path: Path) -> None:
+    with pytest.raises(BadRecipe, match="No recipe at"):
+        Recipe.load(tmp_path / "missing.toml")
+    with pytest.raises(BadRecipe, match="is not TOML"):
+        load(tmp_path, "[[policy")

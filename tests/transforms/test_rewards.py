@@ -1,0 +1,168 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from ltrain_transforms.pipeline import derive
+from ltrain_transforms.recipe import Recipe
+
+ReadBack = Callable[[Any], pl.DataFrame]
+AGENT = "ltrain.instrument"
+
+
+def given(spans: pl.DataFrame, recipe: Recipe) -> list[tuple[Any, ...]]:
+    found = derive(spans, recipe).tables["rewards"]
+    return found.select("call_id", "rule", "source", "value", "evidence").rows()
+
+
+def reasons(spans: pl.DataFrame, recipe: Recipe) -> dict[str, str]:
+    drops = derive(spans, recipe).tables["drops"]
+    return dict(drops.select("id", "reason").iter_rows())
+
+
+def ruled(path: Path, rule: str) -> Recipe:
+    path.write_text(path.read_text().split("[[reward]]")[0] + "[[reward]]\n" + rule)
+    return Recipe.load(path)
+
+
+def test_a_failed_tool_costs_its_author_within_the_bound(
+    scene: Any, read_back: ReadBack, recipe: Recipe
+) -> None:
+    rollout = scene.attempt()
+    calls, tools = [], []
+    for node, error in (("write", "boom()"), ("rewrite", "boom()"), ("rewrite", "boom()")):
+        calls.append(rollout.llm(node))
+        tools.append(rollout.tool(error=error))
+    judged = rollout.evaluate(0.0)
+    rollout.close()
+    found = given(read_back(scene), recipe)
+    assert found == [
+        (None, "answer", "runner", 0.0, judged),
+        (calls[0], "tool-failed", "rule", -0.2, tools[0]),
+        (calls[1], "tool-failed", "rule", pytest.approx(-0.1), tools[1]),
+        (calls[2], "tool-failed", "rule", pytest.approx(0.0), tools[2]),
+    ]
+
+
+def test_a_rule_that_credits_nobody_is_a_drop(
+    scene: Any, read_back: ReadBack, recipe: Recipe
+) -> None:
+    rollout = scene.attempt()
+    tool = rollout.tool(error="boom()")
+    spans = read_back(scene)
+    assert given(spans, recipe) == []
+    assert reasons(spans, recipe)[tool] == "uncredited"
+
+
+@pytest.mark.parametrize(
+    ("credit_to", "credited"),
+    [("self", "tool"), ("requester", "second"), ("previous", "second"), ("last", "third"),
+     ("rollout", None)],
+)  # fmt: skip
+def test_whom_a_rule_credits(
+    scene: Any, read_back: ReadBack, recipe_file: Path, credit_to: str, credited: str | None
+) -> None:
+    rollout = scene.attempt()
+    names = {"first": rollout.llm("write"), "second": rollout.llm("rewrite")}
+    names["tool"] = rollout.tool()
+    names["third"] = rollout.llm("write")
+    rule = f'name = "r"\non = "tool"\nvalue = "1"\nweight = 2.0\ncredit_to = "{credit_to}"\n'
+    found = given(read_back(scene), ruled(recipe_file, rule))
+    expected = names[credited] if credited else None
+    assert found == [(expected, "r", "rule", 2.0, names["tool"])]
+
+
+def test_json_inside_a_result_has_a_name(
+    scene: Any, read_back: ReadBack, recipe_file: Path
+) -> None:
+    rollout = scene.attempt()
+    rollout.llm()
+    rollout.tool(result='{"rows": 3}')
+    rollout.tool(result="no json")
+    rule = (
+        'name = "rows"\non = "tool"\nwhen = "rows IS NOT NULL"\n'
+        'value = "CAST(rows AS DOUBLE) / 10"\nlet = { rows = "result:$.rows" }\n'
+        'credit_to = "rollout"\n'
+    )
+    found = given(read_back(scene), ruled(recipe_file, rule))
+    assert [value for _, _, _, value, _ in found] == [pytest.approx(0.3)]
+
+
+def test_of_several_evaluations_the_last_counts(
+    scene: Any, read_back: ReadBack, recipe: Recipe
+) -> None:
+    rollout = scene.attempt()
+    first, last = rollout.evaluate(0.0), rollout.evaluate(1.0)
+    other, broken = rollout.evaluate(5.0, "style"), rollout.evaluate("much")
+    spans = read_back(scene)
+    assert given(spans, recipe) == [(None, "answer", "runner", 1.0, last)]
+    found = reasons(spans, recipe)
+    assert (found[first], found[broken]) == ("repeated", "no_value")
+    assert found[other] == "unheard"
+
+
+@pytest.mark.parametrize(("heard", "value"), [("runner", 0.0), ("agent", 1.0)])
+def test_whose_word_counts(
+    scene: Any, read_back: ReadBack, recipe_file: Path, heard: str, value: float
+) -> None:
+    rollout = scene.attempt()
+    rollout.evaluate(0.0)
+    rollout.evaluate(1.0, by=AGENT)
+    rule = f'name = "answer"\nevaluation = "reward"\nfrom = "{heard}"\n'
+    found = given(read_back(scene), ruled(recipe_file, rule))
+    assert [row[3] for row in found] == [value]
+
+
+def test_an_evaluation_of_a_call_credits_it(
+    scene: Any, read_back: ReadBack, recipe_file: Path
+) -> None:
+    rollout = scene.attempt()
+    linked, above = rollout.llm(), rollout.llm()
+    rollout.evaluate(1.0, scope="call", links=[(rollout.trace, linked)])
+    rollout.evaluate(2.0, scope="call", parent=above)
+    rollout.evaluate(3.0, scope="", parent=above)
+    rollout.evaluate(4.0, scope="rollout", parent=above)
+    lost = rollout.evaluate(5.0, scope="call")
+    spans = read_back(scene)
+    recipe = ruled(recipe_file, 'name = "answer"\nevaluation = "reward"\n')
+    found = [(call, value) for call, _, _, value, _ in given(spans, recipe)]
+    assert found == [(linked, 1.0), (above, 3.0), (None, 4.0)]
+    assert reasons(spans, recipe)[lost] == "no_target"
+
+
+def test_an_event_on_a_span_judges_its_call(
+    scene: Any, read_back: ReadBack, recipe_file: Path
+) -> None:
+    rollout = scene.attempt()
+    said = {"gen_ai.evaluation.name": "reward", "gen_ai.evaluation.score.value": 0.5}
+    chat = {"gen_ai.operation.name": "chat"}
+    event = [("gen_ai.evaluation.result", said)]
+    call = rollout.emit("chat", "sdk", chat, events=event)
+    rule = 'name = "answer"\nevaluation = "reward"\nfrom = "agent"\n'
+    assert given(read_back(scene), ruled(recipe_file, rule)) == [
+        (call, "answer", "agent", 0.5, call)
+    ]
+
+
+@pytest.mark.parametrize("outcome", ["error", "timeout"])
+def test_a_failed_agent_has_the_recipes_reward(
+    scene: Any, read_back: ReadBack, recipe: Recipe, outcome: str
+) -> None:
+    rollout = scene.attempt()
+    rollout.llm()
+    rollout.close(outcome)
+    closing = rollout.spans[-1].span
+    spans = read_back(scene)
+    assert given(spans, recipe) == [(None, "answer", "recipe", 0.0, closing)]
+    assert derive(spans, recipe).outcomes.rows() == [(rollout.execution, 0.0)]
+
+
+def test_what_the_runner_said_of_a_failed_agent_counts(
+    scene: Any, read_back: ReadBack, recipe: Recipe
+) -> None:
+    rollout = scene.attempt()
+    judged = rollout.evaluate(0.25)
+    rollout.close("timeout")
+    assert given(read_back(scene), recipe) == [(None, "answer", "runner", 0.25, judged)]

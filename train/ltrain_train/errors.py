@@ -1,0 +1,15 @@
+"""What a user can mend in a run: a service that is away, a run that lacks what it needs."""
+
+from ltrain_instrument.errors import LtrainError
+
+
+class NotReachable(LtrainError, ConnectionError):
+    """A store or gateway that does not answer."""
+
+
+class NothingToTrain(LtrainError, LookupError):
+    """A dataset without one row that the policy can learn from."""
+
+
+class BadRun(LtrainError, ValueError):
+    """A run that lacks what it needs: tasks, an agent, a model."""

@@ -1,0 +1,220 @@
+"""The gateway's routes: what agents, the runner and the loop may ask for, and nothing else."""
+
+from contextlib import suppress
+from http import HTTPStatus
+
+import orjson
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import SpanKind
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from ltrain_instrument import attributes
+from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.identity import Identity
+from ltrain_train.gateway.attempts import Attempt, Attempts
+from ltrain_train.gateway.exchange import Exchange
+from ltrain_train.gateway.keys import BadKey, Keyring, RolloutClaims, bearer
+from ltrain_train.gateway.publication import Publication
+from ltrain_train.gateway.refusal import Refused
+from ltrain_train.gateway.request import read_request
+from ltrain_train.gateway.span import CallSpan, remote_context
+from ltrain_train.gateway.upstream import UpstreamFailed
+from ltrain_train.policy.errors import BadModel, UnknownVersion
+
+ROLLOUT = "/rollout/{rollout}/attempt/{attempt:int}"
+LARGEST = 64 << 20
+"""Bytes of a request."""
+
+
+class Gateway:
+    """One policy behind its routes."""
+
+    def __init__(self, publication: Publication, *, secret: str, provider: TracerProvider) -> None:
+        self.publication = publication
+        self.policy = publication.policy
+        self.attempts = Attempts()
+        self._keys = Keyring(secret)
+        self._tracer = provider.get_tracer(attributes.SCOPE_GATEWAY)
+        self._prod = Attempt(Identity(mode="prod"))
+
+    def app(self) -> Starlette:
+        """Give the ASGI application."""
+        return Starlette(
+            routes=[
+                Route(f"{ROLLOUT}/v1/chat/completions", _Chat(self), methods=["POST"]),
+                Route("/v1/chat/completions", _Chat(self), methods=["POST"]),
+                Route(f"{ROLLOUT}/v1/models", self.models),
+                Route("/v1/models", self.models),
+                Route(f"{ROLLOUT}/close", self.close, methods=["POST"]),
+                Route("/admin/policies/{name}", self.policy_state),
+                Route("/admin/policies/{name}/current", self.publish, methods=["POST"]),
+                Route("/health", self.health),
+            ],
+            exception_handlers={
+                Refused: _refused,
+                LtrainError: _mendable,
+                404: _no_route,
+                405: _no_route,
+            },
+        )
+
+    async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a chat completion, as a stream or whole."""
+        headers = Headers(scope=scope)
+        sampling: dict[str, float] = {}
+        attempt = self._prod
+        if "rollout" in scope["path_params"]:
+            claims = self._claims(scope, headers)
+            attempt, sampling = self.attempts.open(claims), claims.sampling
+        request = read_request(await _body(receive), self.policy, sampling)
+        if attempt is self._prod:
+            self._require_served(request.model)
+        context = remote_context(headers)
+        attempt.context = attempt.context or context
+        span = CallSpan(self._tracer, context, request, attempt.identity.attributes())
+        publication = self.publication
+        await Exchange(
+            request,
+            span,
+            attempt,
+            send,
+            upstream=publication.upstream,
+            gate=publication.gate,
+            policy=self.policy,
+        ).run(receive)
+
+    async def models(self, request: Request) -> Response:
+        """List the one model there is."""
+        if "rollout" in request.path_params:
+            self._claims(request.scope, request.headers)
+        model = {"id": self.policy, "object": "model", "created": 0, "owned_by": "ltrain"}
+        return _json({"object": "list", "data": [model]})
+
+    async def close(self, request: Request) -> Response:
+        """Revoke an attempt's key, cut its calls, and say how many there were."""
+        attempt = self.attempts.of(self._claims(request.scope, request.headers))
+        first = not attempt.closed
+        await attempt.close()
+        if first:
+            counts = {attributes.SPANS: attempt.spans, attributes.LLM_CALLS: attempt.llm_calls}
+            self._tracer.start_span(
+                attributes.SPAN_PROCESS,
+                attempt.context or remote_context(request.headers),
+                SpanKind.INTERNAL,
+                {**attempt.identity.attributes(), **counts},
+            ).end()
+        return _json(attempt.counts)
+
+    async def policy_state(self, request: Request) -> Response:
+        """Say which version is served."""
+        self._admin(request)
+        version = self.publication.gate.version
+        path = self.publication.policies.path(self.policy, version)
+        return _json({"policy": self.policy, "current": version, "path": str(path)})
+
+    async def publish(self, request: Request) -> Response:
+        """Load a version into the policy server and make it current."""
+        self._admin(request)
+        version = await _version(request)
+        seconds = await self.publication.publish(version)
+        return _json({"policy": self.policy, "current": version, "seconds": seconds})
+
+    async def health(self, request: Request) -> Response:
+        """Say whether calls are answered at once."""
+        gate = self.publication.gate
+        said = {"status": "ready" if gate.is_open else "waiting", "policy": self.policy}
+        return _json({**said, "version": gate.version, "in_flight": gate.in_flight})
+
+    def _claims(self, scope: Scope, headers: Headers) -> RolloutClaims:
+        claims = self._keys.rollout(bearer(headers.get("authorization")))
+        identity, path = claims.identity, scope["path_params"]
+        if (identity.rollout, identity.attempt) != (path["rollout"], path["attempt"]):
+            raise BadKey(
+                f"The key is for attempt {identity.attempt} of rollout {identity.rollout}, the "
+                f"path for attempt {path['attempt']} of {path['rollout']}."
+            )
+        self._require_served(claims.policy)
+        return claims
+
+    def _admin(self, request: Request) -> None:
+        self._keys.admin(bearer(request.headers.get("authorization")))
+        self._require_served(request.path_params["name"])
+
+    def _require_served(self, name: str) -> None:
+        if name != self.policy:
+            raise Refused(
+                HTTPStatus.NOT_FOUND,
+                f"This gateway has no model '{name}'. It serves the policy '{self.policy}'.",
+            )
+
+
+class _Chat:
+    """The chat route as an ASGI application: it streams and sees the client go away itself."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(ConnectionResetError):  # nobody is left to answer
+            await self._gateway.chat(scope, receive, send)
+
+
+async def _body(receive: Receive) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ConnectionResetError("the client went away before its request was whole")
+        body += message.get("body", b"")
+        if len(body) > LARGEST:
+            raise Refused(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A request has at most {LARGEST >> 20} MiB."
+            )
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+async def _version(request: Request) -> int:
+    try:
+        version = orjson.loads(await request.body())["version"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        version = None
+    if not isinstance(version, int):
+        raise Refused(HTTPStatus.BAD_REQUEST, 'Say which version: {"version": 3}.')
+    return version
+
+
+def _json(content: object) -> Response:
+    return Response(orjson.dumps(content), media_type="application/json")
+
+
+STATUS_OF: dict[type[Exception], HTTPStatus] = {
+    BadKey: HTTPStatus.UNAUTHORIZED,
+    UnknownVersion: HTTPStatus.NOT_FOUND,
+    BadModel: HTTPStatus.UNPROCESSABLE_ENTITY,
+    UpstreamFailed: HTTPStatus.BAD_GATEWAY,
+}
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    status = error.status if isinstance(error, Refused) else HTTPStatus.INTERNAL_SERVER_ERROR
+    body = error.body if isinstance(error, Refused) else b""
+    return Response(body, status, media_type="application/json")
+
+
+def _mendable(request: Request, error: Exception) -> Response:
+    status = STATUS_OF.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
+    return _refused(request, Refused(status, str(error)))
+
+
+def _no_route(request: Request, error: Exception) -> Response:
+    sentence = (
+        f"The gateway has no {request.method} {request.url.path}. It answers POST "
+        "/v1/chat/completions and GET /v1/models, and both under /rollout/<rollout>/attempt/<n>."
+    )
+    return _refused(request, Refused(HTTPStatus.NOT_FOUND, sentence))

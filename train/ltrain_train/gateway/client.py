@@ -1,0 +1,106 @@
+"""The gateway as the runner and the loop see it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from opentelemetry.propagate import inject
+
+from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.identity import Identity
+from ltrain_train.gateway.keys import sign_admin
+
+PUBLISH = 900.0
+"""Seconds for a publication: the drain of calls in flight, and the load."""
+
+
+class GatewayUnreachable(LtrainError, ConnectionError):
+    """No gateway answers at its address."""
+
+
+class GatewayRefused(LtrainError, RuntimeError):
+    """The gateway said no; the sentence is its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallCounts:
+    """What an attempt did at the gateway."""
+
+    llm_calls: int
+    """Calls that were answered."""
+    spans: int
+    """Call spans, failed calls included; the gateway's own span for the attempt is not counted."""
+    failures: int
+    """Calls that failed because the policy server did, not the agent."""
+
+
+class GatewayClient:
+    """Talks to one gateway; may be shared by threads."""
+
+    def __init__(self, url: str, secret: str) -> None:
+        self.url = url.rstrip("/")
+        self._secret = secret
+        self._http = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def health(self) -> bool:
+        """Tell whether the gateway answers."""
+        try:
+            return self._http.get("/health", timeout=2.0).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def current(self, policy: str) -> int:
+        """Give the version that is served.
+
+        Raises:
+            GatewayRefused: when the gateway serves another policy.
+        """
+        return int(
+            self._ask("GET", f"/admin/policies/{policy}", sign_admin(self._secret))["current"]
+        )
+
+    def publish(self, policy: str, version: int) -> float:
+        """Serve a version from now on; give the seconds that calls had to wait.
+
+        Raises:
+            GatewayRefused: when there is no such version, or it cannot be loaded.
+        """
+        path, key = f"/admin/policies/{policy}/current", sign_admin(self._secret)
+        return float(self._ask("POST", path, key, {"version": version}, PUBLISH)["seconds"])
+
+    def close_rollout(self, identity: Identity, key: str) -> CallCounts:
+        """Revoke an attempt's key, cut its calls, and count them."""
+        path = f"/rollout/{identity.rollout}/attempt/{identity.attempt}/close"
+        return CallCounts(**self._ask("POST", path, key))
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        key: str,
+        body: dict[str, Any] | None = None,
+        timeout: float = 30.0,
+    ) -> dict[str, Any]:
+        headers = {"authorization": f"Bearer {key}"}
+        inject(headers)
+        try:
+            answer = self._http.request(method, path, json=body, headers=headers, timeout=timeout)
+        except httpx.HTTPError as error:
+            raise GatewayUnreachable(
+                f"No gateway answers at {self.url}: {error}. Start it with `ltrain serve MODEL`, "
+                "or set LTRAIN_GATEWAY to its address."
+            ) from error
+        if answer.status_code != 200:
+            raise GatewayRefused(_sentence(answer))
+        said: dict[str, Any] = answer.json()
+        return said
+
+
+def _sentence(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"The gateway answered {answer.status_code}: {answer.text[:500]}"

@@ -1,0 +1,194 @@
+"""One call: the agent's request to the policy server, the answer back, the span in between.
+
+* The span is on disk before the last byte of the answer is sent: before the body, or in a stream
+  before the chunk that ends it.
+* An agent that goes away ends the generation, and the span says so.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any
+
+import aiohttp
+import orjson
+from starlette.types import Message, Receive, Send
+
+from ltrain_train.gateway.answer import Answer
+from ltrain_train.gateway.attempts import Attempt
+from ltrain_train.gateway.gate import Gate
+from ltrain_train.gateway.refusal import Refused, send_json
+from ltrain_train.gateway.request import ChatRequest
+from ltrain_train.gateway.span import CallSpan
+from ltrain_train.gateway.upstream import Upstream, events
+
+STREAM_START: Message = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [(b"content-type", b"text/event-stream; charset=utf-8")],
+}
+DONE = b"[DONE]"
+NOTICED = 0.5
+"""Seconds after which the gate is shut before a policy server that has died."""
+
+
+class Exchange:
+    """Carries one call to its end, whatever the end is."""
+
+    def __init__(
+        self,
+        request: ChatRequest,
+        span: CallSpan,
+        attempt: Attempt,
+        send: Send,
+        *,
+        upstream: Upstream,
+        gate: Gate,
+        policy: str,
+    ) -> None:
+        self.request, self.span, self.attempt = request, span, attempt
+        self.upstream, self.gate, self.policy = upstream, gate, policy
+        self._send = send
+        self._answer = Answer()
+        self._started = False
+        """Whether the agent has been sent a status."""
+
+    async def run(self, receive: Receive) -> None:
+        """Exchange, until the end or until the agent goes away."""
+        call = asyncio.ensure_future(self._guarded())
+        gone = asyncio.ensure_future(_gone(receive))
+        self.attempt.flying.add(call)
+        try:
+            await asyncio.wait((call, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not self.span.ended:
+                call.cancel()
+            gone.cancel()
+            await asyncio.wait((call,))
+            self.attempt.flying.discard(call)
+            if call.cancelled() and self.attempt.closed:
+                await self._refuse(Refused(HTTPStatus.FORBIDDEN, "The attempt has been closed."))
+        if not call.cancelled():
+            call.result()  # a defect of ours is to be seen in the log
+
+    async def _guarded(self) -> None:
+        try:
+            try:
+                await self._through_gate()
+            except aiohttp.ClientConnectorError:  # dead, and perhaps not yet noticed: wait for it
+                await asyncio.sleep(NOTICED)
+                await self._through_gate()
+        except (aiohttp.ClientError, OSError, orjson.JSONDecodeError) as error:
+            await self._upstream_failed(f"{type(error).__name__}: {error}")
+        finally:
+            if not self.span.ended:
+                self._end(lambda: self.span.cut(self._answer, self.request.model, self._why()))
+
+    async def _through_gate(self) -> None:
+        version = await self.gate.enter()
+        try:
+            self.span.sampled_by(self.policy, version)
+            await self._ask()
+        finally:
+            self.gate.leave()
+
+    async def _ask(self) -> None:
+        async with self.upstream.chat(self.request.encode()) as response:
+            if response.status != 200:
+                await self._pass_on(response)
+            elif self.request.stream:
+                await self._stream(response)
+            else:
+                await self._whole(response)
+
+    async def _whole(self, response: aiohttp.ClientResponse) -> None:
+        payload = orjson.loads(await response.read())
+        self._answer.take(payload, self.request)
+        self._answered()
+        await self._begin(send_json(self._send, 200, orjson.dumps(payload)))
+
+    async def _stream(self, response: aiohttp.ClientResponse) -> None:
+        await self._begin(self._send(STREAM_START))
+        held: list[bytes] = []
+        async for event in events(response):  # to its end, or the connection cannot be used again
+            if event == DONE:
+                await self._finish(held)
+                continue
+            payload = orjson.loads(event)
+            if "error" in payload:
+                raise ConnectionError(_message(payload))
+            self._answer.take(payload, self.request)
+            held.append(_event(orjson.dumps(payload)))
+            if self._answer.finished < self.request.choices:
+                await self._send_body(held.pop(), more=True)
+        if not self.span.ended:
+            await self._finish(held)
+
+    async def _finish(self, held: list[bytes]) -> None:
+        if self._answer.finished < self.request.choices:
+            raise ConnectionError("the stream ended before the answer")
+        self._answered()
+        await self._send_body(b"".join(held) + _event(DONE), more=False)
+
+    async def _pass_on(self, response: aiohttp.ClientResponse) -> None:
+        body = await response.read()
+        ours = response.status >= 500
+        self._fail(str(response.status), _message(_loads(body)), ours=ours)
+        await self._begin(send_json(self._send, response.status, body))
+
+    async def _upstream_failed(self, why: str) -> None:
+        """Say it in a way that makes OpenAI's clients try again."""
+        sentence = f"The policy server failed ({why}). It is started again where ltrain runs it."
+        self._fail("upstream", sentence, ours=True)
+        await self._refuse(Refused(HTTPStatus.SERVICE_UNAVAILABLE, sentence))
+
+    async def _refuse(self, refused: Refused) -> None:
+        if not self._started:
+            await self._begin(refused.send(self._send))
+        elif self.request.stream:
+            await self._send_body(_event(refused.body), more=False)
+
+    async def _begin(self, sending: Awaitable[None]) -> None:
+        self._started = True
+        await sending
+
+    async def _send_body(self, body: bytes, *, more: bool) -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+    def _answered(self) -> None:
+        self._end(lambda: self.span.answered(self._answer, self.request.model))
+        self.attempt.llm_calls += 1
+
+    def _fail(self, kind: str, sentence: str, *, ours: bool) -> None:
+        if not self.span.ended:
+            self._end(lambda: self.span.failed(kind, sentence))
+            self.attempt.failures += ours
+
+    def _end(self, end: Callable[[], None]) -> None:
+        end()
+        self.attempt.spans += 1
+
+    def _why(self) -> str:
+        return "the attempt was closed" if self.attempt.closed else "the client went away"
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _event(data: bytes) -> bytes:
+    return b"data: " + data + b"\n\n"
+
+
+def _loads(body: bytes) -> dict[str, Any]:
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        found = None
+    return found if isinstance(found, dict) else {"error": body[:500].decode(errors="replace")}
+
+
+def _message(payload: dict[str, Any]) -> str:
+    error = payload.get("error") or payload
+    return str(error.get("message") if isinstance(error, dict) else error)

@@ -1,0 +1,72 @@
+"""Putting a version into service: checked first, loaded while no call runs, current when loaded.
+
+A load that fails leaves the version before it in service; a policy server that cannot even go back
+is given up, and started again where ltrain runs it.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from ltrain_train.gateway.gate import Gate
+from ltrain_train.gateway.upstream import Upstream, UpstreamFailed
+from ltrain_train.policy.versions import Policies
+
+
+class Publication:
+    """Which version of one policy is served, and how it changes."""
+
+    def __init__(
+        self,
+        policies: Policies,
+        policy: str,
+        upstream: Upstream,
+        *,
+        version: int,
+        give_up: Callable[[], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.policies, self.policy, self.upstream = policies, policy, upstream
+        self.gate = Gate(version)
+        self._give_up = give_up
+        self._say = say
+
+    async def publish(self, version: int) -> float:
+        """Serve a version from now on and give the seconds that calls had to wait.
+
+        Raises:
+            UnknownVersion: when there is none.
+            BadModel: when its directory is not complete, or does not fit.
+            UpstreamFailed: when the policy server refuses it.
+        """
+        await asyncio.to_thread(self.policies.check, self.policy, version)
+        async with self.gate.shut():
+            began = time.monotonic()
+            if version != self.gate.version:
+                await self._replace(version)
+            self.policies.set_current(self.policy, version)
+        return time.monotonic() - began
+
+    async def join(self) -> None:
+        """Put the current version into a server that someone else has started."""
+        if await self.upstream.loaded() != self._label(self.gate.version):
+            await self._load(self.gate.version)
+
+    async def _replace(self, version: int) -> None:
+        before = self.gate.version
+        try:
+            await self._load(version)
+        except UpstreamFailed:
+            try:
+                await self._load(before)
+            except UpstreamFailed:
+                self._give_up()
+            raise
+        self.gate.version = version
+        self._say(f"serving {self.policy} v{version}, before it v{before}")
+
+    async def _load(self, version: int) -> None:
+        await self.upstream.load(self.policies.path(self.policy, version), self._label(version))
+
+    def _label(self, version: int) -> str:
+        return f"{self.policy}/v{version}"

@@ -1,0 +1,110 @@
+"""The policy server as the gateway reaches it: one pool of connections, and the admin routes.
+
+Agents never reach an admin route: a path of theirs is never passed on, only a chat body is.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+
+from ltrain_instrument.errors import LtrainError
+
+CONNECT = 10.0
+"""Seconds for a connection on the same machine, while it loads a model on every core."""
+RELOAD = 300.0
+"""Seconds for reading weights from disk into the server."""
+
+
+class UpstreamFailed(LtrainError, ConnectionError):
+    """The policy server is away, or refuses what it must do."""
+
+
+class Upstream:
+    """One policy server, by its base URL and the model name that it serves under."""
+
+    def __init__(self, url: str, model: str) -> None:
+        self.url = url.rstrip("/")
+        self.model = model
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
+        self._chat = f"{self.url}/v1/chat/completions"
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    def chat(self, body: bytes) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Post a chat completion; leaving the context before its end aborts the generation."""
+        headers = {"content-type": "application/json"}
+        return self._session.post(self._chat, data=body, headers=headers)
+
+    async def models(self) -> list[str]:
+        """Give the names that the server serves under."""
+        listed = await self._json("GET", "/v1/models")
+        return [model["id"] for model in listed["data"]]
+
+    async def loaded(self) -> str:
+        """Give the label of the weights in the server, as the last `load` said it."""
+        return str((await self._json("GET", "/weight_info"))["weight_version"])
+
+    async def load(self, weights: Path, label: str) -> None:
+        """Replace the weights of a server without calls, and forget what it had cached.
+
+        Raises:
+            UpstreamFailed: when the server refuses; its weights are then unknown.
+        """
+        await self._json("POST", "/pause?mode=wait")
+        try:
+            reload = {"method": "reload_weights", "kwargs": {"weights_path": str(weights)}}
+            await self._json("POST", "/collective_rpc", reload)
+            await self._reset_prefix_cache()
+            await self._json("POST", "/update_weight_version", {"new_version": label})
+        finally:
+            await self._json("POST", "/resume")
+
+    async def _reset_prefix_cache(self) -> None:
+        """Stale keys and values would be read by the new weights, so a refusal is an error."""
+        for _ in range(50):
+            if (await self._json("POST", "/reset_prefix_cache")).get("success"):
+                return
+            await asyncio.sleep(0.1)
+        raise UpstreamFailed(f"{self.url} does not reset its prefix cache: it still computes.")
+
+    async def _json(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        timeout = aiohttp.ClientTimeout(total=RELOAD, sock_connect=CONNECT)
+        try:
+            url = self.url + path
+            async with self._session.request(method, url, json=body, timeout=timeout) as answer:
+                text = await answer.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            why = str(error) or type(error).__name__
+            raise UpstreamFailed(f"No policy server answers at {self.url}: {why}.") from error
+        if answer.status != 200:
+            raise UpstreamFailed(_refusal(self.url, method, path, answer.status, text))
+        said: dict[str, Any] = orjson.loads(text) if text else {}
+        return said
+
+
+async def events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Give what each server-sent event carries after `data: `."""
+    rest = b""
+    async for piece in response.content.iter_any():
+        *whole, rest = (rest + piece).replace(b"\r\n", b"\n").split(b"\n\n")
+        for event in whole:
+            if event.startswith(b"data:"):  # a comment keeps the connection alive
+                yield event[5:].strip()
+
+
+def _refusal(url: str, method: str, path: str, status: int, text: bytes) -> str:
+    said = text[:500].decode(errors="replace")
+    if status == 404:
+        return (
+            f"The policy server at {url} has no {method} {path}: start vLLM with "
+            "VLLM_SERVER_DEV_MODE=1, or let `ltrain serve` start it."
+        )
+    return f"The policy server at {url} refused {method} {path} with status {status}: {said}"

@@ -1,0 +1,190 @@
+"""vLLM as a child process: started, warmed up, watched, stopped.
+
+It listens on a port of its own on the loopback interface, with its admin routes on, which have no
+key: only the gateway knows the port.
+"""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.settings import VLLM_PYTHON
+from ltrain_train.process import Child, ChildDied, Children
+
+MODULE = "vllm.entrypoints.cli.main"
+START = 900.0
+"""Seconds until it must answer; a large model is read from disk first."""
+SWITCHED_OFF = {
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+"""No reports, no downloads."""
+
+FIRST_ERROR = re.compile(
+    r"^(?:\([^)]*\) ERROR [^]]*\] )?((?:\w+\.)*\w+(?:Error|Exception): .+)$", re.M
+)
+
+
+class NoVllm(LtrainError, FileNotFoundError):
+    """No Python with vLLM where one must be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmOptions:
+    """How vLLM is started, apart from the model."""
+
+    dtype: str = "bfloat16"
+    max_model_len: int = 1024
+    """Tokens of prompt and answer together."""
+    max_num_seqs: int = 64
+    """Calls that are computed together."""
+    kv_cache_gib: int = 1
+    """Memory for keys and values, on a CPU."""
+    block_size: int = 32
+    """Tokens; a shorter common prefix is not cached. vLLM's default on a CPU is 128."""
+    extra: tuple[str, ...] = ()
+    """Arguments passed on to `vllm serve`."""
+
+    def arguments(self) -> list[str]:
+        return [
+            *("--dtype", self.dtype),
+            *("--max-model-len", str(self.max_model_len)),
+            *("--max-num-seqs", str(self.max_num_seqs)),
+            *("--block-size", str(self.block_size)),
+            *("--generation-config", "vllm"),  # the model's own file would change the sampling
+            *("--logprobs-mode", "processed_logprobs"),  # of the distribution sampled from
+            "--enforce-eager",
+            "--disable-uvicorn-access-log",
+            *self.extra,
+        ]
+
+
+class Vllm:
+    """One vLLM server."""
+
+    def __init__(self, children: Children, *, name: str, options: VllmOptions, log: Path) -> None:
+        self.name = name
+        """What it serves the model under."""
+        self.log = log
+        self._children = children
+        self._options = options
+        self._python = find_python()
+        self._child: Child | None = None
+        self.port = free_port()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def child(self) -> Child:
+        if self._child is None:
+            raise RuntimeError("vLLM has not been started")
+        return self._child
+
+    def start(self, model: Path) -> None:
+        """Start it with a model and wait until it has answered a first request.
+
+        Raises:
+            ChildDied: when it ends, or is not ready in time; with its log's last lines.
+        """
+        logged = self.log.stat().st_size if self.log.exists() else 0
+        try:
+            self._child = self._children.start(
+                "vLLM",
+                self._command(model),
+                env=self._environment(),
+                log=self.log,
+                ready=lambda: _healthy(self.url) and _warm(self.url, self.name),
+                timeout=START,
+            )
+        except ChildDied as death:
+            cause = _cause(self.log, logged)
+            raise ChildDied(
+                f"{death}\nThe first error in it: {cause}" if cause else str(death)
+            ) from death
+
+    def kill(self) -> None:
+        """End it at once: whoever watches it sees a death."""
+        if self.child.alive:
+            os.killpg(self.child.pid, signal.SIGKILL)
+
+    def _command(self, model: Path) -> Sequence[str]:
+        at = ("--host", "127.0.0.1", "--port", str(self.port))
+        named = ("--served-model-name", self.name)
+        launched = (str(self._python), "-m", MODULE, "serve", str(model))
+        return [*launched, *named, *at, *self._options.arguments()]
+
+    def _environment(self) -> dict[str, str | None]:
+        return {
+            **SWITCHED_OFF,
+            "VLLM_CPU_KVCACHE_SPACE": str(self._options.kv_cache_gib),
+            "VLLM_SERVER_DEV_MODE": "1",  # the routes that replace weights
+            "PYTHONPATH": None,  # of this environment, whose packages are not vLLM's
+        }
+
+
+def find_python() -> Path:
+    """Give the Python that vLLM is installed for.
+
+    Raises:
+        NoVllm: when there is none, or vLLM is not there.
+    """
+    python = VLLM_PYTHON.read()
+    mend = (
+        "vLLM has an environment of its own: `make setup` makes it, or set "
+        f"{VLLM_PYTHON.name} to a Python that has vLLM."
+    )
+    if python is None or not python.is_file():
+        raise NoVllm(f"There is no Python at '{python}'. {mend}")
+    probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
+    if subprocess.run([python, "-I", "-c", probe], check=False, capture_output=True).returncode:
+        raise NoVllm(f"The Python at '{python}' has no vLLM. {mend}")
+    return python.absolute()
+
+
+def free_port() -> int:
+    """Give a port of the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _cause(log: Path, start: int) -> str | None:
+    """Give the first error in a log: vLLM's last lines only say that there was one."""
+    with log.open("rb") as opened:
+        opened.seek(start)
+        text = opened.read().decode(errors="replace")
+    found = FIRST_ERROR.search(text)
+    return found.group(1) if found else None
+
+
+def _healthy(url: str) -> bool:
+    try:
+        with urlopen(f"{url}/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (URLError, OSError):
+        return False
+
+
+def _warm(url: str, model: str) -> bool:
+    """Answer a first request, which takes seconds longer than those after it."""
+    message = {"role": "user", "content": "hello"}
+    body = json.dumps({"model": model, "messages": [message], "max_tokens": 1}).encode()
+    headers = {"content-type": "application/json"}
+    try:
+        with urlopen(Request(f"{url}/v1/chat/completions", body, headers), timeout=120) as answer:
+            return bool(answer.status == 200)
+    except (URLError, OSError):
+        return False

@@ -1,0 +1,1 @@
+"""Training: rows in, optimizer steps under verl and Ray, model directories and checkpoints out."""

@@ -1,0 +1,83 @@
+"""A learner's checkpoint: verl's files and a `learner.json`, in a directory whole or absent.
+
+It holds the trained weights (of a LoRA run the adapter alone), the optimizer, the random state and
+the count of steps. It fits only the base and the shape of training that it was made with.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from ltrain_train.learner.errors import BadCheckpoint
+from ltrain_train.learner.messages import Job
+
+FILE = "learner.json"
+FORMAT = 1
+SPOTS = 64
+"""Places in each file of weights that its fingerprint looks at."""
+SPOT = 1 << 14
+"""Bytes at each place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What `learner.json` says."""
+
+    steps: int
+    """Optimizer steps since the base."""
+    updates: int
+    """Calls of `step` since the base."""
+    base: str
+    """Fingerprint of the base's weights."""
+    lora_rank: int
+    lora_alpha: int
+    ranks: int
+    recipe: str
+    format: int = FORMAT
+
+
+def record(job: Job, base: str, steps: int = 0, updates: int = 0) -> Record:
+    """Describe a learner of `job` after so many steps."""
+    alpha = job.train.lora_alpha or 2 * job.train.lora_rank
+    return Record(steps, updates, base, job.train.lora_rank, alpha, job.ranks, job.recipe)
+
+
+def write_record(directory: Path, made: Record) -> None:
+    """Put the record into a checkpoint's directory."""
+    (directory / FILE).write_text(json.dumps(asdict(made), indent=2) + "\n")
+
+
+def read_record(directory: Path, now: Record) -> Record:
+    """Read the record of a checkpoint and check that the learner of `now` can go on from it.
+
+    Raises:
+        BadCheckpoint: when it is absent, or of another base or shape.
+    """
+    try:
+        found = Record(**json.loads((directory / FILE).read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise BadCheckpoint(
+            f"No checkpoint at {directory}: its {FILE} cannot be read ({error}). "
+            "Name the directory of a checkpoint that was saved to its end."
+        ) from error
+    for name in ("format", "base", "lora_rank", "lora_alpha", "ranks"):
+        if getattr(found, name) != getattr(now, name):
+            raise BadCheckpoint(
+                f"The checkpoint {directory} has {name} {getattr(found, name)}, this run has "
+                f"{getattr(now, name)}. Go on with what it was made with, or start a new run."
+            )
+    return found
+
+
+def fingerprint(base: Path) -> str:
+    """Hash sizes and evenly spread bytes of a model's weights: milliseconds, not the whole file."""
+    digest = sha256()
+    for file in sorted(base.glob("*.safetensors")) or sorted(base.glob("*.bin")):
+        size = file.stat().st_size
+        digest.update(f"{file.name}:{size}".encode())
+        with file.open("rb") as weights:
+            for spot in range(SPOTS):
+                weights.seek(spot * max(size - SPOT, 0) // (SPOTS - 1))
+                digest.update(weights.read(SPOT))
+    return digest.hexdigest()[:16]

@@ -1,0 +1,216 @@
+"""The learner as the loop sees it: a process that is started, asked and closed.
+
+Starting returns at once: the model loads while the policy server starts. What the learner cannot
+do comes back as the error it raised; its own death is a `ChildDied` with the end of its log.
+"""
+
+import json
+import os
+import select
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from ltrain_instrument.errors import LtrainError
+from ltrain_train.learner import errors, messages
+from ltrain_train.learner.environment import environment
+from ltrain_train.learner.errors import LearnerFailed
+from ltrain_train.learner.messages import Job, StepReport
+from ltrain_train.process import Child, Children
+from ltrain_transforms.recipe import Train
+
+__all__ = ["LearnerClient", "StepReport"]
+
+LOOK = 0.5
+"""Seconds between two looks at a learner that does not answer: it may have died."""
+GRACE = 10.0
+"""Seconds that a learner has to end by itself when it is closed."""
+
+
+class LearnerClient:
+    """One learner process; leaving the `with` block ends it."""
+
+    def __init__(
+        self,
+        train: Train,
+        base: Path,
+        *,
+        directory: Path,
+        policy: str,
+        recipe: str = "",
+        home: Path | None = None,
+        checkpoint: Path | None = None,
+        seed: int = 0,
+        ranks: int = 1,
+        children: Children | None = None,
+    ) -> None:
+        """Describe a learner of `policy` that starts from the model directory `base`.
+
+        `directory` gets its log, `home` its spans (None: none are written), `recipe` is the digest
+        on them. `checkpoint` goes on where `save` left off. `children` may own the process.
+        """
+        paths = (base.absolute(), checkpoint and checkpoint.absolute(), home and home.absolute())
+        self.job = Job(
+            base=paths[0], checkpoint=paths[1], home=paths[2],
+            train=train, policy=policy, recipe=recipe, seed=seed, ranks=ranks,
+        )  # fmt: skip
+        self.log = directory / "learner.log"
+        self._children = Children() if children is None else children
+        self._child: Child | None = None
+        self._requests = self._answers = -1
+        self._pending = b""
+        self._ready = False
+
+    def start(self) -> None:
+        """Start the process and return; the first answer is awaited by `wait` or the first step."""
+        read_requests, self._requests = os.pipe()
+        self._answers, write_answers = os.pipe()
+        numbers = (read_requests, write_answers)
+        try:
+            self._child = self._children.start(
+                "learner",
+                [sys.executable, "-m", "ltrain_train.learner", *map(str, numbers)],
+                env=environment(self.job.ranks),
+                log=self.log,
+                pass_fds=numbers,
+            )
+        finally:
+            for number in numbers:
+                os.close(number)
+        self._send("start", **self.job.encode())
+
+    def ready(self) -> bool:
+        """Tell whether the model is loaded, without waiting.
+
+        Raises:
+            LtrainError: when it cannot be loaded.
+        """
+        if not self._ready and self._line(0) is not None:
+            self._receive()
+            self._ready = True
+        return self._ready
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until the model is loaded.
+
+        Raises:
+            LtrainError: when it cannot be loaded, or is not after `timeout` seconds.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self.ready():
+            if until is not None and time.monotonic() > until:
+                raise LearnerFailed(
+                    f"The learner is not ready after {timeout:g} s; see {self.log}."
+                )
+            self._line(LOOK)
+
+    def step(self, samples: Path, *, version: int, dataset: str = "") -> StepReport:
+        """Make one update from the rows in `samples`, which are at most `version` new.
+
+        Raises:
+            BadSamples: when they cannot be trained on.
+        """
+        answer = self._ask("step", samples=samples, version=version, dataset=dataset)
+        return StepReport(**(answer | {"stale": tuple(answer["stale"])}))
+
+    def log_probs(self, samples: Path) -> list[list[float]]:
+        """Give the log-probabilities of each row's response tokens under the present weights."""
+        found: list[list[float]] = self._ask("log_probs", samples=samples)
+        return found
+
+    def export(self, directory: Path, *, dtype: Literal["bf16", "fp32"] | None = None) -> None:
+        """Write the policy as a model directory, adapter merged; `dtype`: default the recipe's."""
+        self._ask("export", directory=directory, dtype=dtype or self.job.train.dtype)
+
+    def save(self, directory: Path) -> None:
+        """Write a checkpoint: trained weights, optimizer, count of steps."""
+        self._ask("save", directory=directory)
+
+    def load(self, directory: Path) -> None:
+        """Go on from a checkpoint.
+
+        Raises:
+            BadCheckpoint: when it is not whole, or was made from another base or shape.
+        """
+        self._ask("load", directory=directory)
+
+    def close(self) -> None:
+        """End the process; calling it again is harmless."""
+        for pipe in (self._requests, self._answers):
+            if pipe >= 0:
+                os.close(pipe)
+        self._requests = self._answers = -1
+        if self._child is not None:
+            self._end(self._child)
+            self._child = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _ask(self, name: str, **arguments: Any) -> Any:
+        if self._child is None:
+            raise LearnerFailed(f"The learner was asked to {name}, but it is not started.")
+        self.wait()
+        self._send(name, **arguments)
+        while self._line(LOOK) is None:
+            pass
+        return self._receive()
+
+    def _send(self, name: str, **arguments: Any) -> None:
+        plain = {k: str(v.absolute()) if isinstance(v, Path) else v for k, v in arguments.items()}
+        try:
+            os.write(self._requests, messages.line({"do": name, **plain}))
+        except BrokenPipeError:
+            self._line(LOOK)  # says how it died
+
+    def _line(self, seconds: float) -> bytes | None:
+        """Give the answer at hand, after waiting for one for at most `seconds`; it is not taken."""
+        if b"\n" in self._pending:
+            return self._pending
+        if select.select([self._answers], [], [], seconds)[0]:
+            more = os.read(self._answers, 1 << 20)
+            self._pending += more
+            if not more:
+                self._died()
+        return self._pending if b"\n" in self._pending else None
+
+    def _receive(self) -> Any:
+        head, _, self._pending = self._pending.partition(b"\n")
+        answer = json.loads(head)
+        if "error" in answer:
+            raise _error(answer["kind"], answer["error"])
+        return answer["ok"]
+
+    def _died(self) -> None:
+        if self._child is not None:
+            try:
+                self._child.wait(GRACE)
+            finally:
+                self._child.check()
+        raise LearnerFailed(f"The learner ended; its log is {self.log}.")
+
+    def _end(self, child: Child) -> None:
+        try:
+            child.wait(GRACE)
+        except TimeoutError:
+            pass
+        finally:
+            child.stop()
+
+
+def _error(kind: str, sentence: str) -> LtrainError:
+    """Give the learner's error in this process."""
+    known = getattr(errors, kind, LearnerFailed)
+    error: LtrainError = known(sentence)
+    return error

@@ -1,0 +1,124 @@
+"""Ray, for one learner on this machine; the one module that knows it.
+
+* The cluster listens on loopback and asks every peer for the token in its environment.
+* It writes nothing outside its own directory under the system's temporary one, which goes with it.
+* It dies with the process that started it, however that one dies; a directory that such a death
+  left behind is removed by the next learner.
+"""
+
+import os
+import shutil
+import socket
+import tempfile
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from random import sample
+from typing import Any
+
+import ray
+
+from ltrain_train.learner.errors import LearnerFailed
+
+PREFIX = "ltrain-ray-"
+LOOPBACK = "127.0.0.1"
+GROUP = "ltrain"
+"""Name of the worker group."""
+PORTS = range(20000, 32000)
+"""Below those that the kernel hands out."""
+STORE = 256 << 20
+"""Bytes of Ray's object store: batches pass through it, weights don't."""
+
+
+def start(cpus: int) -> None:
+    """Start Ray in this process's own cluster.
+
+    Call it from the main thread: the kernel ends Ray's daemons with the thread that started them.
+    """
+    directory = _directory()
+    _remove_left(directory.parent)
+    ray.init(
+        num_cpus=cpus,
+        num_gpus=None,
+        include_dashboard=False,
+        object_store_memory=STORE,
+        log_to_driver=False,
+        configure_logging=False,
+        _node_ip_address=LOOPBACK,
+        _temp_dir=str(directory),
+    )
+
+
+def rank_environment(rank: int, ranks: int, port: int) -> dict[str, str]:
+    """Give the variables that verl's RayWorkerGroup sets for one rank's process."""
+    return {
+        "WORLD_SIZE": str(ranks),
+        "RANK": str(rank),
+        "WG_PREFIX": GROUP,
+        "WG_BACKEND": "ray",
+        "RAY_LOCAL_WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": LOOPBACK,
+        "MASTER_PORT": str(port),
+    }
+
+
+def warm(module: str, ranks: int, port: int) -> None:
+    """Have `module` imported in the processes that the ranks will run in, and return at once.
+
+    Ray runs an actor in an idle process whose environment is the same, so the import goes on while
+    this process makes its own. Without it all works as well, some seconds later.
+    """
+    importing = ray.remote(_import).options
+    for rank in range(ranks):
+        environ = rank_environment(rank, ranks, port)
+        importing(num_cpus=0, runtime_env={"env_vars": environ}).remote(module)
+
+
+def stop() -> None:
+    """Stop what `start` started and remove its directory."""
+    ray.shutdown()
+    remove_directory()
+
+
+def remove_directory() -> None:
+    """Remove the cluster's directory; its daemons end with this process."""
+    shutil.rmtree(_directory(), ignore_errors=True)
+
+
+def remote(worker: type) -> Any:
+    """Make a class one whose instances are Ray actors."""
+    return ray.remote(worker)
+
+
+def sentence(error: Exception) -> str:
+    """Give what went wrong in a worker, without the traceback that Ray puts around it."""
+    cause: Any = error
+    if isinstance(error, ray.exceptions.RayTaskError):
+        cause = cause.as_instanceof_cause()
+    return str(cause).strip().splitlines()[-1] if str(cause).strip() else type(error).__name__
+
+
+def free_port() -> int:
+    """Give a port of loopback that nobody listens on, and that no outgoing connection will take."""
+    for port in sample(PORTS, len(PORTS)):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            return port
+    raise LearnerFailed(f"All ports from {PORTS.start} to {PORTS.stop - 1} are in use.")
+
+
+def _import(module: str) -> None:
+    import_module(module)
+
+
+def _directory() -> Path:
+    root = tempfile.gettempdir()
+    # Ray puts sockets some 70 bytes below, and the kernel takes no path over 107
+    return Path(root if len(root) < 20 else "/tmp") / f"{PREFIX}{os.getpid()}"
+
+
+def _remove_left(root: Path) -> None:
+    for directory in root.glob(f"{PREFIX}*"):
+        owner = directory.name.removeprefix(PREFIX)
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
+            shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,194 @@
+"""verl: its training worker, its losses and its correction.
+
+No module knows verl but this one, its engine `tree_engine` and its plugin `platform`.
+
+Every rank is one `Worker`: verl's FSDP2 engine behind verl's own remote methods, and `export`.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import distributed
+from verl.single_controller.base import decorator
+from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
+from verl.trainer.config import CheckpointConfig
+from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
+from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_weights
+from verl.utils import tensordict_utils
+from verl.utils.device import get_device_name
+from verl.utils.fsdp_utils import merged_lora_context, normalize_peft_param_name
+from verl.utils.metric import AggregationType, Metric
+from verl.utils.model import convert_weight_keys
+from verl.workers.config import (
+    FSDPActorConfig,
+    FSDPEngineConfig,
+    FSDPOptimizerConfig,
+    HFModelConfig,
+    PolicyLossConfig,
+    TrainingWorkerConfig,
+)
+from verl.workers.engine_workers import TrainingWorker
+
+from ltrain_train.learner import cluster, tree_engine
+from ltrain_train.learner.messages import Job
+from ltrain_train.learner.tree import can_share
+from ltrain_train.learner.weights import read_config, write_weights
+from ltrain_train.policy.precision import fast_dtype
+from ltrain_transforms.recipe import Train
+
+verl_decorator: Any = decorator
+Method = TypeVar("Method", bound=Callable[..., Any])
+PolicyLoss = Callable[..., tuple[torch.Tensor, dict[str, Any]]]
+TARGETS = "all-linear"
+"""Modules that a LoRA adapter is put on."""
+
+
+def policy_losses() -> list[str]:
+    """Give the names in verl's registry."""
+    return sorted(POLICY_LOSS_REGISTRY)
+
+
+def policy_loss(name: str) -> PolicyLoss:
+    """Give verl's loss of that name."""
+    found: PolicyLoss = POLICY_LOSS_REGISTRY[name]
+    return found
+
+
+def loss_config(train: Train) -> Any:
+    """Give what verl's losses read beside their tensors."""
+    return FSDPActorConfig(
+        strategy="fsdp2",
+        rollout_n=1,
+        use_dynamic_bsz=True,
+        clip_ratio_low=train.clip_ratio_low,
+        clip_ratio_high=train.clip_ratio_high,
+        policy_loss=PolicyLossConfig(loss_mode=train.loss),
+    )
+
+
+def summed(value: float) -> Any:
+    """Give a metric that verl adds up over micro-batches and averages over ranks."""
+    return Metric(value=value, aggregation=AggregationType.SUM)
+
+
+def truncated_ratio(
+    log_ratio: torch.Tensor, mask: torch.Tensor, cap: float
+) -> tuple[torch.Tensor, dict[str, float]]:
+    """Give verl's token-level truncated importance weights of [row, token], and their metrics."""
+    ratio, metrics = compute_rollout_correction_weights(log_ratio, mask, "token", cap)
+    kept = ("rollout_is_mean", "rollout_is_max", "rollout_is_eff_sample_size")
+    return ratio, {name: float(metrics[name]) for name in kept}
+
+
+def only_forward(batch: Any) -> Any:
+    """Mark a batch as one to read log-probabilities from."""
+    return tensordict_utils.assign_non_tensor(batch, compute_loss=False, calculate_entropy=False)
+
+
+def metrics_of(output: Any) -> dict[str, float]:
+    """Give the numbers of one `train_batch`, each over all its micro-batches and ranks."""
+    found = tensordict_utils.get(output, "metrics")
+    return {name: _number(value) for name, value in found.items() if not name.startswith("perf/")}
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, list):
+        return float(Metric.aggregate_dp(value))
+    return float(value.aggregate() if isinstance(value, Metric) else value)
+
+
+def shares(job: Job) -> bool:
+    """Tell whether rows that begin alike share their first tokens in this job's model."""
+    return can_share(read_config(job.base))
+
+
+def on_every_rank(method: Method) -> Method:
+    """Make a worker's method one of its group: each rank runs it with the same arguments."""
+    made: Method = verl_decorator.register(dispatch_mode=verl_decorator.Dispatch.ONE_TO_ALL)(method)
+    return made
+
+
+class Worker(TrainingWorker):
+    """One rank of the trainer."""
+
+    def __init__(self, job: Job) -> None:
+        torch.manual_seed(job.seed)
+        if get_device_name() == "cpu":  # verl would ask torch for `cpu:gloo,cpu:gloo`
+            rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+            distributed.init_process_group("gloo", rank=rank, world_size=world)
+        if shares(job):
+            os.environ["VERL_ENGINE_VENDOR"] = tree_engine.VENDOR
+        super().__init__(_worker_config(job))
+
+    @on_every_rank
+    def export(self, directory: Path, dtype: str) -> None:
+        """Write the weights, an adapter merged into them, as safetensors in `directory`.
+
+        Every rank gathers every tensor; the first one writes.
+        """
+        engine: Any = self.engine
+        module = engine.module
+        lora = hasattr(module, "peft_config")
+        with merged_lora_context(module, backup_adapters=True) if lora else nullcontext():
+            state = normalize_peft_param_name(module.state_dict())
+            tensors = ((k, _whole(x)) for k, x in convert_weight_keys(state, module).items())
+            write_weights(directory, tensors, dtype=dtype, write=distributed.get_rank() == 0)
+        distributed.barrier()
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    gather = getattr(tensor, "full_tensor", None)
+    return gather() if gather else tensor
+
+
+def worker_group(job: Job, port: int) -> Any:
+    """Give a verl worker group of `job.ranks` ranks that meet at `port`, its model loaded."""
+    device = get_device_name()
+    pool = RayResourcePool([job.ranks], use_gpu=device != "cpu", max_colocate_count=1)
+    group: Any = RayWorkerGroup(
+        resource_pool=pool,
+        ray_cls_with_init=RayClassWithInitArgs(cls=cluster.remote(Worker), job=job),
+        device_name=device,
+        name_prefix=cluster.GROUP,
+        master_addr=cluster.LOOPBACK,
+        master_port=str(port),
+    )
+    group.reset()
+    return group
+
+
+def _worker_config(job: Job) -> Any:
+    train, device = job.train, get_device_name()
+    dtype = train.dtype if fast_dtype() == "bf16" else "fp32"
+    precision = {"param_dtype": dtype, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
+    return TrainingWorkerConfig(
+        model_type="language_model",
+        model_config=HFModelConfig(
+            path=str(job.base),
+            load_tokenizer=False,
+            override_config={"attn_implementation": "sdpa"},
+            use_remove_padding=True,
+            enable_gradient_checkpointing=device != "cpu",
+            lora_rank=train.lora_rank,
+            lora_alpha=train.lora_alpha or 2 * train.lora_rank,
+            target_modules=TARGETS,
+        ),
+        engine_config=FSDPEngineConfig(
+            strategy="fsdp2",
+            seed=job.seed,
+            use_torch_compile=False,
+            use_dynamic_bsz=False,
+            mixed_precision=precision,
+        ),
+        optimizer_config=FSDPOptimizerConfig(
+            lr=train.learning_rate,
+            weight_decay=0.0,
+            total_training_steps=1,
+            clip_grad=train.gradient_clip,
+        ),
+        checkpoint_config=CheckpointConfig(save_lora_only=True),
+    )

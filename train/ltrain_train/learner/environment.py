@@ -1,0 +1,37 @@
+"""The environment of the learner's process, which Ray's daemons and workers inherit.
+
+Ray and torch read theirs while they are imported, so it is there before Python starts.
+"""
+
+import os
+from pathlib import Path
+from secrets import token_hex
+
+CPU = {
+    "VERL_PLATFORM": "cpu",
+    "VERL_USE_EXTERNAL_MODULES": "ltrain_train.learner.platform",
+    "VERL_ENGINE_DEVICE": "cuda",  # verl registers its FSDP engine for CUDA; it is the same one
+}
+"""What makes verl run where there is no accelerator."""
+FIXED = {
+    "GLOO_SOCKET_IFNAME": "lo",
+    "HF_HUB_OFFLINE": "1",
+    "PYTHONWARNINGS": "ignore",
+    "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin while they wait slow a busy machine tenfold
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_AUTH_MODE": "token",
+    "RAY_worker_niceness": "0",  # the default, 15, starves training beside any other work
+    "RAY_prestart_worker_first_driver": "0",  # it would not have a rank's environment
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "TOKENIZERS_PARALLELISM": "false",
+    "VERL_LOGGING_LEVEL": "WARNING",
+}
+NVIDIA = Path("/dev/nvidiactl")
+"""There where a CUDA device is; importing torch to find out would take seconds."""
+
+
+def environment(ranks: int) -> dict[str, str]:
+    """Give the variables of a learner of so many ranks, with a token for its cluster alone."""
+    threads = max(1, len(os.sched_getaffinity(0)) // ranks)
+    made = {"OMP_NUM_THREADS": str(threads), "RAY_AUTH_TOKEN": token_hex(32)}
+    return FIXED | made | ({} if NVIDIA.exists() else CPU)

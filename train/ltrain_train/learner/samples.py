@@ -1,0 +1,146 @@
+"""The rows of one update: read from a `samples` table, checked, and dealt to optimizer steps.
+
+* A row that cannot be trained on is an error that names it; nothing is repaired.
+* A stale row, whose oldest call was sampled by an older version than `max_staleness` allows, is
+  left out and counted. Every other row is in exactly one optimizer step.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import polars as pl
+
+from ltrain_train.learner.errors import BadSamples
+from ltrain_transforms.tables import SAMPLES
+
+COLUMNS = (
+    "sample_id",
+    "tokens",
+    "prompt_ids",
+    "response_ids",
+    "response_mask",
+    "rollout_logprobs",
+    "advantages",
+    "loss_weight",
+    "temperature",
+    "call_versions",
+)
+PER_TOKEN = ("response_mask", "rollout_logprobs", "advantages", "loss_weight")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sequence; lists after the prompt's are per response token."""
+
+    prompt: list[int]
+    response: list[int]
+    mask: list[int]
+    logprobs: list[float]
+    advantages: list[float]
+    weights: list[float]
+    temperature: float
+    old: list[float] | None = None
+    """Log-probabilities under the trainer before the update; None: `logprobs` stand for them."""
+    correction: list[float] | None = None
+    """Capped ratio of `old` to `logprobs`, by which the loss is multiplied; None: 1."""
+
+    def __len__(self) -> int:
+        return len(self.prompt) + len(self.response)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    fresh: list[Row]
+    stale: tuple[str, ...]
+    """Sample ids of the rows that are too old."""
+
+
+def read_rows(path: Path, *, version: int, max_staleness: int, words: int) -> Rows:
+    """Read the rows that may train what `version` has become; `words` is the vocabulary's size.
+
+    Raises:
+        BadSamples: when the file is none, or a row is not what an RL loss needs.
+    """
+    frame = _read(path)
+    _check(frame, path, words)
+    oldest = pl.col("call_versions").list.min()
+    is_stale = (oldest < version - max_staleness).fill_null(False)
+    stale = frame.filter(is_stale)["sample_id"].to_list()
+    return Rows([_row(row) for row in frame.filter(~is_stale).iter_rows(named=True)], tuple(stale))
+
+
+def deal(rows: list[Row], steps: int, seed: str) -> Iterator[list[Row]]:
+    """Shuffle `rows` into at most `steps` parts whose sizes differ by at most one."""
+    order = rows.copy()
+    Random(seed).shuffle(order)
+    for step in range(min(steps, len(rows))):
+        yield order[step :: min(steps, len(rows))]
+
+
+def _read(path: Path) -> pl.DataFrame:
+    try:
+        frame = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise BadSamples(
+            f"Cannot read {path} as parquet: {error}. "
+            "Give the samples.parquet of a dataset that `ltrain build` wrote."
+        ) from error
+    missing = [name for name in COLUMNS if name not in frame.columns]
+    if missing:
+        raise BadSamples(
+            f"{path} has no column {', '.join(missing)}. "
+            "Give the samples.parquet of a dataset that `ltrain build` wrote."
+        )
+    try:
+        return frame.select(pl.col(name).cast(SAMPLES.schema[name]) for name in COLUMNS)
+    except pl.exceptions.PolarsError as error:
+        raise BadSamples(f"{path}: a column has the wrong type: {error}.") from error
+
+
+def _check(frame: pl.DataFrame, path: Path, words: int) -> None:
+    """Refuse rows by name: not sampled, ragged, without a prompt, not finite."""
+    length = pl.col("response_ids").list.len()
+    ragged = pl.any_horizontal(pl.col(name).list.len() != length for name in PER_TOKEN)
+    numbers = ("rollout_logprobs", "advantages", "loss_weight")
+    finite = pl.all_horizontal(
+        pl.col(name).list.eval(pl.element().is_finite()).list.all() for name in numbers
+    )
+    ids = pl.concat_list("prompt_ids", "response_ids")
+    negative = (pl.col("loss_weight").list.min() < 0).fill_null(False)
+    heat = pl.col("temperature")
+    faults = (
+        (
+            pl.col("tokens") != "sampled",
+            "its tokens are rendered, not sampled: an RL loss needs the "
+            "ids and log-probabilities of the server. Roll the tasks out under the policy",
+        ),
+        (pl.col("prompt_ids").list.len() == 0, "it has no prompt"),
+        (length == 0, "it has no response"),
+        (ragged, f"{', '.join(PER_TOKEN)} must be as long as response_ids"),
+        (~finite, f"{', '.join(numbers)} must be finite"),
+        (negative, "a loss_weight is below 0"),
+        (
+            heat.is_null() | ~(heat > 0),
+            "its temperature must be above 0: a greedy sample has no probability to learn from",
+        ),
+        (ids.list.max() >= words, f"a token id is not below {words}, the model's vocabulary"),
+    )
+    for fault, why in faults:
+        bad = frame.filter(fault.fill_null(True))
+        if bad.height:
+            more = f" and {bad.height - 1} more rows" if bad.height > 1 else ""
+            raise BadSamples(f"{path}, sample {bad['sample_id'][0]}{more}: {why}.")
+
+
+def _row(cells: dict[str, list[float]]) -> Row:
+    return Row(
+        prompt=cells["prompt_ids"],  # type: ignore[arg-type]
+        response=cells["response_ids"],  # type: ignore[arg-type]
+        mask=cells["response_mask"],  # type: ignore[arg-type]
+        logprobs=cells["rollout_logprobs"],
+        advantages=cells["advantages"],
+        weights=cells["loss_weight"],
+        temperature=cells["temperature"],  # type: ignore[arg-type]
+    )

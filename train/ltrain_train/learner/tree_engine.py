@@ -1,0 +1,59 @@
+"""verl's FSDP engine with a micro-batch's rows as one tree of tokens, by verl's engine registry.
+
+`VERL_ENGINE_VENDOR=ltrain` selects it. Only what goes into the model and what is read from its
+logits differs from verl's own; the loop, the loss and the optimizer are verl's.
+"""
+
+from typing import Any
+
+import torch
+from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
+
+from ltrain_train.learner.tree import plant
+
+VENDOR = "ltrain"
+
+
+@EngineRegistry.register(
+    model_type="language_model", backend=["fsdp2"], device=["cuda"], vendor=VENDOR
+)
+class TreeEngine(FSDPEngineWithLMHead):
+    """Takes batches that say in `scored` which tokens' log-probabilities are wanted."""
+
+    def prepare_model_inputs(self, micro_batch: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Give the tree, and where in it the logits of each scored token are."""
+        ids = micro_batch["input_ids"]
+        rows = [row.tolist() for row in ids.unbind()]
+        heat = micro_batch["temperature"]
+        tree = plant([row[:-1] for row in rows], heat.tolist())
+        place = ids.device
+        # position i predicts token i + 1: the last of a row predicts nothing and has no node
+        nodes = torch.tensor([node for path in tree.paths for node in [*path, -1]], device=place)
+        where = micro_batch["scored"].values().roll(-1).bool().nonzero()[:, 0]
+        kept, logits_of = torch.unique(nodes[where], return_inverse=True)
+        per_token = heat.to(place).repeat_interleave(ids.offsets().diff())
+        inputs = {
+            "input_ids": torch.tensor([tree.tokens], device=place),
+            "position_ids": torch.tensor([tree.depths], device=place),
+            "attention_mask": tree.mask().to(place)[None, None],
+            "logits_to_keep": kept,
+        }
+        read = {
+            "where": where,
+            "logits_of": logits_of,
+            "labels": ids.values()[where + 1],
+            "heat": torch.ones(len(kept), device=place).scatter(0, logits_of, per_token[where]),
+        }
+        return inputs, read
+
+    def prepare_model_outputs(
+        self, output: Any, output_args: Any, micro_batch: Any, logits_processor_func: Any
+    ) -> dict[str, torch.Tensor]:
+        """Give the log-probabilities as verl's own engine does; 0 where none is wanted."""
+        logits = output.logits[0].float() / output_args["heat"][:, None]
+        of, labels = output_args["logits_of"], output_args["labels"]
+        scored = logits[of, labels] - logits.logsumexp(-1)[of]
+        offsets = micro_batch["input_ids"].offsets()
+        flat = torch.zeros(int(offsets[-1]), device=scored.device)
+        flat = flat.index_put((output_args["where"],), scored)
+        return {"log_probs": torch.nested.nested_tensor_from_jagged(flat, offsets)}

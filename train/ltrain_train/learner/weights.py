@@ -1,0 +1,154 @@
+"""A model directory as Hugging Face lays it out: whole before it has its name.
+
+Everything but the weights is the base's own: configuration, tokenizer, chat template, generation
+settings. The configuration's dtype is made to say what the weights are.
+"""
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import torch
+from safetensors.torch import save_file
+
+from ltrain_train.learner.errors import BadBase
+
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+NAMES = {"bf16": "bfloat16", "fp32": "float32"}
+"""As a model's config.json spells them."""
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
+"""Endings of files that hold a base's weights, which are not copied."""
+OURS = "policy.json"
+"""A policy version's own record, which is not the new version's."""
+SHARD = 4 << 30
+"""Bytes in one file of weights."""
+
+
+@contextmanager
+def whole(directory: Path) -> Iterator[Path]:
+    """Give a directory to fill, which gets the name `directory` when the block ends well.
+
+    What had that name is replaced. A reader sees the old one or the new one, never a part.
+    """
+    draft = directory.parent / f".{directory.name}.{uuid4().hex[:8]}"
+    if directory.exists():
+        for left in directory.parent.glob(f".{directory.name}.*"):  # by a process that was killed
+            shutil.rmtree(left)
+    draft.mkdir(parents=True)
+    try:
+        yield draft
+        if directory.exists():
+            old = draft.with_name(f"{draft.name}.old")
+            directory.rename(old)
+            draft.rename(directory)
+            shutil.rmtree(old)
+        else:
+            draft.rename(directory)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def check_base(base: Path) -> None:
+    """Refuse a directory that no training can start from.
+
+    Raises:
+        BadBase: which says what it lacks.
+    """
+    if not base.is_dir():
+        raise BadBase(f"No model directory at {base}. Name one in Hugging Face's layout.")
+    if not (base / "config.json").is_file():
+        raise BadBase(
+            f"{base} has no config.json. Name a model directory in Hugging Face's layout."
+        )
+    if not any(base.glob("*.safetensors")) and not any(base.glob("*.bin")):
+        raise BadBase(f"{base} has no weights (*.safetensors). Convert the model to safetensors.")
+    try:
+        read_config(base)
+    except ValueError as error:
+        raise BadBase(f"{base / 'config.json'} is not JSON: {error}.") from error
+
+
+def read_config(base: Path) -> dict[str, Any]:
+    """Give the config.json of the model in `base`."""
+    config: dict[str, Any] = json.loads((base / "config.json").read_text())
+    return config
+
+
+def vocabulary(base: Path) -> int:
+    """Give the number of token ids that the model in `base` has."""
+    config = read_config(base)
+    return int((config.get("text_config") or config)["vocab_size"])
+
+
+def copy_rest(base: Path, directory: Path, dtype: str) -> None:
+    """Copy what is not weights from `base`, with the dtype of the new ones."""
+    for file in base.iterdir():
+        if file.is_file() and not file.name.endswith(WEIGHTS) and file.name != OURS:
+            shutil.copy(file, directory)
+    config = read_config(base)
+    for spelled in ("dtype", "torch_dtype"):
+        if spelled == "dtype" or spelled in config:
+            config[spelled] = NAMES[dtype]
+    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def write_weights(
+    directory: Path, tensors: Iterable[tuple[str, torch.Tensor]], *, dtype: str, write: bool
+) -> None:
+    """Write tensors as safetensors, in files of at most `SHARD` bytes and, if several, an index.
+
+    `tensors` is read to its end even where `write` is False: gathering one takes every rank. An
+    output layer that is tied to the embedding is left out, as Hugging Face does.
+    """
+    tied = read_config(directory).get("tie_word_embeddings", False)
+    shards = Shards(directory)
+    for name, tensor in tensors:
+        if write and not (tied and name == "lm_head.weight"):
+            shards.add(name, tensor.detach().to("cpu", DTYPES[dtype], copy=True).contiguous())
+    if write:
+        shards.finish()
+
+
+class Shards:
+    """Files of weights in one directory, at most one of them held in memory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.names: list[list[str]] = []
+        self.held: dict[str, torch.Tensor] = {}
+        self.total = 0
+
+    def add(self, name: str, tensor: torch.Tensor) -> None:
+        if self.held and sum(t.nbytes for t in self.held.values()) + tensor.nbytes > SHARD:
+            self._save()
+        self.held[name] = tensor
+        self.total += tensor.nbytes
+
+    def finish(self) -> None:
+        """Write the last file, give the files their names and, if several, write the index."""
+        self._save()
+        count = len(self.names)
+        if count == 1:
+            self._file(0).rename(self.directory / "model.safetensors")
+            return
+        files = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
+        for i, file in enumerate(files):
+            self._file(i).rename(self.directory / file)
+        where = {
+            name: file for file, names in zip(files, self.names, strict=True) for name in names
+        }
+        index = {"metadata": {"total_size": self.total}, "weight_map": where}
+        text = json.dumps(index, indent=2, sort_keys=True)
+        (self.directory / "model.safetensors.index.json").write_text(text + "\n")
+
+    def _save(self) -> None:
+        save_file(self.held, self._file(len(self.names)), metadata={"format": "pt"})
+        self.names.append(list(self.held))
+        self.held = {}
+
+    def _file(self, number: int) -> Path:
+        return self.directory / f"part-{number}.safetensors"

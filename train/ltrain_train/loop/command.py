@@ -1,0 +1,97 @@
+"""What `ltrain run` does and prints."""
+
+import json
+import signal
+import time
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+
+from ltrain_collector.store import Store
+from ltrain_instrument import settings
+from ltrain_train.errors import BadRun
+from ltrain_train.loop import report
+from ltrain_train.loop.journal import Journal
+from ltrain_train.loop.once import run_once
+from ltrain_train.loop.start import Plan, run_online
+from ltrain_transforms.recipe import Recipe
+
+
+def plan(path: Path, *, model: Path | None, updates: int | None, **rollout: Any) -> Plan:
+    """Read a recipe and lay the command line's words over it.
+
+    Raises:
+        BadRecipe: when it cannot be read.
+        BadRun: when tasks come without an agent, or an agent without tasks.
+    """
+    recipe = Recipe.load(path)
+    given = {name: value for name, value in rollout.items() if value is not None}
+    section = (recipe.rollout.model_dump() if recipe.rollout else {}) | given
+    if given and (missing := {"tasks", "agent", "reward"} - section.keys()):
+        wanted = ", ".join(f"--{name}" for name in sorted(missing))
+        raise BadRun(f"An online run needs tasks, an agent and a reward. Missing: {wanted}.")
+    said = recipe.model_dump(by_alias=True) | {"rollout": section or None}
+    if updates is not None:
+        said["train"] = recipe.train.model_dump() | {"updates": updates}
+    return Plan(
+        recipe=Recipe.model_validate(said),
+        folder=path.parent,
+        home=settings.HOME.read(),
+        model=model,
+    )
+
+
+def online(given: Plan, *, as_json: bool) -> Journal:
+    """Run online; a line a wave, then the table and where the time went."""
+    console, began = Console(), time.monotonic()
+    say = (
+        (lambda wave: print(json.dumps(asdict(wave)), flush=True))
+        if as_json
+        else (lambda wave: console.print(report.line(wave), highlight=False, soft_wrap=True))
+    )
+    with _stopping():
+        journal = run_online(given, say)
+    if not as_json:
+        console.print(report.table(journal))
+        console.print(report.spent(journal, time.monotonic() - began), soft_wrap=True)
+    return journal
+
+
+def once(given: Plan, store: str | None, *, as_json: bool) -> None:
+    """Train once from the store, and say what came of it."""
+    with _stopping(), Store.open(store, create=False) as opened:
+        done = run_once(given, opened)
+    said = {
+        "dataset": done.dataset.id,
+        "rows": done.update.report.rows,
+        "version": done.update.version,
+        "path": str(done.path),
+        "served": done.served,
+        "metrics": done.update.report.metrics,
+    }
+    if as_json:
+        print(json.dumps(said))
+        return
+    print(
+        f"Policy {given.policy} v{done.update.version} at {done.path}: trained on "
+        f"{done.update.report.rows} rows of dataset {done.dataset.id}."
+    )
+    if not done.served:
+        print(f"No gateway runs here; serve it with `ltrain serve --policy {given.policy}`.")
+
+
+class _stopping:
+    """Turns SIGTERM into what ctrl-C is, so that both unwind and stop every child."""
+
+    def __enter__(self) -> None:
+        self.before = signal.signal(signal.SIGTERM, _interrupt)
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGTERM, self.before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,64 @@
+"""The offline run: train once from what the store holds, and serve what comes out."""
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from ltrain_collector.store import Store
+from ltrain_instrument import settings
+from ltrain_instrument.telemetry import open_telemetry
+from ltrain_train.gateway.client import GatewayClient
+from ltrain_train.gateway.keys import gateway_secret
+from ltrain_train.learner.client import LearnerClient
+from ltrain_train.loop.phases import Phases
+from ltrain_train.loop.services import answers
+from ltrain_train.loop.start import Plan
+from ltrain_train.loop.update import Update, Updater
+from ltrain_transforms.dataset import Dataset, build
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    dataset: Dataset
+    update: Update
+    path: Path
+    """The directory of the version that came out."""
+    served: bool
+    """Whether a gateway took it."""
+
+
+def run_once(plan: Plan, store: Store) -> Once:
+    """Build a dataset from `store` by the recipe, train on it, publish the version.
+
+    Raises:
+        NothingToTrain: when no row is left to train on.
+    """
+    policies = plan.policies()
+    version = policies.current(plan.policy)
+    out = plan.home / "datasets" / f"{plan.name}-once-v{version}"
+    dataset = build(store, plan.recipe, out)
+    with ExitStack() as stack:
+        learner = stack.enter_context(_learner(plan, policies.path(plan.policy, version)))
+        provider = open_telemetry("ltrain-loop", home=plan.home)
+        stack.callback(provider.shutdown)
+        gateway = _gateway(plan.home)
+        updater = Updater(plan.recipe, policies, learner, gateway, provider, Phases())
+        update = updater.update(dataset, version, plan.home / "runs" / out.name / "checkpoint")
+    path = policies.path(plan.policy, update.version)
+    return Once(dataset, update, path, served=gateway is not None)
+
+
+def _gateway(home: Path) -> GatewayClient | None:
+    url = settings.GATEWAY.read()
+    return GatewayClient(url, gateway_secret(home)) if answers(f"{url}/health") else None
+
+
+def _learner(plan: Plan, base: Path) -> LearnerClient:
+    return LearnerClient(
+        plan.train,
+        base,
+        directory=plan.home / "logs",
+        policy=plan.policy,
+        recipe=plan.recipe.digest,
+        home=plan.home,
+    )

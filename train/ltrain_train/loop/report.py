@@ -1,0 +1,68 @@
+"""What a run shows: one line a wave, and at the end a table and where the time went."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.table import Table
+
+from ltrain_train.loop.journal import Journal, Wave
+from ltrain_train.loop.phases import idle_share
+
+PHASES = ("generate", "settle", "build", "train", "load")
+HEADS = ("gen", "settle", "build", "train", "load")
+
+
+def line(wave: Wave) -> str:
+    """Say of one wave what it scored and how long each phase took."""
+    scores = "  ".join(f"{name} {value:.3f}" for name, value in wave.scores.items())
+    spent = "  ".join(f"{name} {wave.seconds[name]:.1f} s" for name in _named(wave.seconds))
+    trained = f"  -> v{wave.published} from {wave.samples} rows" if wave.published else ""
+    if wave.mode == "train" and wave.published is None:
+        trained = "  -> nothing to learn: within each group all rewards are equal"
+    return f"{wave.mode} {wave.wave} (v{wave.version}): {scores}  | {spent}{trained}"
+
+
+def table(journal: Journal) -> Table:
+    """Lay out every wave: evaluations, what the rules gave, failures, seconds a phase."""
+    names = _names(wave.scores for wave in journal.waves)
+    title = f"Run {journal.run}, policy {journal.policy}; the last columns are seconds"
+    shown = Table(title=title, box=None, padding=(0, 1, 0, 0))
+    shown.add_column("wave", no_wrap=True)
+    for name in ("v", "failed", *names, "rows", *HEADS):
+        shown.add_column(name.replace("-", "-\n"), justify="right", no_wrap=True)
+    for wave in journal.waves:
+        shown.add_row(*_cells(wave, names))
+    return shown
+
+
+def spent(journal: Journal, wall: float, before: int = 0) -> str:
+    """Say where `wall` seconds went since the wave `before`, and the share without an engine."""
+    total: dict[str, float] = {}
+    for wave in journal.waves[before:]:
+        for name, seconds in wave.seconds.items():
+            total[name] = total.get(name, 0.0) + seconds
+    start = max(0.0, wall - sum(total.values()))
+    parts = ", ".join(f"{name} {total[name]:.0f} s" for name in _named(total))
+    return (
+        f"{wall:.0f} s: start and end {start:.0f} s, {parts}. "
+        f"No generation, training or weight load in {idle_share(total, wall):.0%} of it."
+    )
+
+
+def _cells(wave: Wave, names: Sequence[str]) -> list[str]:
+    failed = wave.rollouts - wave.outcomes.get("ok", 0)
+    head = [f"{wave.mode} {wave.wave}", str(wave.version), str(failed)]
+    scores = [f"{wave.scores[name]:.3f}" if name in wave.scores else "" for name in names]
+    seconds = [f"{wave.seconds.get(phase, 0.0):.1f}" for phase in PHASES]
+    return [*head, *scores, str(wave.samples or ""), *seconds]
+
+
+def _named(seconds: dict[str, float]) -> list[str]:
+    known = [name for name in PHASES if name in seconds]
+    return [*known, *sorted(set(seconds) - set(PHASES))]
+
+
+def _names(seen: Iterable[dict[str, float]]) -> list[str]:
+    names: dict[str, None] = {}
+    for mapping in seen:
+        names.update(dict.fromkeys(mapping))
+    return list(names)

@@ -1,0 +1,52 @@
+"""How a wave stands, asked of the store: outcomes and evaluations of its rollouts.
+
+The store, not the runner's memory, is asked, so a wave that a kill cut in two counts whole.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import polars as pl
+
+from ltrain_collector.store import Store
+
+CLOSED = """
+SELECT rollout, argMax(outcome, closed) AS outcome
+FROM otel.rollouts
+WHERE run = {run:String} AND mode = {mode:String} AND wave = {wave:UInt32}
+GROUP BY rollout
+"""
+
+EVALUATED = """
+SELECT rollout, name, argMax(value, (judged, span)) AS value
+FROM otel.rewards
+WHERE run = {run:String} AND mode = {mode:String} AND wave = {wave:UInt32} AND source = 'runner'
+GROUP BY rollout, name
+"""
+
+COUNTING = ("ok", "error", "timeout")
+"""Outcomes that are the agent's own; an evaluation it lacks is 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    outcomes: dict[str, int]
+    """Rollouts by outcome."""
+    evaluations: dict[str, float]
+    """Mean of each evaluation over the rollouts that count."""
+
+    @property
+    def rollouts(self) -> int:
+        return sum(self.outcomes.values())
+
+
+def standing(store: Store, run: str, mode: str, wave: int) -> Standing:
+    """Ask how (`run`, `mode`, `wave`) stands."""
+    asked = {"run": run, "mode": mode, "wave": wave}
+    closed, evaluated = store.query(CLOSED, asked), store.query(EVALUATED, asked)
+    outcomes = Counter(closed["outcome"].to_list())
+    counted = closed.filter(pl.col("outcome").is_in(COUNTING))["rollout"]
+    values = evaluated.filter(pl.col("rollout").is_in(counted.implode()))
+    sums = values.group_by("name").agg(pl.col("value").sum()).sort("name")
+    rollouts = max(len(counted), 1)
+    return Standing(dict(outcomes), {name: total / rollouts for name, total in sums.iter_rows()})

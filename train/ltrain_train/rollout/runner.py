@@ -1,0 +1,225 @@
+"""Runs tasks through an agent, n times each, and leaves a closed trace of every rollout.
+
+* An attempt's dispatch span is on disk before it starts; after it come the reward function's
+  values, the end of its key, and its closing span, in that order.
+* What fails around the agent (a worker, the gateway) is tried again as another attempt, at most
+  three times; what fails in the agent, or runs out of time, is the rollout's outcome.
+* A reward function that fails ends the rollout as `infra`, never as a reward of 0.
+"""
+
+import queue
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ltrain_instrument.identity import Mode
+from ltrain_instrument.telemetry import open_telemetry
+from ltrain_train.gateway.client import GatewayClient
+from ltrain_train.rollout.attempt import Attempt, Ending, Outcome, RolloutResult, WaveResult
+from ltrain_train.rollout.command import Commands
+from ltrain_train.rollout.desk import Desk, Flight, Settled, Visit, visits
+from ltrain_train.rollout.judge import Judge, RewardFailed
+from ltrain_train.rollout.lane import Lane, environment
+from ltrain_train.rollout.ledger import Ledger
+from ltrain_train.rollout.reference import is_reference
+from ltrain_train.rollout.standing import finished
+from ltrain_train.rollout.tasks import Task, check_ids
+from ltrain_train.rollout.warm import WarmWorkers
+
+__all__ = ["Runner", "finished"]
+
+START = 120.0
+"""Seconds that a worker may take to import the agent."""
+SETTLERS = 8
+"""Rollouts judged and closed at a time."""
+POLL = 0.1
+"""Seconds between two looks at the deadlines."""
+
+Seen = Callable[[RolloutResult], None]
+_Event = tuple[Attempt, Ending] | Settled | BaseException
+
+
+class Runner:
+    """Owns the agent's processes; use it in a `with` block, and `run` as many waves as you like.
+
+    `agent` is `module:function`, imported from `folder` into warm workers, or a shell command.
+    Entering starts the workers and does not wait for them: an agent that cannot be imported is an
+    error of the first `run`.
+    """
+
+    def __init__(
+        self,
+        *,
+        agent: str,
+        reward: str | None,
+        folder: Path,
+        gateway: str,
+        secret: str,
+        policy: str,
+        home: Path,
+        workers: int = 2,
+        concurrency: int = 16,
+        deadline: float = 60.0,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._agent, self._folder, self._home = agent, folder.resolve(), home
+        self._workers, self._concurrency = workers, concurrency
+        self._environ = environment(home, environ or {})
+        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+        self._judge = Judge(reward, self._folder) if reward else None
+        self._gateway, self._secret, self._policy = gateway, secret, policy
+        self._deadline = deadline
+        self._lane: Lane | None = None
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._client = stack.enter_context(closing(GatewayClient(self._gateway, self._secret)))
+            self._provider = open_telemetry("ltrain-runner", home=self._home)
+            stack.callback(self._provider.shutdown)
+            lane = self._open_lane(self._home / "logs" / "rollouts")
+            self._lane = stack.enter_context(closing(lane))
+            self._owned = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lane = None
+        self._owned.close()
+
+    def run(
+        self,
+        run: str,
+        mode: Mode,
+        wave: int,
+        tasks: Sequence[Task],
+        per_task: int,
+        *,
+        sampling: Mapping[str, float],
+        finished: Collection[str] = (),
+        seen: Seen | None = None,
+    ) -> WaveResult:
+        """Run each task `per_task` times, but for the rollout ids in `finished`, and wait.
+
+        `sampling` is what the gateway imposes on the agent's calls. `seen` is told of each rollout
+        as it ends.
+
+        Raises:
+            BadTasks: when two tasks share an id.
+            BadReference, WorkerFailed: when the agent cannot be started.
+            RewardFailed: when the reward function failed on every result.
+            GatewayUnreachable: when the gateway stays away.
+        """
+        check_ids(tasks)
+        skipped = set(finished)
+        desk = Desk(
+            provider=self._provider,
+            client=self._client,
+            judge=self._judge,
+            ledger=Ledger(self._home / "runs" / run),
+            gateway=self._gateway,
+            secret=self._secret,
+            policy=self._policy,
+            sampling=dict(sampling),
+            deadline=self._deadline,
+        )
+        asked = visits(run, mode, wave, tasks, per_task)
+        left = deque(visit for visit in asked if visit.identity.rollout not in skipped)
+        return self._fly(desk, left, seen or (lambda result: None))
+
+    def _fly(self, desk: Desk, waiting: deque[Visit], seen: Seen) -> WaveResult:
+        lane, results = self._ready_lane(), WaveResult()
+        flying: dict[str, Flight] = {}
+        settlers = ThreadPoolExecutor(SETTLERS, thread_name_prefix="settle")
+        try:
+            while waiting or flying:
+                self._dispatch(desk, lane, waiting, flying)
+                lane.expire()
+                for event in self._heard():
+                    if isinstance(event, BaseException):
+                        raise event
+                    if isinstance(event, Settled):
+                        del flying[event.flight.attempt.id]
+                        if event.again:
+                            waiting.append(event.flight.visit.again())
+                        else:
+                            results.append(event.result)
+                            seen(event.result)
+                    elif (flight := flying.get(event[0].id)) is not None:
+                        settlers.submit(self._settle, desk, flight, event[1])
+        except BaseException:
+            settlers.shutdown(wait=False, cancel_futures=True)
+            desk.cancel(list(flying.values()))
+            raise
+        settlers.shutdown()
+        _check_rewards(results)
+        return results
+
+    def _dispatch(
+        self, desk: Desk, lane: Lane, waiting: deque[Visit], flying: dict[str, Flight]
+    ) -> None:
+        if waiting and not flying:
+            lane.wait_ready(START)
+        for _ in range(min(lane.room(), len(waiting))):
+            flight = desk.open(waiting.popleft())
+            flying[flight.attempt.id] = flight
+            lane.submit(flight.attempt)
+
+    def _settle(self, desk: Desk, flight: Flight, ending: Ending) -> None:
+        try:
+            settled = desk.settle(flight, ending)
+        except BaseException as error:  # raised again by the loop, which waits for this event
+            self._events.put(error)
+        else:
+            if settled is not None:
+                self._events.put(settled)
+
+    def _heard(self) -> list[_Event]:
+        try:
+            heard = [self._events.get(timeout=POLL)]
+        except queue.Empty:
+            return []
+        while not self._events.empty():
+            heard.append(self._events.get())
+        return heard
+
+    def _ready_lane(self) -> Lane:
+        if self._lane is None:
+            raise RuntimeError("Runner.run needs the workers: use it inside `with Runner(...)`.")
+        return self._lane
+
+    def _open_lane(self, logs: Path) -> Lane:
+        def ended(attempt: Attempt, ending: Ending) -> None:
+            self._events.put((attempt, ending))
+
+        if is_reference(self._agent):
+            return WarmWorkers(
+                self._agent,
+                folder=self._folder,
+                environ=self._environ,
+                logs=logs,
+                workers=self._workers,
+                concurrency=self._concurrency,
+                ended=ended,
+            )
+        return Commands(
+            self._agent,
+            folder=self._folder,
+            environ=self._environ,
+            logs=logs,
+            workers=self._workers,
+            ended=ended,
+        )
+
+
+def _check_rewards(results: WaveResult) -> None:
+    failed = [result for result in results if result.reason.startswith(RewardFailed.__name__)]
+    if failed and not any(result.outcome is Outcome.OK for result in results):
+        raise RewardFailed(failed[0].reason.removeprefix(f"{RewardFailed.__name__}: "))

@@ -1,0 +1,156 @@
+"""Warm workers: processes that imported the agent once and run many rollouts at a time.
+
+A worker that dies, or that must be ended because a rollout in it ran past its deadline, is
+replaced; what else ran in it ends as `infra`, to be tried again.
+"""
+
+import threading
+import time
+from pathlib import Path
+
+from ltrain_instrument.errors import LtrainError
+from ltrain_train.process import Children
+from ltrain_train.rollout.attempt import Attempt, Ending, Outcome
+from ltrain_train.rollout.lane import Ended
+from ltrain_train.rollout.pipe import WorkerProcess
+from ltrain_train.rollout.reference import BadReference
+
+PATIENCE = 1.0
+"""Seconds that a worker has to cancel a coroutine; a thread it cannot, and has none."""
+
+
+class WorkerFailed(LtrainError, RuntimeError):
+    """A worker ended before it could run a rollout."""
+
+
+class WarmWorkers:
+    """A lane of `workers` processes with `concurrency` rollouts each; safe to use from threads."""
+
+    def __init__(
+        self,
+        agent: str,
+        *,
+        folder: Path,
+        environ: dict[str, str | None],
+        logs: Path,
+        workers: int,
+        concurrency: int,
+        ended: Ended,
+    ) -> None:
+        self._agent, self._folder, self._environ, self._logs = agent, folder, environ, logs
+        self._concurrency = concurrency
+        self._ended = ended
+        self._children = Children()
+        self._changed = threading.Condition()
+        self._started = 0
+        self._broken: LtrainError | None = None
+        self._closed = False
+        self._workers: list[WorkerProcess] = []
+        for _ in range(workers):
+            self._workers.append(self._start())
+
+    def wait_ready(self, timeout: float) -> None:
+        """Wait until one worker has imported the agent.
+
+        Raises:
+            BadReference: when it cannot be imported.
+            WorkerFailed: when the worker dies of it, or takes longer than `timeout`.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._broken or self._any_ready(), timeout)
+            if self._broken is not None:
+                raise self._broken
+            if not self._any_ready():
+                raise WorkerFailed(
+                    f"No worker has imported '{self._agent}' after {timeout:g} s. "
+                    f"Their logs are in {self._logs}."
+                )
+
+    def room(self) -> int:
+        """Count the attempts that can start now."""
+        with self._changed:
+            if self._broken is not None:
+                raise self._broken
+            return self._room()
+
+    def submit(self, attempt: Attempt) -> None:
+        """Start an attempt in the ready worker that has the fewest."""
+        with self._changed:
+            ready = [worker for worker in self._workers if worker.ready]
+            min(ready, key=lambda worker: len(worker.flying)).send(attempt)
+
+    def expire(self) -> None:
+        """Replace every worker with a rollout past its deadline."""
+        now = time.time_ns()
+        with self._changed:
+            for worker in list(self._workers):
+                if late := worker.late(now):
+                    self._replace(worker, late, "its worker was ended for another's deadline")
+                    worker.stop()
+
+    def close(self) -> None:
+        """End every worker."""
+        with self._changed:
+            self._closed = True
+            for worker in self._workers:
+                worker.stop()
+        self._children.stop()
+
+    def _any_ready(self) -> bool:
+        return any(worker.ready for worker in self._workers)
+
+    def _room(self) -> int:
+        ready = [worker for worker in self._workers if worker.ready]
+        return sum(self._concurrency - len(worker.flying) for worker in ready)
+
+    def _start(self) -> WorkerProcess:
+        self._started += 1
+        worker = WorkerProcess(
+            name=f"worker-{self._started}",
+            agent=self._agent,
+            folder=self._folder,
+            environ=self._environ,
+            log=self._logs / f"worker-{self._started}.log",
+            concurrency=self._concurrency,
+            children=self._children,
+        )
+        worker.listen(said=self._said, gone=self._gone)
+        return worker
+
+    def _said(self, worker: WorkerProcess, message: dict[str, object]) -> None:
+        with self._changed:
+            if "broken" in message:
+                self._broken = BadReference(str(message["broken"]))
+            elif "ready" in message:
+                worker.patience = PATIENCE if message["cancels"] else 0.0
+                worker.ready = worker in self._workers
+            elif (attempt := worker.flying.pop(str(message["id"]), None)) is not None:
+                outcome, reason = Outcome(str(message["outcome"])), str(message["reason"])
+                self._ended(attempt, Ending(outcome, reason, message.get("result")))
+            self._changed.notify_all()
+
+    def _gone(self, worker: WorkerProcess) -> None:
+        with self._changed:
+            worker.stop()
+            for attempt in worker.late_attempts:
+                reason = f"still running after {attempt.deadline:g} s"
+                self._ended(attempt, Ending(Outcome.TIMEOUT, reason))
+            if self._closed or worker not in self._workers:
+                return
+            if worker.ready:
+                self._replace(worker, set(), "its worker died")
+            elif self._broken is None:
+                self._broken = WorkerFailed(
+                    f"A worker ended before it had imported '{self._agent}'. "
+                    f"The last lines of {worker.log}:\n{worker.tail()}"
+                )
+            self._changed.notify_all()
+
+    def _replace(self, worker: WorkerProcess, late: set[str], reason: str) -> None:
+        # those that are late end with the process, after its last spans
+        worker.late_attempts = [worker.flying.pop(name) for name in late]
+        flying, worker.ready = list(worker.flying.values()), False
+        worker.flying.clear()
+        for attempt in flying:
+            self._ended(attempt, Ending(Outcome.INFRA, reason))
+        self._workers[self._workers.index(worker)] = self._start()

@@ -1,0 +1,95 @@
+"""Commands of this package: build a dataset, show a rollout."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ltrain_instrument.settings import HOME
+
+app = typer.Typer()
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option("--store", help="chdb:///dir or http://host:8123 [default: LTRAIN_STORE]."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON instead of tables.")]
+
+
+@app.command()
+def build(
+    recipe: Annotated[Path, typer.Argument(help="The recipe.")] = Path("ltrain.toml"),
+    store: StoreOption = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The dataset's folder [default: .ltrain/datasets/<run>].")
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option(help="The run to read [default: the recipe's source.run].")
+    ] = None,
+    mode: Annotated[str, typer.Option(help="train, val, prod or all.")] = "train",
+    wave: Annotated[int | None, typer.Option(min=0, help="Only this wave.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Turn stored traces into a dataset: a folder of parquet files with a manifest.
+
+    Example: ltrain build ltrain.toml --out datasets/first
+    """
+    from rich.console import Console
+
+    from ltrain_collector.store import Store
+    from ltrain_transforms import view
+    from ltrain_transforms.dataset import build as make
+    from ltrain_transforms.recipe import Recipe
+
+    if mode not in ("train", "val", "prod", "all"):
+        raise typer.BadParameter(f"'{mode}' is not a mode: train, val, prod or all.")
+    loaded = Recipe.load(recipe)
+    folder = out or HOME.read() / "datasets" / (run or loaded.source.run or recipe.stem)
+    with Store.open(store, create=False) as opened:
+        chosen = None if mode == "all" else mode
+        made = make(opened, loaded, folder, run=run, mode=chosen, wave=wave)
+    if as_json:
+        typer.echo((made.path / "manifest.json").read_text(), nl=False)
+    else:
+        Console().print(view.dataset(made))
+
+
+@app.command()
+def show(
+    identifier: Annotated[
+        str, typer.Argument(metavar="ID", help="A rollout's id or its beginning, or a dataset.")
+    ],
+    recipe: Annotated[
+        Path | None, typer.Option(help="The recipe it is judged by [default: ltrain.toml].")
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a rollout (calls, state, rewards with their rule, advantages) or a dataset.
+
+    Example: ltrain show 3f2a
+    """
+    import json
+
+    from rich.console import Console
+
+    from ltrain_collector.store import Store
+    from ltrain_transforms import view
+    from ltrain_transforms.dataset import MANIFEST, Dataset
+    from ltrain_transforms.show import recipe_or_default, rollout
+
+    if (Path(identifier) / MANIFEST).exists():
+        dataset = Dataset.open(Path(identifier))
+        if as_json:
+            typer.echo(json.dumps(dataset.manifest, indent=2))
+        else:
+            Console().print(view.dataset(dataset))
+        return
+    loaded = recipe_or_default(recipe)
+    with Store.open(store, create=False) as opened:
+        shown = rollout(opened, loaded, identifier)
+    if as_json:
+        tables = {name: frame.to_dicts() for name, frame in shown.tables.items()}
+        typer.echo(json.dumps({"rollout": shown.rollout, **tables}, indent=2))
+    else:
+        Console().print(view.rollout(shown))

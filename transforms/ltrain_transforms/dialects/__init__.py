@@ -1,0 +1,52 @@
+"""How each instrumentation's attributes read as a call: one module a dialect.
+
+A span may speak several. Fields are taken in order of preference: ours, OpenTelemetry's gen_ai,
+OpenInference, traceloop.
+"""
+
+import re
+
+from ltrain_instrument import attributes
+from ltrain_transforms.dialects import gateway, gen_ai, openinference, traceloop
+from ltrain_transforms.dialects.partial import Partial
+from ltrain_transforms.spans import Span
+
+# from the least preferred on: later ones override
+DIALECTS = (traceloop.read, openinference.read, gen_ai.read, gateway.read)
+
+BOOKKEEPING = frozenset(
+    {
+        attributes.SPAN_EVALUATION,
+        attributes.SPAN_DISPATCH,
+        attributes.SPAN_ROLLOUT,
+        attributes.SPAN_PROCESS,
+        attributes.SPAN_STEP,
+        attributes.SPAN_PUBLISH,
+    }
+)
+"""Names of spans that describe an execution or its training, never a call."""
+
+
+def describe(span: Span) -> Partial | None:
+    """Say what `span` says of a call; None where it describes none."""
+    if span.name in BOOKKEEPING:
+        return None
+    partial: Partial = {}
+    for read in DIALECTS:
+        partial |= read(span)
+    if "kind" not in partial:
+        return None
+    if span.failed:
+        partial["status"] = "error"
+    if partial.get("status") == "error" and "error_type" not in partial:
+        partial |= _error_type(span)
+    return partial
+
+
+def _error_type(span: Span) -> Partial:
+    """Find the error's class: in an exception event, else in LangChain's status message."""
+    for name, values in span.events:
+        if name == "exception" and values.get("exception.type"):
+            return {"error_type": values["exception.type"]}
+    spelled = re.match(r"(\w+)\(", span.message)
+    return {"error_type": spelled.group(1)} if spelled else {}

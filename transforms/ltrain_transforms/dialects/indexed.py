@@ -1,0 +1,38 @@
+"""Lists that were flattened into attribute names: `prefix.0.role`, `prefix.1.role`, ..."""
+
+from typing import Any
+
+from ltrain_transforms.dialects.partial import Message
+from ltrain_transforms.spans import Span, parsed
+
+
+def indices(span: Span, prefix: str) -> list[int]:
+    """Give the N of every `prefix.N.…`; early ones may be lost to an attribute limit."""
+    found = set()
+    for name in span.attributes:
+        if name.startswith(prefix + "."):
+            number = name[len(prefix) + 1 :].split(".", 1)[0]
+            if number.isdigit():
+                found.add(int(number))
+    return sorted(found)
+
+
+def tool_call(span: Span, at: str, name: str, arguments: str) -> dict[str, Any]:
+    """Read one request for a tool; `name` and `arguments` are its attributes' last parts."""
+    return {
+        "type": "tool_call",
+        "id": span.get(f"{at}.id"),
+        "name": span.get(f"{at}.{name}"),
+        "arguments": parsed(span.get(f"{at}.{arguments}")),
+    }
+
+
+def message(
+    role: str | None, text: str | None, calls: list[dict[str, Any]], answers: str | None
+) -> Message:
+    """Put a message together; `answers` is the id of the tool call that it is the result of."""
+    if answers:
+        part = {"type": "tool_call_response", "id": answers, "response": text or ""}
+        return {"role": role or "tool", "parts": [part]}
+    texts = [{"type": "text", "content": text}] if text else []
+    return {"role": role or "user", "parts": [*texts, *calls]}

@@ -1,0 +1,99 @@
+"""OpenInference: Arize's conventions, as its LangChain and OpenAI instrumentors write them."""
+
+from typing import Any
+
+from ltrain_transforms.dialects.indexed import indices, message, tool_call
+from ltrain_transforms.dialects.partial import Kind, Message, Partial, said
+from ltrain_transforms.dialects.tool_results import unwrap
+from ltrain_transforms.spans import Span
+
+KINDS: dict[str, Kind] = {
+    "LLM": "llm",
+    "TOOL": "tool",
+    "RETRIEVER": "retrieval",
+    "EMBEDDING": "embedding",
+    "AGENT": "agent",
+    "CHAIN": "node",
+}
+
+
+def read(span: Span) -> Partial:
+    """Say what `openinference.span.kind` and its attributes say."""
+    kind = KINDS.get(span.get("openinference.span.kind") or "")
+    if kind is None:
+        return {}
+    metadata = span.json("metadata")
+    partial = said(kind=kind, **_place(span, kind, metadata if isinstance(metadata, dict) else {}))
+    if kind == "llm":
+        return {**partial, **_llm(span)}
+    if kind == "tool":
+        return {**partial, **_tool(span)}
+    return partial | said(input=span.get("input.value"), output=span.get("output.value"))
+
+
+def _place(span: Span, kind: Kind, metadata: dict[str, Any]) -> dict[str, str | None]:
+    node = metadata.get("langgraph_node") or span.get("graph.node.id")
+    named = span.get("agent.name") or metadata.get("lc_agent_name")
+    return {
+        "agent": named or (span.name if kind == "agent" and node is None else None),
+        "node": node,
+    }
+
+
+def _llm(span: Span) -> Partial:
+    parameters = span.json("llm.invocation_parameters")
+    return said(
+        input_messages=_messages(span, "llm.input_messages"),
+        output_messages=_messages(span, "llm.output_messages"),
+        params=_sampling(parameters if isinstance(parameters, dict) else {}),
+        model=span.get("llm.model_name"),
+        finish_reason=span.get("llm.finish_reason"),
+        input_tokens=span.whole("llm.token_count.prompt"),
+        output_tokens=span.whole("llm.token_count.completion"),
+        response_id=_response_id(span.json("output.value")),
+    )
+
+
+def _tool(span: Span) -> Partial:
+    fields = said(
+        name=span.get("tool.name"),
+        arguments=span.get("input.value"),
+        tool_call_id=span.get("tool.id"),
+    )
+    return {**fields, **unwrap(span.get("output.value"))}
+
+
+def _messages(span: Span, prefix: str) -> list[Message]:
+    return [_message(span, f"{prefix}.{n}.message") for n in indices(span, prefix)]
+
+
+def _message(span: Span, at: str) -> Message:
+    calls = [
+        tool_call(span, f"{at}.tool_calls.{k}.tool_call", "function.name", "function.arguments")
+        for k in indices(span, f"{at}.tool_calls")
+    ]
+    contents = (
+        span.get(f"{at}.contents.{m}.message_content.text") or ""
+        for m in indices(span, f"{at}.contents")
+    )
+    text = span.get(f"{at}.content") or "".join(contents)
+    return message(span.get(f"{at}.role"), text, calls, span.get(f"{at}.tool_call_id"))
+
+
+def _sampling(parameters: dict[str, Any]) -> dict[str, Any]:
+    left_out = ("tools", "functions", "messages", "input", "model", "model_name", "_type")
+    return {k: v for k, v in parameters.items() if k not in left_out and v is not None}
+
+
+def _response_id(output: Any) -> str | None:
+    if not isinstance(output, dict):
+        return None
+    if isinstance(output.get("id"), str):
+        return str(output["id"])
+    try:
+        kwargs = output["generations"][0][0]["message"]["kwargs"]
+    except (KeyError, IndexError, TypeError):
+        return None
+    metadata = kwargs.get("response_metadata") or {}
+    given = metadata.get("id") or kwargs.get("id")
+    return str(given) if given else None

@@ -1,0 +1,43 @@
+"""What a tool gave back, out of the envelopes that frameworks put around it.
+
+LangChain serialises a ToolMessage in two ways, both of which say of a soft failure what the span's
+status does not; MCP has `isError`.
+"""
+
+from typing import Any
+
+from ltrain_transforms.dialects.partial import Partial, said
+from ltrain_transforms.spans import parsed
+
+
+def unwrap(text: str | None) -> Partial:
+    """Give output, tool_call_id and status of a tool's result."""
+    value = parsed(text)
+    message = _tool_message(value)
+    if message is not None:
+        return said(
+            output=_as_text(message.get("content")),
+            tool_call_id=message.get("tool_call_id"),
+            status="error" if message.get("status") == "error" else None,
+        )
+    failed = isinstance(value, dict) and (value.get("isError") or value.get("is_error"))
+    return said(output=text, status="error" if failed else None)
+
+
+def _tool_message(value: Any) -> dict[str, Any] | None:
+    if not isinstance(value, dict):
+        return None
+    if "output" in value and len(value) <= 2:  # traceloop: {"output": message, "kwargs": {...}}
+        return _tool_message(parsed(value["output"]))
+    for key in ("data", "kwargs"):  # messages_to_dict, and LangChain's `lc` constructor form
+        inner = value.get(key)
+        if isinstance(inner, dict) and "tool_call_id" in inner:
+            return inner
+    return value if "tool_call_id" in value and "content" in value else None
+
+
+def _as_text(content: Any) -> str | None:
+    if isinstance(content, list):
+        parts = (part.get("text", "") if isinstance(part, dict) else str(part) for part in content)
+        return "".join(parts)
+    return None if content is None else str(content)

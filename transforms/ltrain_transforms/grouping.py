@@ -1,0 +1,162 @@
+"""Which spans describe one and the same call, within one execution (SEMCONV, three rules).
+
+1. One is an LLM ancestor of the other, with no agent, node or tool between. Tools likewise.
+2. They share a response id, overlap in time, and neither contradicts the other's output.
+3. One contains the other in time within one process, with equal output (or both failed), and no
+   other span of that instrumentation does.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ltrain_transforms.dialects.partial import Partial, text_of, tool_requests
+from ltrain_transforms.spans import Span, parsed
+
+SLACK = 2_000_000
+"""Nanoseconds by which an inner span may outlast the outer one: LangChain's tracer keeps time in
+floats, and ends its span before the SDK's is closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A span with what it says of a call."""
+
+    span: Span
+    partial: Partial
+
+
+Said = tuple[str, tuple[tuple[str, str], ...]]
+
+
+def output_of(partial: Partial) -> Said | None:
+    """Give text and tool requests in a form that compares; None where it says nothing."""
+    messages = partial.get("output_messages")
+    requests = tuple(
+        (str(part.get("name")), json.dumps(parsed(part.get("arguments")), sort_keys=True))
+        for part in tool_requests(messages)
+    )
+    text = text_of(messages)
+    return (text, requests) if text or requests else None
+
+
+def group(spans: Sequence[Span], described: Sequence[Described]) -> list[list[Described]]:
+    """Put the spans of each call together, each call's outermost span first."""
+    joined = _Joined(described)
+    enclosing = {span.span_id: span for span in spans}
+    _by_ancestry(enclosing, joined)
+    llm = [one for one in described if one.partial["kind"] == "llm"]
+    _by_response_id(llm, joined)
+    _by_containment(llm, joined)
+    return joined.groups()
+
+
+class _Joined:
+    """A union-find over described spans."""
+
+    def __init__(self, described: Sequence[Described]) -> None:
+        self.by_id = {one.span.span_id: one for one in described}
+        self._parent = {span_id: span_id for span_id in self.by_id}
+
+    def root(self, span_id: str) -> str:
+        while self._parent[span_id] != span_id:
+            self._parent[span_id] = self._parent[self._parent[span_id]]
+            span_id = self._parent[span_id]
+        return span_id
+
+    def join(self, one: Described, other: Described) -> None:
+        self._parent[self.root(one.span.span_id)] = self.root(other.span.span_id)
+
+    def together(self, one: Described, other: Described) -> bool:
+        return self.root(one.span.span_id) == self.root(other.span.span_id)
+
+    def groups(self) -> list[list[Described]]:
+        found: defaultdict[str, list[Described]] = defaultdict(list)
+        for span_id, one in self.by_id.items():
+            found[self.root(span_id)].append(one)
+        return [sorted(members, key=outermost) for members in found.values()]
+
+
+def outermost(one: Described) -> tuple[bool, int, int, str]:
+    """Sort key: the longest first, the gateway's and captures' own last."""
+    span = one.span
+    return one.partial.get("measured", False), span.start - span.end, span.start, span.span_id
+
+
+def _by_ancestry(enclosing: Mapping[str, Span], joined: _Joined) -> None:
+    for one in joined.by_id.values():
+        if one.partial["kind"] not in ("llm", "tool"):
+            continue
+        above = _nearest(one.span, enclosing, joined)
+        if above is not None and _same_call(one.partial, above.partial):
+            joined.join(one, above)
+
+
+def _nearest(span: Span, enclosing: Mapping[str, Span], joined: _Joined) -> Described | None:
+    """Find the nearest ancestor that describes a call."""
+    for ancestor in ancestors(span, enclosing):
+        if ancestor.span_id in joined.by_id:
+            return joined.by_id[ancestor.span_id]
+    return None
+
+
+def ancestors(span: Span, enclosing: Mapping[str, Span]) -> Iterator[Span]:
+    """Go up from `span`, itself excluded; a cycle, which broken ids can make, ends the walk."""
+    seen = {span.span_id}
+    above = enclosing.get(span.parent_id or "")
+    while above is not None and above.span_id not in seen:
+        yield above
+        seen.add(above.span_id)
+        above = enclosing.get(above.parent_id or "")
+
+
+def _same_call(inner: Partial, outer: Partial) -> bool:
+    if inner["kind"] != outer["kind"]:
+        return False
+    names = (inner.get("name"), outer.get("name"))
+    return inner["kind"] == "llm" or None in names or names[0] == names[1]
+
+
+def _by_response_id(llm: Sequence[Described], joined: _Joined) -> None:
+    seen: defaultdict[str, list[Described]] = defaultdict(list)
+    for one in llm:
+        answer = one.partial.get("response_id")
+        for other in seen[answer] if answer else ():
+            overlap = one.span.start <= other.span.end and other.span.start <= one.span.end
+            if overlap and _compatible(one.partial, other.partial):
+                joined.join(one, other)
+        if answer:
+            seen[answer].append(one)
+
+
+def _compatible(one: Partial, other: Partial) -> bool:
+    said = output_of(one), output_of(other)
+    return None in said or said[0] == said[1]
+
+
+def _by_containment(llm: Sequence[Described], joined: _Joined) -> None:
+    running: list[Described] = []
+    for inner in sorted(llm, key=lambda one: (one.span.start, -one.span.end)):
+        running = [one for one in running if one.span.end + SLACK >= inner.span.start]
+        holders = [one for one in running if _contains(one.span, inner.span)]
+        for outer in holders:
+            alike = [one for one in holders if one.span.scope == outer.span.scope]
+            if len(alike) == 1 and not joined.together(inner, outer) and _equal(inner, outer):
+                joined.join(inner, outer)
+        running.append(inner)
+
+
+def _contains(outer: Span, inner: Span) -> bool:
+    return (
+        outer.start <= inner.start
+        and inner.end <= outer.end + SLACK
+        and outer.scope != inner.scope
+        and outer.process == inner.process
+    )
+
+
+def _equal(inner: Described, outer: Described) -> bool:
+    said = output_of(inner.partial), output_of(outer.partial)
+    failed = [one.partial.get("status") == "error" for one in (inner, outer)]
+    return said[0] == said[1] and (said[0] is not None or all(failed))

@@ -1,0 +1,86 @@
+"""What a dataset was made from, and its id: the digest of its logical rows.
+
+The same traces and recipe give the same id, whatever order the store gave them in.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from io import BytesIO
+from typing import Any
+
+import polars as pl
+
+SCHEMA_VERSION = 1
+
+KEYS: dict[str, tuple[str, ...]] = {
+    "calls": ("execution_id", "call_id"),
+    "executions": ("execution_id",),
+    "states": ("execution_id", "t", "variable"),
+    "rewards": ("execution_id", "rule", "evidence", "call_id"),
+    "transitions": ("execution_id", "call_id"),
+    "samples": ("execution_id", "sample_id"),
+    "drops": ("stage", "id", "reason"),
+}
+"""The columns that put each table's rows in an order of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    id: str
+    schema: int = SCHEMA_VERSION
+    store: str
+    """Where the traces were read."""
+    query: str
+    """The SQL that selects the spans."""
+    parameters: dict[str, Any]
+    watermark: str
+    """When the latest of the spans was ingested, as the store has it."""
+    recipe: dict[str, Any]
+    recipe_digest: str
+    task_files: list[str]
+    """Digests of the task files that its rollouts came from."""
+    rewards: list[str]
+    """Digests of the reward functions that judged them."""
+    base: dict[str, str]
+    """Digests of base model, tokenizer and chat template, as the caller gave them."""
+    policy_versions: dict[str, list[int]]
+    counts: dict[str, int]
+    """Rows of each table."""
+    drops: dict[str, int]
+    """How many were left out, by reason."""
+
+    def text(self) -> str:
+        """Give it as JSON."""
+        return json.dumps(asdict(self), indent=2, sort_keys=True, default=str) + "\n"
+
+
+def ordered(name: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """Put the rows of a table in their own order."""
+    return frame.sort(KEYS[name], nulls_last=True, maintain_order=True)
+
+
+def digest(tables: Mapping[str, pl.DataFrame]) -> str:
+    """Hash the rows of all tables, given in their own order: 16 hexadecimal digits."""
+    hashed = sha256()
+    for name in sorted(tables):
+        lines = BytesIO()
+        tables[name].write_ndjson(lines)
+        hashed.update(f"{name}\n".encode())
+        hashed.update(lines.getbuffer())
+    return hashed.hexdigest()[:16]
+
+
+def versions(calls: pl.DataFrame) -> dict[str, list[int]]:
+    """Give the versions of each policy that answered."""
+    seen = calls.select("policy", "policy_version").drop_nulls().unique().sort(pl.all())
+    found: dict[str, list[int]] = {}
+    for policy, version in seen.iter_rows():
+        found.setdefault(policy, []).append(version)
+    return found
+
+
+def reasons(drops: pl.DataFrame) -> dict[str, int]:
+    """Count the drops by reason."""
+    return dict(drops.group_by("reason").len().sort("reason").iter_rows())

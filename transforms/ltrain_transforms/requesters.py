@@ -1,0 +1,72 @@
+"""Which LLM call asked for a tool: by tool-call id, else by name, agent and order.
+
+A node of a graph that runs a tool itself, without a tool call of the model, was asked by the LLM
+call before it.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ltrain_transforms.dialects.partial import tool_requests
+from ltrain_transforms.merging import Call
+from ltrain_transforms.spans import parsed
+
+
+def assign(calls: Sequence[Call]) -> None:
+    """Fill `requested_by` of the tools, and what the request says better than the tool's span.
+
+    Args:
+        calls: the calls of one execution by start time.
+    """
+    by_id: dict[str, tuple[Call, dict[str, Any]]] = {}
+    open_by_name: dict[str, list[tuple[Call, dict[str, Any]]]] = {}
+    before: list[Call] = []
+    held = {call.call_id: call for call in calls}
+    for call in calls:
+        if call.kind == "llm":
+            before.append(call)
+            for request in tool_requests(call.merged.get("output_messages")):
+                by_id[str(request.get("id"))] = (call, request)
+                open_by_name.setdefault(str(request.get("name")), []).append((call, request))
+        elif call.kind == "tool":
+            ids = _ids(call, held)
+            named = open_by_name.get(call.merged.get("name") or "", [])
+            found = next((by_id[one] for one in ids if one in by_id), None)
+            found = found or (named[0] if named and not ids else None)
+            if found is not None:
+                _settle(call, *found)
+                named[:] = [entry for entry in named if entry[1] is not found[1]]
+            else:
+                call.requested_by = _before(call, before)
+
+
+def _ids(call: Call, held: dict[str, Call]) -> list[str]:
+    """Give the ids by which the tool may have been asked for: its own, else its node's input."""
+    own = call.merged.get("tool_call_id")
+    if own:
+        return [own]
+    parent = held.get(call.parent_id or "")
+    asked = parsed(parent.merged.get("input")) if parent is not None else None
+    return [
+        str(one["id"])
+        for one in (asked if isinstance(asked, list) else [])
+        if isinstance(one, dict) and one.get("id") and one.get("name") == call.merged.get("name")
+    ]
+
+
+def _settle(call: Call, requester: Call, request: dict[str, Any]) -> None:
+    call.requested_by = requester.call_id
+    call.merged.setdefault("tool_call_id", str(request.get("id") or ""))
+    arguments = parsed(request.get("arguments"))
+    # a tool with one argument is shown its bare value (OpenInference); the request has its name
+    if isinstance(arguments, dict) and not isinstance(parsed(call.merged.get("arguments")), dict):
+        call.merged["arguments"] = json.dumps(arguments, ensure_ascii=False)
+
+
+def _before(call: Call, llm: Iterable[Call]) -> str | None:
+    """Find the last LLM call that was over, of the tool's own agent if there is one."""
+    over = [one for one in llm if one.outer.end <= call.outer.start]
+    own = [one for one in over if one.filled.get("agent") == call.filled.get("agent")]
+    last = max(own or over, key=lambda one: one.outer.end, default=None)
+    return None if last is None else last.call_id

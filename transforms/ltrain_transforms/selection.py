@@ -1,0 +1,75 @@
+"""Which calls are the trained policy's, and which executions count.
+
+Filters of executions come before credit and decide who is compared; what makes a row unusable comes
+after it and changes no advantage.
+"""
+
+import polars as pl
+
+from ltrain_transforms.recipe import Filter, Policy
+from ltrain_transforms.tables import DROPS, Table
+
+COUNTING = ("ok", "error", "timeout")
+"""Outcomes that are the agent's own."""
+
+REASONS = {
+    "superseded": "a later attempt at the same rollout took its place",
+    "infra": "it ended by a failure of ours, not of the agent",
+    "cancelled": "it was cancelled",
+    "incomplete": "not closed, or not all spans that its processes ended have arrived",
+    "failed": "the agent failed or ran out of time, and filter.failed is 'drop'",
+    "unrewarded": "none of the recipe's evaluations is there",
+}
+
+
+def trained(policy: Policy) -> pl.Expr:
+    """Say of each of `calls` whether it is a call of `policy`.
+
+    Traffic that did not pass the gateway names no policy; the agents decide there.
+    """
+    ours = pl.col("policy").is_null() | (pl.col("policy") == policy.name)
+    is_llm = pl.col("kind") == "llm"
+    if not policy.agents:
+        return is_llm & ours
+    chosen = pl.col("agent").is_in(policy.agents) | pl.col("node").is_in(policy.agents)
+    return is_llm & ours & chosen.fill_null(False)
+
+
+def counting(
+    executions: pl.DataFrame, rewarded: pl.Series, rule: Filter
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Give the executions that are compared, and the others as `DROPS`.
+
+    Args:
+        rewarded: ids of the executions that have an outcome.
+    """
+    outcome = pl.col("outcome")
+    reason = (
+        pl.when("superseded").then(pl.lit("superseded"))
+        .when(outcome.is_in(["infra", "cancelled"])).then(outcome)
+        .when(~pl.col("complete")).then(pl.lit("incomplete"))
+        .when(outcome.is_in(["error", "timeout"]) & (rule.failed == "drop")).then(pl.lit("failed"))
+        .when(~pl.col("execution_id").is_in(rewarded.implode())).then(pl.lit("unrewarded"))
+    )  # fmt: skip
+    marked = executions.with_columns(reason=reason)
+    left_out = marked.filter(pl.col("reason").is_not_null())
+    kept = marked.filter(pl.col("reason").is_null()).drop("reason")
+    return kept, dropped("executions", left_out, "execution_id", REASONS)
+
+
+def dropped(
+    stage: str, frame: pl.DataFrame, id_column: str, reasons: dict[str, str]
+) -> pl.DataFrame:
+    """Make `DROPS` from the column `reason` of `frame`."""
+    drops = frame.select(
+        stage=pl.lit(stage),
+        id=id_column,
+        reason="reason",
+        detail=pl.col("reason").replace_strict(reasons, default="", return_dtype=pl.String),
+    )
+    return DROPS.select(drops.lazy()).collect()
+
+
+def gathered(table: Table, *frames: pl.DataFrame) -> pl.DataFrame:
+    """Put frames of one table together."""
+    return pl.concat([table.empty(), *frames])

@@ -1,0 +1,185 @@
+"""Store -> spans: which executions a recipe selects, and to which of them each span belongs.
+
+A span belongs to the execution whose id it carries; else to that of its trace, where the trace has
+one; else to that of the nearest span above it; else to that of the span it links to; else, by
+recipe, to its session or its trace. What belongs to none is a drop, `unresolved`.
+"""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from ltrain_collector.store import Store
+from ltrain_instrument import attributes
+from ltrain_transforms.recipe import Source
+from ltrain_transforms.tables import DROPS, SPANS
+
+REPORTS = (attributes.SPAN_PROCESS, attributes.SPAN_ROLLOUT)
+"""Spans that say how many others their process ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which part of what a source names; None is no restriction."""
+
+    run: str | None = None
+    mode: str | None = None
+    wave: int | None = None
+    task: str | None = None
+    rollout: str | None = None
+
+
+def read(store: Store, source: Source, selection: Selection) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Give `SPANS` of the selected executions, and `DROPS`."""
+    sql, params = query(source, selection)
+    found = store.query(sql, params)
+    return resolve(_typed(found), source.execution)
+
+
+def watermark(store: Store, source: Source, selection: Selection) -> str:
+    """Say when the latest of the spans that decide the selection was ingested."""
+    where, params = _where(source, selection)
+    sql = f"SELECT toString(max(IngestedAt)) AS latest FROM otel.spans WHERE {where}"
+    return str(store.query(sql, params)["latest"][0])
+
+
+def query(source: Source, selection: Selection) -> tuple[str, dict[str, object]]:
+    """Give the SQL that reads the spans, and its parameters."""
+    where, params = _where(source, selection)
+    chosen = f"FROM otel.spans WHERE {where}"
+    traces = f"(SELECT TraceId {chosen})"
+    if source.execution != "rollout":
+        return f"{_COLUMNS} WHERE TraceId IN {traces}", params
+    run = "RunId = {run:String} AND " if "run" in params else ""
+    named = f"{_COLUMNS} WHERE {run}RolloutId IN (SELECT RolloutId {chosen})"
+    linked = (
+        f"SpanName = '{attributes.SPAN_EVALUATION}' "
+        f"AND hasAny(`Links.TraceId`, (SELECT groupUniqArray(TraceId) {chosen}))"
+    )
+    # the key begins with run and rollout: spans that name no rollout lie together
+    runs = "RunId IN ('', {run:String}) AND " if "run" in params else ""
+    unnamed = f"{runs}RolloutId = '' AND (TraceId IN {traces} OR {linked})"
+    return f"{named} UNION ALL {_COLUMNS} WHERE {unnamed}", params
+
+
+def _where(source: Source, selection: Selection) -> tuple[str, dict[str, object]]:
+    run = selection.run or source.run
+    columns = {
+        "run": ("RunId = {run:String}", run),
+        "mode": ("Mode = {mode:String}", selection.mode),
+        "wave": ("Wave = {wave:UInt32}", selection.wave),
+        "task": ("TaskId = {task:String}", selection.task),
+        "rollout": ("RolloutId = {rollout:String}", selection.rollout),
+        "since": ("Timestamp >= parseDateTime64BestEffort({since:String}, 9)", source.since),
+        "until": ("Timestamp <= parseDateTime64BestEffort({until:String}, 9)", source.until),
+    }
+    if source.execution != "rollout" and run is None:
+        columns.pop("mode")  # traffic that has no rollout has no mode either
+    given = {name: pair for name, pair in columns.items() if pair[1] is not None}
+    conditions = [condition for condition, _ in given.values()]
+    if source.execution == "rollout":
+        conditions.append("RolloutId != ''")
+    if source.where:
+        conditions.append(f"({source.where})")
+    return " AND ".join(conditions) or "true", {name: value for name, (_, value) in given.items()}
+
+
+def _either(attribute: str) -> str:
+    """Read an attribute that may stand on the span or on its resource."""
+    own, resource = f"SpanAttributes['{attribute}']", f"ResourceAttributes['{attribute}']"
+    return f"if({own} != '', {own}, {resource})"
+
+
+_SESSIONS = (
+    "session.id",
+    "gen_ai.conversation.id",
+    "traceloop.association.properties.session_id",
+    "traceloop.association.properties.thread_id",
+)
+_SESSION = ", ".join(f"SpanAttributes['{name}']" for name in _SESSIONS)
+
+_COLUMNS = f"""SELECT
+    toString(RunId) AS run_id, RolloutId AS rollout_id, toString(Attempt) AS attempt,
+    {_either(attributes.TASK_ID)} AS task_id, {_either(attributes.DOMAIN)} AS domain,
+    {_either(attributes.MODE)} AS mode, {_either(attributes.WAVE)} AS wave,
+    {_either(attributes.SAMPLE_INDEX)} AS sample_index,
+    arrayFirst(one -> one != '', [{_SESSION}]) AS session_id,
+    TraceId AS trace_id, SpanId AS span_id, ParentSpanId AS parent_id,
+    ResourceAttributes['service.instance.id'] AS process, ScopeName AS scope,
+    toString(SpanName) AS name,
+    toUnixTimestamp64Nano(Timestamp) AS start, start + toInt64(Duration) AS end,
+    toString(StatusCode) AS status, StatusMessage AS message,
+    SpanAttributes['{attributes.OUTCOME}'] AS outcome,
+    SpanAttributes['{attributes.SPANS}'] AS reported,
+    toJSONString(SpanAttributes) AS attributes,
+    toJSONString(arrayZip(`Events.Name`, `Events.Attributes`)) AS events,
+    `Links.SpanId` AS links
+FROM otel.spans"""
+
+
+def _typed(found: pl.DataFrame) -> pl.DataFrame:
+    """Give ClickHouse's columns the types of `SPANS`; an empty string says nothing."""
+    filled = found.with_columns(pl.col(pl.String).replace("", None)).with_columns(
+        pl.col("wave", "sample_index", "reported").cast(pl.Int64, strict=False),
+        execution_id=pl.lit(None, pl.String),
+        scope=pl.col("scope").fill_null(""),
+        name=pl.col("name").fill_null(""),
+    )
+    return SPANS.select(filled.lazy()).collect()
+
+
+def resolve(spans: pl.DataFrame, execution: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Fill `execution_id`; give the spans that have one, and the others as `DROPS`."""
+    own = pl.concat_str("rollout_id", pl.col("attempt").fill_null("1"), separator=".")
+    found = spans.unique(["trace_id", "span_id"], keep="first", maintain_order=True).with_columns(
+        execution_id=pl.coalesce("execution_id", own)
+    )
+    for rule in (_of_trace, _of_ancestor, _of_link):
+        if found["execution_id"].null_count():
+            found = rule(found)
+    if execution != "rollout":
+        found = _of_session(found, execution)
+    lost = found.filter(pl.col("execution_id").is_null())
+    drops = lost.select(
+        stage=pl.lit("spans"),
+        id="span_id",
+        reason=pl.lit("unresolved"),
+        detail=pl.format("{}: its trace belongs to several executions", "name"),
+    )
+    kept = found.filter(pl.col("execution_id").is_not_null())
+    return kept.sort("execution_id", "start", "span_id"), DROPS.select(drops.lazy()).collect()
+
+
+def _of_trace(spans: pl.DataFrame) -> pl.DataFrame:
+    known = pl.col("execution_id").drop_nulls()
+    only = pl.when(known.n_unique() == 1).then(known.first()).over("trace_id")
+    return spans.with_columns(execution_id=pl.coalesce("execution_id", only))
+
+
+def _of_ancestor(spans: pl.DataFrame) -> pl.DataFrame:
+    missing = spans["execution_id"].null_count()
+    while missing:
+        spans = _filled(spans, "parent_id")
+        missing, before = spans["execution_id"].null_count(), missing
+        if missing == before:
+            break
+    return spans
+
+
+def _of_link(spans: pl.DataFrame) -> pl.DataFrame:
+    linked = spans.with_columns(link=pl.col("links").list.first())
+    return _filled(linked, "link").drop("link")
+
+
+def _filled(spans: pl.DataFrame, pointer: str) -> pl.DataFrame:
+    """Take the execution of the span that `pointer` names where there is none yet."""
+    known = spans.select(pl.col("span_id").alias(pointer), there="execution_id")
+    joined = spans.join(known, on=pointer, how="left", maintain_order="left")
+    return joined.with_columns(execution_id=pl.coalesce("execution_id", "there")).drop("there")
+
+
+def _of_session(spans: pl.DataFrame, execution: str) -> pl.DataFrame:
+    other = [pl.col("trace_id")]
+    if execution == "session":
+        other.insert(0, pl.col("session_id").drop_nulls().first().over("trace_id"))
+    return spans.with_columns(execution_id=pl.coalesce("execution_id", *other))
