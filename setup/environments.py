@@ -117,8 +117,9 @@ async def _bring(environment: Environment, held: int) -> None:
     began = time.monotonic()
     commands = Commands(ROOT / ".ltrain" / f"setup-{environment.name}.log", held)
     environment.stamp.unlink(missing_ok=True)
-    await _skeleton(environment, commands)
+    made_from = environment.digest  # now: the lock may be changed while pip works
     wanted = pins.read(environment.lock)
+    await _skeleton(environment, commands)
     await _install(environment, pins.missing(wanted, pins.installed(environment.python)), commands)
     if environment is MAIN:
         await commands.pip(environment.python, "--quiet", "--editable", str(ROOT))
@@ -126,7 +127,7 @@ async def _bring(environment: Environment, held: int) -> None:
         _name_vllm(environment)
     if lost := pins.missing(wanted, pins.installed(environment.python)):
         raise SetupFailed(f"pip left out: {', '.join(lost)}. The whole of it: {commands.log}")
-    environment.stamp.write_text(environment.digest)
+    environment.stamp.write_text(made_from)
     took, size = time.monotonic() - began, machine.size(environment.folder)
     say(environment.name, f"ready: {len(wanted)} packages, {size:.1f} GB, {took:.0f} s")
 

@@ -113,10 +113,8 @@ def test_installs_what_lacks_and_then_only_looks(root: Path) -> None:
     assert first.returncode == 0, first.stderr
     assert "main          ready: 2 packages" in first.stdout
     assert (packages / "one_name-1.0.dist-info").exists()
-    began = time.monotonic()
     second = set_up(root, "main")
     assert (second.returncode, second.stdout) == (0, "")
-    assert time.monotonic() - began < 2
 
 
 def test_goes_on_after_an_interruption(root: Path) -> None:
@@ -154,6 +152,16 @@ def test_a_changed_lock_is_followed(root: Path) -> None:
     (root / "setup" / "main.lock").write_text("wheel==0.48.0\none-name==1.0\nnew==2.0\n")
     done = set_up(root, "main")
     assert "ready: 3 packages" in done.stdout
+
+
+def test_a_lock_that_changes_meanwhile_is_followed_by_the_next_call(root: Path) -> None:
+    environment(root)
+    lock = root / "setup" / "main.lock"
+    meanwhile = f"import pathlib; pathlib.Path({str(lock)!r}).open('a').write('new==2.0\\n')"
+    pip = root / ".venv" / "lib" / "python3.11" / "site-packages" / "pip" / "__main__.py"
+    pip.write_text(f"{PIP}\nif 'one-name==1.0' in sys.argv: {meanwhile}\n")
+    assert "ready: 2 packages" in set_up(root, "main").stdout
+    assert "ready: 3 packages" in set_up(root, "main").stdout
 
 
 def test_torch_comes_from_its_own_index_where_the_plain_one_lacks_it(root: Path) -> None:
