@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from enum import Enum
+from importlib import import_module
+from pkgutil import iter_modules
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
@@ -18,7 +20,10 @@ BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 def lines() -> list[str]:
-    told = below_names(recipe)
+    modules = (
+        import_module(f"{recipe.__name__}.{each.name}") for each in iter_modules(recipe.__path__)
+    )
+    told = dict(pair for module in modules for pair in below_names(module).items())
     return [
         "# The recipe",
         "One TOML file says which executions, agents, rules, credit and filters a training uses. "

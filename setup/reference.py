@@ -72,11 +72,11 @@ def tables() -> str:
     told = [(stage, why, text) for stage, texts in REASONS.items() for why, text in texts.items()]
     reasons = ((stage, f"`{why}`", text.replace("{}", "…")) for stage, why, text in told)
     lines.append(table(("stage", "reason", "what it means"), reasons))
-    return page("ltrain_transforms/tables.py", lines)
+    return page("ltrain_transforms/tables", lines)
 
 
 def recipes() -> str:
-    return page("ltrain_transforms/recipe.py", recipe_page.lines())
+    return page("ltrain_transforms/recipe", recipe_page.lines())
 
 
 def names() -> str:

@@ -50,7 +50,7 @@ def test_every_recipe_key_is_told_with_its_meaning() -> None:
     for section in (Recipe.model_fields[name].annotation for name in ("source", "filter", "train")):
         assert section is not None
         for key in section.model_fields:
-            assert told[key][-1], f"{key} has no docstring in recipe.py"
+            assert told[key][-1], f"{key} has no docstring"
 
 
 def test_every_rule_kind_credit_and_estimator_is_told() -> None:

@@ -1,0 +1,26 @@
+"""The recipe: one module a section, and the whole."""
+
+from ltrain_transforms.recipe.credit import Credit, Outcome, Process
+from ltrain_transforms.recipe.filter import FailedCounts, Filter
+from ltrain_transforms.recipe.policy import Policy
+from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
+from ltrain_transforms.recipe.reward import Credited, Reward
+from ltrain_transforms.recipe.rollout import Rollout
+from ltrain_transforms.recipe.source import Source
+from ltrain_transforms.recipe.train import Train
+
+__all__ = [
+    "DEFAULT",
+    "Credit",
+    "Credited",
+    "FailedCounts",
+    "Filter",
+    "Outcome",
+    "Policy",
+    "Process",
+    "Recipe",
+    "Reward",
+    "Rollout",
+    "Source",
+    "Train",
+]

@@ -1,0 +1,99 @@
+"""A recipe is data: which executions, agents, rules, credit and filters, from one TOML file.
+
+It is checked on load; its digest is stamped on every dataset, training span and checkpoint.
+"""
+
+import tomllib
+from hashlib import sha256
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, Field, ValidationError, field_validator
+
+from ltrain_instrument.errors import UnknownName
+from ltrain_transforms.errors import BadRecipe
+from ltrain_transforms.recipe.credit import Credit
+from ltrain_transforms.recipe.filter import Filter
+from ltrain_transforms.recipe.policy import Policy
+from ltrain_transforms.recipe.reward import Reward
+from ltrain_transforms.recipe.rollout import Rollout
+from ltrain_transforms.recipe.section import Section
+from ltrain_transforms.recipe.source import Source
+from ltrain_transforms.recipe.train import Train
+
+DEFAULT = Path("ltrain.toml")
+"""What a command reads when it is given no recipe."""
+
+
+class Recipe(Section):
+    source: Source = Source()
+    rollout: Rollout | None = None
+    policy: tuple[Policy, ...] = Field(min_length=1)
+    reward: tuple[Reward, ...] = Field(min_length=1)
+    credit: Credit = Credit()
+    filter: Filter = Filter()
+    train: Train = Train()
+
+    @field_validator("reward")
+    @classmethod
+    def _named_apart(cls, rewards: tuple[Reward, ...]) -> tuple[Reward, ...]:
+        names = [reward.name for reward in rewards]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"Two rewards are named '{twice[0]}'; give each its own name.")
+        return rewards
+
+    @property
+    def digest(self) -> str:
+        """Hash of what it says, whatever its spelling."""
+        return sha256(self.model_dump_json(by_alias=True).encode()).hexdigest()[:16]
+
+    @classmethod
+    def load(cls, path: Path = DEFAULT) -> Self:
+        """Read and check `path`.
+
+        Raises:
+            BadRecipe: when it is not there, is not TOML, or says what cannot be.
+        """
+        try:
+            return cls.model_validate(tomllib.loads(path.read_text()))
+        except OSError as error:
+            raise BadRecipe(
+                f"No recipe at {path}: {error.strerror}. Write one, or name it."
+            ) from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise BadRecipe(f"{path} is not TOML: {error}.") from error
+        except ValidationError as error:
+            raise BadRecipe(f"{path}: {_sentence(cls, error)}") from error
+
+
+def _sentence(model: type[BaseModel], error: ValidationError) -> str:
+    """Say of the first fault where it is, what was given and what is allowed."""
+    fault = error.errors()[0]
+    where = ".".join(str(part) for part in fault["loc"])
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    if fault["type"] == "extra_forbidden":
+        section = _section(model, fault["loc"][:-1])
+        known = [field.alias or name for name, field in section.model_fields.items()]
+        return f"{where}: {UnknownName('key', str(fault['loc'][-1]), known)}{more}"
+    if fault["type"] == "value_error":  # a sentence of ours, which pydantic puts a label on
+        return f"{where}: {fault['msg'].removeprefix('Value error, ')}{more}"
+    given = f" Given: {fault['input']!r}." if fault["type"] != "missing" else ""
+    return f"{where}: {fault['msg']}.{given}{more}"
+
+
+def _section(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel]:
+    """Find the section of `model` that `location` points into."""
+    sections = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+    for part in location:
+        if not isinstance(part, str) or part not in sections:
+            continue
+        inner = sections[part]
+        arguments = (inner, *getattr(inner, "__args__", ()))
+        found = next(
+            (a for a in arguments if isinstance(a, type) and issubclass(a, BaseModel)), None
+        )
+        if found is None:
+            return model
+        return _section(found, location[location.index(part) + 1 :])
+    return model

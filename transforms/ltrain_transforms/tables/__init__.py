@@ -1,0 +1,34 @@
+"""Tables are declared, not coded: name, type and meaning of each column, in one place.
+
+Documentation, empty frames and checks are made from these; no other module spells a schema.
+Times are nanoseconds since the epoch. `execution_id` is the key that every table shares: the
+rollout's id and its attempt, `<rollout>.<attempt>`, else a session's or a trace's id.
+"""
+
+from ltrain_transforms.tables.calls import CALLS
+from ltrain_transforms.tables.column import Column, Table
+from ltrain_transforms.tables.drops import DROPS
+from ltrain_transforms.tables.executions import EXECUTIONS
+from ltrain_transforms.tables.rewards import EVALUATIONS, REWARDS
+from ltrain_transforms.tables.samples import SAMPLES
+from ltrain_transforms.tables.spans import SPANS
+from ltrain_transforms.tables.states import STATES
+from ltrain_transforms.tables.transitions import TRANSITIONS
+
+TABLES = (CALLS, EXECUTIONS, STATES, REWARDS, TRANSITIONS, SAMPLES, DROPS)
+"""Those that a dataset holds."""
+
+__all__ = [
+    "CALLS",
+    "DROPS",
+    "EVALUATIONS",
+    "EXECUTIONS",
+    "REWARDS",
+    "SAMPLES",
+    "SPANS",
+    "STATES",
+    "TABLES",
+    "TRANSITIONS",
+    "Column",
+    "Table",
+]

@@ -1,0 +1,14 @@
+"""What was left out."""
+
+from ltrain_transforms.tables.column import STRING, Column, Table
+
+DROPS = Table(
+    "drops",
+    "One thing left out, with the reason.",
+    (
+        Column("stage", STRING, "spans, executions, rewards, groups or rows."),
+        Column("id", STRING, "What was dropped."),
+        Column("reason", STRING, "A name from the docs."),
+        Column("detail", STRING, "A sentence for a person."),
+    ),
+)

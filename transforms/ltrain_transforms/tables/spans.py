@@ -1,0 +1,37 @@
+"""What the store gives."""
+
+import polars as pl
+
+from ltrain_transforms.tables.column import EXECUTION, INTEGER, STRING, STRINGS, Column, Table
+
+SPANS = Table(
+    "spans",
+    "One span of the store, resolved to its execution; what every other table is made from.",
+    (
+        EXECUTION,
+        Column("run_id", STRING, "The run, or null."),
+        Column("rollout_id", STRING, "The rollout that the span itself names, or null."),
+        Column("attempt", STRING, "The attempt that the span itself names, or null."),
+        Column("task_id", STRING, "The task, or null."),
+        Column("domain", STRING, "The task's domain, or null."),
+        Column("mode", STRING, "train, val or prod, or null."),
+        Column("wave", pl.Int32(), "The visit to the tasks, or null."),
+        Column("sample_index", pl.Int32(), "The k of (x, k), or null."),
+        Column("session_id", STRING, "The conversation, or null."),
+        Column("trace_id", STRING, "Its trace."),
+        Column("span_id", STRING, "Its id."),
+        Column("parent_id", STRING, "The span that encloses it, or null."),
+        Column("process", STRING, "`service.instance.id` of the process that ended it."),
+        Column("scope", STRING, "The instrumentation that made it."),
+        Column("name", STRING, "Its name."),
+        Column("start", INTEGER, "When it began."),
+        Column("end", INTEGER, "When it ended."),
+        Column("status", STRING, "Unset, Ok or Error."),
+        Column("message", STRING, "The status message."),
+        Column("outcome", STRING, "On a closing span: how the attempt ended."),
+        Column("reported", INTEGER, "On a process's report: the spans it ended for the attempt."),
+        Column("attributes", STRING, "Its attributes, a JSON object of strings."),
+        Column("events", STRING, "Its events, a JSON list of [name, attributes]."),
+        Column("links", STRINGS, "The ids of the spans it links to."),
+    ),
+)
