@@ -31,7 +31,7 @@ class Derived:
 def derive(spans: pl.DataFrame, recipe: Recipe) -> Derived:
     """Make every table from `SPANS`."""
     policy = recipe.policy[0]
-    called = calls(spans)
+    called, unreadable = calls(spans)
     written, seen = states(called)
     called = _with_reads(called, seen)
     attempted = executions(spans, called)
@@ -45,9 +45,9 @@ def derive(spans: pl.DataFrame, recipe: Recipe) -> Derived:
     kept, low = chosen(ranked, credited, recipe.filter.groups)
     trained = credited.filter(credited["execution_id"].is_in(kept.implode()))
     rows, unusable = samples(recipe, trained, called, attempted)
-    stray = _not_calls(spans, called, attempted, judged, unheard)
+    stray = _not_calls(spans, called, attempted, judged, [unheard, unreadable])
     idle = _idle(kept, trained)
-    drops = gathered(DROPS, stray, unheard, left_out, uncredited, low, idle, unusable)
+    drops = gathered(DROPS, unreadable, stray, unheard, left_out, uncredited, low, idle, unusable)
     frames = (called, attempted, written, given, credited, rows, drops)
     names = (table.name for table in TABLES)
     return Derived(dict(zip(names, frames, strict=True)), worth)
@@ -75,7 +75,7 @@ def _not_calls(
     calls: pl.DataFrame,
     executions: pl.DataFrame,
     evaluations: pl.DataFrame,
-    unheard: pl.DataFrame,
+    others: list[pl.DataFrame],
 ) -> pl.DataFrame:
     """Name the spans that no table was made from."""
     used = pl.concat(
@@ -83,7 +83,7 @@ def _not_calls(
             calls["source_spans"].explode(),
             executions["source_spans"].explode(),
             evaluations["evidence"],
-            unheard["id"],
+            *(drops["id"] for drops in others),
         ]
     )
     rest = spans.filter(~pl.col("span_id").is_in(used.drop_nulls().implode()))

@@ -12,7 +12,9 @@ from ltrain_transforms.dialects.partial import Partial
 from ltrain_transforms.spans import Span
 
 # from the least preferred on: later ones override
-DIALECTS = (traceloop.read, openinference.read, gen_ai.read, gateway.read)
+DIALECTS = (traceloop, openinference, gen_ai, gateway)
+MARKS = tuple((mark, dialect.read) for dialect in DIALECTS for mark in dialect.MARKS)
+"""Beginnings of attribute names that a dialect reads; one in a span is enough."""
 
 BOOKKEEPING = frozenset(
     {
@@ -32,8 +34,11 @@ def describe(span: Span) -> Partial | None:
     if span.name in BOOKKEEPING:
         return None
     partial: Partial = {}
-    for read in DIALECTS:
-        partial |= read(span)
+    names, last = "\n" + "\n".join(span.attributes), None
+    for mark, read in MARKS:
+        if read is not last and mark in names:
+            partial |= read(span)
+            last = read
     if "kind" not in partial:
         return None
     if span.failed:

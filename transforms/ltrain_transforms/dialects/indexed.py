@@ -2,19 +2,16 @@
 
 from typing import Any
 
-from ltrain_transforms.dialects.partial import Message
+from ltrain_transforms.dialects.messages import Message
 from ltrain_transforms.spans import Span, parsed
 
 
 def indices(span: Span, prefix: str) -> list[int]:
     """Give the N of every `prefix.N.…`; early ones may be lost to an attribute limit."""
-    found = set()
-    for name in span.attributes:
-        if name.startswith(prefix + "."):
-            number = name[len(prefix) + 1 :].split(".", 1)[0]
-            if number.isdigit():
-                found.add(int(number))
-    return sorted(found)
+    dotted, start = prefix + ".", len(prefix) + 1
+    within = [name for name in span.attributes if name.startswith(dotted)]
+    numbers = {name[start:].split(".", 1)[0] for name in within}
+    return sorted(int(number) for number in numbers if number.isdecimal())
 
 
 def tool_call(span: Span, at: str, name: str, arguments: str) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from typing import Any
 
 from ltrain_transforms.dialects.indexed import indices, message, tool_call
-from ltrain_transforms.dialects.partial import Kind, Message, Partial, said
+from ltrain_transforms.dialects.messages import Message, Messages
+from ltrain_transforms.dialects.partial import Kind, Partial, said
 from ltrain_transforms.dialects.tool_results import unwrap
 from ltrain_transforms.spans import Span
 
@@ -11,6 +12,8 @@ KINDS: dict[str, Kind] = {"workflow": "agent", "agent": "agent", "task": "node",
 OPERATIONS: dict[str, Kind] = {"execute_task": "node", "vector_db_retrieve": "retrieval"}
 REQUESTS: dict[str, Kind] = {"chat": "llm", "completion": "llm", "embedding": "embedding"}
 ASSOCIATION = "traceloop.association.properties."
+
+MARKS = ("\ntraceloop.", "\nllm.request.", "\ngen_ai.prompt.", "\ngen_ai.task.")
 
 
 def read(span: Span) -> Partial:
@@ -51,8 +54,8 @@ def _llm(span: Span) -> Partial:
     )
 
 
-def _messages(span: Span, prefix: str) -> list[Message]:
-    return [_message(span, f"{prefix}.{n}") for n in indices(span, prefix)]
+def _messages(span: Span, prefix: str) -> Messages | None:
+    return Messages.of(prefix, [_message(span, f"{prefix}.{n}") for n in indices(span, prefix)])
 
 
 def _message(span: Span, at: str) -> Message:
