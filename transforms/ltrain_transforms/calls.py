@@ -24,13 +24,19 @@ APART = ("source_spans", "prompt_token_ids", "response_token_ids", "response_log
 Cells = dict[str, Any]
 
 
-def calls(spans: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Make `calls` from `SPANS`, and give what could not be read as `DROPS`."""
+def calls(
+    spans: pl.DataFrame, logs: pl.DataFrame | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Make `calls` from `SPANS`, and give what could not be read as `DROPS`.
+
+    Args:
+        logs: a frame of `LOGS`; some instrumentations write messages into log records.
+    """
     rows: list[Cells] = []
     broken: list[Fault] = []
     in_order = spans.sort("execution_id", maintain_order=True)
     # one execution at a time: its spans are still in the core's cache when they are merged
-    for _, members in groupby(each(in_order), key=attrgetter("execution_id")):
+    for _, members in groupby(each(in_order, logs), key=attrgetter("execution_id")):
         rows += _rows(members, broken)
     # column by column: polars takes twice as long over a list of rows
     plain = {n: dtype for n, dtype in CALLS.schema.items() if n not in APART}

@@ -32,7 +32,9 @@ def measured(written: Sequence[Tokens | None]) -> tuple[list[pl.Series], list[Fa
         pl.Series(name, values, pl.Int64) for name, values in told.items()
     )
     marked = frame.with_columns(reason=_reason())
-    kept = marked.select(pl.when(pl.col("reason").is_null()).then(name).alias(name) for name in NAMES)
+    kept = marked.select(
+        pl.when(pl.col("reason").is_null()).then(name).alias(name) for name in NAMES
+    )
     damaged = [
         faults.of_attribute(span, attributes.PROMPT_TOKEN_IDS, reason)
         for span, reason in zip(spans, marked["reason"], strict=True)

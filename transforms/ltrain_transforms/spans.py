@@ -16,6 +16,15 @@ TOGETHER = 256
 Event = tuple[str, Mapping[str, str]]
 
 
+class Log(NamedTuple):
+    """A log record that was written inside a span."""
+
+    name: str
+    body: str
+    """Text, or JSON."""
+    attributes: Mapping[str, str]
+
+
 class Span(NamedTuple):
     execution_id: str
     trace_id: str
@@ -35,6 +44,7 @@ class Span(NamedTuple):
     links: tuple[str, ...]
     fault: str | None = None
     """Why the attributes could not be read, if so: `not_json` or `too_large`; then there are none."""
+    logs: tuple[Log, ...] = ()
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -101,8 +111,9 @@ COLUMNS = (
 )
 
 
-def each(spans: pl.DataFrame) -> Iterator[Span]:
-    """Go through the rows of a frame of `SPANS`."""
+def each(spans: pl.DataFrame, logs: pl.DataFrame | None = None) -> Iterator[Span]:
+    """Go through the rows of a frame of `SPANS`, each with its records of a frame of `LOGS`."""
+    written = {} if logs is None else by_span(logs)
     for row in _rows(spans.select(COLUMNS)):
         status, message, text, events, links = row[9:]
         attributes, fault = _attributes(text or "{}")
@@ -114,6 +125,7 @@ def each(spans: pl.DataFrame) -> Iterator[Span]:
             events or "[]",
             tuple(links) if links else (),
             fault,
+            written.get(row[1:3], ()) if written else (),
         )
 
 
@@ -128,3 +140,17 @@ def _attributes(text: str) -> tuple[dict[str, str], str | None]:
         return {}, "too_large"
     found = parsed(text)
     return (found, None) if isinstance(found, dict) else ({}, "not_json")
+
+
+LOG_COLUMNS = ("trace_id", "span_id", "name", "body", "attributes")
+
+
+def by_span(logs: pl.DataFrame) -> dict[tuple[str, str], tuple[Log, ...]]:
+    """Give the records of a frame of `LOGS` by trace and span, in order of time."""
+    found: dict[tuple[str, str], tuple[Log, ...]] = {}
+    in_order = logs.sort("time", maintain_order=True).select(LOG_COLUMNS)
+    for trace_id, span_id, name, body, text in in_order.iter_rows():
+        attributes, _ = _attributes(text or "{}")
+        log = Log(name or "", body or "", attributes)
+        found[trace_id, span_id] = (*found.get((trace_id, span_id), ()), log)
+    return found

@@ -50,7 +50,9 @@ def logprob_choices(texts: Texts) -> pl.Series:
         return _slowly(texts, _weights, pl.Float32())
     raw = [_decoded(text) for text in texts]
     values = np.frombuffer(b"".join(one for one in raw if one), "<f4").astype(np.float32)
-    return one_choice(lists(pl.Series(values), [None if one is None else len(one) // 4 for one in raw]))
+    return one_choice(
+        lists(pl.Series(values), [None if one is None else len(one) // 4 for one in raw])
+    )
 
 
 def lists(values: pl.Series, lengths: Sequence[int | None]) -> pl.Series:
@@ -113,9 +115,7 @@ def _integers(texts: Sequence[str]) -> Array | None:
     return word.astype(np.uint32)
 
 
-def _slowly(
-    texts: Texts, read: Callable[[str], list[Any] | None], dtype: pl.DataType
-) -> pl.Series:
+def _slowly(texts: Texts, read: Callable[[str], list[Any] | None], dtype: pl.DataType) -> pl.Series:
     found = [None if text is None else read(text) for text in texts]
     return pl.Series(found, dtype=pl.List(pl.List(dtype)))
 

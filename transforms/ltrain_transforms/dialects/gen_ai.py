@@ -111,7 +111,9 @@ def _finish(span: Span, output: Messages | None) -> str | None:
             return spelled
     if output is None:
         return None
-    return next((_spelled(str(m["finish_reason"])) for m in output.parsed if m.get("finish_reason")), None)
+    return next(
+        (_spelled(str(m["finish_reason"])) for m in output.parsed if m.get("finish_reason")), None
+    )
 
 
 @lru_cache(maxsize=256)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ltrain_transforms.dialects.messages import Message
+from ltrain_transforms.dialects.messages import Message, Messages
 from ltrain_transforms.spans import Span, parsed
 
 
@@ -33,3 +33,17 @@ def message(
         return {"role": role or "tool", "parts": [part]}
     texts = [{"type": "text", "content": text}] if text else []
     return {"role": role or "user", "parts": [*texts, *calls]}
+
+
+def flattened(span: Span, prefix: str) -> Messages | None:
+    """Give the messages `prefix.N.{role,content,tool_calls.K.*}` of traceloop's older releases."""
+    return Messages.of(prefix, [_flat(span, f"{prefix}.{n}") for n in indices(span, prefix)])
+
+
+def _flat(span: Span, at: str) -> Message:
+    calls = [
+        tool_call(span, f"{at}.tool_calls.{k}", "name", "arguments")
+        for k in indices(span, f"{at}.tool_calls")
+    ]
+    role, text = span.get(f"{at}.role"), span.get(f"{at}.content")
+    return message(role, text, calls, span.get(f"{at}.tool_call_id"))

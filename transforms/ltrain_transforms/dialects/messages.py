@@ -74,7 +74,8 @@ class Messages:
 
 
 def _canonical(arguments: Any) -> bytes:
-    return orjson.dumps(parsed(arguments), option=orjson.OPT_SORT_KEYS)
+    # of a call without arguments some writers say {}, others nothing
+    return orjson.dumps(parsed(arguments) or {}, option=orjson.OPT_SORT_KEYS)
 
 
 def _text(parts: Iterable[dict[str, Any]]) -> str:

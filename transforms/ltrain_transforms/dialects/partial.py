@@ -44,7 +44,6 @@ class Tokens(NamedTuple):
     span_id: str
 
 
-
 class Partial(TypedDict, total=False):
     kind: Kind
     name: str
@@ -80,4 +79,3 @@ class Partial(TypedDict, total=False):
 def said(**fields: Any) -> Partial:
     """Keep the fields that say something."""
     return {name: value for name, value in fields.items() if value or value == 0}  # type: ignore[return-value]
-

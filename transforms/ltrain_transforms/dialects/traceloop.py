@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from ltrain_transforms.dialects.indexed import indices, message, tool_call
-from ltrain_transforms.dialects.messages import Message, Messages
+from ltrain_transforms.dialects.indexed import flattened
 from ltrain_transforms.dialects.partial import Kind, Partial, said
 from ltrain_transforms.dialects.tool_results import unwrap
 from ltrain_transforms.spans import Span
@@ -46,25 +45,12 @@ def _kind(span: Span) -> Kind | None:
 
 def _llm(span: Span) -> Partial:
     return said(
-        input_messages=_messages(span, "gen_ai.prompt"),
-        output_messages=_messages(span, "gen_ai.completion"),
+        input_messages=flattened(span, "gen_ai.prompt"),
+        output_messages=flattened(span, "gen_ai.completion"),
         finish_reason=span.get("gen_ai.completion.0.finish_reason"),
         input_tokens=span.whole("gen_ai.usage.prompt_tokens"),
         output_tokens=span.whole("gen_ai.usage.completion_tokens"),
     )
-
-
-def _messages(span: Span, prefix: str) -> Messages | None:
-    return Messages.of(prefix, [_message(span, f"{prefix}.{n}") for n in indices(span, prefix)])
-
-
-def _message(span: Span, at: str) -> Message:
-    calls = [
-        tool_call(span, f"{at}.tool_calls.{k}", "name", "arguments")
-        for k in indices(span, f"{at}.tool_calls")
-    ]
-    role, text = span.get(f"{at}.role"), span.get(f"{at}.content")
-    return message(role, text, calls, span.get(f"{at}.tool_call_id"))
 
 
 def _tool_input(span: Span) -> str | None:
