@@ -1,4 +1,4 @@
-"""Two captures of one call, compared: where they disagree on content the most believed one counts."""
+"""Two captures of one call, compared; where they disagree the most believed one's word counts."""
 
 from collections.abc import Sequence
 

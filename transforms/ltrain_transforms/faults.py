@@ -1,4 +1,4 @@
-"""Spans that cannot be read as they are, and attributes of a call that cannot: drops, with a reason.
+"""Spans, and attributes of a call, that cannot be read as they are: drops, with a reason.
 
 A broken span describes no call; it keeps its place among the others' ancestors.
 """
@@ -66,7 +66,7 @@ def cyclic(spans: Mapping[str, Span]) -> set[str]:
     for span_id in spans:
         path: list[str] = []
         above: str | None = span_id
-        while above in spans and above not in sound:
+        while above is not None and above in spans and above not in sound:
             if above in path:
                 found.update(path[path.index(above) :])
                 break

@@ -110,8 +110,7 @@ def row(call: Call) -> dict[str, Any]:
     merged, outer = call.merged, call.outer
     spans = [one.span for one in call.spans]
     get = merged.get
-    params = get("params")
-    version = get("policy_version")
+    params, version = merged.get("params"), merged.get("policy_version")
     return {
         "execution_id": outer.execution_id,
         "call_id": call.call_id,
@@ -147,7 +146,7 @@ _AS_THEY_ARE = (
 
 def _name(call: Call) -> str:
     merged = call.merged
-    if call.kind == "llm":
+    if call.kind in ("llm", "embedding"):
         return merged.get("model") or call.outer.name
     if call.kind == "agent":
         return merged.get("agent") or call.outer.name

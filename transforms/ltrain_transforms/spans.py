@@ -43,7 +43,7 @@ class Span(NamedTuple):
     events_text: str
     links: tuple[str, ...]
     fault: str | None = None
-    """Why the attributes could not be read, if so: `not_json` or `too_large`; then there are none."""
+    """Why the attributes could not be read: `not_json` or `too_large`; then there are none."""
     logs: tuple[Log, ...] = ()
 
     @property
@@ -117,16 +117,8 @@ def each(spans: pl.DataFrame, logs: pl.DataFrame | None = None) -> Iterator[Span
     for row in _rows(spans.select(COLUMNS)):
         status, message, text, events, links = row[9:]
         attributes, fault = _attributes(text or "{}")
-        yield Span(
-            *row[:9],
-            status == "Error",
-            message or "",
-            attributes,
-            events or "[]",
-            tuple(links) if links else (),
-            fault,
-            written.get(row[1:3], ()) if written else (),
-        )
+        said = (status == "Error", message or "", attributes, events or "[]", tuple(links or ()))
+        yield Span._make((*row[:9], *said, fault, written.get(row[1:3], ())))
 
 
 def _rows(frame: pl.DataFrame) -> Iterator[tuple[Any, ...]]:

@@ -1,8 +1,8 @@
 """How each instrumentation's attributes read as a call: one module a dialect.
 
-A span may speak several. Fields are taken in order of preference: ours, those whose writers use
-OpenTelemetry's names in a way of their own (LangSmith, the AI SDK, AgentOps), OpenTelemetry's gen_ai,
-OpenInference, traceloop, Langfuse (whose server fills its attributes from the others'), log records.
+A span may speak several. Preferred are our own attributes; then those of writers who use
+OpenTelemetry's names in a way of their own (LangSmith, the AI SDK, AgentOps); then OpenTelemetry's
+gen_ai, OpenInference, traceloop, Langfuse; last what log records say.
 """
 
 import re

@@ -8,7 +8,7 @@ flattened, `gen_ai.prompt.N.*`, as traceloop's older releases have them.
 import json
 from typing import Any
 
-from ltrain_transforms.dialects.gen_ai import parameters
+from ltrain_transforms.dialects import gen_ai
 from ltrain_transforms.dialects.indexed import flattened
 from ltrain_transforms.dialects.partial import Kind, Partial, said
 from ltrain_transforms.dialects.tool_results import unwrap
@@ -54,7 +54,7 @@ def read(span: Span) -> Partial:
 
 
 def _llm(span: Span) -> Partial:
-    return said(
+    return gen_ai.llm(span) | said(
         input_messages=flattened(span, "gen_ai.prompt"),
         output_messages=flattened(span, "gen_ai.completion"),
         model=span.get("gen_ai.response.model", "gen_ai.request.model"),
@@ -65,8 +65,6 @@ def _llm(span: Span) -> Partial:
         ),
         input_tokens=span.whole("gen_ai.usage.prompt_tokens"),
         output_tokens=span.whole("gen_ai.usage.completion_tokens"),
-        params=parameters(span),
-        response_id=span.get("gen_ai.response.id"),
     )
 
 

@@ -18,6 +18,7 @@ DETAILS = "gen_ai.client.inference.operation.details"
 def read(span: Span) -> Partial:
     """Say what the log records of a span say."""
     asked: list[Message] = []
+    reason: str | None = None
     answered: list[Message] = []
     for log in span.logs:
         if log.name == DETAILS:
@@ -25,13 +26,15 @@ def read(span: Span) -> Partial:
             asked += _listed(log, "gen_ai.input.messages")
             answered += _listed(log, "gen_ai.output.messages")
         elif log.name == CHOICE:
-            answered += messages(parsed(log.body), "assistant")
+            body = parsed(log.body)
+            answered += messages(body, "assistant")
+            reason = reason or (body.get("finish_reason") if isinstance(body, dict) else None)
         elif log.name.startswith("gen_ai.") and log.name.endswith(".message"):
             asked += _message(log)
     return said(
         input_messages=Messages.of("gen_ai.*.message", asked),
         output_messages=Messages.of(CHOICE, answered),
-        finish_reason=next((m["finish_reason"] for m in answered if m.get("finish_reason")), None),
+        finish_reason=reason,
     )
 
 

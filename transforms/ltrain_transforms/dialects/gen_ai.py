@@ -4,6 +4,7 @@ from functools import lru_cache
 
 from ltrain_transforms.dialects.messages import Message, Messages
 from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, said
+from ltrain_transforms.dialects.tool_arguments import arguments
 from ltrain_transforms.dialects.tool_results import unwrap
 from ltrain_transforms.spans import Span, parsed
 
@@ -35,7 +36,7 @@ def read(span: Span) -> Partial:
         error_type=span.get("error.type"),
     )
     if kind == "llm":
-        return {**partial, **_llm(span)}
+        return {**partial, **llm(span)}
     if kind == "tool":
         return {**partial, **_tool(span)}
     if kind == "retrieval":
@@ -50,7 +51,8 @@ def _kind(span: Span) -> Kind | None:
     return KINDS.get(span.get("gen_ai.operation.name") or "")
 
 
-def _llm(span: Span) -> Partial:
+def llm(span: Span) -> Partial:
+    """Say what the attributes of a request and its response say; any dialect may give the kind."""
     output = messages(span, "gen_ai.output.messages")
     return said(
         input_messages=messages(span, "gen_ai.input.messages", _instructions(span)),
@@ -68,11 +70,17 @@ def _tool(span: Span) -> Partial:
     return {
         **said(
             name=span.get("gen_ai.tool.name"),
-            arguments=span.get("gen_ai.tool.call.arguments"),
+            arguments=_arguments(span),
             tool_call_id=span.get("gen_ai.tool.call.id"),
         ),
         **result,
     }
+
+
+def _arguments(span: Span) -> str | None:
+    """Give a tool's arguments; OpenInference's Agents SDK instrumentor copies its schema there."""
+    given = span.get("gen_ai.tool.call.arguments")
+    return None if given == span.get("tool.parameters") else arguments(given)
 
 
 def messages(span: Span, name: str, system: list[Message] | None = None) -> Messages | None:

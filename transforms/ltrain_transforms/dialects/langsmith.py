@@ -7,8 +7,7 @@ retriever `embeddings` and a prompt template `chat`; `langsmith.span.kind` is th
 
 from typing import Any
 
-from ltrain_transforms.dialects import chat
-from ltrain_transforms.dialects.gen_ai import parameters
+from ltrain_transforms.dialects import chat, gen_ai
 from ltrain_transforms.dialects.partial import Kind, Partial, said
 from ltrain_transforms.dialects.tool_results import unwrap
 from ltrain_transforms.spans import Span
@@ -48,15 +47,11 @@ def _name(span: Span) -> str:
 
 def _llm(span: Span) -> Partial:
     reasons = span.get("gen_ai.response.finish_reasons")  # "stop, stop", not JSON
-    return said(
+    return gen_ai.llm(span) | said(
         model=span.get("gen_ai.response.model", "gen_ai.request.model"),
         input_messages=chat.held(IN, span.get(IN), "user"),
         output_messages=chat.held(OUT, span.get(OUT), "assistant"),
-        params=parameters(span),
         finish_reason=reasons.split(",")[0].strip() if reasons else None,
-        input_tokens=span.whole("gen_ai.usage.input_tokens"),
-        output_tokens=span.whole("gen_ai.usage.output_tokens"),
-        response_id=span.get("gen_ai.response.id"),
     )
 
 

@@ -1,4 +1,4 @@
-"""Messages of an LLM call, kept as the JSON text that they already are and parsed when asked for."""
+"""Messages of an LLM call: the JSON text that they already are, parsed when someone asks."""
 
 import json
 from collections.abc import Iterable

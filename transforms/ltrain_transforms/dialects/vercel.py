@@ -6,8 +6,7 @@ Attribute names are those of ai 5 and 6 (`generate-text.ts`, `stream-text.ts`, a
 
 from typing import Any
 
-from ltrain_transforms.dialects import chat
-from ltrain_transforms.dialects.gen_ai import finish_reason, parameters
+from ltrain_transforms.dialects import chat, gen_ai
 from ltrain_transforms.dialects.messages import Message, Messages
 from ltrain_transforms.dialects.partial import Kind, Partial, said
 from ltrain_transforms.spans import Span
@@ -52,11 +51,10 @@ def _kind(operation: str) -> Kind | None:
 
 def _llm(span: Span) -> Partial:
     asked = span.get("ai.prompt.messages")
-    return said(
+    return gen_ai.llm(span) | said(
         model=span.get("ai.response.model", "ai.model.id"),
         input_messages=chat.held("ai.prompt.messages", asked, "user"),
         output_messages=Messages.of("ai.response.text", _answer(span)),
-        params=parameters(span),
         finish_reason=_finish(span),
         input_tokens=span.whole("ai.usage.inputTokens", "ai.usage.promptTokens"),
         output_tokens=span.whole("ai.usage.outputTokens", "ai.usage.completionTokens"),
@@ -76,5 +74,5 @@ def _answer(span: Span) -> list[Message]:
 def _finish(span: Span) -> str | None:
     """Spell `tool-calls` as everyone else does."""
     reason = span.get("ai.response.finishReason")
-    reason = reason or finish_reason(span.get("gen_ai.response.finish_reasons") or "")
+    reason = reason or gen_ai.finish_reason(span.get("gen_ai.response.finish_reasons") or "")
     return reason.replace("-", "_") if reason else None
