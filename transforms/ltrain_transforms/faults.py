@@ -64,13 +64,13 @@ def cyclic(spans: Mapping[str, Span]) -> set[str]:
     sound: set[str] = set()
     found: set[str] = set()
     for span_id in spans:
-        path: list[str] = []
+        path: dict[str, None] = {}
         above: str | None = span_id
         while above is not None and above in spans and above not in sound:
             if above in path:
-                found.update(path[path.index(above) :])
+                found.update(list(path)[list(path).index(above) :])
                 break
-            path.append(above)
+            path[above] = None
             above = spans[above].parent_id
         sound.update(path)
     return found
