@@ -53,7 +53,7 @@ def merge(described: Sequence[Described]) -> Call:
     """Merge the partials of one call's spans, given outermost first."""
     if len(described) == 1:
         return Call(described, described[0].partial)
-    believed = sorted(described, key=_goodness)
+    believed = _believed(described)
     merged: Partial = {}
     for one in believed:
         merged |= one.partial
@@ -72,10 +72,22 @@ def merge(described: Sequence[Described]) -> Call:
     return Call(described, merged, mismatch=mismatch)
 
 
-def _goodness(one: Described) -> tuple[bool, bool, int, int]:
-    """Sort key: what is to be believed most comes last."""
-    good = one.partial.get("status") != "error"
-    return one.partial.get("measured", False), good, one.span.end - one.span.start, one.span.start
+def _believed(described: Sequence[Described]) -> list[Described]:
+    """Sort so that who is to be believed most comes last.
+
+    The gateway and captures before all; then who saw the call succeed; then the instrumentation
+    that is further in, whose longest span is shorter; of its spans, retries, the last.
+    """
+    longest: dict[str, int] = {}
+    for one in described:
+        span = one.span
+        longest[span.scope] = max(longest.get(span.scope, 0), span.end - span.start)
+
+    def goodness(one: Described) -> tuple[bool, bool, int, int]:
+        measured, good = one.partial.get("measured", False), one.partial.get("status") != "error"
+        return measured, good, -longest[one.span.scope], one.span.start
+
+    return sorted(described, key=goodness)
 
 
 def _failed(described: Sequence[Described]) -> bool:

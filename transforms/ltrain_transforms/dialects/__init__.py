@@ -22,7 +22,7 @@ from ltrain_transforms.dialects import (
 from ltrain_transforms.dialects.partial import Partial
 from ltrain_transforms.spans import Span
 
-# from the least preferred on: later ones override
+# from the least preferred on: later ones override, and the gateway all of them
 DIALECTS = (
     langfuse,
     traceloop,
@@ -31,7 +31,6 @@ DIALECTS = (
     agentops,
     vercel,
     langsmith,
-    gateway,
 )
 MARKS = tuple((mark, each.read) for each in DIALECTS for mark in each.MARKS)
 """Beginnings of attribute names that a dialect reads; one in a span is enough."""
@@ -59,6 +58,7 @@ def describe(span: Span) -> Partial | None:
         if read is not last and mark in names:
             partial |= read(span)
             last = read
+    partial |= gateway.read(span)
     if "kind" not in partial:
         return None
     if span.failed:

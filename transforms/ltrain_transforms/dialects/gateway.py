@@ -6,8 +6,6 @@ from ltrain_transforms.spans import Span
 
 SCOPES = (attributes.SCOPE_GATEWAY, "ltrain.capture")
 
-MARKS = ("\nltrain.",)
-
 
 def read(span: Span) -> Partial:
     """Say what the `ltrain.*` attributes of a gateway's or a capture's span say."""
