@@ -16,12 +16,22 @@ from setup.markdown import code, page, table
 from ltrain.cli import app
 from ltrain_instrument import attributes
 from ltrain_instrument.settings import SETTINGS
-from ltrain_transforms import credit, evaluations, pipeline, rewards, samples, selection
+from ltrain_transforms import (
+    credit,
+    evaluations,
+    faults,
+    membership,
+    pipeline,
+    rewards,
+    samples,
+    selection,
+)
 from ltrain_transforms.tables import TABLES
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 REASONS = {
-    "spans": pipeline.NOT_A_CALL,
+    "spans": pipeline.NOT_A_CALL | membership.REASONS | faults.REASONS,
+    "calls": faults.ATTRIBUTES,
     "executions": selection.REASONS,
     "rewards": evaluations.FAULTS | rewards.REASONS,
     "groups": credit.REASONS,

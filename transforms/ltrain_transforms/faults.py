@@ -13,7 +13,7 @@ from ltrain_transforms.tables import DROPS
 REASONS = {
     "not_json": "its attributes are no JSON object",
     "too_large": f"its attributes are larger than {LARGEST >> 20} million characters",
-    "duplicate_span": "another span of its execution has the same id, and came first",
+    "duplicate_span": "the same span, or another with its id, came first",
     "backwards": "it ends before it starts",
     "cyclic_parents": "it is its own ancestor",
 }
