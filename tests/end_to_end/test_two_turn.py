@@ -80,6 +80,27 @@ def test_every_id_of_a_wave_is_in_a_lineage_or_a_drop(learned: Any) -> None:
         assert (call in trained) != in_drops
 
 
+def test_the_stored_traces_train_once_more(learned: Any) -> None:
+    """Offline, by a recipe without an agent: what the first waves left in the store."""
+    made = learned.project
+    before = _versions(made)
+    written = (made.folder / "ltrain.toml").read_text()
+    stored, _, rest = written.partition("[rollout]")
+    (made.folder / "once.toml").write_text(
+        stored + 'where = "Wave < 3"\n' + rest[rest.index("[[policy]]") :] + "max_staleness = 99\n"
+    )
+    [done] = made.train("once.toml", "--store", made.store)
+    assert done["rows"] > 2 * WAVE
+    assert _versions(made) == [*before, done["version"]]
+    assert done["version"] == before[-1] + 1
+    assert done["served"] is True
+
+
+def _versions(made: Any) -> list[int]:
+    folders = (made.home / "policies" / "two").glob("v*")
+    return sorted(int(folder.name[1:]) for folder in folders)
+
+
 UPDATES = 18
 """Of the control run."""
 

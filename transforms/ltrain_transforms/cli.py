@@ -11,7 +11,7 @@ app = typer.Typer()
 
 StoreOption = Annotated[
     str | None,
-    typer.Option("--store", help="chdb:///dir or http://host:8123 [default: LTRAIN_STORE]."),
+    typer.Option("--store", help="chdb:///dir or http://host:8123; default: LTRAIN_STORE."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON instead of tables.")]
 
@@ -21,10 +21,10 @@ def build(
     recipe: Annotated[Path, typer.Argument(help="The recipe.")] = Path("ltrain.toml"),
     store: StoreOption = None,
     out: Annotated[
-        Path | None, typer.Option(help="The dataset's folder [default: .ltrain/datasets/<run>].")
+        Path | None, typer.Option(help="The dataset's folder; default: .ltrain/datasets/RUN.")
     ] = None,
     run: Annotated[
-        str | None, typer.Option(help="The run to read [default: the recipe's source.run].")
+        str | None, typer.Option(help="The run to read; default: the recipe's source.run.")
     ] = None,
     mode: Annotated[str, typer.Option(help="train, val, prod or all.")] = "train",
     wave: Annotated[int | None, typer.Option(min=0, help="Only this wave.")] = None,
@@ -60,7 +60,7 @@ def show(
         str, typer.Argument(metavar="ID", help="A rollout's id or its beginning, or a dataset.")
     ],
     recipe: Annotated[
-        Path | None, typer.Option(help="The recipe it is judged by [default: ltrain.toml].")
+        Path | None, typer.Option(help="The recipe it is judged by; default: ltrain.toml.")
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,

@@ -15,8 +15,9 @@ from ltrain_instrument import settings
 from ltrain_train.errors import BadRun
 from ltrain_train.loop import report
 from ltrain_train.loop.journal import Journal
-from ltrain_train.loop.once import run_once
+from ltrain_train.loop.once import Once, from_dataset, from_store
 from ltrain_train.loop.start import Plan, run_online
+from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.recipe import Recipe
 
 
@@ -60,10 +61,18 @@ def online(given: Plan, *, as_json: bool) -> Journal:
     return journal
 
 
-def once(given: Plan, store: str | None, *, as_json: bool) -> None:
-    """Train once from the store, and say what came of it."""
-    with _stopping(), Store.open(store, create=False) as opened:
-        done = run_once(given, opened)
+def once(given: Plan, store: str | None, dataset: Path | None, *, as_json: bool) -> None:
+    """Train once, from a dataset or else from the store, and say what came of it."""
+    with _stopping():
+        if dataset is not None:
+            done = from_dataset(given, Dataset.open(dataset))
+        else:
+            with Store.open(store, create=False) as opened:
+                done = from_store(given, opened)
+    _say(given, done, as_json=as_json)
+
+
+def _say(given: Plan, done: Once, *, as_json: bool) -> None:
     said = {
         "dataset": done.dataset.id,
         "rows": done.update.report.rows,
