@@ -38,7 +38,7 @@ def build(
 
     from ltrain_collector.store import Store
     from ltrain_transforms import view
-    from ltrain_transforms.dataset import build as make
+    from ltrain_transforms.build import build as make
     from ltrain_transforms.recipe import Recipe
 
     if mode not in ("train", "val", "prod", "all"):
@@ -75,7 +75,8 @@ def show(
 
     from ltrain_collector.store import Store
     from ltrain_transforms import view
-    from ltrain_transforms.dataset import MANIFEST, Dataset
+    from ltrain_transforms.dataset import Dataset
+    from ltrain_transforms.manifest import MANIFEST
     from ltrain_transforms.show import recipe_or_default, rollout
 
     if (Path(identifier) / MANIFEST).exists():

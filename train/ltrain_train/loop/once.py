@@ -14,7 +14,8 @@ from ltrain_train.loop.phases import Phases
 from ltrain_train.loop.services import answers
 from ltrain_train.loop.start import Plan
 from ltrain_train.loop.update import Update, Updater
-from ltrain_transforms.dataset import Dataset, build
+from ltrain_transforms.build import build
+from ltrain_transforms.dataset import Dataset
 
 
 @dataclass(frozen=True, slots=True)

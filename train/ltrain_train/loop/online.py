@@ -22,7 +22,8 @@ from ltrain_train.loop.waves import tasks_of
 from ltrain_train.rollout.runner import Runner, finished
 from ltrain_train.rollout.tasks import Task
 from ltrain_transforms.barrier import wait_complete
-from ltrain_transforms.dataset import Dataset, build
+from ltrain_transforms.build import build
+from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.recipe import Recipe, Rollout
 
 IMPOSED = {"temperature": 1.0}
