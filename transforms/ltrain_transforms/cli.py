@@ -1,5 +1,6 @@
 """Commands of this package: build a dataset, show a rollout."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +29,12 @@ def build(
     ] = None,
     mode: Annotated[str, typer.Option(help="train, val, prod or all.")] = "train",
     wave: Annotated[int | None, typer.Option(min=0, help="Only this wave.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes at work; default: one a core.")
+    ] = None,
+    ray: Annotated[
+        str | None, typer.Option(help="Address of a Ray cluster that does the work instead.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Turn stored traces into a dataset: a folder of parquet files with a manifest.
@@ -39,15 +46,26 @@ def build(
     from ltrain_collector.store import Store
     from ltrain_transforms import view
     from ltrain_transforms.build import build as make
+    from ltrain_transforms.progress import bar
     from ltrain_transforms.recipe import Recipe
+    from ltrain_transforms.workers import workers as at_work
 
     if mode not in ("train", "val", "prod", "all"):
         raise typer.BadParameter(f"'{mode}' is not a mode: train, val, prod or all.")
     loaded = Recipe.load(recipe)
     folder = out or HOME.read() / "datasets" / (run or loaded.source.run or recipe.stem)
-    with Store.open(store, create=False) as opened:
-        chosen = None if mode == "all" else mode
-        made = make(opened, loaded, folder, run=run, mode=chosen, wave=wave)
+    count = workers or len(os.sched_getaffinity(0))
+    with Store.open(store, create=False) as opened, at_work(count, ray) as crew, bar() as progress:
+        made = make(
+            opened,
+            loaded,
+            folder,
+            run=run,
+            mode=None if mode == "all" else mode,
+            wave=wave,
+            workers=crew,
+            progress=progress,
+        )
     if as_json:
         typer.echo((made.path / "manifest.json").read_text(), nl=False)
     else:
