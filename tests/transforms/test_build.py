@@ -1,5 +1,7 @@
 """However a build is cut and whoever works on it, the same traces give the same dataset."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -57,19 +59,25 @@ def test_how_it_is_cut_changes_no_row(
         assert_frame_equal(frame, rows(cut)[name])
 
 
+def files(root: Path) -> dict[str, bytes]:
+    found = (file for file in root.rglob("*") if file.is_file())
+    return {str(file.relative_to(root)): file.read_bytes() for file in found}
+
+
 def test_who_works_changes_no_byte(
-    scene: Any, store: Store, recipe: Recipe, tmp_path: Path
+    scene: Any, recipe_file: Path, recipe: Recipe, tmp_path: Path
 ) -> None:
     fill(scene)
-    store.insert_otlp(scene.request())
-    build(store, recipe, tmp_path / "alone", spans_a_batch=40)
-    with workers(2) as two:
+    dsn = f"chdb://{tmp_path}/store"
+    with Store.open(dsn) as store, workers(2) as two:
+        store.migrate()
+        store.insert_otlp(scene.request())
+        build(store, recipe, tmp_path / "alone", spans_a_batch=40)
         build(store, recipe, tmp_path / "two", spans_a_batch=40, workers=two)
-    alone, other = (
-        {str(f.relative_to(root)): f.read_bytes() for f in root.rglob("*") if f.is_file()}
-        for root in (tmp_path / "alone", tmp_path / "two")
-    )
-    assert alone == other
+    on_ray = Path(__file__).with_name("on_ray.py")
+    arguments = (dsn, str(recipe_file), str(tmp_path / "ray"), "40")
+    subprocess.run([sys.executable, str(on_ray), *arguments], check=True, capture_output=True)
+    assert files(tmp_path / "alone") == files(tmp_path / "two") == files(tmp_path / "ray")
 
 
 def test_rollouts_of_one_trace_are_read_together(
