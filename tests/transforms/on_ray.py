@@ -5,6 +5,7 @@ A process of its own: Ray warns, logs and keeps threads.
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from ray.cluster_utils import Cluster
 
@@ -13,7 +14,9 @@ from ltrain_transforms.build import build
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.workers import workers
 
-cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+cluster: Any = Cluster(
+    initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+)
 try:
     cluster.add_node(num_cpus=1)
     with Store.open(sys.argv[1]) as store, workers(0, ray=cluster.address) as crew:

@@ -29,6 +29,9 @@ def build(
     ] = None,
     mode: Annotated[str, typer.Option(help="train, val, prod or all.")] = "train",
     wave: Annotated[int | None, typer.Option(min=0, help="Only this wave.")] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="Keep the waves it has, add those closed since.")
+    ] = False,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes at work; default: one a core.")
     ] = None,
@@ -63,6 +66,7 @@ def build(
             run=run,
             mode=None if mode == "all" else mode,
             wave=wave,
+            update=update,
             workers=crew,
             progress=progress,
         )

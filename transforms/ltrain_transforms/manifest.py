@@ -41,6 +41,10 @@ class Manifest:
     base: dict[str, str]
     """Digests of base model, tokenizer and chat template, as the caller gave them."""
     policy_versions: dict[str, list[int]]
+    waves: dict[str, dict[str, Any]]
+    """Of each, by `<run>/<mode>/<wave>`: its spans, when the last came, whether it is closed."""
+    digests: dict[str, str]
+    """Sum of the digests of each table's rows."""
     counts: dict[str, int]
     """Rows of each table."""
     drops: dict[str, int]

@@ -27,6 +27,16 @@ class Selection:
     wave: int | None = None
     task: str | None = None
     rollout: str | None = None
+    without: tuple[str, ...] = ()
+    """Waves whose rollouts are left out, each `<run>/<mode>/<wave>`."""
+
+
+PLACE = "concat(toString(RunId), '/', toString(Mode), '/', toString(Wave))"
+"""SQL of the wave that a span names."""
+
+
+ALONE = "SETTINGS max_threads = 1"
+"""A batch is read while others are worked on: several threads take 1.7 times the CPU for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +68,7 @@ def read(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Give `SPANS` of the selected executions, or of one batch of them, and `DROPS`."""
     sql, params = query(source, selection, batch)
-    found = store.query(sql, params)
+    found = store.query(f"{sql} {ALONE}", params)
     return resolve(_typed(found), source.execution)
 
 
@@ -119,7 +129,12 @@ def chosen(source: Source, selection: Selection) -> tuple[str, dict[str, object]
         conditions.append("RolloutId != ''")
     if source.where:
         conditions.append(f"({source.where})")
-    return " AND ".join(conditions) or "true", {name: value for name, (_, value) in given.items()}
+    params: dict[str, object] = {name: value for name, (_, value) in given.items()}
+    if selection.without:
+        known = f"{PLACE} IN {{known_waves:Array(String)}} AND RolloutId != ''"
+        conditions.append(f"RolloutId NOT IN (SELECT RolloutId FROM otel.spans WHERE {known})")
+        params["known_waves"] = list(selection.without)
+    return " AND ".join(conditions) or "true", params
 
 
 def _either(attribute: str) -> str:
