@@ -156,6 +156,8 @@ class LearnerClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._child is not None and (kind is not None or not self._ready):
+            self._child.ask()  # it would hear the end of its requests when it next reads them
         self.close()
 
     def _ask(self, name: str, **arguments: Any) -> Any:
