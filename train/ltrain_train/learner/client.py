@@ -25,6 +25,8 @@ __all__ = ["LearnerClient", "StepReport"]
 
 LOOK = 0.5
 """Seconds between two looks at a learner that does not answer: it may have died."""
+TERM_GRACE = 3.0
+"""Seconds after SIGTERM: Ray does not hear it while it starts, and no file is ever half written."""
 GRACE = 10.0
 """Seconds that a learner has to end by itself when it is closed."""
 
@@ -75,6 +77,7 @@ class LearnerClient:
                 env=environment(self.job.ranks),
                 log=self.log,
                 pass_fds=numbers,
+                grace=TERM_GRACE,
             )
         finally:
             for number in numbers:
