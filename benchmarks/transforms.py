@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from ltrain_collector.store import Store
 
 SPANS, LLM_CALLS = 16, 4
 """Of a rollout."""
+PEER_ROLLOUTS = 1_000
 CHUNK = 2_500
 """Rollouts that are generated at a time."""
 
@@ -183,11 +185,26 @@ def one(spans: int, workers: int, temporary: str) -> dict[str, Any]:
     }
 
 
+def beside(python: str) -> dict[str, Any]:
+    """Measure agent-lightning's adapter, in memory and alone, by an interpreter that has it."""
+    script = Path(__file__).parent / "peers" / "agent_lightning.py"
+    done = subprocess.run(
+        [python, str(script), str(PEER_ROLLOUTS)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"},
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--spans", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--fill", type=Path, help="only make a store there")
+    parser.add_argument("--peer", help="an interpreter with agentlightning==0.3.0")
     parser.add_argument("--dir", default=None, help="where the stores are made")
     given = parser.parse_args()
     if given.fill:
@@ -196,6 +213,9 @@ def main() -> None:
     runs = [one(spans, given.workers, given.dir) for spans in given.spans]
     for run in runs:
         print(json.dumps(run))
+    peer = beside(given.peer) if given.peer else None
+    if peer is not None:
+        print(json.dumps(peer))
     first, last = runs[0], runs[-1]
     grown = (last["peak_megabytes"] - first["peak_megabytes"]) * 1e6
     more = last["transitions"] - first["transitions"]
@@ -205,8 +225,9 @@ def main() -> None:
                 "name": "transforms",
                 "value": first["spans_per_minute"],
                 "unit": "spans a minute from the store to parquet samples",
-                "peer": None,
-                "ratio": None,
+                "peer": peer and 60 * peer["spans_per_second"],
+                "ratio": peer
+                and round(first["spans_per_minute"] / 60 / peer["spans_per_second"], 2),
                 "bytes_per_transition": round(grown / more, 1) if more else None,
             }
         )
