@@ -70,16 +70,16 @@ class Derived:
 
 def traced(spans: pl.DataFrame, recipe: Recipe) -> Traced:
     """Read `SPANS` of whole executions."""
-    called = calls(spans)
+    called, unreadable = calls(spans)
     written, seen = states(called)
     called = _with_reads(called, seen)
     attempted = executions(spans, called)
     judged, unheard = evaluations(spans, called)
     given, uncredited = rewards(recipe, called, attempted, judged)
-    stray = _not_calls(spans, called, attempted, judged, unheard)
+    stray = _not_calls(spans, called, attempted, judged, [unheard, unreadable])
     digests = seen.select("call_id", "state_digest")
     steps = called.drop(WIDE).join(digests, "call_id", "left", maintain_order="left")
-    drops = gathered(DROPS, stray, unheard, uncredited)
+    drops = gathered(DROPS, unreadable, stray, unheard, uncredited)
     return Traced(called, attempted, written, given, drops, steps)
 
 
@@ -133,7 +133,7 @@ def _not_calls(
     calls: pl.DataFrame,
     executions: pl.DataFrame,
     evaluations: pl.DataFrame,
-    unheard: pl.DataFrame,
+    others: list[pl.DataFrame],
 ) -> pl.DataFrame:
     """Name the spans that no table was made from."""
     used = pl.concat(
@@ -141,7 +141,7 @@ def _not_calls(
             calls["source_spans"].explode(),
             executions["source_spans"].explode(),
             evaluations["evidence"],
-            unheard["id"],
+            *(drops["id"] for drops in others),
         ]
     )
     rest = spans.filter(~pl.col("span_id").is_in(used.drop_nulls().implode()))

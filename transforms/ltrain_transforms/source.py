@@ -1,8 +1,7 @@
-"""Store -> spans: which executions a recipe selects, and to which of them each span belongs.
+"""Store -> spans: which executions a recipe selects, and the spans of each.
 
-A span belongs to the execution whose id it carries; else to that of its trace, where the trace has
-one; else to that of the nearest span above it; else to that of the span it links to; else, by
-recipe, to its session or its trace. What belongs to none is a drop, `unresolved`.
+Read are the spans that name a selected rollout, those of the same traces that name none (a server
+or a tool that knows of no rollout), and those that link to one of them, with their own traces.
 """
 
 from dataclasses import dataclass
@@ -11,8 +10,11 @@ import polars as pl
 
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
+from ltrain_transforms.membership import resolve
 from ltrain_transforms.recipe import Source
-from ltrain_transforms.tables import DROPS, SPANS
+from ltrain_transforms.tables import SPANS
+
+__all__ = ["REPORTS", "Selection", "query", "read", "resolve", "watermark"]
 
 REPORTS = (attributes.SPAN_PROCESS, attributes.SPAN_ROLLOUT)
 """Spans that say how many others their process ended."""
@@ -99,13 +101,14 @@ def query(
         return f"{_COLUMNS} WHERE {within} AND TraceId IN {traces}", params
     run = "RunId = {run:String} AND " if "run" in params else ""
     named = f"{_COLUMNS} WHERE {run}{within} AND RolloutId IN (SELECT RolloutId {seen})"
-    linked = (
-        f"SpanName = '{attributes.SPAN_EVALUATION}' "
-        f"AND hasAny(`Links.TraceId`, (SELECT groupUniqArray(TraceId) {seen}))"
-    )
     # the key begins with run and rollout: spans that name no rollout lie together
     runs = "RunId IN ('', {run:String}) AND " if "run" in params else ""
-    unnamed = f"{runs}RolloutId = '' AND (TraceId IN {traces} OR {linked})"
+    nameless = f"{runs}RolloutId = ''"
+    linked = (
+        f"(SELECT TraceId FROM otel.spans WHERE {nameless} AND notEmpty(`Links.TraceId`) "
+        f"AND hasAny(`Links.TraceId`, (SELECT groupUniqArray(TraceId) {seen})))"
+    )
+    unnamed = f"{nameless} AND (TraceId IN {traces} OR TraceId IN {linked})"
     return f"{named} UNION ALL {_COLUMNS} WHERE {unnamed}", params
 
 
@@ -148,6 +151,9 @@ _SESSIONS = (
     "gen_ai.conversation.id",
     "traceloop.association.properties.session_id",
     "traceloop.association.properties.thread_id",
+    "langsmith.metadata.session_id",
+    "langsmith.metadata.thread_id",
+    "ai.telemetry.metadata.sessionId",
 )
 SESSION = (
     "arrayFirst(one -> one != '', ["
@@ -186,60 +192,3 @@ def _typed(found: pl.DataFrame) -> pl.DataFrame:
         name=pl.col("name").fill_null(""),
     )
     return SPANS.select(filled.lazy()).collect()
-
-
-def resolve(spans: pl.DataFrame, execution: str) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Fill `execution_id`; give the spans that have one, and the others as `DROPS`."""
-    own = pl.concat_str("rollout_id", pl.col("attempt").fill_null("1"), separator=".")
-    found = spans.unique(["trace_id", "span_id"], keep="first", maintain_order=True).with_columns(
-        execution_id=pl.coalesce("execution_id", own)
-    )
-    for rule in (_of_trace, _of_ancestor, _of_link):
-        if found["execution_id"].null_count():
-            found = rule(found)
-    if execution != "rollout":
-        found = _of_session(found, execution)
-    lost = found.filter(pl.col("execution_id").is_null())
-    drops = lost.select(
-        stage=pl.lit("spans"),
-        id="span_id",
-        reason=pl.lit("unresolved"),
-        detail=pl.format("{}: its trace belongs to several executions", "name"),
-    )
-    kept = found.filter(pl.col("execution_id").is_not_null())
-    return kept.sort("execution_id", "start", "span_id"), DROPS.select(drops.lazy()).collect()
-
-
-def _of_trace(spans: pl.DataFrame) -> pl.DataFrame:
-    known = pl.col("execution_id").drop_nulls()
-    only = pl.when(known.n_unique() == 1).then(known.first()).over("trace_id")
-    return spans.with_columns(execution_id=pl.coalesce("execution_id", only))
-
-
-def _of_ancestor(spans: pl.DataFrame) -> pl.DataFrame:
-    missing = spans["execution_id"].null_count()
-    while missing:
-        spans = _filled(spans, "parent_id")
-        missing, before = spans["execution_id"].null_count(), missing
-        if missing == before:
-            break
-    return spans
-
-
-def _of_link(spans: pl.DataFrame) -> pl.DataFrame:
-    linked = spans.with_columns(link=pl.col("links").list.first())
-    return _filled(linked, "link").drop("link")
-
-
-def _filled(spans: pl.DataFrame, pointer: str) -> pl.DataFrame:
-    """Take the execution of the span that `pointer` names where there is none yet."""
-    known = spans.select(pl.col("span_id").alias(pointer), there="execution_id")
-    joined = spans.join(known, on=pointer, how="left", maintain_order="left")
-    return joined.with_columns(execution_id=pl.coalesce("execution_id", "there")).drop("there")
-
-
-def _of_session(spans: pl.DataFrame, execution: str) -> pl.DataFrame:
-    other = [pl.col("trace_id")]
-    if execution == "session":
-        other.insert(0, pl.col("session_id").drop_nulls().first().over("trace_id"))
-    return spans.with_columns(execution_id=pl.coalesce("execution_id", *other))
