@@ -154,8 +154,9 @@ class _Build:
     def _read(self) -> Iterator[phases.Batch]:
         store, recipe = self.question.store, self.question.recipe
         for number, batch in zip(self.numbers, self.plan.batches, strict=True):
-            found = read(store, recipe.source, self.plan.selection, batch)
-            yield phases.Batch(self.folder, recipe, number, *found)
+            spans, unresolved = read(store, recipe.source, self.plan.selection, batch)
+            path = self.folder.hand_over("work/spans", number, spans)
+            yield phases.Batch(self.folder, recipe, number, path, unresolved)
 
     def credit(self) -> None:
         """Leave each batch its transitions; what is dropped here gets files after theirs."""

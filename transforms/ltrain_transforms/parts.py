@@ -51,6 +51,13 @@ class Draft:
         path.parent.mkdir(parents=True, exist_ok=True)
         frame.write_parquet(path, compression="zstd", compression_level=COMPRESSION_LEVEL)
 
+    def hand_over(self, name: str, number: int, frame: pl.DataFrame) -> Path:
+        """Leave a frame for another process, who maps it: no copy is made there."""
+        path = self.file(name, number).with_suffix(".arrow")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        frame.write_ipc(path, compression="uncompressed")
+        return path
+
     def take(self, before: Path) -> int:
         """Have the files of a dataset that was built, and give the next free number."""
         numbers = [-1]

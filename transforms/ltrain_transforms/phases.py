@@ -7,6 +7,7 @@ folder, may do a batch.
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import polars as pl
 
@@ -33,7 +34,7 @@ class Batch:
     folder: Draft
     recipe: Recipe
     number: int
-    spans: pl.DataFrame
+    spans: Path
     unresolved: pl.DataFrame
     """`DROPS`: spans of theirs that belong to no execution."""
 
@@ -50,7 +51,9 @@ class Traced:
 
 def trace(batch: Batch) -> Traced:
     """Phase 1 of a batch: its wide tables are written for good, what credit needs beside them."""
-    found = traced(batch.spans, batch.recipe)
+    spans = pl.read_ipc(batch.spans)
+    batch.spans.unlink()  # the mapping keeps it as long as it is needed
+    found = traced(spans, batch.recipe)
     folder, number = batch.folder, batch.number
     executions = found.executions.drop("source_spans").with_columns(batch=pl.lit(number, pl.Int32))
     folder.keep("work/steps", number, found.steps)
@@ -60,8 +63,8 @@ def trace(batch: Batch) -> Traced:
     tables = ("calls", "executions", "states", "rewards")
     return Traced(
         [folder.write(name, number, getattr(found, name)) for name in tables],
-        _told(batch.spans, attributes.TASKS_DIGEST),
-        _told(batch.spans, attributes.REWARD_DIGEST),
+        _told(spans, attributes.TASKS_DIGEST),
+        _told(spans, attributes.REWARD_DIGEST),
         versions(found.steps),
     )
 
