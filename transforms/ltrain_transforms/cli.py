@@ -49,6 +49,7 @@ def build(
     from ltrain_collector.store import Store
     from ltrain_transforms import view
     from ltrain_transforms.build import build as make
+    from ltrain_transforms.interrupt import held_back
     from ltrain_transforms.progress import bar
     from ltrain_transforms.recipe import Recipe
     from ltrain_transforms.workers import workers as at_work
@@ -58,7 +59,17 @@ def build(
     loaded = Recipe.load(recipe)
     folder = out or HOME.read() / "datasets" / (run or loaded.source.run or recipe.stem)
     count = workers or len(os.sched_getaffinity(0))
-    with Store.open(store, create=False) as opened, at_work(count, ray) as crew, bar() as progress:
+    with (
+        Store.open(store, create=False) as opened,
+        at_work(count, ray) as crew,
+        held_back() as due,
+        bar() as show_progress,
+    ):
+
+        def progress(phase: str, done: int, total: int) -> None:
+            show_progress(phase, done, total)
+            due()
+
         made = make(
             opened,
             loaded,
