@@ -135,9 +135,9 @@ def fill(folder: Path, spans: int) -> None:
         store.command("OPTIMIZE TABLE otel.otel_traces FINAL")
 
 
-def measure(folder: Path, out: Path, workers: int) -> dict[str, Any]:
+def measure(folder: Path, place: Path, workers: int) -> dict[str, Any]:
     """Build as a user would, and say what it took."""
-    recipe = folder.parent / "ltrain.toml"
+    recipe, out = place / "ltrain.toml", place / "out"
     recipe.write_text(RECIPE)
     command = [sys.executable, "-m", "ltrain", "build", str(recipe), "--store", f"chdb://{folder}"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -159,19 +159,18 @@ def measure(folder: Path, out: Path, workers: int) -> dict[str, Any]:
     }
 
 
-def one(spans: int, workers: int, temporary: str) -> dict[str, Any]:
+def one(spans: int, workers: int, temporary: str | None, made: Path | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="ltrain-transforms-", dir=temporary) as name:
-        folder = Path(name) / "store"
-        began = time.monotonic()
-        subprocess.run(
-            [sys.executable, __file__, "--fill", str(folder), "--spans", str(spans)], check=True
-        )
-        generated = time.monotonic() - began
+        folder = made or Path(name) / "store"
+        if made is None:
+            print(f"generating {spans} spans in {folder}", file=sys.stderr)
+            fill_apart = [sys.executable, __file__, "--fill", str(folder), "--spans", str(spans)]
+            subprocess.run(fill_apart, check=True)
         with Store.open(f"chdb://{folder}") as store:
             [size] = store.query(
                 "SELECT sum(byteSize(SpanAttributes)) AS size FROM otel.otel_traces"
             )["size"]
-        found = measure(folder, Path(name) / "out", workers)
+        found = measure(folder, Path(name), workers)
     seconds = found["seconds"]
     return {
         "spans": spans,
@@ -180,7 +179,6 @@ def one(spans: int, workers: int, temporary: str) -> dict[str, Any]:
         "megabytes_per_second": round(size / 1e6 / seconds, 1),
         "cpu_us_per_span": round(1e6 * found["cpu"] / spans, 1),
         "peak_megabytes": round(found["peak"] / 1e6),
-        "generated_in_s": round(generated),
         **{name: found[name] for name in ("transitions", "samples", "written", "seconds", "cpu")},
     }
 
@@ -204,13 +202,14 @@ def main() -> None:
     parser.add_argument("--spans", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--fill", type=Path, help="only make a store there")
+    parser.add_argument("--store", type=Path, help="one that --fill made, of that many spans")
     parser.add_argument("--peer", help="an interpreter with agentlightning==0.3.0")
     parser.add_argument("--dir", default=None, help="where the stores are made")
     given = parser.parse_args()
     if given.fill:
         fill(given.fill, given.spans[0])
         return
-    runs = [one(spans, given.workers, given.dir) for spans in given.spans]
+    runs = [one(spans, given.workers, given.dir, given.store) for spans in given.spans]
     for run in runs:
         print(json.dumps(run))
     peer = beside(given.peer) if given.peer else None
