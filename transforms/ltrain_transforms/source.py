@@ -29,43 +29,92 @@ class Selection:
     wave: int | None = None
     task: str | None = None
     rollout: str | None = None
+    without: tuple[str, ...] = ()
+    """Waves whose rollouts are left out, each `<run>/<mode>/<wave>`."""
 
 
-def read(store: Store, source: Source, selection: Selection) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Give `SPANS` of the selected executions, and `DROPS`."""
-    sql, params = query(source, selection)
-    found = store.query(sql, params)
+PLACE = "concat(toString(RunId), '/', toString(Mode), '/', toString(Wave))"
+"""SQL of the wave that a span names."""
+
+
+ALONE = "SETTINGS max_threads = 1, preferred_block_size_bytes = 33554432"
+"""A batch is read while others are worked on: several threads and small blocks (1 MiB) take
+1.7 times the CPU for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Executions that are read together: those from `first` to `last`, in the store's order."""
+
+    first: str
+    last: str
+    also: tuple[str, ...] = ()
+    """Others that share a trace with one of them."""
+    without: tuple[str, ...] = ()
+    """Those between that belong with others."""
+
+    def condition(self, column: str) -> tuple[str, dict[str, object]]:
+        """Say it in SQL, with its parameters."""
+        sql = f"{column} BETWEEN {{first:String}} AND {{last:String}}"
+        params: dict[str, object] = {"first": self.first, "last": self.last}
+        if self.without:
+            sql += f" AND {column} NOT IN {{without:Array(String)}}"
+            params["without"] = list(self.without)
+        if self.also:
+            sql = f"({sql} OR {column} IN {{also:Array(String)}})"
+            params["also"] = list(self.also)
+        return sql, params
+
+
+def read(
+    store: Store, source: Source, selection: Selection, batch: Batch | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Give `SPANS` of the selected executions, or of one batch of them, and `DROPS`."""
+    sql, params = query(source, selection, batch)
+    found = store.query(f"{sql} {ALONE}", params)
     return resolve(_typed(found), source.execution)
 
 
 def watermark(store: Store, source: Source, selection: Selection) -> str:
     """Say when the latest of the spans that decide the selection was ingested."""
-    where, params = _where(source, selection)
+    where, params = chosen(source, selection)
     sql = f"SELECT toString(max(IngestedAt)) AS latest FROM otel.spans WHERE {where}"
     return str(store.query(sql, params)["latest"][0])
 
 
-def query(source: Source, selection: Selection) -> tuple[str, dict[str, object]]:
+def unit(source: Source) -> str:
+    """Name the column by which executions are cut into batches."""
+    return "RolloutId" if source.execution == "rollout" else "TraceId"
+
+
+def query(
+    source: Source, selection: Selection, batch: Batch | None = None
+) -> tuple[str, dict[str, object]]:
     """Give the SQL that reads the spans, and its parameters."""
-    where, params = _where(source, selection)
-    chosen = f"FROM otel.spans WHERE {where}"
-    traces = f"(SELECT TraceId {chosen})"
+    where, params = chosen(source, selection)
+    within = "true"
+    if batch is not None:
+        within, limits = batch.condition(unit(source))
+        where, params = f"{where} AND {within}", params | limits
+    seen = f"FROM otel.spans WHERE {where}"
+    traces = f"(SELECT TraceId {seen})"
     if source.execution != "rollout":
-        return f"{_COLUMNS} WHERE TraceId IN {traces}", params
+        return f"{_COLUMNS} WHERE {within} AND TraceId IN {traces}", params
     run = "RunId = {run:String} AND " if "run" in params else ""
-    named = f"{_COLUMNS} WHERE {run}RolloutId IN (SELECT RolloutId {chosen})"
+    named = f"{_COLUMNS} WHERE {run}{within} AND RolloutId IN (SELECT RolloutId {seen})"
     # the key begins with run and rollout: spans that name no rollout lie together
     runs = "RunId IN ('', {run:String}) AND " if "run" in params else ""
     nameless = f"{runs}RolloutId = ''"
     linked = (
         f"(SELECT TraceId FROM otel.spans WHERE {nameless} AND notEmpty(`Links.TraceId`) "
-        f"AND hasAny(`Links.TraceId`, (SELECT groupUniqArray(TraceId) {chosen})))"
+        f"AND hasAny(`Links.TraceId`, (SELECT groupUniqArray(TraceId) {seen})))"
     )
     unnamed = f"{nameless} AND (TraceId IN {traces} OR TraceId IN {linked})"
     return f"{named} UNION ALL {_COLUMNS} WHERE {unnamed}", params
 
 
-def _where(source: Source, selection: Selection) -> tuple[str, dict[str, object]]:
+def chosen(source: Source, selection: Selection) -> tuple[str, dict[str, object]]:
+    """Give the condition on the spans that select an execution, and its parameters."""
     run = selection.run or source.run
     columns = {
         "run": ("RunId = {run:String}", run),
@@ -84,7 +133,12 @@ def _where(source: Source, selection: Selection) -> tuple[str, dict[str, object]
         conditions.append("RolloutId != ''")
     if source.where:
         conditions.append(f"({source.where})")
-    return " AND ".join(conditions) or "true", {name: value for name, (_, value) in given.items()}
+    params: dict[str, object] = {name: value for name, (_, value) in given.items()}
+    if selection.without:
+        known = f"{PLACE} IN {{known_waves:Array(String)}} AND RolloutId != ''"
+        conditions.append(f"RolloutId NOT IN (SELECT RolloutId FROM otel.spans WHERE {known})")
+        params["known_waves"] = list(selection.without)
+    return " AND ".join(conditions) or "true", params
 
 
 def _either(attribute: str) -> str:
@@ -102,14 +156,21 @@ _SESSIONS = (
     "langsmith.metadata.thread_id",
     "ai.telemetry.metadata.sessionId",
 )
-_SESSION = ", ".join(f"SpanAttributes['{name}']" for name in _SESSIONS)
+SESSION = (
+    "arrayFirst(one -> one != '', ["
+    + ", ".join(f"SpanAttributes['{name}']" for name in _SESSIONS)
+    + "])"
+)
+"""SQL of the conversation that a span names, or of an empty string."""
+LINKED = "arrayElement(`Links.TraceId`, 1)"
+"""SQL of the trace that a span links to first."""
 
 _COLUMNS = f"""SELECT
     toString(RunId) AS run_id, RolloutId AS rollout_id, toString(Attempt) AS attempt,
     {_either(attributes.TASK_ID)} AS task_id, {_either(attributes.DOMAIN)} AS domain,
     {_either(attributes.MODE)} AS mode, {_either(attributes.WAVE)} AS wave,
     {_either(attributes.SAMPLE_INDEX)} AS sample_index,
-    arrayFirst(one -> one != '', [{_SESSION}]) AS session_id,
+    {SESSION} AS session_id,
     TraceId AS trace_id, SpanId AS span_id, ParentSpanId AS parent_id,
     ResourceAttributes['service.instance.id'] AS process, ScopeName AS scope,
     toString(SpanName) AS name,
