@@ -21,6 +21,7 @@ REASONS = {
 
 ATTRIBUTES = {
     "not_json": "{} is not the JSON that it must be; the call is kept without it",
+    "no_logprobs": "{} came without log-probabilities; the call is kept without its tokens",
     "token_count": "{}, response ids and log-probabilities disagree in number, or with their "
     "counts; the call is kept without them",
 }
