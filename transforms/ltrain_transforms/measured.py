@@ -14,7 +14,7 @@ from ltrain_transforms.faults import Fault
 from ltrain_transforms.tokens import id_choices, id_lists, logprob_choices
 
 NAMES = ("prompt_token_ids", "response_token_ids", "response_logprobs")
-NOTHING = Tokens(None, None, None, None, None, "")
+NOTHING = Tokens(None, None, None, None, None, "", "")
 
 
 def measured(written: Sequence[Tokens | None]) -> tuple[list[pl.Series], list[Fault]]:
