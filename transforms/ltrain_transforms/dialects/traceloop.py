@@ -44,7 +44,7 @@ def _kind(span: Span) -> Kind | None:
 
 
 def _llm(span: Span) -> Partial:
-    return gen_ai.llm(span) | said(
+    return gen_ai.rest(span) | said(
         input_messages=flattened(span, "gen_ai.prompt"),
         output_messages=flattened(span, "gen_ai.completion"),
         finish_reason=span.get("gen_ai.completion.0.finish_reason"),
