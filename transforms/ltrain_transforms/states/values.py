@@ -1,0 +1,133 @@
+"""Values of semantic variables: as JSON, as a digest that compares, as what a prompt would show.
+
+JSON is written with sorted keys and without spaces, so equal values have equal texts. The digest
+leaves out what differs between equal states: ids of messages and of tool calls, and metadata of
+the response.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any
+
+import orjson
+
+SHORTEST = 3
+"""Characters below which a text that occurs in a prompt says nothing."""
+SHOWN = ("page_content", "content", "text")
+"""Keys of a document or a message whose text is what a prompt shows of it."""
+
+
+def load(text: str | None) -> Any:
+    """Read JSON; what is no JSON stays text."""
+    if not text:
+        return text
+    try:
+        return orjson.loads(text)
+    except ValueError:  # NaN and lone surrogates are Python's alone
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+
+
+def structured(text: str | None) -> Any:
+    """Read an object or a list; any other text, numbers too, stays as it was said."""
+    return load(text) if text and text.lstrip()[:1] in ("{", "[") else text
+
+
+def dump(value: Any) -> str:
+    """Write JSON with sorted keys."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    except TypeError:  # integers beyond 64 bits, lone surrogates
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def digest(text: str) -> str:
+    """Hash a text: 64 bits of SHA-256, in hexadecimal."""
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def together(digests: Iterable[tuple[str, str]]) -> str:
+    """Hash the digests of some variables, whatever their order."""
+    return digest("\n".join(f"{variable}={each}" for variable, each in sorted(digests)))
+
+
+def comparable(value: Any) -> Any:
+    """Give `value` without the parts that differ between equal states."""
+    if isinstance(value, list):
+        return [_spoken(item) or item for item in value]
+    return (_spoken(value) or value) if isinstance(value, dict) else value
+
+
+def needles(value: Any) -> tuple[str, ...]:
+    """Give the texts of which one, found in a prompt, says that it shows `value`.
+
+    Of a list any item will do, of an item its longest text.
+    """
+    texts = [longest(item) for item in value] if isinstance(value, list) else [longest(value)]
+    return tuple([text for text in texts if len(text) >= SHORTEST])
+
+
+def longest(value: Any) -> str:
+    """Give the longest text inside of `value`; of a message or a document what it says."""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, dict):
+        message = _spoken(value)
+        if message is not None:
+            return longest([message[2], [arguments for _, arguments in message[3]]])
+        said = next((value[key] for key in SHOWN if isinstance(value.get(key), str)), None)
+        return said.strip() if said else max(map(longest, value.values()), key=len, default="")
+    if isinstance(value, list):
+        return max(map(longest, value), key=len, default="")
+    return ""
+
+
+def text_in(value: Any) -> Any:
+    """Give the text that an agent was given or gave: of messages the last one's, else `value`."""
+    if isinstance(value, dict):
+        inner = value.get("messages")
+        if isinstance(inner, list):
+            return text_in(inner)
+        message = _spoken(value)
+        if message is None and len(value) != 1:
+            return value
+        return text_in(next(iter(value.values())) if message is None else message[2])
+    if isinstance(value, list) and value and isinstance(value[-1], dict | list):
+        return text_in(value[-1])
+    return value
+
+
+def _spoken(value: Any) -> list[Any] | None:
+    """Give role, name, content and tool calls of a message, however it is serialised."""
+    if not isinstance(value, dict):
+        return None
+    # LangChain: messages_to_dict has `data`, its constructor form `kwargs`
+    inner = value.get("data") or value.get("kwargs") or (value if "role" in value else None)
+    if not isinstance(inner, dict) or "content" not in inner:
+        return None
+    role = value.get("role") or inner.get("type") or value.get("type")
+    asked = inner.get("tool_calls")
+    calls = [_asked(call) for call in asked if isinstance(call, dict)] if asked else []
+    return [role, inner.get("name"), _without_ids(inner["content"]), calls]
+
+
+def _asked(call: Mapping[str, Any]) -> tuple[Any, Any]:
+    function = call.get("function")
+    if isinstance(function, dict):  # OpenAI's form
+        return function.get("name"), structured(function.get("arguments"))
+    return call.get("name"), call.get("args")
+
+
+def _without_ids(content: Any) -> Any:
+    if not isinstance(content, list):
+        return content
+    ids = ("id", "tool_use_id")
+    return [
+        {key: inner for key, inner in part.items() if key not in ids}
+        if isinstance(part, dict)
+        else part
+        for part in content
+    ]
