@@ -7,7 +7,7 @@ import polars as pl
 from ltrain_transforms.calls import calls
 from ltrain_transforms.credit import chosen, compared, transitions
 from ltrain_transforms.evaluations import evaluations
-from ltrain_transforms.executions import executions
+from ltrain_transforms.executions import cutoff, executions
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rewards import outcomes, rewards
 from ltrain_transforms.samples import samples
@@ -34,7 +34,8 @@ def derive(spans: pl.DataFrame, recipe: Recipe) -> Derived:
     called = calls(spans)
     written, seen = states(called)
     called = _with_reads(called, seen)
-    attempted = executions(spans, called)
+    newest = None if spans.is_empty() else int(spans.select(pl.col("end").max()).item())
+    attempted = executions(spans, called, cutoff(newest, recipe.source.idle))
     judged, unheard = evaluations(spans, called)
     given, uncredited = rewards(recipe, called, attempted, judged)
     worth = outcomes(recipe, given, attempted)
