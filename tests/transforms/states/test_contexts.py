@@ -19,10 +19,14 @@ SUMMARY = "Kiel's lighthouse: 1807, harbour board under J. Petersen."
 DONE = assistant("It was the harbour board, led by J. Petersen.")
 
 
+def said(result: Any) -> str:
+    return str(result["parts"][0]["response"])
+
+
 def worked(told: Any, **cells: Any) -> None:
     """Two searches, each prompt the one before and more."""
     told.llm(HISTORY[:2], ASKED, **cells)
-    told.tool("search", {"q": "lighthouse Kiel"}, FOUND["parts"][0]["response"], tool_call_id="c1")
+    told.tool("search", {"q": "lighthouse Kiel"}, said(FOUND), tool_call_id="c1")
     told.llm(HISTORY[:4], AGAIN, **cells)
     told.tool(
         "search", {"q": "harbour board Kiel"}, MORE["parts"][0]["response"], tool_call_id="c2"

@@ -1,4 +1,4 @@
-"""The paper's figure 2: UserInput, Query, Passages, Answer, variable by variable, from real spans."""
+"""The paper's figure 2 from real spans: UserInput, Query, Passages, Answer, one by one."""
 
 import json
 from collections.abc import Callable
@@ -13,7 +13,7 @@ ReadBack = Callable[[Any], pl.DataFrame]
 
 QUESTION = "Who directed the film that won the first Palme d'Or?"
 QUERY = "first Palme d'Or winning film"
-PASSAGES = [
+PASSAGES: list[dict[str, Any]] = [
     {"content": "Marty (1955) won the first Palme d'Or.", "score": 0.9},
     {"content": "Marty was directed by Delbert Mann.", "score": 0.8},
 ]

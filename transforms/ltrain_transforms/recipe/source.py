@@ -19,4 +19,4 @@ class Source(Section):
     execution: Literal["rollout", "session", "trace"] = "rollout"
     """What counts as one execution."""
     idle: float | None = Field(default=None, gt=0)
-    """Seconds without a span after which traffic that nobody closes is over; unset: it always is."""
+    """Seconds without a span after which traffic that nobody closes is over; unset: at once."""

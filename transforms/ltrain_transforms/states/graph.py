@@ -5,12 +5,12 @@ written between the two. Outputs are not used for values: with one string key th
 The graph's own output is the state that the last node left.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ltrain_transforms.states.step import Step
-from ltrain_transforms.states.values import load
+from ltrain_transforms.states.values import load, opened
 
 HOLDERS = ("node", "agent", "tool")
 """Kinds of calls that another call can lie in."""
@@ -30,7 +30,7 @@ class Shown:
         """Among nodes that ran since, the one whose output names the key, else the last."""
         if len(self.ended) > 1:
             for node in self.ended:
-                output = load(node.output)
+                output = opened(load(node.output))
                 if isinstance(output, dict) and key in output:
                     return node.call_id
         return self.ended[-1].call_id if self.ended else None
@@ -54,6 +54,8 @@ class Graph:
     def __init__(self, steps: Sequence[Step]) -> None:
         self._held = {step.call_id: step for step in steps if step.kind in HOLDERS}
         self.nodes = {call: step for call, step in self._held.items() if self._is_node(step)}
+        self.wholes = self._whole()
+        """The calls that are graphs, with what their nodes call them."""
         self._scopes: dict[str | None, _Scope] = {}
         self._prefixes: dict[str | None, str] = {}
 
@@ -64,7 +66,8 @@ class Graph:
 
     def _is_node(self, step: Step) -> bool:
         """A node of the graph itself, not a runnable inside of it."""
-        if step.kind == "tool" or step.node != step.name:
+        # traceloop's name of the span begins with the operation's
+        if step.kind == "tool" or step.name not in (step.node, f"execute_task {step.node}"):
             return False
         above = self._held.get(step.parent_id or "")
         return above is None or above.name != step.name or above.node != step.node
@@ -73,27 +76,37 @@ class Graph:
         """Give the state that a node is shown."""
         scope = self._scopes.setdefault(node.parent_id, _Scope())
         scope.at(node.start)
-        values, ended = load(node.input), scope.ended
+        values, ended = opened(load(node.input)), scope.ended
         scope.running.append(node)
         if not isinstance(values, dict):
             return None
         scope.ended = []
         return Shown(self._prefix(node.parent_id), values, ended)
 
-    def left(self) -> Iterator[tuple[Step, Shown]]:
-        """Give each graph that has an output, with the state in it."""
-        for graph, scope in self._scopes.items():
-            whole = self._held.get(graph) if graph is not None else self._outermost()
-            values = load(whole.output) if whole is not None and whole.kind != "tool" else None
-            if whole is not None and isinstance(values, dict):
-                ended = [*scope.ended, *scope.running]
-                yield whole, Shown(self._prefix(graph), values, ended)
+    def left(self, whole: Step) -> Shown | None:
+        """Give the state that a graph left."""
+        graph = self.wholes[whole.call_id]
+        scope, values = self._scopes.get(graph, _Scope()), opened(load(whole.output))
+        if not isinstance(values, dict):
+            return None
+        ended, scope.ended = [*scope.ended, *scope.running], []
+        return Shown(self._prefix(graph), values, ended)
 
-    def _outermost(self) -> Step | None:
-        """Find the graph of nodes that name none: the first that is no node, before all nodes."""
-        first = min(node.start for node in self.nodes.values())
-        calls = (step for step in self._held.values() if step.call_id not in self.nodes)
-        return next((step for step in calls if step.start <= first), None)
+    def _whole(self) -> dict[str, str | None]:
+        """Give the calls that are graphs; of nodes that lie in none, the first that is no node."""
+        named = {node.parent_id for node in self.nodes.values()}
+        wholes: dict[str, str | None] = {
+            graph: graph
+            for graph in named
+            if graph in self._held and self._held[graph].kind != "tool"
+        }
+        if None in named:
+            first = min(node.start for node in self.nodes.values())
+            others = (step for call, step in self._held.items() if call not in self.nodes)
+            above = next((step for step in others if step.start <= first), None)
+            if above is not None:
+                wholes.setdefault(above.call_id, None)
+        return wholes
 
     def _prefix(self, graph: str | None) -> str:
         """Name the node or tool that holds a graph."""
@@ -103,5 +116,7 @@ class Graph:
                 seen.add(at.call_id)
                 above = at.parent_id or ""
                 at = self._held.get(above) if above not in seen else None
-            self._prefixes[graph] = f"{at.name}." if at is not None else ""
+            self._prefixes[graph] = (
+                f"{at.node if at.kind != 'tool' else at.name}." if at is not None else ""
+            )
         return self._prefixes[graph]

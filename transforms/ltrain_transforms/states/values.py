@@ -17,6 +17,11 @@ SHORTEST = 3
 SHOWN = ("page_content", "content", "text")
 """Keys of a document or a message whose text is what a prompt shows of it."""
 
+ROLES = ("user", "human", "assistant", "ai", "system")
+
+ENVELOPE = ("tags", "metadata", "kwargs")
+"""What traceloop's payloads of LangChain's callbacks hold beside the inputs or outputs."""
+
 
 def load(text: str | None) -> Any:
     """Read JSON; what is no JSON stays text."""
@@ -85,6 +90,14 @@ def longest(value: Any) -> str:
     return ""
 
 
+def opened(value: Any) -> Any:
+    """Take what was given or came out from the envelope that traceloop puts around it."""
+    for key in ("inputs", "outputs"):
+        if isinstance(value, dict) and key in value and value.keys() <= {key, *ENVELOPE}:
+            return value[key]
+    return value
+
+
 def text_in(value: Any) -> Any:
     """Give the text that an agent was given or gave: of messages the last one's, else `value`."""
     if isinstance(value, dict):
@@ -95,8 +108,10 @@ def text_in(value: Any) -> Any:
         if message is None and len(value) != 1:
             return value
         return text_in(next(iter(value.values())) if message is None else message[2])
-    if isinstance(value, list) and value and isinstance(value[-1], dict | list):
-        return text_in(value[-1])
+    if isinstance(value, list) and value:
+        if len(value) == 2 and value[0] in ROLES:  # LangChain's short form of a message
+            return value[1]
+        return text_in(value[-1]) if isinstance(value[-1], dict | list) else value
     return value
 
 
@@ -105,13 +120,30 @@ def _spoken(value: Any) -> list[Any] | None:
     if not isinstance(value, dict):
         return None
     # LangChain: messages_to_dict has `data`, its constructor form `kwargs`
-    inner = value.get("data") or value.get("kwargs") or (value if "role" in value else None)
-    if not isinstance(inner, dict) or "content" not in inner:
+    own = value if "role" in value else None
+    inner = value.get("data") or value.get("kwargs") or own
+    if not isinstance(inner, dict):
         return None
+    if "content" not in inner:
+        return _in_parts(inner)
     role = value.get("role") or inner.get("type") or value.get("type")
     asked = inner.get("tool_calls")
     calls = [_asked(call) for call in asked if isinstance(call, dict)] if asked else []
     return [role, inner.get("name"), _without_ids(inner["content"]), calls]
+
+
+def _in_parts(message: Mapping[str, Any]) -> list[Any] | None:
+    """Give the same of a message as the gen_ai conventions have it."""
+    parts = message.get("parts")
+    if not isinstance(parts, list):
+        return None
+    objects = [part for part in parts if isinstance(part, dict)]
+    texts = [str(part.get("content")) for part in objects if part.get("type") == "text"]
+    asked = [part for part in objects if part.get("type") == "tool_call"]
+    results = [part.get("response", part.get("result")) for part in objects]
+    content = "".join(texts) or next((each for each in results if each is not None), "")
+    calls = [(part.get("name"), part.get("arguments")) for part in asked]
+    return [message.get("role"), message.get("name"), content, calls]
 
 
 def _asked(call: Mapping[str, Any]) -> tuple[Any, Any]:

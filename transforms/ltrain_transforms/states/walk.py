@@ -14,7 +14,7 @@ from ltrain_transforms.states.contexts import SLACK, Contexts, Prompt, Rewriting
 from ltrain_transforms.states.graph import Graph, Shown
 from ltrain_transforms.states.prompts import BETWEEN, Turn, joined, read
 from ltrain_transforms.states.step import Step
-from ltrain_transforms.states.values import digest, dump, load, needles, structured, text_in
+from ltrain_transforms.states.values import digest, dump, load, needles, opened, structured, text_in
 from ltrain_transforms.states.variables import Variables, differ
 
 
@@ -31,12 +31,14 @@ class Saw(NamedTuple):
 class _Due(NamedTuple):
     """A write that is to be seen later."""
 
+    at: int
+    """When it was written."""
+    by: str
     variable: str
     value: Any
-    written_by: str
-    id: str | None = None
+    id: str | None
     """The tool-call id that it answers."""
-    again: bool = False
+    again: bool
     """A row even where the value is the same."""
 
 
@@ -52,6 +54,7 @@ class Walk:
         self.saw: dict[str, Saw] = {}
         self._starts = list(accumulate((step.start for step in steps), max))
         self._due: list[list[_Due]] = [[] for _ in range(len(steps) + 1)]
+        self._left: list[list[Step]] = [[] for _ in range(len(steps) + 1)]
         self._agents = names.invocations(steps)
         self._taken = names.taken_whole(steps)
         tools = [step for step in steps if step.kind == "tool"]
@@ -61,6 +64,7 @@ class Walk:
         self._tool_names: dict[str, str] = {}
         self._said: dict[str, str] = {}
         self._answers: list[Step] = []
+        self._awaits_input = True
         for index, step in enumerate(steps):
             if step.kind == "tool":
                 self._first_tool.setdefault(step.requested_by, index)
@@ -75,7 +79,8 @@ class Walk:
             "node": self._holder,
         }
         for index, step in enumerate(self.steps):
-            self._settle(index)
+            if self._due[index] or self._left[index]:
+                self._settle(index)
             handle[step.kind](index, step)
         self._settle(len(self.steps))
         self._finish()
@@ -85,8 +90,13 @@ class Walk:
         return self.steps[index].seq if index < len(self.steps) else self.steps[-1].seq + 1
 
     def _settle(self, index: int) -> None:
-        for due in self._due[index]:
-            self._write(index, due.variable, due.value, due.written_by, due.id, due.again)
+        """Write what was written since the step before."""
+        for due in sorted(self._due[index], key=lambda due: due.at):
+            self._write(index, due.variable, due.value, due.by, due.id, due.again)
+        for graph in self._left[index]:
+            shown = self.graph.left(graph)
+            if shown is not None:
+                self._graph_state(index, shown)
 
     def _write(
         self,
@@ -99,10 +109,22 @@ class Walk:
     ) -> None:
         self.variables.write(self._t(index), variable, value, by, id=id, again=again)
 
-    def _later(self, index: int, step: Step) -> list[_Due]:
-        """Find the writes that are seen by the first call that begins after `step` has ended."""
-        seen = max(index + 1, bisect_left(self._starts, step.end - SLACK))
-        return self._due[min(seen, self._first_tool.get(step.call_id, seen))]
+    def _seen_from(self, index: int, step: Step) -> int:
+        """Find the first call that begins after `step` has ended, or that it asked for."""
+        after = max(index + 1, bisect_left(self._starts, step.end - SLACK))
+        return min(after, self._first_tool.get(step.call_id, after))
+
+    def _later(
+        self,
+        index: int,
+        step: Step,
+        variable: str,
+        value: Any,
+        id: str | None = None,
+        again: bool = False,
+    ) -> None:
+        due = _Due(step.end, step.call_id, variable, value, id, again)
+        self._due[self._seen_from(index, step)].append(due)
 
     # nodes and agents
 
@@ -112,21 +134,26 @@ class Walk:
             if shown is not None:
                 self._graph_state(index, shown)
             return
+        if step.call_id in self.graph.wholes:
+            self._left[self._seen_from(index, step)].append(step)
         outermost = step.parent_id is None
         if outermost and not (self.has_state and "messages" not in (step.input or "")):
-            given = text_in(load(step.input))
-            if isinstance(given, str) and given:
+            given = text_in(opened(load(step.input)))
+            self._awaits_input = not (isinstance(given, str) and given)
+            if not self._awaits_input:
                 self._write(index, names.INPUT, given, None)
         elif step.kind == "agent" and not outermost:
             self._agent(index, step)
 
     def _agent(self, index: int, step: Step) -> None:
-        given, said = text_in(load(step.input)), text_in(load(step.output))
+        given, said = text_in(opened(load(step.input))), text_in(opened(load(step.output)))
         if given:
             self._write(index, names.of_agent(step, "input"), given, None)
+        if self._awaits_input and isinstance(given, str) and given:
+            self._write(index, names.INPUT, given, None)
+            self._awaits_input = False
         if said:
-            due = _Due(names.of_agent(step, "output"), said, step.call_id)
-            self._later(index, step).append(due)
+            self._later(index, step, names.of_agent(step, "output"), said)
 
     def _graph_state(self, index: int, shown: Shown) -> None:
         held, t = self.variables.held, self._t(index)
@@ -186,10 +213,10 @@ class Walk:
                 self._take_results(index, turn)
             elif turn.role == "user" and turn.text:
                 users.append(turn.text)
-        if users and not self.has_state:
-            first = names.INPUT not in self.variables.held
-            if (first or prompt.goes_on) and not self.variables.read(users[-1], {}):
+        if users and not self.has_state and (self._awaits_input or prompt.goes_on):
+            if not self.variables.read(users[-1], {}):
                 self._write(index, names.INPUT, users[-1], None)
+            self._awaits_input = False
 
     def _take_results(self, index: int, turn: Turn) -> None:
         for request in turn.requests:
@@ -206,24 +233,23 @@ class Walk:
             return None
         if step.input:
             self.contexts.reply((step.kind, step.agent, step.node), said)
-        later, text = self._later(index, step), joined(said).strip()
-        self._said[step.call_id] = text
+        self._said[step.call_id] = text = joined(said).strip()
         requests = [request for turn in said for request in turn.requests]
         for asked in requests:
             self._tool_names[asked.id] = asked.name
             variable = names.of_tool(asked.name, "arguments")
-            later.append(_Due(variable, asked.arguments, step.call_id, again=True))
+            self._later(index, step, variable, asked.arguments, again=True)
         if requests:
             return "tool_request"
         self.contexts.say(step.call_id, step.end, text, saw)
         taken = self._taken.get(text)
         if taken is not None:
-            later.append(_Due(*taken, step.call_id))
+            self._later(index, step, *taken)
             return "answer"
         self._answers.append(step)
         variable = names.of_call(step, "output") if names.agent(step) else names.ANSWER
         if not self.has_state or names.agent(step):
-            later.append(_Due(variable, text, step.call_id))
+            self._later(index, step, variable, text)
         return "answer"
 
     def _tool(self, index: int, step: Step) -> None:
@@ -233,17 +259,15 @@ class Walk:
         if not step.output and step.status == "error":
             result = {"error": step.error_type or "error"}
         if result is not None:
-            due = _Due(
-                names.of_tool(step.name, "result"), result, step.call_id, step.tool_call_id, True
-            )
-            self._later(index, step).append(due)
+            variable = names.of_tool(step.name, "result")
+            self._later(index, step, variable, result, step.tool_call_id, again=True)
 
     def _retrieval(self, index: int, step: Step) -> None:
         self._asked(index, step, names.of_retrieval(step.name, "query"))
         if step.output:
             documents = names.documents(structured(step.output))
             variable = names.of_retrieval(step.name, "documents")
-            self._later(index, step).append(_Due(variable, documents, step.call_id, again=True))
+            self._later(index, step, variable, documents, again=True)
 
     def _embedding(self, index: int, step: Step) -> None:
         self._see(step, [], self._state(None))
@@ -251,7 +275,7 @@ class Walk:
     def _asked(self, index: int, step: Step, variable: str) -> None:
         """Write what a tool is given where no LLM call asked for it, and note its reads."""
         given = structured(step.input)
-        if given is not None and given != "":
+        if given is not None and given != "" and step.tool_call_id not in self._tool_names:
             asker = self._said.get(step.requested_by or "", "")
             by = step.requested_by if any(text in asker for text in needles(given)) else None
             self._write(index, variable, given, by)
@@ -265,15 +289,13 @@ class Walk:
     # the end
 
     def _finish(self) -> None:
-        for graph, shown in self.graph.left():
-            index = self._after(graph)
-            self._graph_state(index, shown)
+        """Say which of the answers was the last one."""
         if names.ANSWER in self.variables.graph:
             return
         root = next(
             (s for s in reversed(self.steps) if s.kind == "agent" and not s.parent_id), None
         )
-        given = text_in(load(root.output)) if root is not None and root.output else None
+        given = text_in(opened(load(root.output))) if root is not None and root.output else None
         answers = (s for s in reversed(self._answers) if self.saw[s.call_id].action == "answer")
         last = next(answers, None)
         said = self._said[last.call_id] if last is not None else None
@@ -284,4 +306,4 @@ class Walk:
 
     def _after(self, step: Step) -> int:
         index = next(n for n, each in enumerate(self.steps) if each.call_id == step.call_id)
-        return max(index + 1, bisect_left(self._starts, step.end - SLACK))
+        return self._seen_from(index, step)
