@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 import polars as pl
 
-from ltrain_transforms.states.values import together
+from ltrain_transforms.states.values import part, together
 
 
 def snapshot(states: pl.DataFrame, t: int) -> pl.DataFrame:
@@ -53,5 +53,5 @@ def digest(
 
 def _hashed(variables: Sequence[str], digests: Sequence[str | None]) -> str | None:
     pairs = zip(variables, digests, strict=True)
-    there = [(variable, each) for variable, each in pairs if each is not None]
+    there = [part(variable, each) for variable, each in pairs if each is not None]
     return together(there) if there else None

@@ -43,20 +43,35 @@ def structured(text: str | None) -> Any:
 
 def dump(value: Any) -> str:
     """Write JSON with sorted keys."""
+    return _written(value).decode()
+
+
+def digest(value: Any) -> str:
+    """Hash a value's JSON: 64 bits of SHA-256, in hexadecimal."""
+    return sha256(_written(value)).hexdigest()[:16]
+
+
+def dumped(value: Any, same: Any) -> tuple[str, str]:
+    """Give a value's JSON, and the digest of `same`, which is often the very value."""
+    written = _written(value)
+    return written.decode(), (sha256(written).hexdigest()[:16] if same is value else digest(same))
+
+
+def _written(value: Any) -> bytes:
     try:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # integers beyond 64 bits, lone surrogates
-        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-def digest(text: str) -> str:
-    """Hash a text: 64 bits of SHA-256, in hexadecimal."""
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+def part(variable: str, digest: str) -> int:
+    """Give what one variable adds to the digest of a state."""
+    return int.from_bytes(sha256(f"{variable}={digest}".encode()).digest()[:8])
 
 
-def together(digests: Iterable[tuple[str, str]]) -> str:
-    """Hash the digests of some variables, whatever their order."""
-    return digest("\n".join(f"{variable}={each}" for variable, each in sorted(digests)))
+def together(parts: Iterable[int]) -> str:
+    """Give the digest of a state: a sum, so that it takes no order and one write changes one."""
+    return f"{sum(parts) % 2**64:016x}"
 
 
 def comparable(value: Any) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from ltrain_transforms.states.values import comparable, digest, dump, load, needles, together
+from ltrain_transforms.states.values import comparable, dumped, load, needles, part, together
 
 Row = tuple[str, int, str, str, str, str | None]
 """Cells of `STATES`."""
@@ -48,8 +48,8 @@ class Variables:
     execution_id: str
     held: dict[str, Held] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
-    graph: dict[str, str] = field(default_factory=dict)
-    """The digest of each variable of a graph's state."""
+    graph: dict[str, int] = field(default_factory=dict)
+    """What each variable of a graph's state adds to its digest."""
     ids: set[str] = field(default_factory=set)
     """Tool calls whose result was written."""
     _state: str | None = None
@@ -80,20 +80,19 @@ class Variables:
         if held is not None and not again and not differ(held.value, value):
             return
         new = self.held[variable] = Held.of(value, id, held)
-        text = dump(value)
-        hashed = digest(text if new.same is value else dump(new.same))
+        text, hashed = dumped(value, new.same)
         self.rows.append((self.execution_id, t, variable, text, hashed, by))
         if graph:
-            self.graph[variable], self._state = hashed, None
+            self.graph[variable], self._state = part(variable, hashed), None
 
     @property
     def state_digest(self) -> str | None:
         """Hash of the graph's state; null before anything of it was seen."""
         if self._state is None and self.graph:
-            self._state = together(self.graph.items())
+            self._state = together(self.graph.values())
         return self._state
 
-    def read(self, text: str, found: Found, added: str | None = None) -> list[str]:
+    def read(self, text: str, found: Found | None = None, added: str | None = None) -> list[str]:
         """Give the variables whose value occurs in `text`.
 
         Args:
@@ -102,15 +101,15 @@ class Variables:
         """
         there = []
         for variable, held in self.held.items():
-            sought = held.sought
-            if sought is None:
+            if (sought := held.sought) is None:
                 sought = held.sought = needles(held.value)
-            known = found.get(variable)
-            if known is not None and known[0] is held:
-                is_in = known[1] or _occurs(sought, text if added is None else added)
+            known = found.get(variable) if found else None
+            if known is not None and added is not None and known[0] is held:
+                is_in = known[1] or _occurs(sought, added)
             else:
                 is_in = _occurs(sought, text)
-            found[variable] = held, is_in
+            if found is not None:
+                found[variable] = held, is_in
             if is_in:
                 there.append(variable)
         return there

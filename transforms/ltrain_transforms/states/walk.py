@@ -5,6 +5,7 @@ never see each other's writes, and the state at step t is what call t found.
 """
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -14,8 +15,8 @@ from ltrain_transforms.states.contexts import SLACK, Contexts, Prompt, Rewriting
 from ltrain_transforms.states.graph import Graph, Shown
 from ltrain_transforms.states.prompts import BETWEEN, Turn, joined, read
 from ltrain_transforms.states.step import Step
-from ltrain_transforms.states.values import digest, dump, load, needles, opened, structured, text_in
-from ltrain_transforms.states.variables import Variables, differ
+from ltrain_transforms.states.values import digest, load, needles, opened, structured, text_in
+from ltrain_transforms.states.variables import Variables
 
 
 class Saw(NamedTuple):
@@ -53,8 +54,8 @@ class Walk:
         self.contexts = Contexts(hashes=not self.has_state)
         self.saw: dict[str, Saw] = {}
         self._starts = list(accumulate((step.start for step in steps), max))
-        self._due: list[list[_Due]] = [[] for _ in range(len(steps) + 1)]
-        self._left: list[list[Step]] = [[] for _ in range(len(steps) + 1)]
+        self._due: defaultdict[int, list[_Due]] = defaultdict(list)
+        self._left: defaultdict[int, list[Step]] = defaultdict(list)
         self._agents = names.invocations(steps)
         self._taken = names.taken_whole(steps)
         tools = [step for step in steps if step.kind == "tool"]
@@ -79,7 +80,7 @@ class Walk:
             "node": self._holder,
         }
         for index, step in enumerate(self.steps):
-            if self._due[index] or self._left[index]:
+            if index in self._due or index in self._left:
                 self._settle(index)
             handle[step.kind](index, step)
         self._settle(len(self.steps))
@@ -91,9 +92,9 @@ class Walk:
 
     def _settle(self, index: int) -> None:
         """Write what was written since the step before."""
-        for due in sorted(self._due[index], key=lambda due: due.at):
+        for due in sorted(self._due.pop(index, ()), key=lambda due: due.at):
             self._write(index, due.variable, due.value, due.by, due.id, due.again)
-        for graph in self._left[index]:
+        for graph in self._left.pop(index, ()):
             shown = self.graph.left(graph)
             if shown is not None:
                 self._graph_state(index, shown)
@@ -160,7 +161,7 @@ class Walk:
         for key, value in shown.values.items():
             variable = shown.prefix + key
             old = held.get(variable)
-            if old is None or differ(old.value, value):
+            if old is None or old.value != value or type(old.value) is not type(value):
                 by = shown.writer(key)
                 self.variables.write(t, variable, value, by, again=True, graph=True)
 
@@ -214,7 +215,7 @@ class Walk:
             elif turn.role == "user" and turn.text:
                 users.append(turn.text)
         if users and not self.has_state and (self._awaits_input or prompt.goes_on):
-            if not self.variables.read(users[-1], {}):
+            if not self.variables.read(users[-1]):
                 self._write(index, names.INPUT, users[-1], None)
             self._awaits_input = False
 
@@ -280,10 +281,10 @@ class Walk:
             by = step.requested_by if any(text in asker for text in needles(given)) else None
             self._write(index, variable, given, by)
         text = BETWEEN.join(names.texts(given))
-        reads = self.variables.read(text, {})
+        reads = self.variables.read(text)
         if variable in self.variables.held and variable not in reads:
             reads.append(variable)
-        observed = None if step.input is None or self.has_state else digest(dump(given))
+        observed = None if step.input is None or self.has_state else digest(given)
         self._see(step, reads, self._state(observed))
 
     # the end
