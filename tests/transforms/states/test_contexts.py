@@ -1,10 +1,17 @@
 """Context management is an action of its own, and ordinary growth is none."""
 
+import json
+from base64 import b64encode
+from pathlib import Path
+from struct import pack
 from typing import Any
 
+import polars as pl
 import pytest
 from tests.transforms.states.conftest import assistant, result, system, user
 
+from ltrain_transforms.pipeline import derive
+from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.states import states
 
 RULES = system("You research things.")
@@ -164,3 +171,42 @@ def test_a_prompt_proves_the_order_where_clocks_do_not(told: Any) -> None:
     told.llm([TASK], ASKED, start=0, end=900_000_000)  # its gateway's clock is ahead
     told.llm([TASK, ASKED, FOUND], DONE, start=10_000_000, end=20_000_000)
     assert states(told.calls)[1]["rank"].to_list() == [0, 1]
+
+
+def chat(rollout: Any, asked: list[Any], answered: Any, prompt: list[int], reply: list[int]) -> str:
+    """A call of the policy, as the gateway tells it."""
+    said = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "sql",
+        "gen_ai.request.temperature": 1.0,
+        "gen_ai.input.messages": json.dumps(asked),
+        "gen_ai.output.messages": json.dumps([answered]),
+        "ltrain.policy.name": "sql",
+        "ltrain.policy.version": 0,
+        "ltrain.prompt_token_ids": json.dumps(prompt),
+        "ltrain.response_token_ids": json.dumps(reply),
+        "ltrain.response_logprobs": b64encode(pack(f"<{len(reply)}f", *reply)).decode(),
+    }
+    return str(rollout.emit("chat sql", "ltrain.gateway", said, process="gateway"))
+
+
+def test_it_is_credited_like_any_other_action(
+    scene: Any, read_back: Any, recipe_file: Path
+) -> None:
+    text = recipe_file.read_text().replace(', agents = ["write", "rewrite"]', "")
+    recipe_file.write_text(text)
+    compactions = []
+    for sample in (0, 1):
+        rollout = scene.attempt("t1", sample)
+        chat(rollout, HISTORY[:2], ASKED, [1, 2], [3])
+        compactions.append(chat(rollout, [*HISTORY, SUMMARISE], assistant(SUMMARY), [1, 4], [5]))
+        chat(rollout, [RULES, user(f"So far: {SUMMARY}")], DONE, [1, 6], [7])
+        rollout.evaluate(float(sample))
+        rollout.close()
+    spans = read_back(scene)
+    tables = derive(spans, Recipe.load(recipe_file)).tables
+    seen = states(tables["calls"])[1].filter(pl.col("action") == "context")
+    assert sorted(seen["call_id"]) == sorted(compactions)
+    credited = tables["transitions"].join(seen, "call_id")
+    assert sorted(round(each, 3) for each in credited["advantage"]) == [-0.707, 0.707]
+    assert set(compactions) <= set(tables["samples"]["transition_ids"].explode())

@@ -6,6 +6,7 @@ Agent Lightning, section 3.1: a state is the semantic variables and their values
 
 from collections.abc import Sequence
 from itertools import accumulate, chain, groupby
+from operator import itemgetter
 
 import polars as pl
 import pyarrow as pa
@@ -40,7 +41,7 @@ def states(calls: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     steps = map(Step._make, zip(*(column.to_list() for column in ordered), strict=True))
     rows: list[Row] = []
     saw: list[Saw] = []
-    for _, own in groupby(steps, key=lambda step: step.execution_id):
+    for _, own in groupby(steps, key=itemgetter(0)):
         walk = Walk(list(own))  # one at a time: what it has parsed is not kept
         walk.walk()
         rows += sorted(walk.variables.rows, key=lambda row: row[1])

@@ -21,6 +21,8 @@ from ltrain_transforms.states.variables import Found
 
 HELD = 16
 """Histories of one agent and node that are kept for comparison; the oldest are forgotten."""
+SPOKEN = 32
+"""Texts that are looked for in a rewritten history, the last ones."""
 SUMMARY = 16
 """Characters below which a text that occurs in a prompt is no summary of anything."""
 SLACK = 2_000_000
@@ -45,9 +47,8 @@ class Rewriting(NamedTuple):
 class Prompt:
     """What one LLM call was shown."""
 
-    turns: list[Turn]
     fresh: list[Turn]
-    """Those that the prompt it goes on from did not have."""
+    """The turns that the prompt it goes on from did not have."""
     text: str
     ids: frozenset[str]
     """Tool calls whose results are in it."""
@@ -127,6 +128,7 @@ class Contexts:
         """Note a text without requests for tools: it may be found in a later prompt."""
         if len(text) >= SUMMARY:
             self.spoken.append(_Spoken(call_id, end, text, saw))
+            del self.spoken[:-SPOKEN]
 
     def rank(self, lane: Lane, start: int, end: int, after: int = 0) -> int:
         """Count the longest chain of calls that were over; calls in parallel share a rank.
@@ -134,11 +136,15 @@ class Contexts:
         `after` is what a prompt proves, whatever the clocks say.
         """
         ends = self.ends[lane]
-        rank = max(bisect_right(ends, start + SLACK), min(after, len(ends)))
+        rank, after = bisect_right(ends, start + SLACK), min(after, len(ends))
+        if after > rank:
+            ends[:after] = [min(one, start) for one in ends[:after]]
+            rank = after
+        end = max(start, end, ends[rank - 1] if rank else end)
         if rank == len(ends):
-            ends.append(max(start, end))
+            ends.append(end)
         else:
-            ends[rank] = min(ends[rank], max(start, end))
+            ends[rank] = min(ends[rank], end)
         return rank
 
     def _compare(
@@ -223,7 +229,7 @@ def _longer(old: _History, raw: str) -> tuple[Prompt, _History]:
     text = f"{old.text}{BETWEEN}{joined(fresh)}" if fresh else old.text
     every, dialogue = old.turns + fresh, old.dialogue + _dialogue(fresh)
     history = _History(_stem(raw), every, dialogue, text, ids, hashed, old.found, old.invocation)
-    return Prompt(every, fresh, text, ids, _hex(hashed), old.found, 0, goes_on=True), history
+    return Prompt(fresh, text, ids, _hex(hashed), old.found, 0, goes_on=True), history
 
 
 def _afresh(raw: str, invocation: str | None, hashes: bool) -> tuple[Prompt, _History]:
@@ -231,7 +237,7 @@ def _afresh(raw: str, invocation: str | None, hashes: bool) -> tuple[Prompt, _Hi
     text, ids, dialogue = joined(every), _answered(every), _dialogue(every)
     hashed, found = sha256(_hashable(every)) if hashes else None, Found()
     history = _History(_stem(raw), every, dialogue, text, ids, hashed, found, invocation)
-    return Prompt(every, every, text, ids, _hex(hashed), found, 0, goes_on=False), history
+    return Prompt(every, text, ids, _hex(hashed), found, 0, goes_on=False), history
 
 
 def _hex(hashed: Any) -> str | None:
@@ -244,7 +250,7 @@ def _answered(spoken: Sequence[Turn]) -> frozenset[str]:
 
 def _hashable(spoken: Sequence[Turn]) -> bytes:
     text = "".join([f"{turn.role}\x1f{turn.text}{BETWEEN}" for turn in spoken])
-    return text.encode("utf-8", "surrogatepass")
+    return text.encode()
 
 
 def _stem(raw: str) -> str:

@@ -48,10 +48,10 @@ def joined(spoken: Iterable[Turn]) -> str:
 
 def _turn(message: Any) -> Turn:
     if not isinstance(message, dict):
-        return Turn("", message if isinstance(message, str) else dump(message))
+        return Turn("", message if isinstance(message, str) else "")
     role, parts = message.get("role") or "", message.get("parts")
     if not isinstance(parts, list):
-        content = message.get("content")
+        content = message.get("content") or ""
         return Turn(role, content if isinstance(content, str) else dump(content))
     if len(parts) == 1 and isinstance(parts[0], dict) and parts[0].get("type") == "text":
         return Turn(role, str(parts[0].get("content") or ""))

@@ -19,21 +19,35 @@ SHOWN = ("page_content", "content", "text")
 
 ROLES = ("user", "human", "assistant", "ai", "system")
 
+DEEPEST = 254
+"""Levels of nesting that orjson writes."""
 ENVELOPE = ("tags", "metadata", "kwargs")
 """What traceloop's payloads of LangChain's callbacks hold beside the inputs or outputs."""
 
 
 def load(text: str | None) -> Any:
-    """Read JSON; what is no JSON stays text."""
+    """Read JSON; what is no JSON, or is nested beyond any use, stays text."""
     if not text:
         return text
     try:
-        return orjson.loads(text)
-    except ValueError:  # NaN and lone surrogates are Python's alone
+        value = orjson.loads(text)
+    except ValueError:
+        value = _leniently(text)
+    if text.count("[") + text.count("{") > DEEPEST:
         try:
-            return json.loads(text)
-        except ValueError:
+            orjson.dumps(value)
+        except TypeError:
             return text
+    return value
+
+
+def _leniently(text: str) -> Any:
+    """Read what is JSON for Python only: NaN, and halves of surrogate pairs, which become `?`."""
+    try:
+        written = json.dumps(json.loads(text), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+    return json.loads(written.encode("utf-8", "replace"))
 
 
 def structured(text: str | None) -> Any:
@@ -60,7 +74,7 @@ def dumped(value: Any, same: Any) -> tuple[str, str]:
 def _written(value: Any) -> bytes:
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    except TypeError:  # integers beyond 64 bits, lone surrogates
+    except TypeError:  # integers beyond 64 bits
         return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 

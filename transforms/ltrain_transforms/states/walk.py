@@ -82,7 +82,8 @@ class Walk:
         for index, step in enumerate(self.steps):
             if index in self._due or index in self._left:
                 self._settle(index)
-            handle[step.kind](index, step)
+            if step.kind in handle:
+                handle[step.kind](index, step)
         self._settle(len(self.steps))
         self._finish()
 
