@@ -75,11 +75,18 @@ def read(
     return resolve(_typed(found), source.execution)
 
 
-def watermark(store: Store, source: Source, selection: Selection) -> str:
-    """Say when the latest of the spans that decide the selection was ingested."""
+def watermark(store: Store, source: Source, selection: Selection) -> tuple[str, int | None]:
+    """Say of the spans that decide the selection when the latest was ingested, and when the newest
+    ended, in nanoseconds; None where there is none.
+    """
     where, params = chosen(source, selection)
-    sql = f"SELECT toString(max(IngestedAt)) AS latest FROM otel.spans WHERE {where}"
-    return str(store.query(sql, params)["latest"][0])
+    sql = (
+        "SELECT toString(max(IngestedAt)) AS latest, toInt64(count()) AS spans, "
+        "max(toUnixTimestamp64Nano(Timestamp) + toInt64(Duration)) AS newest "
+        f"FROM otel.spans WHERE {where}"
+    )
+    [(latest, spans, newest)] = store.query(sql, params).iter_rows()
+    return str(latest), int(newest) if spans else None
 
 
 def unit(source: Source) -> str:
