@@ -150,9 +150,8 @@ def said(messages: str | None) -> Said | None:
         given = json.loads(messages or "")
     except ValueError:
         return None
-    if not isinstance(given, list) or not given:
-        return None
-    return tuple(_message(message) for message in given if isinstance(message, dict))
+    listed = given if isinstance(given, list) else []
+    return tuple(_message(each) for each in listed if isinstance(each, dict)) or None
 
 
 def _message(message: dict[str, Any]) -> tuple[str, str, tuple[str, ...]]:
