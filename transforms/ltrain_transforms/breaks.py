@@ -6,8 +6,6 @@ earlier one, or was changed; then, where it goes on and only the ids differ, whe
 differing token lies.
 """
 
-import json
-import re
 from enum import StrEnum
 from functools import lru_cache
 from itertools import pairwise
@@ -16,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ltrain_transforms.dialects.partial import parts_of
+from ltrain_transforms.history import Said, goes_on, has_thinking, listed, said
 from ltrain_transforms.rows import Merged, Turns
 
 RESUMES = 4
@@ -84,35 +82,35 @@ class _Judge:
         members = of_row[::-1].tolist()
         mine = self.asked(call)
         last = self.heard(against)
-        if mine is None or last is None:
+        if not mine or not last:
             return self._by_tokens(call, agreed, members)
-        if _goes_on(mine, last):
+        if goes_on(mine, last):
             return self._rendered(call, against, agreed)
         if any(self._continues(mine, one) for one in members):
             return Begins.BRANCH
-        shared = {said for said in last if said[0] != "system"} & set(mine)
+        shared = {one for one in last if one[0] != "system"} & set(mine)
         return Begins.REWRITTEN if shared else Begins.CONVERSATION
 
-    def asked(self, call: int) -> "Said | None":
-        return said(self.inputs[call])
+    def asked(self, call: int) -> Said:
+        return said(listed(self.inputs[call]), thinking=False)
 
-    def _heard(self, call: int) -> "Said | None":
-        """Give the history that `call` left behind: what it was asked, and its answer."""
-        asked, answered = said(self.inputs[call]), said(self.outputs[call])
-        return None if asked is None or answered is None else asked + answered[:1]
+    def _heard(self, call: int) -> Said:
+        """Give the history that `call` left behind, what it was asked and its answer, or none."""
+        asked, answer = self.asked(call), said(listed(self.outputs[call])[:1], thinking=False)
+        return asked + answer if asked and answer else ()
 
-    def _continues(self, mine: "Said", earlier: int) -> bool:
+    def _continues(self, mine: Said, earlier: int) -> bool:
         left = self.heard(earlier)
-        return left is not None and (_goes_on(mine, left) or mine == left[:-1])
+        return bool(left) and (goes_on(mine, left) or mine == left[:-1])
 
     def _rendered(self, call: int, against: int, agreed: int) -> Begins:
         """Tell a template from a tokeniser: the history is the same, the ids are not."""
-        prompt, response = (self._row(lists, against) for lists in _both(self.turns))
+        prompt, response = self.turns.prompts[against], self.turns.responses[against]
         if agreed < len(prompt):  # rendered by the template both times
             return Begins.TEMPLATE
-        if _has_thinking(self.outputs[against]):
+        if any(map(has_thinking, listed(self.outputs[against])[:1])):
             return Begins.TEMPLATE
-        before, now = response[agreed - len(prompt) :], self._row(self.turns.prompts, call)[agreed:]
+        before, now = response[agreed - len(prompt) :], self.turns.prompts[call][agreed:]
         left_out, put_in = _found_in(now[:RESUMES], before), _found_in(before[:RESUMES], now)
         return Begins.TEMPLATE if left_out or put_in else Begins.RETOKENISED
 
@@ -123,14 +121,6 @@ class _Judge:
         inside = agreed == lengths[call]
         return Begins.BRANCH if inside or between else Begins.UNKNOWN
 
-    @staticmethod
-    def _row(lists: Any, call: int) -> Any:
-        return lists.values[lists.offsets[call] : lists.offsets[call + 1]]
-
-
-def _both(turns: Turns) -> tuple[Any, Any]:
-    return turns.prompts, turns.responses
-
 
 def _found_in(few: Any, many: Any) -> bool:
     """Say whether `few` tokens occur in `many`, one after the other, not at its very beginning."""
@@ -138,60 +128,3 @@ def _found_in(few: Any, many: Any) -> bool:
         return False
     windows = np.lib.stride_tricks.sliding_window_view(many[1:], RESUMES)
     return bool((windows == few).all(axis=1).any())
-
-
-Said = tuple[tuple[str, str, tuple[str, ...]], ...]
-"""A history: of each message the role, the text without thinking, and tool calls and results."""
-
-
-def said(messages: str | None) -> Said | None:
-    """Read messages in a form that compares; None where there are none to read."""
-    try:
-        given = json.loads(messages or "")
-    except ValueError:
-        return None
-    listed = given if isinstance(given, list) else []
-    return tuple(_message(each) for each in listed if isinstance(each, dict)) or None
-
-
-def _message(message: dict[str, Any]) -> tuple[str, str, tuple[str, ...]]:
-    parts = parts_of(message)
-    text = "".join(str(part.get("content") or "") for part in parts if part.get("type") == "text")
-    others = tuple(_part(part) for part in parts if part.get("type") not in ("text", *THINKING))
-    return str(message.get("role")), _without_thinking(text), others
-
-
-THINKING = ("reasoning", "thinking")
-"""Types of parts that hold thinking."""
-
-
-def _part(part: dict[str, Any]) -> str:
-    """Write a part so that it compares: a tool's arguments may be an object or its JSON."""
-    fields = {name: part[name] for name in sorted(part) if part[name] is not None}
-    if isinstance(fields.get("arguments"), str):
-        try:
-            fields["arguments"] = json.loads(fields["arguments"])
-        except ValueError:
-            fields["arguments"] = fields["arguments"].strip()
-    return json.dumps(fields, sort_keys=True)
-
-
-def _without_thinking(text: str) -> str:
-    if "</think>" not in text:
-        return text.strip()
-    # the template may have opened it in the prompt, so the answer may only close it
-    return re.sub(r"^.*</think>", "", text, flags=re.DOTALL).strip()
-
-
-def _has_thinking(messages: str | None) -> bool:
-    given = json.loads(messages or "[]")
-    answer = given[:1] if isinstance(given, list) else []
-    parts = [part for message in answer for part in parts_of(message)]
-    return any(
-        part.get("type") in THINKING or "</think>" in str(part.get("content") or "")
-        for part in parts
-    )
-
-
-def _goes_on(mine: Said, earlier: Said) -> bool:
-    return len(mine) > len(earlier) and mine[: len(earlier)] == earlier

@@ -33,13 +33,11 @@ class Ragged:
         values = arrow.values.slice(begin, end - begin).to_numpy(zero_copy_only=False)
         return cls(values, offsets - begin if begin else offsets)
 
-    @classmethod
-    def made(cls, values: npt.NDArray[Any], lengths: Whole) -> Self:
-        """Put `values` into lists of these lengths."""
-        return cls(values, starts(lengths))
-
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def __getitem__(self, place: int) -> npt.NDArray[Any]:
+        return self.values[self.offsets[place] : self.offsets[place + 1]]
 
     @property
     def lengths(self) -> Whole:

@@ -1,0 +1,65 @@
+"""Message histories in a form that compares, whoever wrote them down."""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ltrain_transforms.dialects.partial import parts_of
+
+Said = tuple[tuple[str, str, tuple[str, ...]], ...]
+"""Of each message the role, the text, and tool calls, results and other parts."""
+
+THINKING = ("reasoning", "thinking")
+"""Types of parts that hold thinking."""
+
+CLOSED = "</think>"
+
+
+def listed(messages: str | None) -> list[dict[str, Any]]:
+    """Read messages from JSON; none where it holds none."""
+    try:
+        given = json.loads(messages or "")
+    except ValueError:
+        return []
+    return [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+
+
+def said(messages: Sequence[dict[str, Any]], *, thinking: bool) -> Said:
+    """Put messages into the form that compares, with their thinking or without."""
+    return tuple(_message(message, thinking) for message in messages)
+
+
+def goes_on(later: Said, earlier: Said) -> bool:
+    """Say whether `later` is `earlier` and more."""
+    return len(later) > len(earlier) and later[: len(earlier)] == earlier
+
+
+def has_thinking(message: dict[str, Any]) -> bool:
+    """Say whether an answer holds thinking, as a part of its own or in its text."""
+    return any(
+        part.get("type") in THINKING or CLOSED in str(part.get("content") or "")
+        for part in parts_of(message)
+    )
+
+
+def _message(message: dict[str, Any], thinking: bool) -> tuple[str, str, tuple[str, ...]]:
+    parts = parts_of(message)
+    text = "".join(str(part.get("content") or "") for part in parts if part.get("type") == "text")
+    if not thinking:
+        parts = [part for part in parts if part.get("type") not in THINKING]
+        # the template may have opened it in the prompt, so the answer may only close it
+        text = re.sub(rf"^.*{CLOSED}", "", text, flags=re.DOTALL) if CLOSED in text else text
+    others = tuple(_part(part) for part in parts if part.get("type") != "text")
+    return str(message.get("role")), text.strip(), others
+
+
+def _part(part: dict[str, Any]) -> str:
+    """Write a part so that it compares: a tool's arguments may be an object or its JSON."""
+    fields = {name: value for name, value in part.items() if value is not None}
+    if isinstance(fields.get("arguments"), str):
+        try:
+            fields["arguments"] = json.loads(fields["arguments"])
+        except ValueError:
+            fields["arguments"] = fields["arguments"].strip()
+    return json.dumps(fields, sort_keys=True)
