@@ -10,6 +10,7 @@ import pytest
 
 from ltrain_collector.store import Store
 from ltrain_transforms.dataset import Dataset, build
+from ltrain_transforms.exports import Converted
 from ltrain_transforms.recipe import Recipe
 
 RECIPE = """
@@ -20,6 +21,12 @@ reward = [{ name = "answer", evaluation = "reward" }]
 
 Message = dict[str, Any]
 OPENAI = "opentelemetry.instrumentation.openai.v1"
+
+
+def lines(made: Converted) -> list[dict[str, Any]]:
+    """Give the rows of a conversion to JSON lines."""
+    assert isinstance(made.rows, list)
+    return made.rows
 
 
 def told(role: str, text: str, *parts: Message) -> Message:

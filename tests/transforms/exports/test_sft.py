@@ -3,7 +3,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.transforms.exports.conftest import SYSTEM, Talks, question, told
+from tests.transforms.exports.conftest import SYSTEM, Talks, lines, question, told
 
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.exports import Options
@@ -50,7 +50,7 @@ def test_a_single_answer_needs_no_weight(talks: Talks, built: Built) -> None:
     talks("t1", 0, *question("hi")).answers("hello")
     talks("t1", 1, *question("hi")).ends(1.0)
     dataset = built()
-    assert sft(dataset, Options()).rows == []
+    assert lines(sft(dataset, Options())) == []
 
 
 def test_answers_that_the_policy_did_not_sample_weigh_nothing(talks: Talks, built: Built) -> None:
@@ -58,7 +58,7 @@ def test_answers_that_the_policy_did_not_sample_weigh_nothing(talks: Talks, buil
     talk = talks("t1", 0, *shot)
     talk.answers("2")
     talk.ends(1.0)
-    (line,) = sft(built(), Options()).rows
+    (line,) = lines(sft(built(), Options()))
     weights = [message.get("weight") for message in line["messages"]]
     assert weights == [None, None, 0, None, 1]
 
@@ -78,7 +78,7 @@ def test_the_best_of_each_group_and_only_those_that_are_good(talks: Talks, built
     dataset = built()
 
     def texts(**options: Any) -> list[str]:
-        rows = sft(dataset, Options(**options)).rows
+        rows = lines(sft(dataset, Options(**options)))
         return sorted(row["messages"][-1]["content"] for row in rows)
 
     assert texts() == ["0.2", "0.4", "0.7", "1.0"]
@@ -108,8 +108,12 @@ def test_a_branch_and_a_sub_agent_are_conversations_of_their_own(
     talk.ends(1.0)
     made = sft(built(), Options())
     said = [
-        [(one["content"], one.get("weight")) for one in row["messages"] if one["role"] == "assistant"]
-        for row in made.rows
+        [
+            (one["content"], one.get("weight"))
+            for one in row["messages"]
+            if one["role"] == "assistant"
+        ]
+        for row in lines(made)
     ]
     assert said == [[("one", 1), ("two", 1)], [("one", 0), ("three", 1)], [("four", None)]]
     assert len([call for ids in made.lineage for call in ids]) == 4
@@ -121,7 +125,7 @@ def test_thinking_is_kept_in_the_answer_it_was_in(talks: Talks, built: Built) ->
     talk.history[-1] = told("assistant", "two")
     talk.hears(told("user", "and now?")).answers("three")
     talk.ends(1.0)
-    first, second = sft(built(), Options()).rows
+    first, second = lines(sft(built(), Options()))
     assert first["messages"][-1] == {
         "role": "assistant",
         "content": "two",
