@@ -4,7 +4,7 @@ import re
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from tests.transforms.talk import Talk, recipe
@@ -236,6 +236,7 @@ def talk_of(plan: list[tuple[str, int | None, list[int], list[int], float, str]]
     return talk
 
 
+@settings(deadline=None)
 @given(st.lists(CALL, max_size=9), st.sampled_from(["call", "row"]))
 def test_every_call_is_in_one_row_with_its_own_tokens_or_in_drops(
     plan: list[tuple[str, int | None, list[int], list[int], float, str]], too_long: str
@@ -266,6 +267,7 @@ def test_every_call_is_in_one_row_with_its_own_tokens_or_in_drops(
             assert not any(silent), name
 
 
+@settings(deadline=None)
 @given(st.lists(CALL, max_size=9))
 def test_cutting_into_batches_and_order_change_nothing(
     plan: list[tuple[str, int | None, list[int], list[int], float, str]],

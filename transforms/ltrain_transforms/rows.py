@@ -12,10 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ltrain_transforms.open_rows import BYTES, OpenRows, Row
 from ltrain_transforms.ragged import Ragged, Whole
-
-BYTES = 4
-"""A token id is an unsigned integer of 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +29,18 @@ class Turns:
     def __len__(self) -> int:
         return len(self.prompts)
 
-    @property
-    def ends(self) -> Whole:
-        """Give the length of each call's prompt and response together."""
-        return self.prompts.lengths + self.responses.lengths
+    ends: Whole
+    """The length of each call's prompt and response together."""
+
+    @classmethod
+    def of(
+        cls,
+        prompts: Ragged,
+        responses: Ragged,
+        temperatures: npt.NDArray[np.float64],
+        lanes: Whole,
+    ) -> "Turns":
+        return cls(prompts, responses, temperatures, lanes, prompts.lengths + responses.lengths)
 
     def of_several(self) -> Iterator[tuple[int, int]]:
         """Give the lanes of two calls and more."""
@@ -61,17 +67,6 @@ class Merged:
         return begins
 
 
-@dataclass(slots=True)
-class _Row:
-    """A row while calls may still join it."""
-
-    opener: int
-    last: int
-    temperature: float
-    context: bytes
-    """All of its tokens so far; bytes, because their prefixes compare fast."""
-
-
 def merged(turns: Turns) -> Merged:
     """Decide for each call whether it begins a row or joins one."""
     own = np.arange(len(turns))
@@ -85,22 +80,17 @@ def merged(turns: Turns) -> Merged:
 def _merge(turns: Turns, start: int, stop: int, found: Merged) -> None:
     prompts, at = _bytes(turns.prompts, start, stop)
     responses, told = _bytes(turns.responses, start, stop)
-    rows: list[_Row] = []
+    rows = OpenRows()
     for index, call in enumerate(range(start, stop)):
-        begin, end, heat = at[index], at[index + 1], float(turns.temperatures[call])
-        row: _Row | None = None
-        for one in rows:
-            longer = row is None or len(one.context) > len(row.context)
-            if longer and one.temperature == heat and prompts.startswith(one.context, begin, end):
-                row = one
-        context = prompts[begin:end] + responses[told[index] : told[index + 1]]
+        prompt, heat = prompts[at[index] : at[index + 1]], float(turns.temperatures[call])
+        row = rows.take(prompt, heat)
         if row is None:
-            found.against[call], found.agreed[call] = _nearest(rows, prompts[begin:end])
-            rows.append(_Row(call, call, heat, context))
+            found.against[call], found.agreed[call] = rows.nearest(prompt)
+            row = Row(call, call, heat)
         else:
-            found.opener[call] = row.opener
-            found.known[call] = len(row.context) // BYTES
-            row.context, row.last = context, call
+            found.opener[call], found.known[call] = row.opener, turns.ends[row.last]
+            row.last = call
+        rows.put(row, prompt + responses[told[index] : told[index + 1]])
 
 
 def _bytes(lists: Ragged, start: int, stop: int) -> tuple[bytes, list[int]]:
@@ -108,21 +98,3 @@ def _bytes(lists: Ragged, start: int, stop: int) -> tuple[bytes, list[int]]:
     offsets = lists.offsets[start : stop + 1]
     values = lists.values[offsets[0] : offsets[-1]]
     return values.tobytes(), ((offsets - offsets[0]) * BYTES).tolist()
-
-
-def _nearest(rows: list[_Row], prompt: bytes) -> tuple[int, int]:
-    """Find the row that agrees with `prompt` longest: its last call, and for how many tokens."""
-    against, most = -1, -1
-    for row in rows:
-        # at least one token more than the best so far, or it is not looked at closer
-        if prompt.startswith(row.context[: (most + 1) * BYTES]):
-            agreed = _agreed(row.context, prompt)
-            if agreed > most:
-                against, most = row.last, agreed
-    return against, most
-
-
-def _agreed(one: bytes, other: bytes) -> int:
-    length = min(len(one), len(other)) // BYTES
-    differ = np.frombuffer(one, np.uint32, length) != np.frombuffer(other, np.uint32, length)
-    return int(differ.argmax()) if differ.any() else length

@@ -59,7 +59,7 @@ def _turns(usable: pl.DataFrame, calls: pl.DataFrame) -> Turns:
     places = usable["place"]
     new = usable.select(pl.any_horizontal(pl.col(c).ne_missing(pl.col(c).shift()) for c in LANE))
     lanes = np.flatnonzero(new.to_series().to_numpy())
-    return Turns(
+    return Turns.of(
         Ragged.of(calls["prompt_token_ids"].gather(places)),
         Ragged.of(_first_choice(calls["response_token_ids"], places)),
         usable["temperature"].fill_null(1.0).to_numpy(),  # the API's default
