@@ -193,6 +193,31 @@ def test_a_sub_agent_is_a_conversation_of_its_own(chat: Chat) -> None:
     assert [row[:2] for row in chat.rows()] == [(["c0", "c2"], "first"), (["c1"], "conversation")]
 
 
+def test_examples_in_a_prompt_are_no_history(chat: Chat) -> None:
+    for role, text in (("assistant", "forty"), ("user", "where")):
+        chat.hears(role, text)
+    examples = chat.history[:-1]
+    chat.answers("select")
+    chat.history = [*examples, {"role": "user", "content": "from"}]
+    chat.answers("two")
+    assert [row[1] for row in chat.rows()] == ["first", "conversation"]
+
+
+def test_a_summary_in_place_of_the_turns_is_rewritten(chat: Chat) -> None:
+    chat.answers("select")
+    chat.hears("user", "where")
+    chat.answers("forty")
+    summary = {"role": "user", "content": "the answer is forty two so far"}
+    chat.history = [*chat.history[:2], summary]
+    chat.answers("two")
+    chat.hears("user", "from")
+    chat.answers("forty two")
+    assert [row[:2] for row in chat.rows()] == [
+        (["c0", "c1"], "first"),
+        (["c2", "c3"], "rewritten"),
+    ]
+
+
 def test_another_temperature_is_named(chat: Chat) -> None:
     chat.answers("select")
     chat.hears("user", "where")

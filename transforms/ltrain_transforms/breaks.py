@@ -8,13 +8,13 @@ differing token lies.
 
 from enum import StrEnum
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from ltrain_transforms.history import Said, goes_on, has_thinking, listed, said
+from ltrain_transforms.dialects.partial import Message
+from ltrain_transforms.history import has_thinking, in_common, is_answer, listed, share
 from ltrain_transforms.rows import Merged, Turns
 
 RESUMES = 4
@@ -69,39 +69,37 @@ class _Judge:
         self.turns, self.found = turns, found
         self.inputs, self.outputs = inputs, outputs
         self.ends = turns.ends
-        self.heard = lru_cache(maxsize=256)(self._heard)
+        self.asked = lru_cache(maxsize=64)(self._asked)
+        self.heard = lru_cache(maxsize=64)(self._heard)
 
     def reason(self, call: int, against: int) -> Begins:
         """Say why `call` did not join the row that ended with `against`."""
         agreed = int(self.found.agreed[call])
         if agreed == self.ends[against]:
             return Begins.TEMPERATURE
-        # the row's calls so far, the last first
         opener = int(self.found.opener[against])
-        of_row = opener + np.flatnonzero(self.found.opener[opener : against + 1] == opener)
-        members = of_row[::-1].tolist()
-        mine = self.asked(call)
-        last = self.heard(against)
+        mine, last = self.asked(call), self.heard(against)
         if not mine or not last:
-            return self._by_tokens(call, agreed, members)
-        if goes_on(mine, last):
+            return self._by_tokens(call, against, agreed)
+        shared = in_common(mine, last)
+        if shared == len(last) < len(mine):
             return self._rendered(call, against, agreed)
-        if any(self._continues(mine, one) for one in members):
+        # what stands before is a prompt that other conversations may have too: examples, say
+        asked = len(self.asked(opener))
+        sampled = range(asked, len(last))
+        again = shared == len(mine) and shared in sampled and is_answer(last[shared])
+        if again or (shared - 1 in sampled and is_answer(last[shared - 1])):
             return Begins.BRANCH
-        shared = {one for one in last if one[0] != "system"} & set(mine)
-        return Begins.REWRITTEN if shared else Begins.CONVERSATION
+        own = last[asked - 1 :]
+        return Begins.REWRITTEN if share(mine, own) else Begins.CONVERSATION
 
-    def asked(self, call: int) -> Said:
-        return said(listed(self.inputs[call]), thinking=False)
+    def _asked(self, call: int) -> list[Message]:
+        return listed(self.inputs[call])
 
-    def _heard(self, call: int) -> Said:
+    def _heard(self, call: int) -> list[Message]:
         """Give the history that `call` left behind, what it was asked and its answer, or none."""
-        asked, answer = self.asked(call), said(listed(self.outputs[call])[:1], thinking=False)
-        return asked + answer if asked and answer else ()
-
-    def _continues(self, mine: Said, earlier: int) -> bool:
-        left = self.heard(earlier)
-        return bool(left) and (goes_on(mine, left) or mine == left[:-1])
+        asked, answer = self.asked(call), listed(self.outputs[call])[:1]
+        return asked + answer if asked and answer else []
 
     def _rendered(self, call: int, against: int, agreed: int) -> Begins:
         """Tell a template from a tokeniser: the history is the same, the ids are not."""
@@ -114,12 +112,13 @@ class _Judge:
         left_out, put_in = _found_in(now[:RESUMES], before), _found_in(before[:RESUMES], now)
         return Begins.TEMPLATE if left_out or put_in else Begins.RETOKENISED
 
-    def _by_tokens(self, call: int, agreed: int, members: list[int]) -> Begins:
+    def _by_tokens(self, call: int, against: int, agreed: int) -> Begins:
         """Judge without messages: it ends inside the row, or leaves it between two calls."""
-        lengths = self.turns.prompts.lengths
-        between = any(self.ends[one] <= agreed < lengths[after] for after, one in pairwise(members))
+        lengths, opener = self.turns.prompts.lengths, int(self.found.opener[against])
+        of_row = opener + np.flatnonzero(self.found.opener[opener : against + 1] == opener)
+        between = (self.ends[of_row[:-1]] <= agreed) & (agreed < lengths[of_row[1:]])
         inside = agreed == lengths[call]
-        return Begins.BRANCH if inside or between else Begins.UNKNOWN
+        return Begins.BRANCH if inside or between.any() else Begins.UNKNOWN
 
 
 def _found_in(few: Any, many: Any) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ltrain_transforms.dialects.partial import parts_of
+from ltrain_transforms.spans import parsed
 
 Said = tuple[tuple[str, str, tuple[str, ...]], ...]
 """Of each message the role, the text, and tool calls, results and other parts."""
@@ -18,10 +19,7 @@ CLOSED = "</think>"
 
 def listed(messages: str | None) -> list[dict[str, Any]]:
     """Read messages from JSON; none where it holds none."""
-    try:
-        given = json.loads(messages or "")
-    except ValueError:
-        return []
+    given = parsed(messages)
     return [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
 
 
@@ -33,6 +31,28 @@ def said(messages: Sequence[dict[str, Any]], *, thinking: bool) -> Said:
 def goes_on(later: Said, earlier: Said) -> bool:
     """Say whether `later` is `earlier` and more."""
     return len(later) > len(earlier) and later[: len(earlier)] == earlier
+
+
+def in_common(one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> int:
+    """Count the messages with which both histories begin, their thinking aside."""
+    pairs = enumerate(zip(one, other, strict=False))
+    differ = (
+        place
+        for place, (mine, its) in pairs
+        if mine != its and _message(mine, False) != _message(its, False)
+    )
+    return next(differ, min(len(one), len(other)))
+
+
+def is_answer(message: dict[str, Any]) -> bool:
+    return message.get("role") in ("assistant", "ai", "model")
+
+
+def share(one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> bool:
+    """Say whether two histories have a message in common that is not the system's."""
+    said_there = set(said(other, thinking=False))
+    mine = (_message(message, False) for message in one if message.get("role") != "system")
+    return any(message in said_there for message in mine)
 
 
 def has_thinking(message: dict[str, Any]) -> bool:
