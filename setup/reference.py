@@ -16,7 +16,16 @@ from setup.markdown import code, page, table
 from ltrain.cli import app
 from ltrain_instrument import attributes
 from ltrain_instrument.settings import SETTINGS
-from ltrain_transforms import breaks, credit, evaluations, pipeline, rewards, selection, unusable
+from ltrain_transforms import (
+    breaks,
+    credit,
+    evaluations,
+    exports,
+    pipeline,
+    rewards,
+    selection,
+    unusable,
+)
 from ltrain_transforms.tables import TABLES
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -26,6 +35,7 @@ REASONS = {
     "rewards": evaluations.FAULTS | rewards.REASONS,
     "groups": credit.REASONS,
     "rows": unusable.REASONS,
+    "exports": exports.REASONS,
 }
 
 

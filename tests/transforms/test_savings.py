@@ -1,6 +1,6 @@
 from collections import Counter
 
-from tests.transforms.talk import Talk
+from tests.transforms.talk import Talk, message
 
 from ltrain_transforms.savings import savings
 
@@ -21,6 +21,28 @@ def test_each_calls_prompt_is_counted_once_or_as_often_as_it_is_computed() -> No
         "prompt_tokens_merged": 2 + 2 + 3,
         "begins_first": 1,
         "begins_unknown": 1,
+    }
+
+
+def test_the_picture_of_the_docs() -> None:
+    drawn = Talk()
+    system, user, tool, sub = 1, 2, 3, 4
+    asked = [message("user", "U")]
+    drawn.call((system, user), (5, 5), asked=asked, answer=message("assistant", "a"))
+    drawn.call((system, user, 5, 5, tool), (6, 6, 6), answer=message("assistant", "b"))
+    other = [message("user", "V")]
+    drawn.call((system, sub), (7,), asked=other, answer=message("assistant", "c"))
+    drawn.call((system, user, 5, 5, tool, 6, 6, 6, 8), (9,))
+    drawn.calls[1]["input"] = drawn.calls[0]["input"]
+    frame, _ = drawn.samples()
+    assert frame["response_mask"].to_list() == [[1, 1, 0, 1, 1, 1, 0, 1], [1]]
+    assert savings(frame) == {
+        "calls": 4,
+        "rows": 2,
+        "prompt_tokens_unmerged": 18,
+        "prompt_tokens_merged": 6,
+        "begins_conversation": 1,
+        "begins_first": 1,
     }
 
 
