@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ltrain_transforms.dialects.partial import Message
-from ltrain_transforms.history import has_thinking, in_common, is_answer, listed, share
+from ltrain_transforms.history import Message, has_thinking, in_common, is_answer, listed, share
 from ltrain_transforms.rows import Merged, Turns
 
 RESUMES = 4

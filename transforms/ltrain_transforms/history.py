@@ -5,8 +5,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ltrain_transforms.dialects.partial import parts_of
 from ltrain_transforms.spans import parsed
+
+Message = dict[str, Any]
+"""As the gen_ai conventions have it: `{"role", "parts": [{"type", ...}]}`."""
 
 Said = tuple[tuple[str, str, tuple[str, ...]], ...]
 """Of each message the role, the text, and tool calls, results and other parts."""
@@ -17,13 +19,21 @@ THINKING = ("reasoning", "thinking")
 CLOSED = "</think>"
 
 
-def listed(messages: str | None) -> list[dict[str, Any]]:
+def listed(messages: str | None) -> list[Message]:
     """Read messages from JSON; none where it holds none."""
     given = parsed(messages)
     return [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
 
 
-def said(messages: Sequence[dict[str, Any]], *, thinking: bool) -> Said:
+def parts_of(message: Message) -> list[dict[str, Any]]:
+    """Give a message's parts; text that stands there as it is, is one."""
+    parts, text = message.get("parts"), message.get("content")
+    plain = [{"type": "text", "content": text}] if isinstance(text, str) and text else []
+    given = parts if isinstance(parts, list) and parts else plain
+    return [part for part in given if isinstance(part, dict)]
+
+
+def said(messages: Sequence[Message], *, thinking: bool) -> Said:
     """Put messages into the form that compares, with their thinking or without."""
     return tuple(_message(message, thinking) for message in messages)
 
@@ -33,7 +43,7 @@ def goes_on(later: Said, earlier: Said) -> bool:
     return len(later) > len(earlier) and later[: len(earlier)] == earlier
 
 
-def in_common(one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> int:
+def in_common(one: Sequence[Message], other: Sequence[Message]) -> int:
     """Count the messages with which both histories begin, their thinking aside."""
     pairs = enumerate(zip(one, other, strict=False))
     differ = (
@@ -44,18 +54,18 @@ def in_common(one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) ->
     return next(differ, min(len(one), len(other)))
 
 
-def is_answer(message: dict[str, Any]) -> bool:
+def is_answer(message: Message) -> bool:
     return message.get("role") in ("assistant", "ai", "model")
 
 
-def share(one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> bool:
+def share(one: Sequence[Message], other: Sequence[Message]) -> bool:
     """Say whether two histories have a message in common that is not the system's."""
     said_there = set(said(other, thinking=False))
     mine = (_message(message, False) for message in one if message.get("role") != "system")
     return any(message in said_there for message in mine)
 
 
-def has_thinking(message: dict[str, Any]) -> bool:
+def has_thinking(message: Message) -> bool:
     """Say whether an answer holds thinking, as a part of its own or in its text."""
     return any(
         part.get("type") in THINKING or CLOSED in str(part.get("content") or "")
@@ -63,7 +73,7 @@ def has_thinking(message: dict[str, Any]) -> bool:
     )
 
 
-def _message(message: dict[str, Any], thinking: bool) -> tuple[str, str, tuple[str, ...]]:
+def _message(message: Message, thinking: bool) -> tuple[str, str, tuple[str, ...]]:
     parts = parts_of(message)
     text = "".join(str(part.get("content") or "") for part in parts if part.get("type") == "text")
     if not thinking:

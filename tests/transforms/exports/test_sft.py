@@ -145,7 +145,7 @@ def test_who_made_no_call_is_told(talks: Talks, built: Built) -> None:
 
 BAD: dict[str, dict[str, Any]] = {
     "no_messages": {"input": None},
-    "several_choices": {"output": '[{"role": "assistant", "parts": [1]}, {"role": "assistant"}]'},
+    "several_choices": {"output": '[{"content": "a"}, {"content": "b"}]'},
     "redacted": {"redacted": True},
     "multimodal": {"input": '[{"role": "user", "parts": [{"type": "image"}]}]'},
 }
@@ -168,6 +168,12 @@ def test_calls_that_are_in_no_conversation_are_told(reason: str) -> None:
 
 def test_every_reason_has_a_case() -> None:
     assert BAD.keys() == REASONS.keys()
+
+
+def test_messages_with_plain_content_are_read() -> None:
+    text = '[{"role": "ai", "content": "hi"}]'
+    found, _ = conversations(frame(input=text, output=text))
+    assert found["e1"][0].before(2) == [{"role": "assistant", "content": "hi"}] * 2
 
 
 def test_tools_that_were_offered_come_along() -> None:

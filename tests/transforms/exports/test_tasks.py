@@ -7,8 +7,9 @@ from tests.transforms.exports.conftest import Talks, lines, question, told
 
 from ltrain_train.rollout.tasks import load_tasks
 from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.exports import Options, write
+from ltrain_transforms.exports import Converted, Options, write
 from ltrain_transforms.exports.tasks import tasks
+from ltrain_transforms.tables import DROPS
 
 Built = Callable[..., Dataset]
 
@@ -46,6 +47,19 @@ def test_a_conversation_that_was_under_way_is_handed_on_whole(talks: Talks, buil
     (line,) = lines(tasks(built(), Options()))
     assert [one["role"] for one in line["input"]] == ["user", "assistant", "user"]
     assert json.dumps(line)
+
+
+def test_what_json_cannot_say_is_written_all_the_same(
+    scene: Any, built: Built, tmp_path: Path
+) -> None:
+    rollout = scene.attempt("t1", 0)
+    rollout.llm("write", state={"limit": float("nan")})
+    rollout.close()
+    write(built(), "tasks", Options(), tmp_path / "again.jsonl")
+    (task,) = load_tasks(tmp_path / "again.jsonl")
+    assert task.input == {"limit": "NaN"}
+    Converted([{"x": "half \ud83d of it"}], [[]], DROPS.empty()).write(tmp_path / "half.jsonl", {})
+    assert (tmp_path / "half.jsonl").read_text() == '{"x": "half ? of it"}\n'
 
 
 def test_who_was_asked_nothing_is_told(talks: Talks, built: Built) -> None:

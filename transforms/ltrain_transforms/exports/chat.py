@@ -3,8 +3,7 @@
 import json
 from typing import Any
 
-from ltrain_transforms.dialects.partial import parts_of
-from ltrain_transforms.history import THINKING
+from ltrain_transforms.history import THINKING, parts_of
 
 Message = dict[str, Any]
 

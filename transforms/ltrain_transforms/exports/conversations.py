@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from ltrain_transforms.exports.chat import Message, NotText, chat
-from ltrain_transforms.history import Said, goes_on, listed, said
+from ltrain_transforms.history import Said, goes_on, listed, parts_of, said
 from ltrain_transforms.selection import dropped
 
 REASONS = {
@@ -68,7 +68,7 @@ def conversations(calls: pl.DataFrame) -> tuple[dict[str, list[Conversation]], p
 def _unusable(call: dict[str, Any], asked: list[Message], answers: list[Message]) -> str | None:
     if call["redacted"]:
         return "redacted"
-    if not asked or not answers or not answers[0].get("parts"):
+    if not asked or not answers or not parts_of(answers[0]):
         return "no_messages"
     if len(answers) > 1:
         return "several_choices"
@@ -97,7 +97,7 @@ def _join(
 
 def _tools(text: str | None) -> list[Message]:
     try:
-        given = json.loads(text or "[]")
+        given = json.loads(text or "[]", parse_constant=str)
     except ValueError:
         return []
     return given if isinstance(given, list) else []

@@ -52,7 +52,8 @@ class Converted:
             self.rows.write_parquet(beside, compression="zstd")
         else:
             lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in self.rows)
-            beside.write_text("".join(f"{line}\n" for line in lines))
+            # half of a surrogate pair, which JSON can escape, has no UTF-8
+            beside.write_bytes("".join(f"{line}\n" for line in lines).encode(errors="replace"))
         beside.rename(path)
         manifest = {
             **told,

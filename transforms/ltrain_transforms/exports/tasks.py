@@ -54,7 +54,7 @@ def _input(outer: str | None, first: str | None) -> Any:
     """Give JSON as what it says and other text as it is; of messages the user's."""
     if outer is not None:
         try:
-            return json.loads(outer)
+            return json.loads(outer, parse_constant=str)  # NaN is no JSON
         except ValueError:
             return outer
     try:
