@@ -16,7 +16,7 @@ from ltrain_transforms.manifest import versions
 from ltrain_transforms.parts import Draft, Part
 from ltrain_transforms.pipeline import credited, traced
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.samples import MEASURED, TOKENS, samples
+from ltrain_transforms.samples import COLUMNS, samples
 from ltrain_transforms.selection import gathered
 from ltrain_transforms.spans import each
 from ltrain_transforms.tables import DROPS, TRANSITIONS
@@ -130,7 +130,7 @@ def join(batch: Credited) -> Joined:
     path = folder.table(f"work/transitions/{number}")
     made = pl.read_parquet(path) if path.exists() else TRANSITIONS.empty().with_columns(kept=False)
     trained = made.filter("kept").drop("kept")
-    calls = folder.read("calls", number, ["execution_id", "call_id", *TOKENS, *MEASURED])
+    calls = folder.read("calls", number, list(COLUMNS))
     executions = folder.read("work/executions", number)
     rows, unusable = samples(batch.recipe, trained, calls, executions)
     drops = gathered(DROPS, folder.read("work/drops", number), unusable)
