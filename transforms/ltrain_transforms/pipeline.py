@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from ltrain_transforms.calls import calls
-from ltrain_transforms.credit import chosen, compared, transitions
+from ltrain_transforms.credit import chosen, compared, narrow, transitions
 from ltrain_transforms.evaluations import evaluations
 from ltrain_transforms.executions import executions
 from ltrain_transforms.recipe import Recipe
@@ -30,7 +30,6 @@ class Derived:
 
 def derive(spans: pl.DataFrame, recipe: Recipe) -> Derived:
     """Make every table from `SPANS`."""
-    policy = recipe.policy[0]
     called = calls(spans)
     written, seen = states(called)
     called = _with_reads(called, seen)
@@ -39,10 +38,11 @@ def derive(spans: pl.DataFrame, recipe: Recipe) -> Derived:
     given, uncredited = rewards(recipe, called, attempted, judged)
     worth = outcomes(recipe, given, attempted)
     counted, left_out = counting(attempted, worth["execution_id"], recipe.filter)
-    ranked = compared(counted, worth, recipe.credit.outcome.estimator)
     saw = called.join(seen.select("call_id", "state_digest"), "call_id", "left")
-    credited = transitions(ranked, saw, given, policy, recipe.credit)
-    kept, low = chosen(ranked, credited, recipe.filter.groups)
+    slim = narrow(recipe, saw, attempted)
+    ranked = compared(recipe, counted, worth, given, slim)
+    credited = transitions(recipe, ranked, slim, given)
+    kept, low = chosen(recipe, ranked, credited)
     trained = credited.filter(credited["execution_id"].is_in(kept.implode()))
     rows, unusable = samples(recipe, trained, called, attempted)
     stray = _not_calls(spans, called, attempted, judged, unheard)
