@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
+from tests.transforms.waves import Called, Run, Wave, recipe
 
 from ltrain_transforms.credit import narrow
 from ltrain_transforms.credit.returns import discounted
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
-from tests.transforms.waves import Called, Run, Wave, recipe
 
 NAN, INF = float("nan"), float("inf")
 
@@ -129,9 +129,7 @@ def test_sub_agents_are_compared_under_their_parent() -> None:
     )
     lone = (agent("proposer"), Called("proposer", parent=0, reward=0.5), agent("solver", 0, 4.0))
     one = (*lone, Called("solver", parent=2))
-    wave = Wave.of(
-        Run(0.0, proposal), Run(0.0, one), Run(0.0, one[:3] + (Called("solver", parent=2),))
-    )
+    wave = Wave.of(Run(0.0, proposal), Run(0.0, one), Run(0.0, one))
     found = wave.credited(recipe(centred(among="parent") | {"combine": "rewards"}))
     outcome = found.column("outcome_advantage")
     assert (outcome["e0.3"], outcome["e0.5"]) == (0.5, -0.5)

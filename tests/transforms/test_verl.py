@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,7 +16,7 @@ from ltrain_transforms.estimators import ESTIMATORS, MEMBERS, OutcomeSettings
 PROGRAM = Path(__file__).with_name("verl_advantages.py")
 SEEDS = range(12)
 TOKENS = 9
-OURS = {
+OURS: dict[str, tuple[str, dict[str, Any]]] = {
     "grpo": ("grpo", {"by_std": True}),
     "dr_grpo": ("grpo", {"by_std": False}),
     "rloo": ("rloo", {}),
@@ -57,7 +58,7 @@ def members(case: dict[str, Any], calls: list[int] | None = None) -> pl.DataFram
             "tokens": [float(sum(mask)) for mask in case["mask"]],
             **components,
         },
-        {**MEMBERS, **dict.fromkeys(components, pl.Float64)},
+        {**MEMBERS, **dict.fromkeys(components, pl.Float64())},
     )
 
 
@@ -70,7 +71,7 @@ def transitions_of(case: dict[str, Any], calls: list[int]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def verls() -> dict[str, list[list[list[float]]]]:
     """Ask verl for every estimator and seed at once."""
-    asked = []
+    asked: list[dict[str, Any]] = []
     for ours, (estimator, more) in OURS.items():
         for seed in SEEDS:
             case = batch(seed)
@@ -102,6 +103,6 @@ def test_it_is_verls(name: str, verls: dict[str, list[list[list[float]]]]) -> No
             ours = [one for one, count in zip(ours, calls, strict=True) for _ in range(count)]
             case = transitions_of(case, calls)
         tokens = [[one * on for on in mask] for one, mask in zip(ours, case["mask"], strict=True)]
-        assert sum(tokens, []) == pytest.approx(sum(expected, []), abs=1e-5)
+        assert [*chain(*tokens)] == pytest.approx([*chain(*expected)], abs=1e-5)
         moved = moved or any(abs(one) > 0.1 for one in ours)
     assert moved, "all advantages were 0, which proves nothing"

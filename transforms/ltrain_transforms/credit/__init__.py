@@ -6,9 +6,9 @@ call. Step estimators add what a call was worth among calls in the same state. T
 advantages with weights. All of it reads narrow frames of a whole wave: no text, no tokens.
 """
 
+from ltrain_transforms.credit.fusion import transitions
 from ltrain_transforms.credit.groups import REASONS, chosen
-from ltrain_transforms.credit.narrow import NARROW, narrow
+from ltrain_transforms.credit.narrowing import NARROW, narrow
 from ltrain_transforms.credit.outcome import compared
-from ltrain_transforms.credit.transitions import transitions
 
 __all__ = ["NARROW", "REASONS", "chosen", "compared", "narrow", "transitions"]

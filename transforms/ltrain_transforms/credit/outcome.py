@@ -47,9 +47,7 @@ def _judged(
     recipe: Recipe, executions: pl.DataFrame, rewards: pl.DataFrame, calls: pl.DataFrame
 ) -> pl.DataFrame:
     """Give `execution_id`, `outcome_advantage` and `parts`."""
-    ids = executions.select("execution_id")
-    own_rewards, own_calls = (each.join(ids, "execution_id", "semi") for each in (rewards, calls))
-    compared = members(executions, own_rewards, own_calls, recipe.reward, recipe.credit)
+    compared = members(executions, rewards, calls, recipe.reward, recipe.credit)
     outcome = recipe.credit.outcome
     settings = OutcomeSettings(outcome.decay, component_weights(recipe.reward))
     advantage = outcome_estimator(outcome.estimator)(

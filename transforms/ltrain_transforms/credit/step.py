@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from ltrain_transforms.credit.codes import code
+from ltrain_transforms.credit.ordering import code
 from ltrain_transforms.credit.outcome import checked
 from ltrain_transforms.credit.returns import discounted
 from ltrain_transforms.estimators import STEPS, StepSettings, step_estimator
@@ -10,14 +10,18 @@ from ltrain_transforms.recipe import Step
 
 
 def step_advantage(calls: pl.DataFrame, step: Step) -> pl.Series:
-    """Give an advantage a trained call, in the order of `calls`, which are all calls in order."""
+    """Give an advantage a trained call, in the order of `calls`: all calls, as `in_order` has them.
+
+    Where an estimator gives null, there was nothing to compare with: 0.
+    """
     outcome = pl.when(pl.col("seq") == pl.col("seq").max().over("execution")).then("outcome_reward")
     whole = calls.with_columns(pl.col("reward") + outcome.fill_null(0.0))
     returns = discounted(whole, step.gamma)
     ours = calls.with_columns(returns=returns).filter(pl.col("trained_by").is_not_null())
     settings = StepSettings(step.gamma, step.history, step.power, step.scale)
     steps = _numbered(ours)
-    return checked(step.estimator, step_estimator(step.estimator)(steps, settings), steps.height)
+    given = step_estimator(step.estimator)(steps, settings)
+    return checked(step.estimator, given, steps.height).fill_null(0.0)
 
 
 def _numbered(ours: pl.DataFrame) -> pl.DataFrame:
