@@ -114,8 +114,10 @@ def _call(execution: str, seq: int, call: Called) -> dict[str, Any]:
 
 
 def _rewards(execution: str, run: Run) -> list[dict[str, Any]]:
-    whole = [{"rule": rule, "value": value, "call_id": None} for rule, value in _parts(run).items()]
-    given = [
+    whole: list[dict[str, Any]] = [
+        {"rule": rule, "value": value, "call_id": None} for rule, value in _parts(run).items()
+    ]
+    given: list[dict[str, Any]] = [
         {"rule": "rule", "value": call.reward, "call_id": f"{execution}.{seq}"}
         for seq, call in enumerate(run.calls)
         if call.reward

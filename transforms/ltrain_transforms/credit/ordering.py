@@ -14,9 +14,9 @@ def in_order(
 ) -> pl.DataFrame:
     """Put `calls` (`NARROW`) in order, with more columns.
 
-    Numbers: `execution`, `group`, `scene` (agent and node). Counts: `turn` (LLM calls so far), `kth`
-    (those of this scene). Then the call's `reward` and its execution's outcome; `immediate` is there
-    where something reads it.
+    Numbers: `execution`, `group`, `scene` (agent and node). Counts: `turn` (LLM calls so far),
+    `kth` (those of this scene). Then the call's `reward` and its execution's outcome; `immediate`
+    is there where something reads it.
     """
     executions = _numbered(compared)
     number = executions.select("execution_id", "execution")

@@ -16,11 +16,17 @@ TRANSITIONS = Table(
         Column("policy", STRING, "The trained policy."),
         Column("policy_version", pl.Int32(), "The version that was sampled."),
         Column("state_digest", STRING, "Hash of the state it saw."),
-        Column("reward", FLOAT, "Sum of what rules gave to this call."),
+        Column(
+            "reward",
+            FLOAT,
+            "Sum of what rules gave to this call; under `gae` also to what followed, and the outcome.",
+        ),
         Column("returns", FLOAT, "Reward-to-go from this call on."),
-        Column("outcome_advantage", FLOAT, "The execution's, one value for all its calls."),
+        Column(
+            "outcome_advantage", FLOAT, "Its execution's or part's; null: nothing to compare with."
+        ),
         Column("process_advantage", FLOAT, "From call rewards, against the group."),
         Column("step_advantage", FLOAT, "From step estimators; 0 where there is none."),
-        Column("advantage", FLOAT, "The three, fused with the recipe's weights."),
+        Column("advantage", FLOAT, "The three, fused with the recipe's weights, or null."),
     ),
 )
