@@ -21,7 +21,7 @@ GROUP = 8
 STATES = 5
 """Different states that a turn of a group may be in."""
 AT_MOST = 10.0
-"""Seconds that an estimator may take."""
+"""Seconds an estimator may take; judged in CPU seconds, which a busy machine hardly stretches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def main() -> None:
             }
         )
     )
-    sys.exit(taken[slowest]["s"] > AT_MOST)
+    sys.exit(any(each["cpu_s"] > AT_MOST for each in taken.values()))
 
 
 if __name__ == "__main__":

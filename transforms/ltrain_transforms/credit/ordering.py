@@ -23,7 +23,7 @@ def in_order(
     given = (
         rewards.filter(pl.col("call_id").is_not_null())
         .join(number, "execution_id")
-        .group_by("execution", "call_id")
+        .group_by("execution", "call_id", maintain_order=True)
         .agg(reward=pl.col("value").sum())
     )
     scene = code("agent") * (code("node").max() + 1) + code("node")

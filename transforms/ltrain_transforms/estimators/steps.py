@@ -16,7 +16,7 @@ def gigpo(steps: pl.DataFrame, settings: StepSettings) -> pl.Series:
     G_t is the discounted return, the outcome at its end; F is 1, or the deviation
     with `scale = "std"`. A state that nobody else reached gives 0, which leaves the outcome alone.
     """
-    return _compared(steps, "returns", ["anchor"], settings)
+    return _compared(steps["returns"], steps["anchor"], settings)["advantage"]
 
 
 def hgpo(steps: pl.DataFrame, settings: StepSettings) -> pl.Series:
@@ -26,19 +26,14 @@ def hgpo(steps: pl.DataFrame, settings: StepSettings) -> pl.Series:
     state; w_k is proportional to (k + 1)^power among those k at which the step has a peer. K is
     `history`.
     """
-    frame = steps.with_columns(weighed=pl.lit(0.0), weights=pl.lit(0.0))
+    weighed = pl.zeros(steps.height, dtype=pl.Float64, eager=True)
+    weights = pl.zeros(steps.height, dtype=pl.Float64, eager=True)
     for k, level in enumerate(_histories(steps, settings.history)):
-        at = frame.with_columns(level=level)
-        met = pl.col("level").is_not_null() & (pl.len().over("level") > 1)
-        weight = pl.when(met).then(float(k + 1) ** settings.power).otherwise(0.0)
-        frame = at.with_columns(
-            weights=pl.col("weights") + weight,
-            weighed=pl.col("weighed") + weight * _compared(at, "returns", ["level"], settings),
-        )
-    fused = pl.col("weighed") / pl.col("weights")
-    return frame.select(
-        advantage=pl.when(pl.col("weights") > 0).then(fused).otherwise(0.0)
-    ).to_series()
+        found = _compared(steps["returns"], level, settings)
+        weight = (found["peers"] > 1).cast(pl.Float64) * float(k + 1) ** settings.power
+        weighed, weights = weighed + weight * found["advantage"], weights + weight
+    fused = pl.when(weights > 0).then(weighed / weights).otherwise(0.0)
+    return pl.select(advantage=fused).to_series()
 
 
 def turn_level(steps: pl.DataFrame, settings: StepSettings) -> pl.Series:
@@ -47,21 +42,30 @@ def turn_level(steps: pl.DataFrame, settings: StepSettings) -> pl.Series:
     r_t is what the turn itself was given, not what followed; the outcome's advantage is
     added to it. F as in gigpo; the paper divides (`scale = "std"`).
     """
-    return _compared(steps, "reward", ["group", "place", "kth"], settings)
+    group, place, kth = (pl.col(name).cast(pl.UInt64) for name in ("group", "place", "kth"))
+    peers = (group * (place.max() + 1) + place) * (kth.max() + 1) + kth
+    return _compared(steps["reward"], steps.select(peers).to_series(), settings)["advantage"]
 
 
-def _compared(
-    steps: pl.DataFrame, column: str, peers: list[str], settings: StepSettings
-) -> pl.Series:
-    """Give the difference from the peers' mean; 0 where there is none, or all are equal."""
-    value = pl.col(column)
-    # each statistic over its peers by itself: one expression over them all is twice as slow
-    centred = value - value.mean().over(peers)
-    if settings.scale == "std":
-        centred = centred / (value.std().over(peers) + EPSILON)
-    differ = value.max().over(peers) - value.min().over(peers) > SAME
-    known = pl.all_horizontal(pl.col(name).is_not_null() for name in peers)
-    return steps.select(advantage=pl.when(known & differ).then(centred).otherwise(0.0)).to_series()
+def _compared(value: pl.Series, peers: pl.Series, settings: StepSettings) -> pl.DataFrame:
+    """Give `advantage`, the difference from the peers' mean, and `peers`, how many they are.
+
+    It is 0 where there is none, or all are equal, or `peers` is null.
+    """
+    v = pl.col("value")
+    # each statistic by itself: one expression over them all takes twice as long
+    told = pl.DataFrame({"value": value, "key": peers}).select(
+        "key",
+        centred=v - v.mean().over("key"),
+        std=v.std().over("key"),
+        spread=v.max().over("key") - v.min().over("key"),
+        peers=pl.when(pl.col("key").is_not_null()).then(pl.len().over("key")).otherwise(0),
+    )
+    scale = pl.col("std") + EPSILON if settings.scale == "std" else pl.lit(1.0)
+    differ = (pl.col("peers") > 1) & (pl.col("spread") > SAME)
+    return told.select(
+        "peers", advantage=pl.when(differ).then(pl.col("centred") / scale).otherwise(0.0)
+    )
 
 
 def _histories(steps: pl.DataFrame, history: int) -> Iterator[pl.Series]:

@@ -16,15 +16,9 @@ TRANSITIONS = Table(
         Column("policy", STRING, "The trained policy."),
         Column("policy_version", pl.Int32(), "The version that was sampled."),
         Column("state_digest", STRING, "Hash of the state it saw."),
-        Column(
-            "reward",
-            FLOAT,
-            "Sum of what rules gave to this call; under `gae` also to what followed, and the outcome.",
-        ),
+        Column("reward", FLOAT, "What rules gave to this call; under `gae` all up to the next."),
         Column("returns", FLOAT, "Reward-to-go from this call on."),
-        Column(
-            "outcome_advantage", FLOAT, "Its execution's or part's; null: nothing to compare with."
-        ),
+        Column("outcome_advantage", FLOAT, "Its execution's, or null: it is alone."),
         Column("process_advantage", FLOAT, "From call rewards, against the group."),
         Column("step_advantage", FLOAT, "From step estimators; 0 where there is none."),
         Column("advantage", FLOAT, "The three, fused with the recipe's weights, or null."),
