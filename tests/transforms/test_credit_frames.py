@@ -138,6 +138,26 @@ def test_sub_agents_are_compared_under_their_parent() -> None:
     assert (outcome["e1.1"], outcome["e1.3"]) == (pytest.approx(1 / 6), 0.0)
 
 
+def test_what_encloses_others_is_judged_when_it_ends() -> None:
+    def at(start: int, end: int, **more: Any) -> Called:
+        return Called(more={"start": start, "end": end}, **more)
+
+    calls = (
+        at(0, 1),
+        at(2, 9, agent="helper", kind="agent", reward=1.0),
+        at(3, 4, agent="helper"),
+        at(5, 6, agent="helper", kind="tool"),
+        at(9, 10),
+    )
+    told = recipe({"process": {"baseline": "none"}})
+    found = Wave.of(Run(1.0, calls), Run(0.0)).credited(told)
+    returns = {"e0.0": 1.0, "e0.2": 1.0, "e0.4": 0.0, "e1.0": 0.0}
+    assert found.column("returns") == returns
+    assert set(found.column("reward").values()) == {0.0}, "it was given to another call"
+    critic = Wave.of(Run(1.0, calls)).credited(recipe({"outcome": {"estimator": "gae"}}))
+    assert critic.column("reward") == {"e0.0": 0.0, "e0.2": 1.0, "e0.4": 1.0}
+
+
 def test_parents_that_form_a_circle_enclose_nothing() -> None:
     circle = (Called(kind="node", parent=1), Called(kind="node", parent=0), Called(parent=0))
     told = recipe(centred(among="parent") | {"combine": "rewards"})
@@ -192,7 +212,7 @@ CALLS = st.builds(
     agent=st.sampled_from(["writer", "planner"]),
     reward=st.integers(-3, 3).map(lambda n: n / 4),
     state=st.sampled_from([None, "a", "b"]),
-    kind=st.sampled_from(["llm", "llm", "tool"]),
+    kind=st.sampled_from(["llm", "llm", "tool", "agent"]),
     tokens=st.none() | st.integers(1, 9),
 )
 RUNS = st.builds(
@@ -260,12 +280,12 @@ def test_returns_are_the_sum_they_are_defined_by(
         sum(gamma ** (t - turn) * r for n, t, r in rows[place:] if n == number)
         for place, (number, turn, _) in enumerate(rows)
     ]
-    frame = pl.DataFrame(rows, ["execution", "turn", "reward"], orient="row")
+    frame = pl.DataFrame(rows, ["execution", "turn", "felt"], orient="row")
     assert discounted(frame, gamma).to_list() == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_long_execution_loses_no_precision() -> None:
-    frame = pl.DataFrame({"execution": [0] * 5000, "turn": range(5000), "reward": [1.0] * 5000})
+    frame = pl.DataFrame({"execution": [0] * 5000, "turn": range(5000), "felt": [1.0] * 5000})
     found = discounted(frame, 0.5)
     assert found[0] == pytest.approx(2.0)
     assert found[4998] == pytest.approx(1.5)

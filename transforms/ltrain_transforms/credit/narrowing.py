@@ -14,6 +14,8 @@ NARROW = pl.Schema(
         "execution_id": pl.String(),
         "call_id": pl.String(),
         "seq": pl.Int32(),
+        "start": pl.Int64(),
+        "end": pl.Int64(),
         "kind": pl.String(),
         "agent": pl.String(),
         "node": pl.String(),

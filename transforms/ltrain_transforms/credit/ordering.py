@@ -5,6 +5,9 @@ import polars as pl
 from ltrain_transforms.credit.returns import immediate
 from ltrain_transforms.recipe import Among, Recipe
 
+ENCLOSING = ("agent", "node")
+"""Kinds of calls that others lie in."""
+
 DROPPED = ("sort", "under")
 """Columns of `NARROW` that only the outcome reads."""
 
@@ -15,8 +18,8 @@ def in_order(
     """Put `calls` (`NARROW`) in order, with more columns.
 
     Numbers: `execution`, `group`, `scene` (agent and node). Counts: `turn` (LLM calls so far),
-    `kth` (those of this scene). Then the call's `reward` and its execution's outcome; `immediate`
-    is there where something reads it.
+    `kth` (those of this scene). Then what the call was given, `reward`; what is `felt` there, in
+    causal order; its execution's outcome; `immediate`, where something reads it.
     """
     executions = _numbered(compared)
     number = executions.select("execution_id", "execution")
@@ -39,11 +42,40 @@ def in_order(
         turn=is_llm.cum_sum().over("execution"),
         kth=is_llm.cum_sum().over("execution", "scene"),
     )
-    told = _with_parts(told, executions, recipe.credit.outcome.among)
+    told = _with_felt(_with_parts(told, executions, recipe.credit.outcome.among))
     if recipe.credit.step is None and not recipe.credit.values_are_the_trainers:
         return told
     each = (immediate(told, policy.name) for policy in recipe.policy)
     return told.with_columns(immediate=pl.coalesce(*each))
+
+
+def _with_felt(calls: pl.DataFrame) -> pl.DataFrame:
+    """Add `felt`: the rewards by call, but what encloses others is judged when it ends.
+
+    The reward of an agent's or a node's own call is felt at the last call that began inside it.
+    """
+    encloses = pl.col("kind").is_in(ENCLOSING) & (pl.col("reward") != 0)
+    outer = calls.filter(encloses).select("execution", "end", "reward", own="seq").sort("end")
+    if outer.is_empty():
+        return calls.with_columns(felt="reward")
+    began = calls.select("execution", "start", "seq").sort("start", "seq")
+    moved = outer.join_asof(
+        began,
+        left_on="end",
+        right_on="start",
+        by="execution",
+        allow_exact_matches=False,
+        check_sortedness=False,  # it cannot be checked within executions
+    ).with_columns(seq=pl.max_horizontal("seq", "own"))
+    later = moved.sort("execution", "own").group_by("execution", "seq", maintain_order=True)
+    joined = calls.join(
+        later.agg(later=pl.col("reward").sum()),
+        ["execution", "seq"],
+        "left",
+        maintain_order="left",
+    )
+    here = pl.when(encloses).then(0.0).otherwise("reward")
+    return joined.with_columns(felt=here + pl.col("later").fill_null(0.0)).drop("later")
 
 
 def code(name: str) -> pl.Expr:

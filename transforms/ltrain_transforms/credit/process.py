@@ -13,7 +13,7 @@ from ltrain_transforms.recipe import Process
 def with_returns(calls: pl.DataFrame, process: Process) -> pl.DataFrame:
     """Add `returns` to all calls, which are in call order."""
     if process.returns == "uniform":
-        return calls.with_columns(returns=pl.col("reward").sum().over("execution"))
+        return calls.with_columns(returns=pl.col("felt").sum().over("execution"))
     gamma = process.gamma if process.returns == "discounted" else 1.0
     return calls.with_columns(returns=discounted(calls, gamma))
 

@@ -7,14 +7,14 @@ import polars as pl
 
 
 def discounted(calls: pl.DataFrame, gamma: float) -> pl.Series:
-    """Give G of every row of `calls` (`execution`, `turn`, `reward`), which is in call order.
+    """Give G of every row of `calls` (`execution`, `turn`, `felt`), which is in call order.
 
     Sums of 1, 2, 4, … rows are doubled until they reach the longest execution's end: no power of
     gamma is ever divided by, so long executions lose nothing.
     """
     if gamma == 1.0:
-        return calls.select(pl.col("reward").cum_sum(reverse=True).over("execution")).to_series()
-    sums = calls.select("execution", turn=pl.col("turn").cast(pl.Float64), sum="reward")
+        return calls.select(pl.col("felt").cum_sum(reverse=True).over("execution")).to_series()
+    sums = calls.select("execution", turn=pl.col("turn").cast(pl.Float64), sum="felt")
     longest: int = calls.group_by("execution").len().select(pl.col("len").max()).item() or 0
     reach = 1
     while reach < longest:
@@ -33,8 +33,8 @@ def immediate(calls: pl.DataFrame, policy: str) -> pl.Series:
     What came before the first of its calls is nothing that the policy did.
     """
     ours = pl.col("trained_by").eq_missing(policy)
-    reached = calls.select("execution", "reward", ours=ours).with_columns(
+    reached = calls.select("execution", "felt", ours=ours).with_columns(
         kth=pl.col("ours").cum_sum().over("execution")
     )
-    summed = pl.col("reward").sum().over("execution", "kth")
+    summed = pl.col("felt").sum().over("execution", "kth")
     return reached.select(pl.when("ours").then(summed)).to_series()

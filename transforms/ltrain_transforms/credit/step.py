@@ -15,7 +15,7 @@ def step_advantage(calls: pl.DataFrame, step: Step) -> pl.Series:
     Where an estimator gives null, there was nothing to compare with: 0.
     """
     outcome = pl.when(pl.col("seq") == pl.col("seq").max().over("execution")).then("outcome_reward")
-    whole = calls.with_columns(pl.col("reward") + outcome.fill_null(0.0))
+    whole = calls.with_columns(pl.col("felt") + outcome.fill_null(0.0))
     returns = discounted(whole, step.gamma)
     ours = calls.with_columns(returns=returns).filter(pl.col("trained_by").is_not_null())
     settings = StepSettings(step.gamma, step.history, step.power, step.scale)
