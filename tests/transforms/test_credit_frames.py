@@ -10,6 +10,7 @@ from polars.testing import assert_frame_equal
 from tests.transforms.waves import Called, Run, Wave, recipe
 
 from ltrain_transforms.credit import narrow
+from ltrain_transforms.credit.ordering import code
 from ltrain_transforms.credit.returns import discounted
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
 
@@ -282,6 +283,14 @@ def test_returns_are_the_sum_they_are_defined_by(
     ]
     frame = pl.DataFrame(rows, ["execution", "turn", "felt"], orient="row")
     assert discounted(frame, gamma).to_list() == pytest.approx(expected, abs=1e-9)
+
+
+def test_numbers_of_names_do_not_grow_with_what_was_seen_before() -> None:
+    pl.Series([f"state-{n}" for n in range(1000)]).cast(pl.Categorical)
+    agents = pl.DataFrame({"agent": ["new-b", None, "new-a", "new-b"]})
+    numbers = agents.select(code("agent")).to_series()
+    assert sorted(numbers.unique()) == [1, 2, 3]
+    assert numbers[0] == numbers[3]
 
 
 def test_a_long_execution_loses_no_precision() -> None:

@@ -79,8 +79,10 @@ def _with_felt(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def code(name: str) -> pl.Expr:
-    """Number the values of a text column; null is as the empty text. Which number says nothing."""
-    return pl.col(name).fill_null("").cast(pl.Categorical).to_physical().cast(pl.UInt64)
+    """Number the values of a text column from 1, without gaps; null is as the empty text."""
+    # a category's own number counts all that this process ever saw, so products would run over
+    seen = pl.col(name).fill_null("").cast(pl.Categorical).to_physical()
+    return seen.rank("dense").cast(pl.UInt64)
 
 
 def _numbered(compared: pl.DataFrame) -> pl.DataFrame:

@@ -7,8 +7,6 @@ from ltrain_transforms.errors import BadEstimator
 from ltrain_transforms.estimators import SAME, OutcomeSettings, outcome_estimator
 from ltrain_transforms.recipe import Recipe
 
-PARTS = pl.List(pl.Struct({"part": pl.String(), "part_advantage": pl.Float64()}))
-
 
 def compared(
     recipe: Recipe,
