@@ -17,9 +17,9 @@ def in_order(
 ) -> pl.DataFrame:
     """Put `calls` (`NARROW`) in order, with more columns.
 
-    Numbers: `execution`, `group`, `scene` (agent and node). Counts: `turn` (LLM calls so far),
-    `kth` (those of this scene). Then what the call was given, `reward`; what is `felt` there, in
-    causal order; its execution's outcome; `immediate`, where something reads it.
+    Numbers: `execution`, `group`, `scene` (agent and node). Counts: `turn` (LLM calls so far, of
+    all executions), `kth` (those of this scene). Then what the call was given, `reward`; what is
+    `felt` there, in causal order; its execution's outcome; `immediate`, where something reads it.
     """
     executions = _numbered(compared)
     number = executions.select("execution_id", "execution")
@@ -39,7 +39,7 @@ def in_order(
     )
     is_llm = pl.col("kind") == "llm"
     told = joined.with_columns(
-        turn=is_llm.cum_sum().over("execution"),
+        turn=is_llm.cum_sum(),
         kth=is_llm.cum_sum().over("execution", "scene"),
     )
     told = _with_felt(_with_parts(told, executions, recipe.credit.outcome.among))

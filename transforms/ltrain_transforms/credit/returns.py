@@ -33,8 +33,6 @@ def immediate(calls: pl.DataFrame, policy: str) -> pl.Series:
     What came before the first of its calls is nothing that the policy did.
     """
     ours = pl.col("trained_by").eq_missing(policy)
-    reached = calls.select("execution", "felt", ours=ours).with_columns(
-        kth=pl.col("ours").cum_sum().over("execution")
-    )
-    summed = pl.col("felt").sum().over("execution", "kth")
-    return reached.select(pl.when("ours").then(summed)).to_series()
+    begins = pl.col("execution").ne_missing(pl.col("execution").shift(1))
+    reached = calls.select("felt", ours=ours, stretch=(ours | begins).cum_sum())
+    return reached.select(pl.when("ours").then(pl.col("felt").sum().over("stretch"))).to_series()
