@@ -122,7 +122,7 @@ def row(call: Call) -> dict[str, Any]:
 
 _AS_THEY_ARE = (
     *("version", "endpoint", "model", "policy", "policy_version", "tool_call_id", "error_type"),
-    *("finish_reason", "input_tokens", "output_tokens"),
+    *("tools", "finish_reason", "input_tokens", "output_tokens"),
     *("prompt_token_ids", "response_token_ids", "response_logprobs"),
 )
 

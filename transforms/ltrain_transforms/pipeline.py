@@ -9,7 +9,7 @@ from ltrain_transforms.credit import chosen, compared, transitions
 from ltrain_transforms.evaluations import evaluations
 from ltrain_transforms.executions import executions
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.rewards import outcomes, rewards
+from ltrain_transforms.rewards import outcomes, rewards, settled
 from ltrain_transforms.samples import samples
 from ltrain_transforms.selection import counting, dropped, gathered
 from ltrain_transforms.states import states
@@ -36,7 +36,8 @@ def derive(spans: pl.DataFrame, recipe: Recipe) -> Derived:
     called = _with_reads(called, seen)
     attempted = executions(spans, called)
     judged, unheard = evaluations(spans, called)
-    given, uncredited = rewards(recipe, called, attempted, judged)
+    said, uncredited = rewards(recipe, called, attempted, judged)
+    given, gated = settled(recipe, said, attempted)
     worth = outcomes(recipe, given, attempted)
     counted, left_out = counting(attempted, worth["execution_id"], recipe.filter)
     ranked = compared(counted, worth, recipe.credit.outcome.estimator)
@@ -47,7 +48,7 @@ def derive(spans: pl.DataFrame, recipe: Recipe) -> Derived:
     rows, unusable = samples(recipe, trained, called, attempted)
     stray = _not_calls(spans, called, attempted, judged, unheard)
     idle = _idle(kept, trained)
-    drops = gathered(DROPS, stray, unheard, left_out, uncredited, low, idle, unusable)
+    drops = gathered(DROPS, stray, unheard, left_out, uncredited, gated, low, idle, unusable)
     frames = (called, attempted, written, given, credited, rows, drops)
     names = (table.name for table in TABLES)
     return Derived(dict(zip(names, frames, strict=True)), worth)

@@ -51,6 +51,7 @@ def _llm(span: Span) -> Partial:
         input_messages=_instructions(span) + messages(span.json("gen_ai.input.messages")),
         output_messages=output,
         params=parameters(span),
+        tools=span.get("gen_ai.tool.definitions"),
         finish_reason=_finish(span, output),
         input_tokens=span.whole("gen_ai.usage.input_tokens"),
         output_tokens=span.whole("gen_ai.usage.output_tokens"),

@@ -18,6 +18,8 @@ class Partial(TypedDict, total=False):
     policy: str
     policy_version: int
     params: dict[str, Any]
+    tools: str
+    """The definitions that the request carried, a JSON list."""
     input_messages: list[Message]
     output_messages: list[Message]
     input: str

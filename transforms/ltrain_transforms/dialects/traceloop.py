@@ -1,5 +1,6 @@
 """Traceloop's own attributes, and the flattened messages of its releases before gen_ai 1.37."""
 
+import json
 from typing import Any
 
 from ltrain_transforms.dialects.indexed import indices, message, tool_call
@@ -45,10 +46,23 @@ def _llm(span: Span) -> Partial:
     return said(
         input_messages=_messages(span, "gen_ai.prompt"),
         output_messages=_messages(span, "gen_ai.completion"),
+        tools=_tools(span),
         finish_reason=span.get("gen_ai.completion.0.finish_reason"),
         input_tokens=span.whole("gen_ai.usage.prompt_tokens"),
         output_tokens=span.whole("gen_ai.usage.completion_tokens"),
     )
+
+
+def _tools(span: Span) -> str | None:
+    at = "llm.request.functions"
+    given = [
+        {
+            "name": span.get(f"{at}.{n}.name"),
+            "parameters": span.json(f"{at}.{n}.parameters") or {},
+        }
+        for n in indices(span, at)
+    ]
+    return json.dumps(given) if given else None
 
 
 def _messages(span: Span, prefix: str) -> list[Message]:

@@ -9,8 +9,10 @@ from ltrain_transforms.tables.calls import CALLS
 from ltrain_transforms.tables.column import Column, Table
 from ltrain_transforms.tables.drops import DROPS
 from ltrain_transforms.tables.executions import EXECUTIONS
+from ltrain_transforms.tables.logs import LOGS
 from ltrain_transforms.tables.rewards import EVALUATIONS, REWARDS
 from ltrain_transforms.tables.samples import SAMPLES
+from ltrain_transforms.tables.signals import SIGNALS, STANDING
 from ltrain_transforms.tables.spans import SPANS
 from ltrain_transforms.tables.states import STATES
 from ltrain_transforms.tables.transitions import TRANSITIONS
@@ -23,9 +25,12 @@ __all__ = [
     "DROPS",
     "EVALUATIONS",
     "EXECUTIONS",
+    "LOGS",
     "REWARDS",
     "SAMPLES",
+    "SIGNALS",
     "SPANS",
+    "STANDING",
     "STATES",
     "TABLES",
     "TRANSITIONS",

@@ -1,0 +1,184 @@
+"""Ready columns: what rules read of a call beside the columns of `calls`.
+
+Each looks at one execution only, so that batches cannot change it, and is computed only where a
+rule names it.
+"""
+
+import json
+from collections.abc import Callable, Collection, Mapping
+
+import polars as pl
+
+from ltrain_transforms import tool_faults
+from ltrain_transforms.dialects.partial import parts_of, text_of
+from ltrain_transforms.scripts import foreign, mix
+from ltrain_transforms.spans import parsed
+
+WORD = r"[\p{L}\p{N}_]{3,}|\p{N}+"
+"""What a result is recognised by when an answer repeats it."""
+
+ESCAPE = r"\\[nrtbf]"
+"""JSON's escapes of white space, whose letter would stick to the next word."""
+
+DEEPEST = 100
+"""Levels that are looked at: parents that enclose each other would have no end."""
+
+
+def with_signals(calls: pl.DataFrame, wanted: Collection[str]) -> pl.DataFrame:
+    """Add those of the columns of `SIGNALS` that are wanted; `fits` is each rule's own."""
+    for name, make in MAKERS.items():
+        if name in wanted and name not in calls.columns:
+            calls = make(calls)
+    return calls
+
+
+def with_fit(calls: pl.DataFrame, schema: Mapping[str, object]) -> pl.DataFrame:
+    """Add `fits`: whether an LLM call's answer, else its output, is JSON of this schema."""
+    text = json.dumps(schema)
+    said = with_signals(calls, ["answer"]).select(
+        pl.when(pl.col("kind") == "llm").then("answer").otherwise("output")
+    )
+    fits = [None if one is None else tool_faults.fits(text, one) for one in said.to_series()]
+    return calls.with_columns(fits=pl.Series(fits, dtype=pl.Boolean))
+
+
+def _answer(calls: pl.DataFrame) -> pl.DataFrame:
+    is_llm = pl.when(pl.col("kind") == "llm").then("output")
+    said = [_spoken(text) for text in calls.select(is_llm).to_series()]
+    return calls.with_columns(answer=pl.Series(said, dtype=pl.String))
+
+
+def _spoken(output: str | None) -> str | None:
+    messages = parsed(output)
+    return (text_of(messages) or None) if isinstance(messages, list) else None
+
+
+def _final(calls: pl.DataFrame) -> pl.DataFrame:
+    spoken = with_signals(calls, ["answer"])
+    order = pl.when(pl.col("answer").is_not_null()).then("seq")
+    return spoken.with_columns(final=(order == order.max().over("execution_id")).fill_null(False))
+
+
+def _seconds(calls: pl.DataFrame) -> pl.DataFrame:
+    return calls.with_columns(seconds=(pl.col("end") - pl.col("start")) / 1e9)
+
+
+def _depth(calls: pl.DataFrame) -> pl.DataFrame:
+    """Count the agents above each call, one level of the tree at a time."""
+    above = calls.select(
+        "execution_id",
+        parent_id="call_id",
+        grandparent="parent_id",
+        one=(pl.col("kind") == "agent").cast(pl.Int32),
+    )
+    walk = calls.select("execution_id", "parent_id", depth=pl.lit(0, pl.Int32))
+    for _ in range(DEEPEST):
+        if walk["parent_id"].null_count() == walk.height:
+            break
+        walk = walk.join(
+            above, ["execution_id", "parent_id"], "left", maintain_order="left"
+        ).select(
+            "execution_id",
+            parent_id="grandparent",
+            depth=pl.col("depth") + pl.col("one").fill_null(0),
+        )
+    return calls.with_columns(walk["depth"])
+
+
+def _script_mix(calls: pl.DataFrame) -> pl.DataFrame:
+    return with_signals(calls, ["answer"]).with_columns(script_mix=mix(pl.col("answer")))
+
+
+def _foreign_script(calls: pl.DataFrame) -> pl.DataFrame:
+    is_llm = pl.when(pl.col("kind") == "llm").then("input")
+    shown = [_shown(text) for text in calls.select(is_llm).to_series()]
+    spoken = with_signals(calls, ["answer"]).with_columns(shown=pl.Series(shown, dtype=pl.String))
+    share = foreign(pl.col("answer"), pl.col("shown"))
+    return spoken.with_columns(foreign_script=share).drop("shown")
+
+
+def _shown(text: str | None) -> str | None:
+    """Give all text of the messages in that is not the model's own."""
+    messages = parsed(text)
+    if not isinstance(messages, list):
+        return None
+    others = [one for one in messages if isinstance(one, dict) and one.get("role") != "assistant"]
+    results = (
+        str(part.get("response") or part.get("result") or "")
+        for message in others
+        for part in parts_of(message)
+    )
+    return text_of(others) + "".join(results)
+
+
+def _tool_faults(calls: pl.DataFrame) -> pl.DataFrame:
+    is_llm = calls["kind"] == "llm"
+    rows = zip(is_llm, calls["tools"], calls["output"], strict=True)
+    found = [tool_faults.faults(tools, out) if llm else (None, None) for llm, tools, out in rows]
+    return calls.with_columns(
+        unknown_tools=pl.Series([unknown for unknown, _ in found], dtype=pl.Int32),
+        invalid_requests=pl.Series([invalid for _, invalid in found], dtype=pl.Int32),
+    )
+
+
+def _used(calls: pl.DataFrame) -> pl.DataFrame:
+    """Look for the words of a tool's result, less what its requester had seen, in later outputs."""
+    llm = calls.filter(pl.col("kind") == "llm")
+    said = llm.select("execution_id", "seq", word=_words(pl.col("output"))).explode(
+        "word", empty_as_null=False
+    )
+    last = said.group_by("execution_id", "word").agg(last=pl.col("seq").max())
+    latest = llm.group_by("execution_id").agg(latest=pl.col("seq").max())
+    seen = llm.select(
+        "execution_id",
+        requested_by="call_id",
+        seen=_words(pl.concat_str("input", "output", separator=" ", ignore_nulls=True)),
+    )
+    results = (
+        calls.filter(pl.col("kind") == "tool")
+        .select("execution_id", "call_id", "seq", "requested_by", new=_words(pl.col("result")))
+        .join(seen, ["execution_id", "requested_by"], "left")
+        .with_columns(pl.col("new").list.set_difference(pl.col("seen").fill_null([])))
+        .explode("new", empty_as_null=False)
+    )
+    used = (
+        results.join(last, left_on=["execution_id", "new"], right_on=["execution_id", "word"],
+                     how="left")
+        .join(latest, "execution_id")
+        .filter(pl.col("latest") > pl.col("seq"))
+        .group_by("execution_id", "call_id")
+        .agg(used=(pl.col("last") > pl.col("seq")).fill_null(False).any())
+    )  # fmt: skip
+    return calls.join(used, ["execution_id", "call_id"], "left", maintain_order="left")
+
+
+def _words(text: pl.Expr) -> pl.Expr:
+    spaced = text.fill_null("").str.replace_all(ESCAPE, " ").str.to_lowercase()
+    return spaced.str.extract_all(WORD).list.unique()
+
+
+MAKERS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+    "answer": _answer,
+    "final": _final,
+    "seconds": _seconds,
+    "depth": _depth,
+    "script_mix": _script_mix,
+    "foreign_script": _foreign_script,
+    "unknown_tools": _tool_faults,
+    "invalid_requests": _tool_faults,
+    "used": _used,
+}
+
+READS: dict[str, tuple[str, ...]] = {
+    "answer": ("kind", "output"),
+    "final": ("kind", "output"),
+    "seconds": ("start", "end"),
+    "depth": ("parent_id", "kind"),
+    "script_mix": ("kind", "output"),
+    "foreign_script": ("kind", "input", "output"),
+    "unknown_tools": ("kind", "output", "tools"),
+    "invalid_requests": ("kind", "output", "tools"),
+    "used": ("kind", "input", "output", "result", "requested_by"),
+    "fits": ("kind", "output"),
+}
+"""The columns of `calls` that each is made from."""
