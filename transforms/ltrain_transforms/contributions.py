@@ -105,8 +105,11 @@ def contributions(rule: Reward, calls: pl.DataFrame, discount: float) -> pl.Data
     counts = pl.col("reason").is_null()
     given, rest = marked.filter(counts), marked.filter(~counts)
     made = _differences(rule, given, discount) if rule.potential else bounded(rule, given)
+    value = pl.col("value") * rule.weight
     named = pl.concat([made.select(MADE), rest.select(MADE)]).with_columns(
-        rule=pl.lit(rule.name), source=pl.lit("rule"), value=pl.col("value") * rule.weight
+        rule=pl.lit(rule.name),
+        source=pl.lit("rule"),
+        value=pl.when(value == 0).then(0.0).otherwise(value),  # 0 - 0 may be -0.0 in a SIMD lane
     )
     ordered = named.sort("execution_id", "seq", maintain_order=True)
     return ordered.select(pl.col(name).cast(dtype) for name, dtype in CONTRIBUTIONS.items())
