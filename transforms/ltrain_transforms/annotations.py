@@ -99,23 +99,19 @@ def _numbered(pattern: re.Pattern[str], span: Span) -> dict[tuple[str, int], dic
 def linked(saying: Sequence[Span], spans: pl.DataFrame) -> dict[str, str]:
     """Give the span that each of agent-lightning's annotations names by an attribute's value."""
     wanted = {
-        (span.execution_id, link["key_match"], link["value_match"]): span.span_id
+        span.span_id: (span.execution_id, link["key_match"], link["value_match"])
         for span in saying
         if span.name == AGENT_LIGHTNING
         for link in _numbered(LINK, span).values()
         if link.keys() >= {"key_match", "value_match"}
     }
-    if not wanted:
-        return {}
-    keys = sorted({key for _, key, _ in wanted})
-    executions = sorted({execution for execution, _, _ in wanted})
+    keys = sorted({key for _, key, _ in wanted.values()})
+    executions = sorted({execution for execution, _, _ in wanted.values()})
     others = spans.filter(
         pl.col("execution_id").is_in(executions), pl.col("name") != AGENT_LIGHTNING
     )
-    found: dict[str, str] = {}
-    for span in each(others):
+    found: dict[tuple[str, str, str], str] = {}
+    for span in each(others) if keys else ():
         for key in keys:
-            annotation = wanted.get((span.execution_id, key, span.get(key) or ""))
-            if annotation is not None:
-                found.setdefault(annotation, span.span_id)
-    return found
+            found.setdefault((span.execution_id, key, span.get(key) or ""), span.span_id)
+    return {span: found[place] for span, place in wanted.items() if place in found}

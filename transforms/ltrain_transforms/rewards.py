@@ -27,16 +27,7 @@ def rewards(
 
     Rules over executions and gates are left to `settled`.
     """
-    asked = [reward for reward in recipe.reward if reward.evaluation]
-    judged = gathered(REWARDS, *(_evaluated(reward, evaluations) for reward in asked))
-    judged = gathered(REWARDS, judged, _of_failed(recipe, executions, judged))
-    ruled = pl.concat(
-        [contributions.CONTRIBUTIONS.to_frame(), *contributions.of_calls(recipe, calls)]
-    )
-    heard = pl.any_horizontal(pl.lit(False), *map(_heard, asked))
-    unheard = evaluations.filter(~heard).with_columns(rule="name", reason=pl.lit("unheard"))
-    fired, vain = _apart(ruled)
-    return gathered(REWARDS, judged, fired), gathered(DROPS, _dropped(unheard), vain)
+    return apart(contributed(recipe, calls, executions, evaluations))
 
 
 def settled(
@@ -50,15 +41,56 @@ def settled(
     Returns:
         `REWARDS` that count, and the others as `DROPS`.
     """
+    if not any(rule.on == "rollout" or rule.gate is not None for rule in recipe.reward):
+        return rewards, DROPS.empty()
+    return apart(resettled(recipe, rewards, executions))
+
+
+def contributed(
+    recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame, evaluations: pl.DataFrame
+) -> pl.DataFrame:
+    """Give what evaluations say and rules over calls give, as `CONTRIBUTIONS`."""
+    asked = [reward for reward in recipe.reward if reward.evaluation]
+    judged = gathered(REWARDS, *(_evaluated(reward, evaluations) for reward in asked))
+    failed = _of_failed(recipe, executions, judged)
+    heard = pl.any_horizontal(pl.lit(False), *map(_heard, asked))
+    unheard = evaluations.filter(~heard).with_columns(rule="name", reason=pl.lit("unheard"))
+    counting = gathered(REWARDS, judged, failed).with_columns(reason=pl.lit(None, pl.String))
+    return pl.concat(
+        [
+            contributions.CONTRIBUTIONS.to_frame(),
+            counting.select(contributions.CONTRIBUTIONS.names()),
+            unheard.select(contributions.CONTRIBUTIONS.names()),
+            *contributions.of_calls(recipe, calls),
+        ]
+    )
+
+
+def resettled(recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
+    """Give `rewards`, and what rules over executions give, with a reason where a gate is shut."""
     late = [rule for rule in recipe.reward if rule.on == "rollout"]
     gates = [rule for rule in recipe.reward if rule.gate is not None]
-    if not (late or gates):
-        return rewards, DROPS.empty()
     known = standing(recipe, rewards, executions)
     ruled = pl.concat([contributions.CONTRIBUTIONS.to_frame(), *of_rollouts(late, known)])
-    fired, vain = _apart(ruled)
-    kept, closed = _apart(gated(gates, gathered(REWARDS, rewards, fired), known))
-    return kept, gathered(DROPS, vain, closed)
+    vain = pl.col("reason").is_not_null()
+    fired = REWARDS.select(ruled.filter(~vain).lazy()).collect()
+    through = gated(gates, gathered(REWARDS, rewards, fired), known)
+    names = contributions.CONTRIBUTIONS.names()
+    return pl.concat([through.select(names), ruled.filter(vain).select(names)])
+
+
+def apart(contributed: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Split `CONTRIBUTIONS` into `REWARDS` and `DROPS`: those with a reason do not count."""
+    counts = pl.col("reason").is_null()
+    given, vain = contributed.filter(counts), contributed.filter(~counts)
+    sentence = pl.col("reason").replace_strict(REASONS, return_dtype=pl.String)
+    drops = vain.select(
+        stage=pl.lit("rewards"),
+        id="evidence",
+        reason="reason",
+        detail=pl.format("{}: {}", "rule", sentence),
+    )
+    return REWARDS.select(given.lazy()).collect(), DROPS.select(drops.lazy()).collect()
 
 
 def outcomes(recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
@@ -108,20 +140,3 @@ def _of_failed(recipe: Recipe, executions: pl.DataFrame, judged: pl.DataFrame) -
         evidence=pl.col("source_spans").list.last(),
     )
     return REWARDS.select(failed.lazy()).collect()
-
-
-def _apart(ruled: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Split contributions into `REWARDS` and, where a reason says that they do not count, drops."""
-    counts = pl.col("reason").is_null()
-    return REWARDS.select(ruled.filter(counts).lazy()).collect(), _dropped(ruled.filter(~counts))
-
-
-def _dropped(vain: pl.DataFrame) -> pl.DataFrame:
-    sentence = pl.col("reason").replace_strict(REASONS, return_dtype=pl.String)
-    drops = vain.select(
-        stage=pl.lit("rewards"),
-        id="evidence",
-        reason="reason",
-        detail=pl.format("{}: {}", "rule", sentence),
-    )
-    return DROPS.select(drops.lazy()).collect()

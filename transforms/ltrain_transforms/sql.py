@@ -77,8 +77,8 @@ def bound(rule: str, text: str, params: Mapping[str, Parameter]) -> str:
         if name is None:  # quoted text
             return found[0]
         if name not in params:
-            known = UnknownName("parameter", name, params) if params else "it has no `params`"
-            raise BadRule(f"Rule '{rule}' names the parameter ':{name}': {known}.".rstrip(".") + ".")
+            known = UnknownName("parameter", name, params) if params else "It has no `params`."
+            raise BadRule(f"Rule '{rule}' names the parameter ':{name}'. {known}")
         return _literal(params[name])
 
     return PARAMETER.sub(literal, text)
