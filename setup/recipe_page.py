@@ -15,7 +15,7 @@ from setup.markdown import code, table
 from ltrain_transforms import recipe
 from ltrain_transforms.estimators import ESTIMATORS
 
-SCALARS = {str: "text", int: "integer", float: "number", bool: "true or false"}
+SCALARS = {Any: "anything", str: "text", int: "integer", float: "number", bool: "true or false"}
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -35,8 +35,9 @@ def lines() -> list[str]:
         table(("name", "what it computes"), _estimators()),
         "## Rules",
         "A `[[reward]]` with `on` is a rule: it looks at every call of that kind. `when` and "
-        "`value` are SQL over the columns of [`calls`](tables.md#calls); aggregates and window "
-        "functions are refused. The kinds are those of `on`; who is credited is one of:",
+        "`value` are SQL over the columns of [`calls`](tables.md#calls) and the ready columns of "
+        "[rules.md](rules.md); aggregates and window functions are refused. The kinds are those of "
+        "`on`; who is credited is one of:",
         table(("credit_to", "who"), _credited(told)),
     ]
 
@@ -116,6 +117,8 @@ def _toml(value: Any) -> str:
             return f"[{', '.join(map(_toml, value))}]"
         case str():
             return f'"{value}"'
+        case bool():
+            return str(value).lower()
         case _:
             return str(value)
 

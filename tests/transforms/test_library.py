@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 
 from ltrain_transforms import library
 from ltrain_transforms.errors import BadRecipe
@@ -120,6 +121,34 @@ def by_sample(spans: pl.DataFrame, recipe: Recipe, rule: str) -> dict[int, list[
     found = own.join(tables["executions"].select("execution_id", "sample_index"), "execution_id")
     by = found.group_by("sample_index", maintain_order=True).agg("value")
     return {sample: values for sample, values in by.iter_rows()}
+
+
+def examples(language: str) -> list[str]:
+    """The blocks of the page in a language."""
+    blocks = (DOCS / "rules.md").read_text().split("```")[1::2]
+    return [block.removeprefix(language) for block in blocks if block.startswith(f"{language}\n")]
+
+
+def test_the_rules_of_the_page_load(tmp_path: Path) -> None:
+    path = tmp_path / "ltrain.toml"
+    path.write_text('[[policy]]\nname = "sql"\n' + examples("toml")[0])
+    names = [reward.name for reward in Recipe.load(path).reward]
+    assert names == ["tool-failed", "sql-only", "empty-result"]
+
+
+def test_the_function_of_the_page_is_a_rule() -> None:
+    scope: dict[str, Any] = {}
+    exec(examples("python")[0], scope)
+    rows = {"call_id": ["a", "b"], "kind": ["tool", "llm"], "start": [0, 0], "end": [0, 5 * SECOND]}
+    given = scope["slow_start"](pl.DataFrame(rows))
+    assert given.rows() == [("b", pytest.approx(-0.3))]
+
+
+def test_the_wheel_holds_every_rule() -> None:
+    builder = WheelBuilder(str(DOCS.parent))
+    shipped = {each.distribution_path for each in builder.recurse_included_files()}
+    files = {f"ltrain_transforms/rules/{name}.toml" for name in library.names()}
+    assert files <= shipped
 
 
 def test_no_rule_is_without_a_case() -> None:

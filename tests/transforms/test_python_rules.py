@@ -132,7 +132,7 @@ def test_what_is_not_finite_is_a_drop(
     recipe = ruled(recipe_file, 'name = "mine"\npython = "infinite"\n')
     tables = derive(read_back(scene), recipe).tables
     assert tables["rewards"].is_empty()
-    drops = tables["drops"].filter(reason="not_finite")
+    drops = tables["drops"].filter(reason="infinite_value")
     assert drops["stage"].to_list() == ["rewards", "rewards"]
     assert drops["detail"][0] == "mine: the rule fired, and its value is NaN or infinite"
 

@@ -31,7 +31,7 @@ CONTRIBUTIONS = pl.Schema(
 REASONS = {
     "uncredited": "the rule fired, and there is no call that it credits",
     "null_value": "the rule fired, and its value is null",
-    "not_finite": "the rule fired, and its value is NaN or infinite",
+    "infinite_value": "the rule fired, and its value is NaN or infinite",
 }
 
 KEYS = ("execution_id", "call_id", "seq", "kind")
@@ -120,7 +120,7 @@ def fault() -> pl.Expr:
     value = pl.col("value")
     return (
         pl.when(value.is_null()).then(pl.lit("null_value"))
-        .when(~value.is_finite()).then(pl.lit("not_finite"))
+        .when(~value.is_finite()).then(pl.lit("infinite_value"))
     )  # fmt: skip
 
 

@@ -9,6 +9,9 @@ from rich.text import Text
 from ltrain_transforms.rules_report import Report
 
 COLUMNS = ("rule", "looks at", "seen", "fired", "executions", "total", "mean", "r", "examples")
+SHORT = 12
+"""Characters of an id that `ltrain show` finds the rollout by."""
+
 NUMBERS = ("seen", "fired", "executions", "total", "mean", "r")
 
 
@@ -30,7 +33,8 @@ def _cells(row: dict[str, Any]) -> list[Text]:
     numbers = [str(row[name]) for name in ("seen", "fired", "executions")]
     numbers += [_number(row["total"], "+.3f"), _number(row["mean"], "+.3f")]
     numbers += [_number(row["correlation"], "+.2f")]
-    words = [row["rule"], row["looks_at"], *numbers, " ".join(row["examples"])]
+    examples = " ".join(name[:SHORT] for name in row["examples"])
+    words = [row["rule"], row["looks_at"], *numbers, examples]
     return [Text(word, "" if row["fired"] else "yellow") for word in words]
 
 
