@@ -14,8 +14,8 @@ from ltrain_transforms.dialects.partial import parts_of, text_of
 from ltrain_transforms.scripts import foreign, mix
 from ltrain_transforms.spans import parsed
 
-WORD = r"[\p{L}\p{N}_]{3,}|\p{N}+"
-"""What a result is recognised by when an answer repeats it."""
+WORD = r"[0-9A-Za-z_\u{80}-\u{2FFF}]{3,}|[0-9]+|[\u{3000}-\u{10FFFF}]"
+"""What a result is recognised by when an answer repeats it: of Chinese and Japanese a character."""
 
 ESCAPE = r"\\[nrtbf]"
 """JSON's escapes of white space, whose letter would stick to the next word."""
@@ -86,15 +86,15 @@ def _depth(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _script_mix(calls: pl.DataFrame) -> pl.DataFrame:
-    return with_signals(calls, ["answer"]).with_columns(script_mix=mix(pl.col("answer")))
+    spoken = with_signals(calls, ["answer"])
+    return spoken.with_columns(script_mix=mix(spoken["answer"]))
 
 
 def _foreign_script(calls: pl.DataFrame) -> pl.DataFrame:
+    spoken = with_signals(calls, ["answer"])
     is_llm = pl.when(pl.col("kind") == "llm").then("input")
-    shown = [_shown(text) for text in calls.select(is_llm).to_series()]
-    spoken = with_signals(calls, ["answer"]).with_columns(shown=pl.Series(shown, dtype=pl.String))
-    share = foreign(pl.col("answer"), pl.col("shown"))
-    return spoken.with_columns(foreign_script=share).drop("shown")
+    shown = pl.Series([_shown(text) for text in calls.select(is_llm).to_series()], dtype=pl.String)
+    return spoken.with_columns(foreign_script=foreign(spoken["answer"], shown))
 
 
 def _shown(text: str | None) -> str | None:
@@ -124,37 +124,35 @@ def _tool_faults(calls: pl.DataFrame) -> pl.DataFrame:
 def _used(calls: pl.DataFrame) -> pl.DataFrame:
     """Look for the words of a tool's result, less what its requester had seen, in later outputs."""
     llm = calls.filter(pl.col("kind") == "llm")
-    said = llm.select("execution_id", "seq", word=_words(pl.col("output"))).explode(
-        "word", empty_as_null=False
-    )
+    said = _words(llm.select("execution_id", "seq", text="output"))
     last = said.group_by("execution_id", "word").agg(last=pl.col("seq").max())
     latest = llm.group_by("execution_id").agg(latest=pl.col("seq").max())
     seen = llm.select(
         "execution_id",
         requested_by="call_id",
-        seen=_words(pl.concat_str("input", "output", separator=" ", ignore_nulls=True)),
+        seen=pl.concat_str("input", "output", separator=" ", ignore_nulls=True).str.to_lowercase(),
     )
-    results = (
-        calls.filter(pl.col("kind") == "tool")
-        .select("execution_id", "call_id", "seq", "requested_by", new=_words(pl.col("result")))
-        .join(seen, ["execution_id", "requested_by"], "left")
-        .with_columns(pl.col("new").list.set_difference(pl.col("seen").fill_null([])))
-        .explode("new", empty_as_null=False)
+    results = calls.filter(pl.col("kind") == "tool").join(latest, "execution_id")
+    asked = results.filter(pl.col("latest") > pl.col("seq")).join(
+        seen, ["execution_id", "requested_by"], "left"
     )
+    told = ("execution_id", "call_id", "seq", "seen")
+    known = pl.col("seen").str.contains(pl.col("word"), literal=True).fill_null(False)
+    new = _words(asked.select(*told, text="result")).filter(~known)
     used = (
-        results.join(last, left_on=["execution_id", "new"], right_on=["execution_id", "word"],
-                     how="left")
-        .join(latest, "execution_id")
-        .filter(pl.col("latest") > pl.col("seq"))
+        new.join(last, ["execution_id", "word"], "left")
         .group_by("execution_id", "call_id")
         .agg(used=(pl.col("last") > pl.col("seq")).fill_null(False).any())
-    )  # fmt: skip
+    )
     return calls.join(used, ["execution_id", "call_id"], "left", maintain_order="left")
 
 
-def _words(text: pl.Expr) -> pl.Expr:
-    spaced = text.fill_null("").str.replace_all(ESCAPE, " ").str.to_lowercase()
-    return spaced.str.extract_all(WORD).list.unique()
+def _words(rows: pl.DataFrame) -> pl.DataFrame:
+    """Give a row for each word of `text`, as `word`."""
+    spaced = pl.col("text").str.replace_all(ESCAPE, " ").str.to_lowercase()
+    words = spaced.str.extract_all(WORD).list.unique()
+    spread = rows.with_columns(word=words).drop("text").explode("word")
+    return spread.filter(pl.col("word").is_not_null())
 
 
 MAKERS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
