@@ -56,14 +56,14 @@ def tools(*more: dict[str, Any]) -> Play:
 
 
 def agents(*outcomes: str) -> Play:
-    """Agents within agents, from the outermost; each may have failed."""
+    """Agents within agents, from the outermost, each with a call; any may have failed."""
 
     def play(it: Any) -> None:
-        it.llm()
         parent = ""
-        for depth, error in enumerate(outcomes):
-            said = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": f"a{depth}"}
+        for name, error in zip(("write", "judge"), outcomes, strict=False):
+            said = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
             parent = it.emit("invoke_agent", "sdk", said, error=error, parent=parent)
+            it.emit("chat", "sdk", {"gen_ai.operation.name": "chat"}, parent=parent)
 
     return play
 
@@ -97,7 +97,7 @@ CASES: dict[str, tuple[Play, float | list[float], Play]] = {
     "format-regex": (says("42"), -0.5, says("so <answer>42</answer>")),
     "format-json": (says("{'a': 1}"), -0.5, says('{"a": 1}')),
     "language-mixing": (says("The capital 首都 of it"), -0.0625, says("plain English")),
-    "sub-agent-failed": (agents("", "boom()"), -0.3, agents("boom()")),
+    "sub-agent-failed": (agents("", "boom()"), -0.3, agents("boom()", "")),
     "call-slow": (slow(20), -0.10001, slow(9)),
     "token-cost": (says("a", **{"gen_ai.usage.output_tokens": 100}), -0.005, says("a")),
     "progress": (PROGRESS, [0.25, 0.5, -0.75], tools({"result": "no json"})),

@@ -95,8 +95,7 @@ def test_why_a_rule_gives_nothing(played: Any, read_back: ReadBack, rules: Path)
     assert dict(made.rules.filter(fired=0).select("rule", "silent").rows()) == {
         "result-used": "all it gives is left out: gated 1",
         "retrieved": "the traces hold no retrieval call; kinds in them: llm, node, tool",
-        "cheap": "`when` is true for none of 4 llm calls; it is null for 4: a column that it "
-        "names is empty",
+        "cheap": "`when` is true for none of 4 llm calls, and null for 4: no output_tokens there",
         "style": "nobody says 'style'; evaluations there: opinion, reward",
         "said": "only agent says 'opinion', and from is 'runner'",
     }

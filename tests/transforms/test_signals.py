@@ -129,15 +129,18 @@ def test_the_final_answer_is_the_last_that_has_text() -> None:
 
 
 def test_depth_counts_agents_and_survives_a_circle() -> None:
+    """A workflow around an agent around a sub-agent; then two nodes that enclose each other."""
     trace = calls(
         {"kind": "agent"},
-        {"kind": "node", "parent_id": "0"},
-        {"kind": "agent", "parent_id": "1"},
-        {"parent_id": "2"},
-        {"kind": "node", "parent_id": "5"},
-        {"kind": "node", "parent_id": "4"},
+        {"kind": "agent", "parent_id": "0"},
+        {"parent_id": "1"},
+        {"kind": "tool", "parent_id": "1"},
+        {"kind": "agent", "parent_id": "3"},
+        {"parent_id": "4"},
+        {"kind": "node", "parent_id": "7"},
+        {"kind": "node", "parent_id": "6"},
     )
-    assert with_signals(trace, ["depth"])["depth"].to_list() == [0, 1, 1, 2, 0, 0]
+    assert with_signals(trace, ["depth"])["depth"].to_list() == [0, 0, 1, 1, 1, 2, 0, 0]
 
 
 def test_a_result_may_have_to_fit_too() -> None:

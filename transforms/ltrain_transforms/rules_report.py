@@ -180,10 +180,13 @@ def _silent(reward: Reward, traces: _Traces, seen: int, left_out: str | None) ->
         kinds = ", ".join(sorted(set(traces.calls["kind"]))) or "none"
         return f"the traces hold no {reward.on} call; kinds in them: {kinds}"
     when = reward.bound(reward.when)
-    unknown = sql.fired(reward.name, _rows(reward, traces), f"({when}) IS NULL", "1").height
+    unknown = sql.fired(reward.name, _rows(reward, traces), f"({when}) IS NULL", "1")
     what = "executions" if reward.on == "rollout" else f"{reward.on} calls"
-    nothing = f"; it is null for {unknown}: a column that it names is empty" if unknown else ""
-    return f"`when` is true for none of {seen} {what}{nothing}"
+    said = f"`when` is true for none of {seen} {what}"
+    empty = sorted(one for one in sql.names(when) if unknown[one].null_count() == unknown.height)
+    if unknown.is_empty():
+        return said
+    return f"{said}, and null for {unknown.height}: no {', '.join(empty) or 'value'} there"
 
 
 def _unsaid(reward: Reward, traces: _Traces, seen: int) -> str:

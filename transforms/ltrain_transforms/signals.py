@@ -64,25 +64,31 @@ def _seconds(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _depth(calls: pl.DataFrame) -> pl.DataFrame:
-    """Count the agents above each call, one level of the tree at a time."""
-    above = calls.select(
-        "execution_id",
-        parent_id="call_id",
-        grandparent="parent_id",
-        one=(pl.col("kind") == "agent").cast(pl.Int32),
-    )
-    walk = calls.select("execution_id", "parent_id", depth=pl.lit(0, pl.Int32))
-    for _ in range(DEEPEST):
-        if walk["parent_id"].null_count() == walk.height:
+    """Count the agents above each call; what only encloses agents, a workflow, is none itself."""
+    above = _above(calls)
+    asked = calls.filter(pl.col("kind") == "llm").select("execution_id", "call_id")
+    nearest = above.join(asked, ["execution_id", "call_id"], "semi").sort("level")
+    own = nearest.unique(["execution_id", "call_id"], keep="first").select("execution_id", "agent")
+    depth = above.join(own.unique(), ["execution_id", "agent"], "semi")
+    counted = depth.group_by("execution_id", "call_id").agg(depth=pl.len().cast(pl.Int32))
+    joined = calls.join(counted, ["execution_id", "call_id"], "left", maintain_order="left")
+    return joined.with_columns(pl.col("depth").fill_null(0))
+
+
+def _above(calls: pl.DataFrame) -> pl.DataFrame:
+    """Give each call with each agent that encloses it: `level` 1 is the nearest enclosing call."""
+    tree = calls.select("execution_id", agent="call_id", kind="kind", over="parent_id")
+    step = calls.select("execution_id", "call_id", agent="parent_id")
+    found = []
+    for level in range(1, DEEPEST):
+        step = step.join(tree, ["execution_id", "agent"])
+        if step.is_empty():
             break
-        walk = walk.join(
-            above, ["execution_id", "parent_id"], "left", maintain_order="left"
-        ).select(
-            "execution_id",
-            parent_id="grandparent",
-            depth=pl.col("depth") + pl.col("one").fill_null(0),
-        )
-    return calls.with_columns(walk["depth"])
+        agents = step.filter(pl.col("kind") == "agent")
+        found.append(agents.select("execution_id", "call_id", "agent", level=pl.lit(level)))
+        step = step.select("execution_id", "call_id", agent="over")
+    none = step.select("execution_id", "call_id", "agent", level=pl.lit(0)).clear()
+    return pl.concat([none, *found])
 
 
 def _script_mix(calls: pl.DataFrame) -> pl.DataFrame:

@@ -11,7 +11,7 @@ SIGNALS = Table(
         Column("answer", STRING, "An LLM call's text, without its requests for tools; else null."),
         Column("final", FLAG, "An LLM call has an answer, and no later one of the execution has."),
         Column("seconds", FLOAT, "How long the call took."),
-        Column("depth", pl.Int32(), "How many agents enclose the call."),
+        Column("depth", pl.Int32(), "How many agents that ask a model themselves enclose it."),
         Column("script_mix", FLOAT, "Share of the answer's letters beside its main script."),
         Column("foreign_script", FLOAT, "Share of its letters in scripts that the input lacks."),
         Column("unknown_tools", pl.Int32(), "Requests for tools that the call was not offered."),
