@@ -25,7 +25,7 @@ def answer(*requests: tuple[str | None, Any]) -> str:
 @pytest.mark.parametrize("shape", [OPENAI, GEN_AI, ANTHROPIC])
 def test_requests_are_held_against_every_shape_of_definition(shape: dict[str, Any]) -> None:
     offered = json.dumps([shape])
-    requests = (
+    requests: tuple[tuple[str | None, Any], ...] = (
         ("f", {"x": 1}),
         ("f", '{"x": 1}'),
         ("f", {}),
