@@ -119,6 +119,23 @@ def test_no_gate_hangs_on_another() -> None:
         assert drops["reason"].to_list() == ["gated", "gated"]
 
 
+def test_a_recipe_without_evaluations_has_an_outcome_by_its_rules() -> None:
+    rules = [{"name": "solved", "on": "tool", "value": "1", "credit_to": "rollout"}, BONUS]
+    plain_rules = Recipe.model_validate({"policy": [{"name": "sql"}], "reward": rules})
+    said = pl.DataFrame(
+        [
+            ("e0", None, "solved", "rule", 1.0, "a"),
+            ("e0", "b", "bonus", "rule", 0.2, "b"),
+            ("e1", "c", "bonus", "rule", 0.2, "c"),
+        ],
+        REWARDS.schema,
+        orient="row",
+    )
+    kept, drops = settled(plain_rules, said, executions({}, {}))
+    assert kept["evidence"].to_list() == ["a", "b"]
+    assert drops["id"].to_list() == ["c"]
+
+
 @settings(deadline=None, max_examples=30)
 @given(
     walls=st.lists(

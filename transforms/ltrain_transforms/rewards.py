@@ -70,13 +70,20 @@ def resettled(recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame) -
     """Give `rewards`, and what rules over executions give, with a reason where a gate is shut."""
     late = [rule for rule in recipe.reward if rule.on == "rollout"]
     gates = [rule for rule in recipe.reward if rule.gate is not None]
-    known = standing(recipe, rewards, executions)
+    known = beside(recipe, rewards, executions)
     ruled = pl.concat([contributions.CONTRIBUTIONS.to_frame(), *of_rollouts(late, known)])
     vain = pl.col("reason").is_not_null()
     fired = REWARDS.select(ruled.filter(~vain).lazy()).collect()
     through = gated(gates, gathered(REWARDS, rewards, fired), known)
     names = contributions.CONTRIBUTIONS.names()
     return pl.concat([through.select(names), ruled.filter(vain).select(names)])
+
+
+def beside(recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
+    """Give the executions with `STANDING`: what `rewards` make of them, those with a gate aside."""
+    gates = [rule.name for rule in recipe.reward if rule.gate is not None]
+    open_ones = rewards.filter(~pl.col("rule").is_in(gates))
+    return standing(executions, outcomes(recipe, open_ones, executions))
 
 
 def apart(contributed: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

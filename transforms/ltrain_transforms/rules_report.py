@@ -18,10 +18,9 @@ from ltrain_transforms.errors import NothingToBuild
 from ltrain_transforms.evaluations import evaluations
 from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import Recipe, Reward
-from ltrain_transforms.rewards import apart, contributed, resettled
+from ltrain_transforms.rewards import apart, beside, contributed, resettled
 from ltrain_transforms.signals import with_fit
 from ltrain_transforms.source import Selection, read
-from ltrain_transforms.standing import standing
 from ltrain_transforms.tables.column import FLOAT, INTEGER, STRING, STRINGS, Column, Table
 
 EXAMPLES = 3
@@ -109,7 +108,7 @@ def _traces(spans: pl.DataFrame, recipe: Recipe) -> _Traces:
     given, _ = apart(first)
     vain = first.filter(pl.col("reason").is_not_null())
     last = resettled(recipe, given, executions)
-    known = standing(recipe, given, executions)
+    known = beside(recipe, given, executions)
     made = pl.concat([CONTRIBUTIONS.to_frame(), vain, last])
     return _Traces(recipe, calls, known, said, made)
 

@@ -1,8 +1,8 @@
 """How each execution stands beside its group and by its outcome, for rules and gates that ask.
 
 A group's median is over the executions that are not superseded and ended by themselves: ok, error
-or timeout. `reward` is what evaluations gave the whole execution; those that have a gate
-themselves are left out, so that no gate depends on another.
+or timeout. `reward` is the outcome before any of these rules and gates, so that none depends on
+another.
 """
 
 from collections.abc import Sequence
@@ -11,17 +11,18 @@ import polars as pl
 
 from ltrain_transforms import sql
 from ltrain_transforms.contributions import CONTRIBUTIONS, fault
-from ltrain_transforms.recipe import Recipe, Reward
+from ltrain_transforms.recipe import Reward
 from ltrain_transforms.selection import COUNTING
 from ltrain_transforms.tables import STANDING
 
 
-def standing(recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
-    """Add to `executions` the columns of `STANDING`; the group's are null where there is none."""
-    open_ones = [one.name for one in recipe.reward if one.evaluation and one.gate is None]
-    said = rewards.filter(pl.col("call_id").is_null(), pl.col("rule").is_in(open_ones))
-    outcome = said.group_by("execution_id").agg(reward=pl.col("value").sum())
-    joined = executions.join(outcome, "execution_id", "left", maintain_order="left")
+def standing(executions: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
+    """Add to `executions` the columns of `STANDING`; the group's are null where there is none.
+
+    Args:
+        outcomes: `execution_id` and `reward` of those that have an outcome.
+    """
+    joined = executions.join(outcomes, "execution_id", "left", maintain_order="left")
     counts = ~pl.col("superseded") & pl.col("outcome").is_in(COUNTING).fill_null(False)
 
     def of_group(one: pl.Expr) -> pl.Expr:

@@ -27,7 +27,7 @@ STANDING = Table(
     "One execution beside its group: those of it that are not superseded and ended by themselves.",
     (
         EXECUTION,
-        Column("reward", FLOAT, "What evaluations without a gate gave the whole execution."),
+        Column("reward", FLOAT, "Its outcome before gates and rules over the rollout, or null."),
         Column("group_size", pl.Int32(), "How many executions its group has."),
         Column("group_reward", FLOAT, "The mean of their rewards."),
         Column("group_wall", FLOAT, "The median of their wall clocks, seconds."),
