@@ -195,6 +195,16 @@ def test_batches_and_order_change_nothing(
         assert sorted(together.rows(), key=repr) == sorted(whole[at].rows(), key=repr)
 
 
+def test_a_value_depends_on_its_own_row_alone() -> None:
+    """7 / 10 is 0.7 or 0.7000000000000001 in polars, by how many rows are divided together."""
+    rule = recipe(rule_of(value="TRY_CAST(result AS DOUBLE) / 10", when="seq / 10 < 0.7"))
+    one = {"result": "7", "seq": 7}
+    alone = given_by(rule, calls(one))
+    several = given_by(rule, calls(one, one, one))
+    in_parts = given_by(rule, pl.concat([calls(one), calls(one, one)], rechunk=False))
+    assert alone["value"].to_list() * 3 == several["value"].to_list() == in_parts["value"].to_list()
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

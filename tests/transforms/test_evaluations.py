@@ -1,74 +1,63 @@
 """Everything that says what something is worth is read: spans, events, annotations, logs."""
 
 import json
-from base64 import b64encode
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import polars as pl
-from google.protobuf.json_format import ParseDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.transforms.made import logs
+from tests.transforms.test_fixtures import documents, requests
 
 from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
 from ltrain_transforms.evaluations import evaluations
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.source import Selection, read
-from ltrain_transforms.tables import CALLS, LOGS, SPANS
+from ltrain_transforms.tables import CALLS, SPANS
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
 ReadBack = Callable[[Any], pl.DataFrame]
 JUDGE = "judge"
 
 
 def stored(store: Store, name: str) -> pl.DataFrame:
     """A capture's spans, through OTLP and chDB."""
-    document = _with_base64_ids(json.loads((FIXTURES / name).read_text()))
-    store.insert_otlp(ParseDict(document, ExportTraceServiceRequest()).SerializeToString())
+    for request in requests(name, stamped=False):
+        store.insert_otlp(request)
     spans, drops = read(store, Source(), Selection())
     assert drops.is_empty()
     return spans
 
 
-def _with_base64_ids(node: Any) -> Any:
-    """OTLP's JSON writes ids in hexadecimal, protobuf's own JSON in base64."""
-    if isinstance(node, list):
-        return [_with_base64_ids(one) for one in node]
-    if not isinstance(node, dict):
-        return node
-    ids = ("traceId", "spanId", "parentSpanId")
-    return {
-        key: b64encode(bytes.fromhex(value)).decode() if key in ids else _with_base64_ids(value)
-        for key, value in node.items()
-    }
-
-
 def records(name: str, execution: str) -> pl.DataFrame:
     """A capture's log records as `LOGS`."""
     rows = []
-    for resource in json.loads((FIXTURES / name).read_text())["resourceLogs"]:
-        for scoped in resource["scopeLogs"]:
-            for one in scoped["logRecords"]:
-                said = {
-                    each["key"]: str(next(iter(each["value"].values())))
-                    for each in one["attributes"]
+    for document in documents(name):
+        scopes = [each for one in document["resourceLogs"] for each in one["scopeLogs"]]
+        for scope, one in ((each, one) for each in scopes for one in each["logRecords"]):
+            said = {it["key"]: str(next(iter(it["value"].values()))) for it in one["attributes"]}
+            rows.append(
+                {
+                    "execution_id": execution,
+                    "trace_id": one["traceId"],
+                    "span_id": one["spanId"],
+                    "time": int(one["timeUnixNano"]),
+                    "scope": scope["scope"]["name"],
+                    "name": one["eventName"],
+                    "attributes": json.dumps(said),
                 }
-                place = (one["traceId"], one["spanId"], scoped["scope"]["name"])
-                when = int(one["timeUnixNano"])
-                rows.append((execution, *place, one["eventName"], when, json.dumps(said)))
-    return pl.DataFrame(rows, LOGS.schema, orient="row")
+            )
+    return logs(*rows)
 
 
-def heard(spans: pl.DataFrame, logs: pl.DataFrame | None = None) -> list[tuple[Any, ...]]:
-    found, _ = evaluations(spans, calls(spans), logs)
+def heard(spans: pl.DataFrame, written: pl.DataFrame | None = None) -> list[tuple[Any, ...]]:
+    found, _ = evaluations(spans, calls(spans)[0], written)
     return found.select("call_id", "name", "source", "value", "evidence").rows()
 
 
-def reasons(spans: pl.DataFrame, logs: pl.DataFrame | None = None) -> list[tuple[str, str]]:
-    drops = evaluations(spans, calls(spans), logs)[1]
+def reasons(spans: pl.DataFrame) -> list[tuple[str, str]]:
+    drops = evaluations(spans, calls(spans)[0])[1]
     return sorted(drops.select("id", "reason").rows())
 
 
@@ -93,11 +82,11 @@ def test_opentelemetrys_and_openinferences_are_read(store: Store) -> None:
 
 def test_a_log_record_is_read(store: Store) -> None:
     spans = stored(store, "reward__otel-and-openinference.otlp.json")
-    logs = records("reward__otel-and-openinference.logs.otlp.json", "ro-1.1")
+    written = records("reward__otel-and-openinference.logs.otlp.json", "ro-1.1")
     agent = spans.filter(span_id="186b79b670a761f3")
     bare = agent.with_columns(attributes=pl.lit("{}"), events=pl.lit("[]"))
-    assert heard(bare, logs) == [(None, "reward", "agent", 1.0, "186b79b670a761f3")]
-    assert heard(spans, logs)[0][3] == 0.0, "the carrier span ended later"
+    assert heard(bare, written) == [(None, "reward", "agent", 1.0, "186b79b670a761f3")]
+    assert heard(spans, written)[0][3] == 0.0, "the carrier span ended later"
 
 
 def test_an_annotation_judges_its_own_span_or_the_whole(scene: Any, read_back: ReadBack) -> None:
@@ -164,7 +153,7 @@ def test_two_that_differ_at_one_moment_contradict_each_other(
             (min(alike), "repeated"),
         ]
     )
-    detail = evaluations(spans, calls(spans))[1].filter(reason="contradictory")["detail"][0]
+    detail = evaluations(spans, calls(spans)[0])[1].filter(reason="contradictory")["detail"][0]
     assert (
         detail == "evaluations 'reward' of the same target, moment and source differ: none counts"
     )

@@ -16,7 +16,7 @@ ReadBack = Callable[[Any], pl.DataFrame]
 
 
 def made(spans: pl.DataFrame) -> list[dict[str, Any]]:
-    return executions(spans, calls(spans)).to_dicts()
+    return executions(spans, calls(spans)[0]).to_dicts()
 
 
 def test_an_attempt_is_one_row(scene: Any, read_back: ReadBack) -> None:

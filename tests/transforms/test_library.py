@@ -1,16 +1,14 @@
 """Every ready rule is told, loads, fires on a trace made for it and not on one that must not."""
 
 import json
-from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from google.protobuf.json_format import ParseDict
 from hatchling.builders.wheel import WheelBuilder
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.transforms.test_fixtures import requests
 
 from ltrain_collector.store import Store
 from ltrain_transforms import library
@@ -24,39 +22,10 @@ from ltrain_transforms.tables import SIGNALS
 ReadBack = Callable[[Any], pl.DataFrame]
 Play = Callable[[Any], object]
 DOCS = Path(__file__).parents[2] / "docs"
-FIXTURES = Path(__file__).parent.parent / "fixtures"
 SECOND = 1_000_000_000
 
 SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 OFFERED = json.dumps([{"type": "function", "name": "execute_query", "parameters": SCHEMA}])
-
-
-def requests(name: str) -> list[bytes]:
-    """Read a capture, one or more OTLP-JSON documents, all of one rollout."""
-    text = (FIXTURES / name).read_text().strip()
-    found, position = [], 0
-    while position < len(text):
-        document, position = json.JSONDecoder().raw_decode(text, position)
-        position += len(text[position:]) - len(text[position:].lstrip())
-        for resource in document["resourceSpans"]:
-            stamp = {"key": "ltrain.rollout.id", "value": {"stringValue": "ro-9"}}
-            resource["resource"].setdefault("attributes", []).append(stamp)
-        request = ParseDict(_with_base64_ids(document), ExportTraceServiceRequest())
-        found.append(bytes(request.SerializeToString()))
-    return found
-
-
-def _with_base64_ids(node: Any) -> Any:
-    """OTLP's JSON writes ids in hexadecimal, protobuf's own JSON in base64."""
-    if isinstance(node, list):
-        return [_with_base64_ids(one) for one in node]
-    if not isinstance(node, dict):
-        return node
-    ids = ("traceId", "spanId", "parentSpanId")
-    return {
-        key: b64encode(bytes.fromhex(value)).decode() if key in ids else _with_base64_ids(value)
-        for key, value in node.items()
-    }
 
 
 def asks(name: str, arguments: object) -> Play:
@@ -250,7 +219,7 @@ def test_an_evaluator_is_heard_by_name_within_bounds(
 
 def test_on_a_capture_of_real_agents(store: Store) -> None:
     """A LangGraph agent with RAG, one whose tool fails softly, one that misnames an argument."""
-    for request in requests("langgraph__openinference-0.1.80-genai.otlp.json"):
+    for request in requests("langgraph__openinference-0.1.80-genai.otlp.json", stamped=True):
         store.insert_otlp(request)
     spans, _ = read(store, Source(), Selection())
     rules = [{"use": name} for name in library.names()]

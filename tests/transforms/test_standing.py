@@ -1,5 +1,6 @@
 """Rules over executions and gates: settled once all executions of a wave are known."""
 
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -7,8 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ltrain_collector.store import Store
+from ltrain_transforms.build import build
+from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rewards import outcomes, settled
+from ltrain_transforms.source import Selection, read
 from ltrain_transforms.tables import EXECUTIONS, REWARDS
 
 ANSWER = {"name": "answer", "evaluation": "reward"}
@@ -181,3 +186,32 @@ def test_what_cannot_be_is_named(change: dict[str, Any], says: str) -> None:
     rule = {"name": "r", "on": "rollout", "value": "wall", **change}
     with pytest.raises(ValueError, match=says):
         recipe(rule)
+
+
+def test_a_build_in_batches_settles_as_one_in_memory(
+    scene: Any, store: Store, recipe_file: Path, tmp_path: Path
+) -> None:
+    """Rules over the rollout and gates see the whole wave, however it is cut."""
+    late = '[[reward]]\nuse = "latency"\n[[reward]]\nuse = "tool-succeeded"\n'
+    recipe_file.write_text(recipe_file.read_text() + late)
+    loaded = Recipe.load(recipe_file)
+    for task in ("t1", "t2"):
+        for sample in range(3):
+            rollout = scene.attempt(task, sample)
+            rollout.llm()
+            rollout.clock += sample * 1_000_000_000
+            rollout.tool()
+            rollout.evaluate(float(sample > 0))
+            rollout.close()
+    store.insert_otlp(scene.request())
+    whole, cut = (
+        build(store, loaded, tmp_path / str(size), spans_a_batch=size) for size in (1_000, 10)
+    )
+    assert whole.id == cut.id
+    memory = derive(read(store, loaded.source, Selection(run="demo"))[0], loaded).tables
+    for name in ("rewards", "transitions", "drops"):
+        rows = sorted(memory[name].rows(), key=repr)
+        assert rows == sorted(cut.table(name).rows(), key=repr)
+    counted = dict(cut.table("rewards").group_by("rule").len().iter_rows())
+    assert counted == {"answer": 6, "latency": 4, "tool-succeeded": 4}
+    assert cut.drops.filter(reason="gated").height == 4

@@ -137,7 +137,7 @@ def _of_sql(rule: Reward, calls: pl.DataFrame) -> pl.DataFrame:
     if rule.schema_ is not None:
         own = with_fit(own, rule.schema_)
     names = sql.with_names(rule.name, own.schema, rule.let)
-    rows = own.lazy().with_columns(**names)
+    rows = own.with_columns(**names)
     held = sql.fired(rule.name, rows, rule.bound(rule.when), rule.bound(str(rule.value)))
     turns = calls.select("execution_id", credited="call_id", of_credited="turn")
     whole = rule.credit_to == Credited.ROLLOUT
@@ -167,8 +167,9 @@ def _differences(rule: Reward, given: pl.DataFrame, discount: float) -> pl.DataF
         before=value.shift(1, fill_value=rule.starts_at).over(within),
         after=turn.shift(-1).over(within),
     )
-    steps = pl.coalesce("after", "last_turn", "turn") - turn
-    inner = ordered.with_columns(value=discount**steps * value - pl.col("before"))
+    steps = ordered.select(pl.coalesce("after", "last_turn", "turn") - turn).to_series()
+    factor = pl.Series([discount**step for step in steps], dtype=pl.Float64)
+    inner = ordered.with_columns(value=factor * ordered["value"] - ordered["before"])
     ends = ordered.filter(pl.col("after").is_null()).with_columns(
         value=discount * rule.ends_at - value, call_id=pl.coalesce("last_trained", "call_id")
     )

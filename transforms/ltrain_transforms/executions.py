@@ -23,7 +23,8 @@ def executions(spans: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     numbered = joined.with_columns(
         attempt=pl.when(pl.col("rollout_id").is_not_null()).then(rank).otherwise(1),
         group_id=pl.concat_str("run_id", "mode", "wave", "task_id", separator="/"),
-        wall=(pl.col("end") - pl.col("start")) / 1e9,
+        # a product: of a quotient polars gives another last digit where there is one row
+        wall=(pl.col("end") - pl.col("start")) * 1e-9,
         spans_expected=pl.col("spans_expected").fill_null(0),
         spans_seen=pl.col("spans_seen").fill_null(0),
         complete=pl.col("closed") & pl.col("arrived").fill_null(True),

@@ -12,8 +12,8 @@ import polars as pl
 from ltrain_collector.errors import QueryFailed
 from ltrain_collector.store import Store
 from ltrain_transforms import sql
+from ltrain_transforms.build import UNKNOWN_DATABASE, UNKNOWN_TABLE
 from ltrain_transforms.contributions import CONTRIBUTIONS, looked_at
-from ltrain_transforms.dataset import UNKNOWN_DATABASE, UNKNOWN_TABLE
 from ltrain_transforms.errors import NothingToBuild
 from ltrain_transforms.evaluations import evaluations
 from ltrain_transforms.pipeline import derive
@@ -197,7 +197,7 @@ def _unsaid(reward: Reward, traces: _Traces, seen: int) -> str:
     return f"nobody says '{reward.evaluation}'; evaluations there: {names}"
 
 
-def _rows(reward: Reward, traces: _Traces) -> pl.LazyFrame:
+def _rows(reward: Reward, traces: _Traces) -> pl.DataFrame:
     """Give what the rule's predicate is read on."""
     if reward.on == "rollout":
         rows = traces.executions
@@ -205,4 +205,4 @@ def _rows(reward: Reward, traces: _Traces) -> pl.LazyFrame:
         rows = looked_at(traces.recipe, traces.calls).filter(pl.col("kind") == reward.on)
     if reward.schema_ is not None:
         rows = with_fit(rows, reward.schema_)
-    return rows.lazy().with_columns(**sql.with_names(reward.name, rows.schema, reward.let))
+    return rows.with_columns(**sql.with_names(reward.name, rows.schema, reward.let))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 import polars as pl
 
 from ltrain_transforms import tool_faults
-from ltrain_transforms.dialects.partial import parts_of, text_of
+from ltrain_transforms.dialects.messages import parts_of, text_of
 from ltrain_transforms.scripts import foreign, mix
 from ltrain_transforms.spans import parsed
 
@@ -60,7 +60,7 @@ def _final(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _seconds(calls: pl.DataFrame) -> pl.DataFrame:
-    return calls.with_columns(seconds=(pl.col("end") - pl.col("start")) / 1e9)
+    return calls.with_columns(seconds=(pl.col("end") - pl.col("start")) * 1e-9)
 
 
 def _depth(calls: pl.DataFrame) -> pl.DataFrame:

@@ -48,20 +48,34 @@ def names(*texts: str) -> set[str]:
     return {name for text in texts for name in pl.sql_expr(text).meta.root_names()}
 
 
-def fired(rule: str, rows: pl.LazyFrame, when: str, value: str) -> pl.DataFrame:
+def fired(rule: str, rows: pl.DataFrame, when: str, value: str) -> pl.DataFrame:
     """Give the rows where `when` holds, with a column `value`.
 
     Raises:
         BadRule: when a value of the data cannot be what the SQL makes of it.
     """
-    query = f"SELECT *, CAST(({value}) AS DOUBLE) AS value FROM self WHERE ({when})"
+    held = rows.filter(_evaluated(rule, rows, "when", when))
+    number = _evaluated(rule, held, "value", value).cast(pl.Float64)
+    return held.with_columns(number.alias("value"))
+
+
+def _evaluated(rule: str, rows: pl.DataFrame, field: str, text: str) -> pl.Series:
+    """Evaluate an expression so that a row's value depends on that row alone.
+
+    Polars multiplies a column by the reciprocal of a number that it is divided by, but divides
+    where it has one row, one chunk of one row, or one row of a morsel: the last digit differs.
+    """
+    named = [name for name in rows.columns if name in names(text)] or rows.columns[:1]
+    seen = rows.select(named)
+    doubled = pl.concat([seen, seen]) if seen.height == 1 else seen
+    query = doubled.rechunk().lazy().sql(f"SELECT ({text}) AS found FROM self")
     try:
-        return rows.sql(query).collect()
+        return query.collect(engine="in-memory")["found"].head(rows.height)
     except pl.exceptions.PolarsError as error:
         said = str(error).split("\n", 1)[0]
         raise BadRule(
-            f'Rule \'{rule}\', when = "{when}", value = "{value}": {said}. Text that may be no '
-            "number is read by TRY_CAST(… AS DOUBLE), which gives null."
+            f"Rule '{rule}', {field} = \"{text}\": {said}. Text that may be no number is read by "
+            "TRY_CAST(… AS DOUBLE), which gives null."
         ) from error
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
-from ltrain_transforms.dialects.partial import tool_requests
+from ltrain_transforms.dialects.messages import tool_requests
 from ltrain_transforms.spans import parsed
 
 Faults = tuple[int | None, int | None]
