@@ -41,7 +41,9 @@ def demo(
     run(home, model, seed, updates)
 
 
-EXTRAS = dict.fromkeys(("chdb", "polars", "pyarrow", "pydantic", "rich", "uvicorn"), "store")
+EXTRAS = dict.fromkeys(
+    ("chdb", "jsonschema", "polars", "pyarrow", "pydantic", "rich", "uvicorn"), "store"
+)
 EXTRAS |= dict.fromkeys(("aiohttp", "httpx", "jwt", "orjson", "starlette"), "serve")
 EXTRAS |= dict.fromkeys(("ray", "torch", "transformers", "verl"), "train")
 """Modules that an agent's own environment lacks, and the extra that brings each."""

@@ -1,4 +1,4 @@
-"""Commands of this package: build a dataset, show a rollout, convert a dataset for others."""
+"""Commands of this package: build a dataset, show it, convert it, try out rules."""
 
 import os
 from pathlib import Path
@@ -167,3 +167,42 @@ def convert(
     for reason, count in told["drops"].items():
         typer.echo(f"left out: {count} {reason}")
     typer.echo(f"{out}.manifest.json says what each row was made from.")
+
+
+@app.command()
+def rules(
+    recipe: Annotated[Path, typer.Argument(help="The recipe.")] = Path("ltrain.toml"),
+    store: StoreOption = None,
+    run: Annotated[
+        str | None, typer.Option(help="The run to read [default: the recipe's source.run].")
+    ] = None,
+    mode: Annotated[str, typer.Option(help="train, val, prod or all.")] = "train",
+    wave: Annotated[int | None, typer.Option(min=0, help="Only this wave.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what each reward of a recipe gives on stored traces, and which give nothing and why.
+
+    Example: ltrain rules ltrain.toml --run demo --wave 3
+    """
+    import json
+    from dataclasses import asdict
+
+    from rich.console import Console
+
+    from ltrain_collector.store import Store
+    from ltrain_transforms.recipe import Recipe
+    from ltrain_transforms.rules_report import stored
+    from ltrain_transforms.rules_view import lay_out
+    from ltrain_transforms.source import Selection
+
+    if mode not in ("train", "val", "prod", "all"):
+        raise typer.BadParameter(f"'{mode}' is not a mode: train, val, prod or all.")
+    loaded = Recipe.load(recipe)
+    selection = Selection(run=run, mode=None if mode == "all" else mode, wave=wave)
+    with Store.open(store, create=False) as opened:
+        report = stored(opened, loaded, selection)
+    if as_json:
+        said = {**asdict(report), "rules": report.rules.to_dicts()}
+        typer.echo(json.dumps(said, indent=2))
+    else:
+        Console().print(lay_out(report))
