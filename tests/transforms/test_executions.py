@@ -185,7 +185,7 @@ def test_traffic_that_nobody_closes_is_over_when_it_is_idle(
     source = Source(where="ServiceName = 'worker'", execution="session", idle=idle)
     spans, _ = read(store, source, Selection(mode="train"))
     newest = int(spans["end"][0]) + 30 * MINUTE  # of another session
-    (row,) = executions(spans, calls(spans), cutoff(newest, source.idle)).to_dicts()
+    (row,) = executions(spans, calls(spans)[0], cutoff(newest, source.idle)).to_dicts()
     assert (row["closed_by"], row["complete"]) == (closed_by, complete)
 
 
@@ -196,7 +196,7 @@ def test_a_dispatched_attempt_is_its_runners_to_close(scene: Any, read_back: Rea
         rollout.llm()
     closed.close()
     spans = read_back(scene)
-    rows = executions(spans, calls(spans), over=int(spans.select(pl.col("end").max()).item()))
+    rows = executions(spans, calls(spans)[0], over=int(spans.select(pl.col("end").max()).item()))
     told = dict(rows.select("execution_id", "closed_by").iter_rows())
     assert told == {open_.execution: None, closed.execution: "runner"}
 
@@ -205,8 +205,8 @@ def test_attempts_in_different_batches_are_ranked_together(scene: Any, read_back
     for attempt in (1, 2, 3):
         scene.attempt(attempt=attempt).close()
     spans = read_back(scene)
-    whole = executions(spans, calls(spans))
-    parts = [executions(own, calls(own)) for own in reversed(spans.partition_by("execution_id"))]
+    whole = executions(spans, calls(spans)[0])
+    parts = [executions(own, calls(own)[0]) for own in reversed(spans.partition_by("execution_id"))]
     assert [part["superseded"].to_list() for part in parts] == [[False]] * 3
     assert_frame_equal(ranked(pl.concat(parts)), whole)
     assert whole["superseded"].to_list() == [True, True, False]
@@ -265,7 +265,7 @@ def test_a_clock_that_runs_backwards_gives_no_times(scene: Any, read_back: ReadB
     rollout = scene.attempt()
     rollout.llm()
     spans = read_back(scene)
-    found = calls(spans)
+    found, _ = calls(spans)
     turned = found.with_columns(end=pl.when(pl.col("kind") == "llm").then(0).otherwise("end"))
     (row,) = executions(spans, turned).to_dicts()
     assert (row["critical_path"], row["llm_calls"]) == (None, 1)

@@ -14,10 +14,11 @@ from ltrain_transforms.batches import SPANS, plan
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.digest import BITS, dataset_id
 from ltrain_transforms.errors import NothingToBuild
+from ltrain_transforms.executions import cutoff
 from ltrain_transforms.manifest import MANIFEST, SCHEMA_VERSION, Manifest
 from ltrain_transforms.parts import Draft, Part, draft
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.source import Batch, Selection, query, read, watermark
+from ltrain_transforms.source import Batch, Selection, newest, query, read, watermark
 from ltrain_transforms.tables import TABLES
 from ltrain_transforms.waves import Waves, late, unchanged, waves
 from ltrain_transforms.workers import Here, Workers
@@ -153,10 +154,13 @@ class _Build:
 
     def _read(self) -> Iterator[phases.Batch]:
         store, recipe = self.question.store, self.question.recipe
+        idle, over = recipe.source.idle, None
+        if idle is not None:
+            over = cutoff(newest(store, recipe.source, self.question.selection), idle)
         for number, batch in zip(self.numbers, self.plan.batches, strict=True):
             spans, unresolved = read(store, recipe.source, self.plan.selection, batch)
             path = self.folder.hand_over("work/spans", number, spans)
-            yield phases.Batch(self.folder, recipe, number, path, unresolved)
+            yield phases.Batch(self.folder, recipe, number, path, unresolved, over)
 
     def credit(self) -> None:
         """Leave each batch its transitions; what is dropped here gets files after theirs."""

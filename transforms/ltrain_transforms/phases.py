@@ -37,6 +37,8 @@ class Batch:
     spans: Path
     unresolved: pl.DataFrame
     """`DROPS`: spans of theirs that belong to no execution."""
+    over: int | None = None
+    """Before which an execution that nobody closes must have ended to be over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ def trace(batch: Batch) -> Traced:
     """Phase 1 of a batch: its wide tables are written for good, what credit needs beside them."""
     spans = pl.read_ipc(batch.spans)
     batch.spans.unlink()  # the mapping keeps it as long as it is needed
-    found = traced(spans, batch.recipe)
+    found = traced(spans, batch.recipe, batch.over)
     folder, number = batch.folder, batch.number
     executions = found.executions.drop("source_spans").with_columns(batch=pl.lit(number, pl.Int32))
     folder.keep("work/steps", number, found.steps)

@@ -68,13 +68,12 @@ class Derived:
     """`execution_id`, `reward`: the outcome of each execution that has one."""
 
 
-def traced(spans: pl.DataFrame, recipe: Recipe) -> Traced:
-    """Read `SPANS` of whole executions."""
+def traced(spans: pl.DataFrame, recipe: Recipe, over: int | None = None) -> Traced:
+    """Read `SPANS` of whole executions; `over` is the cut-off of those that nobody closes."""
     called, unreadable = calls(spans)
     written, seen = states(called)
     called = _with_reads(called, seen)
-    newest = None if spans.is_empty() else int(spans.select(pl.col("end").max()).item())
-    attempted = executions(spans, called, cutoff(newest, recipe.source.idle))
+    attempted = executions(spans, called, over)
     judged, unheard = evaluations(spans, called)
     given, uncredited = rewards(recipe, called, attempted, judged)
     stray = _not_calls(spans, called, attempted, judged, [unheard, unreadable])
@@ -99,7 +98,8 @@ def credited(
 
 def derive(spans: pl.DataFrame, recipe: Recipe) -> Derived:
     """Make every table from `SPANS`, all in memory."""
-    trace = traced(spans, recipe)
+    newest = None if spans.is_empty() else int(spans.select(pl.col("end").max()).item())
+    trace = traced(spans, recipe, cutoff(newest, recipe.source.idle))
     credit = credited(trace.steps, trace.executions, trace.rewards, recipe)
     trained = credit.transitions.filter(pl.col("execution_id").is_in(credit.kept.implode()))
     rows, unusable = samples(recipe, trained, trace.calls, trace.executions)

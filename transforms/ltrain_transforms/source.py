@@ -14,7 +14,7 @@ from ltrain_transforms.membership import resolve
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.tables import SPANS
 
-__all__ = ["REPORTS", "Selection", "query", "read", "resolve", "watermark"]
+__all__ = ["REPORTS", "Selection", "newest", "query", "read", "resolve", "watermark"]
 
 REPORTS = (attributes.SPAN_PROCESS, attributes.SPAN_ROLLOUT)
 """Spans that say how many others their process ended."""
@@ -80,6 +80,15 @@ def watermark(store: Store, source: Source, selection: Selection) -> str:
     where, params = chosen(source, selection)
     sql = f"SELECT toString(max(IngestedAt)) AS latest FROM otel.spans WHERE {where}"
     return str(store.query(sql, params)["latest"][0])
+
+
+def newest(store: Store, source: Source, selection: Selection) -> int | None:
+    """Say when the newest of the spans that decide the selection ended, nanoseconds."""
+    where, params = chosen(source, selection)
+    end = "toUnixTimestamp64Nano(Timestamp) + toInt64(Duration)"
+    sql = f"SELECT count() AS spans, max({end}) AS latest FROM otel.spans WHERE {where}"
+    spans, latest = store.query(sql, params).row(0)
+    return int(latest) if spans else None
 
 
 def unit(source: Source) -> str:
