@@ -1,6 +1,7 @@
 """Which execution a span belongs to, and whether an execution is whole."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -8,9 +9,10 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from ltrain_collector.store import Store
+from ltrain_transforms.build import build
 from ltrain_transforms.calls import calls
 from ltrain_transforms.executions import cutoff, executions, longest_chain, ranked
-from ltrain_transforms.recipe import Source
+from ltrain_transforms.recipe import Recipe, Source
 from ltrain_transforms.source import Selection, read
 
 ReadBack = Callable[[Any], pl.DataFrame]
@@ -187,6 +189,23 @@ def test_traffic_that_nobody_closes_is_over_when_it_is_idle(
     newest = int(spans["end"][0]) + 30 * MINUTE  # of another session
     (row,) = executions(spans, calls(spans)[0], cutoff(newest, source.idle)).to_dicts()
     assert (row["closed_by"], row["complete"]) == (closed_by, complete)
+
+
+def test_idle_is_what_ended_long_before_the_newest_span_of_all_batches(
+    scene: Any, store: Store, recipe_file: Path, tmp_path: Path
+) -> None:
+    for minute, session in ((0, "early"), (60, "late")):
+        rollout = scene.attempt()
+        at = rollout.clock + minute * MINUTE
+        said = {"session.id": session, "openinference.span.kind": "AGENT"}
+        trace = f"{minute + 1:032x}"
+        rollout.emit("turn", "agent", said, trace=trace, named=False, start=at, end=at + MINUTE)
+    store.insert_otlp(scene.request())
+    source = """source = { where = "ServiceName = 'worker'", execution = "session", idle = 600 }"""
+    recipe_file.write_text(recipe_file.read_text().replace('source = { run = "demo" }', source))
+    made = build(store, Recipe.load(recipe_file), tmp_path / "out", spans_a_batch=1)
+    rows = made.table("executions").select("execution_id", "closed_by", "complete").rows()
+    assert sorted(rows) == [("early", "idle", True), ("late", None, False)]
 
 
 def test_a_dispatched_attempt_is_its_runners_to_close(scene: Any, read_back: ReadBack) -> None:
