@@ -44,7 +44,7 @@ class Traced:
     rewards: pl.DataFrame
     drops: pl.DataFrame
     steps: pl.DataFrame
-    """`calls` without what is wide, with `state_digest`."""
+    """`calls` without what is wide, with `state_digest`, `action` and `rank`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,8 @@ def traced(spans: pl.DataFrame, recipe: Recipe, over: int | None = None) -> Trac
     judged, unheard = evaluations(spans, called)
     given, uncredited = rewards(recipe, called, attempted, judged)
     stray = _not_calls(spans, called, attempted, judged, [unheard, unreadable])
-    digests = seen.select("call_id", "state_digest")
-    steps = called.drop(WIDE).join(digests, "call_id", "left", maintain_order="left")
+    saw = seen.drop("reads")
+    steps = called.drop(WIDE).join(saw, "call_id", "left", maintain_order="left")
     drops = gathered(DROPS, unreadable, stray, unheard, uncredited)
     return Traced(called, attempted, written, given, drops, steps)
 
