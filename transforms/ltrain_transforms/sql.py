@@ -37,6 +37,20 @@ def check(rule: str, when: str, value: str, let: Mapping[str, str]) -> None:
             raise BadRule(f"{where} gives {dtype}; it must give a number.")
 
 
+def check_predicate(field: str, text: str) -> None:
+    """Compile a predicate over the columns of `calls`, one call at a time, on an empty trace.
+
+    Raises:
+        BadRule: as `check` does.
+    """
+    where = f'{field} = "{text}"'
+    _refuse_neighbours(where, text)
+    probe = pl.DataFrame({name: [None, None] for name in CALLS.schema}, CALLS.schema)
+    dtype = _probed(where, probe.lazy(), text)
+    if dtype not in (pl.Boolean, pl.Null):
+        raise BadRule(f"{where} gives {dtype}; it must give true or false.")
+
+
 def fired(calls: pl.LazyFrame, when: str, value: str) -> pl.LazyFrame:
     """Give the rows of `calls` where `when` holds, with a column `value`."""
     return calls.sql(f"SELECT *, CAST(({value}) AS DOUBLE) AS value FROM self WHERE ({when})")
