@@ -21,6 +21,8 @@ from ltrain_transforms import (
     credit,
     evaluations,
     exports,
+    faults,
+    membership,
     pipeline,
     rewards,
     selection,
@@ -30,7 +32,8 @@ from ltrain_transforms.tables import TABLES
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 REASONS = {
-    "spans": pipeline.NOT_A_CALL,
+    "spans": pipeline.NOT_A_CALL | membership.REASONS | faults.REASONS,
+    "calls": faults.ATTRIBUTES,
     "executions": selection.REASONS,
     "rewards": evaluations.FAULTS | rewards.REASONS,
     "groups": credit.REASONS,

@@ -42,7 +42,7 @@ def demo(
 
 
 EXTRAS = dict.fromkeys(("chdb", "polars", "pyarrow", "pydantic", "rich", "uvicorn"), "store")
-EXTRAS |= dict.fromkeys(("httpx", "jwt", "orjson", "starlette"), "serve")
+EXTRAS |= dict.fromkeys(("aiohttp", "httpx", "jwt", "orjson", "starlette"), "serve")
 EXTRAS |= dict.fromkeys(("ray", "torch", "transformers", "verl"), "train")
 """Modules that an agent's own environment lacks, and the extra that brings each."""
 

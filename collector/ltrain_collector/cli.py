@@ -14,7 +14,7 @@ app = typer.Typer()
 @app.command()
 def up(
     directory: Annotated[
-        Path | None, typer.Option("--dir", help="The store's folder [default: .ltrain/store].")
+        Path | None, typer.Option("--dir", help="The store's folder; default: .ltrain/store.")
     ] = None,
     otlp_port: Annotated[
         int, typer.Option(min=0, max=65535, help="Where spans come in: OTLP over HTTP.")
@@ -38,7 +38,7 @@ def up(
 def sql(
     query: Annotated[str, typer.Argument(help="What to read, e.g. from otel.spans; '-': stdin.")],
     store: Annotated[
-        str | None, typer.Option(help="chdb:///dir or http://host:8123 [default: LTRAIN_STORE].")
+        str | None, typer.Option(help="chdb:///dir or http://host:8123; default: LTRAIN_STORE.")
     ] = None,
     form: Annotated[
         str,

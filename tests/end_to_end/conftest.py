@@ -55,13 +55,14 @@ class Project:
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "ltrain", *arguments]
 
-    def training(self, recipe: str) -> list[str]:
+    def training(self, recipe: str, *options: str) -> list[str]:
         run = self.command("run", str(self.folder / recipe), "--from-clickhouse")
-        return [*run, "--model", str(self.model), "--json"]
+        return [*run, "--model", str(self.model), "--json", *options]
 
-    def train(self, recipe: str) -> list[dict[str, Any]]:
+    def train(self, recipe: str, *options: str) -> list[dict[str, Any]]:
+        command = self.training(recipe, *options)
         done = subprocess.run(
-            self.training(recipe), env=self.environ, capture_output=True, text=True, check=False
+            command, env=self.environ, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]

@@ -25,7 +25,7 @@ def test_it_reaches_nearly_all_of_the_reward(learned: Any) -> None:
 
 def test_every_trained_token_is_the_one_that_vllm_sampled(learned: Any) -> None:
     answered = Counter(_answered(learned.passed))
-    datasets = sorted((learned.project.home / "datasets").glob("*/samples.parquet"))
+    datasets = sorted((learned.project.home / "datasets").glob("*/samples"))
     assert len(datasets) == len(learned.waves)
     for file in datasets:
         for row in pl.read_parquet(file).iter_rows(named=True):
@@ -67,8 +67,8 @@ def test_each_rollout_is_one_trace_with_its_calls_and_no_more(learned: Any) -> N
 
 def test_every_id_of_a_wave_is_in_a_lineage_or_a_drop(learned: Any) -> None:
     folder = learned.project.home / "datasets" / "two-turn-0"
-    tables = {name: pl.read_parquet(folder / f"{name}.parquet") for name in ("calls", "drops")}
-    samples = pl.read_parquet(folder / "samples.parquet")
+    tables = {name: pl.read_parquet(folder / name) for name in ("calls", "drops")}
+    samples = pl.read_parquet(folder / "samples")
     trained = set(samples["transition_ids"].explode().to_list())
     dropped = set(tables["drops"]["id"].to_list())
     calls = tables["calls"]
@@ -78,6 +78,27 @@ def test_every_id_of_a_wave_is_in_a_lineage_or_a_drop(learned: Any) -> None:
     for call, execution in llm.select("call_id", "execution_id").iter_rows():
         in_drops = call in dropped or execution in dropped
         assert (call in trained) != in_drops
+
+
+def test_the_stored_traces_train_once_more(learned: Any) -> None:
+    """Offline, by a recipe without an agent: what the first waves left in the store."""
+    made = learned.project
+    before = _versions(made)
+    written = (made.folder / "ltrain.toml").read_text()
+    stored, _, rest = written.partition("[rollout]")
+    (made.folder / "once.toml").write_text(
+        stored + 'where = "Wave < 3"\n' + rest[rest.index("[[policy]]") :] + "max_staleness = 99\n"
+    )
+    [done] = made.train("once.toml", "--store", made.store)
+    assert done["rows"] > 2 * WAVE
+    assert _versions(made) == [*before, done["version"]]
+    assert done["version"] == before[-1] + 1
+    assert done["served"] is True
+
+
+def _versions(made: Any) -> list[int]:
+    folders = (made.home / "policies" / "two").glob("v*")
+    return sorted(int(folder.name[1:]) for folder in folders)
 
 
 UPDATES = 18

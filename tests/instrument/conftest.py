@@ -243,8 +243,10 @@ def start(sink: Sink, model: Model, tmp_path: Path) -> Iterator[Start]:
             "OPENAI_API_KEY": "none",
         }
         launcher = [] if plain else [str(LAUNCHER)]
+        # a parent under nohup, or in the background, has signals ignored, and hands that down
+        signals = ["env", "--default-signal"]
         process = subprocess.Popen(
-            [*launcher, sys.executable, str(AGENTS / f"{name}.py"), *args],
+            [*signals, *launcher, sys.executable, str(AGENTS / f"{name}.py"), *args],
             env=kept | given | environ,
             cwd=tmp_path,
             stdin=subprocess.PIPE,

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ltrain_collector.store import Store
-from ltrain_transforms.dataset import build
+from ltrain_transforms.build import build
 from ltrain_transforms.recipe import Recipe
 
 CALL = st.fixed_dictionaries(

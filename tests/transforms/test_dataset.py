@@ -3,13 +3,13 @@ import random
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
 from ltrain_collector.store import Store
 from ltrain_instrument.errors import UnknownName
-from ltrain_transforms.dataset import Dataset, build
+from ltrain_transforms.build import build
+from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.errors import NoDataset, NothingToBuild
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.tables import TABLES
@@ -37,7 +37,7 @@ def test_a_dataset_is_a_folder_of_tables_and_a_manifest(
     assert made.counts == {
         "calls": 28,
         "executions": 6,
-        "states": 0,
+        "states": 24,
         "rewards": 8,
         "transitions": 8,
         "samples": 8,
@@ -135,4 +135,4 @@ def test_a_folder_that_is_no_dataset_is_left_alone(
 
 def test_a_mistyped_table_is_offered_its_neighbour(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="Did you mean 'samples'"):
-        Dataset("id", tmp_path, {"samples": 0}, {"samples": pl.DataFrame()}).table("sample")
+        Dataset("id", tmp_path, {"samples": 0}).table("sample")

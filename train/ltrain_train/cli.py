@@ -129,8 +129,11 @@ def rollout(
 def run(
     recipe: Annotated[Path, typer.Argument(help="The recipe.")] = Path("ltrain.toml"),
     from_clickhouse: Annotated[
-        bool, typer.Option("--from-clickhouse", help="Learn from the traces in the store.")
-    ] = True,
+        bool, typer.Option("--from-clickhouse", help="Learn from the stored traces: the default.")
+    ] = False,
+    from_dataset: Annotated[
+        Path | None, typer.Option(help="Train once on this dataset of `ltrain build` instead.")
+    ] = None,
     once: Annotated[
         bool, typer.Option("--once", help="Train once on what is stored, without an agent.")
     ] = False,
@@ -152,6 +155,8 @@ def run(
     """
     from ltrain_train.loop import command
 
+    if from_clickhouse and from_dataset:
+        raise typer.BadParameter("Give one of --from-clickhouse and --from-dataset.")
     plan = command.plan(
         recipe,
         model=model,
@@ -162,7 +167,7 @@ def run(
         reward=reward,
         seed=seed,
     )
-    if once or plan.recipe.rollout is None:
-        command.once(plan, store, as_json=as_json)
+    if once or from_dataset or plan.recipe.rollout is None:
+        command.once(plan, store, from_dataset, as_json=as_json)
     else:
         command.online(plan, as_json=as_json)

@@ -1,5 +1,6 @@
 """Commands of this package: build a dataset, show a rollout, convert a dataset for others."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ app = typer.Typer()
 
 StoreOption = Annotated[
     str | None,
-    typer.Option("--store", help="chdb:///dir or http://host:8123 [default: LTRAIN_STORE]."),
+    typer.Option("--store", help="chdb:///dir or http://host:8123; default: LTRAIN_STORE."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON instead of tables.")]
 
@@ -21,13 +22,22 @@ def build(
     recipe: Annotated[Path, typer.Argument(help="The recipe.")] = Path("ltrain.toml"),
     store: StoreOption = None,
     out: Annotated[
-        Path | None, typer.Option(help="The dataset's folder [default: .ltrain/datasets/<run>].")
+        Path | None, typer.Option(help="The dataset's folder; default: .ltrain/datasets/RUN.")
     ] = None,
     run: Annotated[
-        str | None, typer.Option(help="The run to read [default: the recipe's source.run].")
+        str | None, typer.Option(help="The run to read; default: the recipe's source.run.")
     ] = None,
     mode: Annotated[str, typer.Option(help="train, val, prod or all.")] = "train",
     wave: Annotated[int | None, typer.Option(min=0, help="Only this wave.")] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="Keep the waves it has, add those closed since.")
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes at work; default: one a core.")
+    ] = None,
+    ray: Annotated[
+        str | None, typer.Option(help="Address of a Ray cluster that does the work instead.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Turn stored traces into a dataset: a folder of parquet files with a manifest.
@@ -38,16 +48,39 @@ def build(
 
     from ltrain_collector.store import Store
     from ltrain_transforms import view
-    from ltrain_transforms.dataset import build as make
+    from ltrain_transforms.build import build as make
+    from ltrain_transforms.interrupt import held_back
+    from ltrain_transforms.progress import bar
     from ltrain_transforms.recipe import Recipe
+    from ltrain_transforms.workers import workers as at_work
 
     if mode not in ("train", "val", "prod", "all"):
         raise typer.BadParameter(f"'{mode}' is not a mode: train, val, prod or all.")
     loaded = Recipe.load(recipe)
     folder = out or HOME.read() / "datasets" / (run or loaded.source.run or recipe.stem)
-    with Store.open(store, create=False) as opened:
-        chosen = None if mode == "all" else mode
-        made = make(opened, loaded, folder, run=run, mode=chosen, wave=wave)
+    count = workers or len(os.sched_getaffinity(0))
+    with (
+        Store.open(store, create=False) as opened,
+        at_work(count, ray) as crew,
+        held_back() as due,
+        bar() as show_progress,
+    ):
+
+        def progress(phase: str, done: int, total: int) -> None:
+            show_progress(phase, done, total)
+            due()
+
+        made = make(
+            opened,
+            loaded,
+            folder,
+            run=run,
+            mode=None if mode == "all" else mode,
+            wave=wave,
+            update=update,
+            workers=crew,
+            progress=progress,
+        )
     if as_json:
         typer.echo((made.path / "manifest.json").read_text(), nl=False)
     else:
@@ -60,7 +93,7 @@ def show(
         str, typer.Argument(metavar="ID", help="A rollout's id or its beginning, or a dataset.")
     ],
     recipe: Annotated[
-        Path | None, typer.Option(help="The recipe it is judged by [default: ltrain.toml].")
+        Path | None, typer.Option(help="The recipe it is judged by; default: ltrain.toml.")
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -75,7 +108,8 @@ def show(
 
     from ltrain_collector.store import Store
     from ltrain_transforms import view
-    from ltrain_transforms.dataset import MANIFEST, Dataset
+    from ltrain_transforms.dataset import Dataset
+    from ltrain_transforms.manifest import MANIFEST
     from ltrain_transforms.show import recipe_or_default, rollout
 
     if (Path(identifier) / MANIFEST).exists():

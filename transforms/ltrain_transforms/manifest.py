@@ -1,17 +1,12 @@
-"""What a dataset was made from, and its id: the digest of its logical rows.
-
-The same traces and recipe give the same id, whatever order the store gave them in.
-"""
+"""What a dataset was made from."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from hashlib import sha256
-from io import BytesIO
 from typing import Any
 
 import polars as pl
 
+MANIFEST = "manifest.json"
 SCHEMA_VERSION = 1
 
 KEYS: dict[str, tuple[str, ...]] = {
@@ -46,6 +41,10 @@ class Manifest:
     base: dict[str, str]
     """Digests of base model, tokenizer and chat template, as the caller gave them."""
     policy_versions: dict[str, list[int]]
+    waves: dict[str, dict[str, Any]]
+    """Of each, by `<run>/<mode>/<wave>`: its spans, when the last came, whether it is closed."""
+    digests: dict[str, str]
+    """Sum of the digests of each table's rows."""
     counts: dict[str, int]
     """Rows of each table."""
     drops: dict[str, int]
@@ -59,17 +58,6 @@ class Manifest:
 def ordered(name: str, frame: pl.DataFrame) -> pl.DataFrame:
     """Put the rows of a table in their own order."""
     return frame.sort(KEYS[name], nulls_last=True, maintain_order=True)
-
-
-def digest(tables: Mapping[str, pl.DataFrame]) -> str:
-    """Hash the rows of all tables, given in their own order: 16 hexadecimal digits."""
-    hashed = sha256()
-    for name in sorted(tables):
-        lines = BytesIO()
-        tables[name].write_ndjson(lines)
-        hashed.update(f"{name}\n".encode())
-        hashed.update(lines.getbuffer())
-    return hashed.hexdigest()[:16]
 
 
 def versions(calls: pl.DataFrame) -> dict[str, list[int]]:

@@ -1,4 +1,11 @@
-"""Spans -> tables: every stage in order, pure functions on frames, without clock or network."""
+"""Spans -> tables, in three phases of pure functions on frames, without clock or network.
+
+1. `traced`: spans to calls, states, executions and rewards, on any set of whole executions.
+2. `credited`: rewards to advantages, over all executions of a wave, on narrow frames.
+3. `samples`: transitions and their tokens to rows, again on any set of whole executions.
+
+Only the second looks across executions, so how they are cut into batches changes no row.
+"""
 
 from dataclasses import dataclass
 
@@ -7,7 +14,7 @@ import polars as pl
 from ltrain_transforms.calls import calls
 from ltrain_transforms.credit import chosen, compared, transitions
 from ltrain_transforms.evaluations import evaluations
-from ltrain_transforms.executions import executions
+from ltrain_transforms.executions import cutoff, executions
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rewards import outcomes, rewards
 from ltrain_transforms.samples import samples
@@ -17,6 +24,39 @@ from ltrain_transforms.tables import DROPS, TABLES
 
 NOT_A_CALL = {"not_a_call": "it describes no call: transport, or a process's own span"}
 NO_CALLS = {"no_calls": "it counts in its group, and made no call of the trained policy"}
+
+WIDE = frozenset(
+    {
+        *("params", "input", "output", "arguments", "result", "reads", "source_spans"),
+        *("prompt_token_ids", "response_token_ids", "response_logprobs"),
+    }
+)
+"""Columns of `calls` that credit does not need: texts and tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What executions say by themselves."""
+
+    calls: pl.DataFrame
+    executions: pl.DataFrame
+    states: pl.DataFrame
+    rewards: pl.DataFrame
+    drops: pl.DataFrame
+    steps: pl.DataFrame
+    """`calls` without what is wide, with `state_digest`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credited:
+    """What executions are worth beside each other."""
+
+    transitions: pl.DataFrame
+    outcomes: pl.DataFrame
+    """`execution_id`, `reward`: the outcome of each execution that has one."""
+    kept: pl.Series
+    """Ids of the executions to train on."""
+    drops: pl.DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,29 +68,52 @@ class Derived:
     """`execution_id`, `reward`: the outcome of each execution that has one."""
 
 
-def derive(spans: pl.DataFrame, recipe: Recipe) -> Derived:
-    """Make every table from `SPANS`."""
-    policy = recipe.policy[0]
-    called = calls(spans)
+def traced(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None) -> Traced:
+    """Read `SPANS` of whole executions.
+
+    Args:
+        newest: when the newest span of all that are selected ended, in nanoseconds.
+    """
+    called, unreadable = calls(spans)
     written, seen = states(called)
     called = _with_reads(called, seen)
-    attempted = executions(spans, called)
+    attempted = executions(spans, called, cutoff(newest, recipe.source.idle))
     judged, unheard = evaluations(spans, called)
     given, uncredited = rewards(recipe, called, attempted, judged)
-    worth = outcomes(recipe, given, attempted)
-    counted, left_out = counting(attempted, worth["execution_id"], recipe.filter)
+    stray = _not_calls(spans, called, attempted, judged, [unheard, unreadable])
+    digests = seen.select("call_id", "state_digest")
+    steps = called.drop(WIDE).join(digests, "call_id", "left", maintain_order="left")
+    drops = gathered(DROPS, unreadable, stray, unheard, uncredited)
+    return Traced(called, attempted, written, given, drops, steps)
+
+
+def credited(
+    steps: pl.DataFrame, executions: pl.DataFrame, rewards: pl.DataFrame, recipe: Recipe
+) -> Credited:
+    """Compare executions; of a wave all must be given."""
+    worth = outcomes(recipe, rewards, executions)
+    counted, left_out = counting(executions, worth["execution_id"], recipe.filter)
     ranked = compared(counted, worth, recipe.credit.outcome.estimator)
-    saw = called.join(seen.select("call_id", "state_digest"), "call_id", "left")
-    credited = transitions(ranked, saw, given, policy, recipe.credit)
-    kept, low = chosen(ranked, credited, recipe.filter.groups)
-    trained = credited.filter(credited["execution_id"].is_in(kept.implode()))
-    rows, unusable = samples(recipe, trained, called, attempted)
-    stray = _not_calls(spans, called, attempted, judged, unheard)
-    idle = _idle(kept, trained)
-    drops = gathered(DROPS, stray, unheard, left_out, uncredited, low, idle, unusable)
-    frames = (called, attempted, written, given, credited, rows, drops)
+    made = transitions(ranked, steps, rewards, recipe.policy[0], recipe.credit)
+    kept, low = chosen(ranked, made, recipe.filter.groups)
+    drops = gathered(DROPS, left_out, low, _idle(kept, made))
+    return Credited(made, worth, kept, drops)
+
+
+def derive(spans: pl.DataFrame, recipe: Recipe) -> Derived:
+    """Make every table from `SPANS`, all in memory."""
+    newest = None if spans.is_empty() else int(spans.select(pl.col("end").max()).item())
+    trace = traced(spans, recipe, newest)
+    credit = credited(trace.steps, trace.executions, trace.rewards, recipe)
+    trained = credit.transitions.filter(pl.col("execution_id").is_in(credit.kept.implode()))
+    rows, unusable = samples(recipe, trained, trace.calls, trace.executions)
+    drops = gathered(DROPS, trace.drops, credit.drops, unusable)
+    frames = (
+        *(trace.calls, trace.executions, trace.states, trace.rewards),
+        *(credit.transitions, rows, drops),
+    )
     names = (table.name for table in TABLES)
-    return Derived(dict(zip(names, frames, strict=True)), worth)
+    return Derived(dict(zip(names, frames, strict=True)), credit.outcomes)
 
 
 def _with_reads(calls: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
@@ -75,7 +138,7 @@ def _not_calls(
     calls: pl.DataFrame,
     executions: pl.DataFrame,
     evaluations: pl.DataFrame,
-    unheard: pl.DataFrame,
+    others: list[pl.DataFrame],
 ) -> pl.DataFrame:
     """Name the spans that no table was made from."""
     used = pl.concat(
@@ -83,7 +146,7 @@ def _not_calls(
             calls["source_spans"].explode(),
             executions["source_spans"].explode(),
             evaluations["evidence"],
-            unheard["id"],
+            *(drops["id"] for drops in others),
         ]
     )
     rest = spans.filter(~pl.col("span_id").is_in(used.drop_nulls().implode()))

@@ -20,6 +20,13 @@ from ltrain_transforms.selection import dropped, gathered
 from ltrain_transforms.tables import DROPS, SAMPLES
 from ltrain_transforms.unusable import REASONS, measured, reason
 
+COLUMNS = (
+    *("execution_id", "call_id", "input", "output", "temperature"),
+    *("constrained", "delivered", "redacted", "truncated"),
+    *("prompt_token_ids", "response_token_ids", "response_logprobs"),
+)
+"""What is read of `calls`."""
+
 LANE = ("execution_id", "policy")
 """A row is of one of each."""
 

@@ -1,8 +1,7 @@
-"""Store -> spans: which executions a recipe selects, and to which of them each span belongs.
+"""Store -> spans: which executions a recipe selects, and the spans of each.
 
-A span belongs to the execution whose id it carries; else to that of its trace, where the trace has
-one; else to that of the nearest span above it; else to that of the span it links to; else, by
-recipe, to its session or its trace. What belongs to none is a drop, `unresolved`.
+Read are the spans that name a selected rollout, those of the same traces that name none (a server
+or a tool that knows of no rollout), and those that link to one of them, with their own traces.
 """
 
 from dataclasses import dataclass
@@ -11,8 +10,11 @@ import polars as pl
 
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
+from ltrain_transforms.membership import resolve
 from ltrain_transforms.recipe import Source
-from ltrain_transforms.tables import DROPS, SPANS
+from ltrain_transforms.tables import SPANS
+
+__all__ = ["REPORTS", "Selection", "query", "read", "resolve", "watermark"]
 
 REPORTS = (attributes.SPAN_PROCESS, attributes.SPAN_ROLLOUT)
 """Spans that say how many others their process ended."""
@@ -27,42 +29,101 @@ class Selection:
     wave: int | None = None
     task: str | None = None
     rollout: str | None = None
+    without: tuple[str, ...] = ()
+    """Waves whose rollouts are left out, each `<run>/<mode>/<wave>`."""
 
 
-def read(store: Store, source: Source, selection: Selection) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Give `SPANS` of the selected executions, and `DROPS`."""
-    sql, params = query(source, selection)
-    found = store.query(sql, params)
+PLACE = "concat(toString(RunId), '/', toString(Mode), '/', toString(Wave))"
+"""SQL of the wave that a span names."""
+
+
+ALONE = "SETTINGS max_threads = 1, preferred_block_size_bytes = 33554432"
+"""A batch is read while others are worked on: several threads and small blocks (1 MiB) take
+1.7 times the CPU for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Executions that are read together: those from `first` to `last`, in the store's order."""
+
+    first: str
+    last: str
+    also: tuple[str, ...] = ()
+    """Others that share a trace with one of them."""
+    without: tuple[str, ...] = ()
+    """Those between that belong with others."""
+
+    def condition(self, column: str) -> tuple[str, dict[str, object]]:
+        """Say it in SQL, with its parameters."""
+        sql = f"{column} BETWEEN {{first:String}} AND {{last:String}}"
+        params: dict[str, object] = {"first": self.first, "last": self.last}
+        if self.without:
+            sql += f" AND {column} NOT IN {{without:Array(String)}}"
+            params["without"] = list(self.without)
+        if self.also:
+            sql = f"({sql} OR {column} IN {{also:Array(String)}})"
+            params["also"] = list(self.also)
+        return sql, params
+
+
+def read(
+    store: Store, source: Source, selection: Selection, batch: Batch | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Give `SPANS` of the selected executions, or of one batch of them, and `DROPS`."""
+    sql, params = query(source, selection, batch)
+    found = store.query(f"{sql} {ALONE}", params)
     return resolve(_typed(found), source.execution)
 
 
-def watermark(store: Store, source: Source, selection: Selection) -> str:
-    """Say when the latest of the spans that decide the selection was ingested."""
-    where, params = _where(source, selection)
-    sql = f"SELECT toString(max(IngestedAt)) AS latest FROM otel.spans WHERE {where}"
-    return str(store.query(sql, params)["latest"][0])
-
-
-def query(source: Source, selection: Selection) -> tuple[str, dict[str, object]]:
-    """Give the SQL that reads the spans, and its parameters."""
-    where, params = _where(source, selection)
-    chosen = f"FROM otel.spans WHERE {where}"
-    traces = f"(SELECT TraceId {chosen})"
-    if source.execution != "rollout":
-        return f"{_COLUMNS} WHERE TraceId IN {traces}", params
-    run = "RunId = {run:String} AND " if "run" in params else ""
-    named = f"{_COLUMNS} WHERE {run}RolloutId IN (SELECT RolloutId {chosen})"
-    linked = (
-        f"SpanName = '{attributes.SPAN_EVALUATION}' "
-        f"AND hasAny(`Links.TraceId`, (SELECT groupUniqArray(TraceId) {chosen}))"
+def watermark(store: Store, source: Source, selection: Selection) -> tuple[str, int | None]:
+    """Say of the spans that decide the selection when the latest was ingested, and when the newest
+    ended, in nanoseconds; None where there is none.
+    """
+    where, params = chosen(source, selection)
+    sql = (
+        "SELECT toString(max(IngestedAt)) AS latest, toInt64(count()) AS spans, "
+        "max(toUnixTimestamp64Nano(Timestamp) + toInt64(Duration)) AS newest "
+        f"FROM otel.spans WHERE {where}"
     )
+    [(latest, spans, newest)] = store.query(sql, params).iter_rows()
+    return str(latest), int(newest) if spans else None
+
+
+def unit(source: Source) -> str:
+    """Name the column by which executions are cut into batches."""
+    return "RolloutId" if source.execution == "rollout" else "TraceId"
+
+
+def query(
+    source: Source, selection: Selection, batch: Batch | None = None
+) -> tuple[str, dict[str, object]]:
+    """Give the SQL that reads the spans, and its parameters."""
+    where, params = chosen(source, selection)
+    within = "true"
+    if batch is not None:
+        within, limits = batch.condition(unit(source))
+        where, params = f"{where} AND {within}", params | limits
+    seen = f"FROM otel.spans WHERE {where}"
+    # seven look-ups in each span's map: a sixth of the cost of reading rollouts
+    columns = _SELECT.format(session="''" if source.execution == "rollout" else SESSION)
+    traces = f"(SELECT TraceId {seen})"
+    if source.execution != "rollout":
+        return f"{columns} WHERE {within} AND TraceId IN {traces}", params
+    run = "RunId = {run:String} AND " if "run" in params else ""
+    named = f"{columns} WHERE {run}{within} AND RolloutId IN (SELECT RolloutId {seen})"
     # the key begins with run and rollout: spans that name no rollout lie together
     runs = "RunId IN ('', {run:String}) AND " if "run" in params else ""
-    unnamed = f"{runs}RolloutId = '' AND (TraceId IN {traces} OR {linked})"
-    return f"{named} UNION ALL {_COLUMNS} WHERE {unnamed}", params
+    nameless = f"{runs}RolloutId = ''"
+    linked = (
+        f"(SELECT TraceId FROM otel.spans WHERE {nameless} AND notEmpty(`Links.TraceId`) "
+        f"AND hasAny(`Links.TraceId`, (SELECT groupUniqArray(TraceId) {seen})))"
+    )
+    unnamed = f"{nameless} AND (TraceId IN {traces} OR TraceId IN {linked})"
+    return f"{named} UNION ALL {columns} WHERE {unnamed}", params
 
 
-def _where(source: Source, selection: Selection) -> tuple[str, dict[str, object]]:
+def chosen(source: Source, selection: Selection) -> tuple[str, dict[str, object]]:
+    """Give the condition on the spans that select an execution, and its parameters."""
     run = selection.run or source.run
     columns = {
         "run": ("RunId = {run:String}", run),
@@ -81,7 +142,12 @@ def _where(source: Source, selection: Selection) -> tuple[str, dict[str, object]
         conditions.append("RolloutId != ''")
     if source.where:
         conditions.append(f"({source.where})")
-    return " AND ".join(conditions) or "true", {name: value for name, (_, value) in given.items()}
+    params: dict[str, object] = {name: value for name, (_, value) in given.items()}
+    if selection.without:
+        known = f"{PLACE} IN {{known_waves:Array(String)}} AND RolloutId != ''"
+        conditions.append(f"RolloutId NOT IN (SELECT RolloutId FROM otel.spans WHERE {known})")
+        params["known_waves"] = list(selection.without)
+    return " AND ".join(conditions) or "true", params
 
 
 def _either(attribute: str) -> str:
@@ -95,15 +161,25 @@ _SESSIONS = (
     "gen_ai.conversation.id",
     "traceloop.association.properties.session_id",
     "traceloop.association.properties.thread_id",
+    "langsmith.metadata.session_id",
+    "langsmith.metadata.thread_id",
+    "ai.telemetry.metadata.sessionId",
 )
-_SESSION = ", ".join(f"SpanAttributes['{name}']" for name in _SESSIONS)
+SESSION = (
+    "arrayFirst(one -> one != '', ["
+    + ", ".join(f"SpanAttributes['{name}']" for name in _SESSIONS)
+    + "])"
+)
+"""SQL of the conversation that a span names, or of an empty string."""
+LINKED = "arrayElement(`Links.TraceId`, 1)"
+"""SQL of the trace that a span links to first."""
 
-_COLUMNS = f"""SELECT
+_SELECT = f"""SELECT
     toString(RunId) AS run_id, RolloutId AS rollout_id, toString(Attempt) AS attempt,
     {_either(attributes.TASK_ID)} AS task_id, {_either(attributes.DOMAIN)} AS domain,
     {_either(attributes.MODE)} AS mode, {_either(attributes.WAVE)} AS wave,
     {_either(attributes.SAMPLE_INDEX)} AS sample_index,
-    arrayFirst(one -> one != '', [{_SESSION}]) AS session_id,
+    {{session}} AS session_id,
     TraceId AS trace_id, SpanId AS span_id, ParentSpanId AS parent_id,
     ResourceAttributes['service.instance.id'] AS process, ScopeName AS scope,
     toString(SpanName) AS name,
@@ -126,60 +202,3 @@ def _typed(found: pl.DataFrame) -> pl.DataFrame:
         name=pl.col("name").fill_null(""),
     )
     return SPANS.select(filled.lazy()).collect()
-
-
-def resolve(spans: pl.DataFrame, execution: str) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Fill `execution_id`; give the spans that have one, and the others as `DROPS`."""
-    own = pl.concat_str("rollout_id", pl.col("attempt").fill_null("1"), separator=".")
-    found = spans.unique(["trace_id", "span_id"], keep="first", maintain_order=True).with_columns(
-        execution_id=pl.coalesce("execution_id", own)
-    )
-    for rule in (_of_trace, _of_ancestor, _of_link):
-        if found["execution_id"].null_count():
-            found = rule(found)
-    if execution != "rollout":
-        found = _of_session(found, execution)
-    lost = found.filter(pl.col("execution_id").is_null())
-    drops = lost.select(
-        stage=pl.lit("spans"),
-        id="span_id",
-        reason=pl.lit("unresolved"),
-        detail=pl.format("{}: its trace belongs to several executions", "name"),
-    )
-    kept = found.filter(pl.col("execution_id").is_not_null())
-    return kept.sort("execution_id", "start", "span_id"), DROPS.select(drops.lazy()).collect()
-
-
-def _of_trace(spans: pl.DataFrame) -> pl.DataFrame:
-    known = pl.col("execution_id").drop_nulls()
-    only = pl.when(known.n_unique() == 1).then(known.first()).over("trace_id")
-    return spans.with_columns(execution_id=pl.coalesce("execution_id", only))
-
-
-def _of_ancestor(spans: pl.DataFrame) -> pl.DataFrame:
-    missing = spans["execution_id"].null_count()
-    while missing:
-        spans = _filled(spans, "parent_id")
-        missing, before = spans["execution_id"].null_count(), missing
-        if missing == before:
-            break
-    return spans
-
-
-def _of_link(spans: pl.DataFrame) -> pl.DataFrame:
-    linked = spans.with_columns(link=pl.col("links").list.first())
-    return _filled(linked, "link").drop("link")
-
-
-def _filled(spans: pl.DataFrame, pointer: str) -> pl.DataFrame:
-    """Take the execution of the span that `pointer` names where there is none yet."""
-    known = spans.select(pl.col("span_id").alias(pointer), there="execution_id")
-    joined = spans.join(known, on=pointer, how="left", maintain_order="left")
-    return joined.with_columns(execution_id=pl.coalesce("execution_id", "there")).drop("there")
-
-
-def _of_session(spans: pl.DataFrame, execution: str) -> pl.DataFrame:
-    other = [pl.col("trace_id")]
-    if execution == "session":
-        other.insert(0, pl.col("session_id").drop_nulls().first().over("trace_id"))
-    return spans.with_columns(execution_id=pl.coalesce("execution_id", *other))

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.dialects.partial import text_of, tool_requests
+from ltrain_transforms.dialects.messages import text_of, tool_requests
 from ltrain_transforms.show import Shown
 from ltrain_transforms.spans import parsed
 

@@ -26,7 +26,8 @@ def test_micro_batches_and_weights_give_what_one_full_batch_gives(
     samples = write(make_rows(40))  # some 15 micro-batches
     expected = reference(tiny, samples, steps=2, lr=1e-3)
     reports = [learner.step(samples, version=0) for _ in range(2)]
-    assert [r.metrics["loss"] for r in reports] == pytest.approx(expected["loss"], rel=1e-4)
+    # a mean of numbers near one that cancel: float32 knows it to 1e-6, whatever is left of it
+    assert [r.metrics["loss"] for r in reports] == pytest.approx(expected["loss"], abs=1e-6)
     assert [r.metrics["grad_norm"] for r in reports] == pytest.approx(
         expected["grad_norm"], rel=1e-4
     )

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from ltrain_collector.store import Store
-from ltrain_transforms.dataset import Dataset, build
+from ltrain_transforms.build import build
+from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.exports import Converted
 from ltrain_transforms.recipe import Recipe
 

@@ -85,13 +85,13 @@ def _read(path: Path) -> pl.DataFrame:
     except (OSError, pl.exceptions.PolarsError) as error:
         raise BadSamples(
             f"Cannot read {path} as parquet: {error}. "
-            "Give the samples.parquet of a dataset that `ltrain build` wrote."
+            "Give the samples of a dataset that `ltrain build` wrote."
         ) from error
     missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
         raise BadSamples(
             f"{path} has no column {', '.join(missing)}. "
-            "Give the samples.parquet of a dataset that `ltrain build` wrote."
+            "Give the samples of a dataset that `ltrain build` wrote."
         )
     try:
         return frame.select(pl.col(name).cast(SAMPLES.schema[name]) for name in COLUMNS)

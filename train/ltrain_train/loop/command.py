@@ -2,7 +2,10 @@
 
 import json
 import signal
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -15,8 +18,9 @@ from ltrain_instrument import settings
 from ltrain_train.errors import BadRun
 from ltrain_train.loop import report
 from ltrain_train.loop.journal import Journal
-from ltrain_train.loop.once import run_once
+from ltrain_train.loop.once import Once, from_dataset, from_store
 from ltrain_train.loop.start import Plan, run_online
+from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.recipe import Recipe
 
 
@@ -60,10 +64,18 @@ def online(given: Plan, *, as_json: bool) -> Journal:
     return journal
 
 
-def once(given: Plan, store: str | None, *, as_json: bool) -> None:
-    """Train once from the store, and say what came of it."""
-    with _stopping(), Store.open(store, create=False) as opened:
-        done = run_once(given, opened)
+def once(given: Plan, store: str | None, dataset: Path | None, *, as_json: bool) -> None:
+    """Train once, from a dataset or else from the store, and say what came of it."""
+    with _stopping():
+        if dataset is not None:
+            done = from_dataset(given, Dataset.open(dataset))
+        else:
+            with Store.open(store, create=False) as opened:
+                done = from_store(given, opened)
+    _say(given, done, as_json=as_json)
+
+
+def _say(given: Plan, done: Once, *, as_json: bool) -> None:
     said = {
         "dataset": done.dataset.id,
         "rows": done.update.report.rows,
@@ -83,15 +95,20 @@ def once(given: Plan, store: str | None, *, as_json: bool) -> None:
         print(f"No gateway runs here; serve it with `ltrain serve --policy {given.policy}`.")
 
 
-class _stopping:
-    """Turns SIGTERM into what ctrl-C is, so that both unwind and stop every child."""
-
-    def __enter__(self) -> None:
-        self.before = signal.signal(signal.SIGTERM, _interrupt)
-
-    def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGTERM, self.before)
+@contextmanager
+def _stopping() -> Iterator[None]:
+    """Let SIGTERM unwind as ctrl-C does, which stops every child, and say so at once."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    print("\nltrain: stopping; the same command goes on from here.", file=sys.stderr, flush=True)
     raise KeyboardInterrupt

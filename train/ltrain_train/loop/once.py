@@ -14,7 +14,8 @@ from ltrain_train.loop.phases import Phases
 from ltrain_train.loop.services import answers
 from ltrain_train.loop.start import Plan
 from ltrain_train.loop.update import Update, Updater
-from ltrain_transforms.dataset import Dataset, build
+from ltrain_transforms.build import build
+from ltrain_transforms.dataset import Dataset
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +28,33 @@ class Once:
     """Whether a gateway took it."""
 
 
-def run_once(plan: Plan, store: Store) -> Once:
+def from_store(plan: Plan, store: Store) -> Once:
     """Build a dataset from `store` by the recipe, train on it, publish the version.
 
     Raises:
         NothingToTrain: when no row is left to train on.
     """
+    out = plan.home / "datasets" / f"{plan.name}-once-v{plan.policies().current(plan.policy)}"
+    return from_dataset(plan, build(store, plan.recipe, out))
+
+
+def from_dataset(plan: Plan, dataset: Dataset) -> Once:
+    """Train on a dataset that was built, and publish the version.
+
+    Raises:
+        NothingToTrain: when it has no row.
+    """
     policies = plan.policies()
     version = policies.current(plan.policy)
-    out = plan.home / "datasets" / f"{plan.name}-once-v{version}"
-    dataset = build(store, plan.recipe, out)
     with ExitStack() as stack:
         learner = stack.enter_context(_learner(plan, policies.path(plan.policy, version)))
         provider = open_telemetry("ltrain-loop", home=plan.home)
         stack.callback(provider.shutdown)
         gateway = _gateway(plan.home)
         updater = Updater(plan.recipe, policies, learner, gateway, provider, Phases())
-        update = updater.update(dataset, version, plan.home / "runs" / out.name / "checkpoint")
+        update = updater.update(
+            dataset, version, plan.home / "runs" / f"{plan.name}-once-v{version}" / "checkpoint"
+        )
     path = policies.path(plan.policy, update.version)
     return Once(dataset, update, path, served=gateway is not None)
 

@@ -22,7 +22,8 @@ from ltrain_train.loop.waves import tasks_of
 from ltrain_train.rollout.runner import Runner, finished
 from ltrain_train.rollout.tasks import Task
 from ltrain_transforms.barrier import wait_complete
-from ltrain_transforms.dataset import Dataset, build
+from ltrain_transforms.build import build
+from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.recipe import Recipe, Rollout
 
 IMPOSED = {"temperature": 1.0}
@@ -56,6 +57,7 @@ class Online:
                 would be the same.
         """
         self._validate()
+        self.updater.learner.wait()
         for update in range(self.journal.updates, self.recipe.train.updates):
             self._update(update)
             every = self.recipe.train.validate_every

@@ -52,7 +52,7 @@ class Updater:
             raise NothingToTrain(_nothing(dataset))
         with self.phases.phase("train"):
             report = self.learner.step(
-                dataset.path / "samples.parquet", version=version, dataset=dataset.id
+                dataset.path / "samples", version=version, dataset=dataset.id
             )
             if not report.rows:
                 raise NothingToTrain(_stale(dataset, report, version))

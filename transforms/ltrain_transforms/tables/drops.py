@@ -7,7 +7,9 @@ DROPS = Table(
     "One thing left out, with the reason.",
     (
         Column(
-            "stage", STRING, "spans, executions, rewards, groups or rows; of a conversion, exports."
+            "stage",
+            STRING,
+            "spans, calls, executions, rewards, groups or rows; of a conversion, exports.",
         ),
         Column("id", STRING, "What was dropped."),
         Column("reason", STRING, "A name from the docs."),

@@ -1,0 +1,237 @@
+"""Stored spans to parquet samples: spans a minute, MB/s, peak memory, at one or more sizes."""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from ltrain_collector.store import Store
+
+SPANS, LLM_CALLS = 16, 4
+"""Of a rollout."""
+PEER_ROLLOUTS = 1_000
+CHUNK = 2_500
+"""Rollouts that are generated at a time."""
+
+RECIPE = """
+source = { run = "bench" }
+policy = [{ name = "sql", agents = ["write"] }]
+
+[[reward]]
+name = "answer"
+evaluation = "reward"
+
+[[reward]]
+name = "tool-failed"
+on = "tool"
+when = "status = 'error'"
+value = "-0.2"
+credit_to = "requester"
+"""
+
+# A rollout: a LangGraph agent of four turns and one tool. A turn's prompt is the one before it, its
+# answer and 150 tokens more: 1,050, 1,350, 1,650 and 1,950 tokens, 150 sampled each.
+SOURCE = """
+WITH
+    {first} + number AS n,
+    hex(MD5(toString(n))) AS rollout,
+    intDiv(n, 8) AS group_number,
+    map('ltrain.run.id', 'bench', 'ltrain.rollout.id', rollout, 'ltrain.attempt.id', '1',
+        'ltrain.task.id', concat('t', toString(group_number % 128)), 'ltrain.mode', 'train',
+        'ltrain.wave', toString(intDiv(group_number, 128)),
+        'ltrain.sample.index', toString(n % 8)) AS identity,
+    arrayMap(i -> toString(cityHash64(n, i) % 49152), range(2100)) AS tokens,
+    toUInt64(1790000000000000000 + n * 1000000000) AS began,
+    map('service.name', 'agent', 'service.instance.id', 'worker') AS worker,
+    map('service.name', 'ltrain.gateway', 'service.instance.id', 'gateway') AS gateway,
+    map('service.name', 'ltrain.runner', 'service.instance.id', 'runner') AS runner,
+    turn -> 1050 + 300 * turn AS prompt_length,
+    turn -> concat('[{{"role":"user","parts":[{{"type":"text","content":"',
+        arrayStringConcat(arraySlice(tokens, 1, prompt_length(turn)), ' '), '"}}]}}]') AS asked,
+    turn -> concat('[{{"role":"assistant","finish_reason":"stop","parts":[',
+        '{{"type":"text","content":"',
+        arrayStringConcat(arraySlice(tokens, prompt_length(turn) + 1, 150), ' '), '"}}]}}]')
+        AS answered,
+    concat('{{"question":"q', toString(group_number), '","steps":') AS state
+SELECT
+    fromUnixTimestamp64Nano(toInt64(began + span.2)) AS Timestamp,
+    rollout AS TraceId,
+    concat(substring(rollout, 1, 14), lower(hex(toUInt8(span.1)))) AS SpanId,
+    if(span.3 = 0, '', concat(substring(rollout, 1, 14), lower(hex(toUInt8(span.3)))))
+        AS ParentSpanId,
+    span.4 AS SpanName, span.5 AS ScopeName, toUInt64(span.6) AS Duration,
+    span.7 AS ResourceAttributes, mapConcat(identity, span.8) AS SpanAttributes,
+    span.9 AS StatusCode
+FROM numbers({count})
+ARRAY JOIN arrayConcat({spans}) AS span
+"""
+
+# id, start, parent, name, scope, duration, resource, attributes, status
+GRAPH = """[(1, 0, 0, 'LangGraph', 'openinference.instrumentation.langchain', 900000000, worker,
+    map('openinference.span.kind', 'CHAIN', 'input.value', concat(state, '0}}'),
+        'output.value', concat(state, '4}}')), 'Ok')]"""
+NODES = """arrayMap(turn -> (2 + turn, turn * 200000000, 1, 'write',
+    'openinference.instrumentation.langchain', 150000000, worker,
+    map('openinference.span.kind', 'CHAIN', 'metadata', '{{"langgraph_node":"write"}}',
+        'input.value', concat(state, toString(turn), '}}'),
+        'output.value', concat(state, toString(turn + 1), '}}')), 'Ok'), range(4))"""
+FRAMEWORK = """arrayMap(turn -> (6 + turn, turn * 200000000 + 1000000, 2 + turn, 'ChatOpenAI',
+    'openinference.instrumentation.langchain', 140000000, worker,
+    map('openinference.span.kind', 'LLM', 'llm.model_name', 'sql',
+        'metadata', '{{"langgraph_node":"write"}}',
+        'gen_ai.operation.name', 'chat', 'gen_ai.request.model', 'sql',
+        'gen_ai.input.messages', asked(turn), 'gen_ai.output.messages', answered(turn)), 'Ok'),
+    range(4))"""
+GATEWAY = """arrayMap(turn -> (10 + turn, turn * 200000000 + 2000000, 6 + turn, 'chat sql',
+    'ltrain.gateway', 130000000, gateway,
+    map('gen_ai.operation.name', 'chat', 'gen_ai.request.model', 'sql',
+        'gen_ai.response.id', concat('chatcmpl-', rollout, toString(turn)),
+        'gen_ai.response.finish_reasons', '["stop"]', 'gen_ai.request.temperature', '1.0',
+        'gen_ai.usage.input_tokens', toString(prompt_length(turn)),
+        'gen_ai.usage.output_tokens', '150',
+        'gen_ai.input.messages', asked(turn), 'gen_ai.output.messages', answered(turn),
+        'ltrain.policy.name', 'sql', 'ltrain.policy.version', '0',
+        'ltrain.prompt_token_ids', concat('[',
+            arrayStringConcat(arraySlice(tokens, 1, prompt_length(turn)), ','), ']'),
+        'ltrain.prompt_token_count', toString(prompt_length(turn)),
+        'ltrain.response_token_ids', concat('[',
+            arrayStringConcat(arraySlice(tokens, prompt_length(turn) + 1, 150), ','), ']'),
+        'ltrain.response_token_count', '150',
+        'ltrain.response_logprobs',
+            base64Encode(repeat(reinterpretAsString(toFloat32(-0.7132)), 150))), 'Ok'), range(4))"""
+TOOL = """[(14, 151000000, 2, 'execute_query', 'openinference.instrumentation.langchain', 20000000,
+    worker, map('openinference.span.kind', 'TOOL', 'tool.name', 'execute_query',
+        'input.value', '{{"query":"SELECT 1"}}', 'output.value', 'rows'),
+    if(n % 3 = 0, 'Error', 'Ok'))]"""
+REWARD = """[(15, 950000000, 0, 'gen_ai.evaluation.result', 'ltrain.runner', 1000, runner,
+    map('gen_ai.evaluation.name', 'reward', 'ltrain.reward.scope', 'rollout',
+        'gen_ai.evaluation.score.value', toString(cityHash64(n) % 2)), 'Ok')]"""
+CLOSING = """[(16, 0, 0, 'ltrain.rollout', 'ltrain.runner', 960000000, runner,
+    map('ltrain.rollout.outcome', 'ok', 'ltrain.rollout.spans', '1'), 'Ok')]"""
+
+COLUMNS = (
+    "Timestamp, TraceId, SpanId, ParentSpanId, SpanName, ScopeName, Duration, ResourceAttributes, "
+    "SpanAttributes, StatusCode"
+)
+
+
+def fill(folder: Path, spans: int) -> None:
+    """Write `spans` spans into a store, in a process of its own."""
+    every = ", ".join((GRAPH, NODES, FRAMEWORK, GATEWAY, TOOL, REWARD, CLOSING))
+    source = SOURCE.replace("{spans}", every)
+    with Store.open(f"chdb://{folder}") as store:
+        store.migrate()
+        for first in range(0, spans // SPANS, CHUNK):
+            count = min(CHUNK, spans // SPANS - first)
+            sql = source.replace("{{", "{").replace("}}", "}")
+            sql = sql.replace("{first}", str(first)).replace("{count}", str(count))
+            store.command(f"INSERT INTO otel.otel_traces ({COLUMNS}) {sql}")
+        store.command("OPTIMIZE TABLE otel.otel_traces FINAL")
+
+
+def measure(folder: Path, place: Path, workers: int) -> dict[str, Any]:
+    """Build as a user would, and say what it took."""
+    recipe, out = place / "ltrain.toml", place / "out"
+    recipe.write_text(RECIPE)
+    command = [sys.executable, "-m", "ltrain", "build", str(recipe), "--store", f"chdb://{folder}"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = time.monotonic()
+    done = subprocess.run(
+        [*command, "--out", str(out), "--workers", str(workers), "--json"],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    seconds = time.monotonic() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    counts = json.loads(done.stdout)["counts"]
+    written = sum(file.stat().st_size for file in out.rglob("*.parquet"))
+    return {"seconds": seconds, "cpu": cpu, "peak": after.ru_maxrss * 1024, "written": written} | {
+        "transitions": counts["transitions"],
+        "samples": counts["samples"],
+    }
+
+
+def one(spans: int, workers: int, temporary: str | None, made: Path | None) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="ltrain-transforms-", dir=temporary) as name:
+        folder = made or Path(name) / "store"
+        if made is None:
+            print(f"generating {spans} spans in {folder}", file=sys.stderr)
+            fill_apart = [sys.executable, __file__, "--fill", str(folder), "--spans", str(spans)]
+            subprocess.run(fill_apart, check=True)
+        with Store.open(f"chdb://{folder}") as store:
+            [size] = store.query(
+                "SELECT sum(byteSize(SpanAttributes)) AS size FROM otel.otel_traces"
+            )["size"]
+        found = measure(folder, Path(name), workers)
+    seconds = found["seconds"]
+    return {
+        "spans": spans,
+        "workers": workers,
+        "spans_per_minute": round(60 * spans / seconds),
+        "megabytes_per_second": round(size / 1e6 / seconds, 1),
+        "cpu_us_per_span": round(1e6 * found["cpu"] / spans, 1),
+        "peak_megabytes": round(found["peak"] / 1e6),
+        **{name: found[name] for name in ("transitions", "samples", "written", "seconds", "cpu")},
+    }
+
+
+def beside(python: str) -> dict[str, Any]:
+    """Measure agent-lightning's adapter, in memory and alone, by an interpreter that has it."""
+    script = Path(__file__).parent / "peers" / "agent_lightning.py"
+    done = subprocess.run(
+        [python, str(script), str(PEER_ROLLOUTS)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"},
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--spans", type=int, nargs="+", default=[1_000_000])
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--fill", type=Path, help="only make a store there")
+    parser.add_argument("--store", type=Path, help="one that --fill made, of that many spans")
+    parser.add_argument("--peer", help="an interpreter with agentlightning==0.3.0")
+    parser.add_argument("--dir", default=None, help="where the stores are made")
+    given = parser.parse_args()
+    if given.fill:
+        fill(given.fill, given.spans[0])
+        return
+    runs = [one(spans, given.workers, given.dir, given.store) for spans in given.spans]
+    for run in runs:
+        print(json.dumps(run))
+    peer = beside(given.peer) if given.peer else None
+    if peer is not None:
+        print(json.dumps(peer))
+    first, last = runs[0], runs[-1]
+    grown = (last["peak_megabytes"] - first["peak_megabytes"]) * 1e6
+    more = last["transitions"] - first["transitions"]
+    print(
+        json.dumps(
+            {
+                "name": "transforms",
+                "value": first["spans_per_minute"],
+                "unit": "spans a minute from the store to parquet samples",
+                "peer": peer and 60 * peer["spans_per_second"],
+                "ratio": peer
+                and round(first["spans_per_minute"] / 60 / peer["spans_per_second"], 2),
+                "bytes_per_transition": round(grown / more, 1) if more else None,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""The three phases of a build on files: what a worker does with one batch, and the credit between.
+
+A phase reads what the one before it left in the draft, so any process, on any machine that sees the
+folder, may do a batch.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from ltrain_instrument import attributes
+from ltrain_transforms.manifest import versions
+from ltrain_transforms.parts import Draft, Part
+from ltrain_transforms.pipeline import credited, traced
+from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.samples import COLUMNS, samples
+from ltrain_transforms.selection import gathered
+from ltrain_transforms.spans import each
+from ltrain_transforms.tables import DROPS, TRANSITIONS
+
+STEPS = 500_000
+"""Calls that are credited together, unless one wave has more: some 200 bytes each in memory."""
+
+WAVE = ("run_id", "mode", "wave")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Spans of whole executions to trace."""
+
+    folder: Draft
+    recipe: Recipe
+    number: int
+    spans: Path
+    unresolved: pl.DataFrame
+    """`DROPS`: spans of theirs that belong to no execution."""
+    newest: int | None
+    """When the newest of all selected spans ended, in nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What a batch says for the manifest."""
+
+    parts: list[Part]
+    task_files: set[str]
+    rewards: set[str]
+    versions: dict[str, list[int]]
+
+
+def trace(batch: Batch) -> Traced:
+    """Phase 1 of a batch: its wide tables are written for good, what credit needs beside them."""
+    spans = pl.read_ipc(batch.spans)
+    batch.spans.unlink()  # the mapping keeps it as long as it is needed
+    found = traced(spans, batch.recipe, batch.newest)
+    folder, number = batch.folder, batch.number
+    executions = found.executions.drop("source_spans").with_columns(batch=pl.lit(number, pl.Int32))
+    folder.keep("work/steps", number, found.steps)
+    folder.keep("work/executions", number, executions)
+    folder.keep("work/rewards", number, found.rewards)
+    folder.keep("work/drops", number, gathered(DROPS, batch.unresolved, found.drops))
+    tables = ("calls", "executions", "states", "rewards")
+    return Traced(
+        [folder.write(name, number, getattr(found, name)) for name in tables],
+        _told(spans, attributes.TASKS_DIGEST),
+        _told(spans, attributes.REWARD_DIGEST),
+        versions(found.steps),
+    )
+
+
+def _told(spans: pl.DataFrame, name: str) -> set[str]:
+    closing = spans.filter(pl.col("name") == attributes.SPAN_ROLLOUT)
+    return {said for span in each(closing) if (said := span.get(name))}
+
+
+def rounds(folder: Draft) -> Iterator[pl.DataFrame]:
+    """Give the executions of whole waves, wave after wave, about `STEPS` calls at a time."""
+    executions = pl.read_parquet(folder.table("work/executions"))
+    calls = pl.col("llm_calls") + pl.col("tool_calls")
+    waves = executions.group_by(WAVE).agg(calls=calls.sum()).sort(WAVE, nulls_last=True)
+    before = pl.col("calls").cum_sum() - pl.col("calls")
+    placed = executions.join(
+        waves.select(*WAVE, round=before // STEPS), WAVE, nulls_equal=True
+    ).sort("round", "execution_id")
+    for _, members in placed.group_by("round", maintain_order=True):
+        yield members.drop("round")
+
+
+def credit(folder: Draft, recipe: Recipe, number: int, executions: pl.DataFrame) -> pl.DataFrame:
+    """Phase 2 of whole waves: leaves each batch its transitions, and gives `DROPS`."""
+    ids = executions.select("execution_id", "batch")
+    steps, rewards = (
+        pl.scan_parquet(folder.table(f"work/{name}"))
+        .join(ids.lazy(), "execution_id", "semi")
+        .collect()
+        for name in ("steps", "rewards")
+    )
+    found = credited(steps, executions, rewards, recipe)
+    kept = pl.col("execution_id").is_in(found.kept.implode())
+    rows = found.transitions.with_columns(kept=kept).join(ids, "execution_id")
+    for (batch,), members in rows.group_by("batch", maintain_order=True):
+        folder.keep(f"work/transitions/{batch}", number, members.drop("batch"))
+    return found.drops
+
+
+@dataclass(frozen=True, slots=True)
+class Credited:
+    """A batch whose transitions have their credit."""
+
+    folder: Draft
+    recipe: Recipe
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What a batch's rows say for the manifest."""
+
+    parts: list[Part]
+    drops: Counter[str]
+    """How many, by reason."""
+
+
+def join(batch: Credited) -> Joined:
+    """Phase 3 of a batch: its rows, and all that was left out of it."""
+    folder, number = batch.folder, batch.number
+    path = folder.table(f"work/transitions/{number}")
+    made = pl.read_parquet(path) if path.exists() else TRANSITIONS.empty().with_columns(kept=False)
+    trained = made.filter("kept").drop("kept")
+    calls = folder.read("calls", number, list(COLUMNS))
+    executions = folder.read("work/executions", number)
+    rows, unusable = samples(batch.recipe, trained, calls, executions)
+    drops = gathered(DROPS, folder.read("work/drops", number), unusable)
+    parts = [
+        folder.write("transitions", number, made.drop("kept")),
+        folder.write("samples", number, rows),
+        folder.write("drops", number, drops),
+    ]
+    return Joined(parts, Counter(drops["reason"]))
