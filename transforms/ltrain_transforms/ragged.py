@@ -45,8 +45,13 @@ class Ragged:
 
     def series(self, dtype: pl.DataType) -> pl.Series:
         """Give it as a column; numbers of that type are not copied."""
-        arrow = pa.LargeListArray.from_arrays(self.offsets, pa.array(self.values))
-        return pl.Series(arrow).cast(dtype)
+        # from buffers: `pa.array` of a sequence imports pandas wherever that is installed
+        flat = pl.Series(self.values).to_arrow()
+        ends = pa.py_buffer(np.ascontiguousarray(self.offsets, np.int64))
+        arrow = pa.Array.from_buffers(
+            pa.large_list(flat.type), len(self), [None, ends], children=[flat]
+        )
+        return pl.Series(pl.from_arrow(arrow)).cast(dtype)
 
 
 def starts(lengths: Whole) -> Whole:
