@@ -16,7 +16,7 @@ PLACE = ("mode", "wave")
 @dataclass(frozen=True, slots=True)
 class Judged:
     rules: pl.DataFrame
-    """`mode`, `wave`, `rule`, `mean`: what a rule or evaluation gave, over all executions."""
+    """`mode`, `wave`, `rule`, `mean` of what it gave, over the executions that count."""
     drops: pl.DataFrame
     """`mode`, `wave`, `stage`, `reason`, `count`."""
     samples: pl.DataFrame
@@ -43,9 +43,11 @@ def judged(
 
 
 def _rules(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
-    executions = max(tables["executions"].height, 1)
-    sums = tables["rewards"].group_by("rule").agg(mean=pl.col("value").sum() / executions)
-    return sums.sort("rule")
+    left_out = tables["drops"].filter(pl.col("stage") == "executions")["id"]
+    count = ~pl.col("execution_id").is_in(left_out.implode())
+    executions = max(tables["executions"].filter(count).height, 1)
+    rewards = tables["rewards"].filter(count)
+    return rewards.group_by("rule").agg(mean=pl.col("value").sum() / executions).sort("rule")
 
 
 def _counted(drops: pl.DataFrame) -> pl.DataFrame:

@@ -30,9 +30,9 @@ def report(run: str, found: Waves, judged: Judged | None, recipe: str) -> Report
     metrics = {name: _metric(found.updates, name) for name in _metrics(found.updates)}
     plotted = {name: metrics[name] for name in METRICS if name in metrics}
     charts = [
-        Chart("Reward in training", "wave", "mean of the rollouts", _series(train)),
-        Chart("Reward by rule", "wave", "mean of the executions", _series(rules)),
-        Chart("Validation", "wave", "mean of the rollouts", _series(rest)),
+        Chart("Reward in training", "wave", "mean of those that count", _series(train)),
+        Chart("Reward by rule", "wave", "mean of those that count", _series(rules)),
+        Chart("Validation", "wave", "mean of those that count", _series(rest)),
         Chart("Drops in training", "wave", "count", _series(drops)),
         Chart("Time in training", "wave", "seconds", _series(spent)),
         *(Chart(f"Step: {name}", "wave", name, _series({name: plotted[name]})) for name in plotted),

@@ -73,6 +73,12 @@ def plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def value(text: str | None) -> str:
+    """Give a state variable's value: a text without the quotes of JSON, anything else as it is."""
+    found = parsed(text)
+    return found if isinstance(found, str) else text or ""
+
+
 def place(call: Row) -> str:
     """Give the agent, and the node where it is another name."""
     return "/".join(dict.fromkeys(name for name in (call["agent"], call["node"]) if name))
