@@ -88,8 +88,8 @@ def test_a_difference_names_keys_executions_and_advantages(
         (f"only in {other.id}", 2),
     ]
     first, second = rows(found, "Advantages that differ most")
-    assert {first[1], second[1]} == {one.execution for one in scene.attempts[:2]}
-    assert [abs(float(str(row[4]))) for row in (first, second)] == pytest.approx([0.2, 0.2])
+    assert {first[4], second[4]} == {one.execution for one in scene.attempts[:2]}
+    assert [float(str(row[3])) for row in (first, second)] == pytest.approx([0.2, 0.2])
     assert isinstance(found, Report)
     assert len(found.data["advantages"]) == 4
 

@@ -180,7 +180,7 @@ def test_a_history_is_told_once_and_long_texts_are_folded(
     rollout.llm("write", text="x" * 30_000)
     rollout.close()
     seen = Page(shown(rollout.rollout))
-    assert "It begins with 1 messages of #1 sql." in seen.text
+    assert "It begins with 1 message of #1 sql." in seen.text
     assert ("a", {"href": "#a1c1"}) in seen.tags
     assert "10,000 more characters are not on this page" in seen.text
     assert sum(said.get("class") == "fold" for _, said in seen.tags) == 2

@@ -21,11 +21,10 @@ def derived(spans: pl.DataFrame, recipe: Recipe) -> Rollout:
 
 
 def printed(shown: Tree, width: int = 80) -> str:
-    with Console(width=width).capture() as captured:
-        console = Console(width=width, force_terminal=False)
-        with console.capture() as captured:
-            terminal.show(shown, console)
-    return captured.get()
+    console = Console(width=width, force_terminal=False)
+    with console.capture() as captured:
+        terminal.show(shown, console)
+    return captured.get().replace("\xa0", " ")
 
 
 def call(name: str, parent: str | None, seq: int, **more: Any) -> dict[str, Any]:
@@ -105,16 +104,16 @@ def test_calls_are_nested_and_circles_are_not() -> None:
         call("circle", "round", 6),
     )
     (attempt,) = shown.attempts
-    assert [(step.call["call_id"], step.depth, step.offset, step.seconds) for step in attempt.steps] == [
-        ("root", 0, 0.0, 2.0),
-        ("early", 1, 1.0, 2.0),
-        ("deep", 2, 2.0, 2.0),
-        ("late", 1, 3.0, 2.0),
-        ("lost", 0, 4.0, 2.0),
-        ("round", 0, 5.0, 2.0),
-        ("circle", 1, 6.0, 2.0),
-    ]  # fmt: skip
-    assert [line.split("  ")[0] for line in printed(shown).splitlines() if "#" in line] == [
+    assert [(step.call["call_id"], step.depth, step.offset) for step in attempt.steps] == [
+        ("root", 0, 0.0),
+        ("early", 1, 1.0),
+        ("deep", 2, 2.0),
+        ("late", 1, 3.0),
+        ("lost", 0, 4.0),
+        ("round", 0, 5.0),
+        ("circle", 1, 6.0),
+    ]
+    assert [line.split("  +")[0] for line in printed(shown).splitlines() if "#" in line] == [
         "#0 agent root",
         "├── #1 agent early",
         "│   └── #2 agent deep",
@@ -129,7 +128,10 @@ def test_a_very_deep_trace_is_laid_out() -> None:
     calls = [call(str(n), str(n - 1) if n else None, n) for n in range(1200)]
     shown = of(*calls)
     assert shown.attempts[0].steps[-1].depth == 1199
-    assert "#1199 agent 1199" in printed(shown)
+    text = printed(shown)
+    assert "#7 agent 7" in text
+    assert "#1199 (level 1199) agent 1199" in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_a_trace_cannot_steer_the_terminal() -> None:

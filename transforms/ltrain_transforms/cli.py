@@ -108,7 +108,7 @@ def show(
 
     from rich.console import Console
 
-    from ltrain_transforms.show import page, terminal
+    from ltrain_transforms.show import terminal
     from ltrain_transforms.show.lookup import look_up
 
     if html is not None and as_json:
@@ -123,6 +123,8 @@ def show(
             say=lambda what: status.update(f"reading {what}"),
         )
     if html is not None:
+        from ltrain_transforms.show import page
+
         page.write(shown, html)
         typer.echo(f"{shown.title}: {html}")
     elif as_json:

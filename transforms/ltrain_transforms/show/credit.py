@@ -19,8 +19,8 @@ def ending(attempt: Attempt) -> str:
     it = attempt.execution
     return (
         f"attempt {it['attempt']}: {it['outcome'] or 'no outcome'} after {it['wall'] or 0:.2f} s "
-        f"(critical path {it['critical_path'] or 0:.2f} s); {it['llm_calls']} LLM and "
-        f"{it['tool_calls']} tool calls in {it['traces']} trace(s)"
+        f"(critical path {it['critical_path'] or 0:.2f} s); {it['llm_calls'] or 0} LLM and "
+        f"{it['tool_calls'] or 0} tool calls in {it['traces'] or 0} trace(s)"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.manifest import MANIFEST
+from ltrain_transforms.manifest import KEYS, MANIFEST
 from ltrain_transforms.show.report import Cell, Facts, Grid, Report, named
 
 
@@ -25,8 +25,8 @@ def report(given: Dataset) -> Report:
     """Lay out a dataset's content and lineage."""
     manifest: dict[str, Any] = given.manifest
     parts = (
-        Facts("Lineage", tuple(_lineage(manifest))),
-        Grid("Rows", ("table", "rows"), tuple(given.counts.items())),
+        Facts("Lineage", tuple(lineage(manifest))),
+        Grid("Rows", ("table", "rows"), tuple((name, given.counts[name]) for name in KEYS)),
         _executions(given),
         Grid("Distribution", NUMBERS, tuple(_numbers(given))),
         Grid("Policies", ("policy", "versions sampled"), tuple(_policies(manifest))),
@@ -43,7 +43,8 @@ def drops(rows: pl.DataFrame) -> Grid:
     return Grid("Drops", columns, tuple(counted.select(columns).iter_rows()))
 
 
-def _lineage(manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def lineage(manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Tell what a dataset was made from."""
     yield "store", str(manifest["store"])
     yield "watermark", f"{manifest['watermark']}: the latest of its spans was stored then"
     yield "selected", named([f"{k} {v}" for k, v in manifest["parameters"].items()])

@@ -6,6 +6,8 @@ from typing import Any
 import polars as pl
 
 from ltrain_transforms.dataset import Dataset
+from ltrain_transforms.manifest import KEYS
+from ltrain_transforms.show.dataset import lineage
 from ltrain_transforms.show.report import Cell, Facts, Grid, Report
 
 EXAMPLES = 5
@@ -18,15 +20,12 @@ Parts = tuple[Facts | Grid, ...]
 def report(given: Dataset, other: Dataset) -> Report:
     """Lay out how `given` differs from `other`."""
     recipes = tuple(recipe_keys(_recipe(given), _recipe(other)))
-    counts = tuple(
-        (name, given.counts.get(name), other.counts.get(name))
-        for name in given.counts | other.counts
-    )
+    counts = tuple((name, given.counts.get(name), other.counts.get(name)) for name in KEYS)
     names = (f"{given.id}", f"{other.id}")
     only = _only(given, other)
     moved = advantages(given, other)
     parts: Parts = (
-        Facts("Against", tuple(_facts(given, other))),
+        Facts("Lineage", tuple(_facts(given, other))),
         Grid("Recipe keys that differ", ("key", *names), recipes),
         Grid("Rows", ("table", *names), counts),
         Grid("Executions only in one", ("dataset", "executions", "for example"), only),
@@ -95,8 +94,8 @@ def _moved(moved: pl.DataFrame, names: tuple[str, str]) -> Iterator[Grid]:
         (f"only in {names[1]}", moved.filter(pl.col("mine").is_null()).height),
     )
     yield Grid("Calls of the policy", ("calls", "count"), rows)
-    examples = both.head(EXAMPLES).select("call_id", "execution_id", "mine", "theirs", "by")
-    columns = ("call", "execution", *names, "differ by")
+    examples = both.head(EXAMPLES).select("call_id", "mine", "theirs", "by", "execution_id")
+    columns = ("call", *names, "differ by", "execution")
     yield Grid("Advantages that differ most", columns, tuple(examples.iter_rows()))
 
 
@@ -117,8 +116,7 @@ def _recipe(one: Dataset) -> dict[str, Any]:
 
 
 def _facts(given: Dataset, other: Dataset) -> Iterator[tuple[str, str]]:
-    mine, theirs = given.manifest, other.manifest
-    for key in ("store", "watermark", "parameters", "recipe_digest", "task_files", "base"):
-        pair = mine[key], theirs[key]
-        alike = pair[0] == pair[1]
-        yield key.replace("_", " "), f"{pair[0]}" if alike else f"{pair[0]}, against {pair[1]}"
+    """Give the lineage of both where it is alike, and beside each other where it is not."""
+    both = zip(lineage(dict(given.manifest)), lineage(dict(other.manifest)), strict=True)
+    for (name, mine), (_, theirs) in both:
+        yield name, mine if mine == theirs else f"{mine}, against {theirs}"

@@ -138,7 +138,7 @@ def _facts(
     yield "dataset", _place(own.dataset, datasets)
     yield "recipe", own.recipe or "none"
     yield "created", own.born
-    yield "size", f"{size(own.size)} in {len(own.files)} files"
+    yield "size", f"{size(own.size)} in {len(own.files)} file(s)"
     yield "versions", named(there)
 
 

@@ -17,6 +17,8 @@ TEXT = 240
 """Characters of what a call said; the page has all of it."""
 VALUE = 100
 """Characters of a state variable."""
+DEEPEST = 8
+"""Levels of four columns each; a call that lies deeper says how deep."""
 LONGEST = 60
 """Most columns that a cell without a space is given."""
 SENTENCE = 26
@@ -62,7 +64,7 @@ def _branches(steps: Sequence[Step]) -> Iterator[Branches]:
     above: list[Branches] = []
     roots: list[Branches] = []
     for step in steps:
-        del above[step.depth :]
+        del above[min(step.depth, DEEPEST) :]
         if above:
             above.append(above[-1].add(_step(step)))
         else:
@@ -73,7 +75,8 @@ def _branches(steps: Sequence[Step]) -> Iterator[Branches]:
 
 def _step(step: Step) -> Text:
     call = step.call
-    line = Text(f"#{call['seq']} ", "dim", overflow="fold")
+    deep = f"(level {step.depth}) " if step.depth > DEEPEST else ""
+    line = Text(f"#{call['seq']} {deep}", "dim", overflow="fold")
     line.append(f"{call['kind']} {visible(call['name'] or '')}", "bold")
     where = words.place(call)
     if where and where != call["name"]:
@@ -107,7 +110,7 @@ def _sign(value: float) -> str:
 
 def _report(shown: Report, width: int) -> Iterator[RenderableType]:
     head = Text(visible(shown.title), "bold")
-    yield head.append(f"  {visible(shown.subtitle)}", "not bold") if shown.subtitle else head
+    yield head.append(f"\n{visible(shown.subtitle)}", "not bold") if shown.subtitle else head
     for part in shown.parts:
         if isinstance(part, Facts):
             yield _facts(part)
