@@ -46,10 +46,10 @@ def test_a_rollout_is_shown_by_the_beginning_of_its_id(folder: Path, scene: Any)
     calls = [
         "#0 node write  +0.000 s, 0.007 s  ok",
         "└── #1 llm sql in write  +0.001 s, 0.005 s  ok  3+2 ids  sql@0",
-        "    SELECT name FROM singer",
-        "    reward tool-failed -0.200 (rule; evidence #3 execute_query)",
-        "    return -0.200, advantage -0.807 = outcome -0.707, process -0.100",
-        f"    trained 2 tokens in row 1 ({row_of(folder, failed)})",
+        "      SELECT name FROM singer",
+        "      reward tool-failed -0.200 (rule; evidence #3 execute_query)",
+        "      return -0.200, advantage -0.807 = outcome -0.707, process -0.100",
+        f"      trained 2 tokens in row 1 ({row_of(folder, failed)})",
         "#2 node execute_query  +0.007 s, 0.003 s  ok",
         "└── #3 tool execute_query  +0.008 s, 0.001 s  error: boom",
     ]

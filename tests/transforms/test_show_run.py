@@ -6,8 +6,12 @@ from typing import Any
 import pytest
 
 from ltrain_collector.store import Store
-from ltrain_transforms.show.lookup import look_up
+from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.show.judged import judged
+from ltrain_transforms.show.lookup import look_up, silent
 from ltrain_transforms.show.report import Chart, Grid, Report
+from ltrain_transforms.show.run import report
+from ltrain_transforms.show.waves import waves
 
 SECOND = 1_000_000_000
 TRACE = "ab" * 16
@@ -132,3 +136,35 @@ def test_without_a_recipe_rules_and_drops_are_not_guessed(told: Report, recipe_f
     assert ("judged by", "no recipe: no ltrain.toml here; --recipe names one") in (
         found.parts[0].rows  # type: ignore[union-attr]
     )
+
+
+def test_production_traffic_has_no_outcomes_and_is_shown(
+    scene: Any, store: Store, recipe_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(recipe_file.parent)
+    for sample in range(2):
+        rollout = scene.attempt("t1", sample, mode="prod")
+        rollout.llm("write")
+        rollout.evaluate(1.0, by="somebody")
+    store.insert_otlp(scene.request())
+    found = run_of(store, recipe_file)
+    assert chart(found, "Validation") == {"reward (by the agent) (prod)": ((0, 1.0),)}
+    assert grid(found, "Waves").rows == (("prod 0", "sql@0", 2, None, None, None, None),)
+
+
+def test_a_run_without_rollouts_is_empty_and_no_error(
+    scene: Any, store: Store, recipe_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(recipe_file.parent)
+    rollout = scene.attempt("t1", 0)
+    rollout.emit("alone", "agent", {"ltrain.run.id": "demo"}, named=False)
+    store.insert_otlp(scene.request())
+    found = run_of(store, recipe_file)
+    assert grid(found, "Waves").rows == ()
+    assert not [one for one in found.parts if isinstance(one, Chart)]
+
+
+def run_of(store: Store, recipe: Path) -> Report:
+    found = waves(store, "demo")
+    of_recipe = judged(store, Recipe.load(recipe), "demo", found.waves, silent)
+    return report("demo", found, of_recipe, "its recipe")

@@ -69,12 +69,13 @@ def _alike(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> int:
 
 
 def _messages(messages: list[dict[str, Any]] | None) -> tuple[Message, ...]:
-    return tuple(_message(plain(one.get("role", "?")), lines(one)) for one in messages or [])
+    return tuple(excerpt(plain(one.get("role", "?")), lines(one)) for one in messages or [])
 
 
 def _text(role: str, text: str | None) -> tuple[Message, ...]:
-    return (_message(role, text),) if text else ()
+    return (excerpt(role, text),) if text else ()
 
 
-def _message(role: str, text: str) -> Message:
+def excerpt(role: str, text: str) -> Message:
+    """Give as much of a text as a page holds."""
     return Message(visible(role), visible(text[:LONGEST]), max(len(text) - LONGEST, 0))

@@ -11,6 +11,9 @@ from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.source import Selection, read
 
 PLACE = ("mode", "wave")
+RULES = pl.Schema({"rule": pl.String(), "mean": pl.Float64()})
+DROPPED = pl.Schema({"stage": pl.String(), "reason": pl.String(), "count": pl.Int64()})
+SAMPLED = pl.Schema({"samples": pl.Int64(), "tokens": pl.Int64()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +37,24 @@ def judged(
         spans, unresolved = read(
             store, recipe.source, Selection(run=run, mode=mode or None, wave=wave)
         )
+        spans = spans if mode else _without_mode(spans)
         tables = derive(spans, recipe).tables
         rules.append(_rules(tables).select(*place, pl.all()))
         lost = pl.concat([tables["drops"], unresolved])
         drops.append(_counted(lost).select(*place, pl.all()))
         samples.append(_trained(tables["samples"]).select(*place, pl.all()))
-    return Judged(*(pl.concat(frames) for frames in (rules, drops, samples)))
+    return Judged(_whole(rules, RULES), _whole(drops, DROPPED), _whole(samples, SAMPLED))
+
+
+def _whole(frames: list[pl.DataFrame], columns: pl.Schema) -> pl.DataFrame:
+    place = {"mode": pl.String(), "wave": pl.Int64()}
+    return pl.concat([pl.DataFrame(schema=place | dict(columns)), *frames])
+
+
+def _without_mode(spans: pl.DataFrame) -> pl.DataFrame:
+    """Keep the executions that name no mode: production traffic."""
+    named = spans.filter(pl.col("mode").is_not_null())["execution_id"]
+    return spans.filter(~pl.col("execution_id").is_in(named.implode()))
 
 
 def _rules(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:

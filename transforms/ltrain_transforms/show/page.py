@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.show import charts, credit, words
-from ltrain_transforms.show.conversation import conversations
+from ltrain_transforms.show.conversation import conversations, excerpt
 from ltrain_transforms.show.report import Chart, Facts, Grid, Report, told
 from ltrain_transforms.show.tree import Attempt, Step, Tree
 
@@ -74,6 +74,7 @@ def _templates() -> Environment:
         "credit": credit,
         "words": words,
         "conversations": conversations,
+        "excerpt": excerpt,
         "drawing": charts.drawing,
         "box": (charts.WIDTH, charts.HEIGHT),
         "edges": (charts.LEFT, charts.RIGHT, charts.TOP, charts.BOTTOM),

@@ -30,9 +30,9 @@ def report(run: str, found: Waves, judged: Judged | None, recipe: str) -> Report
     metrics = {name: _metric(found.updates, name) for name in _metrics(found.updates)}
     plotted = {name: metrics[name] for name in METRICS if name in metrics}
     charts = [
-        Chart("Reward in training", "wave", "mean of those that count", _series(train)),
-        Chart("Reward by rule", "wave", "mean of those that count", _series(rules)),
-        Chart("Validation", "wave", "mean of those that count", _series(rest)),
+        Chart("Reward in training", "wave", "mean of the rollouts", _series(train)),
+        Chart("Reward by rule", "wave", "mean of the rollouts", _series(rules)),
+        Chart("Validation", "wave", "mean of the rollouts", _series(rest)),
         Chart("Drops in training", "wave", "count", _series(drops)),
         Chart("Time in training", "wave", "seconds", _series(spent)),
         *(Chart(f"Step: {name}", "wave", name, _series({name: plotted[name]})) for name in plotted),
@@ -41,7 +41,7 @@ def report(run: str, found: Waves, judged: Judged | None, recipe: str) -> Report
         _waves(found, judged),
         _table("Evaluations in training, mean of the rollouts", train),
         _table("Validation, mean of the rollouts", rest),
-        _table("Rules in training, mean of the executions", rules, "none fired, or no recipe"),
+        _table("Rules in training, mean of the rollouts", rules, "none fired, or no recipe"),
         _table("Drops in training", drops, "none, or no recipe"),
         _table("Seconds in training", spent),
         _table("Optimizer steps, mean of the wave's", metrics, "no training span in the store"),

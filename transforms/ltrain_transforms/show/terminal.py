@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree as Branches
@@ -73,7 +74,13 @@ def _branches(steps: Sequence[Step]) -> Iterator[Branches]:
     yield from roots
 
 
-def _step(step: Step) -> Text:
+def _step(step: Step) -> RenderableType:
+    line, details = _head(step), Text("\n").join(_details(step))
+    return Group(line, Padding(details, (0, 0, 0, 2))) if details.plain else line
+
+
+def _head(step: Step) -> Text:
+    """Say which call it is, when it began, how long it took and how it ended."""
     call = step.call
     deep = f"(level {step.depth}) " if step.depth > DEEPEST else ""
     line = Text(f"#{call['seq']} {deep}", "dim", overflow="fold")
@@ -84,20 +91,23 @@ def _step(step: Step) -> Text:
     line.append(f"  {step.offset:+.3f} s, {step.seconds:.3f} s  ", "dim")
     line.append(visible(words.status(call)), "red" if call["status"] == "error" else "green")
     measured = "  ".join(filter(None, (words.tokens(call), words.version(call))))
-    line.append(f"  {visible(measured)}" if measured else "", "dim")
-    if text := short(words.said(call), TEXT):
-        line.append(f"\n{text}")
+    return line.append(f"  {visible(measured)}" if measured else "", "dim")
+
+
+def _details(step: Step) -> Iterator[Text]:
+    """Give a line each of what a call said, wrote, was given, and became."""
+    if text := short(words.said(step.call), TEXT):
+        yield Text(text)
     for row in step.wrote:
-        line.append("\nwrote ", "cyan").append(_variable(row))
+        yield Text("wrote ", "cyan").append(_variable(row), "not bold")
     for reward in step.rewards:
-        line.append(f"\nreward {visible(credit.given(reward))}", _sign(reward.value))
+        yield Text(f"reward {visible(credit.given(reward))}", _sign(reward.value))
     if said := credit.advantage(step):
-        line.append(f"\n{said}", "magenta")
+        yield Text(said, "magenta")
     if said := credit.training(step):
-        line.append(f"\ntrained {said}")
+        yield Text(f"trained {said}")
     for row in step.drops:
-        line.append(f"\ndropped {visible(credit.drop(row))}", "yellow")
-    return line
+        yield Text(f"dropped {visible(credit.drop(row))}", "yellow")
 
 
 def _variable(row: Row) -> str:

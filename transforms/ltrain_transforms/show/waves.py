@@ -13,15 +13,17 @@ COUNTING = ("ok", "error", "timeout")
 """Outcomes that are the agent's own; an evaluation such a rollout lacks counts 0."""
 
 WAVES = """
-SELECT toString(Mode) AS mode, toInt64(Wave) AS wave,
-    toInt64(uniqExact(RolloutId)) AS rollouts,
-    min(toUnixTimestamp64Nano(Timestamp)) AS began,
-    max(toUnixTimestamp64Nano(Timestamp) + toInt64(Duration)) AS ended,
-    arraySort(groupUniqArrayIf(
-        concat(toString(PolicyName), '@', toString(PolicyVersion)), PolicyName != ''
-    )) AS policies
-FROM otel.spans WHERE RunId = {run:String} AND RolloutId != ''
-GROUP BY mode, wave ORDER BY wave, mode
+SELECT mode, wave, toInt64(count()) AS rollouts, min(first) AS began, max(last) AS ended,
+    arraySort(groupUniqArrayArray(sampled)) AS policies
+FROM (
+    SELECT RolloutId, anyIf(toString(Mode), Mode != '') AS mode, toInt64(max(Wave)) AS wave,
+        min(toUnixTimestamp64Nano(Timestamp)) AS first,
+        max(toUnixTimestamp64Nano(Timestamp) + toInt64(Duration)) AS last,
+        groupUniqArrayIf(
+            concat(toString(PolicyName), '@', toString(PolicyVersion)), PolicyName != ''
+        ) AS sampled
+    FROM otel.spans WHERE RunId = {run:String} AND RolloutId != '' GROUP BY RolloutId
+) GROUP BY mode, wave ORDER BY wave, mode
 """
 
 OUTCOMES = """
