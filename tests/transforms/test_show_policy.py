@@ -46,9 +46,9 @@ def test_the_lineage_leads_back_to_version_0(home: Path) -> None:
     found = look_up("sql", home=home)
     assert found.title == "policy sql@3"
     assert lineage(found).rows == (
-        (3, 1, "d3", "r1", "2026-09-21 14:13:23 UTC", "1.5 MB"),
-        (1, 0, "d1", "r1", "2026-09-21 14:13:21 UTC", "1.5 MB"),
-        (0, None, None, None, "2026-09-21 14:13:20 UTC", "1.5 MB"),
+        (3, 1, "d3", "r1", "2026-09-21 14:13", "1.5 MB"),
+        (1, 0, "d1", "r1", "2026-09-21 14:13", "1.5 MB"),
+        (0, None, None, None, "2026-09-21 14:13", "1.5 MB"),
     )
     older = look_up("policy:sql@2", home=home)
     assert older.title == "policy sql@2"

@@ -44,8 +44,8 @@ class Version(BaseModel):
         return sum(file.size for file in self.files.values())
 
     @property
-    def born(self) -> str:
-        return datetime.fromtimestamp(self.created, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    def born(self) -> datetime:
+        return datetime.fromtimestamp(self.created, UTC)
 
 
 def names(home: Path) -> list[str]:
@@ -121,13 +121,14 @@ def _current(folder: Path) -> int | None:
         return None
 
 
-LINEAGE = ("version", "parent", "dataset", "recipe", "created", "size")
+LINEAGE = ("version", "parent", "dataset", "recipe", "created (UTC)", "size")
 
 
 def _row(one: Version | int) -> tuple[Cell, ...]:
     if isinstance(one, int):
         return (one, None, "removed from this home", None, None, None)
-    return (one.version, one.parent, one.dataset, one.recipe, one.born, size(one.size))
+    born = f"{one.born:%Y-%m-%d %H:%M}"
+    return (one.version, one.parent, one.dataset, one.recipe, born, size(one.size))
 
 
 def _facts(
@@ -137,7 +138,7 @@ def _facts(
     yield "parent", "none: training starts from it" if own.parent is None else str(own.parent)
     yield "dataset", _place(own.dataset, datasets)
     yield "recipe", own.recipe or "none"
-    yield "created", own.born
+    yield "created", f"{own.born:%Y-%m-%d %H:%M:%S} UTC"
     yield "size", f"{size(own.size)} in {len(own.files)} file(s)"
     yield "versions", named(there)
 
