@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from ltrain_collector.store import Store
 
 SPANS, LLM_CALLS = 16, 4
 """Of a rollout."""
+PEER_ROLLOUTS = 1_000
 CHUNK = 2_500
 """Rollouts that are generated at a time."""
 
@@ -133,9 +135,9 @@ def fill(folder: Path, spans: int) -> None:
         store.command("OPTIMIZE TABLE otel.otel_traces FINAL")
 
 
-def measure(folder: Path, out: Path, workers: int) -> dict[str, Any]:
+def measure(folder: Path, place: Path, workers: int) -> dict[str, Any]:
     """Build as a user would, and say what it took."""
-    recipe = folder.parent / "ltrain.toml"
+    recipe, out = place / "ltrain.toml", place / "out"
     recipe.write_text(RECIPE)
     command = [sys.executable, "-m", "ltrain", "build", str(recipe), "--store", f"chdb://{folder}"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -157,19 +159,18 @@ def measure(folder: Path, out: Path, workers: int) -> dict[str, Any]:
     }
 
 
-def one(spans: int, workers: int, temporary: str) -> dict[str, Any]:
+def one(spans: int, workers: int, temporary: str | None, made: Path | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="ltrain-transforms-", dir=temporary) as name:
-        folder = Path(name) / "store"
-        began = time.monotonic()
-        subprocess.run(
-            [sys.executable, __file__, "--fill", str(folder), "--spans", str(spans)], check=True
-        )
-        generated = time.monotonic() - began
+        folder = made or Path(name) / "store"
+        if made is None:
+            print(f"generating {spans} spans in {folder}", file=sys.stderr)
+            fill_apart = [sys.executable, __file__, "--fill", str(folder), "--spans", str(spans)]
+            subprocess.run(fill_apart, check=True)
         with Store.open(f"chdb://{folder}") as store:
             [size] = store.query(
                 "SELECT sum(byteSize(SpanAttributes)) AS size FROM otel.otel_traces"
             )["size"]
-        found = measure(folder, Path(name) / "out", workers)
+        found = measure(folder, Path(name), workers)
     seconds = found["seconds"]
     return {
         "spans": spans,
@@ -178,9 +179,22 @@ def one(spans: int, workers: int, temporary: str) -> dict[str, Any]:
         "megabytes_per_second": round(size / 1e6 / seconds, 1),
         "cpu_us_per_span": round(1e6 * found["cpu"] / spans, 1),
         "peak_megabytes": round(found["peak"] / 1e6),
-        "generated_in_s": round(generated),
         **{name: found[name] for name in ("transitions", "samples", "written", "seconds", "cpu")},
     }
+
+
+def beside(python: str) -> dict[str, Any]:
+    """Measure agent-lightning's adapter, in memory and alone, by an interpreter that has it."""
+    script = Path(__file__).parent / "peers" / "agent_lightning.py"
+    done = subprocess.run(
+        [python, str(script), str(PEER_ROLLOUTS)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"},
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def main() -> None:
@@ -188,14 +202,19 @@ def main() -> None:
     parser.add_argument("--spans", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--fill", type=Path, help="only make a store there")
+    parser.add_argument("--store", type=Path, help="one that --fill made, of that many spans")
+    parser.add_argument("--peer", help="an interpreter with agentlightning==0.3.0")
     parser.add_argument("--dir", default=None, help="where the stores are made")
     given = parser.parse_args()
     if given.fill:
         fill(given.fill, given.spans[0])
         return
-    runs = [one(spans, given.workers, given.dir) for spans in given.spans]
+    runs = [one(spans, given.workers, given.dir, given.store) for spans in given.spans]
     for run in runs:
         print(json.dumps(run))
+    peer = beside(given.peer) if given.peer else None
+    if peer is not None:
+        print(json.dumps(peer))
     first, last = runs[0], runs[-1]
     grown = (last["peak_megabytes"] - first["peak_megabytes"]) * 1e6
     more = last["transitions"] - first["transitions"]
@@ -205,8 +224,9 @@ def main() -> None:
                 "name": "transforms",
                 "value": first["spans_per_minute"],
                 "unit": "spans a minute from the store to parquet samples",
-                "peer": None,
-                "ratio": None,
+                "peer": peer and 60 * peer["spans_per_second"],
+                "ratio": peer
+                and round(first["spans_per_minute"] / 60 / peer["spans_per_second"], 2),
                 "bytes_per_transition": round(grown / more, 1) if more else None,
             }
         )

@@ -10,7 +10,11 @@ from setup import reference
 from ltrain.cli import app
 from ltrain_instrument import attributes
 from ltrain_instrument.settings import SETTINGS
+from ltrain_transforms import exports, faults, membership, selection, unusable
+from ltrain_transforms.breaks import Begins
+from ltrain_transforms.dialects import DIALECTS, events, gateway
 from ltrain_transforms.estimators import ESTIMATORS
+from ltrain_transforms.exports import FORMATS
 from ltrain_transforms.recipe import Credited, Recipe, Reward
 from ltrain_transforms.tables import TABLES, Table
 
@@ -58,6 +62,27 @@ def test_every_rule_kind_credit_and_estimator_is_told() -> None:
     assert all(kind in told["on"][0] for kind in ("llm", "tool", "retrieval", "embedding", "node"))
     assert set(Credited) | set(ESTIMATORS) <= told.keys()
     assert {field.alias or name for name, field in Reward.model_fields.items()} <= told.keys()
+
+
+def test_every_dialect_is_told_with_the_reasons_of_its_drops() -> None:
+    text = (DOCS / "dialects.md").read_text()
+    modules = (*DIALECTS, events, gateway)
+    told = rows("dialects.md")
+    assert {module.__name__.rpartition(".")[2] for module in modules} <= told.keys()
+    reasons = {*membership.REASONS, *faults.REASONS, *faults.ATTRIBUTES}
+    assert [reason for reason in sorted(reasons) if f"`{reason}`" not in text] == []
+
+
+def test_why_rows_begin_filters_and_exports_are_told() -> None:
+    page = (DOCS / "samples.md").read_text()
+    told = rows("samples.md").keys() | set(re.findall(r"`(\w+)`", page))
+    assert {*Begins, *FORMATS, *unusable.REASONS, *selection.REASONS} <= told
+    assert set(exports.REASONS) <= rows_of("tables.md", "exports")
+
+
+def rows_of(page: str, stage: str) -> set[str]:
+    """Give the reasons that a page tells of one stage."""
+    return set(re.findall(rf"^\| {stage} \| `(\w+)`", (DOCS / page).read_text(), re.MULTILINE))
 
 
 def test_every_attribute_is_told() -> None:

@@ -1,5 +1,7 @@
 """However a build is cut and whoever works on it, the same traces give the same dataset."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -57,19 +59,25 @@ def test_how_it_is_cut_changes_no_row(
         assert_frame_equal(frame, rows(cut)[name])
 
 
+def files(root: Path) -> dict[str, bytes]:
+    found = (file for file in root.rglob("*") if file.is_file())
+    return {str(file.relative_to(root)): file.read_bytes() for file in found}
+
+
 def test_who_works_changes_no_byte(
-    scene: Any, store: Store, recipe: Recipe, tmp_path: Path
+    scene: Any, recipe_file: Path, recipe: Recipe, tmp_path: Path
 ) -> None:
     fill(scene)
-    store.insert_otlp(scene.request())
-    build(store, recipe, tmp_path / "alone", spans_a_batch=40)
-    with workers(2) as two:
+    dsn = f"chdb://{tmp_path}/store"
+    with Store.open(dsn) as store, workers(2) as two:
+        store.migrate()
+        store.insert_otlp(scene.request())
+        build(store, recipe, tmp_path / "alone", spans_a_batch=40)
         build(store, recipe, tmp_path / "two", spans_a_batch=40, workers=two)
-    alone, other = (
-        {str(f.relative_to(root)): f.read_bytes() for f in root.rglob("*") if f.is_file()}
-        for root in (tmp_path / "alone", tmp_path / "two")
-    )
-    assert alone == other
+    on_ray = Path(__file__).with_name("on_ray.py")
+    arguments = (dsn, str(recipe_file), str(tmp_path / "ray"), "40")
+    subprocess.run([sys.executable, str(on_ray), *arguments], check=True, capture_output=True)
+    assert files(tmp_path / "alone") == files(tmp_path / "two") == files(tmp_path / "ray")
 
 
 def test_rollouts_of_one_trace_are_read_together(
@@ -89,6 +97,57 @@ def test_rollouts_of_one_trace_are_read_together(
     cut = build(store, recipe, tmp_path / "cut", spans_a_batch=1)
     assert (cut.id, cut.counts["executions"]) == (whole.id, 2)
     assert cut.manifest["drops"] == {"not_a_call": 2}
+
+
+def wave_of(scene: Any, wave: int, closed: bool = True) -> None:
+    for sample in range(2):
+        rollout = scene.attempt("t1", sample, wave=wave)
+        rollout.dispatch()
+        rollout.llm("write", (1, 2, 3), (4, sample))
+        rollout.evaluate(float(sample))
+        if closed or sample:
+            rollout.close()
+
+
+def test_an_update_equals_a_full_build(
+    scene: Any, store: Store, recipe: Recipe, tmp_path: Path
+) -> None:
+    wave_of(scene, 0)
+    store.insert_otlp(scene.request())
+    first = build(store, recipe, tmp_path / "out", update=True)
+    old = {file: (tmp_path / "out" / file).stat().st_ino for file in files(tmp_path / "out")}
+    wave_of(scene, 1)
+    wave_of(scene, 2, closed=False)
+    store.insert_otlp(scene.request())
+    updated = build(store, recipe, tmp_path / "out", update=True)
+    assert (first.counts["executions"], updated.counts["executions"]) == (2, 4)
+    kept = [file for file in old if file != "manifest.json"]
+    assert all((tmp_path / "out" / file).stat().st_ino == old[file] for file in kept)
+    scene.attempts[-2].close()
+    store.insert_otlp(scene.request())
+    updated = build(store, recipe, tmp_path / "out", update=True)
+    full = build(store, recipe, tmp_path / "full")
+    assert (updated.id, updated.counts) == (full.id, full.counts)
+    assert updated.manifest["drops"] == full.manifest["drops"]
+    again = build(store, recipe, tmp_path / "out", update=True)
+    assert again.id == full.id
+
+
+def test_an_update_builds_all_where_something_changed(
+    scene: Any, store: Store, recipe: Recipe, tmp_path: Path
+) -> None:
+    wave_of(scene, 0)
+    store.insert_otlp(scene.request())
+    build(store, recipe, tmp_path / "out")
+    late = scene.attempts[0].emit("POST", "httpx", {}, named=False)
+    store.insert_otlp(scene.request())
+    updated = build(store, recipe, tmp_path / "out", update=True)
+    assert updated.drops["id"].to_list() == [late]
+    heavier = recipe.reward[1].model_copy(update={"weight": 2.0})
+    other = recipe.model_copy(update={"reward": (recipe.reward[0], heavier)})
+    assert build(store, other, tmp_path / "out", update=True).manifest["recipe_digest"] == (
+        other.digest
+    )
 
 
 def test_what_a_killed_build_left_is_removed(

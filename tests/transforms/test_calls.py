@@ -20,7 +20,7 @@ def of_kind(found: pl.DataFrame, kind: str) -> list[dict[str, Any]]:
 def test_four_spans_are_one_call_inside_its_node(scene: Any, read_back: ReadBack) -> None:
     rollout = scene.attempt()
     outer = rollout.llm("write", (1, 2, 3), (4, 5))
-    found = calls(read_back(scene))
+    found = calls(read_back(scene))[0]
     assert found.select("seq", "kind", "name", "agent", "node", "status").rows() == [
         (0, "node", "write", "write", "write", "ok"),
         (1, "llm", "sql", "write", "write", "ok"),
@@ -48,7 +48,7 @@ def test_of_retries_the_last_good_one_counts(scene: Any, read_back: ReadBack) ->
         end=rollout.spans[1].start + 1,
         error="upstream: 503",
     )
-    (llm,) = of_kind(calls(read_back(scene)), "llm")
+    (llm,) = of_kind(calls(read_back(scene))[0], "llm")
     assert (llm["status"], llm["error_type"], len(llm["source_spans"])) == ("ok", None, 4)
     assert llm["response_token_ids"] == [[4, 5]]
 
@@ -57,7 +57,7 @@ def test_a_call_that_only_the_gateway_saw_is_a_call(scene: Any, read_back: ReadB
     rollout = scene.attempt()
     said = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "sql"}
     rollout.emit("chat sql", "ltrain.gateway", said, process="gateway")
-    (llm,) = of_kind(calls(read_back(scene)), "llm")
+    (llm,) = of_kind(calls(read_back(scene))[0], "llm")
     assert (llm["name"], llm["agent"], llm["prompt_token_ids"]) == ("sql", None, None)
 
 
@@ -74,7 +74,7 @@ def test_damaged_token_ids_are_none(
     scene: Any, read_back: ReadBack, broken: dict[str, Any]
 ) -> None:
     scene.attempt().llm(gateway=broken)
-    (llm,) = of_kind(calls(read_back(scene)), "llm")
+    (llm,) = of_kind(calls(read_back(scene))[0], "llm")
     assert llm["prompt_token_ids"] is None
     assert llm["response_token_ids"] is None
 
@@ -86,7 +86,7 @@ def test_several_choices_are_kept_apart(scene: Any, read_back: ReadBack) -> None
         "ltrain.response_token_count": 3,
     }
     scene.attempt().llm(gateway=choices)
-    (llm,) = of_kind(calls(read_back(scene)), "llm")
+    (llm,) = of_kind(calls(read_back(scene))[0], "llm")
     assert llm["response_token_ids"] == [[4], [5, 6]]
     assert llm["response_logprobs"] == [[-0.5], [-0.5, -0.5]]
 
@@ -99,7 +99,7 @@ def test_a_tool_without_an_id_was_asked_for_by_the_call_before(
     rollout.tool("execute_query", error="OperationalError('no such table')")
     second = rollout.llm("rewrite")
     rollout.tool("execute_query")
-    tools = of_kind(calls(read_back(scene)), "tool")
+    tools = of_kind(calls(read_back(scene))[0], "tool")
     assert [tool["requested_by"] for tool in tools] == [first, second]
     assert [tool["status"] for tool in tools] == ["error", "ok"]
     assert tools[0]["error_type"] == "OperationalError"
@@ -112,7 +112,7 @@ def test_a_tool_call_id_decides_against_the_order(scene: Any, read_back: ReadBac
     rollout.llm("chat")
     answer = {"type": "tool", "data": {"content": "sunny", "tool_call_id": "call_7"}}
     rollout.tool("lookup", arguments="Paris", result=json.dumps(answer))
-    (tool,) = of_kind(calls(read_back(scene)), "tool")
+    (tool,) = of_kind(calls(read_back(scene))[0], "tool")
     assert tool["requested_by"] == first
     assert (tool["tool_call_id"], tool["result"]) == ("call_7", "sunny")
     assert tool["arguments"] == '{"town": "Paris"}'
@@ -125,7 +125,7 @@ def test_a_named_request_is_answered_once(scene: Any, read_back: ReadBack) -> No
     second = rollout.llm("plan", tool_calls=[asks], text="")
     rollout.tool("lookup")
     rollout.tool("lookup")
-    tools = of_kind(calls(read_back(scene)), "tool")
+    tools = of_kind(calls(read_back(scene))[0], "tool")
     assert [tool["requested_by"] for tool in tools] == [first, second]
 
 
@@ -134,7 +134,7 @@ def test_a_soft_failure_is_an_error(scene: Any, read_back: ReadBack) -> None:
     message = {"content": "not found (soft)", "status": "error", "tool_call_id": "c1"}
     rollout.tool("lookup", result=json.dumps({"type": "tool", "data": message}))
     rollout.tool("remote", result='{"isError": true, "content": []}')
-    found = of_kind(calls(read_back(scene)), "tool")
+    found = of_kind(calls(read_back(scene))[0], "tool")
     assert [(one["status"], one["result"]) for one in found] == [
         ("error", "not found (soft)"),
         ("error", '{"isError": true, "content": []}'),
@@ -152,7 +152,7 @@ def test_spans_of_one_call_in_two_traces_are_joined_by_time_and_output(
     other = {"trace": f"{7:032x}", "start": begin + MS}
     rollout.emit("openai.chat", OPENAI, said, **other)
     rollout.emit("ChatOpenAI", LANGCHAIN, said, start=begin)
-    (llm,) = of_kind(calls(read_back(scene)), "llm")
+    (llm,) = of_kind(calls(read_back(scene))[0], "llm")
     assert len(llm["source_spans"]) == 2
     assert llm["trace_id"] == rollout.trace
 
@@ -161,6 +161,6 @@ def test_neighbours_are_columns(scene: Any, read_back: ReadBack) -> None:
     rollout = scene.attempt()
     for error in ("boom()", "", ""):
         rollout.tool("execute_query", error=error)
-    tools = of_kind(calls(read_back(scene)), "tool")
+    tools = of_kind(calls(read_back(scene))[0], "tool")
     assert [tool["previous_status"] for tool in tools] == [None, "error", "ok"]
     assert [tool["repeat"] for tool in tools] == [0, 1, 2]

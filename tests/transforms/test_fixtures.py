@@ -1,7 +1,10 @@
-"""Captures of real LangChain agents, through OTLP and chDB, read exactly."""
+"""Captures of real frameworks and SDKs, through OTLP and chDB, read exactly."""
 
 import json
 from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +12,11 @@ import polars as pl
 import pytest
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.transforms.made import logs, texts
 
 from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
+from ltrain_transforms.membership import resolve_logs
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.source import Selection, read
 
@@ -22,18 +27,23 @@ ROLLOUT = "ro-9"
 """What the captured gateway wrote on its own spans."""
 
 
-def requests(name: str, stamped: bool) -> list[bytes]:
-    """Read a capture, one or more OTLP-JSON documents, `stamped` by each process's environment."""
-    text, position, found = (FIXTURES / name).read_text().strip(), 0, []
+def documents(name: str) -> Iterator[dict[str, Any]]:
+    """Read a capture: one or more OTLP-JSON documents."""
+    text, position = (FIXTURES / name).read_text().strip(), 0
     while position < len(text):
         document, position = json.JSONDecoder().raw_decode(text, position)
         position += len(text[position:]) - len(text[position:].lstrip())
+        yield document
+
+
+def requests(name: str, stamped: bool) -> Iterator[bytes]:
+    """Give a capture as OTLP requests, `stamped` by each process's environment."""
+    for document in documents(name):
         for resource in document["resourceSpans"] if stamped else ():
             stamp = {"key": "ltrain.rollout.id", "value": {"stringValue": ROLLOUT}}
             resource["resource"].setdefault("attributes", []).append(stamp)
         request = ParseDict(_with_base64_ids(document), ExportTraceServiceRequest())
-        found.append(bytes(request.SerializeToString()))
-    return found
+        yield bytes(request.SerializeToString())
 
 
 def _with_base64_ids(node: Any) -> Any:
@@ -49,28 +59,293 @@ def _with_base64_ids(node: Any) -> Any:
     }
 
 
-def read_calls(store: Store, name: str, stamped: bool = True) -> pl.DataFrame:
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with Store.open(f"chdb://{tmp_path_factory.mktemp('store')}/store") as opened:
+        opened.migrate()
+        yield opened
+
+
+@pytest.fixture
+def store(opened: Store) -> Store:
+    """An empty store; one a module, because opening costs more than reading a capture."""
+    for table in ("otel_traces", "otel_trace_executions"):
+        opened.command(f"TRUNCATE TABLE otel.{table}")
+    return opened
+
+
+def read_spans(store: Store, name: str, stamped: bool = True) -> pl.DataFrame:
     for request in requests(name, stamped):
         store.insert_otlp(request)
     spans, drops = read(store, Source(), Selection())
     assert drops.is_empty()
-    return calls(spans)
+    return spans
+
+
+def read_calls(store: Store, name: str, stamped: bool = True) -> pl.DataFrame:
+    found, drops = calls(read_spans(store, name, stamped))
+    assert drops.is_empty()
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    spans: int
+    traces: int
+    kinds: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, int] = field(default_factory=dict)
+    joined: int = 1
+    """Spans of each LLM call."""
+    asked: int = 0
+    """LLM calls with messages in."""
+    answered: int = 0
+    """LLM calls with messages out; some instruments write an empty one where a call failed."""
+    usage: int = 0
+    """LLM calls with token counts; streams have none unless asked for."""
+    requested: int = 0
+    """Tool calls whose LLM call is known."""
+    tokens: int = 0
+    """LLM calls with token ids."""
+
+
+OPENAI: dict[str, Any] = {
+    "spans": 26,
+    "traces": 13,
+    "kinds": {"llm": 12, "embedding": 1},
+    "failed": {"llm": 3},
+    "asked": 12,
+    "answered": 9,
+    "usage": 7,
+}
+NODES = {"llm": 9, "tool": 4, "agent": 5, "node": 12}
+LANGCHAIN: dict[str, Any] = {
+    "kinds": NODES,
+    "failed": {"llm": 1, "tool": 1, "agent": 2, "node": 2},
+    "asked": 9,
+    "answered": 9,
+    "usage": 5,
+    "requested": 4,
+}
+TRACELOOP: dict[str, Any] = {  # a workflow and an agent span around each agent
+    **LANGCHAIN,
+    "kinds": {**NODES, "agent": 10},
+    "failed": {**LANGCHAIN["failed"], "agent": 4},
+    "answered": 8,
+}
+OFFICIAL: dict[str, Any] = {  # no spans of nodes
+    **LANGCHAIN,
+    "kinds": {"llm": 9, "tool": 4, "agent": 5},
+    "failed": {"llm": 1, "tool": 1, "agent": 2},
+    "answered": 8,
+}
+LANGGRAPH: dict[str, Any] = {
+    "traces": 3,
+    "asked": 8,
+    "answered": 8,
+    "usage": 8,
+    "requested": 4,
+}
+AGENTS: dict[str, Any] = {
+    "failed": {"llm": 1, "tool": 1, "agent": 1},
+    "asked": 11,
+    "answered": 10,
+    "usage": 8,
+}
+CAPTURES = {
+    # the abandoned stream of twelve calls never ends its span
+    "openai__traceloop-0.62.4": Expected(
+        **{**OPENAI, "spans": 25, "traces": 15, "kinds": {"llm": 11, "embedding": 1}}
+        | {"asked": 11, "answered": 8}
+    ),
+    "openai__openinference-0.1.66": Expected(**OPENAI),
+    "openai__openinference-0.1.66-genai": Expected(**OPENAI),
+    "openai__otel-genai-openai-1.3b0": Expected(**OPENAI),
+    "openai__otel-genai-openai-1.3b0-nocontent": Expected(**{**OPENAI, "asked": 0, "answered": 0}),
+    # it does not know the two calls of the Responses API; messages are in log records
+    "openai__otel-openai-v2-2.4b0-events": Expected(
+        **{**OPENAI, "spans": 24, "kinds": {"llm": 10, "embedding": 1}, "usage": 5}
+        | {"asked": 0, "answered": 0}
+    ),
+    "openai__openinference-attr-limit-128": Expected(
+        spans=2, traces=1, kinds={"llm": 1}, asked=1, answered=1, usage=1
+    ),
+    "langchain__openinference-0.1.80": Expected(spans=30, traces=6, **LANGCHAIN),
+    "langchain__openinference-0.1.80-genai": Expected(spans=30, traces=6, **LANGCHAIN),
+    "langchain__traceloop-0.62.4": Expected(spans=36, traces=7, **TRACELOOP),
+    "langchain__traceloop-0.53.4-legacy": Expected(spans=36, traces=6, **TRACELOOP),
+    "langchain__traceloop-both": Expected(spans=45, traces=8, **TRACELOOP),
+    "langchain__otel-genai-langchain-1.3b0": Expected(spans=18, traces=6, **OFFICIAL),
+    "langchain__DOUBLE-user-named-packages": Expected(spans=48, traces=15, joined=2, **LANGCHAIN),
+    "langchain__gateway-with-bridge": Expected(spans=57, traces=7, joined=3, tokens=8, **LANGCHAIN),
+    "langchain__ltrain-distro-user-packages": Expected(
+        spans=57, traces=7, joined=3, tokens=8, **LANGCHAIN
+    ),
+    "langchain__ltrain-distro-otel-genai": Expected(
+        spans=36, traces=6, joined=2, tokens=8, **OFFICIAL
+    ),
+    "langgraph__openinference-0.1.80-genai": Expected(
+        spans=32,
+        kinds={"llm": 8, "tool": 4, "retrieval": 1, "agent": 3, "node": 16},
+        failed={"tool": 3},
+        **LANGGRAPH,
+    ),
+    # of a soft failure only the tool's payload would tell, and that is not there
+    "langgraph__otel-genai-langchain-1.3b0": Expected(
+        spans=16,
+        kinds={"llm": 8, "tool": 4, "retrieval": 1, "agent": 3},
+        failed={"tool": 2},
+        **LANGGRAPH,
+    ),
+    # the handoff is a tool here
+    "openai-agents__openinference-2.6.0-genai": Expected(
+        spans=68,
+        traces=6,
+        joined=2,
+        kinds={"llm": 11, "tool": 5, "agent": 13, "node": 17},
+        requested=5,
+        **AGENTS,
+    ),
+    "openai-agents__otel-genai-1.3b0": Expected(
+        spans=42, traces=9, kinds={"llm": 11, "tool": 4, "agent": 13}, requested=4, **AGENTS
+    ),
+    "pydantic-ai__builtin-2.68.0": Expected(
+        spans=14,
+        traces=4,
+        kinds={"llm": 7, "tool": 3, "agent": 4},
+        failed={"llm": 1, "tool": 1, "agent": 1},
+        asked=6,
+        answered=6,
+        usage=6,
+        requested=3,
+    ),
+    "autogen__builtin-0.7.5": Expected(
+        spans=42, traces=18, kinds={"tool": 2, "agent": 4}, failed={"tool": 1}
+    ),
+    # each call is a client's span and a server's
+    "mcp__builtin-2.3.0": Expected(spans=9, traces=5, kinds={"tool": 2}, failed={"tool": 1}),
+    "reward__agentlightning-0.3.0": Expected(spans=6, traces=1),
+    "reward__otel-and-openinference": Expected(spans=2, traces=2),
+    "crash__ltrain-sigterm-open-span": Expected(spans=8, traces=6),
+}
+
+
+def test_every_capture_is_expected_to_say_something() -> None:
+    there = {path.name.removesuffix(".otlp.json") for path in FIXTURES.glob("*.otlp.json")}
+    assert there == CAPTURES.keys() | {f"{name}.logs" for name in WITH_LOGS}
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_every_call_of_a_capture_is_there_once(store: Store, name: str) -> None:
+    stamped = name != "reward__agentlightning-0.3.0"  # which names its rollout itself
+    spans, expected = read_spans(store, f"{name}.otlp.json", stamped), CAPTURES[name]
+    found, drops = calls(spans)
+    llm, tools = (found.filter(pl.col("kind") == kind) for kind in ("llm", "tool"))
+    seen = Expected(
+        spans=spans.height,
+        traces=spans["trace_id"].n_unique(),
+        kinds=Counter(found["kind"]),
+        failed=Counter(found.filter(pl.col("status") == "error")["kind"]),
+        joined=expected.joined,
+        asked=llm["input"].count(),
+        answered=llm["output"].count(),
+        usage=llm["output_tokens"].count(),
+        requested=tools["requested_by"].count(),
+        tokens=llm["prompt_token_ids"].count(),
+    )
+    assert seen == expected
+    assert set(llm["source_spans"].list.len()) <= {expected.joined}
+    assert drops.is_empty()
+    used = found["source_spans"].explode(empty_as_null=True).drop_nulls()
+    assert used.is_unique().all()
+    assert set(used) <= set(spans["span_id"])
+    assert found["capture_mismatch"].is_null().all()
 
 
 @pytest.mark.parametrize(
-    ("name", "spans", "traces"),
-    [
-        ("langchain__openinference-0.1.80", 30, 6),
-        ("langchain__DOUBLE-user-named-packages", 48, 15),
-        ("langchain__gateway-with-bridge", 57, 7),
-    ],
+    "name", [name for name, one in CAPTURES.items() if one.requested and "openai" not in name]
 )
-def test_llm_and_tool_calls_are_exact(store: Store, name: str, spans: int, traces: int) -> None:
-    found = read_calls(store, f"{name}.otlp.json")
-    counted = dict(found.group_by("kind").len().iter_rows())
-    assert counted == {"llm": 9, "tool": 4, "agent": 5, "node": 12}
-    stored = store.query("SELECT count() AS n, uniqExact(TraceId) AS t FROM otel.spans")
-    assert stored.row(0) == (spans, traces)
+def test_every_tools_arguments_and_errors_are_exact(store: Store, name: str) -> None:
+    tools = read_calls(store, f"{name}.otlp.json").filter(pl.col("kind") == "tool")
+    assert set(tools["name"]) == {"get_weather"}
+    asked = [json.loads(text)["city"] for text in tools["arguments"]]
+    failed = tools["status"].to_list()
+    assert Counter(asked) >= Counter(Paris=2, Atlantis=1)
+    by_city = set(zip(asked, failed, strict=True))
+    assert {("Paris", "ok"), ("Atlantis", "error")} <= by_city
+    results = {text for text in tools["result"] if text}
+    assert "sunny in Paris" in results
+
+
+WITH_LOGS = ("openai__otel-openai-v2-2.4b0-events", "reward__otel-and-openinference")
+
+
+def read_logs(name: str) -> pl.DataFrame:
+    """Read log records as `LOGS`; the store keeps none yet."""
+    rows = []
+    for document in documents(f"{name}.logs.otlp.json"):
+        for resource in document["resourceLogs"]:
+            for scoped in resource["scopeLogs"]:
+                rows += [_log(record, scoped["scope"]["name"]) for record in scoped["logRecords"]]
+    return logs(*rows)
+
+
+def _log(record: dict[str, Any], scope: str) -> dict[str, Any]:
+    plain = {one["key"]: _value(one["value"]) for one in record.get("attributes", ())}
+    said = {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in plain.items()
+    }
+    return {
+        "rollout_id": said.get("ltrain.rollout.id"),
+        "trace_id": record.get("traceId"),
+        "span_id": record.get("spanId"),
+        "time": int(record.get("timeUnixNano") or record["observedTimeUnixNano"]),
+        "scope": scope,
+        "name": record.get("eventName"),
+        "body": json.dumps(_value(record.get("body"))),
+        "attributes": json.dumps(said),
+    }
+
+
+def _value(given: dict[str, Any] | None) -> Any:
+    if not given:
+        return None
+    ((kind, value),) = given.items()
+    if kind == "arrayValue":
+        return [_value(one) for one in value.get("values", ())]
+    if kind == "kvlistValue":
+        return {one["key"]: _value(one["value"]) for one in value.get("values", ())}
+    return int(value) if kind == "intValue" else value
+
+
+def test_messages_in_log_records_are_those_of_their_spans(store: Store) -> None:
+    name = WITH_LOGS[0]
+    spans = read_spans(store, f"{name}.otlp.json")
+    records, lost = resolve_logs(read_logs(name), spans)
+    assert lost.is_empty()
+    assert set(records["execution_id"]) == {f"{ROLLOUT}.1"}
+    found, drops = calls(spans, records)
+    assert drops.is_empty()
+    llm = found.filter(pl.col("kind") == "llm")
+    assert llm["input"].null_count() == 0
+    assert (llm["output"].count(), llm["finish_reason"].count()) == (6, 7)
+    first, second, *others = llm.to_dicts()
+    assert texts(first["input"]) == [("system", "You are terse."), ("user", "weather in Paris?")]
+    assert texts(first["output"]) == [("assistant", "get_weather")]
+    assert (first["finish_reason"], second["finish_reason"]) == ("tool_calls", "stop")
+    assert texts(second["input"])[2:] == [("assistant", "get_weather"), ("tool", "sunny 21C")]
+    assert texts(second["output"]) == [("assistant", "The answer is: sunny 21C")]
+    assert [texts(row["input"])[0][1] for row in others if row["status"] == "error"] == [
+        "error500",
+        "error400",
+        "sleepy",
+    ]
+
+
+def test_a_log_record_that_names_its_rollout_is_of_that(store: Store) -> None:
+    spans = read_spans(store, f"{WITH_LOGS[1]}.otlp.json")
+    records, lost = resolve_logs(read_logs(WITH_LOGS[1]), spans)
+    assert lost.is_empty()
+    assert records.select("execution_id", "name").rows() == [("ro-1.1", "gen_ai.evaluation.result")]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Every row of a rollout's tables stands in its tree once, however odd the trace."""
 
+import re
 from typing import Any
 
 import polars as pl
@@ -91,6 +92,10 @@ def test_trained_tokens_are_told_by_call_and_row(
         assert {row for tokens, row in rows if tokens > 1} != {
             row for tokens, row in rows if tokens == 1
         }, "the third call is a row of its own"
+        (third,) = (step.trained for step in attempt.steps if step.call["seq"] == 7)
+        assert re.fullmatch(
+            r"the row begins here: \w+, prompt token 1 differs from #\d sql", third[0].begins
+        )
 
 
 def test_calls_are_nested_and_circles_are_not() -> None:

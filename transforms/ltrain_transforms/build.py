@@ -1,9 +1,11 @@
 """The store's spans -> a dataset, in bounded memory, the same whatever the number of workers."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ltrain_collector.errors import QueryFailed
 from ltrain_collector.store import Store
@@ -12,11 +14,12 @@ from ltrain_transforms.batches import SPANS, plan
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.digest import BITS, dataset_id
 from ltrain_transforms.errors import NothingToBuild
-from ltrain_transforms.manifest import MANIFEST, Manifest
+from ltrain_transforms.manifest import MANIFEST, SCHEMA_VERSION, Manifest
 from ltrain_transforms.parts import Draft, Part, draft
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.source import Batch, Selection, query, read, watermark
 from ltrain_transforms.tables import TABLES
+from ltrain_transforms.waves import Waves, late, unchanged, waves
 from ltrain_transforms.workers import Here, Workers
 
 UNKNOWN_TABLE, UNKNOWN_DATABASE = 60, 81
@@ -39,6 +42,7 @@ def build(
     mode: str | None = "train",
     wave: int | None = None,
     base: Mapping[str, str] | None = None,
+    update: bool = False,
     workers: Workers | None = None,
     spans_a_batch: int = SPANS,
     progress: Progress = silent,
@@ -49,6 +53,8 @@ def build(
         run: instead of the recipe's `source.run`.
         mode: train, val or prod; None is all.
         base: digests of base model, tokenizer and chat template, for the manifest.
+        update: keep the waves that the dataset in `out` has, if they are as they were, and add
+            those that have been closed since; else all is built.
         workers: who does the work; None is this process.
         spans_a_batch: about how many spans are in memory together; changes no row.
 
@@ -56,33 +62,87 @@ def build(
         NothingToBuild: when the recipe's source selects no execution.
         NoDataset: when `out` is there and is no dataset.
     """
-    selection = Selection(run=run, mode=mode, wave=wave)
-    mark, batches = _plan(store, recipe, selection, spans_a_batch)
+    question = Question(store, recipe, Selection(run=run, mode=mode, wave=wave), dict(base or {}))
+    planned = _plan(question, out, update, spans_a_batch)
     with draft(out) as folder:
-        work = _Build(store, recipe, selection, folder, batches, workers or Here(), progress)
+        work = _Build(question, planned, folder, workers or Here(), progress)
+        if planned.known is not None:
+            work.keep(out, planned.known)
         work.trace()
         work.credit()
         work.join()
-        manifest = work.manifest(mark, dict(base or {}))
+        manifest = work.manifest()
         (folder.folder / MANIFEST).write_text(manifest.text())
     return Dataset(manifest.id, out, manifest.counts)
 
 
-@dataclass(slots=True)
-class _Build:
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of a store."""
+
     store: Store
     recipe: Recipe
     selection: Selection
+    base: dict[str, str]
+
+    def manifest(self) -> dict[str, Any]:
+        """Give what the manifest says of it."""
+        sql, parameters = query(self.recipe.source, self.selection)
+        return {
+            "store": self.store.name,
+            "query": sql,
+            "parameters": parameters,
+            "recipe": self.recipe.model_dump(mode="json", by_alias=True),
+            "recipe_digest": self.recipe.digest,
+            "base": self.base,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done."""
+
+    watermark: str
+    waves: Waves
+    batches: list[Batch]
+    selection: Selection
+    """What of the question is not there already."""
+    newest: int | None
+    """When the newest of all selected spans ended, in nanoseconds."""
+    known: dict[str, Any] | None
+    """The manifest of the dataset that is kept and added to."""
+
+
+@dataclass(slots=True)
+class _Build:
+    question: Question
+    plan: Plan
     folder: Draft
-    batches: Sequence[Batch]
     workers: Workers
     progress: Progress
+    first: int = 0
+    """The number of the first new file."""
     rows: Counter[str] = field(default_factory=Counter)
     digests: Counter[str] = field(default_factory=Counter)
     drops: Counter[str] = field(default_factory=Counter)
     task_files: set[str] = field(default_factory=set)
     rewards: set[str] = field(default_factory=set)
     versions: dict[str, set[int]] = field(default_factory=dict)
+
+    @property
+    def numbers(self) -> range:
+        """Of the files of each table, one a batch."""
+        return range(self.first, self.first + len(self.plan.batches))
+
+    def keep(self, out: Path, known: dict[str, Any]) -> None:
+        """Take over what the dataset in `out` has."""
+        self.first = self.folder.take(out)
+        self.rows.update(known["counts"])
+        self.digests.update({name: int(text, 16) for name, text in known["digests"].items()})
+        self.drops.update(known["drops"])
+        self.task_files.update(known["task_files"])
+        self.rewards.update(known["rewards"])
+        self.versions = {name: set(found) for name, found in known["policy_versions"].items()}
 
     def trace(self) -> None:
         for done, told in enumerate(self.workers.map(phases.trace, self._read()), 1):
@@ -91,67 +151,86 @@ class _Build:
             self.rewards |= told.rewards
             for policy, numbers in told.versions.items():
                 self.versions.setdefault(policy, set()).update(numbers)
-            self.progress("trace", done, len(self.batches))
+            self.progress("trace", done, len(self.plan.batches))
 
     def _read(self) -> Iterator[phases.Batch]:
-        for number, batch in enumerate(self.batches):
-            found = read(self.store, self.recipe.source, self.selection, batch)
-            yield phases.Batch(self.folder, self.recipe, number, *found)
+        store, recipe = self.question.store, self.question.recipe
+        for number, batch in zip(self.numbers, self.plan.batches, strict=True):
+            spans, unresolved = read(store, recipe.source, self.plan.selection, batch)
+            path = self.folder.hand_over("work/spans", number, spans)
+            yield phases.Batch(self.folder, recipe, number, path, unresolved, self.plan.newest)
 
     def credit(self) -> None:
-        for number, executions in enumerate(phases.rounds(self.folder)):
-            drops = phases.credit(self.folder, self.recipe, number, executions)
-            self._add([self.folder.write("drops", len(self.batches) + number, drops)])
+        """Leave each batch its transitions; what is dropped here gets files after theirs."""
+        if not self.plan.batches:
+            return
+        for number, executions in enumerate(phases.rounds(self.folder), self.numbers.stop):
+            drops = phases.credit(self.folder, self.question.recipe, number, executions)
+            self._add([self.folder.write("drops", number, drops)])
             self.drops.update(drops["reason"])
 
     def join(self) -> None:
-        every = (
-            phases.Credited(self.folder, self.recipe, number) for number in range(len(self.batches))
-        )
+        recipe = self.question.recipe
+        every = (phases.Credited(self.folder, recipe, number) for number in self.numbers)
         for done, told in enumerate(self.workers.map(phases.join, every), 1):
             self._add(told.parts)
             self.drops += told.drops
-            self.progress("rows", done, len(self.batches))
+            self.progress("rows", done, len(self.plan.batches))
 
     def _add(self, parts: Sequence[Part]) -> None:
         for part in parts:
             self.rows[part.table] += part.rows
             self.digests[part.table] = (self.digests[part.table] + part.digest) % (1 << BITS)
 
-    def manifest(self, mark: str, base: dict[str, str]) -> Manifest:
-        sql, parameters = query(self.recipe.source, self.selection)
+    def manifest(self) -> Manifest:
         return Manifest(
             id=dataset_id(self.digests),
-            store=self.store.name,
-            query=sql,
-            parameters=parameters,
-            watermark=mark,
-            recipe=self.recipe.model_dump(mode="json", by_alias=True),
-            recipe_digest=self.recipe.digest,
+            **self.question.manifest(),
+            watermark=self.plan.watermark,
+            waves=self.plan.waves,
             task_files=sorted(self.task_files),
             rewards=sorted(self.rewards),
-            base=base,
             policy_versions={name: sorted(found) for name, found in sorted(self.versions.items())},
+            digests={name: f"{digest:032x}" for name, digest in sorted(self.digests.items())},
             counts={table.name: self.rows[table.name] for table in TABLES},
             drops=dict(sorted(self.drops.items())),
         )
 
 
-def _plan(
-    store: Store, recipe: Recipe, selection: Selection, spans: int
-) -> tuple[str, list[Batch]]:
-    """Give the watermark and the batches."""
+def _plan(question: Question, out: Path, update: bool, spans: int) -> Plan:
+    store, recipe, selection = question.store, question.recipe, question.selection
     try:
-        mark = watermark(store, recipe.source, selection)
+        mark, newest = watermark(store, recipe.source, selection)
+        seen = waves(store, recipe.source, selection)
+        known = _known(question, out, seen) if update else None
+        if known is not None:
+            closed = {place: wave for place, wave in seen.items() if wave["closed"]}
+            rest = tuple({*known["waves"], *(seen.keys() - closed.keys())})
+            selection, seen = replace(selection, without=rest), closed
         batches = plan(store, recipe.source, selection, spans)
     except QueryFailed as error:
         if error.code in (UNKNOWN_TABLE, UNKNOWN_DATABASE):
             raise NothingToBuild(_nothing(store, recipe, selection, [])) from error
         raise
-    if not batches:
+    if not batches and known is None:
         runs = store.query("SELECT DISTINCT toString(RunId) AS run FROM otel.spans ORDER BY run")
         raise NothingToBuild(_nothing(store, recipe, selection, runs["run"].to_list()))
-    return mark, batches
+    return Plan(mark, seen, batches, selection, newest, known)
+
+
+def _known(question: Question, out: Path, seen: Waves) -> dict[str, Any] | None:
+    """Give the manifest of the dataset in `out` if all of it may stay."""
+    if not (out / MANIFEST).exists():
+        return None
+    before = Dataset.open(out).manifest
+    asked = {"schema": SCHEMA_VERSION, **question.manifest()}
+    if any(before.get(name) != json.loads(json.dumps(asked[name])) for name in asked):
+        return None
+    there: Waves = before["waves"]
+    stays = bool(there) and unchanged(there, seen) and all(w["closed"] for w in there.values())
+    if not stays or late(question.store, question.recipe.source, there, before["watermark"]):
+        return None
+    return before
 
 
 def _nothing(store: Store, recipe: Recipe, selection: Selection, runs: list[str]) -> str:

@@ -1,42 +1,72 @@
 """Spans -> calls: each component invocation once, whatever number of spans describe it."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
 
 import polars as pl
 
-from ltrain_transforms import requesters
+from ltrain_transforms import faults, requesters
 from ltrain_transforms.dialects import describe
+from ltrain_transforms.faults import Fault
 from ltrain_transforms.grouping import Described, group
-from ltrain_transforms.merging import Call, merge, place, row
+from ltrain_transforms.measured import measured
+from ltrain_transforms.merging import MESSAGES, Call, merge, place, row
 from ltrain_transforms.spans import Span, each
 from ltrain_transforms.tables import CALLS
+from ltrain_transforms.tokens import lists
 
-DERIVED = ("seq", "reads", "previous_status", "repeat", "gap")
-"""Columns made from the finished rows."""
+APART = ("source_spans", "prompt_token_ids", "response_token_ids", "response_logprobs")
+"""Columns of lists, which are made from one flat column each."""
+
+Cells = dict[str, Any]
 
 
-def calls(spans: pl.DataFrame) -> pl.DataFrame:
-    """Make `calls` from `SPANS`."""
-    executions: defaultdict[str, list[Span]] = defaultdict(list)
-    for span in each(spans):
-        executions[span.execution_id].append(span)
-    rows = [row(call) for members in executions.values() for call in _of_execution(members)]
-    schema = {name: dtype for name, dtype in CALLS.schema.items() if name not in DERIVED}
+def calls(
+    spans: pl.DataFrame, logs: pl.DataFrame | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Make `calls` from `SPANS`, and give what could not be read as `DROPS`.
+
+    Args:
+        logs: a frame of `LOGS`; some instrumentations write messages into log records.
+    """
+    rows: list[Cells] = []
+    broken: list[Fault] = []
+    in_order = spans.sort("execution_id", maintain_order=True)
+    # one execution at a time: its spans are still in the core's cache when they are merged
+    for _, members in groupby(each(in_order, logs), key=attrgetter("execution_id")):
+        rows += _rows(members, broken)
     # column by column: polars takes twice as long over a list of rows
-    columns = {name: [cells.get(name) for cells in rows] for name in schema}
-    return CALLS.select(_derived(pl.DataFrame(columns, schema).lazy())).collect()
+    plain = {n: dtype for n, dtype in CALLS.schema.items() if n not in APART}
+    frame = pl.DataFrame({name: [cells[name] for cells in rows] for name in plain}, plain)
+    tokens, damaged = measured([cells["tokens"] for cells in rows])
+    whole = frame.with_columns(_source_spans(rows), *tokens)
+    return CALLS.select(whole.lazy()).collect(), faults.drops([*broken, *damaged])
 
 
-def _of_execution(spans: Sequence[Span]) -> Iterable[Call]:
-    described = [
-        Described(span, partial) for span in spans if (partial := describe(span)) is not None
-    ]
-    found = sorted(map(merge, group(spans, described)), key=_order)
-    enclosing = {span.span_id: span for span in spans}
+def _rows(spans: Iterable[Span], broken: list[Fault]) -> Iterator[Cells]:
+    """Give the cells of one execution's calls, in their order; add to `broken` what is not."""
+    by_id, doubled = faults.unique(spans)
+    broken += [faults.of_span(span, "duplicate_span") for span in doubled]
+    cyclic = faults.cyclic(by_id)
+    described = []
+    for span in by_id.values():
+        if (reason := faults.reason(span, cyclic)) is not None:
+            broken.append(faults.of_span(span, reason))
+        elif (partial := describe(span)) is not None:
+            described.append(Described(span, partial))
+    found = _placed(by_id, described)
+    broken += [fault for call in found for fault in _unreadable(call)]
+    return _with_neighbours(map(row, found))
+
+
+def _placed(by_id: dict[str, Span], described: Sequence[Described]) -> list[Call]:
+    found = sorted(map(merge, group(by_id, described)), key=_order)
     by_span = {one.span.span_id: call for call in found for one in call.spans}
     for call in found:
-        place(call, enclosing, by_span)
+        place(call, by_id, by_span)
     requesters.assign(found)
     return found
 
@@ -46,18 +76,30 @@ def _order(call: Call) -> tuple[int, int, str]:
     return call.outer.start, -call.outer.end, call.call_id
 
 
-def _derived(calls: pl.LazyFrame) -> pl.LazyFrame:
-    """Add what needs neighbours; rows are in call order within an execution."""
-    within = "execution_id"
-    order = ("start", pl.col("end").neg(), "call_id")
-    ordered = calls.sort(within, *order, maintain_order=True).with_columns(
-        seq=pl.int_range(pl.len()).over(within), reads=pl.lit(None, pl.List(pl.String))
-    )
-    alike = [within, "kind", "name", "input"]
-    return ordered.with_columns(
-        previous_status=pl.col("status").shift(1).over(within, "kind"),
-        repeat=pl.when(pl.col("input").is_not_null())
-        .then(pl.int_range(pl.len()).over(alike))
-        .otherwise(0),
-        gap=(pl.col("start") - pl.col("end").shift(1).over(within)) / 1e9,
-    )
+def _unreadable(call: Call) -> Iterator[Fault]:
+    for name in MESSAGES:
+        held = call.merged.get(name)
+        if held is not None and held.broken:
+            yield faults.of_attribute(call.call_id, held.attribute, "not_json")
+
+
+def _with_neighbours(rows: Iterator[Cells]) -> Iterator[Cells]:
+    """Add what needs the calls before; `rows` are those of one execution, in call order."""
+    alike: Counter[tuple[Any, ...]] = Counter()
+    status: dict[str, str] = {}
+    ended: int | None = None
+    for seq, cells in enumerate(rows):
+        kind, asked = cells["kind"], (cells["kind"], cells["name"], cells["input"])
+        cells["seq"], cells["reads"] = seq, None
+        cells["previous_status"] = status.get(kind)
+        cells["repeat"] = alike[asked] if cells["input"] is not None else 0
+        cells["gap"] = None if ended is None else (cells["start"] - ended) / 1e9
+        alike[asked] += 1
+        status[kind], ended = cells["status"], cells["end"]
+        yield cells
+
+
+def _source_spans(rows: Sequence[Cells]) -> pl.Series:
+    spans = [cells["source_spans"] for cells in rows]
+    flat = [span for each_call in spans for span in each_call]
+    return lists(pl.Series(flat, dtype=pl.String), list(map(len, spans))).alias("source_spans")

@@ -1,4 +1,4 @@
-"""Commands of this package: build a dataset, show what there is."""
+"""Commands of this package: build a dataset, show what there is, convert a dataset for others."""
 
 import os
 from pathlib import Path
@@ -29,6 +29,9 @@ def build(
     ] = None,
     mode: Annotated[str, typer.Option(help="train, val, prod or all.")] = "train",
     wave: Annotated[int | None, typer.Option(min=0, help="Only this wave.")] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="Keep the waves it has, add those closed since.")
+    ] = False,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes at work; default: one a core.")
     ] = None,
@@ -45,6 +48,7 @@ def build(
 
     from ltrain_collector.store import Store
     from ltrain_transforms.build import build as make
+    from ltrain_transforms.interrupt import held_back
     from ltrain_transforms.progress import bar
     from ltrain_transforms.recipe import Recipe
     from ltrain_transforms.show import dataset, terminal
@@ -55,7 +59,17 @@ def build(
     loaded = Recipe.load(recipe)
     folder = out or HOME.read() / "datasets" / (run or loaded.source.run or recipe.stem)
     count = workers or len(os.sched_getaffinity(0))
-    with Store.open(store, create=False) as opened, at_work(count, ray) as crew, bar() as progress:
+    with (
+        Store.open(store, create=False) as opened,
+        at_work(count, ray) as crew,
+        held_back() as due,
+        bar() as show_progress,
+    ):
+
+        def progress(phase: str, done: int, total: int) -> None:
+            show_progress(phase, done, total)
+            due()
+
         made = make(
             opened,
             loaded,
@@ -63,6 +77,7 @@ def build(
             run=run,
             mode=None if mode == "all" else mode,
             wave=wave,
+            update=update,
             workers=crew,
             progress=progress,
         )
@@ -131,3 +146,43 @@ def show(
         typer.echo(json.dumps(shown.data, indent=2, default=str))
     else:
         terminal.show(shown, Console())
+
+
+@app.command()
+def convert(
+    dataset: Annotated[Path, typer.Argument(help="A dataset's folder.")],
+    to: Annotated[str, typer.Option(help="tasks, sft, preferences, rendered or verl.")],
+    out: Annotated[Path, typer.Option(help="The file: .jsonl; of rendered and verl .parquet.")],
+    policy: Annotated[
+        str | None, typer.Option(help="Only this policy's calls [default: every policy's].")
+    ] = None,
+    at_least: Annotated[
+        float | None, typer.Option(help="sft, rendered: the least outcome of a rollout.")
+    ] = None,
+    best: Annotated[
+        int | None, typer.Option(min=1, help="sft, rendered: so many rollouts of a group.")
+    ] = None,
+    pairs: Annotated[int, typer.Option(min=1, help="preferences: the most pairs of a group.")] = 1,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="rendered: a folder with a tokenizer and chat template.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a dataset in another form: tasks to run again, chats, preference pairs, verl's prompts.
+
+    Example: ltrain convert .ltrain/datasets/demo --to sft --at-least 1 --out best.jsonl
+    """
+    import json
+
+    from ltrain_transforms.dataset import Dataset
+    from ltrain_transforms.exports import Options, write
+
+    options = Options(policy, at_least, best, pairs, tokenizer)
+    told = write(Dataset.open(dataset), to, options, out)
+    if as_json:
+        typer.echo(json.dumps(told))
+        return
+    typer.echo(f"{out}: {told['rows']} rows of {to} from dataset {told['dataset']}")
+    for reason, count in told["drops"].items():
+        typer.echo(f"left out: {count} {reason}")
+    typer.echo(f"{out}.manifest.json says what each row was made from.")

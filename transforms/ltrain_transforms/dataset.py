@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import polars as pl
 
@@ -35,7 +35,7 @@ class Dataset:
         return self.table("drops")
 
     @property
-    def manifest(self) -> dict[str, object]:
+    def manifest(self) -> dict[str, Any]:
         """What it was made from."""
         return dict(json.loads((self.path / MANIFEST).read_text()))
 

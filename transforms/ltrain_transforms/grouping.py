@@ -6,13 +6,13 @@
    other span of that instrumentation does.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ltrain_transforms.dialects.partial import Partial, text_of, tool_requests
-from ltrain_transforms.spans import Span, parsed
+from ltrain_transforms.captures import output_of
+from ltrain_transforms.dialects.partial import Partial
+from ltrain_transforms.spans import Span
 
 SLACK = 2_000_000
 """Nanoseconds by which an inner span may outlast the outer one: LangChain's tracer keeps time in
@@ -27,24 +27,13 @@ class Described:
     partial: Partial
 
 
-Said = tuple[str, tuple[tuple[str, str], ...]]
+def group(enclosing: Mapping[str, Span], described: Sequence[Described]) -> list[list[Described]]:
+    """Put the spans of each call together, each call's outermost span first.
 
-
-def output_of(partial: Partial) -> Said | None:
-    """Give text and tool requests in a form that compares; None where it says nothing."""
-    messages = partial.get("output_messages")
-    requests = tuple(
-        (str(part.get("name")), json.dumps(parsed(part.get("arguments")), sort_keys=True))
-        for part in tool_requests(messages)
-    )
-    text = text_of(messages)
-    return (text, requests) if text or requests else None
-
-
-def group(spans: Sequence[Span], described: Sequence[Described]) -> list[list[Described]]:
-    """Put the spans of each call together, each call's outermost span first."""
+    Args:
+        enclosing: every span of the execution by id.
+    """
     joined = _Joined(described)
-    enclosing = {span.span_id: span for span in spans}
     _by_ancestry(enclosing, joined)
     llm = [one for one in described if one.partial["kind"] == "llm"]
     _by_response_id(llm, joined)

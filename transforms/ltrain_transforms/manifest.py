@@ -41,6 +41,10 @@ class Manifest:
     base: dict[str, str]
     """Digests of base model, tokenizer and chat template, as the caller gave them."""
     policy_versions: dict[str, list[int]]
+    waves: dict[str, dict[str, Any]]
+    """Of each, by `<run>/<mode>/<wave>`: its spans, when the last came, whether it is closed."""
+    digests: dict[str, str]
+    """Sum of the digests of each table's rows."""
     counts: dict[str, int]
     """Rows of each table."""
     drops: dict[str, int]
@@ -63,3 +67,8 @@ def versions(calls: pl.DataFrame) -> dict[str, list[int]]:
     for policy, version in seen.iter_rows():
         found.setdefault(policy, []).append(version)
     return found
+
+
+def reasons(drops: pl.DataFrame) -> dict[str, int]:
+    """Count the drops by reason."""
+    return dict(drops.group_by("reason").len().sort("reason").iter_rows())

@@ -4,17 +4,22 @@ Request, response, parameters and token ids are the innermost span's (gateway or
 then framework), of retries the last good one; agent, node and time are the outermost's.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+from ltrain_instrument import attributes
+from ltrain_transforms.captures import differences
 from ltrain_transforms.dialects.partial import Partial
 from ltrain_transforms.grouping import Described, ancestors
 from ltrain_transforms.spans import Span
 
-STRUCTURE = ("agent", "node")
+STRUCTURE: tuple[Literal["agent", "node"], ...] = ("agent", "node")
 """Fields where the outermost span's word counts."""
+MESSAGES: tuple[Literal["input_messages", "output_messages"], ...] = (
+    "input_messages",
+    "output_messages",
+)
 
 
 @dataclass(slots=True)
@@ -24,6 +29,8 @@ class Call:
     spans: Sequence[Described]
     """Outermost first."""
     merged: Partial
+    mismatch: str | None = None
+    """What its captures disagree on."""
     requested_by: str | None = None
     parent_id: str | None = None
     filled: dict[str, Any] = field(default_factory=dict)
@@ -44,23 +51,43 @@ class Call:
 
 def merge(described: Sequence[Described]) -> Call:
     """Merge the partials of one call's spans, given outermost first."""
+    if len(described) == 1:
+        return Call(described, described[0].partial)
+    believed = _believed(described)
     merged: Partial = {}
-    for one in sorted(described, key=_goodness):
+    for one in believed:
         merged |= one.partial
+    for name in MESSAGES:
+        if name in merged and merged[name].broken:
+            whole = (one.partial[name] for one in believed[::-1] if name in one.partial)
+            merged[name] = next((held for held in whole if not held.broken), merged[name])
     for one in reversed(described):
-        for name in STRUCTURE:
-            if name in one.partial:
-                merged[name] = one.partial[name]  # type: ignore[literal-required]
+        for field_name in STRUCTURE:
+            if field_name in one.partial:
+                merged[field_name] = one.partial[field_name]
     merged.pop("status", None)
     if _failed(described):
         merged["status"] = "error"
-    return Call(described, merged)
+    mismatch = differences([one.partial for one in believed], [o.span.scope for o in believed])
+    return Call(described, merged, mismatch=mismatch)
 
 
-def _goodness(one: Described) -> tuple[bool, bool, int, int]:
-    """Sort key: what is to be believed most comes last."""
-    good = one.partial.get("status") != "error"
-    return one.partial.get("measured", False), good, one.span.end - one.span.start, one.span.start
+def _believed(described: Sequence[Described]) -> list[Described]:
+    """Sort so that who is to be believed most comes last.
+
+    The gateway and captures before all; then who saw the call succeed; then the instrumentation
+    that is further in, whose longest span is shorter; of its spans, retries, the last.
+    """
+    longest: dict[str, int] = {}
+    for one in described:
+        span = one.span
+        longest[span.scope] = max(longest.get(span.scope, 0), span.end - span.start)
+
+    def goodness(one: Described) -> tuple[bool, bool, int, int]:
+        measured, good = one.partial.get("measured", False), one.partial.get("status") != "error"
+        return measured, good, -longest[one.span.scope], one.span.start
+
+    return sorted(described, key=goodness)
 
 
 def _failed(described: Sequence[Described]) -> bool:
@@ -91,45 +118,47 @@ def place(call: Call, enclosing: Mapping[str, Span], calls: Mapping[str, Call]) 
 
 
 def row(call: Call) -> dict[str, Any]:
-    """Give the cells of `CALLS` that one call decides."""
+    """Give the cells of `CALLS` that one call decides, token ids as they were written."""
     merged, outer = call.merged, call.outer
-    attributes = [one.span for one in call.spans]
-    texts = _texts(merged)
-    params = merged.get("params")
+    spans = [one.span for one in call.spans]
+    get = merged.get
+    params, version = merged.get("params"), merged.get("policy_version")
     return {
         "execution_id": outer.execution_id,
         "call_id": call.call_id,
         "trace_id": outer.trace_id,
         "parent_id": call.parent_id,
         "start": outer.start,
-        "end": max(span.end for span in attributes),
+        "end": max(span.end for span in spans),
         "kind": call.kind,
         "name": _name(call),
-        "temperature": (params or {}).get("temperature"),
-        "params": json.dumps(params, sort_keys=True) if params else None,
-        "status": merged.get("status", "ok"),
+        "policy_version": version if version is None or abs(version) < 1 << 31 else None,
+        "temperature": None if params is None else params.temperature,
+        "params": None if params is None else params.text,
+        "status": get("status", "ok"),
         "requested_by": call.requested_by,
-        "constrained": merged.get("constrained", False),
-        "delivered": merged.get("delivered", True),
-        "redacted": any(span.flag("ltrain.redacted") for span in attributes),
-        "truncated": any(span.flag("ltrain.truncated") for span in attributes),
-        "source_spans": [span.span_id for span in attributes],
-        **{name: merged.get(name) for name in _AS_THEY_ARE},
-        **texts,
+        "constrained": get("constrained", False),
+        "delivered": get("delivered", True),
+        "redacted": any(span.flag(attributes.REDACTED) for span in spans),
+        "truncated": any(span.flag(attributes.TRUNCATED) for span in spans),
+        "capture_mismatch": call.mismatch,
+        "source_spans": [span.span_id for span in spans],
+        "tokens": get("tokens"),
+        **{name: get(name) for name in _AS_THEY_ARE},
+        **_texts(merged),
         **call.filled,
     }
 
 
 _AS_THEY_ARE = (
-    *("version", "endpoint", "model", "policy", "policy_version", "tool_call_id", "error_type"),
+    *("version", "endpoint", "model", "policy", "tool_call_id", "error_type"),
     *("finish_reason", "input_tokens", "output_tokens"),
-    *("prompt_token_ids", "response_token_ids", "response_logprobs"),
 )
 
 
 def _name(call: Call) -> str:
     merged = call.merged
-    if call.kind == "llm":
+    if call.kind in ("llm", "embedding"):
         return merged.get("model") or call.outer.name
     if call.kind == "agent":
         return merged.get("agent") or call.outer.name
@@ -139,9 +168,13 @@ def _name(call: Call) -> str:
 def _texts(merged: Partial) -> dict[str, str | None]:
     """Give input and output: messages of an LLM call, arguments and result of a tool."""
     if merged["kind"] == "llm":
-        messages = merged.get("input_messages"), merged.get("output_messages")
-        asked, answered = (json.dumps(m, ensure_ascii=False) if m else None for m in messages)
-        return {"input": asked, "output": answered, "arguments": None, "result": None}
+        asked, answered = merged.get("input_messages"), merged.get("output_messages")
+        return {
+            "input": None if asked is None else asked.text,
+            "output": None if answered is None else answered.text,
+            "arguments": None,
+            "result": None,
+        }
     if merged["kind"] == "tool":
         arguments, result = merged.get("arguments"), merged.get("output")
         return {"input": arguments, "output": result, "arguments": arguments, "result": result}

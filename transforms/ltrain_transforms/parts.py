@@ -51,6 +51,23 @@ class Draft:
         path.parent.mkdir(parents=True, exist_ok=True)
         frame.write_parquet(path, compression="zstd", compression_level=COMPRESSION_LEVEL)
 
+    def hand_over(self, name: str, number: int, frame: pl.DataFrame) -> Path:
+        """Leave a frame for another process, who maps it: no copy is made there."""
+        path = self.file(name, number).with_suffix(".arrow")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        frame.write_ipc(path, compression="uncompressed")
+        return path
+
+    def take(self, before: Path) -> int:
+        """Have the files of a dataset that was built, and give the next free number."""
+        numbers = [-1]
+        for file in before.glob("*/*.parquet"):
+            target = self.folder / file.relative_to(before)
+            target.parent.mkdir(exist_ok=True)
+            os.link(file, target)
+            numbers.append(int(file.stem))
+        return max(numbers) + 1
+
     def file(self, name: str, number: int) -> Path:
         return self.table(name) / f"{number:05}.parquet"
 

@@ -7,6 +7,7 @@ folder, may do a batch.
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import polars as pl
 
@@ -15,7 +16,7 @@ from ltrain_transforms.manifest import versions
 from ltrain_transforms.parts import Draft, Part
 from ltrain_transforms.pipeline import credited, traced
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.samples import MEASURED, TOKENS, samples
+from ltrain_transforms.samples import COLUMNS, samples
 from ltrain_transforms.selection import gathered
 from ltrain_transforms.spans import each
 from ltrain_transforms.tables import DROPS, TRANSITIONS
@@ -33,9 +34,11 @@ class Batch:
     folder: Draft
     recipe: Recipe
     number: int
-    spans: pl.DataFrame
+    spans: Path
     unresolved: pl.DataFrame
     """`DROPS`: spans of theirs that belong to no execution."""
+    newest: int | None
+    """When the newest of all selected spans ended, in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,9 @@ class Traced:
 
 def trace(batch: Batch) -> Traced:
     """Phase 1 of a batch: its wide tables are written for good, what credit needs beside them."""
-    found = traced(batch.spans, batch.recipe)
+    spans = pl.read_ipc(batch.spans)
+    batch.spans.unlink()  # the mapping keeps it as long as it is needed
+    found = traced(spans, batch.recipe, batch.newest)
     folder, number = batch.folder, batch.number
     executions = found.executions.drop("source_spans").with_columns(batch=pl.lit(number, pl.Int32))
     folder.keep("work/steps", number, found.steps)
@@ -60,8 +65,8 @@ def trace(batch: Batch) -> Traced:
     tables = ("calls", "executions", "states", "rewards")
     return Traced(
         [folder.write(name, number, getattr(found, name)) for name in tables],
-        _told(batch.spans, attributes.TASKS_DIGEST),
-        _told(batch.spans, attributes.REWARD_DIGEST),
+        _told(spans, attributes.TASKS_DIGEST),
+        _told(spans, attributes.REWARD_DIGEST),
         versions(found.steps),
     )
 
@@ -125,7 +130,7 @@ def join(batch: Credited) -> Joined:
     path = folder.table(f"work/transitions/{number}")
     made = pl.read_parquet(path) if path.exists() else TRANSITIONS.empty().with_columns(kept=False)
     trained = made.filter("kept").drop("kept")
-    calls = folder.read("calls", number, ["execution_id", "call_id", *TOKENS, *MEASURED])
+    calls = folder.read("calls", number, list(COLUMNS))
     executions = folder.read("work/executions", number)
     rows, unusable = samples(batch.recipe, trained, calls, executions)
     drops = gathered(DROPS, folder.read("work/drops", number), unusable)

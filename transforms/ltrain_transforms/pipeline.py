@@ -14,7 +14,7 @@ import polars as pl
 from ltrain_transforms.calls import calls
 from ltrain_transforms.credit import chosen, compared, transitions
 from ltrain_transforms.evaluations import evaluations
-from ltrain_transforms.executions import executions
+from ltrain_transforms.executions import cutoff, executions
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rewards import outcomes, rewards
 from ltrain_transforms.samples import samples
@@ -68,18 +68,22 @@ class Derived:
     """`execution_id`, `reward`: the outcome of each execution that has one."""
 
 
-def traced(spans: pl.DataFrame, recipe: Recipe) -> Traced:
-    """Read `SPANS` of whole executions."""
-    called = calls(spans)
+def traced(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None) -> Traced:
+    """Read `SPANS` of whole executions.
+
+    Args:
+        newest: when the newest span of all that are selected ended, in nanoseconds.
+    """
+    called, unreadable = calls(spans)
     written, seen = states(called)
     called = _with_reads(called, seen)
-    attempted = executions(spans, called)
+    attempted = executions(spans, called, cutoff(newest, recipe.source.idle))
     judged, unheard = evaluations(spans, called)
     given, uncredited = rewards(recipe, called, attempted, judged)
-    stray = _not_calls(spans, called, attempted, judged, unheard)
+    stray = _not_calls(spans, called, attempted, judged, [unheard, unreadable])
     digests = seen.select("call_id", "state_digest")
     steps = called.drop(WIDE).join(digests, "call_id", "left", maintain_order="left")
-    drops = gathered(DROPS, stray, unheard, uncredited)
+    drops = gathered(DROPS, unreadable, stray, unheard, uncredited)
     return Traced(called, attempted, written, given, drops, steps)
 
 
@@ -98,7 +102,8 @@ def credited(
 
 def derive(spans: pl.DataFrame, recipe: Recipe) -> Derived:
     """Make every table from `SPANS`, all in memory."""
-    trace = traced(spans, recipe)
+    newest = None if spans.is_empty() else int(spans.select(pl.col("end").max()).item())
+    trace = traced(spans, recipe, newest)
     credit = credited(trace.steps, trace.executions, trace.rewards, recipe)
     trained = credit.transitions.filter(pl.col("execution_id").is_in(credit.kept.implode()))
     rows, unusable = samples(recipe, trained, trace.calls, trace.executions)
@@ -133,7 +138,7 @@ def _not_calls(
     calls: pl.DataFrame,
     executions: pl.DataFrame,
     evaluations: pl.DataFrame,
-    unheard: pl.DataFrame,
+    others: list[pl.DataFrame],
 ) -> pl.DataFrame:
     """Name the spans that no table was made from."""
     used = pl.concat(
@@ -141,7 +146,7 @@ def _not_calls(
             calls["source_spans"].explode(),
             executions["source_spans"].explode(),
             evaluations["evidence"],
-            unheard["id"],
+            *(drops["id"] for drops in others),
         ]
     )
     rest = spans.filter(~pl.col("span_id").is_in(used.drop_nulls().implode()))

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ltrain_transforms.dialects.partial import tool_requests
+from ltrain_transforms.dialects.messages import tool_requests
 from ltrain_transforms.merging import Call
 from ltrain_transforms.spans import parsed
 
@@ -26,7 +26,8 @@ def assign(calls: Sequence[Call]) -> None:
     for call in calls:
         if call.kind == "llm":
             before.append(call)
-            for request in tool_requests(call.merged.get("output_messages")):
+            answered = call.merged.get("output_messages")
+            for request in tool_requests(answered.parsed if answered is not None else None):
                 by_id[str(request.get("id"))] = (call, request)
                 open_by_name.setdefault(str(request.get("name")), []).append((call, request))
         elif call.kind == "tool":

@@ -47,7 +47,7 @@ def counting(
     reason = (
         pl.when("superseded").then(pl.lit("superseded"))
         .when(outcome.is_in(["infra", "cancelled"])).then(outcome)
-        .when(~pl.col("complete")).then(pl.lit("incomplete"))
+        .when(~pl.col("complete") & ("incomplete" not in rule.keep)).then(pl.lit("incomplete"))
         .when(outcome.is_in(["error", "timeout"]) & (rule.failed == "drop")).then(pl.lit("failed"))
         .when(~pl.col("execution_id").is_in(rewarded.implode())).then(pl.lit("unrewarded"))
     )  # fmt: skip

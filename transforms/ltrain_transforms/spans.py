@@ -1,15 +1,31 @@
 """One span as a value, with its attributes parsed; the only place where their JSON is read."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import orjson
 import polars as pl
 
+LARGEST = 64 << 20
+"""Characters of one span's attributes, as JSON, beyond which they are not read."""
+TOGETHER = 256
+"""Spans that are taken out of their frame at once."""
 
-@dataclass(frozen=True, slots=True)
-class Span:
+Event = tuple[str, Mapping[str, str]]
+
+
+class Log(NamedTuple):
+    """A log record that was written inside a span."""
+
+    name: str
+    body: str
+    """Text, or JSON."""
+    attributes: Mapping[str, str]
+
+
+class Span(NamedTuple):
     execution_id: str
     trace_id: str
     span_id: str
@@ -24,12 +40,25 @@ class Span:
     message: str
     attributes: Mapping[str, str]
     """The store keeps every value as text: numbers in decimal, lists as JSON."""
-    events: tuple[tuple[str, Mapping[str, str]], ...]
+    events_text: str
     links: tuple[str, ...]
+    fault: str | None = None
+    """Why the attributes could not be read: `not_json` or `too_large`; then there are none."""
+    logs: tuple[Log, ...] = ()
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Name and attributes of each event."""
+        found = parsed(self.events_text)
+        return tuple((name, values) for name, values in found or ())
 
     def get(self, *names: str) -> str | None:
         """Give the first of these attributes that says something."""
-        return next((text for name in names if (text := self.attributes.get(name))), None)
+        attributes = self.attributes
+        for name in names:
+            if text := attributes.get(name):
+                return text
+        return None
 
     def json(self, *names: str) -> Any:
         """Give the first of these attributes, parsed; text that is no JSON as it is."""
@@ -44,12 +73,18 @@ class Span:
 
     def whole(self, *names: str) -> int | None:
         """Give the first of these attributes as an integer; null where it is none."""
+        text = self.get(*names)
+        if text is not None and text.isdecimal() and len(text) < 19:
+            return int(text)
         number = self.number(*names)
-        return None if number is None or number != number else int(number)
+        return int(number) if number is not None and abs(number) < 1 << 63 else None
 
     def flag(self, name: str) -> bool:
         """Say whether the attribute is there and true."""
-        return (self.get(name) or "").lower() in ("true", "1")
+        return (self.attributes.get(name) or "").lower() in ("true", "1")
+
+
+LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
 def parsed(text: Any) -> Any:
@@ -57,8 +92,16 @@ def parsed(text: Any) -> Any:
     if not isinstance(text, str) or not text:
         return text
     try:
-        return json.loads(text)
+        return orjson.loads(text)
     except ValueError:
+        return _leniently(text)
+
+
+def _leniently(text: str) -> Any:
+    """Read what Python writes beyond the standard: NaN, and halves of a surrogate pair."""
+    try:
+        return json.loads(LONE_SURROGATE.sub(r"\\ufffd", text))
+    except (ValueError, RecursionError):
         return text
 
 
@@ -68,16 +111,38 @@ COLUMNS = (
 )
 
 
-def each(spans: pl.DataFrame) -> Iterator[Span]:
-    """Go through the rows of a frame of `SPANS`."""
-    for row in spans.select(COLUMNS).iter_rows():
-        status, message, attributes, events, links = row[9:]
-        cells: tuple[Any, ...] = (
-            *row[:9],
-            status == "Error",
-            message or "",
-            json.loads(attributes or "{}"),
-            tuple((name, values) for name, values in json.loads(events or "[]")),
-            tuple(links or ()),
-        )
-        yield Span(*cells)
+def each(spans: pl.DataFrame, logs: pl.DataFrame | None = None) -> Iterator[Span]:
+    """Go through the rows of a frame of `SPANS`, each with its records of a frame of `LOGS`."""
+    written = {} if logs is None else by_span(logs)
+    for row in _rows(spans.select(COLUMNS)):
+        status, message, text, events, links = row[9:]
+        attributes, fault = _attributes(text or "{}")
+        said = (status == "Error", message or "", attributes, events or "[]", tuple(links or ()))
+        yield Span._make((*row[:9], *said, fault, written.get(row[1:3], ())))
+
+
+def _rows(frame: pl.DataFrame) -> Iterator[tuple[Any, ...]]:
+    """Like `iter_rows`, at a third of its cost: a column at a time, few enough for the cache."""
+    for some in frame.iter_slices(TOGETHER):
+        yield from zip(*(column.to_list() for column in some.get_columns()), strict=True)
+
+
+def _attributes(text: str) -> tuple[dict[str, str], str | None]:
+    if len(text) > LARGEST:
+        return {}, "too_large"
+    found = parsed(text)
+    return (found, None) if isinstance(found, dict) else ({}, "not_json")
+
+
+LOG_COLUMNS = ("trace_id", "span_id", "name", "body", "attributes")
+
+
+def by_span(logs: pl.DataFrame) -> dict[tuple[str, str], tuple[Log, ...]]:
+    """Give the records of a frame of `LOGS` by trace and span, in order of time."""
+    found: dict[tuple[str, str], tuple[Log, ...]] = {}
+    in_order = logs.sort("time", maintain_order=True).select(LOG_COLUMNS)
+    for trace_id, span_id, name, body, text in in_order.iter_rows():
+        attributes, _ = _attributes(text or "{}")
+        log = Log(name or "", body or "", attributes)
+        found[trace_id, span_id] = (*found.get((trace_id, span_id), ()), log)
+    return found

@@ -25,6 +25,8 @@ __all__ = ["LearnerClient", "StepReport"]
 
 LOOK = 0.5
 """Seconds between two looks at a learner that does not answer: it may have died."""
+TERM_GRACE = 3.0
+"""Seconds after SIGTERM: Ray does not hear it while it starts, and no file is ever half written."""
 GRACE = 10.0
 """Seconds that a learner has to end by itself when it is closed."""
 
@@ -75,6 +77,7 @@ class LearnerClient:
                 env=environment(self.job.ranks),
                 log=self.log,
                 pass_fds=numbers,
+                grace=TERM_GRACE,
             )
         finally:
             for number in numbers:
@@ -156,6 +159,8 @@ class LearnerClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._child is not None and (kind is not None or not self._ready):
+            self._child.ask()  # it would hear the end of its requests when it next reads them
         self.close()
 
     def _ask(self, name: str, **arguments: Any) -> Any:

@@ -2,7 +2,10 @@
 
 import json
 import signal
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -92,15 +95,20 @@ def _say(given: Plan, done: Once, *, as_json: bool) -> None:
         print(f"No gateway runs here; serve it with `ltrain serve --policy {given.policy}`.")
 
 
-class _stopping:
-    """Turns SIGTERM into what ctrl-C is, so that both unwind and stop every child."""
-
-    def __enter__(self) -> None:
-        self.before = signal.signal(signal.SIGTERM, _interrupt)
-
-    def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGTERM, self.before)
+@contextmanager
+def _stopping() -> Iterator[None]:
+    """Let SIGTERM unwind as ctrl-C does, which stops every child, and say so at once."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    print("\nltrain: stopping; the same command goes on from here.", file=sys.stderr, flush=True)
     raise KeyboardInterrupt

@@ -57,6 +57,7 @@ class Online:
                 would be the same.
         """
         self._validate()
+        self.updater.learner.wait()
         for update in range(self.journal.updates, self.recipe.train.updates):
             self._update(update)
             every = self.recipe.train.validate_every

@@ -67,6 +67,11 @@ class Services:
             if not answers(service.health):
                 self._owned[service.name] = self._start(service)
 
+    def release_gateway(self) -> None:
+        """Ask the gateway that was started here for its end; the store hears its last spans."""
+        if "gateway" in self._owned:
+            self._owned["gateway"].ask()
+
     def ready(self) -> bool:
         """Tell whether store and gateway answer.
 

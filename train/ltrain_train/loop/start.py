@@ -95,8 +95,10 @@ def run_online(plan: Plan, say: Callable[[Wave], None]) -> Journal:
             Services(plan.home, policy=plan.policy, dtype=plan.train.dtype)
         )
         learner = stack.enter_context(_learner(plan, policies, journal))
+        stack.callback(services.release_gateway)  # it takes as long to end as the learner
         services.start()
-        while not (services.ready() and learner.ready()):  # both load at the same time
+        while not services.ready():
+            learner.ready()  # it loads meanwhile, and goes on while the first answers are sampled
             time.sleep(LOOK)
         secret = gateway_secret(plan.home)
         gateway = GatewayClient(services.gateway_url, secret)

@@ -1,18 +1,41 @@
 """How each instrumentation's attributes read as a call: one module a dialect.
 
-A span may speak several. Fields are taken in order of preference: ours, OpenTelemetry's gen_ai,
-OpenInference, traceloop.
+A span may speak several. Preferred are our own attributes; then those of writers who use
+OpenTelemetry's names in a way of their own (LangSmith, the AI SDK, AgentOps); then OpenTelemetry's
+gen_ai, OpenInference, traceloop, Langfuse; last what log records say.
 """
 
 import re
 
 from ltrain_instrument import attributes
-from ltrain_transforms.dialects import gateway, gen_ai, openinference, traceloop
+from ltrain_transforms.dialects import (
+    agentlightning,
+    agentops,
+    events,
+    gateway,
+    gen_ai,
+    langfuse,
+    langsmith,
+    openinference,
+    traceloop,
+    vercel,
+)
 from ltrain_transforms.dialects.partial import Partial
 from ltrain_transforms.spans import Span
 
-# from the least preferred on: later ones override
-DIALECTS = (traceloop.read, openinference.read, gen_ai.read, gateway.read)
+# from the least preferred on: later ones override, and the gateway all of them
+DIALECTS = (
+    langfuse,
+    traceloop,
+    openinference,
+    gen_ai,
+    agentops,
+    vercel,
+    langsmith,
+    agentlightning,
+)
+MARKS = tuple((mark, each.read) for each in DIALECTS for mark in each.MARKS)
+"""Beginnings of attribute names that a dialect reads; one in a span is enough."""
 
 BOOKKEEPING = frozenset(
     {
@@ -31,9 +54,13 @@ def describe(span: Span) -> Partial | None:
     """Say what `span` says of a call; None where it describes none."""
     if span.name in BOOKKEEPING:
         return None
-    partial: Partial = {}
-    for read in DIALECTS:
-        partial |= read(span)
+    partial: Partial = events.read(span) if span.logs else {}
+    names, last = "\n" + "\n".join(span.attributes), None
+    for mark, read in MARKS:
+        if read is not last and mark in names:
+            partial |= read(span)
+            last = read
+    partial |= gateway.read(span)
     if "kind" not in partial:
         return None
     if span.failed:

@@ -1,10 +1,12 @@
 """OpenTelemetry's gen_ai conventions, and MCP's, as the official instrumentors write them."""
 
-from typing import Any
+from functools import lru_cache
 
-from ltrain_transforms.dialects.partial import Kind, Message, Partial, said
+from ltrain_transforms.dialects.messages import Message, Messages
+from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, said
+from ltrain_transforms.dialects.tool_arguments import arguments
 from ltrain_transforms.dialects.tool_results import unwrap
-from ltrain_transforms.spans import Span
+from ltrain_transforms.spans import Span, parsed
 
 KINDS: dict[str, Kind] = {
     "chat": "llm",
@@ -15,7 +17,11 @@ KINDS: dict[str, Kind] = {
     "embeddings": "embedding",
     "invoke_agent": "agent",
     "invoke_workflow": "agent",
+    "execute_task": "node",
+    "vector_db_retrieve": "retrieval",
 }
+
+MARKS = ("\ngen_ai.", "\nmcp.method.", "\nerror.type", "\nserver.address")
 
 
 def read(span: Span) -> Partial:
@@ -30,7 +36,7 @@ def read(span: Span) -> Partial:
         error_type=span.get("error.type"),
     )
     if kind == "llm":
-        return {**partial, **_llm(span)}
+        return {**partial, **llm(span)}
     if kind == "tool":
         return {**partial, **_tool(span)}
     if kind == "retrieval":
@@ -45,10 +51,11 @@ def _kind(span: Span) -> Kind | None:
     return KINDS.get(span.get("gen_ai.operation.name") or "")
 
 
-def _llm(span: Span) -> Partial:
-    output = messages(span.json("gen_ai.output.messages"))
+def llm(span: Span) -> Partial:
+    """Say what the attributes of a request and its response say; any dialect may give the kind."""
+    output = messages(span, "gen_ai.output.messages")
     return said(
-        input_messages=_instructions(span) + messages(span.json("gen_ai.input.messages")),
+        input_messages=messages(span, "gen_ai.input.messages", _instructions(span)),
         output_messages=output,
         params=parameters(span),
         finish_reason=_finish(span, output),
@@ -63,20 +70,25 @@ def _tool(span: Span) -> Partial:
     return {
         **said(
             name=span.get("gen_ai.tool.name"),
-            arguments=span.get("gen_ai.tool.call.arguments"),
+            arguments=_arguments(span),
             tool_call_id=span.get("gen_ai.tool.call.id"),
         ),
         **result,
     }
 
 
-def messages(given: Any) -> list[Message]:
-    """Keep what has the shape of a list of messages."""
-    return [message for message in given if isinstance(message, dict)] if _is_list(given) else []
+def _arguments(span: Span) -> str | None:
+    """Give a tool's arguments; OpenInference's Agents SDK instrumentor copies its schema there."""
+    given = span.get("gen_ai.tool.call.arguments")
+    return None if given == span.get("tool.parameters") else arguments(given)
 
 
-def _is_list(given: Any) -> bool:
-    return isinstance(given, list)
+def messages(span: Span, name: str, system: list[Message] | None = None) -> Messages | None:
+    """Give the messages of an attribute that holds them as JSON; None where it is absent."""
+    written = span.get(name)
+    if written is None:
+        return Messages.of(name, system or [])
+    return Messages(name, written, system or [])
 
 
 def _instructions(span: Span) -> list[Message]:
@@ -84,19 +96,39 @@ def _instructions(span: Span) -> list[Message]:
     return [{"role": "system", "parts": parts}] if isinstance(parts, list) and parts else []
 
 
-def parameters(span: Span) -> dict[str, Any]:
+REQUEST = "gen_ai.request."
+
+
+def parameters(span: Span) -> Parameters | None:
     """Give the sampling parameters of the request by their short names."""
-    prefix = "gen_ai.request."
-    found = {name: span.json(name) for name in span.attributes if name.startswith(prefix)}
-    short = {name.removeprefix(prefix): value for name, value in found.items()}
-    return {name: value for name, value in short.items() if name != "model" and value is not None}
+    given = [pair for pair in span.attributes.items() if pair[0].startswith(REQUEST)]
+    return _parameters(tuple(given))
 
 
-def _finish(span: Span, output: list[Message]) -> str | None:
-    reasons = span.json("gen_ai.response.finish_reasons")
-    if isinstance(reasons, list) and reasons:
-        return _spelled(str(reasons[0]))
-    return next((_spelled(str(m["finish_reason"])) for m in output if m.get("finish_reason")), None)
+@lru_cache(maxsize=1024)  # one process asks with the same parameters again and again
+def _parameters(given: tuple[tuple[str, str], ...]) -> Parameters | None:
+    values = {name.removeprefix(REQUEST): parsed(text) for name, text in given}
+    return Parameters.of({name: value for name, value in values.items() if name != "model"})
+
+
+def _finish(span: Span, output: Messages | None) -> str | None:
+    reasons = span.get("gen_ai.response.finish_reasons")
+    if reasons is not None:
+        spelled = finish_reason(reasons)
+        if spelled is not None:
+            return spelled
+    if output is None:
+        return None
+    return next(
+        (_spelled(str(m["finish_reason"])) for m in output.parsed if m.get("finish_reason")), None
+    )
+
+
+@lru_cache(maxsize=256)
+def finish_reason(reasons: str) -> str | None:
+    """Give the first of a JSON list of reasons."""
+    given = parsed(reasons)
+    return _spelled(str(given[0])) if isinstance(given, list) and given else None
 
 
 def _spelled(reason: str) -> str:

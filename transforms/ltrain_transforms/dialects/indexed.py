@@ -2,19 +2,16 @@
 
 from typing import Any
 
-from ltrain_transforms.dialects.partial import Message
+from ltrain_transforms.dialects.messages import Message, Messages
 from ltrain_transforms.spans import Span, parsed
 
 
 def indices(span: Span, prefix: str) -> list[int]:
     """Give the N of every `prefix.N.…`; early ones may be lost to an attribute limit."""
-    found = set()
-    for name in span.attributes:
-        if name.startswith(prefix + "."):
-            number = name[len(prefix) + 1 :].split(".", 1)[0]
-            if number.isdigit():
-                found.add(int(number))
-    return sorted(found)
+    dotted, start = prefix + ".", len(prefix) + 1
+    within = [name for name in span.attributes if name.startswith(dotted)]
+    numbers = {name[start:].split(".", 1)[0] for name in within}
+    return sorted(int(number) for number in numbers if number.isdecimal())
 
 
 def tool_call(span: Span, at: str, name: str, arguments: str) -> dict[str, Any]:
@@ -36,3 +33,17 @@ def message(
         return {"role": role or "tool", "parts": [part]}
     texts = [{"type": "text", "content": text}] if text else []
     return {"role": role or "user", "parts": [*texts, *calls]}
+
+
+def flattened(span: Span, prefix: str) -> Messages | None:
+    """Give the messages `prefix.N.{role,content,tool_calls.K.*}` of traceloop's older releases."""
+    return Messages.of(prefix, [_flat(span, f"{prefix}.{n}") for n in indices(span, prefix)])
+
+
+def _flat(span: Span, at: str) -> Message:
+    calls = [
+        tool_call(span, f"{at}.tool_calls.{k}", "name", "arguments")
+        for k in indices(span, f"{at}.tool_calls")
+    ]
+    role, text = span.get(f"{at}.role"), span.get(f"{at}.content")
+    return message(role, text, calls, span.get(f"{at}.tool_call_id"))

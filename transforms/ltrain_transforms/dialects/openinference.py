@@ -3,7 +3,8 @@
 from typing import Any
 
 from ltrain_transforms.dialects.indexed import indices, message, tool_call
-from ltrain_transforms.dialects.partial import Kind, Message, Partial, said
+from ltrain_transforms.dialects.messages import Message, Messages
+from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, said
 from ltrain_transforms.dialects.tool_results import unwrap
 from ltrain_transforms.spans import Span
 
@@ -15,6 +16,8 @@ KINDS: dict[str, Kind] = {
     "AGENT": "agent",
     "CHAIN": "node",
 }
+
+MARKS = ("\nopeninference.span.kind",)
 
 
 def read(span: Span) -> Partial:
@@ -63,8 +66,9 @@ def _tool(span: Span) -> Partial:
     return {**fields, **unwrap(span.get("output.value"))}
 
 
-def _messages(span: Span, prefix: str) -> list[Message]:
-    return [_message(span, f"{prefix}.{n}.message") for n in indices(span, prefix)]
+def _messages(span: Span, prefix: str) -> Messages | None:
+    found = [_message(span, f"{prefix}.{n}.message") for n in indices(span, prefix)]
+    return Messages.of(prefix, found)
 
 
 def _message(span: Span, at: str) -> Message:
@@ -80,9 +84,9 @@ def _message(span: Span, at: str) -> Message:
     return message(span.get(f"{at}.role"), text, calls, span.get(f"{at}.tool_call_id"))
 
 
-def _sampling(parameters: dict[str, Any]) -> dict[str, Any]:
+def _sampling(parameters: dict[str, Any]) -> Parameters | None:
     left_out = ("tools", "functions", "messages", "input", "model", "model_name", "_type")
-    return {k: v for k, v in parameters.items() if k not in left_out and v is not None}
+    return Parameters.of({k: v for k, v in parameters.items() if k not in left_out})
 
 
 def _response_id(output: Any) -> str | None:

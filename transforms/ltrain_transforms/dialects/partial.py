@@ -1,10 +1,49 @@
 """What one span says of the call that it describes; every field may be missing."""
 
-from typing import Any, Literal, TypedDict
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, TypedDict
+
+from ltrain_transforms.dialects.messages import Messages
 
 Kind = Literal["llm", "tool", "retrieval", "embedding", "agent", "node"]
-Message = dict[str, Any]
-"""As the gen_ai conventions have it: `{"role", "parts": [{"type", ...}], "finish_reason"}`."""
+
+
+class Parameters:
+    """Sampling parameters of a request by their short names."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values = values
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "Parameters | None":
+        """Hold those that say something; None where none does."""
+        given = {name: value for name, value in values.items() if value not in (None, "")}
+        return cls(given) if given else None
+
+    @property
+    def temperature(self) -> float | None:
+        given = self.values.get("temperature")
+        return given if isinstance(given, int | float) and type(given) is not bool else None
+
+    @cached_property
+    def text(self) -> str:
+        """As JSON, sorted by name."""
+        return json.dumps(self.values, sort_keys=True)
+
+
+class Tokens(NamedTuple):
+    """Token ids and log-probabilities as they were written; decoded for all calls at once."""
+
+    prompt: str | None
+    response: str | None
+    logprobs: str | None
+    prompt_count: int | None
+    response_count: int | None
+    span_id: str
+    attribute: str
+    """Where the prompt's ids stand."""
 
 
 class Partial(TypedDict, total=False):
@@ -17,9 +56,9 @@ class Partial(TypedDict, total=False):
     model: str
     policy: str
     policy_version: int
-    params: dict[str, Any]
-    input_messages: list[Message]
-    output_messages: list[Message]
+    params: Parameters
+    input_messages: Messages
+    output_messages: Messages
     input: str
     """Of what is no LLM call, as text."""
     output: str
@@ -32,12 +71,7 @@ class Partial(TypedDict, total=False):
     input_tokens: int
     output_tokens: int
     response_id: str
-    prompt_token_ids: list[int]
-    response_token_ids: list[list[int]]
-    """One list a choice."""
-    response_logprobs: list[list[float]]
-    damaged: bool
-    """Token ids were there, and are cut short or disagree with their counts."""
+    tokens: Tokens
     measured: bool
     """The gateway's or a capture's word, innermost of all."""
     constrained: bool
@@ -46,22 +80,4 @@ class Partial(TypedDict, total=False):
 
 def said(**fields: Any) -> Partial:
     """Keep the fields that say something."""
-    return {name: value for name, value in fields.items() if value not in (None, "", [], {})}  # type: ignore[return-value]
-
-
-def text_of(messages: list[Message] | None) -> str:
-    """Give the text of all parts, in order."""
-    parts = (part for message in messages or [] for part in parts_of(message))
-    return "".join(str(part.get("content") or "") for part in parts if part.get("type") == "text")
-
-
-def parts_of(message: Message) -> list[dict[str, Any]]:
-    """Give a message's parts; a stray one that is no object is left out."""
-    parts = message.get("parts") if isinstance(message, dict) else None
-    return [part for part in parts or [] if isinstance(part, dict)]
-
-
-def tool_requests(messages: list[Message] | None) -> list[dict[str, Any]]:
-    """Give the tool calls that these messages ask for, in order."""
-    parts = (part for message in messages or [] for part in parts_of(message))
-    return [part for part in parts if part.get("type") == "tool_call"]
+    return {name: value for name, value in fields.items() if value or value == 0}  # type: ignore[return-value]

@@ -1,9 +1,9 @@
 """Traceloop's own attributes, and the flattened messages of its releases before gen_ai 1.37."""
 
-from typing import Any
-
-from ltrain_transforms.dialects.indexed import indices, message, tool_call
-from ltrain_transforms.dialects.partial import Kind, Message, Partial, said
+from ltrain_transforms.dialects import gen_ai
+from ltrain_transforms.dialects.indexed import flattened
+from ltrain_transforms.dialects.partial import Kind, Partial, said
+from ltrain_transforms.dialects.tool_arguments import arguments
 from ltrain_transforms.dialects.tool_results import unwrap
 from ltrain_transforms.spans import Span
 
@@ -11,6 +11,8 @@ KINDS: dict[str, Kind] = {"workflow": "agent", "agent": "agent", "task": "node",
 OPERATIONS: dict[str, Kind] = {"execute_task": "node", "vector_db_retrieve": "retrieval"}
 REQUESTS: dict[str, Kind] = {"chat": "llm", "completion": "llm", "embedding": "embedding"}
 ASSOCIATION = "traceloop.association.properties."
+
+MARKS = ("\ntraceloop.", "\nllm.request.", "\ngen_ai.prompt.", "\ngen_ai.task.")
 
 
 def read(span: Span) -> Partial:
@@ -26,7 +28,7 @@ def read(span: Span) -> Partial:
     if kind == "llm":
         return {**partial, **_llm(span)}
     if kind == "tool":
-        fields = said(name=entity, arguments=_tool_input(span))
+        fields = said(name=entity, arguments=arguments(span.get("traceloop.entity.input")))
         return {**partial, **fields, **unwrap(span.get("traceloop.entity.output"))}
     return partial | said(
         input=span.get("traceloop.entity.input"), output=span.get("traceloop.entity.output")
@@ -42,31 +44,10 @@ def _kind(span: Span) -> Kind | None:
 
 
 def _llm(span: Span) -> Partial:
-    return said(
-        input_messages=_messages(span, "gen_ai.prompt"),
-        output_messages=_messages(span, "gen_ai.completion"),
+    return gen_ai.llm(span) | said(
+        input_messages=flattened(span, "gen_ai.prompt"),
+        output_messages=flattened(span, "gen_ai.completion"),
         finish_reason=span.get("gen_ai.completion.0.finish_reason"),
         input_tokens=span.whole("gen_ai.usage.prompt_tokens"),
         output_tokens=span.whole("gen_ai.usage.completion_tokens"),
     )
-
-
-def _messages(span: Span, prefix: str) -> list[Message]:
-    return [_message(span, f"{prefix}.{n}") for n in indices(span, prefix)]
-
-
-def _message(span: Span, at: str) -> Message:
-    calls = [
-        tool_call(span, f"{at}.tool_calls.{k}", "name", "arguments")
-        for k in indices(span, f"{at}.tool_calls")
-    ]
-    role, text = span.get(f"{at}.role"), span.get(f"{at}.content")
-    return message(role, text, calls, span.get(f"{at}.tool_call_id"))
-
-
-def _tool_input(span: Span) -> str | None:
-    """Take the arguments out of LangChain's callback payload."""
-    payload: Any = span.json("traceloop.entity.input")
-    if isinstance(payload, dict) and "input_str" in payload:
-        return str(payload["input_str"])
-    return span.get("traceloop.entity.input")

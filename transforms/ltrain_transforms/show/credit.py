@@ -62,10 +62,18 @@ def advantage(step: Step) -> str:
 
 
 def training(step: Step) -> str:
-    """Say which of its tokens are trained in which row."""
+    """Say which of its tokens are trained in which row, and why a row begins with it."""
     return ", ".join(
-        f"{one.tokens:,} tokens in row {one.row} ({one.sample_id[:8]})" for one in step.trained
+        f"{one.tokens:,} tokens in row {one.row} ({one.sample_id[:8]})"
+        + (f"; {one.begins}" if one.begins else "")
+        for one in step.trained
     )
+
+
+def doubt(step: Step) -> str:
+    """Say on what the captures of a call disagree."""
+    found = step.call["capture_mismatch"]
+    return f"its captures disagree on {found}; the gateway's counts" if found else ""
 
 
 def drop(row: Row) -> str:

@@ -1,6 +1,7 @@
 """A dataset: what is in it, where it comes from, and how it differs from another."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import polars as pl
 
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.manifest import KEYS, MANIFEST
+from ltrain_transforms.savings import savings
 from ltrain_transforms.show.report import Cell, Facts, Grid, Report, named
 
 
@@ -29,6 +31,7 @@ def report(given: Dataset) -> Report:
         Grid("Rows", ("table", "rows"), tuple((name, given.counts[name]) for name in KEYS)),
         _executions(given),
         Grid("Distribution", NUMBERS, tuple(_numbers(given))),
+        Grid("Merging", ("what", "count"), tuple(_merging(given).items())),
         Grid("Policies", ("policy", "versions sampled"), tuple(_policies(manifest))),
         drops(given.drops),
     )
@@ -101,6 +104,20 @@ def _spread(values: pl.Series) -> tuple[Cell, ...]:
     marks = (numbers.quantile(0.1), numbers.median(), numbers.mean(), numbers.quantile(0.9))
     least, most = numbers.min(), numbers.max()
     return (len(numbers), *(_number(one) for one in (least, *marks, most)))
+
+
+def _merging(given: Dataset) -> dict[str, int]:
+    """Count what merging saved and why rows begin, a file at a time."""
+    total: Counter[str] = Counter()
+    for path in sorted((given.path / "samples").glob("*.parquet")):
+        total.update(savings(pl.read_parquet(path, columns=MERGED)))
+    return {name.replace("_", " "): count for name, count in sorted(total.items())}
+
+
+MERGED = [
+    *("prompt_ids", "response_ids", "response_mask"),
+    *("call_offsets", "transition_ids", "begins"),
+]
 
 
 def _number(value: Any) -> float | None:

@@ -117,4 +117,6 @@ def chips(step: Step) -> list[tuple[str, str]]:
         found.append(("plain", f"trained {sum(one.tokens for one in step.trained):,}"))
     if step.wrote:
         found.append(("plain", f"wrote {', '.join(row['variable'] for row in step.wrote)}"))
+    if doubt := credit.doubt(step):
+        found.append(("warn", doubt))
     return found + [("warn", f"dropped: {row['reason']}") for row in step.drops]

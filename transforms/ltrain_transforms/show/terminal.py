@@ -106,6 +106,8 @@ def _details(step: Step) -> Iterator[Text]:
         yield Text(said, "magenta")
     if said := credit.training(step):
         yield Text(f"trained {said}")
+    if said := credit.doubt(step):
+        yield Text(visible(said), "yellow")
     for row in step.drops:
         yield Text(f"dropped {visible(credit.drop(row))}", "yellow")
 

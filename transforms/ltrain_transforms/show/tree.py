@@ -11,9 +11,12 @@ from typing import Any
 
 import polars as pl
 
+from ltrain_transforms.breaks import Begins
 from ltrain_transforms.show.rollout import Rollout
 
 Row = dict[str, Any]
+FIRST = Begins.FIRST.value
+"""A reason that goes without saying."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class Trained:
     row: int
     """The row's number in the rollout, from 1."""
     sample_id: str
+    begins: str
+    """Why the row begins with this call, in words; empty where it does not."""
 
 
 @dataclass(slots=True)
@@ -169,9 +174,22 @@ def _train(sample: Row, number: int, calls: Mapping[str, Step]) -> None:
     """Note at each call of a row how many of its tokens are trained."""
     ends = [*sample["call_offsets"][1:], len(sample["response_mask"])]
     spoken = zip(sample["transition_ids"], sample["call_offsets"], ends, strict=True)
+    begins = _begins(sample, calls)
     for call, begin, end in spoken:
         tokens = sum(sample["response_mask"][begin:end])
-        calls[call].trained.append(Trained(tokens, number, sample["sample_id"]))
+        calls[call].trained.append(Trained(tokens, number, sample["sample_id"], begins))
+        begins = ""
+
+
+def _begins(sample: Row, calls: Mapping[str, Step]) -> str:
+    """Say why a row begins where it does, and from where on its tokens differ."""
+    other = calls.get(sample["differs_from"])
+    if sample["begins"] == FIRST:
+        return ""
+    if other is None:
+        return f"the row begins here: {sample['begins']}"
+    where = f"prompt token {sample['differs_at']:,} differs from {other.label}"
+    return f"the row begins here: {sample['begins']}, {where}"
 
 
 def _placed(drop: Row, attempt: Attempt) -> bool:

@@ -8,7 +8,7 @@ import json
 import re
 from typing import Any
 
-from ltrain_transforms.dialects.partial import parts_of, text_of, tool_requests
+from ltrain_transforms.dialects.messages import parts_of, text_of, tool_requests
 from ltrain_transforms.show.tree import Row
 from ltrain_transforms.spans import parsed
 

@@ -9,6 +9,7 @@ from ltrain_transforms.tables.calls import CALLS
 from ltrain_transforms.tables.column import Column, Table
 from ltrain_transforms.tables.drops import DROPS
 from ltrain_transforms.tables.executions import EXECUTIONS
+from ltrain_transforms.tables.logs import LOGS
 from ltrain_transforms.tables.rewards import EVALUATIONS, REWARDS
 from ltrain_transforms.tables.samples import SAMPLES
 from ltrain_transforms.tables.spans import SPANS
@@ -23,6 +24,7 @@ __all__ = [
     "DROPS",
     "EVALUATIONS",
     "EXECUTIONS",
+    "LOGS",
     "REWARDS",
     "SAMPLES",
     "SPANS",

@@ -59,6 +59,9 @@ CALLS = Table(
         Column("delivered", FLAG, "False when the client went away before the end."),
         Column("redacted", FLAG, "Content was removed."),
         Column("truncated", FLAG, "Ended by a flush, not by its owner."),
+        Column(
+            "capture_mismatch", STRING, "What its captures disagree on: output, tools, or null."
+        ),
         Column("source_spans", STRINGS, "Every span that describes it, outermost first."),
     ),
 )

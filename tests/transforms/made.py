@@ -1,0 +1,65 @@
+"""Spans and log records as the store gives them, made by hand: what no process here emits."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from ltrain_transforms.tables import LOGS, SPANS
+
+NOON = 1_790_000_000_000_000_000
+MS = 1_000_000
+Row = dict[str, Any]
+
+
+def span(
+    span_id: str,
+    attributes: Mapping[str, str] | str = "{}",
+    *,
+    parent: str | None = None,
+    at: tuple[int, int] = (0, 1),
+    scope: str = "a-library",
+    **more: Any,
+) -> Row:
+    """One row of `SPANS`; `at` is start and end in milliseconds, `more` are columns."""
+    text = attributes if isinstance(attributes, str) else json.dumps(dict(attributes))
+    return {
+        "execution_id": "e.1",
+        "trace_id": "t",
+        "span_id": span_id,
+        "parent_id": parent,
+        "process": "worker",
+        "scope": scope,
+        "name": span_id,
+        "start": NOON + at[0] * MS,
+        "end": NOON + at[1] * MS,
+        "status": "Unset",
+        "attributes": text,
+        "events": "[]",
+        "links": [],
+        **more,
+    }
+
+
+def spans(*rows: Row) -> pl.DataFrame:
+    """A frame of `SPANS`."""
+    return _frame(rows, SPANS.schema)
+
+
+def logs(*rows: Row) -> pl.DataFrame:
+    """A frame of `LOGS`."""
+    return _frame(rows, LOGS.schema)
+
+
+def _frame(rows: Sequence[Row], schema: pl.Schema) -> pl.DataFrame:
+    return pl.DataFrame({name: [row.get(name) for row in rows] for name in schema}, schema)
+
+
+def texts(messages: str | None) -> list[tuple[str, str]]:
+    """Give role and content of each part of messages in JSON: its text, or the tool it names."""
+    return [
+        (message["role"], str(part.get("content") or part.get("name") or part.get("response")))
+        for message in json.loads(messages or "[]")
+        for part in message["parts"]
+    ]

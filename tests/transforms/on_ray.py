@@ -1,0 +1,31 @@
+"""Builds a dataset on a Ray cluster of two nodes: `on_ray.py STORE RECIPE OUT SPANS_A_BATCH`.
+
+A process of its own: Ray warns, logs and keeps threads.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from ray.cluster_utils import Cluster
+
+from ltrain_collector.store import Store
+from ltrain_transforms.build import build
+from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.workers import workers
+
+cluster: Any = Cluster(
+    initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+)
+try:
+    cluster.add_node(num_cpus=1)
+    with Store.open(sys.argv[1]) as store, workers(0, ray=cluster.address) as crew:
+        build(
+            store,
+            Recipe.load(Path(sys.argv[2])),
+            Path(sys.argv[3]),
+            spans_a_batch=int(sys.argv[4]),
+            workers=crew,
+        )
+finally:
+    cluster.shutdown()

@@ -1,0 +1,115 @@
+"""One call that several instruments saw: who is believed, and what is said where they disagree."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.transforms.made import span, spans, texts
+
+from ltrain_transforms.calls import calls
+
+SDK, FRAMEWORK, GATEWAY = "openai.v1", "langchain", "ltrain.gateway"
+
+
+def said(text: str, *tools: tuple[str, Any], **more: str) -> dict[str, str]:
+    parts: list[dict[str, Any]] = [{"type": "text", "content": text}] if text else []
+    parts += [{"type": "tool_call", "id": "c", "name": n, "arguments": a} for n, a in tools]
+    answer = json.dumps([{"role": "assistant", "parts": parts}])
+    return {"gen_ai.operation.name": "chat", "gen_ai.output.messages": answer, **more}
+
+
+def only(*made: dict[str, Any]) -> dict[str, Any]:
+    found, drops = calls(spans(*made))
+    assert drops.is_empty()
+    (row,) = found.to_dicts()
+    return row
+
+
+@pytest.mark.parametrize(
+    ("sdk", "gateway", "mismatch"),
+    [
+        (said("yes"), said("yes"), None),
+        (said("yes"), said("no"), "output"),
+        (said("", ("look", {"a": 1})), said("", ("look", '{"a": 1}')), None),
+        (said("", ("look", None)), said("", ("look", {})), None),
+        (said("", ("look", {"a": 1})), said("", ("look", {"a": 2})), "tools"),
+        (said("yes"), said("no", ("look", {})), "output,tools"),
+        (said(""), said("no"), None),
+    ],
+)
+def test_the_gateways_word_counts_and_the_difference_is_told(
+    sdk: dict[str, str], gateway: dict[str, str], mismatch: str | None
+) -> None:
+    row = only(
+        span("sdk", sdk, at=(0, 9), scope=SDK),
+        span("gate", gateway, parent="sdk", at=(1, 8), scope=GATEWAY),
+    )
+    assert row["capture_mismatch"] == mismatch
+    assert row["output"] == gateway["gen_ai.output.messages"]
+    assert row["source_spans"] == ["sdk", "gate"]
+
+
+def test_without_a_gateway_the_sdk_is_believed_before_the_framework() -> None:
+    row = only(
+        span("chain", said("from the framework"), at=(0, 9), scope=FRAMEWORK),
+        span("sdk", said("from the sdk"), parent="chain", at=(1, 8), scope=SDK),
+    )
+    assert (texts(row["output"]), row["capture_mismatch"]) == (
+        [("assistant", "from the sdk")],
+        "output",
+    )
+
+
+def test_retries_of_one_instrument_are_no_mismatch() -> None:
+    row = only(
+        span("sdk", said("second"), at=(0, 9), scope=SDK),
+        span("one", said("first"), parent="sdk", at=(1, 2), scope=GATEWAY),
+        span("two", said("second"), parent="sdk", at=(3, 8), scope=GATEWAY),
+    )
+    assert (row["capture_mismatch"], texts(row["output"])) == (None, [("assistant", "second")])
+
+
+@pytest.mark.parametrize("scope", [SDK, FRAMEWORK, GATEWAY])
+def test_traces_of_one_instrument_alone_work(scope: str) -> None:
+    row = only(span("a", said("yes"), scope=scope))
+    assert (row["kind"], texts(row["output"])) == ("llm", [("assistant", "yes")])
+    assert (row["capture_mismatch"], row["source_spans"]) == (None, ["a"])
+
+
+def test_a_response_id_joins_across_traces_only_where_times_and_outputs_agree() -> None:
+    """Ollama's ids are 0-998, and a cache gives one again."""
+    shared = {"gen_ai.response.id": "chatcmpl-7"}
+    found, _ = calls(
+        spans(
+            span("a", said("yes", **shared), at=(0, 5), scope=SDK),
+            span("b", said("yes", **shared), at=(1, 4), scope=GATEWAY, trace_id="u"),
+            span("later", said("yes", **shared), at=(6, 9), scope=SDK),
+            span("other", said("no", **shared), at=(2, 3), scope=SDK),
+        )
+    )
+    assert found["source_spans"].to_list() == [["a", "b"], ["other"], ["later"]]
+
+
+def test_nothing_joins_across_an_agent_or_a_tool() -> None:
+    tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "judge"}
+    found, _ = calls(
+        spans(
+            span("outer", said("yes"), at=(0, 9), scope=FRAMEWORK),
+            span("tool", tool, parent="outer", at=(1, 8)),
+            span("inner", said("yes"), parent="tool", at=(2, 7), scope=SDK, process="other"),
+        )
+    )
+    assert found["source_spans"].to_list() == [["outer"], ["tool"], ["inner"]]
+
+
+def test_messages_are_kept_as_they_were_written() -> None:
+    plain = '[{"role":"user","parts":[{"type":"text","content":"caf\u00e9"}]}]'
+    escaped = plain.replace("\u00e9", "\\u00e9")
+    at = "gen_ai.input.messages"
+    assert only(span("a", {**said("x"), at: plain}))["input"] == plain
+    assert only(span("a", {**said("x"), at: escaped}))["input"] == json.dumps(
+        json.loads(plain), ensure_ascii=False
+    )
+    system = {"gen_ai.system_instructions": '[{"type":"text","content":"Be terse."}]'}
+    row = only(span("a", {**said("x"), at: plain, **system}))
+    assert texts(row["input"]) == [("system", "Be terse."), ("user", "caf\u00e9")]

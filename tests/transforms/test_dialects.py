@@ -1,0 +1,389 @@
+"""Spans of SDKs that no capture here is of, with the very attributes that their sources write."""
+
+import json
+from typing import Any
+
+import polars as pl
+from tests.transforms.made import span, spans, texts
+
+from ltrain_transforms.calls import calls
+
+QUESTION = [
+    {"role": "system", "content": "Be terse."},
+    {"role": "user", "content": "weather in Paris?"},
+]
+ASKED = [("system", "Be terse."), ("user", "weather in Paris?")]
+
+
+def rows(*made: dict[str, Any]) -> list[dict[str, Any]]:
+    found, drops = calls(spans(*made))
+    assert drops.is_empty()
+    return found.to_dicts()
+
+
+def test_langfuse() -> None:
+    """langfuse-python 3: `langfuse/_client/attributes.py`, spans as `@observe` nests them."""
+    at = "langfuse.observation."
+    arguments = '{"city": "Paris"}'
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+    generation = {
+        at + "type": "generation",
+        at + "model.name": "gpt-4o-mini",
+        at + "model.parameters": '{"temperature": 0.2, "max_tokens": 64}',
+        at + "input": json.dumps(QUESTION),
+        at + "output": json.dumps({"role": "assistant", "content": None, "tool_calls": [call]}),
+        at + "usage_details": '{"input": 12, "output": 7, "total": 19}',
+        at + "metadata.langgraph_node": "plan",
+        "langfuse.version": "1.2",
+        "session.id": "s1",
+    }
+    tool = {at + "type": "tool", at + "input": arguments, at + "output": "sunny"}
+    failed = {
+        at + "type": "retriever",
+        at + "input": "Paris",
+        at + "level": "ERROR",
+        at + "status_message": "index is gone",
+    }
+    event = {at + "type": "event", at + "input": "{}"}
+    agent, llm, tooled, retrieved = rows(
+        span("guide", {at + "type": "agent", "langfuse.trace.name": "trip"}, at=(0, 9)),
+        span("answer", generation, parent="guide", at=(1, 3)),
+        span("weather", tool, parent="guide", at=(4, 5)),
+        span("search", failed, parent="guide", at=(6, 7)),
+        span("note", event, parent="guide", at=(8, 8)),
+    )
+    assert (agent["kind"], agent["name"]) == ("agent", "guide")
+    assert (llm["kind"], llm["name"], llm["agent"]) == ("llm", "gpt-4o-mini", "guide")
+    assert (llm["node"], llm["version"]) == ("plan", "1.2")
+    assert texts(llm["input"]) == ASKED
+    assert texts(llm["output"]) == [("assistant", "weather")]
+    assert (llm["temperature"], llm["input_tokens"], llm["output_tokens"]) == (0.2, 12, 7)
+    assert (tooled["name"], tooled["arguments"], tooled["result"]) == (
+        "weather",
+        arguments,
+        "sunny",
+    )
+    assert tooled["requested_by"] == "answer"
+    assert (retrieved["kind"], retrieved["input"]) == ("retrieval", "Paris")
+    assert retrieved["status"] == "error"
+
+
+def test_langsmith() -> None:
+    """langsmith 0.4: `_internal/otel/_otel_exporter.py`, runs of LangChain and wrapped OpenAI."""
+    human = {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "HumanMessage"]}
+    ai = {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "AIMessage"]}
+    asked = {"name": "weather", "args": {"city": "Paris"}, "id": "c1", "type": "tool_call"}
+    answered = {"content": "", "tool_calls": [asked], "type": "ai"}
+    shared = {"langsmith.span.id": "r1", "langsmith.trace.id": "r0", "gen_ai.system": "openai"}
+    chat = {
+        **shared,
+        "langsmith.span.kind": "llm",
+        "langsmith.trace.name": "ChatOpenAI",
+        "langsmith.metadata.ls_model_name": "gpt-4o-mini",
+        "langsmith.metadata.langgraph_node": "model",
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "gpt-4o-mini",
+        "gen_ai.request.temperature": "0.7",
+        "gen_ai.usage.input_tokens": "12",
+        "gen_ai.usage.output_tokens": "7",
+        "gen_ai.prompt": json.dumps({"messages": [[{**human, "kwargs": {"content": "hi"}}]]}),
+        "gen_ai.completion": json.dumps(
+            {"generations": [[{"text": "", "message": {**ai, "kwargs": answered}}]]}
+        ),
+    }
+    wrapped = {
+        **shared,
+        "langsmith.span.kind": "llm",
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "gpt-4o-mini",
+        "gen_ai.response.id": "chatcmpl-1",
+        "gen_ai.response.finish_reasons": "stop, stop",
+        "gen_ai.prompt": json.dumps({"messages": QUESTION, "model": "gpt-4o-mini"}),
+        "gen_ai.completion": json.dumps(
+            {
+                "choices": [
+                    {"finish_reason": "stop", "message": {"role": "assistant", "content": "sun"}}
+                ]
+            }
+        ),
+    }
+    tool = {
+        **shared,
+        "langsmith.span.kind": "tool",
+        "langsmith.trace.name": "weather",
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.prompt": json.dumps({"input": "{'city': 'Paris'}"}),
+        "gen_ai.completion": json.dumps({"output": "sunny"}),
+    }
+    retriever = {
+        **shared,
+        "langsmith.span.kind": "retriever",
+        "gen_ai.operation.name": "embeddings",
+        "gen_ai.prompt": '{"query": "Paris"}',
+    }
+    prompt = {**shared, "langsmith.span.kind": "prompt", "gen_ai.operation.name": "chat"}
+    exception = [["exception", {"exception.type": "Exception", "exception.message": "boom"}]]
+    found = rows(
+        span("graph", {**shared, "langsmith.span.kind": "chain"}, at=(0, 30)),
+        span("prompted", prompt, parent="graph", at=(1, 2)),
+        span("modelled", chat, parent="graph", at=(3, 5)),
+        span("tooled", tool, parent="graph", at=(6, 7)),
+        span("retrieved", retriever, parent="graph", at=(8, 9)),
+        span("wrapped", wrapped, parent="graph", at=(10, 12)),
+        span(
+            "failed",
+            tool,
+            parent="graph",
+            at=(13, 14),
+            status="Error",
+            events=json.dumps(exception),
+        ),
+    )
+    kinds = {row["call_id"]: row["kind"] for row in found}
+    assert kinds == {
+        "graph": "node",
+        "prompted": "node",
+        "modelled": "llm",
+        "tooled": "tool",
+        "retrieved": "retrieval",
+        "wrapped": "llm",
+        "failed": "tool",
+    }
+    called = {row["call_id"]: row for row in found}
+    llm, tooled, other = called["modelled"], called["tooled"], called["wrapped"]
+    assert texts(llm["input"]) == [("user", "hi")]
+    assert texts(llm["output"]) == [("assistant", "weather")]
+    assert (llm["node"], llm["temperature"], llm["input_tokens"]) == ("model", 0.7, 12)
+    assert (tooled["name"], tooled["result"]) == ("weather", "sunny")
+    assert (tooled["requested_by"], tooled["arguments"]) == ("modelled", '{"city": "Paris"}')
+    assert texts(other["input"]) == ASKED
+    assert texts(other["output"]) == [("assistant", "sun")]
+    assert other["finish_reason"] == "stop"
+    assert (called["failed"]["status"], called["failed"]["error_type"]) == ("error", "Exception")
+
+
+def test_vercel() -> None:
+    """ai 6: `generate-text.ts`; spans `ai.generateText`, its `.doGenerate` and `ai.toolCall`."""
+    prompt = [
+        {"role": "system", "content": "Be terse."},
+        {"role": "user", "content": [{"type": "text", "text": "weather in Paris?"}]},
+    ]
+    call = {"toolCallId": "c1", "toolName": "weather", "input": '{"city":"Paris"}'}
+    result = {
+        "toolCallId": "c1",
+        "toolName": "weather",
+        "output": {"type": "text", "value": "sunny"},
+    }
+    again = [
+        *prompt,
+        {
+            "role": "assistant",
+            "content": [{"type": "tool-call", **call, "input": {"city": "Paris"}}],
+        },
+        {"role": "tool", "content": [{"type": "tool-result", **result}]},
+    ]
+    loop = {
+        "operation.name": "ai.generateText guide",
+        "resource.name": "guide",
+        "ai.operationId": "ai.generateText",
+        "ai.telemetry.functionId": "guide",
+        "ai.telemetry.metadata.sessionId": "s1",
+        "ai.model.id": "gpt-4o-mini",
+        "ai.prompt": json.dumps({"prompt": "weather in Paris?"}),
+        "ai.response.text": "Sun.",
+        "ai.settings.maxRetries": "2",
+    }
+    step = {
+        "operation.name": "ai.generateText.doGenerate guide",
+        "ai.operationId": "ai.generateText.doGenerate",
+        "ai.model.provider": "openai.chat",
+        "ai.model.id": "gpt-4o-mini",
+        "ai.prompt.messages": json.dumps(prompt),
+        "ai.response.finishReason": "tool-calls",
+        "ai.response.toolCalls": json.dumps([call]),
+        "ai.response.id": "chatcmpl-1",
+        "ai.response.model": "gpt-4o-mini-2024-07-18",
+        "ai.usage.inputTokens": "12",
+        "ai.usage.outputTokens": "7",
+        "gen_ai.system": "openai.chat",
+        "gen_ai.request.model": "gpt-4o-mini",
+        "gen_ai.request.temperature": "0.2",
+        "gen_ai.response.finish_reasons": '["tool-calls"]',
+        "gen_ai.response.id": "chatcmpl-1",
+        "gen_ai.usage.input_tokens": "12",
+        "gen_ai.usage.output_tokens": "7",
+    }
+    tool = {
+        "operation.name": "ai.toolCall guide",
+        "ai.operationId": "ai.toolCall",
+        "ai.toolCall.name": "weather",
+        "ai.toolCall.id": "c1",
+        "ai.toolCall.args": '{"city":"Paris"}',
+        "ai.toolCall.result": '"sunny"',
+    }
+    streamed = {
+        "ai.operationId": "ai.streamText.doStream",
+        "ai.model.id": "gpt-4o-mini",
+        "ai.prompt.messages": json.dumps(again),
+        "ai.response.text": "Sun.",
+        "ai.response.finishReason": "stop",
+        "ai.usage.promptTokens": "20",  # ai 4's name
+        "ai.usage.completionTokens": "3",
+    }
+    agent, first, tooled, second = rows(
+        span("ai.generateText", loop, at=(0, 20), scope="ai"),
+        span("ai.generateText.doGenerate", step, parent="ai.generateText", at=(1, 5), scope="ai"),
+        span("ai.toolCall", tool, parent="ai.generateText", at=(6, 7), scope="ai"),
+        span("ai.streamText.doStream", streamed, parent="ai.generateText", at=(8, 12), scope="ai"),
+    )
+    assert (agent["kind"], agent["agent"], agent["output"]) == ("agent", "guide", "Sun.")
+    assert (first["kind"], first["name"]) == ("llm", "gpt-4o-mini-2024-07-18")
+    assert (first["agent"], first["finish_reason"]) == ("guide", "tool_calls")
+    assert texts(first["input"]) == ASKED
+    assert texts(first["output"]) == [("assistant", "weather")]
+    assert (first["input_tokens"], first["output_tokens"], first["temperature"]) == (12, 7, 0.2)
+    assert (tooled["name"], tooled["tool_call_id"], tooled["result"]) == (
+        "weather",
+        "c1",
+        '"sunny"',
+    )
+    assert tooled["requested_by"] == first["call_id"]
+    assert texts(second["input"]) == [*ASKED, ("assistant", "weather"), ("tool", "sunny")]
+    assert texts(second["output"]) == [("assistant", "Sun.")]
+    assert (second["input_tokens"], second["output_tokens"]) == (20, 3)
+
+
+def test_agentops() -> None:
+    """agentops 0.4: `semconv/`, `sdk/decorators/utility.py`; session, agent, tools, OpenAI."""
+    kind = "agentops.span.kind"
+    openai = {
+        kind: "llm",
+        "gen_ai.system": "OpenAI",
+        "gen_ai.request.model": "gpt-4o-mini",
+        "gen_ai.response.model": "gpt-4o-mini-2024-07-18",
+        "gen_ai.response.id": "chatcmpl-1",
+        "gen_ai.request.temperature": "0.2",
+        "gen_ai.usage.prompt_tokens": "12",
+        "gen_ai.usage.completion_tokens": "7",
+        "gen_ai.prompt.0.role": "system",
+        "gen_ai.prompt.0.content": "Be terse.",
+        "gen_ai.prompt.1.role": "user",
+        "gen_ai.prompt.1.content": "weather in Paris?",
+        "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.finish_reason": "tool_calls",
+        "gen_ai.completion.0.tool_calls.0.id": "c1",
+        "gen_ai.completion.0.tool_calls.0.name": "weather",
+        "gen_ai.completion.0.tool_calls.0.arguments": '{"city": "Paris"}',
+    }
+    tool = {
+        kind: "tool",
+        "operation.name": "weather",
+        "agentops.tool.input": '{"args": [], "kwargs": {"city": "Paris"}}',
+        "agentops.tool.output": '"sunny"',
+    }
+    earlier = {
+        kind: "tool",
+        "agentops.operation.name": "lookup",
+        "agentops.entity.input": '{"args": ["Paris"], "kwargs": {}}',
+        "agentops.entity.output": '"rain"',
+    }
+    agent, llm, tooled, other = rows(
+        span("s.session", {kind: "session", "operation.name": "s"}, at=(0, 30)),
+        span("g.agent", {kind: "agent", "operation.name": "guide"}, parent="s.session", at=(1, 29)),
+        span("openai.chat.completion", openai, parent="g.agent", at=(2, 5)),
+        span("weather.tool", tool, parent="g.agent", at=(6, 7)),
+        span("lookup.tool", earlier, parent="g.agent", at=(8, 9), status="Error"),
+    )
+    assert (agent["kind"], agent["name"], agent["parent_id"]) == ("agent", "guide", None)
+    assert (llm["name"], llm["agent"]) == ("gpt-4o-mini-2024-07-18", "guide")
+    assert texts(llm["input"]) == ASKED
+    assert texts(llm["output"]) == [("assistant", "weather")]
+    assert (llm["input_tokens"], llm["output_tokens"], llm["temperature"]) == (12, 7, 0.2)
+    assert llm["finish_reason"] == "tool_calls"
+    assert (tooled["arguments"], tooled["result"]) == ('{"city": "Paris"}', '"sunny"')
+    assert tooled["requested_by"] == llm["call_id"]
+    assert (other["name"], other["status"]) == ("lookup", "error")
+    assert other["arguments"] == '{"args": ["Paris"], "kwargs": {}}'
+
+
+def test_agent_lightning() -> None:
+    """agent-lightning 0.3 on agentops 0.4: what its `TracerTraceToTriplet` reads."""
+    said = {
+        "gen_ai.request.type": "chat",
+        "gen_ai.request.model": "sql",
+        "gen_ai.response.id": "chatcmpl-1",
+        "gen_ai.prompt.0.role": "user",
+        "gen_ai.prompt.0.content": "weather in Paris?",
+        "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.content": "sun",
+        "prompt_token_ids": "[1, 2, 3]",
+        "response_token_ids": "[[4, 5]]",
+        "logprobs.content": '[{"token": "s", "logprob": -0.5}, {"token": "un", "logprob": -1}]',
+    }
+    bare = {name: text for name, text in said.items() if name != "logprobs.content"}
+    found, drops = calls(
+        spans(
+            span("openai.chat.completion", said, at=(0, 1)),
+            span("without", bare, at=(2, 3)),
+        )
+    )
+    first, second = found.to_dicts()
+    assert (first["prompt_token_ids"], first["response_token_ids"]) == ([1, 2, 3], [[4, 5]])
+    assert first["response_logprobs"] == [[-0.5, -1.0]]
+    assert texts(first["input"]) == [("user", "weather in Paris?")]
+    assert texts(first["output"]) == [("assistant", "sun")]
+    assert second["prompt_token_ids"] is None
+    assert drops.select("id", "reason").rows() == [("without:prompt_token_ids", "no_logprobs")]
+
+
+def test_spans_of_no_dialect_are_structure() -> None:
+    (only,) = rows(
+        span("outer", {"http.method": "POST"}, at=(0, 9)),
+        span("model", {"gen_ai.operation.name": "chat"}, parent="outer", at=(1, 2)),
+        span("future", {"gen_ai.operation.name": "dream", "ai.operationId": "ai.dream"}, at=(3, 4)),
+        span("typed", {"langfuse.observation.type": "guardrail"}, at=(5, 6)),
+    )
+    assert (only["call_id"], only["parent_id"]) == ("model", None)
+
+
+def test_vllms_own_span_is_no_call() -> None:
+    """vLLM 0.32 traces latency and usage only, below the gateway's span."""
+    told = {"gen_ai.usage.prompt_tokens": "3", "gen_ai.latency.e2e": "0.1", "gen_ai.request.n": "1"}
+    found = rows(
+        span("chat", {"gen_ai.operation.name": "chat"}, at=(0, 9), scope="ltrain.gateway"),
+        span("llm_request", told, parent="chat", at=(1, 8), scope="vllm.llm_engine"),
+    )
+    assert [(row["call_id"], row["source_spans"]) for row in found] == [("chat", ["chat"])]
+
+
+def test_an_embedding_is_named_by_its_model() -> None:
+    said = {"gen_ai.operation.name": "embeddings", "gen_ai.request.model": "e5"}
+    (row,) = rows(span("embeddings e5", said))
+    assert (row["kind"], row["name"]) == ("embedding", "e5")
+
+
+def test_tokens_of_one_span_stay_together() -> None:
+    """A gateway's retry whose ids were cut does not borrow the ids of the attempt before."""
+    at = "ltrain."
+    said = {"gen_ai.operation.name": "chat", at + "response_logprobs": "AAAAvw=="}
+    whole = {**said, at + "prompt_token_ids": "[1,2]", at + "response_token_ids": "[3]"}
+    cut = {**said, at + "prompt_token_ids": "[7,", at + "response_token_ids": "[8]"}
+    found, drops = calls(
+        spans(
+            span("sdk", {"gen_ai.operation.name": "chat"}, at=(0, 20)),
+            span("first", whole, parent="sdk", at=(1, 2), scope="ltrain.gateway"),
+            span("second", cut, parent="sdk", at=(3, 9), scope="ltrain.gateway"),
+        )
+    )
+    tokens = found.select("prompt_token_ids", "response_token_ids", "response_logprobs")
+    assert tokens.rows() == [(None, None, None)]
+    assert drops.select("stage", "id", "reason").rows() == [
+        ("calls", "second:ltrain.prompt_token_ids", "not_json")
+    ]
+
+
+def test_drops_of_calls_have_the_tables_types() -> None:
+    _, drops = calls(spans())
+    assert drops.schema == pl.Schema(
+        dict.fromkeys(("stage", "id", "reason", "detail"), pl.String())
+    )

@@ -1,0 +1,237 @@
+"""Broken spans are drops with a reason; nothing that a span can say is a traceback."""
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.transforms.made import MS, NOON, span, spans
+
+from ltrain_transforms.calls import calls
+from ltrain_transforms.spans import LARGEST
+
+CHAT = {"gen_ai.operation.name": "chat"}
+
+
+def dropped(*made: dict[str, Any]) -> tuple[list[str], list[tuple[str, str, str]]]:
+    """Give the ids of the calls, and stage, id and reason of the drops."""
+    found, drops = calls(spans(*made))
+    rows = drops.select("stage", "id", "reason").rows()
+    return found["call_id"].to_list(), [(stage, span_id, reason) for stage, span_id, reason in rows]
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "null", '"text"'])
+def test_attributes_that_are_no_object(text: str) -> None:
+    assert dropped(span("a", text)) == ([], [("spans", "a", "not_json")])
+
+
+def test_a_span_that_ends_before_it_starts() -> None:
+    child = span("b", CHAT, parent="a", at=(6, 7))
+    assert dropped(span("a", CHAT, at=(5, 4)), child) == (["b"], [("spans", "a", "backwards")])
+
+
+def test_cyclic_parents() -> None:
+    made = [
+        span("a", CHAT, parent="b"),
+        span("b", CHAT, parent="a"),
+        span("self", CHAT, parent="self"),
+        span("below", CHAT, parent="a"),
+        span("apart", CHAT),
+    ]
+    kept, drops = dropped(*made)
+    assert sorted(kept) == ["apart", "below"]
+    assert sorted(drops) == [("spans", name, "cyclic_parents") for name in ("a", "b", "self")]
+
+
+def test_of_two_spans_with_one_id_the_first_counts() -> None:
+    made = [
+        span("a", {**CHAT, "gen_ai.request.model": "first"}),
+        span("a", {**CHAT, "gen_ai.request.model": "second"}, trace_id="u"),
+        span("a", {**CHAT, "gen_ai.request.model": "elsewhere"}, execution_id="f.1"),
+    ]
+    found, drops = calls(spans(*made))
+    assert found.select("execution_id", "name").rows() == [("e.1", "first"), ("f.1", "elsewhere")]
+    assert drops.select("id", "reason").rows() == [("a", "duplicate_span")]
+
+
+def test_a_very_deep_trace_is_walked() -> None:
+    deep = [span(f"s{n}", parent=f"s{n + 1}", at=(-n, n)) for n in range(5_000)]
+    assert dropped(*deep, span("leaf", CHAT, parent="s0")) == (["leaf"], [])
+
+
+def test_attributes_of_a_hundred_megabytes() -> None:
+    large = span("a", json.dumps({**CHAT, "gen_ai.input.messages": "x" * LARGEST}))
+    kept, drops = dropped(large, span("b", CHAT, parent="a"))
+    assert (kept, drops) == (["b"], [("spans", "a", "too_large")])
+
+
+@pytest.mark.parametrize("text", ['[{"role": "user", "pa', "{}", "hello", "[" * 100_000])
+def test_messages_that_are_no_json_list(text: str) -> None:
+    found, drops = calls(spans(span("a", {**CHAT, "gen_ai.input.messages": text})))
+    assert found.select("call_id", "input").rows() == [("a", None)]
+    assert drops.rows() == [
+        (
+            "calls",
+            "a:gen_ai.input.messages",
+            "not_json",
+            "gen_ai.input.messages is not the JSON that it must be; the call is kept without it",
+        )
+    ]
+
+
+def test_another_captures_messages_stand_in_for_broken_ones() -> None:
+    good = json.dumps([{"role": "user", "parts": [{"type": "text", "content": "hi"}]}])
+    found, drops = calls(
+        spans(
+            span("sdk", {**CHAT, "gen_ai.input.messages": good}, at=(0, 9)),
+            span(
+                "gate",
+                {**CHAT, "gen_ai.input.messages": good[:-9]},
+                parent="sdk",
+                at=(1, 8),
+                scope="ltrain.gateway",
+            ),
+        )
+    )
+    assert found["input"].to_list() == [good]
+    assert drops.is_empty()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"ltrain.prompt_token_count": "4"}, "token_count"),
+        ({"ltrain.response_token_count": "3"}, "token_count"),
+        ({"ltrain.response_logprobs": "AAAAvw=="}, "token_count"),
+        ({"ltrain.prompt_token_ids": "[1,2"}, "not_json"),
+        ({"ltrain.prompt_token_ids": "[1,-2]"}, "not_json"),
+        ({"ltrain.response_token_ids": "[4,,5]"}, "not_json"),
+        ({"ltrain.response_logprobs": "AAA"}, "not_json"),
+    ],
+)
+def test_tokens_that_disagree_are_a_drop(change: dict[str, str], reason: str) -> None:
+    said = {
+        **CHAT,
+        "ltrain.prompt_token_ids": "[1,2,3]",
+        "ltrain.response_token_ids": "[4,5]",
+        "ltrain.response_logprobs": "AAAAvwAAAL8=",
+        "ltrain.prompt_token_count": "3",
+        "ltrain.response_token_count": "2",
+    }
+    whole, none = calls(spans(span("a", said, scope="ltrain.gateway")))
+    assert whole["prompt_token_ids"].to_list() == [[1, 2, 3]]
+    assert none.is_empty()
+    found, drops = calls(spans(span("a", {**said, **change}, scope="ltrain.gateway")))
+    assert found["prompt_token_ids"].to_list() == found["response_logprobs"].to_list() == [None]
+    assert drops.select("id", "reason").rows() == [("a:ltrain.prompt_token_ids", reason)]
+
+
+def test_numbers_that_fit_no_column_say_nothing() -> None:
+    said = {
+        **CHAT,
+        "gen_ai.usage.input_tokens": "9" * 40,
+        "gen_ai.usage.output_tokens": "inf",
+        "gen_ai.request.temperature": '"hot"',
+        "ltrain.policy.version": "99999999999",
+    }
+    found, _ = calls(spans(span("a", said, scope="ltrain.gateway")))
+    numbers = ("input_tokens", "output_tokens", "temperature", "policy_version")
+    assert found.select(numbers).rows() == [(None, None, None, None)]
+
+
+def test_text_beyond_the_standard_is_read() -> None:
+    result = '{"mean": NaN, "name": "half \\ud83d of a pair"}'
+    made = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "t",
+        "gen_ai.tool.call.result": result,
+    }
+    told = json.dumps([{"role": "user", "parts": [{"type": "text", "content": "\ud83d"}]}])
+    found, _ = calls(
+        spans(span("a", made), span("b", {**CHAT, "gen_ai.input.messages": told}, at=(2, 3)))
+    )
+    assert found["result"].to_list() == [result, None]
+    assert json.loads(found["input"][1])[0]["parts"][0]["content"] == "\ufffd"
+
+
+ODD = st.sampled_from(
+    ["", "{", "[]", "null", "[1", "NaN", "-1", "1e999", "[[", '{"a": []}', "\u0000"]
+)
+NAMES = st.sampled_from(
+    [
+        *("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions"),
+        *("gen_ai.usage.input_tokens", "gen_ai.response.finish_reasons", "gen_ai.response.id"),
+        *("gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "gen_ai.request.temperature"),
+        *("metadata", "llm.invocation_parameters", "output.value", "input.value", "tool.name"),
+        *("llm.output_messages.0.message.role", "llm.output_messages.x.message"),
+        *(
+            "traceloop.entity.input",
+            "traceloop.entity.output",
+            "gen_ai.prompt",
+            "gen_ai.completion",
+        ),
+        *("langfuse.observation.input", "langfuse.observation.usage_details", "ai.toolCall.args"),
+        *("ai.response.toolCalls", "ai.prompt.messages", "agentops.tool.input"),
+        *("ltrain.prompt_token_ids", "ltrain.response_token_ids", "ltrain.response_logprobs"),
+        *("ltrain.policy.version", "ltrain.prompt_token_count"),
+    ]
+)
+KIND = st.sampled_from(
+    [
+        {"gen_ai.operation.name": "chat"},
+        {"gen_ai.operation.name": "execute_tool"},
+        {"openinference.span.kind": "LLM"},
+        {"openinference.span.kind": "TOOL"},
+        {"openinference.span.kind": "CHAIN"},
+        {"traceloop.span.kind": "tool"},
+        {"llm.request.type": "chat"},
+        {"langfuse.observation.type": "generation"},
+        {"langfuse.observation.type": "tool"},
+        {"langsmith.span.kind": "llm"},
+        {"langsmith.span.kind": "tool"},
+        {"ai.operationId": "ai.generateText.doGenerate"},
+        {"ai.operationId": "ai.toolCall"},
+        {"agentops.span.kind": "llm"},
+        {"agentops.span.kind": "tool"},
+        {},
+    ]
+)
+IDS = st.sampled_from("abcdef")
+SPAN = st.fixed_dictionaries(
+    {
+        "span_id": IDS,
+        "parent_id": st.none() | IDS,
+        "kind": KIND,
+        "said": st.dictionaries(NAMES, ODD, max_size=4),
+        "start": st.integers(-3, 3),
+        "end": st.integers(-3, 3),
+        "scope": st.sampled_from(["ltrain.gateway", "sdk"]),
+        "status": st.sampled_from(["Unset", "Error"]),
+    }
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(SPAN, max_size=8))
+def test_every_span_is_in_a_call_or_in_drops_or_is_structure(made: list[dict[str, Any]]) -> None:
+    given_spans = [
+        {
+            **span(one["span_id"], {**one["kind"], **one["said"]}, scope=one["scope"]),
+            "parent_id": one["parent_id"],
+            "start": NOON + one["start"] * MS,
+            "end": NOON + one["end"] * MS,
+            "status": one["status"],
+        }
+        for one in made
+    ]
+    found, drops = calls(spans(*given_spans))
+    whole = drops.filter(drops["stage"] == "spans")["id"].to_list()
+    used = found["source_spans"].explode(empty_as_null=True).drop_nulls().to_list()
+    told = Counter(used) + Counter(whole)
+    there = Counter(one["span_id"] for one in made)
+    describing = Counter(one["span_id"] for one in made if one["kind"])
+    assert not told - there, "each span once"
+    assert not describing - told, "what describes a call is in one, or in drops"
+    assert found["call_id"].is_unique().all()

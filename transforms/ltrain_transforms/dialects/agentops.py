@@ -1,0 +1,76 @@
+"""AgentOps: `agentops.span.kind` and what its decorators and instrumentors write beside it.
+
+Attribute names are those of agentops 0.4 (`agentops/semconv/`, `sdk/decorators/utility.py`):
+decorators write `agentops.<kind>.input`, earlier 0.4 releases `agentops.entity.input`; messages are
+flattened, `gen_ai.prompt.N.*`, as traceloop's older releases have them.
+"""
+
+import json
+from typing import Any
+
+from ltrain_transforms.dialects import gen_ai
+from ltrain_transforms.dialects.indexed import flattened
+from ltrain_transforms.dialects.partial import Kind, Partial, said
+from ltrain_transforms.dialects.tool_results import unwrap
+from ltrain_transforms.spans import Span, parsed
+
+KINDS: dict[str, Kind] = {
+    "llm": "llm",
+    "llm.call": "llm",
+    "tool": "tool",
+    "agent": "agent",
+    "agent.action": "node",
+    "workflow": "agent",
+    "team": "agent",
+    "task": "node",
+    "operation": "node",
+    "workflow.step": "node",
+    "chain": "node",
+}
+"""Kinds that are calls; `session` is the root, which is structure."""
+MARKS = ("\nagentops.span.kind", "\ngen_ai.request.type")
+REQUESTS = ("chat", "completion")
+
+
+def read(span: Span) -> Partial:
+    """Say what `agentops.*` says."""
+    told = (span.get("agentops.span.kind") or "").lower()
+    kind = "llm" if span.get("gen_ai.request.type") in REQUESTS else KINDS.get(told)
+    name = span.get("agentops.entity.name", "operation.name", "agentops.operation.name")
+    partial = said(kind=kind, version=span.get("operation.version", "agentops.operation.version"))
+    if kind == "llm":
+        return {**partial, **_llm(span)}
+    given = span.get(f"agentops.{told}.input", "agentops.entity.input")
+    gave = span.get(f"agentops.{told}.output", "agentops.entity.output")
+    if kind == "tool":
+        fields = said(
+            name=span.get("tool.name") or name,
+            arguments=_arguments(span.get("tool.parameters") or given),
+            tool_call_id=span.get("tool.call.id"),
+        )
+        failed = said(status="error" if span.get("tool.status") == "failed" else None)
+        return {**partial, **fields, **unwrap(span.get("tool.result") or gave), **failed}
+    agent = span.get("agent.name") or (name if kind == "agent" else None)
+    return partial | said(agent=agent, name=name, input=given, output=gave)
+
+
+def _llm(span: Span) -> Partial:
+    return gen_ai.llm(span) | said(
+        input_messages=flattened(span, "gen_ai.prompt"),
+        output_messages=flattened(span, "gen_ai.completion"),
+        model=span.get("gen_ai.response.model", "gen_ai.request.model"),
+        finish_reason=span.get(
+            "gen_ai.completion.0.finish_reason",
+            "gen_ai.response.finish_reason",
+            "gen_ai.response.stop_reason",
+        ),
+        input_tokens=span.whole("gen_ai.usage.prompt_tokens"),
+        output_tokens=span.whole("gen_ai.usage.completion_tokens"),
+    )
+
+
+def _arguments(text: str | None) -> str | None:
+    """Take a decorated function's keywords out of `{"args": [], "kwargs": {...}}`."""
+    given: Any = parsed(text)
+    called = isinstance(given, dict) and given.keys() == {"args", "kwargs"}
+    return json.dumps(given["kwargs"]) if called and not given["args"] else text

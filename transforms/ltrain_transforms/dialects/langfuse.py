@@ -1,0 +1,59 @@
+"""Langfuse: `langfuse.observation.*`, as its SDKs write it since they are OpenTelemetry's.
+
+Attribute names are those of langfuse-python 3 (`langfuse/_client/attributes.py`) and of
+@langfuse/tracing 4.2, which has the same.
+"""
+
+from ltrain_transforms.dialects import chat
+from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, said
+from ltrain_transforms.dialects.tool_results import unwrap
+from ltrain_transforms.spans import Span
+
+KINDS: dict[str, Kind] = {
+    "generation": "llm",
+    "tool": "tool",
+    "retriever": "retrieval",
+    "embedding": "embedding",
+    "agent": "agent",
+    "chain": "node",
+    "span": "node",
+}
+"""Observation types that are calls; `event`, `evaluator` and `guardrail` are structure."""
+MARKS = ("\nlangfuse.observation.",)
+AT = "langfuse.observation."
+
+
+def read(span: Span) -> Partial:
+    """Say what `langfuse.observation.*` says."""
+    kind = KINDS.get((span.get(AT + "type") or "").lower())
+    partial = said(
+        kind=kind,
+        agent=span.name if kind == "agent" else None,
+        node=span.get(AT + "metadata.langgraph_node"),
+        version=span.get("langfuse.version"),
+        status="error" if span.get(AT + "level") == "ERROR" else None,
+    )
+    if kind == "llm":
+        return {**partial, **_llm(span)}
+    if kind == "tool":
+        told = said(name=span.name, arguments=span.get(AT + "input"))
+        return {**partial, **told, **unwrap(span.get(AT + "output"))}
+    return partial | said(input=span.get(AT + "input"), output=span.get(AT + "output"))
+
+
+def _llm(span: Span) -> Partial:
+    usage, parameters = span.json(AT + "usage_details"), span.json(AT + "model.parameters")
+    counts = usage if isinstance(usage, dict) else {}
+    return said(
+        model=span.get(AT + "model.name"),
+        params=Parameters.of(parameters) if isinstance(parameters, dict) else None,
+        input_messages=chat.held(AT + "input", span.get(AT + "input"), "user"),
+        output_messages=chat.held(AT + "output", span.get(AT + "output"), "assistant"),
+        input_tokens=_first(counts, "input", "prompt_tokens", "input_tokens"),
+        output_tokens=_first(counts, "output", "completion_tokens", "output_tokens"),
+    )
+
+
+def _first(counts: dict[str, object], *names: str) -> int | None:
+    """Give the first count; SDKs pass on whichever names the provider has."""
+    return next((n for name in names if isinstance(n := counts.get(name), int)), None)

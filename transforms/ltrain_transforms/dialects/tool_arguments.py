@@ -1,0 +1,26 @@
+"""What a tool was given, out of the envelopes that frameworks put around it."""
+
+import json
+from functools import lru_cache
+from typing import Any
+
+from ltrain_transforms.spans import parsed
+
+ENVELOPE = '"input_str"'
+"""A key of LangChain's callback payload, which traceloop writes whole."""
+
+
+def arguments(text: str | None) -> str | None:
+    """Give the arguments of a tool: JSON where they were, else the text."""
+    return text if text is None or ENVELOPE not in text else _inside(text)
+
+
+@lru_cache(maxsize=256)  # traceloop writes the same payload twice
+def _inside(text: str) -> str:
+    payload: Any = parsed(text)
+    if not isinstance(payload, dict) or "input_str" not in payload:
+        return text
+    inputs = payload.get("inputs")
+    if isinstance(inputs, dict) and inputs:
+        return json.dumps(inputs, ensure_ascii=False)
+    return str(payload["input_str"])

@@ -1,0 +1,77 @@
+"""Spans, and attributes of a call, that cannot be read as they are: drops, with a reason.
+
+A broken span describes no call; it keeps its place among the others' ancestors.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import polars as pl
+
+from ltrain_transforms.spans import LARGEST, Span
+from ltrain_transforms.tables import DROPS
+
+REASONS = {
+    "not_json": "its attributes are no JSON object",
+    "too_large": f"its attributes are larger than {LARGEST >> 20} million characters",
+    "duplicate_span": "the same span, or another with its id, came first",
+    "backwards": "it ends before it starts",
+    "cyclic_parents": "it is its own ancestor",
+}
+"""Of whole spans, stage `spans`."""
+
+ATTRIBUTES = {
+    "not_json": "{} is not the JSON that it must be; the call is kept without it",
+    "no_logprobs": "{} came without log-probabilities; the call is kept without its tokens",
+    "token_count": "{}, response ids and log-probabilities disagree in number, or with their "
+    "counts; the call is kept without them",
+}
+"""Of one attribute of a call, stage `calls`; the id is `span:attribute`."""
+
+Fault = tuple[str, str, str, str]
+"""A row of `DROPS`."""
+
+
+def of_span(span: Span, reason: str) -> Fault:
+    return "spans", span.span_id, reason, REASONS[reason]
+
+
+def of_attribute(span_id: str, name: str, reason: str) -> Fault:
+    return "calls", f"{span_id}:{name}", reason, ATTRIBUTES[reason].format(name)
+
+
+def drops(faults: Sequence[Fault]) -> pl.DataFrame:
+    """Make `DROPS`."""
+    return pl.DataFrame(faults, DROPS.schema, orient="row")
+
+
+def unique(spans: Iterable[Span]) -> tuple[dict[str, Span], list[Span]]:
+    """Give the spans of one execution by id, and those whose id was taken."""
+    by_id: dict[str, Span] = {}
+    doubled = [span for span in spans if by_id.setdefault(span.span_id, span) is not span]
+    return by_id, doubled
+
+
+def reason(span: Span, cyclic: set[str]) -> str | None:
+    """Say why a span cannot be read; None where it can."""
+    if span.fault is not None:
+        return span.fault
+    if span.end < span.start:
+        return "backwards"
+    return "cyclic_parents" if span.span_id in cyclic else None
+
+
+def cyclic(spans: Mapping[str, Span]) -> set[str]:
+    """Find the spans that are their own ancestors."""
+    sound: set[str] = set()
+    found: set[str] = set()
+    for span_id in spans:
+        path: dict[str, None] = {}
+        above: str | None = span_id
+        while above is not None and above in spans and above not in sound:
+            if above in path:
+                found.update(list(path)[list(path).index(above) :])
+                break
+            path[above] = None
+            above = spans[above].parent_id
+        sound.update(path)
+    return found

@@ -1,0 +1,62 @@
+"""What the server measured of each call: token ids and log-probabilities, checked before use.
+
+A cut attribute must not train: ids count only where prompt, response, log-probabilities and the
+counts that were written beside them agree.
+"""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from ltrain_transforms import faults
+from ltrain_transforms.dialects.partial import Tokens
+from ltrain_transforms.faults import Fault
+from ltrain_transforms.tokens import id_choices, id_lists, logprob_choices
+
+NAMES = ("prompt_token_ids", "response_token_ids", "response_logprobs")
+NOTHING = Tokens(None, None, None, None, None, "", "")
+
+
+def measured(written: Sequence[Tokens | None]) -> tuple[list[pl.Series], list[Fault]]:
+    """Give the columns `NAMES`, null where there is nothing to use, and why if something was there.
+
+    Args:
+        written: what each call's span holds, or None.
+    """
+    every = [one or NOTHING for one in written]
+    prompts, responses, logprobs = (
+        [one.prompt for one in every],
+        [one.response for one in every],
+        [one.logprobs for one in every],
+    )
+    columns = (id_lists(prompts), id_choices(responses), logprob_choices(logprobs))
+    frame = pl.DataFrame(dict(zip(NAMES, columns, strict=True))).with_columns(
+        pl.Series("prompt", [one.prompt_count for one in every], pl.Int64),
+        pl.Series("response", [one.response_count for one in every], pl.Int64),
+        pl.Series("weighed", [text is not None for text in logprobs], pl.Boolean),
+    )
+    marked = frame.with_columns(reason=_reason())
+    kept = marked.select(
+        pl.when(pl.col("reason").is_null()).then(name).alias(name) for name in NAMES
+    )
+    damaged = [
+        faults.of_attribute(one.span_id, one.attribute, reason)
+        for one, reason in zip(every, marked["reason"], strict=True)
+        if reason and one is not NOTHING
+    ]
+    return kept.get_columns(), damaged
+
+
+def _reason() -> pl.Expr:
+    prompt, response, logprobs = map(pl.col, NAMES)
+    lengths = response.list.eval(pl.element().list.len())
+    likewise = logprobs.list.eval(pl.element().list.len())
+    seen = {"prompt": prompt.list.len(), "response": lengths.list.sum()}
+    counted = [(pl.col(name) == length).fill_null(True) for name, length in seen.items()]
+    readable = prompt.is_not_null() & (response.list.len() > 0) & (logprobs.list.len() > 0)
+    return (
+        pl.when(~pl.col("weighed")).then(pl.lit("no_logprobs"))
+        .when(~readable.fill_null(False)).then(pl.lit("not_json"))
+        .when(~pl.all_horizontal(*counted, (lengths == likewise).fill_null(False)))
+        .then(pl.lit("token_count"))
+    )  # fmt: skip
