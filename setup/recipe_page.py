@@ -15,7 +15,7 @@ from setup.markdown import code, table
 from ltrain_transforms import recipe
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
 
-SCALARS = {str: "text", int: "integer", float: "number", bool: "true or false"}
+SCALARS = {Any: "anything", str: "text", int: "integer", float: "number", bool: "true or false"}
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -40,8 +40,9 @@ def lines() -> list[str]:
         table(("name", "what it computes"), _estimators(STEP_ESTIMATORS)),
         "## Rules",
         "A `[[reward]]` with `on` is a rule: it looks at every call of that kind. `when` and "
-        "`value` are SQL over the columns of [`calls`](tables.md#calls); aggregates and window "
-        "functions are refused. The kinds are those of `on`; who is credited is one of:",
+        "`value` are SQL over the columns of [`calls`](tables.md#calls) and the ready columns of "
+        "[rules.md](rules.md); aggregates and window functions are refused. The kinds are those of "
+        "`on`; who is credited is one of:",
         table(("credit_to", "who"), _choices(recipe.Credited, told)),
     ]
 
@@ -121,6 +122,8 @@ def _toml(value: Any) -> str:
             return f"[{', '.join(map(_toml, value))}]"
         case str():
             return f'"{value}"'
+        case bool():
+            return str(value).lower()
         case _:
             return str(value)
 

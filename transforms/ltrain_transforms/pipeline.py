@@ -16,7 +16,7 @@ from ltrain_transforms.credit import chosen, compared, narrow, transitions
 from ltrain_transforms.evaluations import evaluations
 from ltrain_transforms.executions import cutoff, executions
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.rewards import outcomes, rewards
+from ltrain_transforms.rewards import outcomes, rewards, settled
 from ltrain_transforms.samples import samples
 from ltrain_transforms.selection import counting, dropped, gathered
 from ltrain_transforms.states import digest, states
@@ -34,6 +34,7 @@ class Traced:
     executions: pl.DataFrame
     states: pl.DataFrame
     rewards: pl.DataFrame
+    """Without those of rules over the rollout; gates have not been asked."""
     drops: pl.DataFrame
     steps: pl.DataFrame
     """`NARROW`: what credit reads of `calls`."""
@@ -43,6 +44,8 @@ class Traced:
 class Credited:
     """What executions are worth beside each other."""
 
+    rewards: pl.DataFrame
+    """Those of single executions, and what only their group and outcome decide."""
     transitions: pl.DataFrame
     outcomes: pl.DataFrame
     """`execution_id`, `reward`: the outcome of each execution that has one."""
@@ -85,13 +88,14 @@ def credited(
     steps: pl.DataFrame, executions: pl.DataFrame, rewards: pl.DataFrame, recipe: Recipe
 ) -> Credited:
     """Compare executions; of a wave all must be given."""
-    worth = outcomes(recipe, rewards, executions)
+    given, gated = settled(recipe, rewards, executions)
+    worth = outcomes(recipe, given, executions)
     counted, left_out = counting(executions, worth["execution_id"], recipe.filter)
-    ranked = compared(recipe, counted, worth, rewards, steps)
-    made = transitions(recipe, ranked, steps, rewards)
+    ranked = compared(recipe, counted, worth, given, steps)
+    made = transitions(recipe, ranked, steps, given)
     kept, low = chosen(recipe, ranked, made)
-    drops = gathered(DROPS, left_out, low, _idle(kept, made))
-    return Credited(made, worth, kept, drops)
+    drops = gathered(DROPS, gated, left_out, low, _idle(kept, made))
+    return Credited(given, made, worth, kept, drops)
 
 
 def derive(spans: pl.DataFrame, recipe: Recipe) -> Derived:
@@ -103,7 +107,7 @@ def derive(spans: pl.DataFrame, recipe: Recipe) -> Derived:
     rows, unusable = samples(recipe, trained, trace.calls, trace.executions)
     drops = gathered(DROPS, trace.drops, credit.drops, unusable)
     frames = (
-        *(trace.calls, trace.executions, trace.states, trace.rewards),
+        *(trace.calls, trace.executions, trace.states, credit.rewards),
         *(credit.transitions, rows, drops),
     )
     names = (table.name for table in TABLES)

@@ -58,6 +58,7 @@ def llm(span: Span) -> Partial:
         input_messages=messages(span, "gen_ai.input.messages", _instructions(span)),
         output_messages=output,
         params=parameters(span),
+        tools=span.get("gen_ai.tool.definitions"),
         finish_reason=_finish(span, output),
         input_tokens=span.whole("gen_ai.usage.input_tokens"),
         output_tokens=span.whole("gen_ai.usage.output_tokens"),

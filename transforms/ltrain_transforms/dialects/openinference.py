@@ -49,6 +49,7 @@ def _llm(span: Span) -> Partial:
         input_messages=_messages(span, "llm.input_messages"),
         output_messages=_messages(span, "llm.output_messages"),
         params=_sampling(parameters if isinstance(parameters, dict) else {}),
+        tools=_tools(span),
         model=span.get("llm.model_name"),
         finish_reason=span.get("llm.finish_reason"),
         input_tokens=span.whole("llm.token_count.prompt"),
@@ -64,6 +65,12 @@ def _tool(span: Span) -> Partial:
         tool_call_id=span.get("tool.id"),
     )
     return {**fields, **unwrap(span.get("output.value"))}
+
+
+def _tools(span: Span) -> str | None:
+    given = (span.get(f"llm.tools.{n}.tool.json_schema") for n in indices(span, "llm.tools"))
+    schemas = [schema for schema in given if schema]
+    return f"[{', '.join(schemas)}]" if schemas else None
 
 
 def _messages(span: Span, prefix: str) -> Messages | None:

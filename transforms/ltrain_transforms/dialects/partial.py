@@ -57,6 +57,8 @@ class Partial(TypedDict, total=False):
     policy: str
     policy_version: int
     params: Parameters
+    tools: str
+    """The definitions that the request carried, a JSON list."""
     input_messages: Messages
     output_messages: Messages
     input: str
