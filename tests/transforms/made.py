@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 def span(
     span_id: str,
-    attributes: Mapping[str, str] | str = "{}",
+    attributes: Mapping[str, str] | None = None,
     *,
     parent: str | None = None,
     at: tuple[int, int] = (0, 1),
@@ -23,7 +23,6 @@ def span(
     **more: Any,
 ) -> Row:
     """One row of `SPANS`; `at` is start and end in milliseconds, `more` are columns."""
-    text = attributes if isinstance(attributes, str) else json.dumps(dict(attributes))
     return {
         "execution_id": "e.1",
         "trace_id": "t",
@@ -35,7 +34,7 @@ def span(
         "start": NOON + at[0] * MS,
         "end": NOON + at[1] * MS,
         "status": "Unset",
-        "attributes": text,
+        "attributes": dict(attributes or {}),
         "events": "[]",
         "links": [],
         **more,

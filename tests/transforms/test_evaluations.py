@@ -1,6 +1,5 @@
 """Everything that says what something is worth is read: spans, events, annotations, logs."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -194,9 +193,10 @@ def test_every_word_counts_once_or_is_a_drop_whatever_the_order(
             "scope": JUDGE,
             "name": "gen_ai.evaluation.result",
             "start": start,
-            "attributes": json.dumps(
-                {"gen_ai.evaluation.name": name, "gen_ai.evaluation.score.value": score}
-            ),
+            "attributes": {
+                "gen_ai.evaluation.name": name,
+                "gen_ai.evaluation.score.value": score,
+            },
         }
         for at, (execution, name, score, start) in enumerate(said)
     ]

@@ -28,8 +28,8 @@ ANNOTATION = re.compile(
 REWARD = re.compile(r"agentlightning\.reward\.(?P<n>\d+)\.(?P<what>name|value)")
 LINK = re.compile(r"agentlightning\.link\.(?P<n>\d+)\.(?P<what>key_match|value_match)")
 
-MARKED = r'"(?:trace\.|session\.|)(?:annotations|evaluations)\.\d+\.'
-"""Finds spans with OpenInference's annotations by the text of their attributes."""
+MARKED = r"^(?:trace\.|session\.|)(?:annotations|evaluations)\.\d+\."
+"""Finds OpenInference's annotations by the names of a span's attributes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,16 +44,17 @@ def evaluations(
     """
     named = pl.col("name").is_in([attributes.SPAN_EVALUATION, AGENT_LIGHTNING])
     in_events = pl.col("events").str.contains(attributes.SPAN_EVALUATION, literal=True)
-    annotated = pl.col("attributes").str.contains(MARKED)
+    marked = pl.element().str.contains(MARKED)
+    annotated = pl.col("attributes").map.keys().list.eval(marked).list.any()
     saying = list(each(spans.filter(named | in_events | annotated)))
     owners = _owners(calls)
     answered = linked(saying, spans)
     rows = [row for span in saying for row in _rows(span, owners, answered)]
     rows += _of_logs(logs, owners) if logs is not None else []
-    marked = _judged(pl.DataFrame(rows, FOUND, orient="row"))
+    judged = _judged(pl.DataFrame(rows, FOUND, orient="row"))
     counts = pl.col("fault").is_null()
-    return EVALUATIONS.select(marked.filter(counts).lazy()).collect(), _dropped(
-        marked.filter(~counts)
+    return EVALUATIONS.select(judged.filter(counts).lazy()).collect(), _dropped(
+        judged.filter(~counts)
     )
 
 

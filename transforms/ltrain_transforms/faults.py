@@ -11,7 +11,6 @@ from ltrain_transforms.spans import LARGEST, Span
 from ltrain_transforms.tables import DROPS
 
 REASONS = {
-    "not_json": "its attributes are no JSON object",
     "too_large": f"its attributes are larger than {LARGEST >> 20} million characters",
     "duplicate_span": "the same span, or another with its id, came first",
     "backwards": "it ends before it starts",

@@ -187,7 +187,7 @@ _SELECT = f"""SELECT
     toString(StatusCode) AS status, StatusMessage AS message,
     SpanAttributes['{attributes.OUTCOME}'] AS outcome,
     SpanAttributes['{attributes.SPANS}'] AS reported,
-    toJSONString(SpanAttributes) AS attributes,
+    SpanAttributes AS attributes,
     toJSONString(arrayZip(`Events.Name`, `Events.Attributes`)) AS events,
     `Links.SpanId` AS links
 FROM otel.spans"""

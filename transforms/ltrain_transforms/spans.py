@@ -9,7 +9,7 @@ import orjson
 import polars as pl
 
 LARGEST = 64 << 20
-"""Characters of one span's attributes, as JSON, beyond which they are not read."""
+"""Characters of one span's attributes beyond which they are not read."""
 TOGETHER = 256
 """Spans that are taken out of their frame at once."""
 
@@ -43,7 +43,7 @@ class Span(NamedTuple):
     events_text: str
     links: tuple[str, ...]
     fault: str | None = None
-    """Why the attributes could not be read: `not_json` or `too_large`; then there are none."""
+    """Why the attributes are not read: `too_large`; then there are none."""
     logs: tuple[Log, ...] = ()
 
     @property
@@ -116,8 +116,8 @@ def each(spans: pl.DataFrame, logs: pl.DataFrame | None = None) -> Iterator[Span
     """Go through the rows of a frame of `SPANS`, each with its records of a frame of `LOGS`."""
     written = {} if logs is None else by_span(logs)
     for row in _rows(spans.select(COLUMNS)):
-        status, message, text, events, links = row[9:]
-        attributes, fault = _attributes(text or "{}")
+        status, message, attributes, events, links = row[9:]
+        attributes, fault = _bounded(attributes or {})
         said = (status == "Error", message or "", attributes, events or "[]", tuple(links or ()))
         yield Span._make((*row[:9], *said, fault, written.get(row[1:3], ())))
 
@@ -128,11 +128,10 @@ def _rows(frame: pl.DataFrame) -> Iterator[tuple[Any, ...]]:
         yield from zip(*(column.to_list() for column in some.get_columns()), strict=True)
 
 
-def _attributes(text: str) -> tuple[dict[str, str], str | None]:
-    if len(text) > LARGEST:
+def _bounded(attributes: dict[str, str]) -> tuple[dict[str, str], str | None]:
+    if sum(map(len, attributes.values())) > LARGEST:
         return {}, "too_large"
-    found = parsed(text)
-    return (found, None) if isinstance(found, dict) else ({}, "not_json")
+    return attributes, None
 
 
 LOG_COLUMNS = ("trace_id", "span_id", "name", "body", "attributes")
@@ -143,7 +142,7 @@ def by_span(logs: pl.DataFrame) -> dict[tuple[str, str], tuple[Log, ...]]:
     found: dict[tuple[str, str], tuple[Log, ...]] = {}
     in_order = logs.sort("time", maintain_order=True).select(LOG_COLUMNS)
     for trace_id, span_id, name, body, text in in_order.iter_rows():
-        attributes, _ = _attributes(text or "{}")
-        log = Log(name or "", body or "", attributes)
+        attributes = parsed(text)
+        log = Log(name or "", body or "", attributes if isinstance(attributes, dict) else {})
         found[trace_id, span_id] = (*found.get((trace_id, span_id), ()), log)
     return found

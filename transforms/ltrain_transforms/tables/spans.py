@@ -4,6 +4,8 @@ import polars as pl
 
 from ltrain_transforms.tables.column import EXECUTION, INTEGER, STRING, STRINGS, Column, Table
 
+ATTRIBUTES = pl.Map(pl.String(), pl.String())
+
 SPANS = Table(
     "spans",
     "One span of the store, resolved to its execution; what every other table is made from.",
@@ -30,7 +32,7 @@ SPANS = Table(
         Column("message", STRING, "The status message."),
         Column("outcome", STRING, "On a closing span: how the attempt ended."),
         Column("reported", INTEGER, "On a process's report: the spans it ended for the attempt."),
-        Column("attributes", STRING, "Its attributes, a JSON object of strings."),
+        Column("attributes", ATTRIBUTES, "Its attributes, as text."),
         Column("events", STRING, "Its events, a JSON list of [name, attributes]."),
         Column("links", STRINGS, "The ids of the spans it links to."),
     ),
