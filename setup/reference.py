@@ -16,16 +16,29 @@ from setup.markdown import code, page, table
 from ltrain.cli import app
 from ltrain_instrument import attributes
 from ltrain_instrument.settings import SETTINGS
-from ltrain_transforms import credit, evaluations, pipeline, rewards, samples, selection
+from ltrain_transforms import (
+    breaks,
+    credit,
+    evaluations,
+    exports,
+    faults,
+    membership,
+    pipeline,
+    rewards,
+    selection,
+    unusable,
+)
 from ltrain_transforms.tables import TABLES
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 REASONS = {
-    "spans": pipeline.NOT_A_CALL,
+    "spans": pipeline.NOT_A_CALL | membership.REASONS | faults.REASONS,
+    "calls": faults.ATTRIBUTES,
     "executions": selection.REASONS,
     "rewards": evaluations.FAULTS | rewards.REASONS,
     "groups": credit.REASONS,
-    "rows": samples.REASONS,
+    "rows": unusable.REASONS,
+    "exports": exports.REASONS,
 }
 
 
@@ -72,6 +85,10 @@ def tables() -> str:
     told = [(stage, why, text) for stage, texts in REASONS.items() for why, text in texts.items()]
     reasons = ((stage, f"`{why}`", text.replace("{}", "…")) for stage, why, text in told)
     lines.append(table(("stage", "reason", "what it means"), reasons))
+    lines += ["## Why rows begin", "What `begins` of a sample says; [samples.md](samples.md)."]
+    meant = below_names(breaks)
+    why = ((f"`{each.value}`", meant[f"Begins.{each.name}"]) for each in breaks.Begins)
+    lines.append(table(("begins", "what it means"), why))
     return page("ltrain_transforms/tables", lines)
 
 

@@ -37,7 +37,7 @@ def test_a_dataset_is_a_folder_of_tables_and_a_manifest(
     assert made.counts == {
         "calls": 28,
         "executions": 6,
-        "states": 0,
+        "states": 24,
         "rewards": 8,
         "transitions": 8,
         "samples": 8,

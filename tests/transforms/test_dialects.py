@@ -306,6 +306,36 @@ def test_agentops() -> None:
     assert other["arguments"] == '{"args": ["Paris"], "kwargs": {}}'
 
 
+def test_agent_lightning() -> None:
+    """agent-lightning 0.3 on agentops 0.4: what its `TracerTraceToTriplet` reads."""
+    said = {
+        "gen_ai.request.type": "chat",
+        "gen_ai.request.model": "sql",
+        "gen_ai.response.id": "chatcmpl-1",
+        "gen_ai.prompt.0.role": "user",
+        "gen_ai.prompt.0.content": "weather in Paris?",
+        "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.content": "sun",
+        "prompt_token_ids": "[1, 2, 3]",
+        "response_token_ids": "[[4, 5]]",
+        "logprobs.content": '[{"token": "s", "logprob": -0.5}, {"token": "un", "logprob": -1}]',
+    }
+    bare = {name: text for name, text in said.items() if name != "logprobs.content"}
+    found, drops = calls(
+        spans(
+            span("openai.chat.completion", said, at=(0, 1)),
+            span("without", bare, at=(2, 3)),
+        )
+    )
+    first, second = found.to_dicts()
+    assert (first["prompt_token_ids"], first["response_token_ids"]) == ([1, 2, 3], [[4, 5]])
+    assert first["response_logprobs"] == [[-0.5, -1.0]]
+    assert texts(first["input"]) == [("user", "weather in Paris?")]
+    assert texts(first["output"]) == [("assistant", "sun")]
+    assert second["prompt_token_ids"] is None
+    assert drops.select("id", "reason").rows() == [("without:prompt_token_ids", "no_logprobs")]
+
+
 def test_spans_of_no_dialect_are_structure() -> None:
     (only,) = rows(
         span("outer", {"http.method": "POST"}, at=(0, 9)),

@@ -5,10 +5,11 @@ from typing import Any
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
-from ltrain_transforms.executions import executions, longest_chain
+from ltrain_transforms.executions import cutoff, executions, longest_chain, ranked
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.source import Selection, read
 
@@ -148,6 +149,140 @@ def test_only_what_is_selected_is_read(scene: Any, store: Store) -> None:
     assert read(store, Source(run="other"), Selection())[0].is_empty()
 
 
+MINUTE = 60_000_000_000
+
+
+def turns(scene: Any, *minutes: int) -> None:
+    """One conversation: an agent's turn, a trace of its own, at each of these minutes."""
+    rollout = scene.attempt()
+    begin = rollout.clock
+    for minute in minutes:
+        said = {"session.id": "s1", "openinference.span.kind": "AGENT"}
+        at = begin + minute * MINUTE
+        trace = f"{minute + 1:032x}"
+        rollout.emit("turn", "agent", said, trace=trace, named=False, start=at, end=at + MINUTE)
+
+
+def test_a_session_is_one_execution_however_long_its_pauses(scene: Any, store: Store) -> None:
+    turns(scene, 0, 90)
+    store.insert_otlp(scene.request())
+    source = Source(where="ServiceName = 'worker'", execution="session")
+    spans, _ = read(store, source, Selection(mode="train"))
+    (row,) = made(spans)
+    assert (row["execution_id"], row["session_id"], row["traces"]) == ("s1", "s1", 2)
+    assert row["wall"] == 91 * 60
+
+
+@pytest.mark.parametrize(
+    ("idle", "closed_by", "complete"),
+    [(None, None, True), (600.0, "idle", True), (7200.0, None, False)],
+)
+def test_traffic_that_nobody_closes_is_over_when_it_is_idle(
+    scene: Any, store: Store, idle: float | None, closed_by: str | None, complete: bool
+) -> None:
+    turns(scene, 0)
+    store.insert_otlp(scene.request())
+    source = Source(where="ServiceName = 'worker'", execution="session", idle=idle)
+    spans, _ = read(store, source, Selection(mode="train"))
+    newest = int(spans["end"][0]) + 30 * MINUTE  # of another session
+    (row,) = executions(spans, calls(spans)[0], cutoff(newest, source.idle)).to_dicts()
+    assert (row["closed_by"], row["complete"]) == (closed_by, complete)
+
+
+def test_a_dispatched_attempt_is_its_runners_to_close(scene: Any, read_back: ReadBack) -> None:
+    open_, closed = scene.attempt("t1", 0), scene.attempt("t1", 1)
+    for rollout in (open_, closed):
+        rollout.dispatch()
+        rollout.llm()
+    closed.close()
+    spans = read_back(scene)
+    rows = executions(spans, calls(spans)[0], over=int(spans.select(pl.col("end").max()).item()))
+    told = dict(rows.select("execution_id", "closed_by").iter_rows())
+    assert told == {open_.execution: None, closed.execution: "runner"}
+
+
+def test_attempts_in_different_batches_are_ranked_together(scene: Any, read_back: ReadBack) -> None:
+    for attempt in (1, 2, 3):
+        scene.attempt(attempt=attempt).close()
+    spans = read_back(scene)
+    whole = executions(spans, calls(spans)[0])
+    parts = [executions(own, calls(own)[0]) for own in reversed(spans.partition_by("execution_id"))]
+    assert [part["superseded"].to_list() for part in parts] == [[False]] * 3
+    assert_frame_equal(ranked(pl.concat(parts)), whole)
+    assert whole["superseded"].to_list() == [True, True, False]
+
+
+def test_an_execution_without_calls_has_no_critical_path(scene: Any, read_back: ReadBack) -> None:
+    scene.attempt().dispatch()
+    (row,) = made(read_back(scene))
+    assert (row["llm_calls"], row["critical_path"], row["complete"]) == (0, None, False)
+
+
+MS = 1_000_000
+AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}
+TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "t"}
+CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+
+
+@pytest.mark.parametrize(
+    ("plan", "path"),
+    [
+        # what it says, from, to (ms), in which of the others it lies
+        ([(CHAT, 0, 100, None), (TOOL, 100, 300, None), (TOOL, 100, 150, None)], 0.3),
+        ([(AGENT, 0, 900, None), (CHAT, 0, 100, 0), (TOOL, 100, 300, 0)], 0.3),
+        ([(TOOL, 0, 900, None), (CHAT, 0, 100, 0), (CHAT, 200, 400, 0)], 0.9),
+        (
+            [
+                *[(AGENT, 0, 1000, None), (AGENT, 0, 600, 0), (AGENT, 0, 500, 0)],
+                *[(CHAT, 0, 200, 1), (TOOL, 300, 600, 1), (CHAT, 0, 400, 2), (CHAT, 700, 900, 0)],
+            ],
+            0.7,
+        ),
+        ([(AGENT, 0, 400, None), (CHAT, 400, 500, None)], 0.5),
+    ],
+    ids=[
+        "tools in parallel",
+        "an agent's time is its calls'",
+        "a sub-agent in a tool",
+        "two agents in parallel, and what follows both",
+        "an agent that shows nothing of itself",
+    ],
+)
+def test_the_critical_path_counts_no_time_twice(
+    scene: Any, read_back: ReadBack, plan: list[tuple[Any, int, int, int | None]], path: float
+) -> None:
+    rollout = scene.attempt()
+    begin, ids = rollout.clock, [""]
+    for said, start, end, inside in plan:
+        parent = ids[0 if inside is None else inside + 1]
+        times = {"start": begin + start * MS, "end": begin + end * MS}
+        ids.append(rollout.emit("x", "agent", dict(said), parent=parent, **times))
+    (row,) = made(read_back(scene))
+    assert row["critical_path"] == pytest.approx(path)
+
+
+def test_a_clock_that_runs_backwards_gives_no_times(scene: Any, read_back: ReadBack) -> None:
+    rollout = scene.attempt()
+    rollout.llm()
+    spans = read_back(scene)
+    found = calls(spans)[0]
+    turned = found.with_columns(end=pl.when(pl.col("kind") == "llm").then(0).otherwise("end"))
+    (row,) = executions(spans, turned).to_dicts()
+    assert (row["critical_path"], row["llm_calls"]) == (None, 1)
+    late = spans.with_columns(start=pl.col("start") + MINUTE)
+    assert executions(late, found)["wall"].to_list() == [None]
+
+
+def test_parents_in_a_circle_are_no_error(scene: Any, read_back: ReadBack) -> None:
+    rollout = scene.attempt()
+    first = rollout.id(rollout.number + 1)
+    second = rollout.emit("x", "agent", dict(AGENT), parent=rollout.id(rollout.number + 2))
+    rollout.emit("y", "agent", dict(AGENT), parent=first)
+    assert second == first
+    (row,) = made(read_back(scene))
+    assert row["critical_path"] is None  # each holds the other: neither does the work
+
+
 @pytest.mark.parametrize(
     ("intervals", "longest"),
     [
@@ -155,8 +290,14 @@ def test_only_what_is_selected_is_read(scene: Any, store: Store) -> None:
         ([(0, 4), (4, 6)], 6),
         ([(0, 4), (1, 9)], 8),
         ([(0, 4), (3, 5), (5, 9)], 8),
+        ([(0, 4), (6, 5)], None),
     ],
 )
-def test_the_longest_chain_of_calls(intervals: list[tuple[int, int]], longest: int) -> None:
+def test_the_longest_chain_of_calls(intervals: list[tuple[int, int]], longest: int | None) -> None:
     starts, ends = [start for start, _ in intervals], [end for _, end in intervals]
     assert longest_chain(starts, ends) == longest
+
+
+def test_what_follows_at_once_may_seem_to_begin_too_early() -> None:
+    assert longest_chain([0, 99], [100, 200]) == 101
+    assert longest_chain([0, 99], [100, 200], slack=1) == 201

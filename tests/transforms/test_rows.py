@@ -1,41 +1,48 @@
-"""Which calls share a training row, from literal tokens."""
+"""Which calls share a training row, and what the row holds, from literal tokens."""
 
-from collections.abc import Sequence
+import re
 
+import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+from tests.transforms.talk import Talk, recipe
 
-from ltrain_transforms.rows import Row, Turn, following, merged, weights
-
-
-def turn(t: int, prompt: Sequence[int], response: Sequence[int], temperature: float = 1.0) -> Turn:
-    return Turn(
-        call_id=f"c{t}",
-        t=t,
-        prompt=list(prompt),
-        response=list(response),
-        logprobs=[-0.5] * len(response),
-        temperature=temperature,
-        version=0,
-        advantage=float(t + 1),
-        reward=float(-t),
-    )
-
-
-def calls_of(rows: list[Row]) -> list[list[str]]:
-    return [[one.call_id for one in row.turns] for row in rows]
+from ltrain_transforms.tables import SAMPLES
 
 
 def test_an_extension_joins_the_row_and_what_came_between_is_masked() -> None:
-    (row,) = merged([turn(0, (1, 2), (3, 4)), turn(1, (1, 2, 3, 4, 9, 9), (5,))], 100)
-    assert row.prompt == [1, 2]
-    assert row.response == [3, 4, 9, 9, 5]
-    assert row.mask == [1, 1, 0, 0, 1]
-    assert row.logprobs == [-0.5, -0.5, 0.0, 0.0, -0.5]
-    assert row.advantages == [1.0, 1.0, 0.0, 0.0, 2.0]
-    assert row.rewards == [0.0, 0.0, 0.0, 0.0, -1.0]
-    assert row.offsets == [0, 4]
+    talk = Talk()
+    talk.call((1, 2), (3, 4))
+    talk.call((1, 2, 3, 4, 9, 9), (5,), policy_version=1)
+    frame, drops = talk.samples()
+    assert drops.is_empty()
+    assert frame.schema == SAMPLES.schema
+    (row,) = frame.to_dicts()
+    assert re.fullmatch("[0-9a-f]{32}", row.pop("sample_id"))
+    assert row == {
+        "execution_id": "e1",
+        "rollout_id": "rollout-e1",
+        "group_id": "g1",
+        "policy": "sql",
+        "tokens": "sampled",
+        "prompt_ids": [1, 2],
+        "response_ids": [3, 4, 9, 9, 5],
+        "response_mask": [1, 1, 0, 0, 1],
+        "rollout_logprobs": [-0.5, -0.5, 0.0, 0.0, -0.5],
+        "advantages": [1.0, 1.0, 0.0, 0.0, 2.0],
+        "token_rewards": [0.0, 0.0, 0.0, 0.0, -1.0],
+        "loss_weight": [1.0, 1.0, 0.0, 0.0, 1.0],
+        "temperature": 1.0,
+        "call_offsets": [0, 4],
+        "call_versions": [0, 1],
+        "next_sample_id": None,
+        "transition_ids": ["c0", "c1"],
+        "begins": "first",
+        "differs_from": None,
+        "differs_at": None,
+    }
 
 
 @pytest.mark.parametrize(
@@ -47,72 +54,233 @@ def test_an_extension_joins_the_row_and_what_came_between_is_masked() -> None:
     ],
 )
 def test_what_does_not_extend_exactly_starts_a_row(prompt: tuple[int, ...], why: str) -> None:
-    rows = merged([turn(0, (1, 2), (3, 4)), turn(1, prompt, (5,))], 100)
-    assert calls_of(rows) == [["c0"], ["c1"]], why
+    talk = Talk()
+    talk.call((1, 2), (3, 4))
+    talk.call(prompt, (5,))
+    assert talk.rows() == [["c0"], ["c1"]], why
 
 
 def test_of_two_branches_the_first_goes_on_and_the_second_starts_a_row() -> None:
-    root, left, right = (
-        turn(0, (1,), (2,)),
-        turn(1, (1, 2, 7), (3,)),
-        turn(2, (1, 2, 8), (4,)),
-    )
-    rows = merged([root, left, right], 100)
-    assert calls_of(rows) == [["c0", "c1"], ["c2"]]
+    talk = Talk()
+    talk.call((1,), (2,))
+    talk.call((1, 2, 7), (3,))
+    talk.call((1, 2, 8), (4,))
+    assert talk.rows() == [["c0", "c1"], ["c2"]]
+    second = talk.samples()[0].to_dicts()[1]
+    assert second["prompt_ids"] == [1, 2, 8], "what the root sampled is context here"
+    assert (second["response_ids"], second["response_mask"]) == ([4], [1])
 
 
-def test_every_open_row_may_be_gone_on_with() -> None:
-    turns = [
-        turn(0, (1,), (2,)),
-        turn(1, (5,), (6,)),
-        turn(2, (1, 2, 3), (4,)),
-        turn(3, (5, 6, 7), (8,)),
+def test_two_sub_agents_whose_calls_interleave_make_two_rows() -> None:
+    talk = Talk()
+    for prompt, response in (((1,), (2,)), ((5,), (6,)), ((1, 2, 3), (4,)), ((5, 6, 7), (8,))):
+        talk.call(prompt, response)
+    assert talk.rows() == [["c0", "c2"], ["c1", "c3"]]
+
+
+def test_five_steps_with_a_break_at_the_fourth_make_two_samples() -> None:
+    """prime-rl's case: its docs' example of best-effort interleaving."""
+    talk = Talk()
+    context: tuple[int, ...] = (1, 2)
+    for step in range(5):
+        if step == 3:
+            context = (1, 2, 77)
+        talk.call(context, (10 + step,))
+        context = (*context, 10 + step, 90 + step)
+    assert talk.rows() == [["c0", "c1", "c2"], ["c3", "c4"]]
+    first, second = talk.samples()[0].to_dicts()
+    assert first["response_ids"] == [10, 90, 11, 91, 12]
+    assert first["response_mask"] == [1, 0, 1, 0, 1]
+    assert (second["prompt_ids"], second["response_ids"]) == ([1, 2, 77], [13, 93, 14])
+    assert first["next_sample_id"] == second["sample_id"]
+
+
+def test_a_conversation_tree_trains_every_answer_once() -> None:
+    """AReaL's tree: a root with two children, one of which has two of its own."""
+    talk = Talk()
+    talk.call((1,), (2,))
+    talk.call((1, 2, 3), (4,))
+    talk.call((1, 2, 5), (6,))
+    talk.call((1, 2, 3, 4, 7), (8,))
+    talk.call((1, 2, 3, 4, 9), (10,))
+    frame, _ = talk.samples()
+    assert frame["transition_ids"].to_list() == [["c0", "c1", "c3"], ["c2"], ["c4"]]
+    trained = [
+        token
+        for row in frame.to_dicts()
+        for token, mask in zip(row["response_ids"], row["response_mask"], strict=True)
+        if mask
     ]
-    assert calls_of(merged(turns, 100)) == [["c0", "c2"], ["c1", "c3"]]
+    assert sorted(trained) == [2, 4, 6, 8, 10]
+    assert frame["begins"].to_list() == ["first", "branch", "branch"]
+
+
+def test_a_compacted_history_starts_a_row_that_later_calls_join() -> None:
+    talk = Talk()
+    talk.call((1, 2), (3,))
+    talk.call((1, 2, 3, 4), (5,))
+    talk.call((1, 60, 61), (7,))
+    talk.call((1, 60, 61, 7, 8), (9,))
+    assert talk.rows() == [["c0", "c1"], ["c2", "c3"]]
 
 
 def test_the_longest_context_is_gone_on_with() -> None:
-    turns = [turn(0, (1,), (2,)), turn(1, (1,), (2, 3)), turn(2, (1, 2, 3, 4), (5,))]
-    assert calls_of(merged(turns, 100)) == [["c0"], ["c1", "c2"]]
+    talk = Talk()
+    talk.call((1,), (2,))
+    talk.call((1,), (2, 3))
+    talk.call((1, 2, 3, 4), (5,))
+    assert talk.rows() == [["c0"], ["c1", "c2"]]
 
 
-def test_another_temperature_or_too_great_a_length_starts_a_row() -> None:
-    one, other = turn(0, (1,), (2,)), turn(1, (1, 2, 3), (4,), temperature=0.5)
-    assert calls_of(merged([one, other], 100)) == [["c0"], ["c1"]]
-    assert calls_of(merged([one, turn(1, (1, 2, 3), (4,))], 3)) == [["c0"], ["c1"]]
+def test_the_same_answer_sampled_twice_is_two_rows() -> None:
+    talk = Talk()
+    for _ in range(3):
+        talk.call((1, 2), (3,))
+    assert talk.rows() == [["c0"], ["c1"], ["c2"]]
+
+
+@pytest.mark.parametrize(
+    "other", [{"temperature": 0.5}, {"policy": "judge"}, {"execution": "e2"}], ids=str
+)
+def test_another_temperature_policy_or_execution_starts_a_row(other: dict[str, object]) -> None:
+    talk = Talk()
+    talk.call((1,), (2,))
+    talk.call((1, 2, 3), (4,), **other)  # type: ignore[arg-type]
+    assert sorted(talk.rows()) == [["c0"], ["c1"]]
+
+
+def test_the_temperature_that_nobody_set_is_the_apis_default() -> None:
+    talk = Talk()
+    talk.call((1,), (2,), temperature=None)
+    talk.call((1, 2, 3), (4,), temperature=1.0)
+    assert talk.rows() == [["c0", "c1"]]
+    assert talk.samples()[0]["temperature"].to_list() == [1.0]
 
 
 def test_a_row_goes_on_in_the_next_to_begin_after_its_end() -> None:
-    rows = merged([turn(0, (1,), (2,)), turn(1, (7,), (8,)), turn(2, (9,), (3,))], 100)
-    after = [None if row is None else row.turns[0].t for row in following(rows)]
-    assert after == [1, 2, None]
+    talk = Talk()
+    talk.call((1,), (2,))
+    talk.call((7,), (8,))
+    talk.call((1, 2, 3), (4,))
+    talk.call((9,), (3,))
+    talk.call((1,), (2,), execution="e2")
+    frame, _ = talk.samples()
+    number = {name: place for place, name in enumerate(frame["sample_id"])}
+    after = [number.get(name) for name in frame["next_sample_id"]]
+    assert frame["transition_ids"].to_list() == [["c0", "c2"], ["c1"], ["c3"], ["c4"]]
+    assert after == [2, 2, None, None]
 
 
 @pytest.mark.parametrize(
     ("weigh", "expected"),
     [
-        ("token", [[1.0, 1.0, 0.0, 1.0], [1.0]]),
-        ("call", [[0.5, 0.5, 0.0, 1.0], [1.0]]),
-        ("rollout", [[0.25, 0.25, 0.0, 0.25], [0.25]]),
+        ("token", [[1.0, 1.0, 0.0, 1.0], [1.0], [1.0, 1.0]]),
+        ("call", [[0.5, 0.5, 0.0, 1.0], [1.0], [0.5, 0.5]]),
+        ("rollout", [[0.25, 0.25, 0.0, 0.25], [0.25], [0.5, 0.5]]),
     ],
 )
 def test_what_is_weighed_equally_sums_to_the_same(weigh: str, expected: list[list[float]]) -> None:
-    turns = [turn(0, (1,), (2, 3)), turn(1, (1, 2, 3, 9), (4,)), turn(2, (8,), (5,))]
-    assert weights(merged(turns, 100), weigh) == expected
+    talk = Talk()
+    talk.call((1,), (2, 3))
+    talk.call((1, 2, 3, 9), (4,))
+    talk.call((8,), (5,))
+    talk.call((1,), (2, 3), execution="e2")
+    frame, _ = talk.samples(recipe(train={"weigh": weigh}))
+    assert frame["loss_weight"].to_list() == expected
+
+
+def test_the_policies_of_one_rollout_are_weighed_apart() -> None:
+    talk = Talk()
+    talk.call((1,), (2, 3))
+    talk.call((8,), (5,), policy="judge")
+    frame, _ = talk.samples(recipe(train={"weigh": "rollout"}))
+    weights = dict(frame.select("policy", "loss_weight").iter_rows())
+    assert weights == {"sql": [0.5, 0.5], "judge": [1.0]}
+    assert frame["next_sample_id"].null_count() == 2, "a value goes on within its own policy"
+
+
+def test_of_a_row_that_is_too_long_goes_what_does_not_fit_or_all() -> None:
+    talk = Talk()
+    talk.call((1,), (2,))
+    talk.call((1, 2, 3), (4,))
+    talk.call((1, 2, 3, 4, 5), (6,))
+    talk.call((8,), (9,))
+    drops = {}
+    for what, rows in (("call", [["c0", "c1"], ["c3"]]), ("row", [["c3"]])):
+        asked = {"max_tokens": 4, "too_long": what}
+        assert talk.rows(filter=asked) == rows
+        drops[what] = talk.samples(recipe(filter=asked))[1].select("id", "reason").rows()
+    assert drops["call"] == [("c2", "too_long")]
+    assert drops["row"] == [(call, "too_long") for call in ("c0", "c1", "c2")]
 
 
 TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=4)
+CALL = st.tuples(
+    st.sampled_from(["e1", "e2"]),
+    st.none() | st.integers(0, 5),
+    TOKENS,
+    TOKENS,
+    st.sampled_from([1.0, 1.0, 1.0, 0.5, 0.0]),
+    st.sampled_from(["sql", "sql", "judge"]),
+)
 
 
-@given(st.lists(st.tuples(TOKENS, TOKENS), max_size=8))
-def test_every_call_is_in_one_row_with_its_own_tokens(spoken: list[tuple[list[int], ...]]) -> None:
-    turns = [turn(t, prompt, response) for t, (prompt, response) in enumerate(spoken)]
-    rows = merged(turns, 100)
-    assert sorted(one.t for row in rows for one in row.turns) == list(range(len(turns)))
-    for row in rows:
-        whole = [*row.prompt, *row.response]
-        for offset, one in zip(row.offsets, row.turns, strict=True):
-            until = len(row.prompt) + offset
-            assert whole[:until] == one.prompt
-            assert whole[until : until + len(one.response)] == one.response
-        assert sum(row.mask) == sum(len(one.response) for one in row.turns)
+def talk_of(plan: list[tuple[str, int | None, list[int], list[int], float, str]]) -> Talk:
+    """Make calls, some of which go on from an earlier one."""
+    talk = Talk()
+    for execution, earlier, prompt, response, heat, policy in plan:
+        if earlier is not None and earlier < len(talk.calls):
+            before = talk.calls[earlier]
+            prompt = [*before["prompt_token_ids"], *before["response_token_ids"][0], *prompt]
+        talk.call(prompt, response, execution=execution, temperature=heat, policy=policy)
+    return talk
+
+
+@settings(deadline=None)
+@given(st.lists(CALL, max_size=9), st.sampled_from(["call", "row"]))
+def test_every_call_is_in_one_row_with_its_own_tokens_or_in_drops(
+    plan: list[tuple[str, int | None, list[int], list[int], float, str]], too_long: str
+) -> None:
+    talk = talk_of(plan)
+    frame, drops = talk.samples(recipe(filter={"max_tokens": 12, "too_long": too_long}))
+    calls = {call["call_id"]: call for call in talk.calls}
+    taken = frame["transition_ids"].explode().drop_nulls().to_list()
+    assert sorted([*taken, *drops["id"]]) == sorted(calls)
+    for row in frame.to_dicts():
+        whole = [*row["prompt_ids"], *row["response_ids"]]
+        assert len(whole) <= 12
+        spoken = [0] * len(row["response_ids"])
+        for offset, name in zip(row["call_offsets"], row["transition_ids"], strict=True):
+            call = calls[name]
+            until = len(row["prompt_ids"]) + offset
+            length = len(call["response_token_ids"][0])
+            assert whole[:until] == call["prompt_token_ids"]
+            assert whole[until : until + length] == call["response_token_ids"][0]
+            assert row["advantages"][offset : offset + length] == [call["advantage"]] * length
+            assert row["token_rewards"][offset + length - 1] == call["reward"]
+            assert (call["execution_id"], call["policy"]) == (row["execution_id"], row["policy"])
+            assert call["temperature"] == row["temperature"]
+            spoken[offset : offset + length] = [1] * length
+        assert row["response_mask"] == spoken
+        for name in ("rollout_logprobs", "advantages", "loss_weight", "token_rewards"):
+            silent = [x for x, said in zip(row[name], spoken, strict=True) if not said]
+            assert not any(silent), name
+
+
+@settings(deadline=None)
+@given(st.lists(CALL, max_size=9))
+def test_cutting_into_batches_and_order_change_nothing(
+    plan: list[tuple[str, int | None, list[int], list[int], float, str]],
+) -> None:
+    talk = talk_of(plan)
+    whole = talk.samples()
+    parts = [
+        Talk([call for call in talk.calls if call["execution_id"] == one]) for one in ("e2", "e1")
+    ]
+    turned = Talk(talk.calls[::-1]).samples()
+    cut = [part.samples() for part in parts if part.calls]
+    for at, order in enumerate((["execution_id", "sample_id"], ["id"])):
+        if cut:
+            joined = pl.concat([pair[at] for pair in cut])
+            assert_frame_equal(joined.sort(order), whole[at].sort(order))
+        assert_frame_equal(turned[at].sort(order), whole[at].sort(order))

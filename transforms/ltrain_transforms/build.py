@@ -107,6 +107,8 @@ class Plan:
     batches: list[Batch]
     selection: Selection
     """What of the question is not there already."""
+    newest: int | None
+    """When the newest of all selected spans ended, in nanoseconds."""
     known: dict[str, Any] | None
     """The manifest of the dataset that is kept and added to."""
 
@@ -156,13 +158,15 @@ class _Build:
         for number, batch in zip(self.numbers, self.plan.batches, strict=True):
             spans, unresolved = read(store, recipe.source, self.plan.selection, batch)
             path = self.folder.hand_over("work/spans", number, spans)
-            yield phases.Batch(self.folder, recipe, number, path, unresolved)
+            yield phases.Batch(self.folder, recipe, number, path, unresolved, self.plan.newest)
 
     def credit(self) -> None:
         """Leave each batch its transitions; what is dropped here gets files after theirs."""
         if not self.plan.batches:
             return
-        for number, executions in enumerate(phases.rounds(self.folder), self.numbers.stop):
+        for number, executions in enumerate(
+            phases.rounds(self.folder, self.question.recipe), self.numbers.stop
+        ):
             drops = phases.credit(self.folder, self.question.recipe, number, executions)
             self._add([self.folder.write("drops", number, drops)])
             self.drops.update(drops["reason"])
@@ -198,7 +202,7 @@ class _Build:
 def _plan(question: Question, out: Path, update: bool, spans: int) -> Plan:
     store, recipe, selection = question.store, question.recipe, question.selection
     try:
-        mark = watermark(store, recipe.source, selection)
+        mark, newest = watermark(store, recipe.source, selection)
         seen = waves(store, recipe.source, selection)
         known = _known(question, out, seen) if update else None
         if known is not None:
@@ -213,12 +217,12 @@ def _plan(question: Question, out: Path, update: bool, spans: int) -> Plan:
     if not batches and known is None:
         runs = store.query("SELECT DISTINCT toString(RunId) AS run FROM otel.spans ORDER BY run")
         raise NothingToBuild(_nothing(store, recipe, selection, runs["run"].to_list()))
-    return Plan(mark, seen, batches, selection, known)
+    return Plan(mark, seen, batches, selection, newest, known)
 
 
 def _known(question: Question, out: Path, seen: Waves) -> dict[str, Any] | None:
     """Give the manifest of the dataset in `out` if all of it may stay."""
-    if not (out / MANIFEST).exists():
+    if not (out / MANIFEST).exists() or phases.reach(question.recipe) == "time":
         return None
     before = Dataset.open(out).manifest
     asked = {"schema": SCHEMA_VERSION, **question.manifest()}

@@ -1,4 +1,4 @@
-"""Commands of this package: build a dataset, show a rollout, try out rules."""
+"""Commands of this package: build a dataset, show a rollout, try out rules, convert a dataset."""
 
 import os
 from pathlib import Path
@@ -166,3 +166,43 @@ def rules(
         typer.echo(json.dumps(said, indent=2))
     else:
         Console().print(lay_out(report))
+
+
+@app.command()
+def convert(
+    dataset: Annotated[Path, typer.Argument(help="A dataset's folder.")],
+    to: Annotated[str, typer.Option(help="tasks, sft, preferences, rendered or verl.")],
+    out: Annotated[Path, typer.Option(help="The file: .jsonl; of rendered and verl .parquet.")],
+    policy: Annotated[
+        str | None, typer.Option(help="Only this policy's calls [default: every policy's].")
+    ] = None,
+    at_least: Annotated[
+        float | None, typer.Option(help="sft, rendered: the least outcome of a rollout.")
+    ] = None,
+    best: Annotated[
+        int | None, typer.Option(min=1, help="sft, rendered: so many rollouts of a group.")
+    ] = None,
+    pairs: Annotated[int, typer.Option(min=1, help="preferences: the most pairs of a group.")] = 1,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="rendered: a folder with a tokenizer and chat template.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a dataset in another form: tasks to run again, chats, preference pairs, verl's prompts.
+
+    Example: ltrain convert .ltrain/datasets/demo --to sft --at-least 1 --out best.jsonl
+    """
+    import json
+
+    from ltrain_transforms.dataset import Dataset
+    from ltrain_transforms.exports import Options, write
+
+    options = Options(policy, at_least, best, pairs, tokenizer)
+    told = write(Dataset.open(dataset), to, options, out)
+    if as_json:
+        typer.echo(json.dumps(told))
+        return
+    typer.echo(f"{out}: {told['rows']} rows of {to} from dataset {told['dataset']}")
+    for reason, count in told["drops"].items():
+        typer.echo(f"left out: {count} {reason}")
+    typer.echo(f"{out}.manifest.json says what each row was made from.")

@@ -11,6 +11,10 @@ class BadRule(LtrainError, ValueError):
     """A reward rule whose SQL cannot be read or does not give what it must."""
 
 
+class BadEstimator(LtrainError, ValueError):
+    """A function registered as an estimator that does not give one finite number a row."""
+
+
 class NothingToBuild(LtrainError, LookupError):
     """The store holds no execution that the recipe's source selects."""
 

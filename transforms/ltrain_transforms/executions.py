@@ -1,4 +1,8 @@
-"""Spans and calls -> executions: what was attempted, how it ended, and whether all arrived."""
+"""Spans and calls -> executions: what was attempted, how it ended, and whether all arrived.
+
+An execution is over when its runner closed it; when nobody dispatched it and its processes have
+reported; or, for traffic that nobody closes, when it has been idle for `source.idle` seconds.
+"""
 
 from bisect import bisect_right
 
@@ -9,49 +13,100 @@ from ltrain_transforms.source import REPORTS
 from ltrain_transforms.tables import EXECUTIONS
 
 BOOKKEEPING = (attributes.SPAN_DISPATCH, *REPORTS)
+HOLDERS = ("agent", "node")
+"""Kinds of calls whose time is their callees', where they have any."""
+SLACK = 2_000_000
+"""Nanoseconds by which a call may seem to outlast its successor's start: see `grouping.SLACK`."""
 
 
-def executions(spans: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Make `executions` from `SPANS` and `calls`."""
+def cutoff(newest: int | None, idle: float | None) -> int | None:
+    """Give the time before which an idle execution must have ended to be over.
+
+    Args:
+        newest: when the newest of all spans that were read ended, nanoseconds; not this machine's
+            clock, so the same spans always give the same rows.
+        idle: `source.idle`, seconds.
+    """
+    return None if newest is None or idle is None else newest - int(idle * 1e9)
+
+
+def executions(spans: pl.DataFrame, calls: pl.DataFrame, over: int | None = None) -> pl.DataFrame:
+    """Make `executions` from `SPANS` and `calls`.
+
+    Attempts are ranked among those that are there; `ranked` does it over all batches.
+
+    Args:
+        over: what `cutoff` gives. None: what nobody dispatches and nobody closes is over as it is.
+    """
     joined = (
         _told(spans)
         .join(_arrived(spans), "execution_id", "left", validate="1:1")
         .join(_counted(calls), "execution_id", "left", validate="1:1")
         .join(_critical_paths(calls), "execution_id", "left", validate="1:1")
     )
-    rank = pl.col("start").rank("ordinal").over("rollout_id")
-    numbered = joined.with_columns(
-        attempt=pl.when(pl.col("rollout_id").is_not_null()).then(rank).otherwise(1),
+    # a product: of a quotient polars gives another last digit where there is one row
+    wall = (pl.col("end") - pl.col("start")) * 1e-9
+    counted = joined.with_columns(
+        closed_by=_closed_by(over),
         group_id=pl.concat_str("run_id", "mode", "wave", "task_id", separator="/"),
-        # a product: of a quotient polars gives another last digit where there is one row
-        wall=(pl.col("end") - pl.col("start")) * 1e-9,
+        wall=pl.when(wall >= 0).then(wall),
         spans_expected=pl.col("spans_expected").fill_null(0),
         spans_seen=pl.col("spans_seen").fill_null(0),
-        complete=pl.col("closed") & pl.col("arrived").fill_null(True),
-        superseded=pl.col("rollout_id").is_not_null() & (rank < rank.max().over("rollout_id")),
         llm_calls=pl.col("llm_calls").fill_null(0),
         tool_calls=pl.col("tool_calls").fill_null(0),
-        critical_path=pl.col("critical_path").fill_null(0.0),
+        attempt=1,
+        superseded=False,
     )
-    return EXECUTIONS.select(numbered.sort("execution_id").lazy()).collect()
+    traffic = pl.col("rollout_id").is_null() & (over is None)
+    complete = (pl.col("closed_by").is_not_null() | traffic) & pl.col("arrived").fill_null(True)
+    return ranked(EXECUTIONS.select(counted.with_columns(complete=complete).lazy()).collect())
+
+
+def ranked(executions: pl.DataFrame) -> pl.DataFrame:
+    """Rank the attempts at each rollout by their start; all but the last are superseded.
+
+    Attempts that lie in different batches are ranked when the batches are put together.
+    """
+    named = pl.col("rollout_id").is_not_null()
+    rank = pl.struct("start", "execution_id").rank("ordinal").over("rollout_id")
+    return executions.with_columns(
+        attempt=pl.when(named).then(rank).otherwise(1).cast(pl.Int32),
+        superseded=named & (rank < pl.len().over("rollout_id")),
+    ).sort("execution_id")
+
+
+def _closed_by(over: int | None) -> pl.Expr:
+    idle = ~pl.col("dispatched") & (pl.col("end") <= over) if over is not None else pl.lit(False)
+    return (
+        pl.when("closed")
+        .then(pl.lit("runner"))
+        # nobody closes a rollout that nobody dispatched: its processes' reports must do
+        .when(~pl.col("dispatched") & pl.col("told"))
+        .then(pl.lit("processes"))
+        .when(idle)
+        .then(pl.lit("idle"))
+    )
 
 
 def _told(spans: pl.DataFrame) -> pl.DataFrame:
     """One row an execution: identity, outcome and times, from whichever span says them."""
     identity = ("rollout_id", "run_id", "task_id", "domain", "mode", "wave", "sample_index")
     name = pl.col("name")
-    dispatched, reported = name == attributes.SPAN_DISPATCH, name == attributes.SPAN_PROCESS
-    # nobody closes a rollout that nobody dispatched: its processes' reports must do
-    closed = (name == attributes.SPAN_ROLLOUT).any() | (~dispatched.any() & reported.any())
-    timed = name != attributes.SPAN_DISPATCH
-    return spans.group_by("execution_id").agg(
-        *(pl.col(one).drop_nulls().first() for one in identity),
+    marked = spans.with_columns(
+        dispatched=name == attributes.SPAN_DISPATCH,
+        closed=name == attributes.SPAN_ROLLOUT,
+        told=name == attributes.SPAN_PROCESS,
+        bookkeeping=pl.when(name.is_in(BOOKKEEPING)).then("span_id"),
+        began=pl.when(name != attributes.SPAN_DISPATCH).then("start"),
+    )
+    return marked.group_by("execution_id").agg(
+        pl.col(*identity, "session_id").drop_nulls().first(),
+        pl.col("dispatched", "closed", "told").any(),
         outcome=pl.col("outcome").drop_nulls().last(),
-        start=pl.col("start").filter(timed).min().fill_null(pl.col("start").min()),
+        start=pl.coalesce(pl.col("began").min(), pl.col("start").min()),
         end=pl.col("end").max(),
         traces=pl.col("trace_id").n_unique(),
-        closed=closed | pl.col("rollout_id").is_null().all(),
-        source_spans=pl.col("span_id").filter(name.is_in(BOOKKEEPING)),
+        source_spans=pl.col("bookkeeping").drop_nulls(),
     )
 
 
@@ -80,19 +135,37 @@ def _counted(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _critical_paths(calls: pl.DataFrame) -> pl.DataFrame:
-    work = calls.filter(~pl.col("kind").is_in(["agent", "node"])).sort("end")
-    paths = {
-        execution: longest_chain(group["start"].to_list(), group["end"].to_list()) / 1e9
-        for (execution,), group in work.group_by("execution_id", maintain_order=True)
-    }
-    columns = {"execution_id": list(paths), "critical_path": list(paths.values())}
-    return pl.DataFrame(columns, {"execution_id": pl.String, "critical_path": pl.Float64})
+    """Give the longest chain of calls that do the work; null where a clock ran backwards.
+
+    Agents and nodes are left out where they hold other calls. A call that lies in another, as a
+    sub-agent's in a tool, is in no chain with it, so no time counts twice.
+    """
+    holding = calls.select(call_id="parent_id").drop_nulls().unique()
+    alone = calls.join(holding, "call_id", "anti")
+    held = pl.col("kind").is_in(HOLDERS)
+    work = pl.concat([calls.filter(~held).select(_TIMES), alone.filter(held).select(_TIMES)])
+    found = work.sort("end").group_by("execution_id", maintain_order=True).agg("start", "end")
+    times = zip(found["start"].to_list(), found["end"].to_list(), strict=True)
+    paths = [longest_chain(starts, ends, SLACK) for starts, ends in times]
+    seconds = [path / 1e9 if path is not None else None for path in paths]
+    return found.select("execution_id", critical_path=pl.Series(seconds, dtype=pl.Float64))
 
 
-def longest_chain(starts: list[int], ends: list[int]) -> int:
-    """Give the longest total of intervals that follow each other, given in order of their ends."""
+_TIMES = ("execution_id", "start", "end")
+
+
+def longest_chain(starts: list[int], ends: list[int], slack: int = 0) -> int | None:
+    """Give the longest total of intervals that follow each other, given in order of their ends.
+
+    None where one ends before it starts.
+
+    Args:
+        slack: by how much one may begin before its predecessor has ended.
+    """
     best = [0]
     for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        before = best[bisect_right(ends, start, 0, index)]
+        if end < start:
+            return None
+        before = best[bisect_right(ends, start + slack, 0, index)]
         best.append(max(best[-1], before + end - start))
     return best[-1]

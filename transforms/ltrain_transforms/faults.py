@@ -13,7 +13,7 @@ from ltrain_transforms.tables import DROPS
 REASONS = {
     "not_json": "its attributes are no JSON object",
     "too_large": f"its attributes are larger than {LARGEST >> 20} million characters",
-    "duplicate_span": "another span of its execution has the same id, and came first",
+    "duplicate_span": "the same span, or another with its id, came first",
     "backwards": "it ends before it starts",
     "cyclic_parents": "it is its own ancestor",
 }
@@ -21,6 +21,7 @@ REASONS = {
 
 ATTRIBUTES = {
     "not_json": "{} is not the JSON that it must be; the call is kept without it",
+    "no_logprobs": "{} came without log-probabilities; the call is kept without its tokens",
     "token_count": "{}, response ids and log-probabilities disagree in number, or with their "
     "counts; the call is kept without them",
 }

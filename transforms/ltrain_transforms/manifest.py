@@ -67,3 +67,8 @@ def versions(calls: pl.DataFrame) -> dict[str, list[int]]:
     for policy, version in seen.iter_rows():
         found.setdefault(policy, []).append(version)
     return found
+
+
+def reasons(drops: pl.DataFrame) -> dict[str, int]:
+    """Count the drops by reason."""
+    return dict(drops.group_by("reason").len().sort("reason").iter_rows())

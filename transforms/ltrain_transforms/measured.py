@@ -8,14 +8,13 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from ltrain_instrument import attributes
 from ltrain_transforms import faults
 from ltrain_transforms.dialects.partial import Tokens
 from ltrain_transforms.faults import Fault
 from ltrain_transforms.tokens import id_choices, id_lists, logprob_choices
 
 NAMES = ("prompt_token_ids", "response_token_ids", "response_logprobs")
-NOTHING = Tokens(None, None, None, None, None, "")
+NOTHING = Tokens(None, None, None, None, None, "", "")
 
 
 def measured(written: Sequence[Tokens | None]) -> tuple[list[pl.Series], list[Fault]]:
@@ -25,20 +24,25 @@ def measured(written: Sequence[Tokens | None]) -> tuple[list[pl.Series], list[Fa
         written: what each call's span holds, or None.
     """
     every = [one or NOTHING for one in written]
-    prompts, responses, logprobs, *counts, spans = zip(*every, strict=True) if every else [()] * 6
+    prompts, responses, logprobs = (
+        [one.prompt for one in every],
+        [one.response for one in every],
+        [one.logprobs for one in every],
+    )
     columns = (id_lists(prompts), id_choices(responses), logprob_choices(logprobs))
-    told = dict(zip(("prompt", "response"), counts, strict=True))
     frame = pl.DataFrame(dict(zip(NAMES, columns, strict=True))).with_columns(
-        pl.Series(name, values, pl.Int64) for name, values in told.items()
+        pl.Series("prompt", [one.prompt_count for one in every], pl.Int64),
+        pl.Series("response", [one.response_count for one in every], pl.Int64),
+        pl.Series("weighed", [text is not None for text in logprobs], pl.Boolean),
     )
     marked = frame.with_columns(reason=_reason())
     kept = marked.select(
         pl.when(pl.col("reason").is_null()).then(name).alias(name) for name in NAMES
     )
     damaged = [
-        faults.of_attribute(span, attributes.PROMPT_TOKEN_IDS, reason)
-        for span, reason in zip(spans, marked["reason"], strict=True)
-        if span and reason
+        faults.of_attribute(one.span_id, one.attribute, reason)
+        for one, reason in zip(every, marked["reason"], strict=True)
+        if reason and one is not NOTHING
     ]
     return kept.get_columns(), damaged
 
@@ -46,12 +50,13 @@ def measured(written: Sequence[Tokens | None]) -> tuple[list[pl.Series], list[Fa
 def _reason() -> pl.Expr:
     prompt, response, logprobs = map(pl.col, NAMES)
     lengths = response.list.eval(pl.element().list.len())
-    weighed = logprobs.list.eval(pl.element().list.len())
+    likewise = logprobs.list.eval(pl.element().list.len())
     seen = {"prompt": prompt.list.len(), "response": lengths.list.sum()}
     counted = [(pl.col(name) == length).fill_null(True) for name, length in seen.items()]
     readable = prompt.is_not_null() & (response.list.len() > 0) & (logprobs.list.len() > 0)
     return (
-        pl.when(~readable.fill_null(False)).then(pl.lit("not_json"))
-        .when(~pl.all_horizontal(*counted, (lengths == weighed).fill_null(False)))
+        pl.when(~pl.col("weighed")).then(pl.lit("no_logprobs"))
+        .when(~readable.fill_null(False)).then(pl.lit("not_json"))
+        .when(~pl.all_horizontal(*counted, (lengths == likewise).fill_null(False)))
         .then(pl.lit("token_count"))
     )  # fmt: skip

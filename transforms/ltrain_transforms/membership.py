@@ -12,8 +12,8 @@ import polars as pl
 from ltrain_transforms.tables import DROPS, LOGS
 
 REASONS = {
-    "unresolved": "{}: it names no execution, and its trace belongs to several or to none",
-    "duplicate_span": "{}: the same span is there twice, and the other copy came first",
+    "unresolved": "it names no execution, and its trace belongs to several or to none",
+    "duplicate_span": "the same span, or another with its id, came first",
 }
 """Of spans and log records, stage `spans`."""
 
@@ -134,6 +134,6 @@ def _dropped(rest: pl.DataFrame, id_column: str, reason: str) -> pl.DataFrame:
         stage=pl.lit("spans"),
         id=pl.col(id_column).fill_null(""),
         reason=pl.lit(reason),
-        detail=pl.format(REASONS[reason], pl.col("name").fill_null("")),
+        detail=pl.lit(REASONS[reason]),
     )
     return DROPS.select(drops.lazy()).collect()

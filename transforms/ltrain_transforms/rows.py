@@ -1,121 +1,100 @@
 """Calls whose tokens continue each other, as one training row.
 
 A call joins the row whose tokens, prompts and responses so far, are an exact prefix of its own
-prompt; what came between is masked. Nothing is tokenised anew, so a prompt that was rendered
-differently starts a row of its own.
+prompt, whichever of the execution's rows that is; of several, the longest. What came between is
+masked. Nothing is tokenised anew, so a prompt that was rendered differently starts a row of its
+own. A row holds calls of one execution, one policy and one temperature.
 """
 
-from array import array
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from hashlib import sha256
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-ID = "I"
-"""Array code of a token id: unsigned, 32 bits."""
+import numpy as np
+import numpy.typing as npt
+
+from ltrain_transforms.open_rows import BYTES, OpenRows, Row
+from ltrain_transforms.ragged import Ragged, Whole
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """One call with its tokens."""
+class Turns:
+    """The tokens of `n` calls, those of an execution and policy together, in call order."""
 
-    call_id: str
-    t: int
-    prompt: Sequence[int]
-    response: Sequence[int]
-    logprobs: Sequence[float]
-    temperature: float
-    version: int
-    advantage: float
-    reward: float
-
-
-@dataclass(slots=True)
-class Row:
-    prompt: Sequence[int]
-    temperature: float
-    context: bytes
-    """All of its tokens so far; bytes, because their prefixes compare fast."""
-    response: list[int] = field(default_factory=list)
-    mask: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    advantages: list[float] = field(default_factory=list)
-    rewards: list[float] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
-    turns: list[Turn] = field(default_factory=list)
-
-    @classmethod
-    def open(cls, turn: Turn) -> "Row":
-        return cls(turn.prompt, turn.temperature, _bytes(turn.prompt))
+    prompts: Ragged
+    responses: Ragged
+    temperatures: npt.NDArray[np.float64]
+    lanes: Whole
+    """Where each execution and policy begins, and where the last ends."""
 
     def __len__(self) -> int:
-        return len(self.prompt) + len(self.response)
+        return len(self.prompts)
 
-    def add(self, turn: Turn) -> None:
-        """Append what came between, masked, and what was sampled."""
-        between = turn.prompt[len(self) :]
-        silent, spoken = [0.0] * len(between), len(turn.response)
-        self.response += [*between, *turn.response]
-        self.offsets.append(len(self.response) - spoken)
-        self.mask += [0] * len(between) + [1] * spoken
-        self.logprobs += [*silent, *turn.logprobs]
-        self.advantages += [*silent, *([turn.advantage] * spoken)]
-        self.rewards += [*silent, *([0.0] * (spoken - 1)), turn.reward]
-        self.context = _bytes(turn.prompt) + _bytes(turn.response)
-        self.turns.append(turn)
+    ends: Whole
+    """The length of each call's prompt and response together."""
+
+    @classmethod
+    def of(
+        cls,
+        prompts: Ragged,
+        responses: Ragged,
+        temperatures: npt.NDArray[np.float64],
+        lanes: Whole,
+    ) -> "Turns":
+        return cls(prompts, responses, temperatures, lanes, prompts.lengths + responses.lengths)
+
+    def of_several(self) -> Iterator[tuple[int, int]]:
+        """Give the lanes of two calls and more."""
+        for lane in np.flatnonzero(np.diff(self.lanes) > 1):
+            yield int(self.lanes[lane]), int(self.lanes[lane + 1])
 
 
-def _bytes(tokens: Iterable[int]) -> bytes:
-    return array(ID, tokens).tobytes()
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What became of each call."""
+
+    opener: Whole
+    """The call that began its row: itself, where it begins one."""
+    known: Whole
+    """How many tokens of its prompt the row held already; 0 where it begins one."""
+    against: Whole
+    """Where it begins a row: the last call of the row that it agrees with longest; -1: none."""
+    agreed: Whole
+    """With how many tokens; the next is the first that differs."""
+
+    @property
+    def begins(self) -> npt.NDArray[np.bool_]:
+        begins: npt.NDArray[np.bool_] = self.opener == np.arange(len(self.opener))
+        return begins
 
 
-def merged(turns: Iterable[Turn], max_tokens: int) -> list[Row]:
-    """Make rows of one execution's calls, given in order.
+def merged(turns: Turns) -> Merged:
+    """Decide for each call whether it begins a row or joins one."""
+    own = np.arange(len(turns))
+    none = np.full(len(turns), -1)
+    found = Merged(own, np.zeros_like(own), none, none.copy())
+    for start, stop in turns.of_several():
+        _merge(turns, start, stop, found)
+    return found
 
-    A call that would make its row longer than `max_tokens` starts one of its own.
-    """
-    rows: list[Row] = []
-    for turn in turns:
-        prompt = _bytes(turn.prompt)
-        fits = len(turn.prompt) + len(turn.response) <= max_tokens
-        going_on = [
-            row
-            for row in rows
-            if fits and row.temperature == turn.temperature and prompt.startswith(row.context)
-        ]
-        row = max(going_on, key=len, default=None)
+
+def _merge(turns: Turns, start: int, stop: int, found: Merged) -> None:
+    prompts, at = _bytes(turns.prompts, start, stop)
+    responses, told = _bytes(turns.responses, start, stop)
+    rows = OpenRows()
+    for index, call in enumerate(range(start, stop)):
+        prompt, heat = prompts[at[index] : at[index + 1]], float(turns.temperatures[call])
+        row = rows.take(prompt, heat)
         if row is None:
-            row = Row.open(turn)
-            rows.append(row)
-        row.add(turn)
-    return rows
+            found.against[call], found.agreed[call] = rows.nearest(prompt)
+            row = Row(call, call, heat)
+        else:
+            found.opener[call], found.known[call] = row.opener, turns.ends[row.last]
+            row.last = call
+        rows.put(row, prompt + responses[told[index] : told[index + 1]])
 
 
-def sample_id(execution_id: str, row: Row) -> str:
-    """Name a row by its execution and its calls: 32 hexadecimal digits."""
-    parts = "\x1f".join((execution_id, *(turn.call_id for turn in row.turns)))
-    return sha256(parts.encode()).hexdigest()[:32]
-
-
-def following(rows: Sequence[Row]) -> list[Row | None]:
-    """Give for each row the one that goes on where it stops: the next to begin after its end."""
-    begun = sorted(rows, key=lambda row: row.turns[0].t)
-    return [next((n for n in begun if n.turns[0].t > row.turns[-1].t), None) for row in rows]
-
-
-def weights(rows: Sequence[Row], weigh: str) -> list[list[float]]:
-    """Give each token's weight in the loss, 0 where it was not sampled.
-
-    Args:
-        rows: all rows of one execution.
-        weigh: what has equal weight: `rollout`, `call` or `token`.
-    """
-    spoken = sum(sum(row.mask) for row in rows)
-    given = []
-    for row in rows:
-        weight = [0.0] * len(row.mask)
-        for offset, turn in zip(row.offsets, row.turns, strict=True):
-            length = len(turn.response)
-            each = {"rollout": 1 / spoken, "call": 1 / length, "token": 1.0}[weigh]
-            weight[offset : offset + length] = [each] * length
-        given.append(weight)
-    return given
+def _bytes(lists: Ragged, start: int, stop: int) -> tuple[bytes, list[int]]:
+    """Give the bytes of some of the lists, and where in them each begins and the last ends."""
+    offsets = lists.offsets[start : stop + 1]
+    values = lists.values[offsets[0] : offsets[-1]]
+    return values.tobytes(), ((offsets - offsets[0]) * BYTES).tolist()

@@ -1,116 +1,132 @@
 """Transitions -> samples: what the trainer reads, token by token.
 
 A transition without usable tokens, or in a row that is too long, is a drop; none of these filters
-changes an advantage.
+changes an advantage. Tokens stay in Arrow's buffers throughout: a call costs a few microseconds.
 """
 
-from collections.abc import Iterator
-from itertools import groupby
-from typing import Any
+from hashlib import sha256
+from itertools import pairwise
 
+import numpy as np
 import polars as pl
 
+from ltrain_transforms import responses
+from ltrain_transforms.breaks import begins
+from ltrain_transforms.ragged import Ragged
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.rows import Row, Turn, following, merged, sample_id, weights
+from ltrain_transforms.responses import Layout
+from ltrain_transforms.rows import Merged, Turns, merged
 from ltrain_transforms.selection import dropped, gathered
 from ltrain_transforms.tables import DROPS, SAMPLES
+from ltrain_transforms.unusable import REASONS, measured, reason
 
-REASONS = {
-    "no_tokens": "its token ids are missing, cut short, or disagree with their counts",
-    "several_choices": "the server gave several choices, and which one the agent took is not known",
-    "undelivered": "the client went away before the answer ended",
-    "constrained": "guided decoding: its probabilities cannot be recomputed",
-    "greedy": "temperature 0: there is no distribution to learn from",
-    "no_version": "which version of the policy was sampled is not known",
-    "too_long": "the row has more tokens than filter.max_tokens",
-}
+COLUMNS = (
+    *("execution_id", "call_id", "input", "output", "temperature"),
+    *("constrained", "delivered", "redacted", "truncated"),
+    *("prompt_token_ids", "response_token_ids", "response_logprobs"),
+)
+"""What is read of `calls`."""
 
-TOKENS = ("prompt_token_ids", "response_token_ids", "response_logprobs")
-MEASURED = ("temperature", "constrained", "delivered")
+LANE = ("execution_id", "policy")
+"""A row is of one of each."""
 
 
 def samples(
     recipe: Recipe, transitions: pl.DataFrame, calls: pl.DataFrame, executions: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Give `samples` of the transitions of `executions`, and what is left out as `DROPS`."""
-    tokens = calls.select("execution_id", "call_id", *TOKENS, *MEASURED)
-    turns = (
+    marked = (
         transitions.join(executions.select("execution_id", "rollout_id"), "execution_id")
-        .join(tokens, ["execution_id", "call_id"])
-        .sort("execution_id", "t")
-        .with_columns(reason=_unusable())
+        .join(measured(calls), ["execution_id", "call_id"])
+        .sort(*LANE, "t")
+        .with_columns(reason=reason(recipe.filter))
+        .drop("input")
     )
-    left_out = turns.filter(pl.col("reason").is_not_null())
-    usable = turns.filter(pl.col("reason").is_null())
-    rows: list[dict[str, Any]] = []
-    long: list[tuple[str, str]] = []
-    for members in _by_execution(usable):
-        longest = recipe.filter.max_tokens
-        found = merged(map(_turn, members), longest)
-        long += [(turn.call_id, "too_long") for r in found if len(r) > longest for turn in r.turns]
-        rows += _cells(members[0], [r for r in found if len(r) <= longest], recipe.train.weigh)
-    too_long = pl.DataFrame(long, {"call_id": pl.String, "reason": pl.String}, orient="row")
-    drops = (dropped("rows", frame, "call_id", REASONS) for frame in (left_out, too_long))
-    columns = {name: [cells[name] for cells in rows] for name in SAMPLES.schema}
-    return pl.DataFrame(columns, SAMPLES.schema), gathered(DROPS, *drops)
+    left_out, usable = _split(marked)
+    turns = _turns(usable, calls)
+    found = merged(turns)
+    if recipe.filter.too_long == "row":
+        most = recipe.filter.max_tokens
+        long = pl.Series(np.isin(found.opener, found.opener[turns.ends > most]))
+        more, usable = _split(usable.with_columns(reason=pl.when(long).then(pl.lit("too_long"))))
+        left_out = pl.concat([left_out, more])
+        turns = _turns(usable, calls)
+        found = merged(turns)
+    rows = _rows(recipe, usable, calls, turns, found)
+    return rows, gathered(DROPS, dropped("rows", left_out, "call_id", REASONS))
 
 
-def _unusable() -> pl.Expr:
-    responses = pl.col("response_token_ids")
-    spoken = responses.list.first().list.len()
-    return (
-        pl.when(pl.col("prompt_token_ids").is_null() | responses.is_null() | (spoken == 0))
-        .then(pl.lit("no_tokens"))
-        .when(responses.list.len() != 1).then(pl.lit("several_choices"))
-        .when(~pl.col("delivered")).then(pl.lit("undelivered"))
-        .when(pl.col("constrained")).then(pl.lit("constrained"))
-        .when(pl.col("temperature") == 0).then(pl.lit("greedy"))
-        .when(pl.col("policy_version").is_null()).then(pl.lit("no_version"))
-    )  # fmt: skip
+def _split(marked: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Part what has a reason to be left out from what has none."""
+    out = pl.col("reason").is_not_null()
+    return marked.filter(out), marked.filter(~out)
 
 
-def _by_execution(turns: pl.DataFrame) -> Iterator[list[dict[str, Any]]]:
-    for _, members in groupby(turns.iter_rows(named=True), key=lambda row: row["execution_id"]):
-        yield list(members)
-
-
-def _turn(row: dict[str, Any]) -> Turn:
-    temperature = row["temperature"]
-    return Turn(
-        call_id=row["call_id"],
-        t=row["t"],
-        prompt=row["prompt_token_ids"],
-        response=row["response_token_ids"][0],
-        logprobs=row["response_logprobs"][0],
-        temperature=1.0 if temperature is None else temperature,  # the API's default
-        version=row["policy_version"],
-        advantage=row["advantage"],
-        reward=row["reward"],
+def _turns(usable: pl.DataFrame, calls: pl.DataFrame) -> Turns:
+    places = usable["place"]
+    new = usable.select(pl.any_horizontal(pl.col(c).ne_missing(pl.col(c).shift()) for c in LANE))
+    lanes = np.flatnonzero(new.to_series().to_numpy())
+    return Turns.of(
+        Ragged.of(calls["prompt_token_ids"].gather(places)),
+        Ragged.of(_first_choice(calls["response_token_ids"], places)),
+        usable["temperature"].fill_null(1.0).to_numpy(),  # the API's default
+        np.append(lanes, usable.height),
     )
 
 
-def _cells(execution: dict[str, Any], rows: list[Row], weigh: str) -> list[dict[str, Any]]:
-    names = {id(row): sample_id(execution["execution_id"], row) for row in rows}
-    shared = {
-        name: execution[name] for name in ("execution_id", "rollout_id", "group_id", "policy")
+def _first_choice(choices: pl.Series, places: pl.Series) -> pl.Series:
+    return choices.gather(places).list.first()
+
+
+def _rows(
+    recipe: Recipe, usable: pl.DataFrame, calls: pl.DataFrame, turns: Turns, found: Merged
+) -> pl.DataFrame:
+    if usable.is_empty():
+        return SAMPLES.empty()
+    plan = Layout.of(turns, found)
+    weight = responses.weights(recipe.train.weigh, turns.responses.lengths, turns.lanes)
+    credit = usable.select("advantage", "reward", weight=pl.Series(weight))
+    logprobs = Ragged.of(_first_choice(calls["response_logprobs"], usable["place"]))
+    of_calls = usable[plan.calls]
+    firsts = of_calls[plan.firsts[:-1]]
+    names = _sample_ids(of_calls, plan)
+    asked = calls.select("call_id", "input", "output")[usable["place"]]
+    columns = {
+        **{name: firsts[name] for name in (*LANE, "rollout_id", "group_id")},
+        "sample_id": names,
+        "tokens": pl.repeat("sampled", len(firsts), dtype=pl.String, eager=True),
+        "prompt_ids": calls["prompt_token_ids"].gather(firsts["place"]),
+        **responses.columns(turns, found, plan, logprobs, credit),
+        "temperature": firsts["temperature"].fill_null(1.0),
+        "call_offsets": plan.by_row(plan.offsets).series(SAMPLES.schema["call_offsets"]),
+        "call_versions": _lists(of_calls["policy_version"], plan),
+        "next_sample_id": _following(of_calls, turns, plan, names),
+        "transition_ids": _lists(of_calls["call_id"], plan),
+        **begins(turns, found, asked),
     }
-    return [
-        {
-            **shared,
-            "sample_id": names[id(row)],
-            "tokens": "sampled",
-            "prompt_ids": row.prompt,
-            "response_ids": row.response,
-            "response_mask": row.mask,
-            "rollout_logprobs": row.logprobs,
-            "advantages": row.advantages,
-            "token_rewards": row.rewards,
-            "loss_weight": weight,
-            "temperature": row.temperature,
-            "call_offsets": row.offsets,
-            "call_versions": [turn.version for turn in row.turns],
-            "next_sample_id": None if after is None else names[id(after)],
-            "transition_ids": [turn.call_id for turn in row.turns],
-        }
-        for row, weight, after in zip(rows, weights(rows, weigh), following(rows), strict=True)
-    ]
+    return SAMPLES.select(pl.LazyFrame(columns)).collect()
+
+
+def _lists(of_calls: pl.Series, plan: Layout) -> pl.Series:
+    """Put a value of each call into lists, one a row."""
+    row = np.repeat(np.arange(len(plan.firsts) - 1), np.diff(plan.firsts))
+    frame = pl.DataFrame({"row": row, "value": of_calls})
+    return frame.group_by("row", maintain_order=True).agg("value")["value"]
+
+
+def _sample_ids(of_calls: pl.DataFrame, plan: Layout) -> pl.Series:
+    """Name rows by their execution and their calls: 32 hexadecimal digits."""
+    executions, ids = of_calls["execution_id"].to_list(), of_calls["call_id"].to_list()
+    ends = plan.firsts.tolist()
+    parts = ("\x1f".join((executions[first], *ids[first:end])) for first, end in pairwise(ends))
+    return pl.Series([sha256(part.encode()).hexdigest()[:32] for part in parts], dtype=pl.String)
+
+
+def _following(of_calls: pl.DataFrame, turns: Turns, plan: Layout, names: pl.Series) -> pl.Series:
+    """Give for each row the one that goes on where it stops: the next to begin after its end."""
+    lane = np.repeat(np.arange(len(turns.lanes) - 1), np.diff(turns.lanes))[plan.calls]
+    when = (lane << 32) + of_calls["t"].to_numpy()
+    first, last = plan.firsts[:-1], plan.firsts[1:] - 1
+    after = np.searchsorted(when[first], when[last], side="right")
+    there = np.append(lane[first], -1)[after] == lane[last]
+    return names.gather(pl.select(pl.when(pl.Series(there)).then(pl.Series(after))).to_series())

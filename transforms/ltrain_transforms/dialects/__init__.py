@@ -9,6 +9,7 @@ import re
 
 from ltrain_instrument import attributes
 from ltrain_transforms.dialects import (
+    agentlightning,
     agentops,
     events,
     gateway,
@@ -31,6 +32,7 @@ DIALECTS = (
     agentops,
     vercel,
     langsmith,
+    agentlightning,
 )
 MARKS = tuple((mark, each.read) for each in DIALECTS for mark in each.MARKS)
 """Beginnings of attribute names that a dialect reads; one in a span is enough."""

@@ -28,13 +28,14 @@ KINDS: dict[str, Kind] = {
     "chain": "node",
 }
 """Kinds that are calls; `session` is the root, which is structure."""
-MARKS = ("\nagentops.span.kind",)
+MARKS = ("\nagentops.span.kind", "\ngen_ai.request.type")
+REQUESTS = ("chat", "completion")
 
 
 def read(span: Span) -> Partial:
     """Say what `agentops.*` says."""
     told = (span.get("agentops.span.kind") or "").lower()
-    kind = KINDS.get(told)
+    kind = "llm" if span.get("gen_ai.request.type") in REQUESTS else KINDS.get(told)
     name = span.get("agentops.entity.name", "operation.name", "agentops.operation.name")
     partial = said(kind=kind, version=span.get("operation.version", "agentops.operation.version"))
     if kind == "llm":

@@ -37,4 +37,5 @@ def _tokens(span: Span) -> Tokens | None:
         span.whole(attributes.PROMPT_TOKEN_COUNT),
         span.whole(attributes.RESPONSE_TOKEN_COUNT),
         span.span_id,
+        attributes.PROMPT_TOKEN_IDS,
     )

@@ -1,6 +1,7 @@
 """Langfuse: `langfuse.observation.*`, as its SDKs write it since they are OpenTelemetry's.
 
-Attribute names are those of langfuse-python 3 (`langfuse/_client/attributes.py`); 4 kept them.
+Attribute names are those of langfuse-python 3 (`langfuse/_client/attributes.py`) and of
+@langfuse/tracing 4.2, which has the same.
 """
 
 from ltrain_transforms.dialects import chat

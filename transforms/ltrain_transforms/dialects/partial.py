@@ -42,6 +42,8 @@ class Tokens(NamedTuple):
     prompt_count: int | None
     response_count: int | None
     span_id: str
+    attribute: str
+    """Where the prompt's ids stand."""
 
 
 class Partial(TypedDict, total=False):

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from ltrain_transforms.recipe.section import Section
 
 
@@ -16,3 +18,5 @@ class Source(Section):
     """ISO 8601; the latest start."""
     execution: Literal["rollout", "session", "trace"] = "rollout"
     """What counts as one execution."""
+    idle: float | None = Field(default=None, gt=0)
+    """Seconds without a span after which traffic that nobody closes is over; unset: at once."""

@@ -6,7 +6,11 @@ DROPS = Table(
     "drops",
     "One thing left out, with the reason.",
     (
-        Column("stage", STRING, "spans, executions, rewards, groups or rows."),
+        Column(
+            "stage",
+            STRING,
+            "spans, calls, executions, rewards, groups or rows; of a conversion, exports.",
+        ),
         Column("id", STRING, "What was dropped."),
         Column("reason", STRING, "A name from the docs."),
         Column("detail", STRING, "A sentence for a person."),

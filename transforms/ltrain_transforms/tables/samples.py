@@ -26,5 +26,17 @@ SAMPLES = Table(
         Column("call_versions", pl.List(pl.Int32()), "The policy version of each call."),
         Column("next_sample_id", STRING, "The row that goes on where this one stops, or null."),
         Column("transition_ids", STRINGS, "The calls in it."),
+        Column(
+            "begins",
+            STRING,
+            "Why its first call joined no earlier row: first, conversation, branch, template, "
+            "retokenised, rewritten, temperature or unknown.",
+        ),
+        Column(
+            "differs_from",
+            STRING,
+            "The call whose tokens, prompt and response, it agrees with longest, or null.",
+        ),
+        Column("differs_at", pl.Int32(), "The first token of its prompt that differs, from 0."),
     ),
 )

@@ -17,7 +17,7 @@ SPANS = Table(
         Column("mode", STRING, "train, val or prod, or null."),
         Column("wave", pl.Int32(), "The visit to the tasks, or null."),
         Column("sample_index", pl.Int32(), "The k of (x, k), or null."),
-        Column("session_id", STRING, "The conversation, or null."),
+        Column("session_id", STRING, "The conversation; null where rollouts are read."),
         Column("trace_id", STRING, "Its trace."),
         Column("span_id", STRING, "Its id."),
         Column("parent_id", STRING, "The span that encloses it, or null."),

@@ -9,10 +9,14 @@ STATES = Table(
     "One semantic variable written at a step.",
     (
         EXECUTION,
-        Column("t", pl.Int32(), "The step: `seq` of the call that wrote it."),
-        Column("variable", STRING, "Its name."),
+        Column(
+            "t",
+            pl.Int32(),
+            "The step from which on it holds: the first call, by `seq`, that found it.",
+        ),
+        Column("variable", STRING, "Its name: see states.md."),
         Column("value", STRING, "Its value, JSON."),
-        Column("digest", STRING, "Hash of the value."),
-        Column("written_by", STRING, "The call that wrote it."),
+        Column("digest", STRING, "Hash of the value without ids of messages and tool calls."),
+        Column("written_by", STRING, "The call that wrote it; null: nobody that was traced."),
     ),
 )

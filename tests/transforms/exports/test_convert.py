@@ -1,0 +1,137 @@
+"""The command, the files it leaves, and who can read them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets  # type: ignore[import-untyped]
+import pandas as pd  # type: ignore[import-untyped]
+import polars as pl
+import pytest
+from tests.transforms.exports.conftest import Talks, question
+from typer.testing import CliRunner
+
+from ltrain_instrument.errors import UnknownName
+from ltrain_transforms.cli import app
+from ltrain_transforms.dataset import Dataset
+from ltrain_transforms.exports import FORMATS, REASONS, BadExport, Options, write
+
+Built = Callable[..., Dataset]
+
+
+@pytest.fixture
+def dataset(talks: Talks, built: Built) -> Dataset:
+    """Two rollouts of one task, one good and one bad, and one that nobody judged."""
+    for sample, reward in enumerate((1.0, 0.0, None)):
+        talk = talks("t1", sample, *question("1 + 1?"))
+        talk.answers("3" if sample else "2")
+        talk.ends(reward)
+    return built()
+
+
+def run(*arguments: object) -> str:
+    done = CliRunner().invoke(app, ["convert", *map(str, arguments)])
+    if done.exception:
+        raise done.exception
+    return done.output
+
+
+def test_the_command_says_what_it_wrote_and_what_it_left_out(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    out = tmp_path / "new" / "best.jsonl"
+    said = run(dataset.path, "--to", "sft", "--at-least", "1", "--out", out)
+    assert said.splitlines() == [
+        f"{out}: 1 rows of sft from dataset {dataset.id}",
+        "left out: 1 below",
+        "left out: 1 unrewarded",
+        f"{out}.manifest.json says what each row was made from.",
+    ]
+    (line,) = map(json.loads, out.read_text().splitlines())
+    assert line["messages"][-1] == {"role": "assistant", "content": "2"}
+    told = json.loads((tmp_path / "new" / "best.jsonl.manifest.json").read_text())
+    assert (told["dataset"], told["options"]) == (dataset.id, {"at_least": 1.0, "pairs": 1})
+    assert told["lineage"] == [
+        dataset.table("calls").filter(output=_said("2"))["call_id"].to_list()
+    ]
+    assert {one["reason"]: bool(one["detail"]) for one in told["left_out"]} == {
+        "below": True,
+        "unrewarded": True,
+    }
+    assert sorted(path.name for path in out.parent.iterdir()) == [
+        out.name,
+        f"{out.name}.manifest.json",
+    ]
+    again = run(dataset.path, "--to", "sft", "--at-least", "1", "--out", out, "--json")
+    assert json.loads(again) == told
+
+
+def _said(text: str) -> str:
+    part = {"type": "text", "content": text}
+    return json.dumps([{"role": "assistant", "parts": [part], "finish_reason": "stop"}])
+
+
+def test_every_form_is_written_and_read(dataset: Dataset, tmp_path: Path) -> None:
+    for name, rows in (("tasks", 1), ("sft", 2), ("preferences", 1)):
+        write(dataset, name, Options(), tmp_path / f"{name}.jsonl")
+        path = str(tmp_path / f"{name}.jsonl")
+        loaded: Any = datasets.load_dataset("json", data_files=path, cache_dir=str(tmp_path / "c"))
+        assert len(loaded["train"]) == rows, name
+    write(dataset, "verl", Options(), tmp_path / "verl.parquet")
+    assert_readable(tmp_path / "verl.parquet", tmp_path, 1)
+    assert FORMATS.keys() == {"tasks", "sft", "preferences", "verl", "rendered"}
+
+
+def assert_readable(path: Path, tmp_path: Path, rows: int) -> None:
+    """See that Polars, pandas and Hugging Face's datasets read the same."""
+    loaded: Any = datasets.load_dataset(
+        "parquet", data_dir=str(path), cache_dir=str(tmp_path / "cache")
+    )
+    frame = pl.read_parquet(path)
+    assert frame.height == len(pd.read_parquet(path)) == rows
+    assert loaded["train"].to_list() == frame.to_dicts()
+
+
+def test_the_tables_of_a_dataset_are_read_by_all(scene: Any, built: Built, tmp_path: Path) -> None:
+    for sample in range(2):
+        rollout = scene.attempt("t1", sample)
+        rollout.llm("write", (1, 2), (3,))
+        rollout.llm("write", (1, 2, 3, 4), (5, 6))
+        rollout.evaluate(float(sample))
+        rollout.close()
+    recipe = 'policy = [{ name = "sql" }]\nreward = [{ name = "a", evaluation = "reward" }]\n'
+    dataset = built(f'source = {{ run = "demo" }}\n{recipe}')
+    assert dataset.counts["samples"] == 2
+    for name, rows in dataset.counts.items():
+        if rows:  # Hugging Face's reader refuses a file without rows
+            assert_readable(dataset.path / name, tmp_path, rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        (
+            ("--to", "sfd", "--out", "x.jsonl"),
+            UnknownName,
+            "Unknown form 'sfd'.*Did you mean 'sft'",
+        ),
+        (("--to", "sft", "--out", "x.csv"), BadExport, "sft is written as .jsonl, and --out is x"),
+        (("--to", "verl", "--out", "x.jsonl"), BadExport, r"Name it \*.parquet"),
+        (
+            ("--to", "sft", "--at-least", "9", "--out", "x.jsonl"),
+            BadExport,
+            "gives no row of sft; left out: 2 below, 1 unrewarded",
+        ),
+    ],
+)
+def test_a_mistake_is_named_and_nothing_is_written(
+    dataset: Dataset, arguments: tuple[str, ...], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        run(dataset.path, *arguments)
+    assert not Path("x.jsonl").exists()
+
+
+def test_every_reason_is_a_sentence() -> None:
+    assert all(len(sentence.split()) > 3 for sentence in REASONS.values())

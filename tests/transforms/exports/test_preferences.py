@@ -1,0 +1,86 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.transforms.exports.conftest import Talks, lines, question, told
+
+from ltrain_transforms.dataset import Dataset
+from ltrain_transforms.exports import Options
+from ltrain_transforms.exports.preferences import preferences
+
+Built = Callable[..., Dataset]
+
+
+def reasons(drops: Any) -> dict[str, str]:
+    return dict(drops.select("id", "reason").iter_rows())
+
+
+def once(talks: Talks, sample: int, text: str, reward: float, task: str = "t1") -> str:
+    talk = talks(task, sample, *question("1 + 1?"))
+    talk.answers(text)
+    return talk.ends(reward).execution
+
+
+def test_the_best_and_the_worst_answer_to_the_same_are_a_pair(talks: Talks, built: Built) -> None:
+    ids = [once(talks, n, text, r) for n, (text, r) in enumerate([("3", 0), ("2", 1), ("?", 0.5)])]
+    made = preferences(built(), Options())
+    assert made.rows == [
+        {
+            "prompt": [
+                {"role": "system", "content": "You help."},
+                {"role": "user", "content": "1 + 1?"},
+            ],
+            "chosen": [{"role": "assistant", "content": "2"}],
+            "rejected": [{"role": "assistant", "content": "3"}],
+        }
+    ]
+    assert made.lineage == [[ids[1], ids[0]]]
+    assert reasons(made.drops) == {ids[2]: "not_paired"}
+
+
+def test_more_pairs_are_taken_when_asked_for(talks: Talks, built: Built) -> None:
+    for n, (text, reward) in enumerate([("3", 0.0), ("2", 1.0), ("?", 0.5)]):
+        once(talks, n, text, reward)
+    made = preferences(built(), Options(pairs=9))
+    pairs = [(row["chosen"][0]["content"], row["rejected"][0]["content"]) for row in lines(made)]
+    assert pairs == [("2", "3"), ("2", "?"), ("?", "3")]
+    assert made.drops.is_empty()
+
+
+def test_the_prompt_is_all_that_two_had_in_common(talks: Talks, built: Built) -> None:
+    for sample, last in enumerate(("wrong", "right")):
+        talk = talks("t1", sample, *question("1 + 1?"))
+        talk.answers("let me see")
+        talk.hears(told("user", "do")).answers(last)
+        talk.ends(float(sample))
+    (line,) = lines(preferences(built(), Options()))
+    assert [one["content"] for one in line["prompt"]][-2:] == ["let me see", "do"]
+    assert (line["chosen"][0]["content"], line["rejected"][0]["content"]) == ("right", "wrong")
+
+
+def test_rollouts_that_part_in_their_surroundings_are_no_pair(talks: Talks, built: Built) -> None:
+    ids = []
+    for sample, heard in enumerate(("it rains", "it snows")):
+        talk = talks("t1", sample, *question("weather?"))
+        talk.answers("let me see")
+        talk.hears(told("user", heard)).answers(heard)
+        ids.append(talk.ends(float(sample)).execution)
+    made = preferences(built(), Options())
+    assert (made.rows, reasons(made.drops)) == ([], dict.fromkeys(ids, "no_fork"))
+
+
+@pytest.mark.parametrize(
+    ("rewards", "reason"), [([1.0], "alone"), ([1.0, 1.0], "no_difference")], ids=str
+)
+def test_who_has_no_worse_or_better_peer_is_told(
+    talks: Talks, built: Built, rewards: list[float], reason: str
+) -> None:
+    ids = [once(talks, n, str(n), reward) for n, reward in enumerate(rewards)]
+    made = preferences(built(), Options())
+    assert (made.rows, reasons(made.drops)) == ([], dict.fromkeys(ids, reason))
+
+
+def test_groups_are_not_mixed(talks: Talks, built: Built) -> None:
+    once(talks, 0, "2", 1.0, "a")
+    once(talks, 0, "3", 0.0, "b")
+    assert preferences(built(), Options()).rows == []

@@ -1,0 +1,169 @@
+"""Rows made with a tokenizer's template, and verl's prompts, read by those who read them."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from tests.transforms.exports.conftest import Talks, question, told
+from tests.transforms.test_breaks import QWEN, SPECIAL
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from ltrain_transforms.dataset import Dataset
+from ltrain_transforms.exports import Options
+from ltrain_transforms.exports.rendered import BadTokenizer, rendered
+from ltrain_transforms.exports.verl import verl
+from ltrain_transforms.tables import SAMPLES
+
+Built = Callable[..., Dataset]
+GENERATION = "{{- '<|im_start|>assistant\\n' -}}"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as `save_pretrained` leaves it: a byte-level BPE with a template that strips."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    made.train_from_iterator(["the answer is two"] * 5, trainer)
+    folder = tmp_path_factory.mktemp("tokenizer")
+    made.save(str(folder / "tokenizer.json"))
+    told = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    asked = "{%- if add_generation_prompt -%}" + GENERATION + "{%- endif -%}"
+    (folder / "chat_template.jinja").write_text(QWEN.replace(GENERATION, asked))
+    return folder
+
+
+def decode(folder: Path, ids: list[int]) -> str:
+    read = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return str(read.decode(ids, skip_special_tokens=False))
+
+
+def two_turns(talks: Talks, *, thinking: str = "") -> None:
+    for sample in range(2):
+        talk = talks("t1", sample, *question("1 + 1?"))
+        talk.answers(f"{thinking}2")
+        talk.hears(told("user", "sure?")).answers("yes" if sample else "no")
+        talk.ends(float(sample))
+
+
+def test_a_conversation_becomes_a_row_that_says_what_its_tokens_are(
+    talks: Talks, built: Built, tokenizer: Path
+) -> None:
+    two_turns(talks)
+    made = rendered(built(), Options(tokenizer=tokenizer, best=1))
+    assert isinstance(made.rows, pl.DataFrame)
+    assert made.rows.schema == SAMPLES.schema
+    (row,) = made.rows.to_dicts()
+    assert row["tokens"] == "rendered"
+    assert decode(tokenizer, row["prompt_ids"]).endswith(
+        "user\n1 + 1?<|im_end|>\n<|im_start|>assistant\n"
+    )
+    trained = [i for i, m in zip(row["response_ids"], row["response_mask"], strict=True) if m]
+    assert decode(tokenizer, trained) == "2<|im_end|>yes<|im_end|>"
+    assert set(row["rollout_logprobs"]) == {0.0}
+    assert made.lineage == [row["transition_ids"]]
+    assert made.drops["reason"].to_list() == ["not_best"]
+
+
+def test_thinking_that_the_template_strips_makes_two_rows(
+    talks: Talks, built: Built, tokenizer: Path
+) -> None:
+    two_turns(talks, thinking="<think>\none\n</think>\n\n")
+    frame = rendered(built(), Options(tokenizer=tokenizer, best=1)).rows
+    assert isinstance(frame, pl.DataFrame)
+    assert frame["begins"].to_list() == ["first", "template"]
+
+
+def test_the_learner_refuses_rendered_rows(
+    talks: Talks, built: Built, tokenizer: Path, tmp_path: Path
+) -> None:
+    from ltrain_train.learner.errors import BadSamples
+    from ltrain_train.learner.samples import read_rows
+
+    two_turns(talks)
+    frame = rendered(built(), Options(tokenizer=tokenizer)).rows
+    assert isinstance(frame, pl.DataFrame)
+    frame.write_parquet(tmp_path / "samples.parquet")
+    with pytest.raises(BadSamples, match="tokens are rendered, not sampled: an RL loss needs"):
+        read_rows(tmp_path / "samples.parquet", version=0, max_staleness=9, words=1000)
+
+
+def test_a_folder_without_tokenizer_or_template_is_said(
+    talks: Talks, built: Built, tokenizer: Path, tmp_path: Path
+) -> None:
+    two_turns(talks)
+    dataset = built()
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for given in (None, tmp_path / "absent"):
+        with pytest.raises(BadTokenizer, match="--tokenizer DIR"):
+            rendered(dataset, Options(tokenizer=given))
+    with pytest.raises(BadTokenizer, match="holds no tokenizer"):
+        rendered(dataset, Options(tokenizer=bare))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (bare / name).write_text((tokenizer / name).read_text())
+    with pytest.raises(BadTokenizer, match="has no chat template"):
+        rendered(dataset, Options(tokenizer=bare))
+
+
+def test_what_the_template_renders_otherwise_is_left_out_by_name(
+    talks: Talks, built: Built, tokenizer: Path, tmp_path: Path
+) -> None:
+    two_turns(talks)
+    other = tmp_path / "other"
+    other.mkdir()
+    for path in tokenizer.iterdir():
+        (other / path.name).write_text(path.read_text())
+    backwards = "{% for m in messages | reverse %}{{ m.content }}{% endfor %}"
+    (other / "chat_template.jinja").write_text(backwards)
+    made = rendered(built(), Options(tokenizer=other))
+    assert len(made.rows) == 0
+    assert set(made.drops["reason"]) == {"not_rendered"}
+
+
+def test_verls_own_dataset_reads_the_prompts(
+    talks: Talks, built: Built, tokenizer: Path, tmp_path: Path
+) -> None:
+    two_turns(talks)
+    other = talks("t2", 0, *question("2 + 2?"))
+    other.answers("4")
+    other.ends(1.0)
+    made = verl(built(), Options())
+    assert isinstance(made.rows, pl.DataFrame)
+    made.rows.write_parquet(tmp_path / "prompts.parquet")
+    script = Path(__file__).with_name("read_prompts.py")
+    arguments = [str(tmp_path / "prompts.parquet"), str(tokenizer), str(tmp_path / "cache")]
+    done = subprocess.run(
+        [sys.executable, str(script), *arguments], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    read: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    asked = [{"role": "system", "content": "You help."}, {"role": "user", "content": "1 + 1?"}]
+    assert sorted(item["raw_prompt"][1]["content"] for item in read) == ["1 + 1?", "2 + 2?"]
+    first = next(item for item in read if item["extra_info"]["task_id"] == "t1")
+    assert first["raw_prompt"] == asked
+    assert (first["data_source"], first["ability"]) == ("demo", "db")
+    assert first["reward_model"] == {"style": "rule", "ground_truth": ""}
+    assert sorted(item["index"] for item in read) == [0, 1]
+    assert sorted(map(len, made.lineage)) == [1, 2]
+
+
+def test_a_prompt_with_tool_calls_is_none_of_verls(talks: Talks, built: Built) -> None:
+    call = {"type": "tool_call", "id": "1", "name": "add", "arguments": "{}"}
+    talk = talks("t1", 0, *question("1 + 1?"), told("assistant", "", call))
+    talk.answers("2")
+    execution = talk.ends(1.0).execution
+    made = verl(built(), Options())
+    assert made.drops.select("id", "reason").rows() == [(execution, "not_plain")]

@@ -1,0 +1,185 @@
+"""The variables of frameworks that have no graph state, and of graphs inside of others."""
+
+import json
+from typing import Any
+
+from tests.transforms.states.conftest import MS, Told, assistant, result, system, user
+
+from ltrain_transforms.states import states
+
+TASK = user("What is the weather in Paris?")
+
+
+def asked(id: str, city: str = "Paris") -> dict[str, Any]:
+    return {"id": id, "name": "get_weather", "arguments": {"city": city}}
+
+
+def loop(told: Told, id: str = "call_1") -> list[str]:
+    """OpenAI's SDK in a loop."""
+    history = [TASK, assistant("", asked(id)), result(id, "sunny, 21 C")]
+    first = told.llm(history[:1], history[1])
+    tool = told.tool("get_weather", {"city": "Paris"}, "sunny, 21 C", tool_call_id=id)
+    return [first, tool, told.llm(history, assistant("It is sunny."))]
+
+
+def test_a_plain_loop(told: Told) -> None:
+    first, tool, last = loop(told)
+    assert told.written == [
+        (0, "input", '"What is the weather in Paris?"', None),
+        (1, "tool.get_weather.arguments", '{"city":"Paris"}', first),
+        (2, "tool.get_weather.result", '"sunny, 21 C"', tool),
+        (3, "answer", '"It is sunny."', last),
+    ]
+
+
+def test_tools_that_nobody_traced_are_read_off_the_messages(told: Told) -> None:
+    history = [TASK, assistant("", asked("call_1")), result("call_1", "sunny, 21 C")]
+    first, last = told.llm(history[:1], history[1]), told.llm(history, assistant("It is sunny."))
+    assert told.written == [
+        (0, "input", '"What is the weather in Paris?"', None),
+        (1, "tool.get_weather.arguments", '{"city":"Paris"}', first),
+        (1, "tool.get_weather.result", '"sunny, 21 C"', None),
+        (2, "answer", '"It is sunny."', last),
+    ]
+    assert told.reads[last] == ["input", "tool.get_weather.arguments", "tool.get_weather.result"]
+
+
+def test_a_tool_span_without_content_is_still_the_writer(told: Told) -> None:
+    """AutoGen's own spans name the call and hold nothing of it."""
+    history = [TASK, assistant("", asked("call_1")), result("call_1", "18")]
+    told.llm(history[:1], history[1], agent="weather_agent")
+    tool = told.call("tool", "get_weather", tool_call_id="call_1", agent="weather_agent")
+    last = told.llm(history, assistant("It is mild."), agent="weather_agent")
+    named = {variable: (value, by) for _, variable, value, by in told.written}
+    assert named["tool.get_weather.result"] == ('"18"', tool)
+    assert "tool.get_weather.result" in told.reads[last]  # by its id: the text is too short
+    assert named["weather_agent.output"] == named["answer"] == ('"It is mild."', last)
+
+
+def test_agents_that_hand_over_are_told_apart(told: Told) -> None:
+    """OpenAI Agents: agents side by side in a workflow that says nothing itself."""
+    flow = told.call("agent", "Agent workflow", agent="Agent workflow", end=10**9)
+    told.clock = MS
+    for agent, text in (("triage", "A question of weather."), ("weather", "It is sunny.")):
+        run = told.call("agent", agent, agent=agent, parent_id=flow, end=told.clock + 100 * MS)
+        told.clock = told.rows[-1]["start"] + MS
+        told.llm([system(f"You are {agent}."), TASK], assistant(text), agent=agent, parent_id=run)
+        told.clock += 200 * MS
+    written = [row[:3] for row in told.written]
+    assert written == [
+        (2, "input", '"What is the weather in Paris?"'),
+        (3, "triage.output", '"A question of weather."'),
+        (5, "weather.output", '"It is sunny."'),
+        (5, "answer", '"It is sunny."'),
+    ]
+
+
+def test_a_sub_agent_in_a_tool(told: Told) -> None:
+    lead = told.call("agent", "lead", agent="lead", input=TASK["parts"][0]["content"], end=10**9)
+    told.clock = MS
+    asks = assistant("", {"id": "c", "name": "ask_local", "arguments": {"about": "Paris weather"}})
+    told.llm([TASK], asks, agent="lead", parent_id=lead)
+    tool = told.tool(
+        "ask_local", {"about": "Paris weather"}, "Sunny, say the locals.",
+        tool_call_id="c", parent_id=lead, end=told.clock + 100 * MS,
+    )  # fmt: skip
+    told.clock = told.rows[-1]["start"] + MS
+    run = told.call(
+        "agent", "local", agent="local", parent_id=tool, input="Paris weather",
+        output="Sunny, say the locals.", end=told.clock + 90 * MS,
+    )  # fmt: skip
+    told.clock = told.rows[-1]["start"] + MS
+    inner = told.llm(
+        [user("Paris weather")], assistant("Sunny, say the locals."), agent="local", parent_id=run
+    )
+    by = {(variable, value): writer for _, variable, value, writer in told.written}
+    assert by["input", '"What is the weather in Paris?"'] is None
+    assert by["local.input", '"Paris weather"'] is None
+    assert by["local.output", '"Sunny, say the locals."'] == inner
+    assert by["tool.ask_local.result", '"Sunny, say the locals."'] == tool
+
+
+def test_tools_in_parallel_do_not_see_each_others_results(told: Told) -> None:
+    both = assistant("", asked("a"), asked("b", "Rome"))
+    first = told.llm([TASK], both)
+    begin = told.clock
+    for id, city, sky in (("a", "Paris", "sunny there"), ("b", "Rome", "rainy there")):
+        times = {"start": begin, "end": begin + (20 if id == "a" else 30) * MS}
+        told.tool("get_weather", {"city": city}, sky, tool_call_id=id, **times)
+    assert [(t, value) for t, name, value, _ in told.written if name.endswith("result")] == [
+        (3, '"sunny there"'),
+        (3, '"rainy there"'),
+    ]
+    arguments = [row for row in told.written if row[1].endswith("arguments")]
+    assert [(t, by) for t, _, _, by in arguments] == [(1, first), (1, first)]
+
+
+def test_a_failed_tool_leaves_its_error(told: Told) -> None:
+    """MCP's client names the tool, and no call id."""
+    tool = told.call("tool", "get_weather", status="error", error_type="tool_error")
+    assert told.written == [(1, "tool.get_weather.result", '{"error":"tool_error"}', tool)]
+
+
+def test_a_trace_without_content_has_no_variables(told: Told) -> None:
+    call = told.llm([], None, input=None)
+    told.call("tool", "t")
+    written, seen = states(told.calls)
+    assert written.is_empty()
+    assert seen.row(0) == (call, [], None, None, 0)
+
+
+def test_equal_observations_have_equal_digests_whatever_the_ids() -> None:
+    one, other = Told("one"), Told("other")
+    loop(one, "call_1")
+    loop(other, "call_77")
+    digests = [states(each.calls)[1]["state_digest"].to_list() for each in (one, other)]
+    assert digests[0] == digests[1]
+    assert len(set(digests[0])) == 3
+
+
+def message(text: str, id: str) -> dict[str, Any]:
+    """A message of LangGraph's state."""
+    return {"type": "human", "data": {"content": text, "id": id, "response_metadata": {"t": id}}}
+
+
+def test_equal_graph_states_have_equal_digests_whatever_the_ids() -> None:
+    digests = []
+    for id in ("run-1", "run-2"):
+        told = Told(id)
+        told.node("model", {"messages": [message("hello", id)], "step": 1})
+        told.llm([user("hello")], assistant("hi there"), node="model", agent="model")
+        written, seen = states(told.calls)
+        digests.append((seen["state_digest"].to_list(), written["digest"].to_list()))
+        assert json.loads(written["value"][0]) == [message("hello", id)]
+    assert digests[0] == digests[1]
+
+
+def test_a_graph_inside_a_node_has_its_own_variables(told: Told) -> None:
+    whole = told.call("node", "LangGraph", output='{"q": "who?", "found": "me"}', end=10**9)
+    told.clock = MS
+    times = {"parent_id": whole, "end": 500 * MS}
+    outer = told.node("research", {"q": "who?"}, **times)
+    told.clock = 2 * MS
+    inner = told.node("look", {"q": "where?"}, parent_id=outer)
+    told.node("read", {"q": "where?", "page": "me"}, parent_id=outer)
+    assert told.written == [
+        (1, "q", '"who?"', None),
+        (2, "research.q", '"where?"', None),
+        (3, "research.page", '"me"', inner),
+        (4, "found", '"me"', outer),
+    ]
+
+
+def test_traceloops_envelope_is_opened(told: Told) -> None:
+    """Its spans are named after the operation, and their payloads hold the callback's."""
+    for state in ({"q": "who?"}, {"q": "who?", "found": "me"}):
+        payload = json.dumps({"inputs": state, "tags": [], "metadata": {"x": 1}, "kwargs": {}})
+        told.call("node", "execute_task look", node="look", input=payload)
+    assert [row[:3] for row in told.written] == [(0, "q", '"who?"'), (1, "found", '"me"')]
+
+
+def test_parents_in_a_circle_are_no_error(told: Told) -> None:
+    told.call("agent", "a", agent="a", parent_id="e1", input="do it")
+    told.call("agent", "b", agent="b", parent_id="e0", input="do it too")
+    told.llm([TASK], assistant("It is sunny."), agent="a", parent_id="e1")
+    assert [row[1] for row in told.written] == ["a.input", "input", "b.input", "a.output", "answer"]

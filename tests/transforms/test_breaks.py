@@ -1,0 +1,267 @@
+"""Why a row begins: a real chat template that strips thinking, and histories that changed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jinja2
+import polars as pl
+import pytest
+from tests.transforms.talk import Message, Talk, message
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+QWEN = """
+{%- set asked = namespace(last=0) -%}
+{%- for each in messages -%}
+  {%- if each.role == 'user' -%}{%- set asked.last = loop.index0 -%}{%- endif -%}
+{%- endfor -%}
+{%- for each in messages -%}
+  {%- if each.role == 'assistant' -%}
+    {%- set content = each.content -%}
+    {%- if loop.index0 < asked.last and '</think>' in content -%}
+      {%- set content = content.split('</think>')[-1].lstrip('\n') -%}
+    {%- endif -%}
+    {{- '<|im_start|>assistant\n' + content + '<|im_end|>\n' -}}
+  {%- elif each.role == 'tool' -%}
+    {{- '<|im_start|>user\n<tool_response>\n' + each.content + '\n</tool_response><|im_end|>\n' -}}
+  {%- else -%}
+    {{- '<|im_start|>' + each.role + '\n' + each.content + '<|im_end|>\n' -}}
+  {%- endif -%}
+{%- endfor -%}
+{{- '<|im_start|>assistant\n' -}}
+"""
+"""As Qwen3's: thinking before the last question is left out, thinking since is kept."""
+
+SPECIAL = ["<|im_start|>", "<|im_end|>", "<think>", "</think>"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    """A byte-level BPE with merges of its own."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    text = ["the answer is forty two", "let me think about the question", "select from where"] * 9
+    trainer = trainers.BpeTrainer(
+        vocab_size=340, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
+    made.train_from_iterator(text, trainer)
+    return made
+
+
+@dataclass
+class Chat:
+    """A client that sends its whole history each time, and a server that renders it."""
+
+    tokenizer: Any
+    talk: Talk = field(default_factory=Talk)
+    history: list[Message] = field(default_factory=list)
+
+    def hears(self, role: str, text: str) -> None:
+        self.history.append({"role": role, "content": text})
+
+    def answers(self, text: str, ids: Sequence[int] | None = None, **cells: Any) -> str:
+        """Sample `text`, as `ids` where they are given, and put it into the history."""
+        prompt = jinja2.Environment().from_string(QWEN).render(messages=self.history)
+        asked = [message(each["role"], each["content"]) for each in self.history]
+        sampled = ids or self.tokenizer.encode(f"{text}<|im_end|>").ids
+        call = self.talk.call(
+            self.tokenizer.encode(prompt).ids,
+            sampled,
+            asked=asked,
+            answer=message("assistant", text),
+            **cells,
+        )
+        self.hears("assistant", text)
+        return call
+
+    def rows(self) -> Iterator[tuple[list[str], str, str | None, int | None]]:
+        frame, drops = self.talk.samples()
+        assert drops.is_empty()
+        self.check(frame)
+        columns = ("transition_ids", "begins", "differs_from", "differs_at")
+        yield from frame.select(columns).iter_rows()
+
+    def check(self, frame: pl.DataFrame) -> None:
+        """See that every call is trained under the very tokens it was sampled under."""
+        prompts = {call["call_id"]: call["prompt_token_ids"] for call in self.talk.calls}
+        for row in frame.to_dicts():
+            whole = [*row["prompt_ids"], *row["response_ids"]]
+            for offset, call in zip(row["call_offsets"], row["transition_ids"], strict=True):
+                assert whole[: len(row["prompt_ids"]) + offset] == prompts[call]
+
+    def text(self, call: int, until: int) -> str:
+        """Decode the beginning of a call's prompt."""
+        ids = self.talk.calls[call]["prompt_token_ids"][:until]
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False))
+
+
+@pytest.fixture
+def chat(tokenizer: Any) -> Chat:
+    made = Chat(tokenizer)
+    made.hears("system", "select from where")
+    made.hears("user", "let me think")
+    return made
+
+
+def test_a_template_that_strips_thinking_makes_no_wrong_merge(chat: Chat) -> None:
+    chat.answers("<think>\nabout the question\n</think>\n\nselect")
+    chat.hears("tool", "forty two")
+    chat.answers("<think>\nforty\n</think>\n\nthe answer is forty two")
+    chat.hears("user", "the question")
+    chat.answers("<think>\nlet me\n</think>\n\nforty")
+    chat.hears("tool", "two")
+    chat.answers("the answer")
+    first, second = chat.rows()
+    assert first == (["c0", "c1"], "first", None, None)
+    assert second[:3] == (["c2", "c3"], "template", "c1")
+    assert str(chat.text(2, second[3] or 0)).endswith(
+        "let me think<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_thinking_that_the_client_leaves_out_is_the_templates_doing(chat: Chat) -> None:
+    chat.answers("<think>\nabout\n</think>\n\nthe answer")
+    chat.history[-1]["content"] = "the answer"
+    chat.hears("user", "where")
+    chat.answers("forty two")
+    assert [row[1] for row in chat.rows()] == ["first", "template"]
+
+
+def test_an_answer_in_other_ids_is_retokenised(chat: Chat) -> None:
+    letters = [chat.tokenizer.encode(letter).ids[0] for letter in "the answer"]
+    sampled = [*letters, chat.tokenizer.token_to_id("<|im_end|>")]
+    assert sampled != chat.tokenizer.encode("the answer<|im_end|>").ids
+    chat.answers("the answer", sampled)
+    chat.hears("user", "where")
+    chat.answers("forty two")
+    _, second = chat.rows()
+    assert second[:3] == (["c1"], "retokenised", "c0")
+    assert second[3] == len(chat.talk.calls[0]["prompt_token_ids"])
+
+
+def test_a_tokenizer_is_not_blamed_for_what_the_template_rendered(chat: Chat) -> None:
+    chat.answers("select")
+    chat.hears("user", "where")
+    chat.answers("forty")
+    chat.hears("user", "where")
+    chat.answers("two")
+    last = chat.talk.calls[-1]["prompt_token_ids"]
+    last[3:3] = [7, 7]  # a date that the template put into the system's message, say
+    assert [row[:2] for row in chat.rows()] == [(["c0", "c1"], "first"), (["c2"], "template")]
+
+
+def test_a_compacted_and_an_edited_history_are_rewritten(chat: Chat) -> None:
+    chat.answers("select")
+    chat.hears("user", "where")
+    chat.answers("forty")
+    del chat.history[2:4]
+    chat.hears("user", "the question")
+    chat.answers("two")
+    rows = list(chat.rows())
+    assert [row[:3] for row in rows][1] == (["c2"], "rewritten", "c1")
+    chat.hears("user", "the question")
+    chat.history[1] = {"role": "user", "content": "the answer is forty two"}
+    chat.answers("where")
+    assert [row[1] for row in chat.rows()] == ["first", "rewritten", "rewritten"]
+
+
+def test_an_earlier_point_that_is_gone_on_from_is_a_branch(chat: Chat) -> None:
+    chat.answers("select")
+    point = list(chat.history)
+    chat.hears("user", "where")
+    chat.answers("forty")
+    chat.history = [*point, {"role": "user", "content": "from"}]
+    chat.answers("two")
+    chat.history = point[:2]
+    chat.answers("select from")
+    assert [row[:2] for row in chat.rows()] == [
+        (["c0", "c1"], "first"),
+        (["c2"], "branch"),
+        (["c3"], "branch"),
+    ]
+
+
+def test_a_sub_agent_is_a_conversation_of_its_own(chat: Chat) -> None:
+    chat.answers("select")
+    mine = list(chat.history)
+    chat.history = [mine[0], {"role": "user", "content": "the answer is"}]
+    chat.answers("forty two")
+    chat.history = [*mine, {"role": "user", "content": "where"}]
+    chat.answers("from")
+    assert [row[:2] for row in chat.rows()] == [(["c0", "c2"], "first"), (["c1"], "conversation")]
+
+
+def test_examples_in_a_prompt_are_no_history(chat: Chat) -> None:
+    for role, text in (("assistant", "forty"), ("user", "where")):
+        chat.hears(role, text)
+    examples = chat.history[:-1]
+    chat.answers("select")
+    chat.history = [*examples, {"role": "user", "content": "from"}]
+    chat.answers("two")
+    assert [row[1] for row in chat.rows()] == ["first", "conversation"]
+
+
+def test_a_summary_in_place_of_the_turns_is_rewritten(chat: Chat) -> None:
+    chat.answers("select")
+    chat.hears("user", "where")
+    chat.answers("forty")
+    summary = {"role": "user", "content": "the answer is forty two so far"}
+    chat.history = [*chat.history[:2], summary]
+    chat.answers("two")
+    chat.hears("user", "from")
+    chat.answers("forty two")
+    assert [row[:2] for row in chat.rows()] == [
+        (["c0", "c1"], "first"),
+        (["c2", "c3"], "rewritten"),
+    ]
+
+
+def test_another_temperature_is_named(chat: Chat) -> None:
+    chat.answers("select")
+    chat.hears("user", "where")
+    chat.answers("forty", temperature=0.5)
+    assert [row[1] for row in chat.rows()] == ["first", "temperature"]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "reason", "differs_at"),
+    [
+        ((1, 2, 9), "unknown", 2),
+        ((1, 2), "branch", 2),
+        ((1, 2, 3, 8), "branch", 3),
+        ((1, 2, 3, 4, 6), "unknown", 4),
+        ((7, 7), "unknown", 0),
+    ],
+)
+def test_without_messages_the_tokens_must_do(
+    prompt: tuple[int, ...], reason: str, differs_at: int
+) -> None:
+    talk = Talk()
+    talk.call((1, 2), (3,))
+    talk.call((1, 2, 3, 4), (5,))
+    talk.call(prompt, (5,))
+    row = talk.samples()[0].to_dicts()[1]
+    assert (row["begins"], row["differs_from"], row["differs_at"]) == (reason, "c1", differs_at)
+
+
+def test_a_tools_arguments_are_the_same_as_text_and_as_an_object(tokenizer: Any) -> None:
+    """One dialect writes arguments as JSON, another as an object: that is no other history."""
+    told = {"type": "tool_call", "id": "1", "name": "add"}
+    asked = [message("user", "add")]
+    answer = message("assistant", "", {**told, "arguments": {"a": 1, "b": 2}})
+    echoed = message("assistant", "", {**told, "arguments": '{"b": 2, "a": 1}'})
+    result = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "1", "response": "3"}]}
+    talk = Talk()
+    talk.call((1, 2), (3, 4), asked=asked, answer=answer)
+    talk.call((1, 2, 9, 9, 5), (6,), asked=[*asked, echoed, result], answer=message("user", ""))
+    assert talk.samples()[0]["begins"].to_list() == ["first", "retokenised"]
+
+
+@pytest.mark.parametrize("broken", ["", "[", "{}", "[]", "3", '["x"]'])
+def test_messages_that_cannot_be_read_are_none(broken: str) -> None:
+    talk = Talk()
+    talk.call((1, 2), (3,), input=broken, output=broken)
+    talk.call((1, 9), (3,), input=broken, output=broken)
+    assert talk.samples()[0]["begins"].to_list() == ["first", "unknown"]

@@ -1,0 +1,49 @@
+"""The sorted contexts give what looking at every one of them would give."""
+
+from array import array
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ltrain_transforms.open_rows import OpenRows, Row
+
+Tokens = list[int]
+TOKENS = st.lists(st.sampled_from([0, 1, 255, 256, 70_000]), min_size=1, max_size=5)
+CALL = st.tuples(TOKENS, TOKENS, st.sampled_from([1.0, 1.0, 0.5]), st.none() | st.integers(0, 9))
+
+
+def coded(tokens: Tokens) -> bytes:
+    return array("I", tokens).tobytes()
+
+
+def agreed(one: Tokens, other: Tokens) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (x, y) in pairs if x != y), min(len(one), len(other)))
+
+
+@settings(deadline=None)
+@given(st.lists(CALL, max_size=12))
+def test_the_longest_prefix_and_the_nearest_context(
+    calls: list[tuple[Tokens, Tokens, float, int | None]],
+) -> None:
+    rows = OpenRows()
+    slow: list[tuple[int, int, float, Tokens]] = []  # opener, last, temperature, context
+    told: list[Tokens] = []
+    for call, (prompt, response, heat, earlier) in enumerate(calls):
+        if earlier is not None and earlier < len(told):
+            prompt = [*told[earlier], *prompt]
+        told.append([*prompt, *response])
+        fitting = [one for one in slow if one[2] == heat and one[3] == prompt[: len(one[3])]]
+        expected = max(fitting, key=lambda one: (len(one[3]), -one[0]), default=None)
+        row = rows.take(coded(prompt), heat)
+        assert (row and (row.opener, row.last)) == (expected and expected[:2])
+        if row is None or expected is None:
+            near = max(slow, key=lambda one: (agreed(one[3], prompt), -one[0]), default=None)
+            found = (-1, -1) if near is None else (near[1], agreed(near[3], prompt))
+            assert rows.nearest(coded(prompt)) == found
+            row = Row(call, call, heat)
+        else:
+            slow.remove(expected)
+            row.last = call
+        rows.put(row, coded(told[-1]))
+        slow.append((row.opener, call, heat, told[-1]))

@@ -1,0 +1,66 @@
+"""Which executions count: every reason against it is told, and a recipe may lift some."""
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from ltrain_transforms.recipe import Filter
+from ltrain_transforms.selection import REASONS, counting
+from ltrain_transforms.tables import DROPS, EXECUTIONS
+
+CASES: dict[str, dict[str, Any]] = {
+    "superseded": {"superseded": True},
+    "infra": {"outcome": "infra"},
+    "cancelled": {"outcome": "cancelled"},
+    "incomplete": {"complete": False},
+    "failed": {"outcome": "timeout"},
+    "unrewarded": {"execution_id": "nobody said"},
+}
+
+
+def execution(**cells: Any) -> dict[str, Any]:
+    good = {"execution_id": "e1", "outcome": "ok", "complete": True, "superseded": False}
+    return {**dict.fromkeys(EXECUTIONS.schema), **good, **cells}
+
+
+def counted(rule: Filter, *rows: dict[str, Any]) -> tuple[list[str], pl.DataFrame]:
+    frame = pl.DataFrame(rows, EXECUTIONS.schema)
+    kept, drops = counting(frame, pl.Series(["e1", "e2"]), rule)
+    assert (kept.schema, drops.schema) == (EXECUTIONS.schema, DROPS.schema)
+    return kept["execution_id"].to_list(), drops
+
+
+def test_every_reason_has_a_case() -> None:
+    assert CASES.keys() == REASONS.keys()
+
+
+@pytest.mark.parametrize("reason", CASES)
+def test_it_is_a_drop_with_its_reason_in_a_sentence(reason: str) -> None:
+    bad = execution(**{"execution_id": "e2", **CASES[reason]})
+    kept, drops = counted(Filter(failed="drop"), execution(), bad)
+    assert kept == ["e1"]
+    assert drops.rows() == [("executions", bad["execution_id"], reason, REASONS[reason])]
+
+
+@pytest.mark.parametrize("outcome", ["ok", "error", "timeout", None])
+def test_the_agents_own_outcomes_count(outcome: str | None) -> None:
+    assert counted(Filter(), execution(outcome=outcome))[0] == ["e1"]
+
+
+@pytest.mark.parametrize("outcome", ["ok", "error", "timeout"])
+def test_who_was_not_evaluated_never_counts_as_a_zero(outcome: str) -> None:
+    kept, drops = counted(Filter(), execution(outcome=outcome, execution_id="e3"))
+    assert (kept, drops["reason"].to_list()) == ([], ["unrewarded"])
+
+
+def test_of_several_reasons_the_gravest_is_told() -> None:
+    lost = execution(superseded=True, outcome="infra", complete=False, execution_id="e3")
+    assert counted(Filter(), lost)[1]["reason"].to_list() == ["superseded"]
+
+
+def test_a_recipe_may_keep_what_is_incomplete_and_nothing_of_ours() -> None:
+    rule = Filter(keep=("incomplete",))
+    rows = [execution(complete=False), execution(execution_id="e2", outcome="infra")]
+    kept, drops = counted(rule, *rows)
+    assert (kept, drops["reason"].to_list()) == (["e1"], ["infra"])

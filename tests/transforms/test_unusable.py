@@ -1,0 +1,105 @@
+"""Every reason why a call is no row: it is told, in an order, and a recipe may keep some."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.transforms.talk import Talk, message, recipe
+
+from ltrain_transforms.unusable import REASONS
+
+CASES: dict[str, dict[str, Any]] = {
+    "redacted": {"redacted": True},
+    "truncated": {"truncated": True},
+    "multimodal": {
+        "asked": [message("user", "", {"type": "image_url", "image_url": {"url": "x"}})]
+    },
+    "no_tokens": {"response_token_ids": None},
+    "several_choices": {"response_token_ids": [[3], [4]], "response_logprobs": [[-0.5], [-0.5]]},
+    "no_logprobs": {"response_logprobs": None},
+    "undelivered": {"delivered": False},
+    "constrained": {"constrained": True},
+    "greedy": {"temperature": 0.0},
+    "no_version": {"policy_version": None},
+    "too_long": {"prompt_token_ids": list(range(99))},
+}
+
+
+def test_every_reason_has_a_case() -> None:
+    assert CASES.keys() == REASONS.keys()
+
+
+@pytest.mark.parametrize("reason", CASES)
+def test_the_call_is_a_drop_with_its_reason_in_a_sentence(reason: str) -> None:
+    talk = Talk()
+    talk.call((1, 2), (3,))
+    talk.call((1, 2), (4,), **CASES[reason])
+    rows, drops = talk.samples(recipe(filter={"max_tokens": 50}))
+    assert rows["transition_ids"].to_list() == [["c0"]]
+    assert drops.rows() == [("rows", "c1", reason, REASONS[reason])]
+
+
+@pytest.mark.parametrize(
+    "reason", ["redacted", "truncated", "undelivered", "constrained", "no_version"]
+)
+def test_a_recipe_may_keep_what_it_names(reason: str) -> None:
+    talk = Talk()
+    talk.call((1, 2), (4,), **CASES[reason])
+    rows, drops = talk.samples(recipe(filter={"keep": [reason]}))
+    assert (rows.height, drops.height) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"redacted": True, "prompt_token_ids": None, "response_token_ids": None}, "redacted"),
+        ({"prompt_token_ids": []}, "no_tokens"),
+        ({"response_token_ids": [[]], "response_logprobs": [[]]}, "no_tokens"),
+        ({"response_token_ids": []}, "no_tokens"),
+        ({"response_logprobs": [[-0.5, -0.5]]}, "no_logprobs"),
+        ({"response_logprobs": [[float("nan")]]}, "no_logprobs"),
+        ({"response_logprobs": [[float("-inf")]]}, "no_logprobs"),
+        ({"response_logprobs": []}, "no_logprobs"),
+    ],
+)
+def test_ids_and_log_probabilities_that_are_no_good(cells: dict[str, Any], reason: str) -> None:
+    talk = Talk()
+    talk.call((1, 2), (4,), **cells)
+    assert talk.samples()[1]["reason"].to_list() == [reason]
+
+
+def test_flags_that_nobody_set_leave_nothing_out() -> None:
+    talk = Talk()
+    talk.call((1, 2), (4,), constrained=None, delivered=None, redacted=None, truncated=None)
+    assert talk.samples()[0].height == 1
+
+
+PARTS = [
+    {"type": "blob", "mime_type": "image/png", "content": "aGk="},
+    {"type": "uri", "modality": "audio", "uri": "s3://x"},
+    {"type": "image", "source": {}},
+    {"type": "input_audio", "input_audio": {}},
+    {"type": "input_image", "image_url": "x"},
+    {"type": "video_url", "video_url": {}},
+    {"type": "file", "file": {}},
+]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: str(part["type"]))
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")], ids=["dense", "spaced"])
+def test_parts_that_are_no_text_are_multimodal(
+    part: dict[str, Any], separators: tuple[str, str]
+) -> None:
+    talk = Talk()
+    text = json.dumps([message("user", "what is this", part)], separators=separators)
+    talk.call((1, 2), (4,), input=text)
+    assert talk.samples()[1]["reason"].to_list() == ["multimodal"]
+
+
+@pytest.mark.parametrize(
+    "text", ['an image, "type": "image"', '{"type": "image_url"}', "modality", "file"]
+)
+def test_text_about_images_is_text(text: str) -> None:
+    talk = Talk()
+    talk.call((1, 2), (4,), asked=[message("user", text)])
+    assert talk.samples()[0].height == 1

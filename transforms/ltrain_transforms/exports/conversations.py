@@ -1,0 +1,103 @@
+"""Conversations of a rollout: calls whose messages continue each other, each answer once.
+
+A call joins the conversation whose messages, answers included, are the beginning of its own
+history; so a branch, a sub-agent and a compacted history are conversations of their own. An
+earlier answer that the client sent back changed, without its thinking say, begins a new one: the
+old answer belongs to the history it was given in.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from ltrain_transforms.exports.chat import Message, NotText, chat
+from ltrain_transforms.history import Said, goes_on, listed, parts_of, said
+from ltrain_transforms.selection import dropped
+
+REASONS = {
+    "no_messages": "its messages were not recorded, or it has no answer",
+    "several_choices": "the server gave several choices, and which one the agent took is not known",
+    "redacted": "content was removed from it",
+    "multimodal": "its messages hold images, audio or files",
+}
+
+
+@dataclass(slots=True)
+class Conversation:
+    execution_id: str
+    messages: list[Message]
+    """As the traces have them, the last answer included."""
+    tools: list[Message]
+    """The tools that were offered, as the API takes them."""
+    history: Said
+    answers: dict[int, str] = field(default_factory=dict)
+    """The call that gave each sampled answer, by its place in `messages`."""
+
+    def before(self, place: int) -> list[Message]:
+        """Give the messages before that place, as OpenAI has them."""
+        return chat(self.messages[:place])
+
+    def answer(self, place: int) -> Message:
+        """Give the answer at that place, as OpenAI has it."""
+        return chat([self.messages[place]])[0]
+
+
+def conversations(calls: pl.DataFrame) -> tuple[dict[str, list[Conversation]], pl.DataFrame]:
+    """Give the conversations of each execution, and as `DROPS` the calls that are in none.
+
+    Args:
+        calls: rows of `CALLS`, only those of the policy; a column `tools` is read where there is
+            one: the definitions that were offered, JSON.
+    """
+    found: dict[str, list[Conversation]] = {}
+    left_out: list[tuple[str, str]] = []
+    for call in calls.sort("execution_id", "seq").iter_rows(named=True):
+        asked, answers = listed(call["input"]), listed(call["output"])
+        reason = _unusable(call, asked, answers)
+        if reason is None:
+            _join(found.setdefault(call["execution_id"], []), call, asked, answers[0])
+        else:
+            left_out.append((call["call_id"], reason))
+    schema = {"id": pl.String, "reason": pl.String}
+    drops = pl.DataFrame(left_out, schema, orient="row")
+    return found, dropped("exports", drops, "id", REASONS)
+
+
+def _unusable(call: dict[str, Any], asked: list[Message], answers: list[Message]) -> str | None:
+    if call["redacted"]:
+        return "redacted"
+    if not asked or not answers or not parts_of(answers[0]):
+        return "no_messages"
+    if len(answers) > 1:
+        return "several_choices"
+    try:
+        chat([*asked, *answers])
+    except NotText:
+        return "multimodal"
+    return None
+
+
+def _join(
+    open_ones: list[Conversation], call: dict[str, Any], asked: list[Message], answer: Message
+) -> None:
+    mine = said(asked, thinking=True)
+    tools = _tools(call.get("tools"))
+    going_on = (one for one in open_ones if one.tools == tools and goes_on(mine, one.history))
+    one = max(going_on, key=lambda one: len(one.history), default=None)
+    if one is None:
+        one = Conversation(call["execution_id"], [], tools, ())
+        open_ones.append(one)
+    one.messages += asked[len(one.messages) :]
+    one.answers[len(one.messages)] = call["call_id"]
+    one.messages.append({**answer, "role": "assistant"})
+    one.history = mine + said([answer], thinking=True)
+
+
+def _tools(text: str | None) -> list[Message]:
+    try:
+        given = json.loads(text or "[]", parse_constant=str)
+    except ValueError:
+        return []
+    return given if isinstance(given, list) else []

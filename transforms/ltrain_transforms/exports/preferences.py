@@ -1,0 +1,116 @@
+"""Preference pairs: the same history answered in two ways, by a better and a worse rollout.
+
+A line is `{"prompt": [...], "chosen": [...], "rejected": [...]}`, TRL's conversational format: the
+prompt is all that two rollouts of a group had in common, and each answer is the one message in
+which they part. Rollouts that part in what their surroundings said are no pair.
+"""
+
+from itertools import combinations
+from typing import NamedTuple
+
+import polars as pl
+
+from ltrain_transforms.dataset import Dataset
+from ltrain_transforms.exports.conversations import Conversation
+from ltrain_transforms.exports.converted import Converted, Line, Options
+from ltrain_transforms.exports.rollouts import STAGE, rollouts, talks
+from ltrain_transforms.selection import dropped, gathered
+from ltrain_transforms.tables import DROPS
+
+REASONS = {
+    "alone": "no other rollout of its group can be compared with it",
+    "no_difference": "all rollouts of its group are worth the same",
+    "no_fork": "where it parts from the others of its group, one of the two has no answer",
+    "not_paired": "the pairs of its group are of rollouts that differ more; --pairs takes more",
+}
+
+SAME = 1e-9
+"""Outcomes nearer than this are equal."""
+
+
+class Rollout(NamedTuple):
+    worth: float
+    execution_id: str
+    talk: Conversation
+    """Its first."""
+
+
+class Pair(NamedTuple):
+    better: Rollout
+    worse: Rollout
+    fork: int
+    """The message in which they part."""
+
+
+def preferences(dataset: Dataset, options: Options) -> Converted:
+    """Give the pairs of each group that differ most in their outcome."""
+    found = rollouts(dataset)
+    spoken = talks(dataset, found, options.policy)
+    taken: list[Pair] = []
+    left_out: list[tuple[str, str]] = []
+    for group in found.taken.partition_by("group_id", maintain_order=True):
+        worths = group.select("execution_id", "outcome_reward", "group_id").iter_rows()
+        members = [
+            Rollout(worth, one, spoken.by_execution[one][0])
+            for one, worth, _ in worths
+            if one in spoken.by_execution
+        ]
+        # rollouts without a group lie together here, and are compared with nobody
+        pairs = [] if group["group_id"][0] is None else _pairs(members)
+        chosen = pairs[: options.pairs]
+        taken += chosen
+        left_out += _unpaired(members, pairs, chosen, alone=group["group_id"][0] is None)
+    reasons = pl.DataFrame(left_out, {"id": pl.String, "reason": pl.String}, orient="row")
+    return Converted(
+        [_line(pair) for pair in taken],
+        [[pair.better.execution_id, pair.worse.execution_id] for pair in taken],
+        gathered(DROPS, spoken.drops, dropped(STAGE, reasons, "id", REASONS)),
+    )
+
+
+def _pairs(members: list[Rollout]) -> list[Pair]:
+    """Give every two that differ in worth and part in an answer, the widest apart first."""
+    best_first = sorted(members, key=lambda one: (-one.worth, one.execution_id))
+    pairs = [
+        Pair(better, worse, fork)
+        for better, worse in combinations(best_first, 2)
+        if better.worth - worse.worth > SAME
+        and (fork := _fork(better.talk, worse.talk)) is not None
+    ]
+    return sorted(pairs, key=lambda pair: pair.worse.worth - pair.better.worth)
+
+
+def _fork(one: Conversation, other: Conversation) -> int | None:
+    """Find the message in which two part, where both of it are answers of the policy."""
+    both = enumerate(zip(one.history, other.history, strict=False))
+    place = next((at for at, (mine, its) in both if mine != its), None)
+    return place if place in one.answers and place in other.answers else None
+
+
+def _unpaired(
+    members: list[Rollout], pairs: list[Pair], taken: list[Pair], *, alone: bool
+) -> list[tuple[str, str]]:
+    used = {one.execution_id for pair in taken for one in (pair.better, pair.worse)}
+    able = {one.execution_id for pair in pairs for one in (pair.better, pair.worse)}
+    worths = [one.worth for one in members]
+    reasons = []
+    for one in members:
+        if alone or len(members) < 2:
+            reason = "alone"
+        elif max(worths) - min(worths) <= SAME:
+            reason = "no_difference"
+        else:
+            reason = "not_paired" if one.execution_id in able else "no_fork"
+        if one.execution_id not in used:
+            reasons.append((one.execution_id, reason))
+    return reasons
+
+
+def _line(pair: Pair) -> Line:
+    better, worse = pair.better.talk, pair.worse.talk
+    line: Line = {
+        "prompt": better.before(pair.fork),
+        "chosen": [better.answer(pair.fork)],
+        "rejected": [worse.answer(pair.fork)],
+    }
+    return {**line, **({"tools": better.tools} if better.tools else {})}

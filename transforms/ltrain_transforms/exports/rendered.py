@@ -1,0 +1,131 @@
+"""Rendered rows: `SAMPLES` of traffic that has no token ids, made with a chat template.
+
+The tokens are a tokenizer's, not the server's, and say so: `tokens` is `rendered`, and there are no
+log-probabilities. The learner refuses such rows for every RL loss; they serve supervised training.
+A turn whose prompt extends the one before merges with it, as sampled ones do.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ltrain_instrument.errors import LtrainError
+from ltrain_transforms.dataset import Dataset
+from ltrain_transforms.exports.chat import Message
+from ltrain_transforms.exports.conversations import Conversation
+from ltrain_transforms.exports.converted import Converted, Options
+from ltrain_transforms.exports.rollouts import STAGE, best, rollouts, talks
+from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.samples import samples
+from ltrain_transforms.selection import dropped, gathered
+from ltrain_transforms.tables import CALLS, DROPS
+
+REASONS = {
+    "not_rendered": "the chat template does not render its answer after its prompt",
+}
+
+
+Tokens = tuple[list[int], list[int]]
+"""Of a prompt, and of its answer."""
+
+
+class BadTokenizer(LtrainError, ValueError):
+    """A folder that holds no tokenizer with a chat template."""
+
+
+def rendered(dataset: Dataset, options: Options) -> Converted:
+    """Give rows of the best rollouts.
+
+    Raises:
+        BadTokenizer: when there is none, or none with a chat template.
+    """
+    tokenizer = _tokenizer(options.tokenizer)
+    found = talks(dataset, best(rollouts(dataset), options), options.policy)
+    tokens = {call: both for talk in found for call, both in _tokens(talk, tokenizer)}
+    unlike = [call for call, both in tokens.items() if both is None]
+    left_out = pl.DataFrame({"id": unlike}, {"id": pl.String}).with_columns(
+        reason=pl.lit("not_rendered")
+    )
+    calls = _calls(found.calls, {call: both for call, both in tokens.items() if both is not None})
+    transitions = dataset.table("transitions").join(
+        calls.select("execution_id", "call_id"), ["execution_id", "call_id"], "semi"
+    )
+    rows, long = samples(_recipe(dataset), transitions, calls, dataset.table("executions"))
+    unlike_drops = dropped(STAGE, left_out, "id", REASONS)
+    return Converted(
+        rows.with_columns(tokens=pl.lit("rendered")),
+        rows["transition_ids"].to_list(),
+        gathered(DROPS, found.drops, unlike_drops, long.with_columns(stage=pl.lit(STAGE))),
+    )
+
+
+def _tokenizer(folder: Path | None) -> Any:
+    from transformers import AutoTokenizer
+
+    if folder is None or not folder.is_dir():
+        raise BadTokenizer(
+            f"No tokenizer in {folder}. Name a folder that has one: --tokenizer DIR."
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise BadTokenizer(f"{folder} holds no tokenizer: {error}") from error
+    if not tokenizer.chat_template:
+        raise BadTokenizer(
+            f"The tokenizer in {folder} has no chat template. Name one of a chat model, or add "
+            "chat_template.jinja."
+        )
+    return tokenizer
+
+
+def _tokens(talk: Conversation, tokenizer: Any) -> Iterator[tuple[str, Tokens | None]]:
+    """Give of each sampled answer its prompt and its own tokens; None where they do not part."""
+    for place, call in talk.answers.items():
+        before = talk.before(place)
+        prompt = _render(tokenizer, talk, before, asking=True)
+        whole = _render(tokenizer, talk, [*before, talk.answer(place)], asking=False)
+        answer = _ended(whole[len(prompt) :], tokenizer.eos_token_id)
+        yield call, (prompt, answer) if whole[: len(prompt)] == prompt and answer else None
+
+
+def _render(
+    tokenizer: Any, talk: Conversation, messages: list[Message], *, asking: bool
+) -> list[int]:
+    ids: list[int] = tokenizer.apply_chat_template(
+        messages,
+        tools=talk.tools or None,
+        add_generation_prompt=asking,
+        tokenize=True,
+        return_dict=False,
+    )
+    return ids
+
+
+def _ended(answer: list[int], end: int | None) -> list[int]:
+    """Cut off what the template puts after the end of an answer, which no model samples."""
+    return answer[: answer.index(end) + 1] if end in answer else answer
+
+
+def _calls(calls: pl.DataFrame, tokens: dict[str, Tokens]) -> pl.DataFrame:
+    """Put rendered tokens into `CALLS`, as if they had been sampled as usual."""
+    columns = {
+        "call_id": list(tokens),
+        "prompt_token_ids": [prompt for prompt, _ in tokens.values()],
+        "response_token_ids": [[answer] for _, answer in tokens.values()],
+        "response_logprobs": [[[0.0] * len(answer)] for _, answer in tokens.values()],
+    }
+    made = pl.DataFrame(columns, {name: CALLS.schema[name] for name in columns})
+    usual = {"constrained": False, "delivered": True, "truncated": False, "temperature": 1.0}
+    kept = calls.drop(*columns.keys() - {"call_id"}).join(made, "call_id", maintain_order="left")
+    return CALLS.select(
+        kept.with_columns(**{k: pl.lit(v) for k, v in usual.items()}).lazy()
+    ).collect()
+
+
+def _recipe(dataset: Dataset) -> Recipe:
+    """Give the recipe that the dataset was built by; a version that is not known is no matter."""
+    recipe = Recipe.model_validate(dataset.manifest["recipe"])
+    keep = (*recipe.filter.keep, "no_version")
+    return recipe.model_copy(update={"filter": recipe.filter.model_copy(update={"keep": keep})})
