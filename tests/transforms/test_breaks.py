@@ -259,6 +259,30 @@ def test_a_tools_arguments_are_the_same_as_text_and_as_an_object(tokenizer: Any)
     assert talk.samples()[0]["begins"].to_list() == ["first", "retokenised"]
 
 
+ANSWER = tuple(range(10, 20))
+
+
+@pytest.mark.parametrize(
+    ("rendered", "reason"),
+    [
+        ((10, 11, *range(15, 20)), "template"),
+        ((10, 11, 98, 99, *range(12, 20)), "template"),
+        ((10, 11, 98, *range(13, 20)), "retokenised"),
+        ((*range(10, 19), 99), "retokenised"),
+    ],
+    ids=["left out", "put in", "other ids", "another end"],
+)
+def test_what_was_left_out_or_put_in_is_the_templates_doing(
+    rendered: tuple[int, ...], reason: str
+) -> None:
+    asked, answer = [message("user", "add")], message("assistant", "three")
+    talk = Talk()
+    talk.call((1, 2), ANSWER, asked=asked, answer=answer)
+    more = [*asked, answer, message("user", "sure?")]
+    talk.call((1, 2, *rendered, 7, 7), (3,), asked=more, answer=answer)
+    assert talk.samples()[0]["begins"].to_list() == ["first", reason]
+
+
 @pytest.mark.parametrize("broken", ["", "[", "{}", "[]", "3", '["x"]'])
 def test_messages_that_cannot_be_read_are_none(broken: str) -> None:
     talk = Talk()

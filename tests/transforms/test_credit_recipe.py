@@ -74,8 +74,8 @@ def test_the_learner_reads_the_rows_of_its_policy_alone(
         .with_columns(policy=pl.Series(list(policies)), sample_id=pl.Series(list(ids)))
     )
     folder = tmp_path / "wave"
-    folder.mkdir()
-    rows.write_parquet(folder / "samples.parquet")
+    (folder / "samples").mkdir(parents=True)
+    rows.write_parquet(folder / "samples" / "00000.parquet")
     file = rows_of("a", Dataset("id", folder, {"samples": rows.height}))
     assert file.stem == name
     assert pl.read_parquet(file)["sample_id"].to_list() == [

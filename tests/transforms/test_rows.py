@@ -132,6 +132,13 @@ def test_the_longest_context_is_gone_on_with() -> None:
     assert talk.rows() == [["c0"], ["c1", "c2"]]
 
 
+def test_of_equal_rows_the_first_is_gone_on_with() -> None:
+    talk = Talk()
+    for prompt in ((1,), (1,), (1,), (1, 2, 3), (1, 2, 3)):
+        talk.call(prompt, (2,))
+    assert talk.rows() == [["c0", "c3"], ["c1", "c4"], ["c2"]]
+
+
 def test_the_same_answer_sampled_twice_is_two_rows() -> None:
     talk = Talk()
     for _ in range(3):

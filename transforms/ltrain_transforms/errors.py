@@ -23,5 +23,5 @@ class NoDataset(LtrainError, LookupError):
     """A folder that is not a dataset where one was named."""
 
 
-class NoSuchRollout(LtrainError, LookupError):
-    """An id or prefix that fits no execution in the store."""
+class NothingToShow(LtrainError, LookupError):
+    """An id that fits no dataset, policy, run or rollout, or more than one rollout."""

@@ -28,10 +28,9 @@ class Ragged:
     def of(cls, column: pl.Series) -> Self:
         """Look at a list column without nulls; nothing is copied if it is of one chunk."""
         arrow = column.rechunk().to_arrow()
-        offsets = arrow.offsets.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+        offsets = _numbers(arrow.offsets)
         begin, end = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
-        values = arrow.values.slice(begin, end - begin).to_numpy(zero_copy_only=False)
-        return cls(values, offsets - begin if begin else offsets)
+        return cls(_numbers(arrow.values.slice(begin, end - begin)), offsets - begin)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -45,8 +44,18 @@ class Ragged:
 
     def series(self, dtype: pl.DataType) -> pl.Series:
         """Give it as a column; numbers of that type are not copied."""
-        arrow = pa.LargeListArray.from_arrays(self.offsets, pa.array(self.values))
-        return pl.Series(arrow).cast(dtype)
+        # from buffers: `pa.array` of a sequence imports pandas wherever that is installed
+        flat = pl.Series(self.values).to_arrow()
+        ends = pa.py_buffer(np.ascontiguousarray(self.offsets, np.int64))
+        arrow = pa.Array.from_buffers(
+            pa.large_list(flat.type), len(self), [None, ends], children=[flat]
+        )
+        return pl.Series(pl.from_arrow(arrow)).cast(dtype)
+
+
+def _numbers(arrow: Any) -> npt.NDArray[Any]:
+    # through Polars: Arrow's own `to_numpy` imports pandas wherever that is installed
+    return pl.Series(pl.from_arrow(arrow)).to_numpy()
 
 
 def starts(lengths: Whole) -> Whole:

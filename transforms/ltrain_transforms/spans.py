@@ -50,7 +50,8 @@ class Span(NamedTuple):
     def events(self) -> tuple[Event, ...]:
         """Name and attributes of each event."""
         found = parsed(self.events_text)
-        return tuple((name, values) for name, values in found or ())
+        listed = found if isinstance(found, list) else []
+        return tuple((name, values) for name, values in listed if isinstance(values, dict))
 
     def get(self, *names: str) -> str | None:
         """Give the first of these attributes that says something."""

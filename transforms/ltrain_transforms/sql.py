@@ -12,7 +12,6 @@ import polars as pl
 
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.errors import BadRule
-from ltrain_transforms.tables import CALLS
 
 Parameter = str | int | float | bool
 
@@ -44,22 +43,22 @@ def check(rule: str, field: str, text: str, columns: pl.Schema, wanted: type[obj
         raise BadRule(f"{where} gives {dtype}; it must give a number.")
 
 
-def names(*texts: str) -> set[str]:
-    """Give the columns that these expressions name."""
-    return {name for text in texts for name in pl.sql_expr(text).meta.root_names()}
-
-
-def check_predicate(field: str, text: str) -> None:
-    """Compile a predicate over the columns of `calls`, one call at a time, on an empty trace.
+def check_predicate(field: str, text: str, columns: pl.Schema) -> None:
+    """Compile a predicate that is no rule's.
 
     Raises:
         BadRule: as `check` does.
     """
     where = f'{field} = "{text}"'
     _refuse(where, text)
-    dtype = _probed(where, text, CALLS.schema)
+    dtype = _probed(where, text, columns)
     if dtype not in (pl.Boolean, pl.Null):
         raise BadRule(f"{where} gives {dtype}; it must give true or false.")
+
+
+def names(*texts: str) -> set[str]:
+    """Give the columns that these expressions name."""
+    return {name for text in texts for name in pl.sql_expr(text).meta.root_names()}
 
 
 def fired(rule: str, rows: pl.DataFrame, when: str, value: str) -> pl.DataFrame:

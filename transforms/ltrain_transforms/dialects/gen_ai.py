@@ -66,6 +66,11 @@ def llm(span: Span) -> Partial:
     )
 
 
+def rest(span: Span) -> Partial:
+    """Say the same where `read` does not, because only another dialect knows that it is a call."""
+    return {} if _kind(span) == "llm" else llm(span)
+
+
 def _tool(span: Span) -> Partial:
     result = unwrap(span.get("gen_ai.tool.call.result"))
     return {

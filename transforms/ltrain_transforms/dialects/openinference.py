@@ -4,7 +4,7 @@ from typing import Any
 
 from ltrain_transforms.dialects.indexed import indices, message, tool_call
 from ltrain_transforms.dialects.messages import Message, Messages
-from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, said
+from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, said, word
 from ltrain_transforms.dialects.tool_results import unwrap
 from ltrain_transforms.spans import Span
 
@@ -35,8 +35,8 @@ def read(span: Span) -> Partial:
 
 
 def _place(span: Span, kind: Kind, metadata: dict[str, Any]) -> dict[str, str | None]:
-    node = metadata.get("langgraph_node") or span.get("graph.node.id")
-    named = span.get("agent.name") or metadata.get("lc_agent_name")
+    node = word(metadata.get("langgraph_node")) or span.get("graph.node.id")
+    named = span.get("agent.name") or word(metadata.get("lc_agent_name"))
     return {
         "agent": named or (span.name if kind == "agent" and node is None else None),
         "node": node,

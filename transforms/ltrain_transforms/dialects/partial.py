@@ -80,6 +80,11 @@ class Partial(TypedDict, total=False):
     delivered: bool
 
 
+def word(given: Any) -> str | None:
+    """Give a name or an id out of parsed JSON as text, whatever it was written as."""
+    return given if given is None or isinstance(given, str) else str(given)
+
+
 def said(**fields: Any) -> Partial:
     """Keep the fields that say something."""
     return {name: value for name, value in fields.items() if value or value == 0}  # type: ignore[return-value]

@@ -46,7 +46,7 @@ def _kind(span: Span) -> Kind | None:
 
 
 def _llm(span: Span) -> Partial:
-    return gen_ai.llm(span) | said(
+    return gen_ai.rest(span) | said(
         input_messages=flattened(span, "gen_ai.prompt"),
         output_messages=flattened(span, "gen_ai.completion"),
         tools=_tools(span),

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from ltrain_transforms import sql
 from ltrain_transforms.recipe.section import Section
+from ltrain_transforms.tables import CALLS
 
 
 class Policy(Section):
@@ -27,5 +28,5 @@ class Policy(Section):
     @model_validator(mode="after")
     def _compiles(self) -> Self:
         if self.where is not None:
-            sql.check_predicate(f"Policy '{self.name}', where", self.where)
+            sql.check_predicate(f"Policy '{self.name}', where", self.where, CALLS.schema)
         return self
