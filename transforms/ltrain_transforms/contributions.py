@@ -72,7 +72,7 @@ def looked_at(recipe: Recipe, calls: pl.DataFrame) -> pl.DataFrame:
     named: set[str] = set().union(*map(_named, rules))
     needed = {column for name in named for column in READS.get(name, (name,))}
     columns = [name for name in CALLS.schema if name in {*KEYS, "requested_by", *needed}]
-    ours = pl.any_horizontal(trained(policy) for policy in recipe.policy)
+    ours = trained(*recipe.policy)
     within = "execution_id"
     ordered = (
         calls.select(*columns, ours=pl.when(ours).then("call_id"))
