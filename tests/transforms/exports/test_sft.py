@@ -119,6 +119,19 @@ def test_a_branch_and_a_sub_agent_are_conversations_of_their_own(
     assert len([call for ids in made.lineage for call in ids]) == 4
 
 
+def test_of_two_conversations_the_longer_goes_on(talks: Talks, built: Built) -> None:
+    talk = talks("t1", 0, *question("plan"))
+    start = list(talk.history)
+    talk.answers("one")
+    talk.hears(told("user", "go on")).answers("two")
+    long, talk.history = list(talk.history), start
+    talk.answers("one")
+    talk.history = [*long, told("user", "and on")]
+    talk.answers("three")
+    talk.ends(1.0)
+    assert [len(ids) for ids in sft(built(), Options()).lineage] == [3, 1]
+
+
 def test_thinking_is_kept_in_the_answer_it_was_in(talks: Talks, built: Built) -> None:
     talk = talks("t1", 0, *question("think"))
     talk.answers("two", {"type": "reasoning", "content": "one and one"})
