@@ -1,7 +1,7 @@
 """The page of the recipe's keys, read off its models."""
 
-from collections.abc import Iterator
-from enum import Enum
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum, StrEnum
 from importlib import import_module
 from pkgutil import iter_modules
 from types import NoneType
@@ -13,9 +13,9 @@ from setup.docstrings import below_names
 from setup.markdown import code, table
 
 from ltrain_transforms import recipe
-from ltrain_transforms.estimators import ESTIMATORS
+from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
 
-SCALARS = {str: "text", int: "integer", float: "number", bool: "true or false"}
+SCALARS = {Any: "anything", str: "text", int: "integer", float: "number", bool: "true or false"}
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -31,13 +31,19 @@ def lines() -> list[str]:
         "that names it. Its digest is stamped on every dataset, training span and checkpoint.",
         *_below(recipe.Recipe, "", told),
         "## Estimators",
-        "What `credit.outcome.estimator` may be.",
-        table(("name", "what it computes"), _estimators()),
+        "What `credit.outcome.estimator` may be; [credit.md](credit.md) says what each is for, and "
+        "how to add one.",
+        table(("name", "what it computes"), _estimators(ESTIMATORS)),
+        "What `credit.outcome.among` may be.",
+        table(("among", "what is compared with what"), _choices(recipe.Among, told)),
+        "What `credit.step.estimator` may be.",
+        table(("name", "what it computes"), _estimators(STEP_ESTIMATORS)),
         "## Rules",
         "A `[[reward]]` with `on` is a rule: it looks at every call of that kind. `when` and "
-        "`value` are SQL over the columns of [`calls`](tables.md#calls); aggregates and window "
-        "functions are refused. The kinds are those of `on`; who is credited is one of:",
-        table(("credit_to", "who"), _credited(told)),
+        "`value` are SQL over the columns of [`calls`](tables.md#calls) and the ready columns of "
+        "[rules.md](rules.md); aggregates and window functions are refused. The kinds are those of "
+        "`on`; who is credited is one of:",
+        table(("credit_to", "who"), _choices(recipe.Credited, told)),
     ]
 
 
@@ -116,15 +122,17 @@ def _toml(value: Any) -> str:
             return f"[{', '.join(map(_toml, value))}]"
         case str():
             return f'"{value}"'
+        case bool():
+            return str(value).lower()
         case _:
             return str(value)
 
 
-def _estimators() -> Iterator[tuple[str, str]]:
-    for name, function in ESTIMATORS.items():
+def _estimators(functions: Mapping[str, Callable[..., Any]]) -> Iterator[tuple[str, str]]:
+    for name, function in functions.items():
         yield f"`{name}`", (function.__doc__ or "").split("\n\n")[0]
 
 
-def _credited(told: dict[str, str]) -> Iterator[tuple[str, str]]:
-    for each in recipe.Credited:
-        yield f"`{each.value}`", told[f"Credited.{each.name}"]
+def _choices(choices: type[StrEnum], told: dict[str, str]) -> Iterator[tuple[str, str]]:
+    for each in choices:
+        yield f"`{each.value}`", told[f"{choices.__name__}.{each.name}"]

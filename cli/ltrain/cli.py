@@ -41,8 +41,12 @@ def demo(
     run(home, model, seed, updates)
 
 
-EXTRAS = dict.fromkeys(("chdb", "polars", "pyarrow", "pydantic", "rich", "uvicorn"), "store")
-EXTRAS |= dict.fromkeys(("aiohttp", "httpx", "jwt", "orjson", "starlette"), "serve")
+STORE = (
+    *("chdb", "jinja2", "jsonschema", "numpy", "orjson", "polars", "pyarrow", "pydantic"),
+    *("rich", "uvicorn"),
+)
+EXTRAS = dict.fromkeys(STORE, "store")
+EXTRAS |= dict.fromkeys(("aiohttp", "httpx", "jwt", "starlette"), "serve")
 EXTRAS |= dict.fromkeys(("ray", "torch", "transformers", "verl"), "train")
 """Modules that an agent's own environment lacks, and the extra that brings each."""
 

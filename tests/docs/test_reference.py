@@ -13,9 +13,9 @@ from ltrain_instrument.settings import SETTINGS
 from ltrain_transforms import exports, faults, membership, selection, unusable
 from ltrain_transforms.breaks import Begins
 from ltrain_transforms.dialects import DIALECTS, events, gateway
-from ltrain_transforms.estimators import ESTIMATORS
+from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
 from ltrain_transforms.exports import FORMATS
-from ltrain_transforms.recipe import Credited, Recipe, Reward
+from ltrain_transforms.recipe import Among, Credit, Credited, Recipe, Reward, credit
 from ltrain_transforms.tables import TABLES, Table
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -60,7 +60,8 @@ def test_every_recipe_key_is_told_with_its_meaning() -> None:
 def test_every_rule_kind_credit_and_estimator_is_told() -> None:
     told = rows("recipe.md")
     assert all(kind in told["on"][0] for kind in ("llm", "tool", "retrieval", "embedding", "node"))
-    assert set(Credited) | set(ESTIMATORS) <= told.keys()
+    estimators = {*ESTIMATORS, *STEP_ESTIMATORS}
+    assert {*Credited, *Among, *estimators} <= told.keys()
     assert {field.alias or name for name, field in Reward.model_fields.items()} <= told.keys()
 
 
@@ -83,6 +84,22 @@ def test_why_rows_begin_filters_and_exports_are_told() -> None:
 def rows_of(page: str, stage: str) -> set[str]:
     """Give the reasons that a page tells of one stage."""
     return set(re.findall(rf"^\| {stage} \| `(\w+)`", (DOCS / page).read_text(), re.MULTILINE))
+
+
+def test_every_estimator_is_told_with_its_equation_paper_and_use() -> None:
+    told = rows("credit.md")
+    for name, function in {**ESTIMATORS, **STEP_ESTIMATORS}.items():
+        equation, paper, use = told[name]
+        source = re.search(r"arXiv [0-9.]+[0-9]|Williams 1992", function.__doc__ or "")
+        assert source is not None and source[0] in paper, name
+        assert "=" in equation and use, name
+
+
+def test_every_key_of_credit_is_told() -> None:
+    told, keys = rows("recipe.md"), set(Credit.model_fields) - {"outcome", "process", "step"}
+    for name in ("Outcome", "Process", "Step"):
+        keys |= set(getattr(credit, name).model_fields)
+    assert [key for key in sorted(keys) if not told[key][-1]] == []
 
 
 def test_every_attribute_is_told() -> None:

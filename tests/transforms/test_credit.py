@@ -192,3 +192,36 @@ def test_failed_agents_can_be_dropped(scene: Any, read_back: ReadBack, recipe_fi
     tables = derive(read_back(scene), edited(recipe_file, '[filter]\nfailed = "drop"\n')).tables
     assert reasons(tables, "executions") == {failed.execution: "failed"}
     assert by_sample(tables, "outcome_advantage")[0] == pytest.approx(0.7071058, abs=1e-6)
+
+
+def test_states_of_real_traces_are_the_anchors_of_steps(
+    scene: Any, read_back: ReadBack, recipe_file: Path
+) -> None:
+    for sample, (table, reward) in enumerate((("singers", 1.0), ("singers", 0.0), ("bands", 0.0))):
+        rollout = scene.attempt("t1", sample)
+        rollout.llm("write", state={"table": table})
+        rollout.evaluate(reward)
+        rollout.close()
+    found = derive(read_back(scene), edited(recipe_file, "[credit.step]\nweight = 2.0\n")).tables
+    assert by_sample(found, "step_advantage") == [0.5, -0.5, 0.0]
+    fused = [1.1547005 + 1.0, -0.5773503 - 1.0, -0.5773503]
+    assert by_sample(found, "advantage") == pytest.approx(fused, abs=1e-5)
+
+
+def test_transitions_cover_every_policy_of_the_recipe(
+    scene: Any, read_back: ReadBack, recipe_file: Path
+) -> None:
+    policies = 'policy = [{ name = "sql", agents = ["write"] }, { name = "judge" }]'
+    text = recipe_file.read_text()
+    recipe_file.write_text(text.replace(text.split("\n")[2], policies))
+    for sample in (0, 1):
+        rollout = scene.attempt("t1", sample)
+        rollout.llm("write")
+        rollout.llm("write", gateway={"ltrain.policy.name": "other"})
+        rollout.llm("rewrite", gateway={"ltrain.policy.name": "judge"})
+        rollout.evaluate(float(sample))
+        rollout.close()
+    tables = derive(read_back(scene), Recipe.load(recipe_file)).tables
+    assert by_sample(tables, "policy") == ["sql", "judge"] * 2
+    expected = [-0.7071058, -0.7071058, 0.7071058, 0.7071058]
+    assert by_sample(tables, "advantage") == pytest.approx(expected)

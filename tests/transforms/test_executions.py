@@ -1,6 +1,7 @@
 """Which execution a span belongs to, and whether an execution is whole."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -8,9 +9,10 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from ltrain_collector.store import Store
+from ltrain_transforms.build import build
 from ltrain_transforms.calls import calls
 from ltrain_transforms.executions import cutoff, executions, longest_chain, ranked
-from ltrain_transforms.recipe import Source
+from ltrain_transforms.recipe import Recipe, Source
 from ltrain_transforms.source import Selection, read
 
 ReadBack = Callable[[Any], pl.DataFrame]
@@ -189,6 +191,23 @@ def test_traffic_that_nobody_closes_is_over_when_it_is_idle(
     assert (row["closed_by"], row["complete"]) == (closed_by, complete)
 
 
+def test_idle_is_what_ended_long_before_the_newest_span_of_all_batches(
+    scene: Any, store: Store, recipe_file: Path, tmp_path: Path
+) -> None:
+    for minute, session in ((0, "early"), (60, "late")):
+        rollout = scene.attempt()
+        at = rollout.clock + minute * MINUTE
+        said = {"session.id": session, "openinference.span.kind": "AGENT"}
+        trace = f"{minute + 1:032x}"
+        rollout.emit("turn", "agent", said, trace=trace, named=False, start=at, end=at + MINUTE)
+    store.insert_otlp(scene.request())
+    source = """source = { where = "ServiceName = 'worker'", execution = "session", idle = 600 }"""
+    recipe_file.write_text(recipe_file.read_text().replace('source = { run = "demo" }', source))
+    made = build(store, Recipe.load(recipe_file), tmp_path / "out", spans_a_batch=1)
+    rows = made.table("executions").select("execution_id", "closed_by", "complete").rows()
+    assert sorted(rows) == [("early", "idle", True), ("late", None, False)]
+
+
 def test_a_dispatched_attempt_is_its_runners_to_close(scene: Any, read_back: ReadBack) -> None:
     open_, closed = scene.attempt("t1", 0), scene.attempt("t1", 1)
     for rollout in (open_, closed):
@@ -265,7 +284,7 @@ def test_a_clock_that_runs_backwards_gives_no_times(scene: Any, read_back: ReadB
     rollout = scene.attempt()
     rollout.llm()
     spans = read_back(scene)
-    found = calls(spans)[0]
+    found, _ = calls(spans)
     turned = found.with_columns(end=pl.when(pl.col("kind") == "llm").then(0).otherwise("end"))
     (row,) = executions(spans, turned).to_dicts()
     assert (row["critical_path"], row["llm_calls"]) == (None, 1)

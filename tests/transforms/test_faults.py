@@ -157,7 +157,17 @@ def test_text_beyond_the_standard_is_read() -> None:
 
 
 ODD = st.sampled_from(
-    ["", "{", "[]", "null", "[1", "NaN", "-1", "1e999", "[[", '{"a": []}', "\u0000"]
+    [
+        *("", "{", "[]", "null", "[1", "NaN", "-1", "1e999", "[[", '{"a": []}', "\u0000"),
+        '{"langgraph_node": 5, "lc_agent_name": [1]}',
+        '{"tool_call_id": 7, "content": [3], "status": 4}',
+        '[{"role": 1, "parts": [{"type": "tool_call", "id": [], "name": {}, "arguments": "{"}]}]',
+        '[{"role": [], "parts": 5, "finish_reason": 3}, 7, "text"]',
+        '{"choices": [{"message": {"role": [], "content": [{"id": []}], "tool_calls": 5}}]}',
+        '[{"role": "ai", "content": 4, "tool_calls": [{"id": {}, "function": []}, 3]}]',
+        '{"input": 99999999999999999999, "output": true, "id": 3, "generations": [[3]]}',
+        '{"output": {"output": 5}, "isError": 3, "input_str": [1], "inputs": {"a": NaN}}',
+    ]
 )
 NAMES = st.sampled_from(
     [

@@ -105,3 +105,36 @@ def test_no_recipe_and_no_toml_are_named(tmp_path: Path) -> None:
         Recipe.load(tmp_path / "missing.toml")
     with pytest.raises(BadRecipe, match="is not TOML"):
         load(tmp_path, "[[policy")
+
+
+@pytest.mark.parametrize(
+    ("when", "says"),
+    [
+        ("statuss = 'error'", r"line 1, column 1: there is no column 'statuss'.*mean 'status'"),
+        ("status = 'error' AND\\n  repeet > 0", r"line 2, column 3: .*'repeet'.*mean 'repeat'"),
+        ("status = 'error' AN repeat > 0", "found: AN at line 1, column 18"),
+        ("status = 'error') OR (repeat > 0", "invalid expression|found"),
+        ("start < now()", r"the clock \(now\) is refused"),
+        ("status = :bad", "names the parameter ':bad'. It has no `params`"),
+        ("fits", "there is no column 'fits'"),
+    ],
+)
+def test_bad_sql_says_where(tmp_path: Path, when: str, says: str) -> None:
+    with pytest.raises(BadRecipe, match=says):
+        load(tmp_path, GOOD + RULE.format(when=when, value="1"))
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("params = { most = 1 }\nvalue = ':much'", "Unknown parameter 'much'"),
+        ("schema = { type = 'text' }", "schema: 'text' is not valid"),
+        ("potential = true\nat_most = 1.0", "a bound would break the sum"),
+        ("python = 'mine'", "`python` beside another rule"),
+        ("gate = 'rewrd > 0'", r"gate = .*no column 'rewrd'. Did you mean 'reward'"),
+    ],
+)
+def test_a_rule_that_cannot_be_is_named(tmp_path: Path, more: str, says: str) -> None:
+    value = "" if "value" in more else "value = '1'\n"
+    with pytest.raises(BadRecipe, match=says):
+        load(tmp_path, f"{GOOD}[[reward]]\nname = 'r'\non = 'tool'\n{value}{more}\n")

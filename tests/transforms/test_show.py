@@ -1,7 +1,8 @@
-"""The two commands, as a user types them."""
+"""`ltrain build` and `ltrain show`, as a user types them."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 from ltrain_collector.store import Store
 
 
-def ltrain(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, "LTRAIN_STORE": f"chdb://{folder}/store", "COLUMNS": "160"}
+def ltrain(folder: Path, *arguments: str, columns: int = 160) -> "subprocess.CompletedProcess[str]":
+    own = {"LTRAIN_STORE": f"chdb://{folder}/store", "COLUMNS": str(columns)}
+    environment = {**os.environ, **own, "LTRAIN_HOME": ".ltrain"}
     command = [sys.executable, "-m", "ltrain", *arguments]
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -40,21 +42,46 @@ def test_a_rollout_is_shown_by_the_beginning_of_its_id(folder: Path, scene: Any)
     failed = scene.attempts[0]
     done = ltrain(folder, "show", failed.rollout[:6])
     assert (done.returncode, done.stderr) == (0, "")
-    for said in (
+    span = failed.spans[7].span
+    calls = [
+        "#0 node write  +0.000 s, 0.007 s  ok",
+        "└── #1 llm sql in write  +0.001 s, 0.005 s  ok  3+2 ids  sql@0",
+        "      SELECT name FROM singer",
+        "      reward tool-failed -0.200 (rule; evidence #3 execute_query)",
+        "      return -0.200, advantage -0.807 = outcome -0.707, process -0.100",
+        f"      trained 2 tokens in row 1 ({row_of(folder, failed)})",
+        "#2 node execute_query  +0.007 s, 0.003 s  ok",
+        "└── #3 tool execute_query  +0.008 s, 0.001 s  error: boom",
+    ]
+    head = [
         f"rollout {failed.rollout}",
-        "run demo, mode train, wave 0, task t1, sample 0",
-        "attempt 1: ok",
-        "its group of 2: mean 0.500",
-        "SELECT name FROM singer",
-        "3+2 ids",
-        "error: boom",
-        "tool-failed",
-        "-0.200",
-        "-0.807",
-        '"who sings?"',
-    ):
-        assert said in done.stdout
-    assert len(done.stdout.splitlines()) < 60
+        "run demo, mode train, wave 0, task t1, sample 0, domain db",
+        "attempt 1: ok after 0.01 s (critical path 0.01 s); 1 LLM and 1 tool calls in 1 trace(s)",
+        "outcome reward 0; its group of 2: mean 0.500",
+        f"  reward answer +0.000 (runner; evidence span {span})",
+    ]
+    shown = [line.rstrip() for line in done.stdout.splitlines()]
+    assert shown[:5] == head
+    assert '  input question = "who sings?"' in shown
+    assert [line for line in shown if line in calls] == calls
+    assert shown[-1] == "judged by ltrain.toml"
+    assert "\x1b" not in done.stdout, "colours are for terminals"
+
+
+def row_of(folder: Path, attempt: Any) -> str:
+    done = ltrain(folder, "show", attempt.rollout, "--json")
+    return str(json.loads(done.stdout)["samples"][0]["sample_id"][:8])
+
+
+@pytest.mark.parametrize("what", ["rollout", "demo", "made", "sql"])
+def test_eighty_columns_are_enough(folder: Path, scene: Any, what: str) -> None:
+    publish(folder, 0, 1)
+    ltrain(folder, "build", "--out", "made")
+    name = scene.attempts[0].rollout if what == "rollout" else what
+    done = ltrain(folder, "show", name, columns=80)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "…" not in done.stdout, "a cell is cut"
 
 
 def test_a_rollout_as_json(folder: Path, scene: Any) -> None:
@@ -65,12 +92,50 @@ def test_a_rollout_as_json(folder: Path, scene: Any) -> None:
 
 
 def test_what_is_not_there_is_said(folder: Path) -> None:
-    done = ltrain(folder, "show", "zzz")
-    assert done.returncode == 1
-    assert "No rollout 'zzz'" in done.stderr
-    assert "Traceback" not in done.stderr
-    several = ltrain(folder, "show", "")
+    publish(folder, 0)
+    done = ltrain(folder, "show", "demmo")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(
+        r"ltrain: Nothing is called 'demmo'\. Looked for a dataset \(the folder demmo, or by id in "
+        r"\.ltrain/datasets\); a policy in \.ltrain/policies \(there: sql\); a run in chdb://\S+ "
+        r"\(there: demo\); a rollout whose id begins so in chdb://\S+\. Did you mean the run "
+        r"'demo'\? `ltrain sql .*` lists rollouts\.\n",
+        done.stderr,
+    )
+    several = ltrain(folder, "show", "rollout:")
     assert "begins the ids of 2 rollouts" in several.stderr
+    version = ltrain(folder, "show", "sql@7")
+    assert "Policy 'sql' has no version 7" in version.stderr
+    assert "Versions: 0." in version.stderr
+    other = ltrain(folder, "show", "policy:demo")
+    assert "Looked for a policy in .ltrain/policies (there: sql)." in other.stderr
+
+
+def test_without_a_store_it_says_so(tmp_path: Path) -> None:
+    done = ltrain(tmp_path, "show", "demo")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "Nothing is called 'demo'" in done.stderr
+    assert "There is no store in" in done.stderr
+
+
+def test_a_page_is_written_where_it_is_asked_for(folder: Path, scene: Any) -> None:
+    done = ltrain(folder, "show", scene.attempts[0].rollout, "--html", "page.html")
+    assert done.stdout == f"rollout {scene.attempts[0].rollout}: page.html\n"
+    assert (folder / "page.html").read_text().startswith("<!doctype html>")
+    both = ltrain(folder, "show", "demo", "--html", "page.html", "--json")
+    assert both.returncode == 2
+
+
+def publish(folder: Path, *numbers: int) -> None:
+    """Write versions as `Policies` does."""
+    for number in numbers:
+        version = folder / ".ltrain" / "policies" / "sql" / f"v{number}"
+        version.mkdir(parents=True)
+        said = {"policy": "sql", "version": number, "created": 1_790_000_000 + number}
+        said |= {"parent": number - 1, "dataset": f"d{number}", "recipe": "r"} if number else {}
+        files = {"model.safetensors": {"size": 1500, "sha256": "ab" * 32}}
+        (version / "policy.json").write_text(json.dumps(said | {"files": files}))
+    (version.parent / "current").write_text("0\n")
 
 
 def test_a_dataset_is_built_and_shown(folder: Path) -> None:

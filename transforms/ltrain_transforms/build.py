@@ -164,7 +164,9 @@ class _Build:
         """Leave each batch its transitions; what is dropped here gets files after theirs."""
         if not self.plan.batches:
             return
-        for number, executions in enumerate(phases.rounds(self.folder), self.numbers.stop):
+        for number, executions in enumerate(
+            phases.rounds(self.folder, self.question.recipe), self.numbers.stop
+        ):
             drops = phases.credit(self.folder, self.question.recipe, number, executions)
             self._add([self.folder.write("drops", number, drops)])
             self.drops.update(drops["reason"])
@@ -220,7 +222,7 @@ def _plan(question: Question, out: Path, update: bool, spans: int) -> Plan:
 
 def _known(question: Question, out: Path, seen: Waves) -> dict[str, Any] | None:
     """Give the manifest of the dataset in `out` if all of it may stay."""
-    if not (out / MANIFEST).exists():
+    if not (out / MANIFEST).exists() or phases.reach(question.recipe) == "time":
         return None
     before = Dataset.open(out).manifest
     asked = {"schema": SCHEMA_VERSION, **question.manifest()}

@@ -32,17 +32,18 @@ def calls(
     Args:
         logs: a frame of `LOGS`; some instrumentations write messages into log records.
     """
-    rows: list[Cells] = []
+    plain = {name: dtype for name, dtype in CALLS.schema.items() if name not in APART}
+    columns: dict[str, list[Any]] = {name: [] for name in (*plain, "tokens", "source_spans")}
     broken: list[Fault] = []
     in_order = spans.sort("execution_id", maintain_order=True)
-    # one execution at a time: its spans are still in the core's cache when they are merged
+    # one execution at a time, and column by column: its spans are still in the core's cache
     for _, members in groupby(each(in_order, logs), key=attrgetter("execution_id")):
-        rows += _rows(members, broken)
-    # column by column: polars takes twice as long over a list of rows
-    plain = {n: dtype for n, dtype in CALLS.schema.items() if n not in APART}
-    frame = pl.DataFrame({name: [cells[name] for cells in rows] for name in plain}, plain)
-    tokens, damaged = measured([cells["tokens"] for cells in rows])
-    whole = frame.with_columns(_source_spans(rows), *tokens)
+        rows = list(_rows(members, broken))
+        for name, column in columns.items():
+            column += [cells[name] for cells in rows]
+    tokens, damaged = measured(columns.pop("tokens"))
+    source_spans = _source_spans(columns.pop("source_spans"))
+    whole = pl.DataFrame(columns, plain).with_columns(source_spans, *tokens)
     return CALLS.select(whole.lazy()).collect(), faults.drops([*broken, *damaged])
 
 
@@ -99,7 +100,6 @@ def _with_neighbours(rows: Iterator[Cells]) -> Iterator[Cells]:
         yield cells
 
 
-def _source_spans(rows: Sequence[Cells]) -> pl.Series:
-    spans = [cells["source_spans"] for cells in rows]
-    flat = [span for each_call in spans for span in each_call]
-    return lists(pl.Series(flat, dtype=pl.String), list(map(len, spans))).alias("source_spans")
+def _source_spans(spans: Sequence[Sequence[str]]) -> pl.Series:
+    flat = pl.Series([span for each_call in spans for span in each_call], dtype=pl.String)
+    return lists(flat, list(map(len, spans))).alias("source_spans")

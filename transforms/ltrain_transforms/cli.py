@@ -1,4 +1,4 @@
-"""Commands of this package: build a dataset, show a rollout, convert a dataset for others."""
+"""Commands of this package: build a dataset, show it, convert it, try out rules."""
 
 import os
 from pathlib import Path
@@ -47,11 +47,11 @@ def build(
     from rich.console import Console
 
     from ltrain_collector.store import Store
-    from ltrain_transforms import view
     from ltrain_transforms.build import build as make
     from ltrain_transforms.interrupt import held_back
     from ltrain_transforms.progress import bar
     from ltrain_transforms.recipe import Recipe
+    from ltrain_transforms.show import dataset, terminal
     from ltrain_transforms.workers import workers as at_work
 
     if mode not in ("train", "val", "prod", "all"):
@@ -84,49 +84,68 @@ def build(
     if as_json:
         typer.echo((made.path / "manifest.json").read_text(), nl=False)
     else:
-        Console().print(view.dataset(made))
+        terminal.show(dataset.report(made), Console())
 
 
 @app.command()
 def show(
     identifier: Annotated[
-        str, typer.Argument(metavar="ID", help="A rollout's id or its beginning, or a dataset.")
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="Looked for in this order: a dataset's folder or id, a policy NAME or "
+            "NAME@VERSION, a run, the beginning of a rollout's id. KIND:ID (dataset, policy, run, "
+            "rollout) looks for one kind only.",
+        ),
     ],
     recipe: Annotated[
-        Path | None, typer.Option(help="The recipe it is judged by; default: ltrain.toml.")
+        Path | None,
+        typer.Option(help="The recipe a rollout or run is judged by; default: ltrain.toml."),
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Another dataset: show how the first differs from it.")
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Write one self-contained page to this file instead.", dir_okay=False),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a rollout (calls, state, rewards with their rule, advantages) or a dataset.
+    """Show a rollout, a run, a dataset or a policy version; as a page with --html.
 
-    Example: ltrain show 3f2a
+    A rollout is a tree of calls with state, rewards, advantages, trained tokens and drops; a run is
+    its curves by wave; a dataset its content and lineage; a policy version where it comes from.
+
+    Example: ltrain show 3f2a --html rollout.html
     """
     import json
 
     from rich.console import Console
 
-    from ltrain_collector.store import Store
-    from ltrain_transforms import view
-    from ltrain_transforms.dataset import Dataset
-    from ltrain_transforms.manifest import MANIFEST
-    from ltrain_transforms.show import recipe_or_default, rollout
+    from ltrain_transforms.show import terminal
+    from ltrain_transforms.show.lookup import look_up
 
-    if (Path(identifier) / MANIFEST).exists():
-        dataset = Dataset.open(Path(identifier))
-        if as_json:
-            typer.echo(json.dumps(dataset.manifest, indent=2))
-        else:
-            Console().print(view.dataset(dataset))
-        return
-    loaded = recipe_or_default(recipe)
-    with Store.open(store, create=False) as opened:
-        shown = rollout(opened, loaded, identifier)
-    if as_json:
-        tables = {name: frame.to_dicts() for name, frame in shown.tables.items()}
-        typer.echo(json.dumps({"rollout": shown.rollout, **tables}, indent=2))
+    if html is not None and as_json:
+        raise typer.BadParameter("--html and --json exclude each other.")
+    with Console(stderr=True).status("reading") as status:
+        shown = look_up(
+            identifier,
+            home=HOME.read(),
+            dsn=store,
+            recipe=recipe,
+            against=against,
+            say=lambda what: status.update(f"reading {what}"),
+        )
+    if html is not None:
+        from ltrain_transforms.show import page
+
+        page.write(shown, html)
+        typer.echo(f"{shown.title}: {html}")
+    elif as_json:
+        typer.echo(json.dumps(shown.data, indent=2, default=str))
     else:
-        Console().print(view.rollout(shown))
+        terminal.show(shown, Console())
 
 
 @app.command()
@@ -167,3 +186,42 @@ def convert(
     for reason, count in told["drops"].items():
         typer.echo(f"left out: {count} {reason}")
     typer.echo(f"{out}.manifest.json says what each row was made from.")
+
+
+@app.command()
+def rules(
+    recipe: Annotated[Path, typer.Argument(help="The recipe.")] = Path("ltrain.toml"),
+    store: StoreOption = None,
+    run: Annotated[
+        str | None, typer.Option(help="The run to read [default: the recipe's source.run].")
+    ] = None,
+    mode: Annotated[str, typer.Option(help="train, val, prod or all.")] = "train",
+    wave: Annotated[int | None, typer.Option(min=0, help="Only this wave.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what each reward of a recipe gives on stored traces, and which give nothing and why.
+
+    Example: ltrain rules ltrain.toml --run demo --wave 3
+    """
+    import json
+    from dataclasses import asdict
+
+    from rich.console import Console
+
+    from ltrain_collector.store import Store
+    from ltrain_transforms.recipe import Recipe
+    from ltrain_transforms.rules_report import stored
+    from ltrain_transforms.rules_view import lay_out
+    from ltrain_transforms.source import Selection
+
+    if mode not in ("train", "val", "prod", "all"):
+        raise typer.BadParameter(f"'{mode}' is not a mode: train, val, prod or all.")
+    loaded = Recipe.load(recipe)
+    selection = Selection(run=run, mode=None if mode == "all" else mode, wave=wave)
+    with Store.open(store, create=False) as opened:
+        report = stored(opened, loaded, selection)
+    if as_json:
+        said = {**asdict(report), "rules": report.rules.to_dicts()}
+        typer.echo(json.dumps(said, indent=2))
+    else:
+        Console().print(lay_out(report))

@@ -11,6 +11,10 @@ class BadRule(LtrainError, ValueError):
     """A reward rule whose SQL cannot be read or does not give what it must."""
 
 
+class BadEstimator(LtrainError, ValueError):
+    """A function registered as an estimator that does not give one finite number a row."""
+
+
 class NothingToBuild(LtrainError, LookupError):
     """The store holds no execution that the recipe's source selects."""
 
@@ -19,5 +23,5 @@ class NoDataset(LtrainError, LookupError):
     """A folder that is not a dataset where one was named."""
 
 
-class NoSuchRollout(LtrainError, LookupError):
-    """An id or prefix that fits no execution in the store."""
+class NothingToShow(LtrainError, LookupError):
+    """An id that fits no dataset, policy, run or rollout, or more than one rollout."""

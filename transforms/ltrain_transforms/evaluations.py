@@ -1,14 +1,18 @@
-"""Evaluation spans: what a runner, an agent or anyone else said an execution or a call is worth.
+"""What a runner, an agent or anyone else said an execution or a call is worth.
 
-Of several with the same execution, name, source and target the last counts; the others are drops.
+It is said by a span named `gen_ai.evaluation.result`, by a span event or a log record of that name,
+by OpenInference's annotations on any span, or by agent-lightning's annotation spans. Of several
+with the same execution, name, source and target the last counts; the others are drops. Two that
+differ and were said at the same moment contradict each other, and neither counts.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
 from ltrain_instrument import attributes
+from ltrain_transforms.annotations import AGENT_LIGHTNING, MARKED, Statement, linked, statements
 from ltrain_transforms.spans import Span, each
 from ltrain_transforms.tables import DROPS, EVALUATIONS
 
@@ -16,64 +20,111 @@ COMPONENTS = ("llm", "tool", "retrieval", "embedding")
 """Kinds that an evaluation without a scope may judge; in an agent or node it judges the whole."""
 
 FAULTS = {
-    "no_value": "evaluation '{}' has no finite score",
+    "no_value": "evaluation '{}' has no score that is a number",
+    "not_finite": "evaluation '{}' has a score that is NaN or infinite",
     "no_target": "evaluation '{}' judges a call, and neither links to one nor lies in one",
-    "repeated": "a later evaluation '{}' of the same target counts",
+    "contradictory": "evaluations '{}' of the same target, moment and source differ: none counts",
+    "repeated": "a later evaluation '{}' of the same target takes its place",
 }
-
-
-def evaluations(spans: pl.DataFrame, calls: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Give the evaluations that count, and the others as `DROPS`."""
-    said = pl.col("name") == attributes.SPAN_EVALUATION
-    in_events = pl.col("events").str.contains(attributes.SPAN_EVALUATION, literal=True)
-    spread = calls.select("source_spans", "call_id", "kind").explode("source_spans")
-    owners = {span: (call, kind) for span, call, kind in spread.iter_rows()}
-    rows = [row for span in each(spans.filter(said | in_events)) for row in _rows(span, owners)]
-    found = pl.DataFrame(rows, EVALUATIONS.schema, orient="row")
-    later = (
-        pl.int_range(pl.len()).reverse().over("execution_id", "call_id", "name", "source", "fault")
-    )
-    marked = found.sort("start", "evidence").with_columns(
-        fault=pl.when(later > 0).then(pl.coalesce("fault", pl.lit("repeated"))).otherwise("fault")
-    )
-    counts = pl.col("fault").is_null()
-    return marked.filter(counts), _dropped(marked.filter(~counts))
-
 
 Owners = Mapping[str, tuple[str, str]]
 """Call and its kind, by each of the call's spans."""
 
-
-def _rows(span: Span, owners: Owners) -> Iterator[tuple[object, ...]]:
-    if span.name == attributes.SPAN_EVALUATION:
-        yield _row(span, span.attributes.get, [*span.links, span.parent_id or ""], owners)
-    for name, values in span.events:
-        if name == attributes.SPAN_EVALUATION:  # an event judges the span that it is on
-            yield _row(span, values.get, [span.span_id], owners)
+FOUND = pl.Schema({**EVALUATIONS.schema, "step": pl.Int32()})
+"""`EVALUATIONS` with the order of what one span said: itself first, then its events."""
 
 
-def _row(
-    span: Span, get: Callable[[str], str | None], pointers: list[str], owners: Owners
-) -> tuple[object, ...]:
-    scope = get(attributes.REWARD_SCOPE)
-    call, kind = next((owners[one] for one in pointers if one in owners), (None, None))
-    if scope == "rollout" or (scope != "call" and kind not in COMPONENTS):
-        call = None
-    value = _finite(get(attributes.EVALUATION_VALUE))
-    fault = "no_value" if value is None else None
-    if scope == "call" and call is None:
-        fault = "no_target"
+def evaluations(
+    spans: pl.DataFrame, calls: pl.DataFrame, logs: pl.DataFrame | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Give the evaluations that count, and the others as `DROPS`.
+
+    Args:
+        logs: `LOGS` of the same executions, where the store holds any.
+    """
+    named = pl.col("name").is_in([attributes.SPAN_EVALUATION, AGENT_LIGHTNING])
+    in_events = pl.col("events").str.contains(attributes.SPAN_EVALUATION, literal=True)
+    annotated = pl.col("attributes").str.contains(MARKED)
+    saying = list(each(spans.filter(named | in_events | annotated)))
+    owners = _owners(calls)
+    answered = linked(saying, spans)
+    rows = [row for span in saying for row in _rows(span, owners, answered)]
+    rows += _of_logs(logs, owners) if logs is not None else []
+    marked = _judged(pl.DataFrame(rows, FOUND, orient="row"))
+    counts = pl.col("fault").is_null()
+    return EVALUATIONS.select(marked.filter(counts).lazy()).collect(), _dropped(
+        marked.filter(~counts)
+    )
+
+
+def _owners(calls: pl.DataFrame) -> Owners:
+    spread = calls.select("source_spans", "call_id", "kind").explode("source_spans")
+    return {span: (call, kind) for span, call, kind in spread.iter_rows()}
+
+
+def _rows(span: Span, owners: Owners, answered: Mapping[str, str]) -> Iterator[tuple[object, ...]]:
     source = "runner" if span.scope == attributes.SCOPE_RUNNER else "agent"
-    name = get(attributes.EVALUATION_NAME) or "reward"
-    return span.execution_id, call, name, source, value, span.span_id, span.start, fault
+    for said in statements(span):
+        pointers = [*said.pointers, answered.get(span.span_id, "")]
+        call, fault = _target(said, pointers, owners)
+        value, fault = _number(said.value, fault)
+        yield (
+            *(span.execution_id, call, said.name, source, value, span.span_id, span.start, fault),
+            said.step,
+        )
 
 
-def _finite(text: str | None) -> float | None:
+def _of_logs(logs: pl.DataFrame, owners: Owners) -> list[tuple[object, ...]]:
+    """Read the records of `LOGS` that are evaluations; each judges the span it was written in."""
+    rows: list[tuple[object, ...]] = []
+    columns = ("execution_id", "span_id", "scope", "time", "attributes")
+    own = logs.filter(pl.col("name") == attributes.SPAN_EVALUATION).select(columns)
+    for execution, span, scope, time, text in own.iter_rows():
+        said = Statement.of_evaluation(text, [span or ""])
+        call, fault = _target(said, said.pointers, owners)
+        value, fault = _number(said.value, fault)
+        source = "runner" if scope == attributes.SCOPE_RUNNER else "agent"
+        evidence = span or f"log of {execution} at {time}"
+        rows.append((execution, call, said.name, source, value, evidence, time, fault, 0))
+    return rows
+
+
+def _target(
+    said: Statement, pointers: Sequence[str], owners: Owners
+) -> tuple[str | None, str | None]:
+    """Find the call that is judged, null for the whole execution, and what is wrong with that."""
+    call, kind = next((owners[one] for one in pointers if one in owners), (None, None))
+    if said.scope == "rollout" or (said.scope != "call" and kind not in COMPONENTS):
+        call = None
+    return call, "no_target" if said.scope == "call" and call is None else None
+
+
+def _number(text: str | None, fault: str | None) -> tuple[float | None, str | None]:
     try:
         value = float(text or "")
     except ValueError:
-        return None
-    return value if math.isfinite(value) else None
+        return None, "no_value"
+    return (value, fault) if math.isfinite(value) else (None, "not_finite")
+
+
+def _judged(found: pl.DataFrame) -> pl.DataFrame:
+    """Mark what a later word replaces, and the words of one moment that differ."""
+    target = ("execution_id", "call_id", "name", "source")
+    start, step, sound = pl.col("start"), pl.col("step"), pl.col("fault").is_null()
+    newest = start == start.filter(sound).max().over(target)
+    ordered = found.sort("start", "step", "evidence", "value", maintain_order=True)
+    at_last = ordered.with_columns(newest=sound & newest).with_columns(
+        latest=pl.col("newest") & (step == step.filter("newest").max().over(target))
+    )
+    alike = (*target, "latest")
+    differ = pl.col("value").n_unique().over(alike) > 1
+    copy = pl.int_range(pl.len()).reverse().over(alike) > 0
+    fault = (
+        pl.when(~sound).then("fault")
+        .when(~pl.col("latest") | (copy & ~differ)).then(pl.lit("repeated"))
+        .when(differ).then(pl.lit("contradictory"))
+    )  # fmt: skip
+    return at_last.with_columns(fault=fault)
 
 
 def _dropped(rest: pl.DataFrame) -> pl.DataFrame:

@@ -44,7 +44,8 @@ def executions(spans: pl.DataFrame, calls: pl.DataFrame, over: int | None = None
         .join(_counted(calls), "execution_id", "left", validate="1:1")
         .join(_critical_paths(calls), "execution_id", "left", validate="1:1")
     )
-    wall = (pl.col("end") - pl.col("start")) / 1e9
+    # a product: of a quotient polars gives another last digit where there is one row
+    wall = (pl.col("end") - pl.col("start")) * 1e-9
     counted = joined.with_columns(
         closed_by=_closed_by(over),
         group_id=pl.concat_str("run_id", "mode", "wave", "task_id", separator="/"),

@@ -152,7 +152,7 @@ def row(call: Call) -> dict[str, Any]:
 
 _AS_THEY_ARE = (
     *("version", "endpoint", "model", "policy", "tool_call_id", "error_type"),
-    *("finish_reason", "input_tokens", "output_tokens"),
+    *("tools", "finish_reason", "input_tokens", "output_tokens"),
 )
 
 

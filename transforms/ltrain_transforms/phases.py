@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from ltrain_instrument import attributes
+from ltrain_transforms.estimators import REACH, Reach
 from ltrain_transforms.manifest import versions
 from ltrain_transforms.parts import Draft, Part
 from ltrain_transforms.pipeline import credited, traced
@@ -19,7 +20,7 @@ from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.samples import COLUMNS, samples
 from ltrain_transforms.selection import gathered
 from ltrain_transforms.spans import each
-from ltrain_transforms.tables import DROPS, TRANSITIONS
+from ltrain_transforms.tables import DROPS, REWARDS, TRANSITIONS
 
 STEPS = 500_000
 """Calls that are credited together, unless one wave has more: some 200 bytes each in memory."""
@@ -57,17 +58,19 @@ def trace(batch: Batch) -> Traced:
     batch.spans.unlink()  # the mapping keeps it as long as it is needed
     found = traced(spans, batch.recipe, batch.newest)
     folder, number = batch.folder, batch.number
-    executions = found.executions.drop("source_spans").with_columns(batch=pl.lit(number, pl.Int32))
+    executions = found.executions.with_columns(
+        pl.col("source_spans").list.tail(1), batch=pl.lit(number, pl.Int32)
+    )
     folder.keep("work/steps", number, found.steps)
     folder.keep("work/executions", number, executions)
     folder.keep("work/rewards", number, found.rewards)
     folder.keep("work/drops", number, gathered(DROPS, batch.unresolved, found.drops))
-    tables = ("calls", "executions", "states", "rewards")
+    tables = ("calls", "executions", "states")
     return Traced(
         [folder.write(name, number, getattr(found, name)) for name in tables],
         _told(spans, attributes.TASKS_DIGEST),
         _told(spans, attributes.REWARD_DIGEST),
-        versions(found.steps),
+        versions(found.calls),
     )
 
 
@@ -76,21 +79,33 @@ def _told(spans: pl.DataFrame, name: str) -> set[str]:
     return {said for span in each(closing) if (said := span.get(name))}
 
 
-def rounds(folder: Draft) -> Iterator[pl.DataFrame]:
-    """Give the executions of whole waves, wave after wave, about `STEPS` calls at a time."""
-    executions = pl.read_parquet(folder.table("work/executions"))
+def rounds(folder: Draft, recipe: Recipe) -> Iterator[pl.DataFrame]:
+    """Give the executions that are credited together: as few as the recipe allows, whole waves.
+
+    Waves are packed, about `STEPS` calls a round, where each group stands for itself; an estimator
+    over a batch has a wave a round; one that goes through time has them all.
+    """
+    executions = pl.read_parquet(folder.table("work/executions")).sort("execution_id")
+    if reach(recipe) == "time":
+        yield executions
+        return
     calls = pl.col("llm_calls") + pl.col("tool_calls")
     waves = executions.group_by(WAVE).agg(calls=calls.sum()).sort(WAVE, nulls_last=True)
-    before = pl.col("calls").cum_sum() - pl.col("calls")
-    placed = executions.join(
-        waves.select(*WAVE, round=before // STEPS), WAVE, nulls_equal=True
-    ).sort("round", "execution_id")
-    for _, members in placed.group_by("round", maintain_order=True):
+    packed = (pl.col("calls").cum_sum() - pl.col("calls")) // STEPS
+    number = packed if reach(recipe) == "group" else pl.int_range(pl.len(), dtype=pl.Int64)
+    placed = executions.join(waves.select(*WAVE, round=number), WAVE, nulls_equal=True)
+    for _, members in placed.sort("round", "execution_id").group_by("round", maintain_order=True):
         yield members.drop("round")
 
 
+def reach(recipe: Recipe) -> Reach:
+    """Say how far apart two executions may be that change each other's advantage."""
+    own = REACH.get(recipe.credit.outcome.estimator, "wave")
+    return "wave" if own == "group" and recipe.filter.groups is not None else own
+
+
 def credit(folder: Draft, recipe: Recipe, number: int, executions: pl.DataFrame) -> pl.DataFrame:
-    """Phase 2 of whole waves: leaves each batch its transitions, and gives `DROPS`."""
+    """Phase 2 of whole waves: leaves each batch its rewards and transitions, and gives `DROPS`."""
     ids = executions.select("execution_id", "batch")
     steps, rewards = (
         pl.scan_parquet(folder.table(f"work/{name}"))
@@ -103,6 +118,9 @@ def credit(folder: Draft, recipe: Recipe, number: int, executions: pl.DataFrame)
     rows = found.transitions.with_columns(kept=kept).join(ids, "execution_id")
     for (batch,), members in rows.group_by("batch", maintain_order=True):
         folder.keep(f"work/transitions/{batch}", number, members.drop("batch"))
+    given = found.rewards.join(ids, "execution_id", maintain_order="left")
+    for (batch,), members in given.group_by("batch", maintain_order=True):
+        folder.keep(f"work/settled/{batch}", number, members.drop("batch"))
     return found.drops
 
 
@@ -127,14 +145,16 @@ class Joined:
 def join(batch: Credited) -> Joined:
     """Phase 3 of a batch: its rows, and all that was left out of it."""
     folder, number = batch.folder, batch.number
-    path = folder.table(f"work/transitions/{number}")
+    path, settled = (folder.table(f"work/{name}/{number}") for name in ("transitions", "settled"))
     made = pl.read_parquet(path) if path.exists() else TRANSITIONS.empty().with_columns(kept=False)
+    given = pl.read_parquet(settled) if settled.exists() else REWARDS.empty()
     trained = made.filter("kept").drop("kept")
     calls = folder.read("calls", number, list(COLUMNS))
     executions = folder.read("work/executions", number)
     rows, unusable = samples(batch.recipe, trained, calls, executions)
     drops = gathered(DROPS, folder.read("work/drops", number), unusable)
     parts = [
+        folder.write("rewards", number, given),
         folder.write("transitions", number, made.drop("kept")),
         folder.write("samples", number, rows),
         folder.write("drops", number, drops),

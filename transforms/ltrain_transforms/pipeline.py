@@ -12,26 +12,18 @@ from dataclasses import dataclass
 import polars as pl
 
 from ltrain_transforms.calls import calls
-from ltrain_transforms.credit import chosen, compared, transitions
+from ltrain_transforms.credit import chosen, compared, narrow, transitions
 from ltrain_transforms.evaluations import evaluations
 from ltrain_transforms.executions import cutoff, executions
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.rewards import outcomes, rewards
+from ltrain_transforms.rewards import outcomes, rewards, settled
 from ltrain_transforms.samples import samples
 from ltrain_transforms.selection import counting, dropped, gathered
-from ltrain_transforms.states import states
+from ltrain_transforms.states import digest, states
 from ltrain_transforms.tables import DROPS, TABLES
 
 NOT_A_CALL = {"not_a_call": "it describes no call: transport, or a process's own span"}
 NO_CALLS = {"no_calls": "it counts in its group, and made no call of the trained policy"}
-
-WIDE = frozenset(
-    {
-        *("params", "input", "output", "arguments", "result", "reads", "source_spans"),
-        *("prompt_token_ids", "response_token_ids", "response_logprobs"),
-    }
-)
-"""Columns of `calls` that credit does not need: texts and tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +34,18 @@ class Traced:
     executions: pl.DataFrame
     states: pl.DataFrame
     rewards: pl.DataFrame
+    """Without those of rules over the rollout; gates have not been asked."""
     drops: pl.DataFrame
     steps: pl.DataFrame
-    """`calls` without what is wide, with `state_digest`."""
+    """`NARROW`: what credit reads of `calls`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credited:
     """What executions are worth beside each other."""
 
+    rewards: pl.DataFrame
+    """Those of single executions, and what only their group and outcome decide."""
     transitions: pl.DataFrame
     outcomes: pl.DataFrame
     """`execution_id`, `reward`: the outcome of each execution that has one."""
@@ -81,8 +76,10 @@ def traced(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None) -> Tr
     judged, unheard = evaluations(spans, called)
     given, uncredited = rewards(recipe, called, attempted, judged)
     stray = _not_calls(spans, called, attempted, judged, [unheard, unreadable])
-    digests = seen.select("call_id", "state_digest")
-    steps = called.drop(WIDE).join(digests, "call_id", "left", maintain_order="left")
+    anchored = called.join(
+        _anchors(recipe, called, written, seen), "call_id", "left", maintain_order="left"
+    )
+    steps = narrow(recipe, anchored, attempted)
     drops = gathered(DROPS, unreadable, stray, unheard, uncredited)
     return Traced(called, attempted, written, given, drops, steps)
 
@@ -91,13 +88,14 @@ def credited(
     steps: pl.DataFrame, executions: pl.DataFrame, rewards: pl.DataFrame, recipe: Recipe
 ) -> Credited:
     """Compare executions; of a wave all must be given."""
-    worth = outcomes(recipe, rewards, executions)
+    given, gated = settled(recipe, rewards, executions)
+    worth = outcomes(recipe, given, executions)
     counted, left_out = counting(executions, worth["execution_id"], recipe.filter)
-    ranked = compared(counted, worth, recipe.credit.outcome.estimator)
-    made = transitions(ranked, steps, rewards, recipe.policy[0], recipe.credit)
-    kept, low = chosen(ranked, made, recipe.filter.groups)
-    drops = gathered(DROPS, left_out, low, _idle(kept, made))
-    return Credited(made, worth, kept, drops)
+    ranked = compared(recipe, counted, worth, given, steps)
+    made = transitions(recipe, ranked, steps, given)
+    kept, low = chosen(recipe, ranked, made)
+    drops = gathered(DROPS, gated, left_out, low, _idle(kept, made))
+    return Credited(given, made, worth, kept, drops)
 
 
 def derive(spans: pl.DataFrame, recipe: Recipe) -> Derived:
@@ -109,7 +107,7 @@ def derive(spans: pl.DataFrame, recipe: Recipe) -> Derived:
     rows, unusable = samples(recipe, trained, trace.calls, trace.executions)
     drops = gathered(DROPS, trace.drops, credit.drops, unusable)
     frames = (
-        *(trace.calls, trace.executions, trace.states, trace.rewards),
+        *(trace.calls, trace.executions, trace.states, credit.rewards),
         *(credit.transitions, rows, drops),
     )
     names = (table.name for table in TABLES)
@@ -123,6 +121,16 @@ def _with_reads(calls: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
         .join(reads, "call_id", "left", maintain_order="left")
         .select(calls.columns)
     )
+
+
+def _anchors(
+    recipe: Recipe, calls: pl.DataFrame, states: pl.DataFrame, seen: pl.DataFrame
+) -> pl.DataFrame:
+    """Give the `state_digest` of each call: of all it saw, or of the variables a recipe names."""
+    step = recipe.credit.step
+    if step is None or not step.state:
+        return seen.select("call_id", "state_digest")
+    return digest(states, calls, step.state)
 
 
 def _idle(kept: pl.Series, transitions: pl.DataFrame) -> pl.DataFrame:

@@ -1,39 +1,103 @@
 """Evaluations and rules -> rewards: each contribution, with the span that made it so.
 
-AIR: signals in a trace become intermediate rewards (Agent Lightning, section 3.4.2). A rule looks
-at calls of one kind; where its predicate holds, its value goes to the call it credits. Bounds hold
-for the sum over an execution, in call order, before the weight.
+AIR: signals in a trace become intermediate rewards (Agent Lightning, section 3.4.2). Rules over
+calls and evaluations see one execution each: `rewards`. Rules over executions and gates need the
+group and the outcome, which are known once all executions are: `settled`.
 """
 
 import polars as pl
 
-from ltrain_transforms import sql
-from ltrain_transforms.recipe import Credited, FailedCounts, Recipe, Reward
-from ltrain_transforms.selection import dropped, gathered, trained
+from ltrain_transforms import contributions
+from ltrain_transforms.recipe import FailedCounts, Recipe, Reward
+from ltrain_transforms.selection import gathered
+from ltrain_transforms.standing import gated, of_rollouts, standing
 from ltrain_transforms.tables import DROPS, REWARDS
 
 REASONS = {
-    "uncredited": "the rule fired, and there is no call that it credits",
+    **contributions.REASONS,
     "unheard": "no reward of the recipe takes this evaluation from whoever said it",
+    "gated": "the rule fired, and its gate does not hold for the execution",
 }
 
 
 def rewards(
     recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame, evaluations: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Give `rewards` and, as `DROPS`, what was said or fired and credits nothing."""
+    """Give `rewards` of single executions and, as `DROPS`, what was said or fired in vain.
+
+    Rules over executions and gates are left to `settled`.
+    """
+    return apart(contributed(recipe, calls, executions, evaluations))
+
+
+def settled(
+    recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Add what rules over executions give, and take away what gates do not let through.
+
+    Args:
+        rewards: those of all executions of the wave, as `rewards` gave them.
+
+    Returns:
+        `REWARDS` that count, and the others as `DROPS`.
+    """
+    if not any(rule.on == "rollout" or rule.gate is not None for rule in recipe.reward):
+        return rewards, DROPS.empty()
+    return apart(resettled(recipe, rewards, executions))
+
+
+def contributed(
+    recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame, evaluations: pl.DataFrame
+) -> pl.DataFrame:
+    """Give what evaluations say and rules over calls give, as `CONTRIBUTIONS`."""
     asked = [reward for reward in recipe.reward if reward.evaluation]
-    heard = [evaluations.filter(_heard(reward)) for reward in asked]
-    judged = gathered(REWARDS, *map(_evaluated, asked, heard))
-    unheard = evaluations.join(
-        pl.concat([evaluations.clear(), *heard]), ["evidence", "name"], "anti"
+    judged = gathered(REWARDS, *(_evaluated(reward, evaluations) for reward in asked))
+    failed = _of_failed(recipe, executions, judged)
+    heard = pl.any_horizontal(pl.lit(False), *map(_heard, asked))
+    unheard = evaluations.filter(~heard).with_columns(rule="name", reason=pl.lit("unheard"))
+    counting = gathered(REWARDS, judged, failed).with_columns(reason=pl.lit(None, pl.String))
+    return pl.concat(
+        [
+            contributions.CONTRIBUTIONS.to_frame(),
+            counting.select(contributions.CONTRIBUTIONS.names()),
+            unheard.select(contributions.CONTRIBUTIONS.names()),
+            *contributions.of_calls(recipe, calls),
+        ]
     )
-    judged = gathered(REWARDS, judged, _of_failed(recipe, executions, judged))
-    neighbours = _neighbours(calls, recipe)
-    ruled = [_ruled(reward, neighbours) for reward in recipe.reward if reward.value is not None]
-    rows = gathered(REWARDS, judged, *(rows for rows, _ in ruled))
-    silent = dropped("rewards", unheard.with_columns(reason=pl.lit("unheard")), "evidence", REASONS)
-    return rows, gathered(DROPS, silent, *(drops for _, drops in ruled))
+
+
+def resettled(recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
+    """Give `rewards`, and what rules over executions give, with a reason where a gate is shut."""
+    late = [rule for rule in recipe.reward if rule.on == "rollout"]
+    gates = [rule for rule in recipe.reward if rule.gate is not None]
+    known = beside(recipe, rewards, executions)
+    ruled = pl.concat([contributions.CONTRIBUTIONS.to_frame(), *of_rollouts(late, known)])
+    vain = pl.col("reason").is_not_null()
+    fired = REWARDS.select(ruled.filter(~vain).lazy()).collect()
+    through = gated(gates, gathered(REWARDS, rewards, fired), known)
+    names = contributions.CONTRIBUTIONS.names()
+    return pl.concat([through.select(names), ruled.filter(vain).select(names)])
+
+
+def beside(recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
+    """Give the executions with `STANDING`: what `rewards` make of them, those with a gate aside."""
+    gates = [rule.name for rule in recipe.reward if rule.gate is not None]
+    open_ones = rewards.filter(~pl.col("rule").is_in(gates))
+    return standing(executions, outcomes(recipe, open_ones, executions))
+
+
+def apart(contributed: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Split `CONTRIBUTIONS` into `REWARDS` and `DROPS`: those with a reason do not count."""
+    counts = pl.col("reason").is_null()
+    given, vain = contributed.filter(counts), contributed.filter(~counts)
+    sentence = pl.col("reason").replace_strict(REASONS, return_dtype=pl.String)
+    drops = vain.select(
+        stage=pl.lit("rewards"),
+        id="evidence",
+        reason="reason",
+        detail=pl.format("{}: {}", "rule", sentence),
+    )
+    return REWARDS.select(given.lazy()).collect(), DROPS.select(drops.lazy()).collect()
 
 
 def outcomes(recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
@@ -57,8 +121,8 @@ def _heard(reward: Reward) -> pl.Expr:
     return named if reward.from_ == "any" else named & (pl.col("source") == reward.from_)
 
 
-def _evaluated(reward: Reward, heard: pl.DataFrame) -> pl.DataFrame:
-    rows = heard.with_columns(
+def _evaluated(reward: Reward, evaluations: pl.DataFrame) -> pl.DataFrame:
+    rows = evaluations.filter(_heard(reward)).with_columns(
         rule=pl.lit(reward.name),
         value=pl.col("value").clip(reward.at_least, reward.at_most) * reward.weight,
     )
@@ -70,60 +134,16 @@ def _of_failed(recipe: Recipe, executions: pl.DataFrame, judged: pl.DataFrame) -
     asked = [reward for reward in recipe.reward if reward.evaluation]
     if not asked or not isinstance(recipe.filter.failed, FailedCounts):
         return REWARDS.empty()
+    first = next((reward for reward in asked if reward.gate is None), asked[0])
     whole = judged.filter(pl.col("call_id").is_null())["execution_id"]
     failed = executions.filter(
         pl.col("outcome").is_in(["error", "timeout"]),
         ~pl.col("execution_id").is_in(whole.implode()),
     ).with_columns(
         call_id=pl.lit(None),
-        rule=pl.lit(asked[0].name),
+        rule=pl.lit(first.name),
         source=pl.lit("recipe"),
-        value=recipe.filter.failed.reward * asked[0].weight,
+        value=recipe.filter.failed.reward * first.weight,
         evidence=pl.col("source_spans").list.last(),
     )
     return REWARDS.select(failed.lazy()).collect()
-
-
-def _neighbours(calls: pl.DataFrame, recipe: Recipe) -> pl.LazyFrame:
-    """Add what a rule may credit: the trained calls before, and the last of all."""
-    ours = pl.when(trained(recipe.policy[0])).then("call_id")
-    return (
-        calls.lazy()
-        .sort("execution_id", "seq")
-        .with_columns(
-            previous_trained=ours.forward_fill().shift(1).over("execution_id", order_by="seq"),
-            last_trained=ours.drop_nulls().last().over("execution_id"),
-        )
-    )
-
-
-CREDITED_CALL = {
-    Credited.SELF: pl.col("call_id"),
-    Credited.REQUESTER: pl.col("requested_by"),
-    Credited.PREVIOUS: pl.col("previous_trained"),
-    Credited.LAST: pl.col("last_trained"),
-    Credited.ROLLOUT: pl.lit(None, pl.String),
-}
-
-
-def _ruled(reward: Reward, calls: pl.LazyFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    looked_at = calls.filter(pl.col("kind") == reward.on)
-    named = sql.with_names(reward.name, looked_at, reward.let)
-    fired = sql.fired(named, reward.when, str(reward.value))
-    total = pl.col("value").cum_sum().clip(reward.at_least, reward.at_most)
-    bounded = (total - total.shift(1, fill_value=0.0)).over("execution_id", order_by="seq")
-    credited = (
-        fired.filter(pl.col("value").is_finite())
-        .with_columns(
-            value=bounded * reward.weight,
-            evidence=pl.col("call_id"),
-            call_id=CREDITED_CALL[reward.credit_to],
-            rule=pl.lit(reward.name),
-            source=pl.lit("rule"),
-        )
-        .collect()
-    )
-    placed = pl.lit(reward.credit_to == Credited.ROLLOUT) | pl.col("call_id").is_not_null()
-    lost = credited.filter(~placed).with_columns(reason=pl.lit("uncredited"))
-    rows = REWARDS.select(credited.filter(placed).sort("execution_id", "seq").lazy())
-    return rows.collect(), dropped("rewards", lost, "evidence", REASONS)

@@ -4,6 +4,8 @@ Filters of executions come before credit and decide who is compared; what makes 
 after it and changes no advantage.
 """
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from ltrain_transforms.recipe import Filter, Policy
@@ -22,17 +24,37 @@ REASONS = {
 }
 
 
-def trained(policy: Policy) -> pl.Expr:
-    """Say of each of `calls` whether it is a call of `policy`.
+def trained(*policies: Policy) -> pl.Expr:
+    """Say of each of `calls` whether it is a call of one of `policies`, whatever its mode.
 
-    Traffic that did not pass the gateway names no policy; the agents decide there.
+    Traffic that did not pass the gateway names no policy; agents, nodes and `where` decide there.
     """
+    return pl.any_horizontal(_selects(policy) for policy in policies)
+
+
+def trained_by(policies: Sequence[Policy]) -> pl.Expr:
+    """Name the first of `policies` that selects a call; null: it is environment, never trained.
+
+    Reads the columns of `calls`, and their execution's `mode`.
+    """
+    named = pl.lit(None, pl.String)
+    for policy in reversed(policies):
+        of_mode = pl.col("mode").is_in(policy.modes) if policy.modes else pl.lit(True)
+        ours = (_selects(policy) & of_mode).fill_null(False)
+        named = pl.when(ours).then(pl.lit(policy.name)).otherwise(named)
+    return named
+
+
+def _selects(policy: Policy) -> pl.Expr:
     ours = pl.col("policy").is_null() | (pl.col("policy") == policy.name)
-    is_llm = pl.col("kind") == "llm"
-    if not policy.agents:
-        return is_llm & ours
-    chosen = pl.col("agent").is_in(policy.agents) | pl.col("node").is_in(policy.agents)
-    return is_llm & ours & chosen.fill_null(False)
+    selects = (pl.col("kind") == "llm") & ours
+    if policy.agents:
+        selects &= pl.col("agent").is_in(policy.agents) | pl.col("node").is_in(policy.agents)
+    if policy.nodes:
+        selects &= pl.col("node").is_in(policy.nodes)
+    if policy.where is not None:
+        selects &= pl.sql_expr(policy.where)
+    return selects.fill_null(False)
 
 
 def counting(

@@ -50,7 +50,11 @@ class Span(NamedTuple):
     def events(self) -> tuple[Event, ...]:
         """Name and attributes of each event."""
         found = parsed(self.events_text)
-        return tuple((name, values) for name, values in found or ())
+        return (
+            tuple((name, values) for name, values in found if isinstance(values, dict))
+            if isinstance(found, list)
+            else ()
+        )
 
     def get(self, *names: str) -> str | None:
         """Give the first of these attributes that says something."""

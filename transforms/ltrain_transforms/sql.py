@@ -1,7 +1,8 @@
-"""A rule's SQL: compiled against the columns of `calls` by Polars' own SQL, and checked on load.
+"""A rule's SQL: compiled against declared columns by Polars' own SQL, and checked on load.
 
-A rule sees one call at a time, so that shards cannot change it: aggregates, window functions and
-subqueries are refused. What needs neighbours is a ready column: `repeat`, `previous_status`, `gap`.
+A rule sees one row at a time, so that shards cannot change it: aggregates, window functions and
+subqueries are refused, and what asks a clock. What needs neighbours is a ready column: `repeat`,
+`previous_status`, `gap`; what needs a group is one of a rule over the rollout.
 """
 
 import re
@@ -9,77 +10,188 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.errors import BadRule
-from ltrain_transforms.tables import CALLS
+
+Parameter = str | int | float | bool
 
 QUOTED = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"")
-FORBIDDEN = re.compile(r"\b(over|select)\b", re.IGNORECASE)
+NEIGHBOURS = re.compile(r"\b(over|select)\b", re.IGNORECASE)
+CLOCK = re.compile(r"\b(now|current_date|current_time|current_timestamp)\b", re.IGNORECASE)
+PARAMETER = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|(?<!:):(?P<name>[A-Za-z_]\w*)")
 PATH = re.compile(r"(?P<column>\w+):(?P<path>\$.*)")
+BEFORE = "SELECT ("
+"""What stands before a rule's text when Polars parses it: its columns count from there."""
 
 
-def check(rule: str, when: str, value: str, let: Mapping[str, str]) -> None:
-    """Compile both expressions on an empty trace.
+def check(rule: str, field: str, text: str, columns: pl.Schema, wanted: type[object]) -> None:
+    """Compile `text` on an empty table of these columns.
+
+    Args:
+        wanted: bool for a predicate, float for a number.
 
     Raises:
-        BadRule: when one does not parse, names no such column, sees more than one call, or has the
+        BadRule: when it does not parse, names no such column, sees more than one row, or has the
             wrong type.
     """
-    # two rows, because an aggregate would make one of them
-    probe = pl.DataFrame({name: [None, None] for name in CALLS.schema}, CALLS.schema)
-    named = with_names(rule, probe.lazy(), let)
-    for field, text in (("when", when), ("value", value)):
-        where = f"Rule '{rule}', {field} = \"{text}\""
-        _refuse_neighbours(where, text)
-        dtype = _probed(where, named, text)
-        if field == "when" and dtype not in (pl.Boolean, pl.Null):
-            raise BadRule(f"{where} gives {dtype}; it must give true or false.")
-        if field == "value" and not dtype.is_numeric():
-            raise BadRule(f"{where} gives {dtype}; it must give a number.")
+    where = f"Rule '{rule}', {field} = \"{text}\""
+    _refuse(where, text)
+    dtype = _probed(where, text, columns)
+    if wanted is bool and dtype not in (pl.Boolean, pl.Null):
+        raise BadRule(f"{where} gives {dtype}; it must give true or false.")
+    if wanted is float and not dtype.is_numeric():
+        raise BadRule(f"{where} gives {dtype}; it must give a number.")
 
 
-def fired(calls: pl.LazyFrame, when: str, value: str) -> pl.LazyFrame:
-    """Give the rows of `calls` where `when` holds, with a column `value`."""
-    return calls.sql(f"SELECT *, CAST(({value}) AS DOUBLE) AS value FROM self WHERE ({when})")
+def check_predicate(field: str, text: str, columns: pl.Schema) -> None:
+    """Compile a predicate that is no rule's.
+
+    Raises:
+        BadRule: as `check` does.
+    """
+    where = f'{field} = "{text}"'
+    _refuse(where, text)
+    dtype = _probed(where, text, columns)
+    if dtype not in (pl.Boolean, pl.Null):
+        raise BadRule(f"{where} gives {dtype}; it must give true or false.")
 
 
-def with_names(rule: str, calls: pl.LazyFrame, let: Mapping[str, str]) -> pl.LazyFrame:
-    """Add a text column for each JSON path of `let`, null where there is none.
+def names(*texts: str) -> set[str]:
+    """Give the columns that these expressions name."""
+    return {name for text in texts for name in pl.sql_expr(text).meta.root_names()}
+
+
+def fired(rule: str, rows: pl.DataFrame, when: str, value: str) -> pl.DataFrame:
+    """Give the rows where `when` holds, with a column `value`.
+
+    Raises:
+        BadRule: when a value of the data cannot be what the SQL makes of it.
+    """
+    held = rows.filter(_evaluated(rule, rows, "when", when))
+    number = _evaluated(rule, held, "value", value).cast(pl.Float64)
+    return held.with_columns(number.alias("value"))
+
+
+def _evaluated(rule: str, rows: pl.DataFrame, field: str, text: str) -> pl.Series:
+    """Evaluate an expression so that a row's value depends on that row alone.
+
+    Polars multiplies a column by the reciprocal of a number that it is divided by, but divides
+    where it has one row, one chunk of one row, or one row of a morsel: the last digit differs.
+    """
+    named = [name for name in rows.columns if name in names(text)] or rows.columns[:1]
+    seen = rows.select(named)
+    doubled = pl.concat([seen, seen]) if seen.height == 1 else seen
+    query = doubled.rechunk().lazy().sql(f"SELECT ({text}) AS found FROM self")
+    try:
+        return query.collect(engine="in-memory")["found"].head(rows.height)
+    except pl.exceptions.PolarsError as error:
+        said = str(error).split("\n", 1)[0]
+        raise BadRule(
+            f"Rule '{rule}', {field} = \"{text}\": {said}. Text that may be no number is read by "
+            "TRY_CAST(… AS DOUBLE), which gives null."
+        ) from error
+
+
+def bound(rule: str, text: str, params: Mapping[str, Parameter]) -> str:
+    """Put the values of `params` in place of `:name`, as SQL literals.
+
+    Raises:
+        BadRule: when the text names a parameter that is not there.
+    """
+
+    def literal(found: re.Match[str]) -> str:
+        name = found["name"]
+        if name is None:  # quoted text
+            return found[0]
+        if name not in params:
+            known = UnknownName("parameter", name, params) if params else "It has no `params`."
+            raise BadRule(f"Rule '{rule}' names the parameter ':{name}'. {known}")
+        return _literal(params[name])
+
+    return PARAMETER.sub(literal, text)
+
+
+def _literal(value: Parameter) -> str:
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return str(value).upper() if isinstance(value, bool) else repr(value)
+
+
+def with_names(rule: str, columns: pl.Schema, let: Mapping[str, str]) -> dict[str, pl.Expr]:
+    """Give a text column for each JSON path of `let`, null where there is none.
 
     Raises:
         BadRule: when a path is not `column:$.path` of a text column, or a name is taken.
     """
-    texts = [name for name, dtype in CALLS.schema.items() if dtype == pl.String]
-    columns = {}
-    for name, text in let.items():
-        found = PATH.fullmatch(text)
-        if found is None or found["column"] not in texts:
+    texts = [name for name, dtype in columns.items() if dtype == pl.String]
+    found = {name: PATH.fullmatch(text) for name, text in let.items()}
+    for name, path in found.items():
+        if path is None or path["column"] not in texts:
             allowed = ", ".join(texts)
             raise BadRule(
-                f'Rule \'{rule}\', let.{name} = "{text}": it must read "column:$.path", '
+                f'Rule \'{rule}\', let.{name} = "{let[name]}": it must read "column:$.path", '
                 f"the column one of: {allowed}."
             )
-        if name in CALLS.schema:
+        if name in (*columns, "value"):
             raise BadRule(f"Rule '{rule}', let.{name}: there is a column of that name already.")
-        columns[name] = pl.col(found["column"]).str.json_path_match(found["path"])
-    return calls.with_columns(**columns)
+    return {
+        name: pl.col(path["column"]).str.json_path_match(path["path"])
+        for name, path in found.items()
+        if path is not None
+    }
 
 
-def _refuse_neighbours(where: str, text: str) -> None:
-    word = FORBIDDEN.search(QUOTED.sub("''", text))
+def _refuse(where: str, text: str) -> None:
+    unquoted = QUOTED.sub("''", text)
+    word = NEIGHBOURS.search(unquoted)
     if word is not None:
         raise BadRule(
             f"{where}: a rule sees one call at a time; windows and subqueries ({word[0]}) are "
             "refused. For neighbours there are the columns repeat, previous_status and gap."
         )
+    word = CLOCK.search(unquoted)
+    if word is not None:
+        raise BadRule(
+            f"{where}: the same traces must give the same rewards, so the clock ({word[0]}) is "
+            "refused. Of times there are the columns start, end and gap."
+        )
 
 
-def _probed(where: str, named: pl.LazyFrame, text: str) -> pl.DataType:
+def _probed(where: str, text: str, columns: pl.Schema) -> pl.DataType:
+    # two rows, because an aggregate would make one of them
+    probe = pl.DataFrame({name: [None, None] for name in columns}, columns)
     try:
-        column = named.sql(f"SELECT ({text}) AS probed FROM self").collect()["probed"]
+        column = probe.lazy().sql(f"{BEFORE}{text}) AS probed FROM self").collect()["probed"]
+        pl.sql_expr(text)  # refuses what is more than one expression
+    except pl.exceptions.ColumnNotFoundError as error:
+        raise BadRule(_unknown(where, text, str(error), list(columns))) from error
     except pl.exceptions.PolarsError as error:
-        said = str(error).split("\n", 1)[0]
-        columns = ", ".join(named.collect_schema().names())
-        raise BadRule(f"{where}: {said}. Columns: {columns}.") from error
+        said = _placed(str(error).split("\n", 1)[0])
+        raise BadRule(f"{where}: {said}. Columns: {', '.join(columns)}.") from error
     if len(column) != 2:
         raise BadRule(f"{where}: a rule sees one call at a time; aggregates are refused.")
     return column.dtype
+
+
+def _placed(said: str) -> str:
+    """Count the columns of Polars' message from the beginning of the rule's own text."""
+
+    def moved(place: re.Match[str]) -> str:
+        line, column = int(place[1]), int(place[2])
+        return f"line {line}, column {column - len(BEFORE) if line == 1 else column}"
+
+    return re.sub(r"Line: (\d+), Column: (\d+)", moved, said)
+
+
+def _unknown(where: str, text: str, said: str, columns: list[str]) -> str:
+    found = re.search(r'unable to find column "([^"]+)"', said)
+    name = found[1] if found else ""
+    known = [place for place in re.finditer(rf"\b{re.escape(name)}\b", text) if name]
+    begin = known[0].start() if known else 0
+    line, column = text.count("\n", 0, begin) + 1, begin - (text.rfind("\n", 0, begin) + 1) + 1
+    unknown = str(UnknownName("column", name, columns))
+    hint = unknown[unknown.rindex(" Did you") :] if " Did you" in unknown else ""
+    return (
+        f"{where}: line {line}, column {column}: there is no column '{name}'.{hint} "
+        f"Columns: {', '.join(columns)}."
+    )

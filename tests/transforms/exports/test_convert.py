@@ -85,10 +85,8 @@ def test_every_form_is_written_and_read(dataset: Dataset, tmp_path: Path) -> Non
 
 def assert_readable(path: Path, tmp_path: Path, rows: int) -> None:
     """See that Polars, pandas and Hugging Face's datasets read the same."""
-    files = str(path / "*.parquet") if path.is_dir() else str(path)
-    loaded: Any = datasets.load_dataset(
-        "parquet", data_files=files, cache_dir=str(tmp_path / "cache")
-    )
+    where = {"data_dir" if path.is_dir() else "data_files": str(path)}
+    loaded: Any = datasets.load_dataset("parquet", cache_dir=str(tmp_path / "cache"), **where)
     frame = pl.read_parquet(path)
     assert frame.height == len(pd.read_parquet(path)) == rows
     assert loaded["train"].to_list() == frame.to_dicts()

@@ -8,7 +8,9 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.transforms.states.conftest import assistant, result, system, user
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.transforms.states.conftest import Told, assistant, result, system, user
 
 from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import Recipe
@@ -133,6 +135,33 @@ def test_no_false_alarm(told: Any, prompt: list[Any]) -> None:
     worked(told)
     told.llm(prompt, DONE)
     assert told.actions == ["tool_request", "tool_request", "answer"]
+    assert contexts(told) == []
+
+
+SENTENCE = st.sampled_from(
+    [SUMMARY, "The lighthouse was built in 1807.", "It was the harbour board that built it.", "ok"]
+)
+TURN = st.one_of(SENTENCE.map(user), SENTENCE.map(lambda text: result("c1", text)))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    added=st.lists(st.tuples(SENTENCE, st.lists(TURN, max_size=3), st.booleans()), max_size=6),
+    others=st.booleans(),
+)
+def test_a_history_that_only_grows_is_never_rewritten(
+    added: list[tuple[str, list[Any], bool]], others: bool
+) -> None:
+    """Whatever is said again, quoted or told to another agent in between."""
+    told, history = Told(), [RULES, TASK]
+    for number, (answer, turns, changes) in enumerate(added):
+        prompt = [system(f"It is {number} o'clock."), *history[1:]] if changes else history
+        told.llm(prompt, assistant(answer))
+        if others:
+            judge = [system("You judge."), user(f"Is this right? {answer}")]
+            told.llm(judge, assistant(SUMMARY), agent="judge")
+        history = [*history, assistant(answer), *turns]
+    assert "context" not in told.actions
     assert contexts(told) == []
 
 

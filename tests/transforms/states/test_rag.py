@@ -58,7 +58,7 @@ def test_a_pipeline_that_retrieves_with_the_models_own_words(
         [text("system", "Answer."), text("user", f"{shown}\n\nQuestion: {QUESTION}")],
         text("assistant", ANSWER),
     )
-    called = calls(read_back(scene))[0]
+    called, _ = calls(read_back(scene))
     written, seen = states(called)
     assert written.select("t", "variable", "value", "written_by").rows() == [
         (0, "input", json.dumps(QUESTION), None),
@@ -100,7 +100,7 @@ def test_an_agent_that_calls_search_as_a_tool(scene: Any, read_back: ReadBack) -
     response = {"type": "tool_call_response", "id": "call_1", "response": json.dumps(PASSAGES)}
     history.append({"role": "tool", "parts": [response]})
     last = chat(rollout, history, text("assistant", ANSWER))
-    called = calls(read_back(scene))[0]
+    called, _ = calls(read_back(scene))
     written, seen = states(called)
     assert written.select("t", "variable", "value", "written_by").rows() == [
         (0, "input", json.dumps(QUESTION), None),

@@ -42,6 +42,15 @@ class Plan:
     model: Path | None = None
     """Becomes version 0 of a policy that has none."""
 
+    def __post_init__(self) -> None:
+        """Refuse credit that this learner cannot train on."""
+        if self.recipe.credit.values_are_the_trainers:
+            raise BadRun(
+                "credit.outcome.estimator = 'gae' needs a trainer with a critic, and train.loss = "
+                f"'{self.recipe.train.loss}' has none. `ltrain build` writes its rows for such a "
+                "trainer; to train here, name an estimator that gives advantages, such as 'grpo'."
+            )
+
     @property
     def policy(self) -> str:
         return self.recipe.policy[0].name

@@ -48,11 +48,11 @@ class Updater:
         Raises:
             NothingToTrain: when it has no row.
         """
-        if dataset.table("samples").is_empty():
+        if dataset.table("samples").filter(policy=self.policy).is_empty():
             raise NothingToTrain(_nothing(dataset))
         with self.phases.phase("train"):
             report = self.learner.step(
-                dataset.path / "samples", version=version, dataset=dataset.id
+                rows_of(self.policy, dataset), version=version, dataset=dataset.id
             )
             if not report.rows:
                 raise NothingToTrain(_stale(dataset, report, version))
@@ -78,6 +78,16 @@ class Updater:
                 self.gateway.publish(self.policy, version)
             else:
                 self.policies.set_current(self.policy, version)
+
+
+def rows_of(policy: str, dataset: Dataset) -> Path:
+    """Give a file of the rows of `policy` alone: the dataset's own where there are no others."""
+    own = dataset.table("samples").filter(policy=policy)
+    if own.height == dataset.counts["samples"]:
+        return dataset.path / "samples"
+    path = dataset.path.with_name(f"{dataset.path.name}.{policy}.parquet")
+    own.write_parquet(path, compression="zstd")
+    return path
 
 
 def _nothing(dataset: Dataset) -> str:

@@ -55,7 +55,7 @@ def read(span: Span) -> Partial:
 
 
 def _llm(span: Span) -> Partial:
-    return gen_ai.llm(span) | said(
+    return gen_ai.rest(span) | said(
         input_messages=flattened(span, "gen_ai.prompt"),
         output_messages=flattened(span, "gen_ai.completion"),
         model=span.get("gen_ai.response.model", "gen_ai.request.model"),

@@ -64,18 +64,17 @@ def _parts(message: dict[str, Any]) -> Iterator[Part]:
     if answered:
         yield _answer(str(answered), content)
         return
-    for one in content if isinstance(content, list) else [content]:
+    inside = content if isinstance(content, list) else [content]
+    for one in inside:
         if isinstance(one, str) and one:
             yield _text(one)
         elif isinstance(one, dict):
             yield _part(one)
-    named = (
-        {part.get("id") for part in content if isinstance(part, dict)}
-        if isinstance(content, list)
-        else set()
-    )
-    for call in message.get("tool_calls") or ():
-        if isinstance(call, dict) and (call.get("id") is None or call.get("id") not in named):
+    # Anthropic's requests stand in the content, and LangChain repeats them beside it
+    named = [part["id"] for part in inside if isinstance(part, dict) and part.get("id")]
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        if isinstance(call, dict) and call.get("id") not in named:
             yield asked(call)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ltrain_transforms.dialects.chat import messages
 from ltrain_transforms.dialects.messages import Message, Messages
-from ltrain_transforms.dialects.partial import Partial, said
+from ltrain_transforms.dialects.partial import Partial, said, word
 from ltrain_transforms.spans import Log, Span, parsed
 
 CHOICE = "gen_ai.choice"
@@ -28,7 +28,7 @@ def read(span: Span) -> Partial:
         elif log.name == CHOICE:
             body = parsed(log.body)
             answered += messages(body, "assistant")
-            reason = reason or (body.get("finish_reason") if isinstance(body, dict) else None)
+            reason = reason or word(body.get("finish_reason") if isinstance(body, dict) else None)
         elif log.name.startswith("gen_ai.") and log.name.endswith(".message"):
             asked += _message(log)
     return said(

@@ -58,11 +58,17 @@ def llm(span: Span) -> Partial:
         input_messages=messages(span, "gen_ai.input.messages", _instructions(span)),
         output_messages=output,
         params=parameters(span),
+        tools=span.get("gen_ai.tool.definitions"),
         finish_reason=_finish(span, output),
         input_tokens=span.whole("gen_ai.usage.input_tokens"),
         output_tokens=span.whole("gen_ai.usage.output_tokens"),
         response_id=span.get("gen_ai.response.id"),
     )
+
+
+def rest(span: Span) -> Partial:
+    """Say the same where `read` does not, because only another dialect knows that it is a call."""
+    return {} if _kind(span) == "llm" else llm(span)
 
 
 def _tool(span: Span) -> Partial:

@@ -56,4 +56,5 @@ def _llm(span: Span) -> Partial:
 
 def _first(counts: dict[str, object], *names: str) -> int | None:
     """Give the first count; SDKs pass on whichever names the provider has."""
-    return next((n for name in names if isinstance(n := counts.get(name), int)), None)
+    given = (counts.get(name) for name in names)
+    return next((n for n in given if isinstance(n, int) and abs(n) < 1 << 63), None)

@@ -47,7 +47,7 @@ def _name(span: Span) -> str:
 
 def _llm(span: Span) -> Partial:
     reasons = span.get("gen_ai.response.finish_reasons")  # "stop, stop", not JSON
-    return gen_ai.llm(span) | said(
+    return gen_ai.rest(span) | said(
         model=span.get("gen_ai.response.model", "gen_ai.request.model"),
         input_messages=chat.held(IN, span.get(IN), "user"),
         output_messages=chat.held(OUT, span.get(OUT), "assistant"),

@@ -4,7 +4,7 @@ from typing import Any
 
 from ltrain_transforms.dialects.indexed import indices, message, tool_call
 from ltrain_transforms.dialects.messages import Message, Messages
-from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, said
+from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, said, word
 from ltrain_transforms.dialects.tool_results import unwrap
 from ltrain_transforms.spans import Span
 
@@ -35,8 +35,8 @@ def read(span: Span) -> Partial:
 
 
 def _place(span: Span, kind: Kind, metadata: dict[str, Any]) -> dict[str, str | None]:
-    node = metadata.get("langgraph_node") or span.get("graph.node.id")
-    named = span.get("agent.name") or metadata.get("lc_agent_name")
+    node = word(metadata.get("langgraph_node")) or span.get("graph.node.id")
+    named = span.get("agent.name") or word(metadata.get("lc_agent_name"))
     return {
         "agent": named or (span.name if kind == "agent" and node is None else None),
         "node": node,
@@ -49,6 +49,7 @@ def _llm(span: Span) -> Partial:
         input_messages=_messages(span, "llm.input_messages"),
         output_messages=_messages(span, "llm.output_messages"),
         params=_sampling(parameters if isinstance(parameters, dict) else {}),
+        tools=_tools(span),
         model=span.get("llm.model_name"),
         finish_reason=span.get("llm.finish_reason"),
         input_tokens=span.whole("llm.token_count.prompt"),
@@ -64,6 +65,12 @@ def _tool(span: Span) -> Partial:
         tool_call_id=span.get("tool.id"),
     )
     return {**fields, **unwrap(span.get("output.value"))}
+
+
+def _tools(span: Span) -> str | None:
+    given = (span.get(f"llm.tools.{n}.tool.json_schema") for n in indices(span, "llm.tools"))
+    schemas = [schema for schema in given if schema]
+    return f"[{', '.join(schemas)}]" if schemas else None
 
 
 def _messages(span: Span, prefix: str) -> Messages | None:

@@ -57,6 +57,8 @@ class Partial(TypedDict, total=False):
     policy: str
     policy_version: int
     params: Parameters
+    tools: str
+    """The definitions that the request carried, a JSON list."""
     input_messages: Messages
     output_messages: Messages
     input: str
@@ -76,6 +78,11 @@ class Partial(TypedDict, total=False):
     """The gateway's or a capture's word, innermost of all."""
     constrained: bool
     delivered: bool
+
+
+def word(given: Any) -> str | None:
+    """Give a name or an id out of parsed JSON as text, whatever it was written as."""
+    return given if given is None or isinstance(given, str) else str(given)
 
 
 def said(**fields: Any) -> Partial:

@@ -6,7 +6,7 @@ status does not; MCP has `isError`.
 
 from typing import Any
 
-from ltrain_transforms.dialects.partial import Partial, said
+from ltrain_transforms.dialects.partial import Partial, said, word
 from ltrain_transforms.spans import parsed
 
 
@@ -17,7 +17,7 @@ def unwrap(text: str | None) -> Partial:
     if message is not None:
         return said(
             output=_as_text(message.get("content")),
-            tool_call_id=message.get("tool_call_id"),
+            tool_call_id=word(message.get("tool_call_id")),
             status="error" if message.get("status") == "error" else None,
         )
     failed = isinstance(value, dict) and (value.get("isError") or value.get("is_error"))

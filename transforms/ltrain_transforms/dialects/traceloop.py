@@ -1,7 +1,9 @@
 """Traceloop's own attributes, and the flattened messages of its releases before gen_ai 1.37."""
 
+import json
+
 from ltrain_transforms.dialects import gen_ai
-from ltrain_transforms.dialects.indexed import flattened
+from ltrain_transforms.dialects.indexed import flattened, indices
 from ltrain_transforms.dialects.partial import Kind, Partial, said
 from ltrain_transforms.dialects.tool_arguments import arguments
 from ltrain_transforms.dialects.tool_results import unwrap
@@ -44,10 +46,20 @@ def _kind(span: Span) -> Kind | None:
 
 
 def _llm(span: Span) -> Partial:
-    return gen_ai.llm(span) | said(
+    return gen_ai.rest(span) | said(
         input_messages=flattened(span, "gen_ai.prompt"),
         output_messages=flattened(span, "gen_ai.completion"),
+        tools=_tools(span),
         finish_reason=span.get("gen_ai.completion.0.finish_reason"),
         input_tokens=span.whole("gen_ai.usage.prompt_tokens"),
         output_tokens=span.whole("gen_ai.usage.completion_tokens"),
     )
+
+
+def _tools(span: Span) -> str | None:
+    at = "llm.request.functions"
+    given = [
+        {"name": span.get(f"{at}.{n}.name"), "parameters": span.json(f"{at}.{n}.parameters") or {}}
+        for n in indices(span, at)
+    ]
+    return json.dumps(given) if given else None

@@ -51,7 +51,7 @@ def _kind(operation: str) -> Kind | None:
 
 def _llm(span: Span) -> Partial:
     asked = span.get("ai.prompt.messages")
-    return gen_ai.llm(span) | said(
+    return gen_ai.rest(span) | said(
         model=span.get("ai.response.model", "ai.model.id"),
         input_messages=chat.held("ai.prompt.messages", asked, "user"),
         output_messages=Messages.of("ai.response.text", _answer(span)),
@@ -67,7 +67,8 @@ def _answer(span: Span) -> list[Message]:
     text = span.get("ai.response.text", "ai.response.object")
     calls: Any = span.json("ai.response.toolCalls")
     parts = [{"type": "text", "content": text}] if text else []
-    parts += [chat.asked(call) for call in calls or () if isinstance(call, dict)]
+    if isinstance(calls, list):
+        parts += [chat.asked(call) for call in calls if isinstance(call, dict)]
     return [{"role": "assistant", "parts": parts}] if parts else []
 
 

@@ -1,6 +1,6 @@
 """The recipe: one module a section, and the whole."""
 
-from ltrain_transforms.recipe.credit import Credit, Outcome, Process
+from ltrain_transforms.recipe.credit import Among, Credit, Outcome, Process, Step
 from ltrain_transforms.recipe.filter import FailedCounts, Filter
 from ltrain_transforms.recipe.policy import Policy
 from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
@@ -11,6 +11,7 @@ from ltrain_transforms.recipe.train import Train
 
 __all__ = [
     "DEFAULT",
+    "Among",
     "Credit",
     "Credited",
     "FailedCounts",
@@ -22,5 +23,6 @@ __all__ = [
     "Reward",
     "Rollout",
     "Source",
+    "Step",
     "Train",
 ]

@@ -1,14 +1,32 @@
-"""Which policy is trained, and on whose calls."""
+"""Which policies are trained, and on whose calls."""
 
-from pydantic import Field
+from typing import Literal, Self
 
+from pydantic import Field, model_validator
+
+from ltrain_transforms import sql
 from ltrain_transforms.recipe.section import Section
+from ltrain_transforms.tables import CALLS
 
 
 class Policy(Section):
+    """An LLM call belongs to the first policy that selects it; all other calls are environment."""
+
     name: str
-    """The trained policy."""
+    """The trained policy; calls that name another are not its own."""
     agents: tuple[str, ...] = ()
     """Agents or nodes whose calls are trained; empty: every call of the policy."""
+    nodes: tuple[str, ...] = ()
+    """Graph nodes whose calls are trained; empty: every node."""
+    modes: tuple[Literal["train", "val", "prod"], ...] = ()
+    """Modes whose calls are trained; empty: whatever was read."""
+    where: str | None = None
+    """SQL predicate over the columns of `calls`; what it does not hold for is environment."""
     sampling: dict[str, float] = Field(default={"temperature": 1.0})
     """What the gateway imposes in mode `train`."""
+
+    @model_validator(mode="after")
+    def _compiles(self) -> Self:
+        if self.where is not None:
+            sql.check_predicate(f"Policy '{self.name}', where", self.where, CALLS.schema)
+        return self

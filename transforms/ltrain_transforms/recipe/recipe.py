@@ -34,6 +34,17 @@ class Recipe(Section):
     filter: Filter = Filter()
     train: Train = Train()
 
+    @field_validator("policy")
+    @classmethod
+    def _policies_apart(cls, policies: tuple[Policy, ...]) -> tuple[Policy, ...]:
+        names = [policy.name for policy in policies]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(
+                f"Two policies are named '{twice[0]}'; put what both select into one [[policy]]."
+            )
+        return policies
+
     @field_validator("reward")
     @classmethod
     def _named_apart(cls, rewards: tuple[Reward, ...]) -> tuple[Reward, ...]:

@@ -12,9 +12,9 @@ import polars as pl
 import pyarrow as pa
 
 from ltrain_transforms.states.snapshots import digest, snapshot
-from ltrain_transforms.states.step import Step
+from ltrain_transforms.states.step import Saw, Step
 from ltrain_transforms.states.variables import Row
-from ltrain_transforms.states.walk import Saw, Walk
+from ltrain_transforms.states.walk import Walk
 from ltrain_transforms.tables import STATES
 
 SEEN = pl.Schema(

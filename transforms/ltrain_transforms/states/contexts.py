@@ -23,6 +23,9 @@ HELD = 16
 """Histories of one agent and node that are kept for comparison; the oldest are forgotten."""
 SPOKEN = 32
 """Texts that are looked for in a rewritten history, the last ones."""
+LAST = 32
+"""Characters of a prompt that are compared first."""
+MANY = 1 << 62
 SUMMARY = 16
 """Characters below which a text that occurs in a prompt is no summary of anything."""
 SLACK = 2_000_000
@@ -63,8 +66,10 @@ class Prompt:
 
 @dataclass(slots=True)
 class _History:
-    stem: str
-    """JSON of the messages without the closing bracket."""
+    raw: str
+    """JSON of the messages."""
+    length: int
+    """Its length without the closing bracket."""
     turns: list[Turn]
     dialogue: list[tuple[str, str]]
     """Role and text of its turns but the system's."""
@@ -213,22 +218,29 @@ def _proves(prompt: Prompt) -> bool:
 
 def _continued(histories: Sequence[_History], raw: str) -> _History | None:
     for history in reversed(histories):
-        stem = history.stem
-        if raw.startswith(stem) and raw[len(stem) : len(stem) + 1] in (",", "]"):
+        length, before = history.length, history.raw
+        # the last characters tell most others apart, and cost no copy of the whole
+        if (
+            raw[length : length + 1] in (",", "]")
+            and raw[length - LAST : length] == before[length - LAST : length]
+            and raw.startswith(before[:length])
+        ):
             return history
     return None
 
 
 def _longer(old: _History, raw: str) -> tuple[Prompt, _History]:
     """Read only what was added since."""
-    added = raw[len(old.stem) :].lstrip(", ")
+    added = raw[old.length :].lstrip(", ")
     fresh = turns(load(f"[{added}")) if added != "]" else []
     hashed, ids = old.hash and old.hash.copy(), old.ids | _answered(fresh)
     if hashed:
         hashed.update(_hashable(fresh))
     text = f"{old.text}{BETWEEN}{joined(fresh)}" if fresh else old.text
     every, dialogue = old.turns + fresh, old.dialogue + _dialogue(fresh)
-    history = _History(_stem(raw), every, dialogue, text, ids, hashed, old.found, old.invocation)
+    history = _History(
+        raw, _length(raw), every, dialogue, text, ids, hashed, old.found, old.invocation
+    )
     return Prompt(fresh, text, ids, _hex(hashed), old.found, 0, goes_on=True), history
 
 
@@ -236,7 +248,7 @@ def _afresh(raw: str, invocation: str | None, hashes: bool) -> tuple[Prompt, _Hi
     every = turns(load(raw))
     text, ids, dialogue = joined(every), _answered(every), _dialogue(every)
     hashed, found = sha256(_hashable(every)) if hashes else None, Found()
-    history = _History(_stem(raw), every, dialogue, text, ids, hashed, found, invocation)
+    history = _History(raw, _length(raw), every, dialogue, text, ids, hashed, found, invocation)
     return Prompt(every, text, ids, _hex(hashed), found, 0, goes_on=False), history
 
 
@@ -253,9 +265,14 @@ def _hashable(spoken: Sequence[Turn]) -> bytes:
     return text.encode()
 
 
-def _stem(raw: str) -> str:
-    stem = raw.rstrip()
-    return stem[:-1].rstrip() if stem.endswith("]") and len(stem) > 2 else raw + "\x00"
+def _length(raw: str) -> int:
+    """Give the length of messages up to the last one's end; of none what no prompt reaches."""
+    end = len(raw.rstrip()) - 1
+    if end < 2 or raw[end] != "]":
+        return MANY
+    while raw[end - 1].isspace():
+        end -= 1
+    return end
 
 
 def _dialogue(spoken: Sequence[Turn]) -> list[tuple[str, str]]:

@@ -53,10 +53,10 @@ def invocations(steps: Sequence[Step]) -> dict[str, str]:
 
     An outermost agent is one and the same in each of its turns; one that another calls begins anew.
     """
-    held = {step.call_id: step for step in steps if step.kind in ("agent", "node", "tool")}
-    agents = {call for call, step in held.items() if step.kind == "agent"}
+    agents = {step.call_id for step in steps if step.kind == "agent"}
     if not agents:
         return {}
+    held = {step.call_id: step for step in steps if step.kind in ("agent", "node", "tool")}
     above: dict[str, str] = {}
     for step in steps:
         at, seen = step.parent_id, set[str]()

@@ -1,4 +1,4 @@
-"""A call as the walk over an execution needs it."""
+"""A call as the walk over an execution needs it, and what the walk says of it."""
 
 from typing import NamedTuple
 
@@ -20,3 +20,13 @@ class Step(NamedTuple):
     error_type: str | None
     tool_call_id: str | None
     requested_by: str | None
+
+
+class Saw(NamedTuple):
+    """What one call saw, and did."""
+
+    call_id: str
+    reads: list[str]
+    state_digest: str | None
+    action: str | None
+    rank: int

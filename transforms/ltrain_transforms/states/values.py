@@ -33,7 +33,7 @@ def load(text: str | None) -> Any:
         value = orjson.loads(text)
     except ValueError:
         value = _leniently(text)
-    if text.count("[") + text.count("{") > DEEPEST:
+    if len(text) > DEEPEST and text.count("[") + text.count("{") > DEEPEST:
         try:
             orjson.dumps(value)
         except TypeError:

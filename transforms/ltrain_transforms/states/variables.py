@@ -2,12 +2,26 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ltrain_transforms.states.values import comparable, dumped, load, needles, part, together
 
 Row = tuple[str, int, str, str, str, str | None]
 """Cells of `STATES`."""
+
+
+class Due(NamedTuple):
+    """A write that is to be seen later."""
+
+    at: int
+    """When it was written."""
+    by: str
+    variable: str
+    value: Any
+    id: str | None
+    """The tool-call id that it answers."""
+    again: bool
+    """A row even where the value is the same."""
 
 
 @dataclass(slots=True)

@@ -8,39 +8,15 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 from ltrain_transforms.states import names
 from ltrain_transforms.states.contexts import SLACK, Contexts, Prompt, Rewriting
 from ltrain_transforms.states.graph import Graph, Shown
 from ltrain_transforms.states.prompts import BETWEEN, Turn, joined, read
-from ltrain_transforms.states.step import Step
+from ltrain_transforms.states.step import Saw, Step
 from ltrain_transforms.states.values import digest, load, needles, opened, structured, text_in
-from ltrain_transforms.states.variables import Variables
-
-
-class Saw(NamedTuple):
-    """What one call saw, and did."""
-
-    call_id: str
-    reads: list[str]
-    state_digest: str | None
-    action: str | None
-    rank: int
-
-
-class _Due(NamedTuple):
-    """A write that is to be seen later."""
-
-    at: int
-    """When it was written."""
-    by: str
-    variable: str
-    value: Any
-    id: str | None
-    """The tool-call id that it answers."""
-    again: bool
-    """A row even where the value is the same."""
+from ltrain_transforms.states.variables import Due, Variables
 
 
 class Walk:
@@ -54,7 +30,7 @@ class Walk:
         self.contexts = Contexts(hashes=not self.has_state)
         self.saw: dict[str, Saw] = {}
         self._starts = list(accumulate((step.start for step in steps), max))
-        self._due: defaultdict[int, list[_Due]] = defaultdict(list)
+        self._due: defaultdict[int, list[Due]] = defaultdict(list)
         self._left: defaultdict[int, list[Step]] = defaultdict(list)
         self._agents = names.invocations(steps)
         self._taken = names.taken_whole(steps)
@@ -125,7 +101,7 @@ class Walk:
         id: str | None = None,
         again: bool = False,
     ) -> None:
-        due = _Due(step.end, step.call_id, variable, value, id, again)
+        due = Due(step.end, step.call_id, variable, value, id, again)
         self._due[self._seen_from(index, step)].append(due)
 
     # nodes and agents

@@ -36,6 +36,7 @@ CALLS = Table(
         Column("policy", STRING, "The policy that was sampled, or null."),
         Column("policy_version", pl.Int32(), "Its version, or null."),
         Column("params", STRING, "Sampling parameters in force, JSON."),
+        Column("tools", STRING, "Definitions of the tools that the request carried, JSON."),
         Column("temperature", FLOAT, "The temperature sampled with, or null."),
         Column("input", STRING, "Messages in, JSON; of a tool its arguments."),
         Column("output", STRING, "Messages out, JSON; of a tool its result."),

@@ -1,0 +1,144 @@
+"""Seconds of each estimator, from narrow frames to advantages, over a million transitions."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from ltrain_transforms.credit import chosen, compared, narrow, transitions
+from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
+from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.tables import CALLS, EXECUTIONS, REWARDS
+
+EXECUTIONS_MADE = 100_000
+TURNS = 10
+"""LLM calls of an execution; each asks a tool, and two agents' calls enclose them: 22 calls."""
+GROUP = 8
+STATES = 5
+"""Different states that a turn of a group may be in."""
+AT_MOST = 10.0
+"""Seconds an estimator may take; judged in CPU seconds, which a busy machine hardly stretches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """What the rest of the pipeline hands to credit."""
+
+    executions: pl.DataFrame
+    calls: pl.DataFrame
+    rewards: pl.DataFrame
+    outcomes: pl.DataFrame
+
+
+def wave(executions: int) -> Wave:
+    """Make executions of a planner and the writer below it, by arithmetic on their numbers."""
+    n, seq = pl.col("n"), pl.col("seq")
+    of = pl.select(n=pl.int_range(executions)).with_columns(
+        execution_id=n.hash(1).cast(pl.String).str.pad_start(64, "0") + ".1",
+        task_id=(n // GROUP).cast(pl.String),
+        value=(n.hash(2) % 4).cast(pl.Float64) / 4,
+        rule=pl.lit("answer"),
+        source=pl.lit("runner"),
+    )
+    calls = of.select("n", "execution_id").join(
+        pl.select(seq=pl.int_range(2 * TURNS + 2)), how="cross"
+    )
+    key, turn = n * 100 + seq, (seq - 2) // 2
+    is_agent, is_llm, writes = seq < 2, seq % 2 == 0, (turn % 2 == 1) & (seq > 1) | (seq == 1)
+    told = calls.with_columns(
+        call_id=_span(key),
+        parent_id=pl.when(seq > 0).then(_span(n * 100 + writes.and_(seq > 1).cast(pl.Int64))),
+        kind=pl.when(is_agent)
+        .then(pl.lit("agent"))
+        .when(is_llm)
+        .then(pl.lit("llm"))
+        .otherwise(pl.lit("tool")),
+        agent=pl.when(writes).then(pl.lit("writer")).otherwise(pl.lit("planner")),
+        state_digest=(turn * STATES + key.hash(4) % STATES).hash(5).cast(pl.String),
+        output_tokens=20 + key.hash(6) % 200,
+        value=pl.when(key.hash(7) % 3 == 0).then(-0.2).otherwise(0.1),
+        rule=pl.lit("tool-failed"),
+        source=pl.lit("rule"),
+    )
+    grouped = {"mode": pl.lit("train"), "run_id": pl.lit("bench"), "end": n}
+    group_id = pl.lit("bench/train/0/") + pl.col("task_id")
+    failed = told.filter(pl.col("kind") == "llm")
+    return Wave(
+        _table(EXECUTIONS.schema, of.with_columns(group_id=group_id, **grouped)),
+        _table({**CALLS.schema, "state_digest": pl.String()}, told),
+        pl.concat([_table(REWARDS.schema, failed), _table(REWARDS.schema, of)]),
+        of.select("execution_id", reward="value"),
+    )
+
+
+def _span(key: pl.Expr) -> pl.Expr:
+    return key.hash(3).cast(pl.String).str.pad_start(20, "0")
+
+
+def _table(schema: Any, frame: pl.DataFrame) -> pl.DataFrame:
+    """Give the frame the schema's columns, null where it has none."""
+    return frame.select(
+        (pl.col(name) if name in frame.columns else pl.lit(None)).cast(dtype).alias(name)
+        for name, dtype in schema.items()
+    )
+
+
+def recipes() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name a recipe's `credit` for each estimator."""
+    for name in ESTIMATORS:
+        among = {"among": "agent"} if name == "rae" else {}
+        yield f"outcome {name}", {"outcome": {"estimator": name, **among}}
+    for returns in ("uniform", "reward_to_go", "discounted"):
+        yield f"process {returns}", {"process": {"returns": returns, "gamma": 0.9}}
+    yield "process without baseline", {"process": {"baseline": "none"}}
+    for name in STEP_ESTIMATORS:
+        yield f"step {name}", {"step": {"estimator": name, "scale": "std"}}
+    yield "among agents", {"outcome": {"among": "agent"}}
+    yield "among sub-agents of a parent", {"outcome": {"among": "parent"}, "combine": "rewards"}
+    yield "combine rewards", {"combine": "rewards"}
+
+
+def run(credit: dict[str, Any], given: Wave) -> dict[str, float]:
+    """Credit the wave."""
+    said = {"policy": [{"name": "policy"}], "reward": [{"name": "answer", "evaluation": "reward"}]}
+    recipe = Recipe.model_validate({**said, "credit": credit})
+    began, cpu = time.monotonic(), time.process_time()
+    calls = narrow(recipe, given.calls, given.executions)
+    ranked = compared(recipe, given.executions, given.outcomes, given.rewards, calls)
+    credited = transitions(recipe, ranked, calls, given.rewards)
+    kept, _ = chosen(recipe, ranked, credited)
+    seconds = {"s": time.monotonic() - began, "cpu_s": time.process_time() - cpu}
+    if kept.is_empty():
+        raise SystemExit(f"{credit} left nothing to train on")
+    return {"transitions": credited.height, **{k: round(v, 2) for k, v in seconds.items()}}
+
+
+def main() -> None:
+    given = wave(EXECUTIONS_MADE)
+    run({}, given)  # the first run starts threads
+    taken = {}
+    for name, credit in recipes():
+        taken[name] = run(credit, given)
+        print(json.dumps({"name": name, **taken[name]}), flush=True)
+    slowest = max(taken, key=lambda name: taken[name]["s"])
+    print(
+        json.dumps(
+            {
+                "name": "credit",
+                "value": taken[slowest]["s"],
+                "unit": f"s of the slowest ({slowest}) over 1 M transitions, at most {AT_MOST:g}",
+                "peer": None,
+                "ratio": None,
+                "cpu_s": max(each["cpu_s"] for each in taken.values()),
+            }
+        )
+    )
+    sys.exit(any(each["cpu_s"] > AT_MOST for each in taken.values()))
+
+
+if __name__ == "__main__":
+    main()

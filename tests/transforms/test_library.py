@@ -1,0 +1,255 @@
+"""Every ready rule is told, loads, fires on a trace made for it and not on one that must not."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+from tests.transforms.test_fixtures import requests
+
+from ltrain_collector.store import Store
+from ltrain_transforms import library
+from ltrain_transforms.errors import BadRecipe
+from ltrain_transforms.pipeline import derive
+from ltrain_transforms.recipe import Recipe, Reward, Source
+from ltrain_transforms.rules_report import report
+from ltrain_transforms.source import Selection, read
+from ltrain_transforms.tables import SIGNALS
+
+ReadBack = Callable[[Any], pl.DataFrame]
+Play = Callable[[Any], object]
+DOCS = Path(__file__).parents[2] / "docs"
+SECOND = 1_000_000_000
+
+SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+OFFERED = json.dumps([{"type": "function", "name": "execute_query", "parameters": SCHEMA}])
+
+
+def asks(name: str, arguments: object) -> Play:
+    """The model asks for a tool that it was offered, or was not."""
+    call = {"id": "c1", "name": name, "arguments": arguments}
+    offered = {"gen_ai.tool.definitions": OFFERED}
+    return lambda it: it.llm(text="", tool_calls=[call], gateway=offered)
+
+
+def says(text: str, **gateway: object) -> Play:
+    return lambda it: it.llm(text=text, gateway=gateway)
+
+
+def result(text: str, later: str, error: str = "") -> Play:
+    """A tool's result, and what the model says after it."""
+
+    def play(it: Any) -> None:
+        it.llm("write")
+        it.tool(result=text, error=error)
+        it.llm("rewrite", text=later)
+
+    return play
+
+
+def tools(*more: dict[str, Any]) -> Play:
+    def play(it: Any) -> None:
+        it.llm()
+        for each in more:
+            it.tool(**each)
+
+    return play
+
+
+def agents(*outcomes: str) -> Play:
+    """Agents within agents, from the outermost, each with a call; any may have failed."""
+
+    def play(it: Any) -> None:
+        parent = ""
+        for name, error in zip(("write", "judge"), outcomes, strict=False):
+            said = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
+            parent = it.emit("invoke_agent", "sdk", said, error=error, parent=parent)
+            it.emit("chat", "sdk", {"gen_ai.operation.name": "chat"}, parent=parent)
+
+    return play
+
+
+def slow(seconds: float) -> Play:
+    """A tool that takes so long."""
+
+    def play(it: Any) -> None:
+        it.llm()
+        it.clock += int(seconds * SECOND)
+        it.tool()
+        it.spans[-2].start -= int(seconds * SECOND)
+
+    return play
+
+
+QUERY, OTHER = {"arguments": '{"query": "a"}'}, {"arguments": '{"query": "b"}'}
+PROGRESS = tools({"result": '{"progress": 0.25}'}, {"result": '{"progress": 0.75}'})
+
+CASES: dict[str, tuple[Play, float | list[float], Play]] = {
+    "tool-failed": (tools({"error": "boom()"}), -0.2, tools({})),
+    "tool-succeeded": (tools({}), 0.1, tools({"error": "boom()"})),
+    "tool-unknown": (asks("drop_table", {}), -0.2, asks("execute_query", {"query": "x"})),
+    "tool-invalid": (asks("execute_query", {"query": 3}), -0.2,
+                     asks("execute_query", '{"query": "x"}')),
+    "tool-repeated": (tools(QUERY, OTHER, QUERY), -0.1, tools(QUERY, OTHER)),
+    "result-used": (result("Lisbon", "in lisbon"), 0.1, result("Lisbon", "in Paris")),
+    "result-ignored": (result("Lisbon", "in Paris"), -0.1, result("Lisbon", "Lisbon!")),
+    "answer-truncated": (says("a", **{"gen_ai.response.finish_reasons": '["length"]'}), -0.5,
+                         says("a", **{"gen_ai.response.finish_reasons": '["stop"]'})),
+    "format-regex": (says("42"), -0.5, says("so <answer>42</answer>")),
+    "format-json": (says("{'a': 1}"), -0.5, says('{"a": 1}')),
+    "language-mixing": (says("The capital 首都 of it"), -0.0625, says("plain English")),
+    "sub-agent-failed": (agents("", "boom()"), -0.3, agents("boom()", "")),
+    "call-slow": (slow(20), -0.10001, slow(9)),
+    "token-cost": (says("a", **{"gen_ai.usage.output_tokens": 100}), -0.005, says("a")),
+    "progress": (PROGRESS, [0.25, 0.5, -0.75], tools({"result": "no json"})),
+}  # fmt: skip
+"""The trace that it fires on, what it gives there, and the trace that it must not fire on."""
+
+OTHERS = {"completion-time", "latency", "evaluator"}
+"""They have tests of their own below."""
+
+
+def judged(path: Path, name: str, more: str = "") -> Recipe:
+    head = path.read_text().split('[[reward]]\nname = "tool-failed"')[0]
+    path.write_text(f'{head}[[reward]]\nuse = "{name}"\n{more}')
+    return Recipe.load(path)
+
+
+def by_sample(spans: pl.DataFrame, recipe: Recipe, rule: str) -> dict[int, list[float]]:
+    """What a rule gives, by the k of the rollout."""
+    tables = derive(spans, recipe).tables
+    own = tables["rewards"].filter(pl.col("rule") == rule)
+    found = own.join(tables["executions"].select("execution_id", "sample_index"), "execution_id")
+    by = found.group_by("sample_index", maintain_order=True).agg("value")
+    return {sample: values for sample, values in by.iter_rows()}
+
+
+def examples(language: str) -> list[str]:
+    """The blocks of the page in a language."""
+    blocks = (DOCS / "rules.md").read_text().split("```")[1::2]
+    return [block.removeprefix(language) for block in blocks if block.startswith(f"{language}\n")]
+
+
+def test_the_rules_of_the_page_load(tmp_path: Path) -> None:
+    path = tmp_path / "ltrain.toml"
+    path.write_text('[[policy]]\nname = "sql"\n' + examples("toml")[0])
+    names = [reward.name for reward in Recipe.load(path).reward]
+    assert names == ["tool-failed", "sql-only", "empty-result"]
+
+
+def test_the_function_of_the_page_is_a_rule() -> None:
+    scope: dict[str, Any] = {}
+    exec(examples("python")[0], scope)
+    rows = {"call_id": ["a", "b"], "kind": ["tool", "llm"], "start": [0, 0], "end": [0, 5 * SECOND]}
+    given = scope["slow_start"](pl.DataFrame(rows))
+    assert given.rows() == [("b", pytest.approx(-0.3))]
+
+
+def test_the_wheel_holds_every_rule() -> None:
+    builder = WheelBuilder(str(DOCS.parent))
+    shipped = {each.distribution_path for each in builder.recurse_included_files()}
+    files = {f"ltrain_transforms/rules/{name}.toml" for name in library.names()}
+    assert files <= shipped
+
+
+def test_no_rule_is_without_a_case() -> None:
+    assert CASES.keys() | OTHERS == set(library.names())
+
+
+@pytest.mark.parametrize("name", library.names())
+def test_it_loads_and_is_told_with_its_source(name: str) -> None:
+    assert Reward.model_validate({"use": name}).name == name
+    said = library.about(name)
+    assert "Source: " in said
+    told = (DOCS / "rules.md").read_text()
+    assert f"| `{name}` |" in told
+    for source in ("2508.03680", "2605.26494", "2501.12948", "2503.14476", "2609.27532"):
+        assert source not in said or source in told
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_fires_where_it_must_and_nowhere_else(
+    scene: Any, read_back: ReadBack, recipe_file: Path, name: str
+) -> None:
+    fires, value, quiet = CASES[name]
+    for sample, play in enumerate((fires, quiet)):
+        rollout = scene.attempt(sample=sample)
+        play(rollout)
+        rollout.evaluate(1.0)
+        rollout.close()
+    found = by_sample(read_back(scene), judged(recipe_file, name), name)
+    expected = value if isinstance(value, list) else [value]
+    assert found == {0: pytest.approx(expected)}
+
+
+@pytest.mark.parametrize("name", ["completion-time", "latency"])
+def test_speed_is_judged_beside_the_median_of_the_group(
+    scene: Any, read_back: ReadBack, recipe_file: Path, name: str
+) -> None:
+    for sample, seconds in enumerate((1, 2, 6)):
+        rollout = scene.attempt(sample=sample)
+        slow(seconds)(rollout)
+        rollout.evaluate(1.0)
+        rollout.close()
+    failed = scene.attempt(sample=3)
+    slow(0.5)(failed)
+    failed.evaluate(0.0)
+    failed.close()
+    found = by_sample(read_back(scene), judged(recipe_file, name), name)
+    # the median of 0.5, 1, 2 and 6 seconds is 1.5; the fastest gave a wrong answer
+    assert {k: round(values[0], 2) for k, values in found.items()} == {0: 0.03, 1: -0.03, 2: -0.1}
+
+
+def test_an_evaluator_is_heard_by_name_within_bounds(
+    scene: Any, read_back: ReadBack, recipe_file: Path
+) -> None:
+    rollout = scene.attempt()
+    call = rollout.llm()
+    rollout.evaluate(3.0, "quality", by="judge", scope="call", parent=call)
+    rollout.evaluate(1.0)
+    rollout.close()
+    recipe = judged(recipe_file, "evaluator", 'evaluation = "quality"\n')
+    rewards = derive(read_back(scene), recipe).tables["rewards"]
+    own = rewards.filter(pl.col("rule") == "evaluator").select("call_id", "source", "value")
+    assert own.rows() == [(call, "agent", 1.0)]
+
+
+def test_on_a_capture_of_real_agents(store: Store) -> None:
+    """A LangGraph agent with RAG, one whose tool fails softly, one that misnames an argument."""
+    for request in requests("langgraph__openinference-0.1.80-genai.otlp.json", stamped=True):
+        store.insert_otlp(request)
+    spans, _ = read(store, Source(), Selection())
+    rules = [{"use": name} for name in library.names()]
+    recipe = Recipe.model_validate({"policy": [{"name": "any"}], "reward": rules})
+    found = report(spans, recipe).rules
+    fired = found.filter(pl.col("fired") > 0).select("rule", "fired", "total").rows()
+    assert {rule: (times, round(total, 3)) for rule, times, total in fired} == {
+        "format-json": (1, -0.5),
+        "format-regex": (1, -0.5),
+        "result-ignored": (1, -0.1),
+        "token-cost": (8, -0.005),
+        "tool-failed": (3, -0.6),
+        "tool-invalid": (1, -0.2),
+        "tool-repeated": (2, -0.2),
+    }
+
+
+def test_every_key_and_parameter_can_be_overridden(recipe_file: Path) -> None:
+    more = 'name = "dear"\nweight = 2.0\nparams = { output = 1.0 }\n'
+    rule = judged(recipe_file, "token-cost", more).reward[1]
+    assert (rule.name, rule.use, rule.weight) == ("dear", "token-cost", 2.0)
+    assert rule.params == {"input": 0.0, "output": 1.0}
+    assert Reward.model_validate(rule.model_dump(by_alias=True)) == rule
+
+
+def test_a_mistyped_rule_is_offered_its_neighbour(recipe_file: Path) -> None:
+    with pytest.raises(BadRecipe, match=r"Unknown ready rule 'tool-faild'.*'tool-failed'"):
+        judged(recipe_file, "tool-faild")
+
+
+def test_every_ready_column_is_told() -> None:
+    told = (DOCS / "rules.md").read_text()
+    assert [name for name in SIGNALS.schema if f"| `{name}` |" not in told] == []

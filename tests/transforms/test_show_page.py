@@ -1,0 +1,204 @@
+"""The pages as a browser reads them: whole, self-contained, and harmless whatever a trace says."""
+
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ltrain_collector.store import Store
+from ltrain_transforms.errors import NothingToShow
+from ltrain_transforms.show import page
+from ltrain_transforms.show.lookup import look_up
+from ltrain_transforms.show.report import Chart, Facts, Grid, Report
+from ltrain_transforms.show.words import visible
+
+EVIL = (
+    "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+    "\"' onmouseover=alert(3) <a href='javascript:alert(4)'>{{ 7*7 }}</pre></details>&lt;"
+)
+VOID = {"meta", "img", "br", "link"}
+
+
+class Page(HTMLParser):
+    """Every tag with its attributes, and the text outside of style and script."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"</{tag}> closes what is not open"
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.words)
+
+
+@pytest.fixture
+def shown(scene: Any, recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Store the scene and give the page of what an id stands for."""
+    monkeypatch.chdir(recipe_file.parent)
+
+    def of(identifier: str) -> str:
+        with Store.open(f"chdb://{recipe_file.parent}/store") as store:
+            store.migrate()
+            store.insert_otlp(scene.request())
+        dsn = f"chdb://{recipe_file.parent}/store"
+        found = look_up(identifier, home=recipe_file.parent / ".ltrain", dsn=dsn)
+        page.write(found, Path("page.html"))
+        return Path("page.html").read_text()
+
+    return of
+
+
+def two(scene: Any) -> Any:
+    """A group of two: one whose query failed, with an answer that is dropped, and one that ran."""
+    for sample in range(2):
+        rollout = scene.attempt("t1", sample)
+        rollout.dispatch()
+        rollout.llm("write", text="SELECT name", state={"question": "who sings?"})
+        rollout.tool(error="boom()" if sample == 0 else "", state={"query": "SELECT"})
+        rollout.llm("rewrite", text="SELECT again", ids=False)
+        rollout.emit("POST", "httpx", {}, named=False)
+        rollout.evaluate(float(sample))
+        rollout.close()
+    return scene.attempts[0]
+
+
+def test_every_call_reward_credit_and_drop_is_on_the_page(
+    scene: Any, shown: Callable[..., str]
+) -> None:
+    rollout = two(scene)
+    seen = Page(shown(rollout.rollout))
+    assert seen.open == []
+    calls = [said for tag, said in seen.tags if tag == "details" and "call" in str(said["class"])]
+    assert [said["id"] for said in calls] == [f"a1c{seq}" for seq in range(6)]
+    for said in (
+        f"rollout {rollout.rollout}",
+        "run demo, mode train, wave 0, task t1, sample 0, domain db",
+        "outcome reward 0; its group of 2: mean 0.500",
+        "reward answer +0.000 (runner; evidence span",
+        "tool-failed -0.200 (rule; evidence #3 execute_query)",
+        "return -0.200, advantage -0.807 = outcome -0.707, process -0.100",
+        "2 tokens in row 1",
+        "rows/no_tokens: its token ids are missing",
+        "dropped spans/not_a_call: it describes no call",
+        "error: boom",
+        "who sings?",
+        "Judged by ltrain.toml.",
+    ):
+        assert said in seen.text
+
+
+def test_a_hostile_trace_is_text(scene: Any, shown: Callable[..., str]) -> None:
+    hostile = scene.attempt(f"t{EVIL}", 0)
+    hostile.dispatch()
+    hostile.llm(f"write{EVIL}", text=EVIL, tool_calls=[{"name": EVIL, "arguments": {EVIL: EVIL}}])
+    hostile.tool(EVIL, result=EVIL * 20, arguments=json.dumps(EVIL), state={EVIL: EVIL})
+    hostile.tool("fails", error=EVIL)
+    hostile.evaluate(1.0, name=EVIL)
+    hostile.close()
+    text = shown(hostile.rollout)
+    seen = Page(text)
+    assert seen.open == []
+    assert text.count(EVIL) == 0
+    assert seen.text.count("</script><script>alert(1)</script>") > 5
+    assert [tag for tag, _ in seen.tags].count("script") == 1
+    harmless(seen)
+
+
+def harmless(seen: Page) -> None:
+    """Nothing is loaded, nothing runs but the page's own script, no markup came from the trace."""
+    names = {tag for tag, _ in seen.tags}
+    assert not names & {"img", "link", "iframe", "object", "embed", "form", "base", "audio"}
+    for tag, said in seen.tags:
+        for name, value in said.items():
+            assert not name.startswith("on"), (tag, name)
+            assert name not in ("src", "style", "srcset", "action", "data"), (tag, name)
+            assert name != "href" or str(value).startswith("#a")
+    policies = [
+        str(said["content"])
+        for _, said in seen.tags
+        if said.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert len(policies) == 1
+    assert policies[0].startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policies[0]
+
+
+def test_the_policy_names_the_style_and_the_script_that_are_there(
+    scene: Any, shown: Callable[..., str]
+) -> None:
+    from base64 import b64encode
+    from hashlib import sha256
+
+    text = shown(two(scene).rollout)
+    for tag in ("style", "script"):
+        (body,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digest = b64encode(sha256(body.encode()).digest()).decode()
+        assert f"{tag}-src &#39;sha256-{digest}&#39;" in text
+    assert not re.search(r"(?:https?:)?//\w", text), "an address outside"
+
+
+def test_what_steers_a_reader_is_visible(scene: Any, shown: Callable[..., str]) -> None:
+    rollout = scene.attempt("t1", 0)
+    rollout.dispatch()
+    rollout.llm("write", text="\x1b[2J\u202eevil 😀")
+    rollout.close()
+    text = shown(rollout.rollout)
+    assert "\x1b" not in text and "\u202e" not in text
+    assert "\\u001b[2J\\u202eevil 😀" in Page(text).text
+    assert visible("half \ud83d, whole 😀\t\n") == "half \\ud83d, whole 😀\t\n"
+
+
+def test_a_history_is_told_once_and_long_texts_are_folded(
+    scene: Any, shown: Callable[..., str]
+) -> None:
+    rollout = scene.attempt("t1", 0)
+    rollout.dispatch()
+    rollout.llm("write", text="first " * 400)
+    rollout.llm("write", text="x" * 30_000)
+    rollout.close()
+    seen = Page(shown(rollout.rollout))
+    assert "It begins with 1 message of #1 sql." in seen.text
+    assert ("a", {"href": "#a1c1"}) in seen.tags
+    assert "10,000 more characters are not on this page" in seen.text
+    assert sum(said.get("class") == "fold" for _, said in seen.tags) >= 2
+
+
+def test_a_chart_has_axes_lines_and_a_legend() -> None:
+    series = (("up <b>", ((0.0, 0.25), (1.0, float("nan")), (2.0, 0.5), (3.0, 0.75))), ("flat", ()))
+    chart = Chart("Reward & co", "wave", "mean", series)
+    grid = Grid("Numbers", ("wave", "what"), ((0, "<i>"), (1, None)))
+    text = page.page(Report("run <x>", "", (Facts("Run", (("a", "<b>"),)), chart, grid), {}))
+    seen = Page(text)
+    harmless(seen)
+    assert [tag for tag, _ in seen.tags].count("circle") == 3
+    assert [tag for tag, _ in seen.tags].count("polyline") == 1
+    for said in ("run <x>", "Reward & co", "wave", "mean", "up <b>", "0.75", "<i>"):
+        assert said in seen.text
+
+
+def test_a_page_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NothingToShow, match=r"cannot be written to .*No such file"):
+        page.write(Report("t", "", (), {}), tmp_path / "absent" / "page.html")

@@ -1,0 +1,157 @@
+"""Ready columns: what a rule reads of a call beside the columns of `calls`."""
+
+import json
+from typing import Any
+
+import polars as pl
+import pytest
+
+from ltrain_transforms.recipe import Recipe, Reward
+from ltrain_transforms.scripts import foreign, mix
+from ltrain_transforms.signals import MAKERS, READS, with_fit, with_signals
+from ltrain_transforms.tables import CALLS, SIGNALS
+from ltrain_transforms.tool_faults import check_schema, faults, fits
+
+OPENAI = {"type": "function", "function": {"name": "f", "parameters": {"required": ["x"]}}}
+GEN_AI = {"type": "function", "name": "f", "parameters": {"required": ["x"]}}
+ANTHROPIC = {"name": "f", "input_schema": '{"required": ["x"]}'}
+
+
+def answer(*requests: tuple[str | None, Any]) -> str:
+    parts = [{"type": "tool_call", "name": name, "arguments": said} for name, said in requests]
+    return json.dumps([{"role": "assistant", "parts": parts}])
+
+
+@pytest.mark.parametrize("shape", [OPENAI, GEN_AI, ANTHROPIC])
+def test_requests_are_held_against_every_shape_of_definition(shape: dict[str, Any]) -> None:
+    offered = json.dumps([shape])
+    requests: tuple[tuple[str | None, Any], ...] = (
+        ("f", {"x": 1}),
+        ("f", '{"x": 1}'),
+        ("f", {}),
+        ("f", "no json"),
+        ("g", {}),
+        (None, {}),
+    )
+    assert faults(offered, answer(*requests)) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("offered", "output"),
+    [
+        (None, answer(("f", {}))),
+        (json.dumps([OPENAI]), answer()),
+        (json.dumps([OPENAI]), None),
+        ("no json", answer(("f", {}))),
+        ("[3]", answer(("f", {}))),
+    ],
+)
+def test_what_cannot_be_judged_is_null(offered: str | None, output: str | None) -> None:
+    assert faults(offered, output) == (None, None)
+
+
+def test_a_schema_that_is_none_holds_nothing_against_anyone() -> None:
+    broken = [{"name": "f", "parameters": {"type": "objct"}}]
+    assert faults(json.dumps(broken), answer(("f", {"x": 1}))) == (0, 0)
+    assert check_schema({"type": "objct"}) is not None
+    assert fits('{"type": "integer"}', "3") and not fits('{"type": "integer"}', '"3"')
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "mixed", "strange"),
+    [
+        ("plain words", "a question", 0.0, 0.0),
+        ("ab 首都", "a question", 0.5, 0.5),
+        ("ab 首都", "什么", 0.5, 0.5),
+        ("ab 首都", "what is 首都?", 0.5, 0.0),
+        ("東京は日本のとうきょう", "東京", 0.0, 0.0),
+        ("да нет", "yes", 0.0, 1.0),
+        ("é à la carte", "question", 0.0, 0.0),
+        ("ᚠᚢ ab", "ab", 0.5, 0.5),
+        ("12 + 30 = 42", "что", None, None),
+        (None, "a question", None, None),
+        ("words", None, 0.0, None),
+    ],
+)
+def test_scripts_that_a_text_mixes(
+    text: str | None, shown: str | None, mixed: float | None, strange: float | None
+) -> None:
+    said, input_ = (pl.Series([one], dtype=pl.String) for one in (text, shown))
+    assert (mix(said)[0], foreign(said, input_)[0]) == (mixed, strange)
+
+
+def calls(*rows: dict[str, Any]) -> pl.DataFrame:
+    made = [
+        {"execution_id": "e", "call_id": str(seq), "seq": seq, "kind": "llm", **row}
+        for seq, row in enumerate(rows)
+    ]
+    columns = {name: [row.get(name) for row in made] for name in CALLS.schema}
+    return pl.DataFrame(columns, CALLS.schema)
+
+
+def says(text: str) -> str:
+    said = [{"role": "assistant", "parts": [{"type": "text", "content": text}]}]
+    return json.dumps(said, ensure_ascii=False)  # as `calls` writes it
+
+
+@pytest.mark.parametrize(
+    ("result", "later", "used"),
+    [
+        ("Lisbon has 545,923 people", "line\nlisbon", True),
+        ("42", "it is 42", True),
+        ("42", "it is 142", False),
+        ("Where is Lisbon", "Paris", False),
+        ("capital", "capital", None),
+        ("东京", "答 东", True),
+        ("", "anything", None),
+    ],
+)
+def test_a_result_is_used_where_something_new_of_it_is_said(
+    result: str, later: str, used: bool | None
+) -> None:
+    """The requester had been asked for a capital."""
+    trace = calls(
+        {"input": '[{"content": "the capital?"}]', "output": answer(("f", {}))},
+        {"kind": "tool", "result": result, "requested_by": "0"},
+        {"input": f'[{{"content": "{result}"}}]', "output": says(later)},
+    )
+    assert with_signals(trace, ["used"])["used"].to_list() == [None, used, None]
+
+
+def test_a_result_that_nobody_could_use_is_not_judged() -> None:
+    trace = calls({"output": says("a")}, {"kind": "tool", "result": "b23", "requested_by": "0"})
+    assert with_signals(trace, ["used"])["used"].to_list() == [None, None]
+
+
+def test_the_final_answer_is_the_last_that_has_text() -> None:
+    trace = calls({"output": says("a")}, {"output": says("b")}, {"output": answer(("f", {}))})
+    assert with_signals(trace, ["final"])["final"].to_list() == [False, True, False]
+
+
+def test_depth_counts_agents_and_survives_a_circle() -> None:
+    """A workflow around an agent around a sub-agent; then two nodes that enclose each other."""
+    trace = calls(
+        {"kind": "agent"},
+        {"kind": "agent", "parent_id": "0"},
+        {"parent_id": "1"},
+        {"kind": "tool", "parent_id": "1"},
+        {"kind": "agent", "parent_id": "3"},
+        {"parent_id": "4"},
+        {"kind": "node", "parent_id": "7"},
+        {"kind": "node", "parent_id": "6"},
+    )
+    assert with_signals(trace, ["depth"])["depth"].to_list() == [0, 0, 1, 1, 1, 2, 0, 0]
+
+
+def test_a_result_may_have_to_fit_too() -> None:
+    trace = calls({"output": says('{"a": 1}')}, {"kind": "tool", "output": "[]"}, {"kind": "tool"})
+    assert with_fit(trace, {"type": "object"})["fits"].to_list() == [True, False, None]
+
+
+def test_every_ready_column_is_made_from_columns_of_calls() -> None:
+    assert set(READS) == set(SIGNALS.schema) == {*MAKERS, "fits"}
+    for name, reads in READS.items():
+        assert set(reads) <= set(CALLS.schema)
+        keys = {"name": "r", "on": "llm", "value": "1", "when": f"{name} IS NULL", "schema": {}}
+        usual = Reward.model_validate(keys)
+        assert Recipe.model_validate({"policy": [{"name": "p"}], "reward": [usual]})

@@ -1,0 +1,42 @@
+"""Outcome estimators with a baseline over time: for traffic that has no groups.
+
+A baseline is kept for each track (a task, else its domain; with `among = "agent"` each agent's own)
+in the order in which executions ended, and knows only what ended before.
+"""
+
+import polars as pl
+
+from ltrain_transforms.estimators.frames import OutcomeSettings
+
+R = pl.col("reward")
+
+
+def running(members: pl.DataFrame, settings: OutcomeSettings) -> pl.Series:
+    """A_i = R_i - mean of the track's earlier returns (Williams 1992, REINFORCE with a baseline).
+
+    The first of its track has no past: it is dropped as `alone`.
+    """
+    before = R.cum_sum() - R
+    count = pl.int_range(pl.len())
+    advantage = pl.when(count > 0).then(R - before / count)
+    return _in_order(members, advantage)
+
+
+def rae(members: pl.DataFrame, settings: OutcomeSettings) -> pl.Series:
+    """A_i = R_i - b, then b := d b + (1 - d) R_i, for each agent (SPIRAL, arXiv 2506.24119).
+
+    Role-conditioned: for self-play and agents whose returns differ by role. b begins at 0 and d is
+    `decay`. SPIRAL moves b before it is taken off, which is the same times d.
+    """
+    decay = settings.decay
+    count = pl.int_range(pl.len()).cast(pl.Float64)
+    from_first = R.ewm_mean(alpha=1 - decay, adjust=False)
+    # ewm_mean begins at the first return instead of 0
+    from_zero = from_first - pl.lit(decay).pow(count + 1) * R.first()
+    return _in_order(members, R - from_zero.shift(1, fill_value=0.0))
+
+
+def _in_order(members: pl.DataFrame, advantage: pl.Expr) -> pl.Series:
+    rows = members.with_row_index("row").sort("end", "row")
+    given = rows.select("row", advantage=advantage.over("track"))
+    return given.sort("row")["advantage"]

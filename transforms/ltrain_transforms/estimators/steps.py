@@ -1,0 +1,80 @@
+"""Step estimators: a trained call against calls that stood before the same choice.
+
+Peers are in one group and in one place (policy, agent and node).
+"""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from ltrain_transforms.estimators.frames import EPSILON, SAME, StepSettings
+
+
+def gigpo(steps: pl.DataFrame, settings: StepSettings) -> pl.Series:
+    """A_t = (G_t - mean) / F over the group's steps in one state (GiGPO, arXiv 2505.10978).
+
+    G_t is the discounted return, the outcome at its end; F is 1, or the deviation
+    with `scale = "std"`. A state that nobody else reached gives 0, which leaves the outcome alone.
+    """
+    return _compared(steps["returns"], steps["anchor"], settings)["advantage"]
+
+
+def hgpo(steps: pl.DataFrame, settings: StepSettings) -> pl.Series:
+    """A_t = sum_k w_k A_t,k over histories of k = 0..K states (HGPO, arXiv 2602.22817).
+
+    A_t,k compares steps whose last k states are equal too, so that what led here is part of the
+    state; w_k is proportional to (k + 1)^power among those k at which the step has a peer. K is
+    `history`.
+    """
+    weighed = pl.zeros(steps.height, dtype=pl.Float64, eager=True)
+    weights = pl.zeros(steps.height, dtype=pl.Float64, eager=True)
+    for k, level in enumerate(_histories(steps, settings.history)):
+        found = _compared(steps["returns"], level, settings)
+        weight = (found["peers"] > 1).cast(pl.Float64) * float(k + 1) ** settings.power
+        weighed, weights = weighed + weight * found["advantage"], weights + weight
+    fused = pl.when(weights > 0).then(weighed / weights).otherwise(0.0)
+    return pl.select(advantage=fused).to_series()
+
+
+def turn_level(steps: pl.DataFrame, settings: StepSettings) -> pl.Series:
+    """A_t = (r_t - mean) / F over the group's k-th turns of one agent (MT-GRPO, arXiv 2505.11821).
+
+    r_t is what the turn itself was given, not what followed; the outcome's advantage is
+    added to it. F as in gigpo; the paper divides (`scale = "std"`).
+    """
+    group, place, kth = (pl.col(name).cast(pl.UInt64) for name in ("group", "place", "kth"))
+    peers = (group * (place.max() + 1) + place) * (kth.max() + 1) + kth
+    return _compared(steps["reward"], steps.select(peers).to_series(), settings)["advantage"]
+
+
+def _compared(value: pl.Series, peers: pl.Series, settings: StepSettings) -> pl.DataFrame:
+    """Give `advantage`, the difference from the peers' mean, and `peers`, how many they are.
+
+    It is 0 where there is none, or all are equal, or `peers` is null.
+    """
+    v = pl.col("value")
+    # each statistic by itself: one expression over them all takes twice as long
+    told = pl.DataFrame({"value": value, "key": peers}).select(
+        "key",
+        centred=v - v.mean().over("key"),
+        std=v.std().over("key"),
+        spread=v.max().over("key") - v.min().over("key"),
+        peers=pl.when(pl.col("key").is_not_null()).then(pl.len().over("key")).otherwise(0),
+    )
+    scale = pl.col("std") + EPSILON if settings.scale == "std" else pl.lit(1.0)
+    differ = (pl.col("peers") > 1) & (pl.col("spread") > SAME)
+    return told.select(
+        "peers", advantage=pl.when(differ).then(pl.col("centred") / scale).otherwise(0.0)
+    )
+
+
+def _histories(steps: pl.DataFrame, history: int) -> Iterator[pl.Series]:
+    """Number, for k = 0..history, the steps whose last k + 1 anchors are equal; null if unknown."""
+    anchor = pl.col("anchor").cast(pl.UInt64)
+    frame = steps.select("execution", "policy", anchor=anchor, level=anchor)
+    yield frame["level"]
+    for k in range(1, history + 1):
+        before = pl.col("anchor").shift(k).over("execution", "policy")
+        pair = pl.col("level") * (pl.col("anchor").max() + 1) + before
+        frame = frame.with_columns(level=pair.rank("dense").cast(pl.UInt64))
+        yield frame["level"]

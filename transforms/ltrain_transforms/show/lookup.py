@@ -1,0 +1,104 @@
+"""An id -> what it stands for, looked up: a `Tree` of a rollout, or a `Report`."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ltrain_collector.errors import NoStore, QueryFailed
+from ltrain_collector.store import Store
+from ltrain_transforms.dataset import Dataset
+from ltrain_transforms.errors import NothingToShow
+from ltrain_transforms.recipe import DEFAULT, Recipe
+from ltrain_transforms.show import dataset, difference, policy, run, subject
+from ltrain_transforms.show.judged import judged
+from ltrain_transforms.show.report import Report
+from ltrain_transforms.show.rollout import recipe_or_default, rollout
+from ltrain_transforms.show.subject import Asked, Kind
+from ltrain_transforms.show.tree import Tree, tree
+from ltrain_transforms.show.waves import waves
+
+
+def silent(_: str) -> None:
+    """Say nothing."""
+
+
+def look_up(
+    identifier: str,
+    *,
+    home: Path,
+    dsn: str | None = None,
+    recipe: Path | None = None,
+    against: str | None = None,
+    say: Callable[[str], None] = silent,
+) -> Tree | Report:
+    """Find what `identifier` stands for and tell of it; a store is opened only where it is needed.
+
+    Args:
+        against: another dataset, from which the first differs.
+        say: is told what is being read where that takes long.
+
+    Raises:
+        NothingToShow: when nothing is called so, or several things are.
+        BadRecipe: when the recipe by which a rollout or run is judged is none.
+    """
+    asked = Asked.read(identifier)
+    found = subject.dataset(asked, home)
+    if against is not None:
+        return _against(asked, found, against, home)
+    if found is not None:
+        return dataset.report(found)
+    version = subject.policy_version(asked, home)
+    if version is not None:
+        return policy.report(home, *version)
+    return _stored(asked, home, dsn, recipe, say)
+
+
+def _against(asked: Asked, found: Dataset | None, against: str, home: Path) -> Report:
+    pair = found, subject.dataset(Asked(against, (Kind.DATASET,)), home)
+    for one, name in zip(pair, (asked.text, against), strict=True):
+        if one is None:
+            raise NothingToShow(
+                f"--against compares two datasets, and '{name}' is none: no folder with a "
+                f"manifest.json and no id in {home}/datasets. `ltrain build` makes one."
+            )
+    given, other = pair
+    assert given is not None and other is not None
+    return difference.report(given, other)
+
+
+def _stored(
+    asked: Asked, home: Path, dsn: str | None, recipe: Path | None, say: Callable[[str], None]
+) -> Tree | Report:
+    if not {Kind.RUN, Kind.ROLLOUT} & set(asked.kinds):
+        raise subject.nothing(asked, home, None)
+    try:
+        store = Store.open(dsn, create=False)
+    except NoStore as error:
+        raise NothingToShow(f"{subject.nothing(asked, home, None)} {error}") from error
+    with store:
+        try:
+            return _of_store(store, asked, home, recipe, say)
+        except QueryFailed as error:
+            if subject.is_bare(error):
+                raise subject.nothing(asked, home, None) from error
+            raise
+
+
+def _of_store(
+    store: Store, asked: Asked, home: Path, recipe: Path | None, say: Callable[[str], None]
+) -> Tree | Report:
+    if subject.is_run(asked, store):
+        return _run(store, asked.text, recipe, say)
+    found = subject.rollout(asked, store)
+    if found is None:
+        raise subject.nothing(asked, home, store)
+    return tree(rollout(store, *recipe_or_default(recipe), found))
+
+
+def _run(store: Store, name: str, recipe: Path | None, say: Callable[[str], None]) -> Report:
+    """Tell of a run; rules and drops only where there is a recipe that says what they are."""
+    found = waves(store, name)
+    if recipe is None and not DEFAULT.exists():
+        return run.report(name, found, None, f"no recipe: no {DEFAULT} here; --recipe names one")
+    loaded = Recipe.load(recipe or DEFAULT)
+    of_recipe = judged(store, loaded, name, found.waves, say)
+    return run.report(name, found, of_recipe, f"{recipe or DEFAULT}, digest {loaded.digest}")

@@ -1,0 +1,153 @@
+"""A policy version with its lineage, read from `policies/<name>/v<N>/policy.json` of a home."""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ltrain_transforms.errors import NothingToShow
+from ltrain_transforms.show.dataset import of_home
+from ltrain_transforms.show.report import Cell, Facts, Grid, Report, named, size
+
+MANIFEST = "policy.json"
+SPELLING = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?:@(?P<version>[0-9]+))?")
+"""A policy, or one version of it: `sql`, `sql@3`."""
+
+
+class File(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    size: int
+    """Bytes."""
+    sha256: str
+
+
+class Version(BaseModel):
+    """What is read of `policy.json`; docs/policies.md is the contract."""
+
+    model_config = ConfigDict(frozen=True)
+
+    policy: str
+    version: int
+    parent: int | None = None
+    dataset: str | None = None
+    recipe: str | None = None
+    created: float
+    """Unix seconds."""
+    files: dict[str, File]
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files.values())
+
+    @property
+    def born(self) -> datetime:
+        return datetime.fromtimestamp(self.created, UTC)
+
+
+def names(home: Path) -> list[str]:
+    """Give the policies of a home."""
+    return sorted({path.parents[1].name for path in home.glob(f"policies/*/v*/{MANIFEST}")})
+
+
+def report(home: Path, name: str, number: int | None) -> Report:
+    """Tell of a version, by default the one that is served, back to where it came from.
+
+    Raises:
+        NothingToShow: when there is no such version, or its `policy.json` cannot be read.
+    """
+    folder = home / "policies" / name
+    there = versions(folder)
+    current = _current(folder)
+    wanted = number if number is not None else there[-1] if current is None else current
+    if wanted not in there:
+        raise NothingToShow(
+            f"Policy '{name}' has no version {wanted} in {folder}. Versions: {named(there)}."
+        )
+    line = list(_lineage(folder, wanted, there))
+    own = line[0]
+    assert isinstance(own, Version)
+    datasets = {one: path for path, one in of_home(home)}
+    facts = Facts("Version", tuple(_facts(own, current, there, datasets)))
+    files = tuple((name, size(file.size), file.sha256[:16]) for name, file in own.files.items())
+    parts = (
+        facts,
+        Grid("Lineage, back to where it came from", LINEAGE, tuple(map(_row, line))),
+        Grid("Files", ("file", "size", "sha256"), files),
+    )
+    title = f"policy {name}@{wanted}"
+    data = {"current": current, "versions": there, "lineage": [_plain(one) for one in line]}
+    return Report(title, str(folder / f"v{wanted}"), parts, data)
+
+
+def versions(folder: Path) -> list[int]:
+    """Give a policy's versions, oldest first."""
+    found = (path.parent.name[1:] for path in folder.glob(f"v*/{MANIFEST}"))
+    return sorted(int(number) for number in found if number.isdigit())
+
+
+def _lineage(folder: Path, number: int, there: list[int]) -> Iterator[Version | int]:
+    """Follow the parents; a parent that was removed is given by its number, and is the end."""
+    seen: set[int] = set()
+    following: int | None = number
+    while following is not None and following not in seen:
+        seen.add(following)
+        if following not in there:
+            yield following
+            return
+        version = _read(folder / f"v{following}" / MANIFEST)
+        yield version
+        following = version.parent
+
+
+def _read(path: Path) -> Version:
+    try:
+        return Version.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        first = str(error).splitlines()[0]
+        raise NothingToShow(
+            f"{path} cannot be read as docs/policies.md has it ({first}). Publish the version "
+            "again, or remove its folder."
+        ) from error
+
+
+def _current(folder: Path) -> int | None:
+    try:
+        return int((folder / "current").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+LINEAGE = ("version", "parent", "dataset", "recipe", "created (UTC)", "size")
+
+
+def _row(one: Version | int) -> tuple[Cell, ...]:
+    if isinstance(one, int):
+        return (one, None, "removed from this home", None, None, None)
+    born = f"{one.born:%Y-%m-%d %H:%M}"
+    return (one.version, one.parent, one.dataset, one.recipe, born, size(one.size))
+
+
+def _facts(
+    own: Version, current: int | None, there: list[int], datasets: dict[str, Path]
+) -> Iterator[tuple[str, str]]:
+    yield "served", "yes" if own.version == current else f"no, version {current} is"
+    yield "parent", "none: training starts from it" if own.parent is None else str(own.parent)
+    yield "dataset", _place(own.dataset, datasets)
+    yield "recipe", own.recipe or "none"
+    yield "created", f"{own.born:%Y-%m-%d %H:%M:%S} UTC"
+    yield "size", f"{size(own.size)} in {len(own.files)} file(s)"
+    yield "versions", named(there)
+
+
+def _place(dataset: str | None, datasets: dict[str, Path]) -> str:
+    if dataset is None:
+        return "none"
+    return f"{dataset} in {datasets[dataset]}" if dataset in datasets else dataset
+
+
+def _plain(one: Version | int) -> dict[str, Any]:
+    return {"version": one, "removed": True} if isinstance(one, int) else one.model_dump()
