@@ -46,14 +46,15 @@ class Talking:
         self.history += messages
         return self
 
-    def answers(self, text: str, *parts: Message, model: str = "helper") -> str:
+    def answers(self, text: str, *parts: Message, tools: str | None = None) -> str:
         answer = told("assistant", text, *parts)
         said = {
             "gen_ai.operation.name": "chat",
-            "gen_ai.request.model": model,
+            "gen_ai.request.model": "helper",
             "gen_ai.input.messages": json.dumps(self.history),
             "gen_ai.output.messages": json.dumps([{**answer, "finish_reason": "stop"}]),
         }
+        said |= {"gen_ai.tool.definitions": tools} if tools else {}
         self.history.append(answer)
         return str(self.attempt.emit("openai.chat", OPENAI, said))
 

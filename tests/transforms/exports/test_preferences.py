@@ -69,6 +69,16 @@ def test_rollouts_that_part_in_their_surroundings_are_no_pair(talks: Talks, buil
     assert (made.rows, reasons(made.drops)) == ([], dict.fromkeys(ids, "no_fork"))
 
 
+def test_an_answer_is_not_set_against_an_example_of_a_prompt(talks: Talks, built: Built) -> None:
+    plain, shown = question("1 + 1?"), (told("assistant", "4"), told("user", "now you"))
+    for sample, heard in enumerate(((*plain, *shown), plain, (*plain, *shown))):
+        talk = talks("t1", sample, *heard)
+        talk.answers(f"{sample}")
+        talk.ends(float(sample))
+    (pair,) = lines(preferences(built(), Options(pairs=9)))
+    assert [one["content"] for one in pair["prompt"]][-1] == "now you"
+
+
 @pytest.mark.parametrize(
     ("rewards", "reason"), [([1.0], "alone"), ([1.0, 1.0], "no_difference")], ids=str
 )

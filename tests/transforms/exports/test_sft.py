@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -119,6 +120,19 @@ def test_a_branch_and_a_sub_agent_are_conversations_of_their_own(
     assert len([call for ids in made.lineage for call in ids]) == 4
 
 
+def test_of_two_conversations_the_longer_goes_on(talks: Talks, built: Built) -> None:
+    talk = talks("t1", 0, *question("plan"))
+    start = list(talk.history)
+    talk.answers("one")
+    talk.hears(told("user", "go on")).answers("two")
+    long, talk.history = list(talk.history), start
+    talk.answers("one")
+    talk.history = [*long, told("user", "and on")]
+    talk.answers("three")
+    talk.ends(1.0)
+    assert [len(ids) for ids in sft(built(), Options()).lineage] == [3, 1]
+
+
 def test_thinking_is_kept_in_the_answer_it_was_in(talks: Talks, built: Built) -> None:
     talk = talks("t1", 0, *question("think"))
     talk.answers("two", {"type": "reasoning", "content": "one and one"})
@@ -155,8 +169,7 @@ def frame(**cells: Any) -> pl.DataFrame:
     text = '[{"role": "user", "parts": [{"type": "text", "content": "hi"}]}]'
     good = {"execution_id": "e1", "call_id": "c1", "seq": 0, "input": text, "output": text}
     row = {**dict.fromkeys(CALLS.schema), **good, "redacted": False, **cells}
-    extra = {name: pl.String for name in cells if name not in CALLS.schema}
-    return pl.DataFrame([row], {**CALLS.schema, **extra})
+    return pl.DataFrame([row], CALLS.schema)
 
 
 @pytest.mark.parametrize("reason", BAD)
@@ -176,8 +189,17 @@ def test_messages_with_plain_content_are_read() -> None:
     assert found["e1"][0].before(2) == [{"role": "assistant", "content": "hi"}] * 2
 
 
-def test_tools_that_were_offered_come_along() -> None:
-    tool = {"type": "function", "function": {"name": "add", "parameters": {}}}
-    found, _ = conversations(frame(tools=f"[{tool}]".replace("'", '"')))
-    assert found["e1"][0].tools == [tool]
+def test_tools_that_were_offered_come_along(talks: Talks, built: Built) -> None:
+    function = {"name": "add", "parameters": {"type": "object"}}
+    openai = [{"type": "function", "function": function}]
+    for sample, given in enumerate((openai, [{"type": "function", **function}])):
+        talk = talks("t1", sample, *question("1 + 1?"))
+        talk.answers("", CALL, tools=json.dumps(given))
+        talk.hears({"role": "tool", "parts": [RESULT]}).answers("2", tools=json.dumps(given))
+        talk.ends(1.0)
+    rows = lines(sft(built(), Options()))
+    assert [(row["tools"], len(row["messages"])) for row in rows] == [(openai, 5)] * 2
+
+
+def test_tools_that_cannot_be_read_are_none() -> None:
     assert conversations(frame(tools="[broken"))[0]["e1"][0].tools == []

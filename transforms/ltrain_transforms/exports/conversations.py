@@ -48,8 +48,7 @@ def conversations(calls: pl.DataFrame) -> tuple[dict[str, list[Conversation]], p
     """Give the conversations of each execution, and as `DROPS` the calls that are in none.
 
     Args:
-        calls: rows of `CALLS`, only those of the policy; a column `tools` is read where there is
-            one: the definitions that were offered, JSON.
+        calls: rows of `CALLS`, only those of the policy.
     """
     found: dict[str, list[Conversation]] = {}
     left_out: list[tuple[str, str]] = []
@@ -83,7 +82,7 @@ def _join(
     open_ones: list[Conversation], call: dict[str, Any], asked: list[Message], answer: Message
 ) -> None:
     mine = said(asked, thinking=True)
-    tools = _tools(call.get("tools"))
+    tools = _tools(call["tools"])
     going_on = (one for one in open_ones if one.tools == tools and goes_on(mine, one.history))
     one = max(going_on, key=lambda one: len(one.history), default=None)
     if one is None:
@@ -100,4 +99,14 @@ def _tools(text: str | None) -> list[Message]:
         given = json.loads(text or "[]", parse_constant=str)
     except ValueError:
         return []
-    return given if isinstance(given, list) else []
+    listed = given if isinstance(given, list) else []
+    return [_tool(one) for one in listed if isinstance(one, dict)]
+
+
+def _tool(definition: Message) -> Message:
+    """Give a tool as OpenAI defines it; the conventions' own form has its fields side by side."""
+    if isinstance(definition.get("function"), dict):
+        return definition
+    names = ("name", "description", "parameters")
+    function = {name: definition[name] for name in names if definition.get(name) is not None}
+    return {"type": "function", "function": function}
