@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from ltrain_collector.store import Store
 from ltrain_transforms.build import build
 from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.errors import NothingToShow
+from ltrain_transforms.errors import NoDataset, NothingToShow
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.show.difference import recipe_keys
 from ltrain_transforms.show.lookup import look_up
@@ -108,3 +109,13 @@ def test_recipe_keys_that_are_in_one_only() -> None:
 def test_against_compares_datasets_only(made: Dataset, tmp_path: Path) -> None:
     with pytest.raises(NothingToShow, match=r"--against compares two datasets, and 'demo' is none"):
         look_up(made.id, home=tmp_path, against="demo")
+
+
+def test_a_dataset_that_cannot_be_read_is_said(made: Dataset, tmp_path: Path) -> None:
+    (part,) = (made.path / "samples").glob("*.parquet")
+    pl.read_parquet(part).drop("begins").write_parquet(part)
+    with pytest.raises(NoDataset, match=r"first is damaged or was made by another version.*begins"):
+        look_up(made.id, home=tmp_path)
+    part.write_bytes(part.read_bytes()[:-9])
+    with pytest.raises(NoDataset, match=r"`ltrain build` makes it again"):
+        look_up(made.id, home=tmp_path)

@@ -1,12 +1,15 @@
 """An id -> what it stands for, looked up: a `Tree` of a rollout, or a `Report`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import polars as pl
 
 from ltrain_collector.errors import NoStore, QueryFailed
 from ltrain_collector.store import Store
 from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.errors import NothingToShow
+from ltrain_transforms.errors import NoDataset, NothingToShow
 from ltrain_transforms.recipe import DEFAULT, Recipe
 from ltrain_transforms.show import dataset, difference, policy, run, subject
 from ltrain_transforms.show.judged import judged
@@ -45,7 +48,8 @@ def look_up(
     if against is not None:
         return _against(asked, found, against, home)
     if found is not None:
-        return dataset.report(found)
+        with _readable(found):
+            return dataset.report(found)
     version = subject.policy_version(asked, home)
     if version is not None:
         return policy.report(home, *version)
@@ -62,7 +66,21 @@ def _against(asked: Asked, found: Dataset | None, against: str, home: Path) -> R
             )
     given, other = pair
     assert given is not None and other is not None
-    return difference.report(given, other)
+    with _readable(given, other):
+        return difference.report(given, other)
+
+
+@contextmanager
+def _readable(*datasets: Dataset) -> Iterator[None]:
+    """Say of datasets that are damaged, or lack columns of this version, that they are."""
+    try:
+        yield
+    except (pl.exceptions.PolarsError, OSError, KeyError) as error:
+        where = " or ".join(str(one.path) for one in datasets)
+        raise NoDataset(
+            f"{where} is damaged or was made by another version of ltrain: "
+            f"{str(error).splitlines()[0]}. `ltrain build` makes it again."
+        ) from error
 
 
 def _stored(
