@@ -1,5 +1,6 @@
 """Everything that says what something is worth is read: spans, events, annotations, logs."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -83,7 +84,9 @@ def test_a_log_record_is_read(store: Store) -> None:
     spans = stored(store, "reward__otel-and-openinference.otlp.json")
     written = records("reward__otel-and-openinference.logs.otlp.json", "ro-1.1")
     agent = spans.filter(span_id="186b79b670a761f3")
-    bare = agent.with_columns(attributes=pl.lit("{}"), events=pl.lit("[]"))
+    bare = agent.with_columns(
+        attributes=pl.Series([{}], dtype=SPANS.schema["attributes"]), events=pl.lit("[]")
+    )
     assert heard(bare, written) == [(None, "reward", "agent", 1.0, "186b79b670a761f3")]
     assert heard(spans, written)[0][3] == 0.0, "the carrier span ended later"
 

@@ -125,6 +125,8 @@ class _Build:
     rows: Counter[str] = field(default_factory=Counter)
     digests: Counter[str] = field(default_factory=Counter)
     drops: Counter[str] = field(default_factory=Counter)
+    savings: Counter[str] = field(default_factory=Counter)
+    mismatches: int = 0
     task_files: set[str] = field(default_factory=set)
     rewards: set[str] = field(default_factory=set)
     versions: dict[str, set[int]] = field(default_factory=dict)
@@ -140,6 +142,8 @@ class _Build:
         self.rows.update(known["counts"])
         self.digests.update({name: int(text, 16) for name, text in known["digests"].items()})
         self.drops.update(known["drops"])
+        self.savings.update(known["savings"])
+        self.mismatches = known["capture_mismatch"]
         self.task_files.update(known["task_files"])
         self.rewards.update(known["rewards"])
         self.versions = {name: set(found) for name, found in known["policy_versions"].items()}
@@ -147,6 +151,7 @@ class _Build:
     def trace(self) -> None:
         for done, told in enumerate(self.workers.map(phases.trace, self._read()), 1):
             self._add(told.parts)
+            self.mismatches += told.mismatches
             self.task_files |= told.task_files
             self.rewards |= told.rewards
             for policy, numbers in told.versions.items():
@@ -177,6 +182,7 @@ class _Build:
         for done, told in enumerate(self.workers.map(phases.join, every), 1):
             self._add(told.parts)
             self.drops += told.drops
+            self.savings += told.savings
             self.progress("rows", done, len(self.plan.batches))
 
     def _add(self, parts: Sequence[Part]) -> None:
@@ -196,6 +202,8 @@ class _Build:
             digests={name: f"{digest:032x}" for name, digest in sorted(self.digests.items())},
             counts={table.name: self.rows[table.name] for table in TABLES},
             drops=dict(sorted(self.drops.items())),
+            savings=dict(sorted(self.savings.items())),
+            capture_mismatch=self.mismatches,
         )
 
 

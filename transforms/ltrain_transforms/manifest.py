@@ -49,6 +49,10 @@ class Manifest:
     """Rows of each table."""
     drops: dict[str, int]
     """How many were left out, by reason."""
+    savings: dict[str, int]
+    """What merging saved, in prompt tokens, and why rows begin."""
+    capture_mismatch: int
+    """Calls of which two instruments heard different answers."""
 
     def text(self) -> str:
         """Give it as JSON."""

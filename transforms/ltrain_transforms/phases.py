@@ -18,6 +18,7 @@ from ltrain_transforms.parts import Draft, Part
 from ltrain_transforms.pipeline import credited, traced
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.samples import COLUMNS, samples
+from ltrain_transforms.savings import savings
 from ltrain_transforms.selection import gathered
 from ltrain_transforms.spans import each
 from ltrain_transforms.tables import DROPS, REWARDS, TRANSITIONS
@@ -50,6 +51,8 @@ class Traced:
     task_files: set[str]
     rewards: set[str]
     versions: dict[str, list[int]]
+    mismatches: int
+    """Calls of which two instruments heard different answers."""
 
 
 def trace(batch: Batch) -> Traced:
@@ -71,6 +74,7 @@ def trace(batch: Batch) -> Traced:
         _told(spans, attributes.TASKS_DIGEST),
         _told(spans, attributes.REWARD_DIGEST),
         versions(found.calls),
+        found.calls["capture_mismatch"].count(),
     )
 
 
@@ -140,6 +144,7 @@ class Joined:
     parts: list[Part]
     drops: Counter[str]
     """How many, by reason."""
+    savings: Counter[str]
 
 
 def join(batch: Credited) -> Joined:
@@ -159,4 +164,4 @@ def join(batch: Credited) -> Joined:
         folder.write("samples", number, rows),
         folder.write("drops", number, drops),
     ]
-    return Joined(parts, Counter(drops["reason"]))
+    return Joined(parts, Counter(drops["reason"]), Counter(savings(rows)))
