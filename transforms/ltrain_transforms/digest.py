@@ -1,25 +1,30 @@
 """The digest of a table's rows: a sum, so that neither their order nor their files change it.
 
-Each row is hashed (SHA-256) as a JSON object of its plain cells and the bytes of its numeric lists;
-the first 128 bits are added up. What is the same row twice counts twice.
+Each row is hashed (SHA-256) as a JSON object of its plain cells, then the bytes of its long texts
+and its numeric lists; the first 128 bits are added up. What is the same row twice counts twice.
 """
 
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
+from itertools import pairwise
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
 
 BITS = 128
+TEXTS = frozenset({"input", "output"})
+"""Columns of messages: kilobytes a cell, which would cost most as JSON."""
 
 
 def rows_digest(frame: pl.DataFrame) -> int:
     """Sum the digests of all rows."""
-    lists = [name for name, dtype in frame.schema.items() if _numeric_list(dtype)]
-    lengths = (_lengths(name, frame.schema[name]) for name in lists)
-    cells = pl.struct(pl.exclude(lists), *lengths).struct.json_encode()
-    texts = frame.select(cells.alias("text"))["text"]
+    long = [n for n, dtype in frame.schema.items() if n in TEXTS or _numeric_list(dtype)]
+    lengths = (_lengths(name, frame.schema[name]) for name in long)
+    cells = pl.struct(pl.exclude(long), *lengths).struct.json_encode()
+    plain = frame.select(cells.alias("text"))["text"]
     total = 0
-    for text, *parts in zip(texts, *(_bytes(frame[name]) for name in lists), strict=True):
+    for text, *parts in zip(plain, *(_bytes(frame[name]) for name in long), strict=True):
         row = sha256(text.encode())
         for part in parts:
             row.update(part)
@@ -45,12 +50,26 @@ def _numeric_list(dtype: pl.DataType) -> bool:
 def _lengths(name: str, dtype: pl.DataType) -> pl.Expr:
     """Give what the bytes alone do not say: how long the list, and each inner list, is."""
     column = pl.col(name)
+    if dtype == pl.String:
+        return column.str.len_bytes()
     nested = isinstance(dtype, pl.List) and isinstance(dtype.inner, pl.List)
     return (column.list.eval(pl.element().list.len()) if nested else column.list.len()).alias(name)
 
 
-def _bytes(lists: pl.Series) -> Iterator[memoryview]:
-    """Give the numbers of each cell as they lie in memory, little-endian."""
+def _bytes(cells: pl.Series) -> Iterator[memoryview]:
+    """Give each cell as it lies in memory: a text's UTF-8, a list's numbers, little-endian."""
+    return _texts(cells) if cells.dtype == pl.String else _numbers(cells)
+
+
+def _texts(texts: pl.Series) -> Iterator[memoryview]:
+    array = pa.array(texts.to_arrow(compat_level=pl.CompatLevel.oldest()), pa.large_string())
+    _, offsets, content = array.buffers()
+    memory = memoryview(content or b"")
+    bounds = np.frombuffer(offsets, np.int64)[array.offset :].tolist()
+    return (memory[begin:end] for begin, end in pairwise(bounds[: len(array) + 1]))
+
+
+def _numbers(lists: pl.Series) -> Iterator[memoryview]:
     bounds = lists.to_frame().select(
         pl.col(lists.name).list.eval(pl.element().list.len()).list.sum().fill_null(0)
         if isinstance(lists.dtype, pl.List) and isinstance(lists.dtype.inner, pl.List)
