@@ -117,6 +117,28 @@ def test_reward_to_go_less_the_mean_at_the_same_agents_kth_call(
     assert by_sample(tables, "process_advantage") == pytest.approx(expected)
 
 
+def test_calls_in_parallel_share_their_place_and_are_no_peers_of_each_other(
+    scene: Any, read_back: ReadBack, recipe: Recipe
+) -> None:
+    for sample in range(2):
+        rollout = scene.attempt("t1", sample)
+        began = rollout.clock
+        rollout.llm("write")
+        ended, rollout.clock = rollout.clock, began
+        rollout.llm("write")
+        rollout.clock = ended
+        if sample:
+            rollout.llm("write")
+            rollout.tool(error="boom()")
+        rollout.evaluate(float(sample))
+        rollout.close()
+    tables = derive(read_back(scene), recipe).tables
+    llm = tables["calls"].filter(kind="llm").sort("execution_id", "seq")
+    assert sorted(llm["nth"].to_list()) == [0, 0, 0, 0, 1]
+    assert by_sample(tables, "returns") == pytest.approx([0.0, 0.0, -0.2, -0.2, -0.2])
+    assert by_sample(tables, "process_advantage") == pytest.approx([0.1, 0.1, -0.1, -0.1, 0.0])
+
+
 def test_a_call_without_a_peer_has_no_process_advantage(
     scene: Any, read_back: ReadBack, recipe: Recipe
 ) -> None:

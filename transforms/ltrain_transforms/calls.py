@@ -21,6 +21,9 @@ from ltrain_transforms.tokens import lists
 APART = ("source_spans", "prompt_token_ids", "response_token_ids", "response_logprobs")
 """Columns of lists, which are made from one flat column each."""
 
+LATER = ("reads", "action", "nth")
+"""Columns that `states` fills."""
+
 Cells = dict[str, Any]
 
 
@@ -91,7 +94,8 @@ def _with_neighbours(rows: Iterator[Cells]) -> Iterator[Cells]:
     ended: int | None = None
     for seq, cells in enumerate(rows):
         kind, asked = cells["kind"], (cells["kind"], cells["name"], cells["input"])
-        cells["seq"], cells["reads"] = seq, None
+        cells |= dict.fromkeys(LATER)
+        cells["seq"] = seq
         cells["previous_status"] = status.get(kind)
         cells["repeat"] = alike[asked] if cells["input"] is not None else 0
         cells["gap"] = None if ended is None else (cells["start"] - ended) / 1e9

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ltrain_transforms.calls import calls
+from ltrain_transforms.calls import LATER, calls
 from ltrain_transforms.credit import chosen, compared, narrow, transitions
 from ltrain_transforms.evaluations import evaluations
 from ltrain_transforms.executions import cutoff, executions
@@ -71,7 +71,7 @@ def traced(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None) -> Tr
     """
     called, unreadable = calls(spans)
     written, seen = states(called)
-    called = _with_reads(called, seen)
+    called = _with_seen(called, seen)
     attempted = executions(spans, called, cutoff(newest, recipe.source.idle))
     judged, unheard = evaluations(spans, called)
     given, uncredited = rewards(recipe, called, attempted, judged)
@@ -114,12 +114,10 @@ def derive(spans: pl.DataFrame, recipe: Recipe) -> Derived:
     return Derived(dict(zip(names, frames, strict=True)), credit.outcomes)
 
 
-def _with_reads(calls: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
-    reads = seen.select("call_id", "reads")
+def _with_seen(calls: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
+    told = seen.select("call_id", "reads", "action", nth="rank")
     return (
-        calls.drop("reads")
-        .join(reads, "call_id", "left", maintain_order="left")
-        .select(calls.columns)
+        calls.drop(LATER).join(told, "call_id", "left", maintain_order="left").select(calls.columns)
     )
 
 

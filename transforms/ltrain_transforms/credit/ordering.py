@@ -40,7 +40,8 @@ def in_order(
     is_llm = pl.col("kind") == "llm"
     told = joined.with_columns(
         turn=is_llm.cum_sum(),
-        kth=is_llm.cum_sum().over("execution", "scene"),
+        # in causal order: calls in parallel share it
+        kth=pl.coalesce(pl.col("nth") + 1, is_llm.cum_sum().over("execution", "scene")),
     )
     told = _with_felt(_with_parts(told, executions, recipe.credit.outcome.among))
     if recipe.credit.step is None and not recipe.credit.values_are_the_trainers:

@@ -24,5 +24,7 @@ def against_group(llm: pl.DataFrame, process: Process) -> pl.DataFrame:
         return llm.with_columns(process_advantage=pl.col("returns"))
     peers = ("group", "scene", "kth")
     centred = pl.col("returns") - pl.col("returns").mean().over(peers)
-    felt = pl.when((pl.len().over(peers) > 1) & (centred.abs() > SAME)).then(centred).otherwise(0.0)
+    who = pl.col("execution")
+    others = (who.min() != who.max()).over(peers)  # its own calls in parallel are no peers
+    felt = pl.when(others & (centred.abs() > SAME)).then(centred).otherwise(0.0)
     return llm.with_columns(process_advantage=felt)

@@ -44,6 +44,16 @@ CALLS = Table(
         Column("result", STRING, "A tool's result, as text."),
         Column("tool_call_id", STRING, "The id by which an LLM call asked for this tool, or null."),
         Column("reads", STRINGS, "Semantic variables seen in its input."),
+        Column(
+            "action",
+            STRING,
+            "What an LLM call did: answer, tool_request, or context (it wrote the history anew).",
+        ),
+        Column(
+            "nth",
+            pl.Int32(),
+            "Calls of its kind, agent and node that were over before it; parallel ones share it.",
+        ),
         Column("status", STRING, "ok or error; soft failures are errors."),
         Column("error_type", STRING, "The error's class, or null."),
         Column("finish_reason", STRING, "Why the model stopped."),
