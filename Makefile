@@ -34,7 +34,7 @@ demo: model ## The whole loop on this machine: an agent gets better from its own
 	@$(BIN)/ltrain demo $(ARGS)
 
 test: setup ## Every test, the whole loop with a tiny policy among them
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 lint: setup ## ruff, mypy --strict and the floors between the packages
 	@$(BIN)/ruff check .
