@@ -10,50 +10,19 @@ import os
 import re
 import shutil
 import time
-from hashlib import file_digest, sha256
+from hashlib import file_digest
 from pathlib import Path
 from secrets import token_hex
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from ltrain_instrument.errors import UnknownName
 from ltrain_train.policy.errors import BadModel, PolicyExists, UnknownVersion
 from ltrain_train.policy.weights import check_model, check_same_tensors
+from ltrain_transforms.policy_file import MANIFEST, PolicyFile, PolicyVersion
 
-MANIFEST = "policy.json"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """A policy's name is a folder's name, a model's name in requests, and a span attribute."""
-
-
-class PolicyFile(BaseModel):
-    """One file of a version."""
-
-    model_config = ConfigDict(frozen=True)
-
-    size: int
-    sha256: str
-
-
-class PolicyVersion(BaseModel):
-    """What `policy.json` says of a version."""
-
-    model_config = ConfigDict(frozen=True)
-
-    policy: str
-    version: int
-    parent: int | None = None
-    """The version that training started from."""
-    dataset: str | None = None
-    recipe: str | None = None
-    created: float
-    """Unix seconds."""
-    files: dict[str, PolicyFile]
-
-    @property
-    def digest(self) -> str:
-        """One digest of all its files."""
-        lines = (f"{name} {file.sha256}" for name, file in sorted(self.files.items()))
-        return sha256("\n".join(lines).encode()).hexdigest()
 
 
 class Policies:

@@ -2,50 +2,18 @@
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from ltrain_transforms.errors import NothingToShow
+from ltrain_transforms.policy_file import MANIFEST, PolicyVersion
 from ltrain_transforms.show.dataset import of_home
 from ltrain_transforms.show.report import Cell, Facts, Grid, Report, named, size
 
-MANIFEST = "policy.json"
 SPELLING = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?:@(?P<version>[0-9]+))?")
 """A policy, or one version of it: `sql`, `sql@3`."""
-
-
-class File(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-    size: int
-    """Bytes."""
-    sha256: str
-
-
-class Version(BaseModel):
-    """What is read of `policy.json`; docs/policies.md is the contract."""
-
-    model_config = ConfigDict(frozen=True)
-
-    policy: str
-    version: int
-    parent: int | None = None
-    dataset: str | None = None
-    recipe: str | None = None
-    created: float
-    """Unix seconds."""
-    files: dict[str, File]
-
-    @property
-    def size(self) -> int:
-        return sum(file.size for file in self.files.values())
-
-    @property
-    def born(self) -> datetime:
-        return datetime.fromtimestamp(self.created, UTC)
 
 
 def names(home: Path) -> list[str]:
@@ -69,7 +37,7 @@ def report(home: Path, name: str, number: int | None) -> Report:
         )
     line = list(_lineage(folder, wanted, there))
     own = line[0]
-    assert isinstance(own, Version)
+    assert isinstance(own, PolicyVersion)
     datasets = {one: path for path, one in of_home(home)}
     facts = Facts("Version", tuple(_facts(own, current, there, datasets)))
     files = tuple((name, size(file.size), file.sha256[:16]) for name, file in own.files.items())
@@ -89,7 +57,7 @@ def versions(folder: Path) -> list[int]:
     return sorted(int(number) for number in found if number.isdigit())
 
 
-def _lineage(folder: Path, number: int, there: list[int]) -> Iterator[Version | int]:
+def _lineage(folder: Path, number: int, there: list[int]) -> Iterator[PolicyVersion | int]:
     """Follow the parents; a parent that was removed is given by its number, and is the end."""
     seen: set[int] = set()
     following: int | None = number
@@ -103,9 +71,9 @@ def _lineage(folder: Path, number: int, there: list[int]) -> Iterator[Version | 
         following = version.parent
 
 
-def _read(path: Path) -> Version:
+def _read(path: Path) -> PolicyVersion:
     try:
-        return Version.model_validate_json(path.read_bytes())
+        return PolicyVersion.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         first = str(error).splitlines()[0]
         raise NothingToShow(
@@ -124,7 +92,7 @@ def _current(folder: Path) -> int | None:
 LINEAGE = ("version", "parent", "dataset", "recipe", "created (UTC)", "size")
 
 
-def _row(one: Version | int) -> tuple[Cell, ...]:
+def _row(one: PolicyVersion | int) -> tuple[Cell, ...]:
     if isinstance(one, int):
         return (one, None, "removed from this home", None, None, None)
     born = f"{one.born:%Y-%m-%d %H:%M}"
@@ -132,7 +100,7 @@ def _row(one: Version | int) -> tuple[Cell, ...]:
 
 
 def _facts(
-    own: Version, current: int | None, there: list[int], datasets: dict[str, Path]
+    own: PolicyVersion, current: int | None, there: list[int], datasets: dict[str, Path]
 ) -> Iterator[tuple[str, str]]:
     yield "served", "yes" if own.version == current else f"no, version {current} is"
     yield "parent", "none: training starts from it" if own.parent is None else str(own.parent)
@@ -149,5 +117,5 @@ def _place(dataset: str | None, datasets: dict[str, Path]) -> str:
     return f"{dataset} in {datasets[dataset]}" if dataset in datasets else dataset
 
 
-def _plain(one: Version | int) -> dict[str, Any]:
+def _plain(one: PolicyVersion | int) -> dict[str, Any]:
     return {"version": one, "removed": True} if isinstance(one, int) else one.model_dump()
