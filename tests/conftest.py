@@ -8,6 +8,7 @@ HEAVY = ("end_to_end", "train")
 """Folders whose tests start vLLM or a learner: two at a time would not fit two cores."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
