@@ -5,6 +5,8 @@ MODEL := .ltrain/models/smollm2
 PACKAGES := instrument collector transforms train cli
 TYPED := $(PACKAGES) setup tests examples benchmarks
 BIN := .venv/bin
+# Their tests start vLLM or a learner, which fill the machine: one at a time
+MODELS := tests/end_to_end tests/train
 # What goes to the command behind a target: make test ARGS="-k gateway", make demo ARGS="--seed 1"
 ARGS ?=
 
@@ -34,7 +36,12 @@ demo: model ## The whole loop on this machine: an agent gets better from its own
 	@$(BIN)/ltrain demo $(ARGS)
 
 test: setup ## Every test, the whole loop with a tiny policy among them
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+ifeq ($(strip $(ARGS)),)
+	@$(BIN)/python -m pytest -n 2 $(filter-out $(MODELS),$(wildcard tests/[a-z]*))
+	@$(BIN)/python -m pytest $(MODELS)
+else
+	@$(BIN)/python -m pytest $(ARGS)
+endif
 
 lint: setup ## ruff, mypy --strict and the floors between the packages
 	@$(BIN)/ruff check .
