@@ -5,7 +5,6 @@ which is the parent's to hear.
 """
 
 import ctypes
-import gc
 import multiprocessing
 import os
 import signal
@@ -116,6 +115,5 @@ def _single_threaded() -> Iterator[None]:
 
 
 def _settle_in() -> None:
-    gc.set_threshold(100_000, 50, 1_000)  # an eighth of the time goes into looking, at 700
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
