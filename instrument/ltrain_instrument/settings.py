@@ -73,7 +73,7 @@ VLLM_PYTHON = Setting(
     "LTRAIN_VLLM_PYTHON",
     _optional_path,
     ".venv-vllm/bin/python",
-    "The Python of the environment that vLLM is installed in.",
+    "The Python of vLLM's environment; unset: that beside ltrain's own, else of this folder.",
 )
 
 SETTINGS: tuple[Setting[str] | Setting[Path] | Setting[Path | None], ...] = (

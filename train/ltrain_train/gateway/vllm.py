@@ -10,6 +10,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,12 +137,15 @@ class Vllm:
 
 
 def find_python() -> Path:
-    """Give the Python that vLLM is installed for.
+    """Give the Python that vLLM is installed for, beside this environment where none is named.
 
     Raises:
         NoVllm: when there is none, or vLLM is not there.
     """
     python = VLLM_PYTHON.read()
+    beside = Path(sys.prefix).parent / ".venv-vllm" / "bin" / "python"  # as `make setup` makes it
+    if VLLM_PYTHON.name not in os.environ and beside.is_file():
+        python = beside
     mend = (
         "vLLM has an environment of its own: `make setup` makes it, or set "
         f"{VLLM_PYTHON.name} to a Python that has vLLM."
