@@ -13,7 +13,7 @@ from typing import Any
 
 from ltrain_collector.store import Store
 
-SPANS, LLM_CALLS = 16, 4
+SPANS = 16
 """Of a rollout."""
 PEER_ROLLOUTS = 1_000
 CHUNK = 2_500
@@ -52,13 +52,13 @@ WITH
     map('service.name', 'ltrain.gateway', 'service.instance.id', 'gateway') AS gateway,
     map('service.name', 'ltrain.runner', 'service.instance.id', 'runner') AS runner,
     turn -> 1050 + 300 * turn AS prompt_length,
-    turn -> concat('[{{"role":"user","parts":[{{"type":"text","content":"',
-        arrayStringConcat(arraySlice(tokens, 1, prompt_length(turn)), ' '), '"}}]}}]') AS asked,
-    turn -> concat('[{{"role":"assistant","finish_reason":"stop","parts":[',
-        '{{"type":"text","content":"',
-        arrayStringConcat(arraySlice(tokens, prompt_length(turn) + 1, 150), ' '), '"}}]}}]')
+    turn -> concat('[{"role":"user","parts":[{"type":"text","content":"',
+        arrayStringConcat(arraySlice(tokens, 1, prompt_length(turn)), ' '), '"}]}]') AS asked,
+    turn -> concat('[{"role":"assistant","finish_reason":"stop","parts":[',
+        '{"type":"text","content":"',
+        arrayStringConcat(arraySlice(tokens, prompt_length(turn) + 1, 150), ' '), '"}]}]')
         AS answered,
-    concat('{{"question":"q', toString(group_number), '","steps":') AS state
+    concat('{"question":"q', toString(group_number), '","steps":') AS state
 SELECT
     fromUnixTimestamp64Nano(toInt64(began + span.2)) AS Timestamp,
     rollout AS TraceId,
@@ -74,17 +74,17 @@ ARRAY JOIN arrayConcat({spans}) AS span
 
 # id, start, parent, name, scope, duration, resource, attributes, status
 GRAPH = """[(1, 0, 0, 'LangGraph', 'openinference.instrumentation.langchain', 900000000, worker,
-    map('openinference.span.kind', 'CHAIN', 'input.value', concat(state, '0}}'),
-        'output.value', concat(state, '4}}')), 'Ok')]"""
+    map('openinference.span.kind', 'CHAIN', 'input.value', concat(state, '0}'),
+        'output.value', concat(state, '4}')), 'Ok')]"""
 NODES = """arrayMap(turn -> (2 + turn, turn * 200000000, 1, 'write',
     'openinference.instrumentation.langchain', 150000000, worker,
-    map('openinference.span.kind', 'CHAIN', 'metadata', '{{"langgraph_node":"write"}}',
-        'input.value', concat(state, toString(turn), '}}'),
-        'output.value', concat(state, toString(turn + 1), '}}')), 'Ok'), range(4))"""
+    map('openinference.span.kind', 'CHAIN', 'metadata', '{"langgraph_node":"write"}',
+        'input.value', concat(state, toString(turn), '}'),
+        'output.value', concat(state, toString(turn + 1), '}')), 'Ok'), range(4))"""
 FRAMEWORK = """arrayMap(turn -> (6 + turn, turn * 200000000 + 1000000, 2 + turn, 'ChatOpenAI',
     'openinference.instrumentation.langchain', 140000000, worker,
     map('openinference.span.kind', 'LLM', 'llm.model_name', 'sql',
-        'metadata', '{{"langgraph_node":"write"}}',
+        'metadata', '{"langgraph_node":"write"}',
         'gen_ai.operation.name', 'chat', 'gen_ai.request.model', 'sql',
         'gen_ai.input.messages', asked(turn), 'gen_ai.output.messages', answered(turn)), 'Ok'),
     range(4))"""
@@ -107,7 +107,7 @@ GATEWAY = """arrayMap(turn -> (10 + turn, turn * 200000000 + 2000000, 6 + turn, 
             base64Encode(repeat(reinterpretAsString(toFloat32(-0.7132)), 150))), 'Ok'), range(4))"""
 TOOL = """[(14, 151000000, 2, 'execute_query', 'openinference.instrumentation.langchain', 20000000,
     worker, map('openinference.span.kind', 'TOOL', 'tool.name', 'execute_query',
-        'input.value', '{{"query":"SELECT 1"}}', 'output.value', 'rows'),
+        'input.value', '{"query":"SELECT 1"}', 'output.value', 'rows'),
     if(n % 3 = 0, 'Error', 'Ok'))]"""
 REWARD = """[(15, 950000000, 0, 'gen_ai.evaluation.result', 'ltrain.runner', 1000, runner,
     map('gen_ai.evaluation.name', 'reward', 'ltrain.reward.scope', 'rollout',
@@ -129,8 +129,7 @@ def fill(folder: Path, spans: int) -> None:
         store.migrate()
         for first in range(0, spans // SPANS, CHUNK):
             count = min(CHUNK, spans // SPANS - first)
-            sql = source.replace("{{", "{").replace("}}", "}")
-            sql = sql.replace("{first}", str(first)).replace("{count}", str(count))
+            sql = source.replace("{first}", str(first)).replace("{count}", str(count))
             store.command(f"INSERT INTO otel.otel_traces ({COLUMNS}) {sql}")
         store.command("OPTIMIZE TABLE otel.otel_traces FINAL")
 

@@ -1,4 +1,7 @@
-"""Ctrl-C while polars works: its Rust code panics on one that falls into a call back to Python."""
+"""Ctrl-C and SIGTERM: who hears them, and that they wait while polars works.
+
+Polars' Rust code panics on one that falls into a call back to Python.
+"""
 
 import signal
 import sys
@@ -24,12 +27,19 @@ def held_back() -> Iterator[Callable[[], None]]:
         if came:
             raise KeyboardInterrupt
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, note)
-    try:
+    with heard_by(note):
         yield due
-    finally:
-        for number, handler in before.items():
+
+
+@contextmanager
+def heard_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Have ctrl-C and SIGTERM go to `handler`, unless they are ignored, and then as before."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number, earlier in before.items():
+        if earlier is not signal.SIG_IGN:
             signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

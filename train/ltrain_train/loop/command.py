@@ -1,11 +1,8 @@
 """What `ltrain run` does and prints."""
 
 import json
-import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -21,6 +18,7 @@ from ltrain_train.loop.journal import Journal
 from ltrain_train.loop.once import Once, from_dataset, from_store
 from ltrain_train.loop.start import Plan, run_online
 from ltrain_transforms.dataset import Dataset
+from ltrain_transforms.interrupt import heard_by
 from ltrain_transforms.recipe import Recipe
 
 
@@ -56,7 +54,7 @@ def online(given: Plan, *, as_json: bool) -> Journal:
         if as_json
         else (lambda wave: console.print(report.line(wave), highlight=False, soft_wrap=True))
     )
-    with _stopping():
+    with heard_by(_interrupt):
         journal = run_online(given, say)
     if not as_json:
         console.print(report.table(journal))
@@ -66,7 +64,7 @@ def online(given: Plan, *, as_json: bool) -> Journal:
 
 def once(given: Plan, store: str | None, dataset: Path | None, *, as_json: bool) -> None:
     """Train once, from a dataset or else from the store, and say what came of it."""
-    with _stopping():
+    with heard_by(_interrupt):
         if dataset is not None:
             done = from_dataset(given, Dataset.open(dataset))
         else:
@@ -95,20 +93,7 @@ def _say(given: Plan, done: Once, *, as_json: bool) -> None:
         print(f"No gateway runs here; serve it with `ltrain serve --policy {given.policy}`.")
 
 
-@contextmanager
-def _stopping() -> Iterator[None]:
-    """Let SIGTERM unwind as ctrl-C does, which stops every child, and say so at once."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, _interrupt)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Unwind, which stops every child, and say so at once."""
     print("\nltrain: stopping; the same command goes on from here.", file=sys.stderr, flush=True)
     raise KeyboardInterrupt

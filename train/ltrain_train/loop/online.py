@@ -81,7 +81,7 @@ class Online:
         wave = self._seen("train", number)
         wave.dataset, wave.rules = dataset.id, _rules(dataset)
         wave.drops = dict(Counter(dataset.drops["reason"].to_list()))
-        if not (dataset.table("samples").is_empty() and UNDECIDED & wave.drops.keys()):
+        if not (dataset.counts["samples"] == 0 and UNDECIDED & wave.drops.keys()):
             self._learn(wave, dataset)
         self._add(wave)
 

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import polars as pl
 from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_instrument import attributes
@@ -48,12 +49,9 @@ class Updater:
         Raises:
             NothingToTrain: when it has no row.
         """
-        if dataset.table("samples").filter(policy=self.policy).is_empty():
-            raise NothingToTrain(_nothing(dataset))
         with self.phases.phase("train"):
-            report = self.learner.step(
-                rows_of(self.policy, dataset), version=version, dataset=dataset.id
-            )
+            rows = rows_of(self.policy, dataset)
+            report = self.learner.step(rows, version=version, dataset=dataset.id)
             if not report.rows:
                 raise NothingToTrain(_stale(dataset, report, version))
             self.learner.save(checkpoint)
@@ -81,12 +79,20 @@ class Updater:
 
 
 def rows_of(policy: str, dataset: Dataset) -> Path:
-    """Give a file of the rows of `policy` alone: the dataset's own where there are no others."""
-    own = dataset.table("samples").filter(policy=policy)
-    if own.height == dataset.counts["samples"]:
-        return dataset.path / "samples"
+    """Give a file of the rows of `policy` alone: the dataset's own where there are no others.
+
+    Raises:
+        NothingToTrain: when it has none.
+    """
+    whole = dataset.path / "samples"
+    rows = pl.scan_parquet(whole).filter(policy=policy)
+    count = rows.select(pl.len()).collect().item()
+    if not count:
+        raise NothingToTrain(_nothing(dataset))
+    if count == dataset.counts["samples"]:
+        return whole
     path = dataset.path.with_name(f"{dataset.path.name}.{policy}.parquet")
-    own.write_parquet(path, compression="zstd")
+    rows.collect().write_parquet(path, compression="zstd")
     return path
 
 
