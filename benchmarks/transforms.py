@@ -35,8 +35,9 @@ value = "-0.2"
 credit_to = "requester"
 """
 
-# A rollout: a LangGraph agent of four turns and one tool. A turn's prompt is the one before it, its
-# answer and 150 tokens more: 1,050, 1,350, 1,650 and 1,950 tokens, 150 sampled each.
+# A rollout: a LangGraph agent of four turns and one tool, which the first turn asks for. A turn's
+# prompt is the chat so far, the one before it with its answer and a message of 150 tokens more:
+# 1,050, 1,350, 1,650 and 1,950 tokens; 150 are sampled each.
 SOURCE = """
 WITH
     {first} + number AS n,
@@ -52,12 +53,18 @@ WITH
     map('service.name', 'ltrain.gateway', 'service.instance.id', 'gateway') AS gateway,
     map('service.name', 'ltrain.runner', 'service.instance.id', 'runner') AS runner,
     turn -> 1050 + 300 * turn AS prompt_length,
-    turn -> concat('[{"role":"user","parts":[{"type":"text","content":"',
-        arrayStringConcat(arraySlice(tokens, 1, prompt_length(turn)), ' '), '"}]}]') AS asked,
-    turn -> concat('[{"role":"assistant","finish_reason":"stop","parts":[',
-        '{"type":"text","content":"',
-        arrayStringConcat(arraySlice(tokens, prompt_length(turn) + 1, 150), ' '), '"}]}]')
-        AS answered,
+    (first, count) -> arrayStringConcat(arraySlice(tokens, first + 1, count), ' ') AS words,
+    text -> concat('"parts":[{"type":"text","content":"', text, '"}') AS part,
+    turn -> concat('{"role":"assistant",', part(words(prompt_length(turn), 150)),
+        if(turn > 0, ']', concat(',{"type":"tool_call","id":"1","name":"execute_query",',
+            '"arguments":{"query":"SELECT 1"}}]'))) AS answer,
+    turn -> words(prompt_length(turn) + 150, 150) AS next,
+    turn -> concat(if(turn > 0, concat('{"role":"user",', part(next(turn))),
+        concat('{"role":"tool","parts":[{"type":"tool_call_response","id":"1","response":"',
+            next(turn), '"}')), ']}') AS reply,
+    turn -> concat('[{"role":"user",', part(words(0, 1050)), ']}', arrayStringConcat(arrayMap(
+        before -> concat(',', answer(before), '},', reply(before)), range(turn))), ']') AS asked,
+    turn -> concat('[', answer(turn), ',"finish_reason":"stop"}]') AS answered,
     concat('{"question":"q', toString(group_number), '","steps":') AS state
 SELECT
     fromUnixTimestamp64Nano(toInt64(began + span.2)) AS Timestamp,
@@ -106,8 +113,8 @@ GATEWAY = """arrayMap(turn -> (10 + turn, turn * 200000000 + 2000000, 6 + turn, 
         'ltrain.response_logprobs',
             base64Encode(repeat(reinterpretAsString(toFloat32(-0.7132)), 150))), 'Ok'), range(4))"""
 TOOL = """[(14, 151000000, 2, 'execute_query', 'openinference.instrumentation.langchain', 20000000,
-    worker, map('openinference.span.kind', 'TOOL', 'tool.name', 'execute_query',
-        'input.value', '{"query":"SELECT 1"}', 'output.value', 'rows'),
+    worker, map('openinference.span.kind', 'TOOL', 'tool.name', 'execute_query', 'tool.id', '1',
+        'input.value', '{"query":"SELECT 1"}', 'output.value', next(0)),
     if(n % 3 = 0, 'Error', 'Ok'))]"""
 REWARD = """[(15, 950000000, 0, 'gen_ai.evaluation.result', 'ltrain.runner', 1000, runner,
     map('gen_ai.evaluation.name', 'reward', 'ltrain.reward.scope', 'rollout',
