@@ -1,4 +1,4 @@
-# Two environments, .venv and .venv-vllm, are made from setup/*.lock on first use and kept.
+# Environments, .venv and .venv-vllm first of all, are made from setup/*.lock on first use and kept.
 
 PYTHON ?= python3.11
 MODEL := .ltrain/models/smollm2
@@ -7,15 +7,17 @@ TYPED := $(PACKAGES) setup tests examples benchmarks
 BIN := .venv/bin
 # Their tests start vLLM or a learner, which fill the machine: one at a time
 MODELS := tests/end_to_end tests/train
+# Agents written with the common frameworks, in environments of their own
+FRAMEWORKS := tests/frameworks
 # What goes to the command behind a target: make test ARGS="-k gateway", make demo ARGS="--seed 1"
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model demo test lint format docs lock clean
+.PHONY: help setup model demo test test-frameworks lint format docs lock clean
 
 help: ## This list
 	@echo "make TARGET [ARGS=\"…\"] [PYTHON=python3.11]"
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' \
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
 	  | while IFS="$$(printf '\t')" read -r name text; do printf '  %-16s %s\n' "$$name" "$$text"; done
 	@for file in benchmarks/[a-z]*.py; do \
 	  test -e "$$file" || continue; \
@@ -37,11 +39,15 @@ demo: model ## The whole loop on this machine: an agent gets better from its own
 
 test: setup ## Every test, the whole loop with a tiny policy among them
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m pytest -n 2 $(filter-out $(MODELS),$(wildcard tests/[a-z]*))
+	@$(BIN)/python -m pytest -n 2 $(filter-out $(MODELS) $(FRAMEWORKS),$(wildcard tests/[a-z]*))
 	@$(BIN)/python -m pytest $(MODELS)
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
+
+test-frameworks: setup ## Real agents of every supported framework, traced (two more environments, 2 GB)
+	@$(PYTHON) -m setup.environments frameworks openai2
+	@$(BIN)/python -m pytest $(FRAMEWORKS) $(ARGS)
 
 lint: setup ## ruff, mypy --strict and the floors between the packages
 	@$(BIN)/ruff check .
@@ -63,6 +69,6 @@ bench-%: setup
 	@$(BIN)/python benchmarks/$(subst -,_,$*).py $(ARGS)
 
 clean: ## Remove what make made: environments, model, caches; traces and policies stay
-	rm -rf .venv .venv-vllm $(MODEL) .ltrain/setup.lock .ltrain/setup-main.log .ltrain/setup-vllm.log
+	rm -rf .venv .venv-vllm .venv-frameworks .venv-openai2 $(MODEL) .ltrain/setup.lock .ltrain/setup-*.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find $(TYPED) docs -name __pycache__ -type d -prune -exec rm -rf {} +

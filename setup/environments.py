@@ -1,6 +1,7 @@
-"""The two environments, made from their lock files and kept: `.venv` and `.venv-vllm`.
+"""The environments, made from their lock files and kept: `.venv`, `.venv-vllm`, and two for tests.
 
-`python3.11 -m setup.environments [main] [vllm]`, in the root of the repository. It may be
+`python3.11 -m setup.environments [NAME ...]`, in the root of the repository, main and vllm where no
+name is given; `frameworks` and `openai2` hold the agent frameworks of tests/frameworks. It may be
 interrupted at any moment and called again: what is installed stays, what is missing is added. A
 complete environment carries a stamp with the digest of what it was made from, so a second call
 only reads a few files. Two calls at a time take turns.
@@ -35,6 +36,8 @@ class Environment:
     """Gigabytes when it is made; measured."""
     peak: float
     """Gigabytes while it is made: with pip's downloads and its cache of them."""
+    ours: bool = True
+    """Whether ltrain itself is installed in it."""
 
     @property
     def python(self) -> Path:
@@ -48,7 +51,7 @@ class Environment:
     def digest(self) -> str:
         """Hash of all that the environment is made from."""
         parts = [self.lock.read_bytes(), str(self.folder).encode()]
-        if self.name == "main":
+        if self.ours:
             parts.append((ROOT / "pyproject.toml").read_bytes())  # its commands and entry points
         return sha256(b"\0".join(parts)).hexdigest()
 
@@ -61,7 +64,12 @@ class Environment:
 
 
 MAIN = Environment("main", ROOT / ".venv", ROOT / "setup" / "main.lock", 2.9, 4.2)
-VLLM = Environment("vllm", ROOT / ".venv-vllm", ROOT / "setup" / "vllm.lock", 2.5, 3.3)
+VLLM = Environment("vllm", ROOT / ".venv-vllm", ROOT / "setup" / "vllm.lock", 2.5, 3.3, ours=False)
+FRAMEWORKS = Environment(
+    "frameworks", ROOT / ".venv-frameworks", ROOT / "setup" / "frameworks.lock", 0.3, 0.5
+)
+OPENAI2 = Environment("openai2", ROOT / ".venv-openai2", ROOT / "setup" / "openai2.lock", 1.3, 1.8)
+EVERY = (MAIN, VLLM, FRAMEWORKS, OPENAI2)
 MODEL = 0.5
 """Gigabytes of the demo's model while it is made, its wheel included."""
 FIRST = ("setuptools", "wheel")
@@ -121,9 +129,9 @@ async def _bring(environment: Environment, held: int) -> None:
     wanted = pins.read(environment.lock)
     await _skeleton(environment, commands)
     await _install(environment, pins.missing(wanted, pins.installed(environment.python)), commands)
-    if environment is MAIN:
+    if environment.ours:
         await commands.pip(environment.python, "--quiet", "--editable", str(ROOT))
-    else:
+    if environment is VLLM:
         _name_vllm(environment)
     if lost := pins.missing(wanted, pins.installed(environment.python)):
         raise SetupFailed(f"pip left out: {', '.join(lost)}. The whole of it: {commands.log}")
@@ -220,10 +228,11 @@ async def _main(names: Sequence[str]) -> None:
     task = asyncio.current_task()
     if task:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    chosen = [each for each in (MAIN, VLLM) if not names or each.name in names]
-    if unknown := set(names) - {each.name for each in chosen}:
-        raise SetupFailed(f"Unknown environment '{unknown.pop()}'. Choose from: main, vllm.")
-    await make(chosen)
+    by_name = {each.name: each for each in EVERY}
+    if unknown := set(names) - by_name.keys():
+        choices = ", ".join(by_name)
+        raise SetupFailed(f"Unknown environment '{unknown.pop()}'. Choose from: {choices}.")
+    await make([by_name[name] for name in names] or [MAIN, VLLM])
 
 
 if __name__ == "__main__":

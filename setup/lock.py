@@ -1,6 +1,6 @@
 """`make lock`: resolves `setup/*.in` into full lock files.
 
-`python3.11 -m setup.lock [main] [vllm]`. A fresh environment with the newest pip resolves (an old
+`python3.11 -m setup.lock [NAME ...]`. A fresh environment with the newest pip resolves (an old
 one backtracks for an hour); nothing is installed. Comments of the `.in` file go along, and its
 lines `# without NAME: reason` take a package out of what was resolved.
 """
@@ -81,7 +81,7 @@ def _line(package: str, version: str, reasons: dict[str, str]) -> str:
 def main(names: Sequence[str]) -> None:
     if sys.version_info[:2] != machine.PYTHON:
         sys.exit(f"The locks are for Python 3.11; this is {sys.version.split()[0]}.")
-    for name in names or ("main", "vllm"):
+    for name in names or [each.stem for each in sorted(FOLDER.glob("*.in"))]:
         write(name)
 
 

@@ -103,7 +103,7 @@ def test_unknown_environment_is_said(root: Path) -> None:
     done = set_up(root, "mian")
     assert (done.returncode, done.stderr) == (
         1,
-        "setup: Unknown environment 'mian'. Choose from: main, vllm.\n",
+        "setup: Unknown environment 'mian'. Choose from: main, vllm, frameworks, openai2.\n",
     )
 
 

@@ -23,7 +23,7 @@ from ltrain_transforms.selection import gathered
 from ltrain_transforms.spans import each
 from ltrain_transforms.tables import DROPS, REWARDS, TRANSITIONS
 
-STEPS = 500_000
+STEPS = 250_000
 """Calls that are credited together, unless one wave has more: some 200 bytes each in memory."""
 
 WAVE = ("run_id", "mode", "wave")
@@ -89,17 +89,17 @@ def rounds(folder: Draft, recipe: Recipe) -> Iterator[pl.DataFrame]:
     Waves are packed, about `STEPS` calls a round, where each group stands for itself; an estimator
     over a batch has a wave a round; one that goes through time has them all.
     """
-    executions = pl.read_parquet(folder.table("work/executions")).sort("execution_id")
+    executions = pl.scan_parquet(folder.table("work/executions"))
     if reach(recipe) == "time":
-        yield executions
+        yield executions.sort("execution_id").collect()
         return
     calls = pl.col("llm_calls") + pl.col("tool_calls")
-    waves = executions.group_by(WAVE).agg(calls=calls.sum()).sort(WAVE, nulls_last=True)
+    waves = executions.group_by(WAVE).agg(calls=calls.sum()).collect().sort(WAVE, nulls_last=True)
     packed = (pl.col("calls").cum_sum() - pl.col("calls")) // STEPS
     number = packed if reach(recipe) == "group" else pl.int_range(pl.len(), dtype=pl.Int64)
-    placed = executions.join(waves.select(*WAVE, round=number), WAVE, nulls_equal=True)
-    for _, members in placed.sort("round", "execution_id").group_by("round", maintain_order=True):
-        yield members.drop("round")
+    for _, chosen in waves.with_columns(round=number).group_by("round", maintain_order=True):
+        members = executions.join(chosen.lazy(), WAVE, "semi", nulls_equal=True)
+        yield members.sort("execution_id").collect()
 
 
 def reach(recipe: Recipe) -> Reach:

@@ -1,0 +1,43 @@
+"""The OpenAI client: a tool loop by hand, a stream, and a retry after a 500."""
+
+import json
+from typing import Any
+
+from openai import OpenAI
+
+CLIENT = OpenAI(max_retries=2)
+TOOL: Any = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "Give the weather of a city.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
+}
+
+
+def weather(city: str) -> str:
+    return f"It is sunny in {city}."
+
+
+messages: list[Any] = [
+    {"role": "user", "content": "How is it? [[!weather(city=Paris) + weather(city=Rome); Sunny.]]"}
+]
+while True:
+    answer = CLIENT.chat.completions.create(model="fake", messages=messages, tools=[TOOL])
+    message = answer.choices[0].message
+    messages.append(message.model_dump(exclude_none=True))
+    if not message.tool_calls:
+        break
+    for call in message.tool_calls:
+        result = weather(**json.loads(call.function.arguments))
+        messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
+print(message.content)
+
+stream = CLIENT.chat.completions.create(
+    model="fake",
+    messages=[{"role": "user", "content": "Say it. [[One by one.]]"}],
+    stream=True,
+    stream_options={"include_usage": True},
+)
+print("".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices))
