@@ -29,7 +29,8 @@ while True:
     messages.append(message.model_dump(exclude_none=True))
     if not message.tool_calls:
         break
-    for call in message.tool_calls:
+    asked: list[Any] = message.tool_calls
+    for call in asked:
         result = weather(**json.loads(call.function.arguments))
         messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
 print(message.content)
