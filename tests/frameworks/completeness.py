@@ -225,7 +225,7 @@ def _requests(call: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [part for part in _parts(call["output"]) if part["type"] == "tool_call"]
 
 
-def _said(output: str | None) -> tuple[str, tuple[str, ...]]:
+def _said(output: str | None) -> tuple[str, tuple[tuple[str, str], ...]]:
     parts = _parts(output)
     text = "".join(part["content"] for part in parts if part["type"] == "text")
     asked = [part for part in parts if part["type"] == "tool_call"]

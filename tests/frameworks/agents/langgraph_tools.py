@@ -56,7 +56,7 @@ def asked(text: str) -> Any:
 plan = "[[<Two cities.> weather(city=Paris) + weather(city=Rome); !search(query=hail); Sunny.]]"
 print(traveller.invoke(asked(f"How is it? {plan}"))["messages"][-1].content)
 
-streamed = traveller.stream(
+streamed: Any = traveller.stream(
     asked("And there? [[weather(city=Oslo); Snow.]]"), stream_mode="messages"
 )
 print("".join(chunk.content for chunk, _ in streamed))
