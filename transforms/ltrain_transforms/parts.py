@@ -1,6 +1,6 @@
 """A dataset in the making: numbered parquet files, a folder a table, beside the place it goes to.
 
-It appears whole or not at all. What a killed build left is removed by the next one.
+It appears whole or not at all. What killed work left is removed by the next.
 """
 
 import os
@@ -84,18 +84,25 @@ def draft(out: Path) -> Iterator[Draft]:
     """
     if out.exists() and not (out / MANIFEST).exists() and any(out.iterdir()):
         raise NoDataset(f"{out} is there and is no dataset; name another folder with --out.")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(out)
-    beside = out.with_name(f".{out.name}-{os.getpid()}")
-    beside.mkdir()
-    try:
-        yield Draft(beside.absolute())
-        shutil.rmtree(beside / "work", ignore_errors=True)
+    with beside(out) as folder:
+        yield Draft(folder)
+        shutil.rmtree(folder / "work", ignore_errors=True)
         if out.exists():
             shutil.rmtree(out)
-        beside.rename(out)
+        folder.rename(out)
+
+
+@contextmanager
+def beside(out: Path) -> Iterator[Path]:
+    """Have an empty folder beside `out`, of its file system; it is gone afterwards."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(out)
+    folder = out.with_name(f".{out.name}-{os.getpid()}").absolute()
+    folder.mkdir()
+    try:
+        yield folder
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _sweep(out: Path) -> None:
