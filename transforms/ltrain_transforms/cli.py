@@ -175,10 +175,12 @@ def convert(
     import json
 
     from ltrain_transforms.dataset import Dataset
+    from ltrain_transforms.errors import writing
     from ltrain_transforms.exports import Options, write
 
     options = Options(policy, at_least, best, pairs, tokenizer)
-    told = write(Dataset.open(dataset), to, options, out)
+    with writing(f"The form {to}", out):
+        told = write(Dataset.open(dataset), to, options, out)
     if as_json:
         typer.echo(json.dumps(told))
         return
