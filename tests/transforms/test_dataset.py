@@ -136,3 +136,10 @@ def test_a_folder_that_is_no_dataset_is_left_alone(
 def test_a_mistyped_table_is_offered_its_neighbour(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="Did you mean 'samples'"):
         Dataset("id", tmp_path, {"samples": 0}).table("sample")
+
+
+@pytest.mark.parametrize("manifest", ["{", "{}", "[]", '{"id": "a", "counts": null}'])
+def test_a_manifest_that_is_none_is_named(tmp_path: Path, manifest: str) -> None:
+    (tmp_path / "manifest.json").write_text(manifest)
+    with pytest.raises(NoDataset, match="has no readable manifest"):
+        Dataset.open(tmp_path)

@@ -53,7 +53,7 @@ def build(
         run: instead of the recipe's `source.run`.
         mode: train, val or prod; None is all.
         base: digests of base model, tokenizer and chat template, for the manifest.
-        update: keep the waves that the dataset in `out` has, if they are as they were, and add
+        update: keep the waves that the dataset in `out` has, if all is as it was, and add
             those that have been closed since; else all is built.
         workers: who does the work; None is this process.
         spans_a_batch: about how many spans are in memory together; changes no row.
@@ -61,6 +61,7 @@ def build(
     Raises:
         NothingToBuild: when the recipe's source selects no execution.
         NoDataset: when `out` is there and is no dataset.
+        Unwritable: when `out` cannot be written, or the disk is full.
     """
     question = Question(store, recipe, Selection(run=run, mode=mode, wave=wave), dict(base or {}))
     planned = _plan(question, out, update, spans_a_batch)
@@ -232,13 +233,18 @@ def _known(question: Question, out: Path, seen: Waves) -> dict[str, Any] | None:
     """Give the manifest of the dataset in `out` if all of it may stay."""
     if not (out / MANIFEST).exists() or phases.reach(question.recipe) == "time":
         return None
-    before = Dataset.open(out).manifest
+    dataset = Dataset.open(out)
+    before = dataset.manifest
     asked = {"schema": SCHEMA_VERSION, **question.manifest()}
     if any(before.get(name) != json.loads(json.dumps(asked[name])) for name in asked):
         return None
     there: Waves = before["waves"]
     stays = bool(there) and unchanged(there, seen) and all(w["closed"] for w in there.values())
-    if not stays or late(question.store, question.recipe.source, there, before["watermark"]):
+    if (
+        not stays
+        or not dataset.whole
+        or late(question.store, question.recipe.source, there, before["watermark"])
+    ):
         return None
     return before
 

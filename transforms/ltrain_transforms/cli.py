@@ -168,11 +168,15 @@ def convert(
     import json
 
     from ltrain_transforms.dataset import Dataset
+    from ltrain_transforms.errors import writing
     from ltrain_transforms.exports import Options, write
     from ltrain_transforms.progress import followed
 
     options = Options(policy, at_least, best, pairs, tokenizer)
-    with followed(read="batches", pairs="groups", write="pieces") as progress:
+    with (
+        writing(f"The form {to}", out),
+        followed(read="batches", pairs="groups", write="pieces") as progress,
+    ):
         told = write(Dataset.open(dataset), to, options, out, progress)
     if as_json:
         typer.echo(json.dumps(told))

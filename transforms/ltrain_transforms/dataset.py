@@ -37,6 +37,17 @@ class Dataset:
         return [Batch(self.path, file.name) for file in sorted(files)]
 
     @property
+    def whole(self) -> bool:
+        """Whether its files are there, can be read and hold the rows that its manifest says."""
+        try:
+            return all(
+                pl.scan_parquet(self.path / name).select(pl.len()).collect().item() == rows
+                for name, rows in self.counts.items()
+            )
+        except (OSError, pl.exceptions.PolarsError):
+            return False
+
+    @property
     def drops(self) -> pl.DataFrame:
         """What was left out, with the reason."""
         return self.table("drops")
@@ -55,11 +66,11 @@ class Dataset:
         """
         try:
             manifest = json.loads((path / MANIFEST).read_text())
-        except (OSError, ValueError) as error:
+            return cls(manifest["id"], path, dict(manifest["counts"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise NoDataset(
                 f"{path} is no dataset: it has no readable {MANIFEST}. `ltrain build` makes one."
             ) from error
-        return cls(manifest["id"], path, manifest["counts"])
 
 
 @dataclass(frozen=True, slots=True)
