@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ltrain_collector.errors import QueryFailed
 from ltrain_collector.store import Store
 from ltrain_transforms import phases
+from ltrain_transforms.absence import nothing, selecting
 from ltrain_transforms.batches import SPANS, plan
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.digest import BITS, dataset_id
-from ltrain_transforms.errors import NothingToBuild
 from ltrain_transforms.manifest import MANIFEST, SCHEMA_VERSION, Manifest
 from ltrain_transforms.parts import Draft, Part, draft
 from ltrain_transforms.recipe import Recipe
@@ -21,9 +20,6 @@ from ltrain_transforms.source import Batch, Selection, query, read, watermark
 from ltrain_transforms.tables import TABLES
 from ltrain_transforms.waves import Waves, late, unchanged, waves
 from ltrain_transforms.workers import Here, Workers
-
-UNKNOWN_TABLE, UNKNOWN_DATABASE = 60, 81
-"""ClickHouse's numbers: a store that holds nothing of ours."""
 
 Progress = Callable[[str, int, int], None]
 """Is told the phase, and how many of how many batches are done."""
@@ -210,7 +206,7 @@ class _Build:
 
 def _plan(question: Question, out: Path, update: bool, spans: int) -> Plan:
     store, recipe, selection = question.store, question.recipe, question.selection
-    try:
+    with selecting(store, recipe.source, selection):
         mark, newest = watermark(store, recipe.source, selection)
         seen = waves(store, recipe.source, selection)
         known = _known(question, out, seen) if update else None
@@ -219,13 +215,8 @@ def _plan(question: Question, out: Path, update: bool, spans: int) -> Plan:
             rest = tuple({*known["waves"], *(seen.keys() - closed.keys())})
             selection, seen = replace(selection, without=rest), closed
         batches = plan(store, recipe.source, selection, spans)
-    except QueryFailed as error:
-        if error.code in (UNKNOWN_TABLE, UNKNOWN_DATABASE):
-            raise NothingToBuild(_nothing(store, recipe, selection, [])) from error
-        raise
     if not batches and known is None:
-        runs = store.query("SELECT DISTINCT toString(RunId) AS run FROM otel.spans ORDER BY run")
-        raise NothingToBuild(_nothing(store, recipe, selection, runs["run"].to_list()))
+        raise nothing(store, recipe.source, selection)
     return Plan(mark, seen, batches, selection, newest, known)
 
 
@@ -247,21 +238,3 @@ def _known(question: Question, out: Path, seen: Waves) -> dict[str, Any] | None:
     ):
         return None
     return before
-
-
-def _nothing(store: Store, recipe: Recipe, selection: Selection, runs: list[str]) -> str:
-    run = selection.run or recipe.source.run
-    wanted = {
-        "run": run,
-        "mode": selection.mode,
-        "wave": selection.wave,
-        "where": recipe.source.where,
-        "since": recipe.source.since,
-        "until": recipe.source.until,
-    }
-    asked = ", ".join(f"{name} {value}" for name, value in wanted.items() if value is not None)
-    there = ", ".join(name for name in runs if name) or "none"
-    return (
-        f"The store {store.name} holds no execution of what [source] selects ({asked}). "
-        f"Runs in it: {there}. `ltrain rollout` makes some; --store names another store."
-    )

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ltrain_collector.errors import QueryFailed
 from ltrain_collector.store import Store
+from ltrain_transforms.absence import nothing, selecting
 from ltrain_transforms.batches import SPANS, plan
-from ltrain_transforms.build import UNKNOWN_DATABASE, UNKNOWN_TABLE, Progress, silent
-from ltrain_transforms.errors import NothingToBuild
+from ltrain_transforms.build import Progress, silent
 from ltrain_transforms.recipe import Recipe, Reward
-from ltrain_transforms.source import Batch, Selection, read, watermark
+from ltrain_transforms.source import Selection, read, watermark
 from ltrain_transforms.tables.column import FLOAT, INTEGER, STRING, STRINGS, Column, Table
 from ltrain_transforms.tally import Tally, Unknown
 
@@ -68,38 +67,17 @@ def stored(
     Raises:
         NothingToBuild: when the recipe's source selects no execution.
     """
-    newest, batches = _planned(store, recipe, selection, spans_a_batch)
+    with selecting(store, recipe.source, selection):
+        _, newest = watermark(store, recipe.source, selection)
+        batches = plan(store, recipe.source, selection, spans_a_batch)
     tally = Tally(recipe)
     for done, batch in enumerate(batches, 1):
         spans, _ = read(store, recipe.source, selection, batch)
         tally.add(spans, newest)
         progress("trace", done, len(batches))
     if tally.executions.is_empty():
-        raise NothingToBuild(_nothing(store, recipe, selection))
+        raise nothing(store, recipe.source, selection)
     return _report(tally)
-
-
-def _planned(
-    store: Store, recipe: Recipe, selection: Selection, spans: int
-) -> tuple[int | None, list[Batch]]:
-    """Give when the newest span ended, and the batches; none of a store that holds nothing."""
-    try:
-        _, newest = watermark(store, recipe.source, selection)
-        return newest, plan(store, recipe.source, selection, spans)
-    except QueryFailed as error:
-        if error.code not in (UNKNOWN_TABLE, UNKNOWN_DATABASE):
-            raise
-        return None, []
-
-
-def _nothing(store: Store, recipe: Recipe, selection: Selection) -> str:
-    run = selection.run or recipe.source.run
-    asked = {"run": run, "mode": selection.mode, "wave": selection.wave}
-    said = ", ".join(f"{name} {value}" for name, value in asked.items() if value is not None)
-    return (
-        f"The store {store.name} holds no execution of what [source] selects ({said}). "
-        "--run, --mode all and --store look elsewhere; `ltrain rollout` makes some."
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ def converted(form: Callable[[Work], Converted], dataset: Dataset, options: Opti
     with TemporaryDirectory() as folder, Work(dataset, options, Path(folder)) as work:
         made = form(work)
         if isinstance(made.rows, Lines):
-            rows: Any = [json.loads(line) for line in made.rows.rows]
+            rows: Any = [json.loads(line) for line in b"".join(made.rows.rows).splitlines()]
         else:
             rows = pl.concat([pl.DataFrame(), *made.rows.rows], how="diagonal")
         return Made(rows, made.lineage, made.drops)

@@ -86,9 +86,8 @@ def _tokenizer(folder: Path | None) -> Any:
     from transformers import AutoTokenizer
 
     if folder is None or not folder.is_dir():
-        raise BadTokenizer(
-            f"No tokenizer in {folder}. Name a folder that has one: --tokenizer DIR."
-        )
+        given = "named" if folder is None else f"in {folder}"
+        raise BadTokenizer(f"No tokenizer {given}. Name a folder that has one: --tokenizer DIR.")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:
