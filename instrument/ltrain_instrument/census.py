@@ -60,8 +60,12 @@ class Census(SpanProcessor):
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Stamp the identity of the context, else of the parent span, else of the process."""
-        tally = self._tally_of(parent_context)
-        span.set_attributes(tally.stamp)
+        identity = identity_in(parent_context)
+        tally = self._tally_of(identity, parent_context)
+        if identity is None or identity == tally.identity:
+            span.set_attributes(tally.stamp)
+        else:  # plain baggage has changed a field of the same attempt
+            span.set_attributes(identity.attributes())
         at = span.get_span_context()
         if at is None:
             return
@@ -134,14 +138,12 @@ class Census(SpanProcessor):
         self._process = Tally(self._process.identity)
         self._count_process()
 
-    def _tally_of(self, where: Context | None) -> Tally:
-        identity = identity_in(where)
-        if identity is None:
-            parent = trace.get_current_span(where).get_span_context().span_id
-            _, tally = self._open.get(parent, _NONE)
-            if tally is not None:
-                return tally
-        return self._process if identity is None else self._tally(identity)
+    def _tally_of(self, identity: Identity | None, where: Context | None) -> Tally:
+        if identity is not None:
+            return self._tally(identity)
+        parent = trace.get_current_span(where).get_span_context().span_id
+        _, tally = self._open.get(parent, _NONE)
+        return tally or self._process
 
     def _tally(self, identity: Identity) -> Tally:
         if identity.rollout is None:
