@@ -13,6 +13,7 @@ import wrapt
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.instrumentation.distro import BaseDistro  # type: ignore[attr-defined]
+from opentelemetry.instrumentation.threading import ThreadingInstrumentor
 from opentelemetry.sdk._configuration import _OTelSDKConfigurator
 from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
@@ -134,6 +135,8 @@ def configure() -> None:
         provider.add_span_processor(census)
         Capture(provider, census).install()
         handover.install()
+        if not ThreadingInstrumentor().is_instrumented_by_opentelemetry:
+            ThreadingInstrumentor().instrument()
         bridge.install()
         return
     from opentelemetry.instrumentation.auto_instrumentation import initialize

@@ -131,3 +131,8 @@ def test_a_limit_that_is_no_number_is_said_and_the_default_holds(start: Start, s
     err = _ends(start, LTRAIN_SPOOL_LIMIT="much")
     assert "LTRAIN_SPOOL_LIMIT='much' cannot be read as int" in err
     assert {span.name for span in sink.spans} == NAMES
+
+
+def test_a_disabled_sdk_leaves_the_agent_alone(start: Start, sink: Sink) -> None:
+    assert _ends(start, OTEL_SDK_DISABLED="true") == ""
+    assert sink.spans == []
