@@ -28,7 +28,7 @@ def work(number: int = 0) -> int:
 
 
 async def waiting(way: str) -> None:
-    if way == "asyncio subprocess":
+    if way.endswith("subprocess"):
         await (await asyncio.create_subprocess_exec(*ALONE)).wait()
     elif way == "asyncio shell":
         await (await asyncio.create_subprocess_shell(" ".join(ALONE))).wait()
@@ -53,7 +53,7 @@ class Warm:
 
     def __init__(self, way: str) -> None:
         # forks first: later there are threads
-        self.pool = multiprocessing.Pool(1) if way == "Pool" else None
+        self.pool = multiprocessing.Pool(1) if way.startswith("Pool") else None
         self.executor = ProcessPoolExecutor(1)
         if way == "ProcessPoolExecutor":
             self.executor.submit(int).result()
@@ -61,8 +61,10 @@ class Warm:
         self.threads.submit(int).result()
         self.thread_pool = ThreadPool(1)
 
-    def close(self) -> None:
+    def close(self, way: str) -> None:
         if self.pool is not None:
+            if way == "Pool, terminated":
+                self.pool.terminate()
             self.pool.close()
             self.pool.join()
 
@@ -94,6 +96,8 @@ def hand(way: str, warm: Warm) -> None:
         warm.threads.submit(work).result()
     elif way == "ThreadPool":
         warm.thread_pool.apply(work)
+    elif way == "uvloop subprocess":
+        importlib.import_module("uvloop").run(waiting(way))
     else:
         asyncio.run(waiting(way))
 
@@ -107,7 +111,7 @@ def main(way: str) -> None:
     ):
         hand(way, warm)
     assert dict(os.environ) == before
-    warm.close()
+    warm.close(way)
 
 
 if __name__ == "__main__":
