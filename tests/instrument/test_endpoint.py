@@ -31,7 +31,7 @@ def _ends(start: Start, **environ: str) -> str:
     agent.says("ready")
     began = time.monotonic()
     status, out, err = agent.wait()
-    assert time.monotonic() - began < 6  # 2 by contract; two busy cores take the rest
+    assert time.monotonic() - began < 10  # 2 by contract; busy cores take the rest
     assert (status, out) == (0, "")
     assert err.count("\n") <= 1
     return err

@@ -158,7 +158,7 @@ def test_a_collector_that_stays_away_leaves_the_spans_to_the_next_process(
     _step(agent, 50)
     began = time.monotonic()
     assert agent.wait()[0] == 0
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < 10
     sink.start()
     spool = Spool(tmp_path / "home" / "spool", sink.url)
     assert spool.flush(5)
@@ -178,7 +178,7 @@ def test_a_collector_that_hangs_holds_up_neither_work_nor_exit(
     assert flush < 4000
     began = time.monotonic()
     assert agent.wait()[0] == 0
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < 10
     sink.delay = 0
     spool = Spool(tmp_path / "home" / "spool", sink.url)
     assert spool.flush(5)
