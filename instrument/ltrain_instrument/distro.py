@@ -10,15 +10,16 @@ from typing import Any
 from uuid import uuid4
 
 import wrapt
-from opentelemetry import context, propagate, trace
+from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.instrumentation.distro import BaseDistro  # type: ignore[attr-defined]
+from opentelemetry.instrumentation.threading import ThreadingInstrumentor
 from opentelemetry.sdk._configuration import _OTelSDKConfigurator
 from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
-from ltrain_instrument import bridge, capture, settings
+from ltrain_instrument import bridge, capture, handover, settings
 from ltrain_instrument.capture import Capture
 from ltrain_instrument.census import Census
 from ltrain_instrument.export import SpoolingExporter
@@ -106,7 +107,7 @@ class LtrainConfigurator(_OTelSDKConfigurator):
     def _configure(self, **options: Any) -> None:
         census = Census(Identity.from_environ())
         own = {SERVICE_INSTANCE_ID: str(uuid4())}
-        keeping: list[SpanExporter] = []
+        keeping: list[SpoolingExporter] = []
         super()._configure(  # type: ignore[no-untyped-call]
             resource_attributes={**options.pop("resource_attributes", {}), **own},
             span_processors=[census],
@@ -116,7 +117,8 @@ class LtrainConfigurator(_OTelSDKConfigurator):
         provider = trace.get_tracer_provider()
         if isinstance(provider, TracerProvider):
             Capture(provider, census, keeping).install()
-        _join_parent()
+            handover.install()
+        handover.take()
 
 
 def configure() -> None:
@@ -132,6 +134,9 @@ def configure() -> None:
         census = Census(Identity.from_environ())
         provider.add_span_processor(census)
         Capture(provider, census).install()
+        handover.install()
+        if not ThreadingInstrumentor().is_instrumented_by_opentelemetry:
+            ThreadingInstrumentor().instrument()
         bridge.install()
         return
     from opentelemetry.instrumentation.auto_instrumentation import initialize
@@ -141,20 +146,12 @@ def configure() -> None:
     initialize()
 
 
-def _batches(keeping: list[SpanExporter], exporter: SpanExporter) -> SpanProcessor:
+def _batches(keeping: list[SpoolingExporter], exporter: SpanExporter) -> SpanProcessor:
     """Batch an exporter's spans; the stock OTLP/HTTP one is replaced by ours, which keeps them."""
     if isinstance(exporter, OTLPSpanExporter):
         exporter = SpoolingExporter(settings.HOME.read().absolute() / "spool")
         keeping.append(exporter)
     return BatchSpanProcessor(exporter)
-
-
-def _join_parent() -> None:
-    """Continue the trace and the baggage that the environment hands to this process."""
-    names = ("TRACEPARENT", "TRACESTATE", "BAGGAGE")
-    carrier = {name.lower(): os.environ[name] for name in names if os.environ.get(name)}
-    if carrier:
-        context.attach(propagate.extract(carrier))
 
 
 def _not_about_configurators(record: logging.LogRecord) -> bool:

@@ -47,6 +47,13 @@ def _optional_path(text: str) -> Path | None:
 
 
 HOME = Setting("LTRAIN_HOME", Path, ".ltrain", "Folder of store, policies, runs, spool, datasets.")
+SPOOL_LIMIT = Setting(
+    "LTRAIN_SPOOL_LIMIT",
+    int,
+    "1024",
+    "MiB on disk that spans may take in LTRAIN_HOME's `spool` while they wait for the collector, "
+    "and as much again in `spool/refused`; what comes beyond it is dropped, counted and said once.",
+)
 STORE = Setting(
     "LTRAIN_STORE",
     str,
@@ -76,8 +83,9 @@ VLLM_PYTHON = Setting(
     "The Python of vLLM's environment; unset: that beside ltrain's own, else of this folder.",
 )
 
-SETTINGS: tuple[Setting[str] | Setting[Path] | Setting[Path | None], ...] = (
+SETTINGS: tuple[Setting[str] | Setting[int] | Setting[Path] | Setting[Path | None], ...] = (
     HOME,
+    SPOOL_LIMIT,
     STORE,
     OTLP_ENDPOINT,
     GATEWAY,
