@@ -24,6 +24,8 @@ class Instrumentor:
 @dataclass(frozen=True, slots=True)
 class Library:
     name: str
+    distribution: str
+    """On PyPI; '' where it is Python's own."""
     targets: tuple[str, ...]
     """Modules: when the agent imports one of them, the instrumentor loads. None: at the start."""
     instrumentors: tuple[Instrumentor, ...]
@@ -49,6 +51,7 @@ _ALONE = "-"
 LIBRARIES = (
     Library(
         "openai",
+        "openai",
         ("openai",),
         (
             Instrumentor(TRACELOOP, "opentelemetry-instrumentation-openai", _NO_STREAM),
@@ -68,6 +71,7 @@ LIBRARIES = (
     ),
     Library(
         "langchain",
+        "langchain-core",
         ("langchain_core",),
         (
             Instrumentor(
@@ -89,6 +93,7 @@ LIBRARIES = (
         extra="langchain",
     ),
     Library(
+        "openai-agents",
         "openai-agents",
         ("agents.tracing",),  # `agents` alone is a name that many programs have, too
         (
@@ -112,6 +117,7 @@ LIBRARIES = (
     ),
     Library(
         "autogen",
+        "autogen-agentchat",
         ("autogen_agentchat",),
         (
             Instrumentor(
@@ -123,6 +129,7 @@ LIBRARIES = (
     ),
     Library(
         "ag2",
+        "ag2",
         ("autogen",),
         (
             Instrumentor(OPENINFERENCE, "openinference-instrumentation-ag2", _NO_IDS),
@@ -133,6 +140,7 @@ LIBRARIES = (
     ),
     Library(
         "pydantic-ai",
+        "pydantic-ai-slim",
         ("pydantic_ai",),
         (
             Instrumentor(
@@ -146,6 +154,7 @@ LIBRARIES = (
     ),
     Library(
         "smolagents",
+        "smolagents",
         ("smolagents",),
         (
             Instrumentor(OPENINFERENCE, "openinference-instrumentation-smolagents", _NO_IDS),
@@ -153,6 +162,7 @@ LIBRARIES = (
         ),
     ),
     Library(
+        "crewai",
         "crewai",
         ("crewai",),
         (
@@ -162,6 +172,7 @@ LIBRARIES = (
     ),
     Library(
         "llama-index",
+        "llama-index-core",
         ("llama_index.core",),
         (
             Instrumentor(OPENINFERENCE, "openinference-instrumentation-llama-index", _NO_IDS),
@@ -171,6 +182,7 @@ LIBRARIES = (
     ),
     Library(
         "litellm",
+        "litellm",
         ("litellm",),
         (
             Instrumentor(OPENINFERENCE, "openinference-instrumentation-litellm", _NO_IDS),
@@ -179,6 +191,7 @@ LIBRARIES = (
         needed=False,  # crewai and openai-agents import it without using it
     ),
     Library(
+        "anthropic",
         "anthropic",
         ("anthropic",),
         (
@@ -190,6 +203,7 @@ LIBRARIES = (
     ),
     Library(
         "google-genai",
+        "google-genai",
         ("google.genai",),
         (
             Instrumentor(OPENINFERENCE, "openinference-instrumentation-google-genai", _NO_IDS),
@@ -199,6 +213,7 @@ LIBRARIES = (
         needed=False,  # frameworks import it without using it
     ),
     Library(
+        "mcp",
         "mcp",
         ("mcp",),
         (
@@ -217,18 +232,19 @@ LIBRARIES = (
     *(
         Library(
             name,
+            library,
             targets,
             (Instrumentor(OFFICIAL, f"opentelemetry-instrumentation-{package}", _ALONE),),
             entry=name,
             needed=False,
         )
-        for name, targets, package in (
-            ("httpx", ("httpx",), "httpx"),
-            ("httpx2", ("httpx2",), "httpx"),
-            ("aiohttp-client", ("aiohttp",), "aiohttp-client"),
-            ("requests", ("requests",), "requests"),
-            ("urllib3", ("urllib3",), "urllib3"),
-            ("threading", (), "threading"),
+        for name, library, targets, package in (
+            ("httpx", "httpx", ("httpx",), "httpx"),
+            ("httpx2", "httpx2", ("httpx2",), "httpx"),
+            ("aiohttp-client", "aiohttp", ("aiohttp",), "aiohttp-client"),
+            ("requests", "requests", ("requests",), "requests"),
+            ("urllib3", "urllib3", ("urllib3",), "urllib3"),
+            ("threading", "", (), "threading"),
         )
     ),
 )
