@@ -123,8 +123,11 @@ def instrumentor(choice: Choice) -> Finding:
         mend = f"pip install {library.instrumentors[0].distribution}"
         return Finding(name, State.FAULT if library.needed else State.NOTE, missing(choice), mend)
     said = "built in" if taken.built_in else f"{taken.distribution} {_version(taken.distribution)}"
-    left = "; ".join(f"{other} is left out: {why}" for other, why in choice.left.items())
-    return Finding(name, State.OK, f"{said}; {left}" if left else said)
+    reasons: dict[str, list[str]] = {}
+    for other, why in choice.left.items():
+        reasons.setdefault(why, []).append(other)
+    left = [f"; left out, {why}: {', '.join(others)}" for why, others in reasons.items()]
+    return Finding(name, State.OK, said + "".join(left))
 
 
 def spool(home: Path) -> Iterator[Finding]:

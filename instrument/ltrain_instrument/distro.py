@@ -58,6 +58,7 @@ class LtrainDistro(BaseDistro):  # type: ignore[misc]
             return
         for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
+        _keep_logs_in()
         makers, faults = choice.wanted()
         for fault in faults:
             _logger.warning("ltrain: %s", fault)
@@ -146,6 +147,19 @@ def _batches(keeping: list[SpanExporter], exporter: SpanExporter) -> SpanProcess
         exporter = SpoolingExporter(settings.HOME.read().absolute() / "spool")
         keeping.append(exporter)
     return BatchSpanProcessor(exporter)
+
+
+def _keep_logs_in() -> None:
+    """Switch log records off where values are redacted: only spans are."""
+    variable = "OTEL_LOGS_EXPORTER"
+    if os.environ.get(settings.REDACT.name) and os.environ[variable].strip().lower() != "none":
+        _logger.warning(
+            "ltrain: %s=%s is taken as none: %s does not reach log records.",
+            variable,
+            os.environ[variable],
+            settings.REDACT.name,
+        )
+        os.environ[variable] = "none"
 
 
 def _join_parent() -> None:

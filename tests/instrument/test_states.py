@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.instrument.conftest import Sink, Start
 
 SPANS = "global a s3cret\nown None\n"
@@ -92,6 +94,34 @@ def test_redaction_holds_for_the_agents_own_exporters(start: Start, sink: Sink, 
     assert (status, err) == (0, "")
     assert "global a [redacted]\n" in out
     assert "s3cret" not in out
+
+
+def test_what_waits_on_disk_is_redacted(start: Start, sink: Sink, tmp_path: Path) -> None:
+    sink.stop()
+    assert start("providers", "late", LTRAIN_REDACT="s3cret").wait()[0] == 0
+    waiting = b"".join(path.read_bytes() for path in (tmp_path / "home/spool").glob("*.otlp"))
+    assert b"a [redacted]" in waiting
+    assert b"s3cret" not in waiting
+
+
+def test_what_a_model_was_asked_and_said_is_redacted(start: Start, sink: Sink) -> None:
+    assert start("client", LTRAIN_REDACT="hello\nsunny").wait() == (0, "", "")
+    calls = sink.named("openai.chat")
+    assert len(calls) == 3
+    assert all(span.attributes["ltrain.redacted"] for span in calls)
+    sent = b"".join(body for _, _, body in sink.requests)
+    assert b"hello" not in sent
+    assert b"sunny" not in sent
+
+
+def test_log_records_stay_where_values_are_redacted(start: Start) -> None:
+    environ = {"LTRAIN_REDACT": "s3cret", "OTEL_LOGS_EXPORTER": "otlp"}
+    status, _, err = start("configured", "all", plain=True, **environ).wait()
+    assert status == 0
+    assert err == (
+        "ltrain: OTEL_LOGS_EXPORTER=otlp is taken as none: LTRAIN_REDACT does not reach log "
+        "records.\n"
+    )
 
 
 def test_a_bad_pattern_is_said_once_and_no_text_leaves(start: Start, sink: Sink) -> None:
