@@ -64,7 +64,7 @@ LIBRARIES = (
             Instrumentor(
                 "opentelemetry-v2",
                 "opentelemetry-instrumentation-openai-v2",
-                "fails with openai 3, where httpx is not installed, and with util-genai from 1.0 on",
+                "fails with openai 3 unless httpx is there, and with util-genai from 1.0 on",
             ),
         ),
         extra="openai",
