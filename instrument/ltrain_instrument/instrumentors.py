@@ -5,6 +5,7 @@ entry-point name, so at most one is active a library: the first here that is ins
 `LTRAIN_INSTRUMENTORS` changes the choice. `docs/instrumentors.md` is made from this table.
 """
 
+import sys
 from dataclasses import dataclass
 
 
@@ -29,12 +30,20 @@ class Library:
     targets: tuple[str, ...]
     """Modules: when the agent imports one of them, the instrumentor loads. None: at the start."""
     instrumentors: tuple[Instrumentor, ...]
+    proof: str = ""
+    """A module that is loaded then, too, where many programs have one of the target's name."""
     entry: str = ""
     """Name of the entry point, where one distribution instruments several libraries."""
     extra: str = ""
     """The extra of ltrain that brings the first instrumentor."""
     needed: bool = True
     """Whether calls stay unseen without: then its absence is worth a warning."""
+
+    @property
+    def imported(self) -> bool:
+        """Whether the agent has imported it."""
+        there = any(name in sys.modules for name in self.targets)
+        return there and (not self.proof or self.proof in sys.modules)
 
 
 TRACELOOP, OPENINFERENCE, OFFICIAL, BUILT_IN = (
@@ -95,7 +104,7 @@ LIBRARIES = (
     Library(
         "openai-agents",
         "openai-agents",
-        ("agents.tracing",),  # `agents` alone is a name that many programs have, too
+        ("agents",),
         (
             Instrumentor(OPENINFERENCE, "openinference-instrumentation-openai-agents", _NO_IDS),
             Instrumentor(
@@ -114,6 +123,7 @@ LIBRARIES = (
                 "bare spans; it shares its module with traceloop's: install one of the two",
             ),
         ),
+        proof="agents.tracing",
     ),
     Library(
         "autogen",

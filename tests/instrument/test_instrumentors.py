@@ -202,6 +202,20 @@ def test_one_whose_framework_is_not_installed_makes_no_noise(
     assert run(start, tmp_path) == (0, "\n", "")
 
 
+def test_a_program_may_have_a_package_of_a_frameworks_name(
+    start: Start, install: Install, tmp_path: Path
+) -> None:
+    head = "from agents import set_trace_processors\n"
+    install("openinference-instrumentation-openai-agents", "openai_agents", "oi", head=head)
+    library(tmp_path, "agents")
+    assert run(start, tmp_path, "agents") == (0, "\n", "")
+    package = tmp_path / "site" / "agents"
+    (package / "tracing.py").write_text("")
+    # the name comes after the import of the part that shows whose package it is
+    (package / "__init__.py").write_text("from . import tracing\nset_trace_processors = 1\n")
+    assert run(start, tmp_path, "agents") == (0, "oi\n", "")
+
+
 def test_pydantic_ai_is_switched_on(start: Start, tmp_path: Path) -> None:
     agent = (
         "import builtins\n"
