@@ -60,6 +60,17 @@ def test_a_misspelt_variable_is_one_line(
     assert err.startswith("ltrain: no span is recorded, OpenTelemetry cannot be set up: ")
 
 
+@pytest.mark.parametrize("plain", [False, True], ids=["outside", "configure"])
+def test_a_limit_that_is_no_number_is_left_out(start: Start, plain: bool) -> None:
+    """The SDK could not be imported with it, and so neither could ltrain's functions."""
+    environ = {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "many"}
+    status, out, err = start("imports", "configure", plain=plain, **environ).wait()
+    assert (status, out) == (0, "\n")
+    assert err == (
+        "ltrain: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT='many' is not an integer and is left out.\n"
+    )
+
+
 @pytest.mark.parametrize("late", ["early", "late"])
 def test_a_provider_set_after_ltrain_is_joined(start: Start, sink: Sink, late: str) -> None:
     """Its exporters get its spans, wherever they are added; the collector gets all."""
