@@ -90,7 +90,7 @@ WRONG = (
         ("always_off", "traceidratio", "parentbased_always_off", "parentbased_traceidratio"),
         "rollouts are not recorded whole",
     ),
-    ("OTEL_CONFIG_FILE", (), "OpenTelemetry ignores ltrain: no identity, counts or spool"),
+    ("OTEL_CONFIG_FILE", (), "its exporters take the place of ltrain's: spans do not wait on disk"),
 )
 """Variables, their values that are wrong (none: any), and why."""
 CONTENT = (

@@ -86,13 +86,15 @@ class LtrainConfigurator(_OTelSDKConfigurator):
         census = Census(Identity.from_environ())
         own = {SERVICE_INSTANCE_ID: str(uuid4())}
         keeping: list[SpanExporter] = []
+        declared = bool(os.environ.get("OTEL_CONFIG_FILE"))
+        if not declared:
+            options |= {
+                "resource_attributes": {**options.get("resource_attributes", {}), **own},
+                "span_processors": [census, screen],
+                "export_span_processor": partial(_batches, keeping),
+            }
         try:
-            super()._configure(  # type: ignore[no-untyped-call]
-                resource_attributes={**options.pop("resource_attributes", {}), **own},
-                span_processors=[census, screen],
-                export_span_processor=partial(_batches, keeping),
-                **options,
-            )
+            super()._configure(**({} if declared else options))  # type: ignore[no-untyped-call]
         except Exception as error:  # OpenTelemetry's own variables, misspelt: the agent runs on
             _logger.warning(
                 "ltrain: no span is recorded, OpenTelemetry cannot be set up: %s", error
@@ -100,6 +102,8 @@ class LtrainConfigurator(_OTelSDKConfigurator):
             return
         provider = trace.get_tracer_provider()
         if isinstance(provider, TracerProvider):
+            if declared:  # a file sets up processors and exporters of its own, whatever is asked
+                joining.join(provider, census, screen)
             Capture(provider, census, keeping).install()
             joining.watch(provider, screen)
         _join_parent()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -105,6 +106,39 @@ def test_redaction_holds_for_the_agents_own_exporters(start: Start, sink: Sink, 
     assert (status, err) == (0, "")
     assert "global a [redacted]\n" in out
     assert "s3cret" not in out
+
+
+DECLARED = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+
+def load_config_file(name):
+    return name
+
+def configure_sdk(name):
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter()))
+    trace.set_tracer_provider(provider)
+"""
+
+
+def test_what_a_file_of_opentelemetrys_sets_up_is_joined(
+    start: Start, sink: Sink, tmp_path: Path
+) -> None:
+    package = tmp_path / "site" / "opentelemetry" / "configuration"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(DECLARED)
+    environ = {
+        "OTEL_CONFIG_FILE": "otel.yaml",
+        "LTRAIN_REDACT": "wor.",
+        "PYTHONPATH": f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}",
+    }
+    status, out, err = start("configured", "all", **environ).wait()
+    assert (status, err, sink.requests) == (0, "", [])
+    first, _ = json.JSONDecoder().raw_decode(out)
+    assert first["name"] == "[redacted]"
+    assert first["attributes"]["ltrain.rollout.id"] == "r7"
 
 
 def test_what_waits_on_disk_is_redacted(start: Start, sink: Sink, tmp_path: Path) -> None:
