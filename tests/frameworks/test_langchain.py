@@ -11,7 +11,7 @@ from tests.frameworks.told import told
 if TYPE_CHECKING:
     from tests.frameworks.conftest import Run
 
-THOUGHT = "no reasoning, which ChatOpenAI drops (the gateway records it)"
+THOUGHT = "ChatOpenAI drops the reasoning"
 
 
 def test_agent(run: Run) -> None:

@@ -10,7 +10,7 @@ from tests.frameworks.told import told
 if TYPE_CHECKING:
     from tests.frameworks.conftest import Run
 
-THOUGHT = "no reasoning, which ChatOpenAI drops (the gateway records it)"
+THOUGHT = "ChatOpenAI drops the reasoning"
 
 
 def test_a_model_and_its_tools(run: Run) -> None:
