@@ -79,8 +79,7 @@ def _handler(fake: FakeVllm) -> type[BaseHTTPRequestHandler]:
             return self._json(200, {"object": "list", "data": [{"id": "policy"}]})
 
         def do_POST(self) -> None:
-            length = int(self.headers.get("content-length") or 0)
-            body = json.loads(self.rfile.read(length) or b"null")
+            body = json.loads(self._body() or b"null")
             if not self.path.endswith("/completions"):
                 return self._admin(body)
             fake.requests.append(body)
@@ -97,6 +96,15 @@ def _handler(fake: FakeVllm) -> type[BaseHTTPRequestHandler]:
                 return self._stream(body, words) if body.get("stream") else self._whole(body, words)
             except OSError:
                 fake.aborted.set()
+
+        def _body(self) -> bytes:
+            if "content-length" in self.headers:
+                return self.rfile.read(int(self.headers["content-length"]))
+            chunks = []
+            while size := int(self.rfile.readline() or b"0", 16):
+                chunks.append(self.rfile.read(size))
+                self.rfile.readline()
+            return b"".join(chunks)
 
         def _admin(self, body: Any) -> None:
             fake.admin.append((self.path, body))
@@ -226,7 +234,7 @@ def _events(body: dict[str, Any], words: list[str]) -> Iterator[bytes | None]:
         last, (token,) = place == len(said) - 1, _tokens([word])
         if "vanish" in words and last:
             yield None
-        held = word[0] == "h"
+        held = chat and word[0] == "h"
         if held and not last and not (body.get("return_token_ids") or body.get("logprobs")):
             continue
         prompt = {} if chat else _prompt_ids(body if place == 0 else {}, words)

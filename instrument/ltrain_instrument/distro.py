@@ -18,7 +18,7 @@ from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
-from ltrain_instrument import bridge, capture, settings
+from ltrain_instrument import bridge, capture, settings, tokens
 from ltrain_instrument.capture import Capture
 from ltrain_instrument.census import Census
 from ltrain_instrument.export import SpoolingExporter
@@ -133,6 +133,7 @@ def configure() -> None:
         provider.add_span_processor(census)
         Capture(provider, census).install()
         bridge.install()
+        tokens.install()
         return
     from opentelemetry.instrumentation.auto_instrumentation import initialize
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ltrain_instrument.errors import BadSetting
 
@@ -46,6 +46,17 @@ def _optional_path(text: str) -> Path | None:
     return Path(text) if text else None
 
 
+def base_urls(text: str) -> tuple[str, ...]:
+    urls = tuple(url.strip() for url in text.split(",") if url.strip())
+    if not all(url.startswith(("http://", "https://")) for url in urls):
+        raise ValueError("a base URL begins with http:// or https://")
+    return urls
+
+
+def whole_number(text: str) -> int | None:
+    return int(text) if text else None
+
+
 HOME = Setting("LTRAIN_HOME", Path, ".ltrain", "Folder of store, policies, runs, spool, datasets.")
 STORE = Setting(
     "LTRAIN_STORE",
@@ -69,6 +80,19 @@ GATEWAY_SECRET = Setting(
     "",
     "Signs rollout keys; unset: the file `gateway.secret` of LTRAIN_HOME, made on first use.",
 )
+POLICY_URLS = Setting(
+    "LTRAIN_POLICY_URLS",
+    base_urls,
+    "",
+    "Base URLs of policy servers that agents reach without the gateway, as the agent writes them, "
+    "separated by commas: calls below them are asked for token ids and recorded.",
+)
+POLICY_VERSION = Setting(
+    "LTRAIN_POLICY_VERSION",
+    whole_number,
+    "",
+    "The version that is sampled below LTRAIN_POLICY_URLS; unset: not known.",
+)
 VLLM_PYTHON = Setting(
     "LTRAIN_VLLM_PYTHON",
     _optional_path,
@@ -76,11 +100,13 @@ VLLM_PYTHON = Setting(
     "The Python of vLLM's environment; unset: that beside ltrain's own, else of this folder.",
 )
 
-SETTINGS: tuple[Setting[str] | Setting[Path] | Setting[Path | None], ...] = (
+SETTINGS: tuple[Setting[Any], ...] = (
     HOME,
     STORE,
     OTLP_ENDPOINT,
     GATEWAY,
     GATEWAY_SECRET,
+    POLICY_URLS,
+    POLICY_VERSION,
     VLLM_PYTHON,
 )
