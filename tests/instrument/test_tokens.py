@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from tests.fake_vllm import FakeVllm, logprob
-from tests.instrument.conftest import AGENTS, LAUNCHER, Seen, Sink
+from tests.instrument.conftest import AGENTS, LAUNCHER, Seen, Sink, Start
 
 from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
@@ -256,3 +256,14 @@ def test_each_rollouts_call_is_one_with_its_tokens(run: Run, tmp_path: Path) -> 
     answered = {name: (True, 4, [[3, 7, 14]]) for name in ANSWERED}
     cut = {name for name, (*_, ids) in FAILED.items() if ids != "[]"}
     assert rows == answered | {name: (False, 4, [[3]]) for name in cut}
+
+
+def test_an_agent_that_instruments_itself_is_recorded(start: Start, sink: Sink) -> None:
+    with FakeVllm() as policy:
+        client, _, *rest = chat("httpx")
+        cases = json.dumps({"r": [client, policy.url, *rest]})
+        agent = start("asking", cases, "itself", plain=True, LTRAIN_POLICY_URLS=policy.url)
+        assert agent.wait()[0] == 0
+    (span,) = [span for span in sink.spans if span.scope == "ltrain.capture"]
+    assert span.attributes["ltrain.response_token_ids"] == "[3,7,14]"
+    assert "ltrain.policy.version" not in span.attributes

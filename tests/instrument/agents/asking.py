@@ -1,4 +1,7 @@
-"""Asks policies through clients, as its argument says; prints what each saw, as JSON."""
+"""Asks policies through clients, as its argument says; prints what each saw, as JSON.
+
+With a second argument it instruments itself.
+"""
 
 import asyncio
 import json
@@ -7,6 +10,8 @@ from typing import Any
 
 import ltrain
 
+if sys.argv[2:]:
+    ltrain.configure()
 base, URL = "", ""
 body: Any = {}
 seen: list[str] = []
