@@ -16,7 +16,7 @@ from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
-from ltrain_instrument import bridge, capture, choice, handover, joining, settings
+from ltrain_instrument import bridge, capture, choice, handover, joining, settings, tokens
 from ltrain_instrument.capture import Capture
 from ltrain_instrument.census import Census
 from ltrain_instrument.export import SpoolingExporter
@@ -133,6 +133,7 @@ def configure() -> None:
         if not ThreadingInstrumentor().is_instrumented_by_opentelemetry:
             ThreadingInstrumentor().instrument()
         bridge.install()
+        tokens.install()
         return
     if not isinstance(provider, trace.ProxyTracerProvider):
         kind = type(provider)
