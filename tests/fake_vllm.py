@@ -121,7 +121,12 @@ def _handler(fake: FakeVllm) -> type[BaseHTTPRequestHandler]:
                 self._require_client()
             tokens = _tokens(words)
             choices = [_choice(index, words, body) for index in range(body.get("n") or 1)]
-            usage = {"prompt_tokens": len(words), "completion_tokens": len(tokens)}
+            usage = {
+                "prompt_tokens": len(words),
+                "completion_tokens": len(tokens),
+                "prompt_tokens_details": {"cached_tokens": 1},
+                "completion_tokens_details": None,
+            }
             ids = _prompt_ids(body, words) if _is_chat(body) else {}
             answer = {**_head(body), "choices": choices, "usage": usage, **ids}
             self._json(200, answer, zipped="zip" in words)

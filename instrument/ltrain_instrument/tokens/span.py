@@ -131,8 +131,19 @@ def _usage(answer: Answer) -> dict[str, Value]:
     if prompt is None and answer.prompt_token_ids is not None:
         prompt = len(answer.prompt_token_ids)
         sampled = sum(len(choice.token_ids) for choice in answer.choices.values())
-    counts = {"gen_ai.usage.input_tokens": prompt, "gen_ai.usage.output_tokens": sampled}
+    counts = {
+        "gen_ai.usage.input_tokens": prompt,
+        "gen_ai.usage.output_tokens": sampled,
+        "gen_ai.usage.cache_read.input_tokens": _detail(usage, "prompt", "cached_tokens"),
+        "gen_ai.usage.reasoning.output_tokens": _detail(usage, "completion", "reasoning_tokens"),
+    }
     return {name: count for name, count in counts.items() if count is not None}
+
+
+def _detail(usage: Mapping[str, Any], kind: str, name: str) -> int | None:
+    details = usage.get(f"{kind}_tokens_details")
+    count = details.get(name) if isinstance(details, dict) else None
+    return count if isinstance(count, int) else None
 
 
 def _sampled_tokens(choices: list[Choice]) -> dict[str, Value]:

@@ -36,7 +36,12 @@ def test_a_call_is_answered_and_its_span_says_all(stage: Any, vllm: Any) -> None
                 "token_ids": None,
             }
         ],
-        "usage": {"prompt_tokens": 3, "completion_tokens": 2},
+        "usage": {
+            "prompt_tokens": 3,
+            "completion_tokens": 2,
+            "prompt_tokens_details": {"cached_tokens": 1},
+            "completion_tokens_details": None,
+        },
         "prompt_token_ids": None,
     }
     (span,) = stage.spans()
@@ -76,6 +81,7 @@ def test_a_call_is_answered_and_its_span_says_all(stage: Any, vllm: Any) -> None
         ),
         "gen_ai.usage.input_tokens": 3,
         "gen_ai.usage.output_tokens": 2,
+        "gen_ai.usage.cache_read.input_tokens": 1,
         "ltrain.prompt_token_ids": "[1000,1001,1002]",
         "ltrain.prompt_token_count": 3,
         "ltrain.response_token_ids": "[3,14]",
@@ -98,6 +104,7 @@ def test_a_stream_gives_the_same_span_and_hides_what_was_not_asked(stage: Any, l
     choices = [event["choices"][0] for event in events[:-1]]
     assert not any(choice["logprobs"] or choice.get("token_ids") for choice in choices)
     first, second = (span["attributes"] for span in stage.spans())
+    assert first.pop("gen_ai.usage.cache_read.input_tokens") == 1  # no stream says it unasked
     texts = [each.pop("gen_ai.output.messages") for each in (first, second)]
     assert first == second
     assert texts[0].replace("w3", " w3") == texts[1]  # the fake's chunks begin with a space
