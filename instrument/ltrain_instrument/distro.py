@@ -15,7 +15,7 @@ from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
-from ltrain_instrument import bridge, capture, choice, joining, settings
+from ltrain_instrument import bridge, capture, choice, crewai, joining, llama_index, settings
 from ltrain_instrument.capture import Capture
 from ltrain_instrument.census import Census
 from ltrain_instrument.export import SpoolingExporter
@@ -61,8 +61,13 @@ class LtrainDistro(BaseDistro):  # type: ignore[misc]
         makers, faults = choice.wanted()
         for fault in faults:
             _logger.warning("ltrain: %s", fault)
-        self._loader = Loader(choice.choices(makers, choice.disabled()))
+        made = choice.choices(makers, choice.disabled())
+        self._loader = Loader(made)
         self._loader.start()
+        for entry in choice.unoffered(made):
+            self.load_instrumentor(entry, skip_dep_check=True)
+        crewai.install()
+        llama_index.install()
 
     def load_instrumentor(self, entry_point: EntryPoint, **options: Any) -> None:
         """Instrument now, when the agent imports the library, or never: one serves a library."""

@@ -19,6 +19,8 @@ class Instrumentor:
     built_in: bool = False
     switch: str = ""
     """module:function that switches a built-in one on; '' where it is on by itself."""
+    needless: tuple[str, ...] = ()
+    """Packages that it says it instruments and does without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,12 @@ LIBRARIES = (
         "llama-index",
         ("llama_index.core",),
         (
-            Instrumentor(OPENINFERENCE, "openinference-instrumentation-llama-index", _NO_IDS),
+            Instrumentor(
+                OPENINFERENCE,
+                "openinference-instrumentation-llama-index",
+                _NO_IDS,
+                needless=("llama-index-multi-modal-llms-openai",),
+            ),
             Instrumentor(OFFICIAL, "opentelemetry-instrumentation-genai-llama-index", _NO_IDS),
             Instrumentor(TRACELOOP, "opentelemetry-instrumentation-llamaindex", _NO_IDS),
         ),
