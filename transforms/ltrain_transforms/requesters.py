@@ -58,11 +58,19 @@ def _ids(call: Call, held: dict[str, Call]) -> list[str]:
 
 def _settle(call: Call, requester: Call, request: dict[str, Any]) -> None:
     call.requested_by = requester.call_id
+    if _placed(requester) and not _placed(call):
+        call.filled["agent"] = requester.filled["agent"]
     call.merged.setdefault("tool_call_id", str(request.get("id") or ""))
     arguments = parsed(request.get("arguments"))
     # a tool with one argument is shown its bare value (OpenInference); the request has its name
     if isinstance(arguments, dict) and not isinstance(parsed(call.merged.get("arguments")), dict):
         call.merged["arguments"] = json.dumps(arguments, ensure_ascii=False)
+
+
+def _placed(call: Call) -> bool:
+    """Say whether it is known whose call it is; else the node stands in for the agent."""
+    agent = call.filled.get("agent")
+    return agent is not None and agent != call.filled.get("node")
 
 
 def _before(call: Call, llm: Iterable[Call]) -> str | None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ltrain_transforms.dialects import llama_index
 from ltrain_transforms.dialects.indexed import indices, message, tool_call
 from ltrain_transforms.dialects.messages import Message, Messages
 from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, said, word
@@ -19,11 +20,23 @@ KINDS: dict[str, Kind] = {
 
 MARKS = ("\nopeninference.span.kind",)
 
+ALL_SORTS = ("openinference.instrumentation.litellm", llama_index.SCOPE)
+"""Who writes more than parameters as such: a router's addresses and ids, sizes of a model."""
+SAMPLING = frozenset(
+    {
+        *("temperature", "top_p", "top_k", "min_p", "n", "seed", "stop"),
+        *("max_tokens", "max_completion_tokens", "reasoning_effort", "thinking"),
+        *("presence_penalty", "frequency_penalty", "logit_bias", "logprobs", "top_logprobs"),
+        *("response_format", "tool_choice", "parallel_tool_calls", "stream", "stream_options"),
+    }
+)
+"""Parameters that change an answer."""
+
 
 def read(span: Span) -> Partial:
     """Say what `openinference.span.kind` and its attributes say."""
     kind = KINDS.get(span.get("openinference.span.kind") or "")
-    if kind is None:
+    if kind is None or llama_index.inner(span):
         return {}
     metadata = span.json("metadata")
     partial = said(kind=kind, **_place(span, kind, metadata if isinstance(metadata, dict) else {}))
@@ -48,7 +61,7 @@ def _llm(span: Span) -> Partial:
     return said(
         input_messages=_messages(span, "llm.input_messages"),
         output_messages=_messages(span, "llm.output_messages"),
-        params=_sampling(parameters if isinstance(parameters, dict) else {}),
+        params=_sampling(span, parameters if isinstance(parameters, dict) else {}),
         tools=_tools(span),
         model=span.get("llm.model_name"),
         finish_reason=span.get("llm.finish_reason"),
@@ -85,15 +98,19 @@ def _message(span: Span, at: str) -> Message:
         tool_call(span, f"{at}.tool_calls.{k}.tool_call", "function.name", "function.arguments")
         for k in indices(span, f"{at}.tool_calls")
     ]
-    contents = (
-        span.get(f"{at}.contents.{m}.message_content.text") or ""
-        for m in indices(span, f"{at}.contents")
-    )
+    parts = [f"{at}.contents.{m}.message_content" for m in indices(span, f"{at}.contents")]
+    thought = [part for part in parts if span.get(f"{part}.type") == "reasoning"]
+    contents = (span.get(f"{part}.text") or "" for part in parts if part not in thought)
     text = span.get(f"{at}.content") or "".join(contents)
-    return message(span.get(f"{at}.role"), text, calls, span.get(f"{at}.tool_call_id"))
+    found = message(span.get(f"{at}.role"), text, calls, span.get(f"{at}.tool_call_id"))
+    thoughts = [span.get(f"{part}.text") for part in thought]
+    reasoning = [{"type": "reasoning", "content": each} for each in thoughts if each]
+    return {**found, "parts": [*reasoning, *found["parts"]]} if reasoning else found
 
 
-def _sampling(parameters: dict[str, Any]) -> Parameters | None:
+def _sampling(span: Span, parameters: dict[str, Any]) -> Parameters | None:
+    if span.scope in ALL_SORTS:
+        return Parameters.of({k: v for k, v in parameters.items() if k in SAMPLING})
     left_out = ("tools", "functions", "messages", "input", "model", "model_name", "_type")
     return Parameters.of({k: v for k, v in parameters.items() if k not in left_out})
 
