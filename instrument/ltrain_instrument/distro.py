@@ -58,6 +58,7 @@ class LtrainDistro(BaseDistro):  # type: ignore[misc]
             return
         for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
+        _keep_logs_in()
         makers, faults = choice.wanted()
         for fault in faults:
             _logger.warning("ltrain: %s", fault)
@@ -90,13 +91,15 @@ class LtrainConfigurator(_OTelSDKConfigurator):
         census = Census(Identity.from_environ())
         own = {SERVICE_INSTANCE_ID: str(uuid4())}
         keeping: list[SpanExporter] = []
+        declared = bool(os.environ.get("OTEL_CONFIG_FILE"))
+        if not declared:
+            options |= {
+                "resource_attributes": {**options.get("resource_attributes", {}), **own},
+                "span_processors": [census, screen],
+                "export_span_processor": partial(_batches, keeping),
+            }
         try:
-            super()._configure(  # type: ignore[no-untyped-call]
-                resource_attributes={**options.pop("resource_attributes", {}), **own},
-                span_processors=[census, screen],
-                export_span_processor=partial(_batches, keeping),
-                **options,
-            )
+            super()._configure(**({} if declared else options))  # type: ignore[no-untyped-call]
         except Exception as error:  # OpenTelemetry's own variables, misspelt: the agent runs on
             _logger.warning(
                 "ltrain: no span is recorded, OpenTelemetry cannot be set up: %s", error
@@ -104,6 +107,8 @@ class LtrainConfigurator(_OTelSDKConfigurator):
             return
         provider = trace.get_tracer_provider()
         if isinstance(provider, TracerProvider):
+            if declared:  # a file sets up processors and exporters of its own, whatever is asked
+                joining.join(provider, census, screen)
             Capture(provider, census, keeping).install()
             joining.watch(provider, screen)
         _join_parent()
@@ -151,6 +156,19 @@ def _batches(keeping: list[SpanExporter], exporter: SpanExporter) -> SpanProcess
         exporter = SpoolingExporter(settings.HOME.read().absolute() / "spool")
         keeping.append(exporter)
     return BatchSpanProcessor(exporter)
+
+
+def _keep_logs_in() -> None:
+    """Switch log records off where values are redacted: only spans are."""
+    variable = "OTEL_LOGS_EXPORTER"
+    if os.environ.get(settings.REDACT.name) and os.environ[variable].strip().lower() != "none":
+        _logger.warning(
+            "ltrain: %s=%s is taken as none: %s does not reach log records.",
+            variable,
+            os.environ[variable],
+            settings.REDACT.name,
+        )
+        os.environ[variable] = "none"
 
 
 def _join_parent() -> None:

@@ -5,6 +5,7 @@ entry-point name, so at most one is active a library: the first here that is ins
 `LTRAIN_INSTRUMENTORS` changes the choice. `docs/instrumentors.md` is made from this table.
 """
 
+import sys
 from dataclasses import dataclass
 
 
@@ -26,15 +27,25 @@ class Instrumentor:
 @dataclass(frozen=True, slots=True)
 class Library:
     name: str
+    distribution: str
+    """On PyPI; '' where it is Python's own."""
     targets: tuple[str, ...]
     """Modules: when the agent imports one of them, the instrumentor loads. None: at the start."""
     instrumentors: tuple[Instrumentor, ...]
+    proof: str = ""
+    """A module that is loaded then, too, where many programs have one of the target's name."""
     entry: str = ""
     """Name of the entry point, where one distribution instruments several libraries."""
     extra: str = ""
     """The extra of ltrain that brings the first instrumentor."""
     needed: bool = True
     """Whether calls stay unseen without: then its absence is worth a warning."""
+
+    @property
+    def imported(self) -> bool:
+        """Whether the agent has imported it."""
+        there = any(name in sys.modules for name in self.targets)
+        return there and (not self.proof or self.proof in sys.modules)
 
 
 TRACELOOP, OPENINFERENCE, OFFICIAL, BUILT_IN = (
@@ -51,6 +62,7 @@ _ALONE = "-"
 LIBRARIES = (
     Library(
         "openai",
+        "openai",
         ("openai",),
         (
             Instrumentor(TRACELOOP, "opentelemetry-instrumentation-openai", _NO_STREAM),
@@ -63,13 +75,14 @@ LIBRARIES = (
             Instrumentor(
                 "opentelemetry-v2",
                 "opentelemetry-instrumentation-openai-v2",
-                "messages on spans, they are log records; wants opentelemetry-util-genai 0.4b0",
+                "fails with openai 3 unless httpx is there, and with util-genai from 1.0 on",
             ),
         ),
         extra="openai",
     ),
     Library(
         "langchain",
+        "langchain-core",
         ("langchain_core",),
         (
             Instrumentor(
@@ -92,7 +105,8 @@ LIBRARIES = (
     ),
     Library(
         "openai-agents",
-        ("agents.tracing",),  # `agents` alone is a name that many programs have, too
+        "openai-agents",
+        ("agents",),
         (
             Instrumentor(OPENINFERENCE, "openinference-instrumentation-openai-agents", _NO_IDS),
             Instrumentor(
@@ -111,9 +125,11 @@ LIBRARIES = (
                 "bare spans; it shares its module with traceloop's: install one of the two",
             ),
         ),
+        proof="agents.tracing",
     ),
     Library(
         "autogen",
+        "autogen-agentchat",
         ("autogen_agentchat",),
         (
             Instrumentor(
@@ -125,6 +141,7 @@ LIBRARIES = (
     ),
     Library(
         "ag2",
+        "ag2",
         ("autogen",),
         (
             Instrumentor(OPENINFERENCE, "openinference-instrumentation-ag2", _NO_IDS),
@@ -135,6 +152,7 @@ LIBRARIES = (
     ),
     Library(
         "pydantic-ai",
+        "pydantic-ai-slim",
         ("pydantic_ai",),
         (
             Instrumentor(
@@ -148,6 +166,7 @@ LIBRARIES = (
     ),
     Library(
         "smolagents",
+        "smolagents",
         ("smolagents",),
         (
             Instrumentor(OPENINFERENCE, "openinference-instrumentation-smolagents", _NO_IDS),
@@ -155,6 +174,7 @@ LIBRARIES = (
         ),
     ),
     Library(
+        "crewai",
         "crewai",
         ("crewai",),
         (
@@ -164,6 +184,7 @@ LIBRARIES = (
     ),
     Library(
         "llama-index",
+        "llama-index-core",
         ("llama_index.core",),
         (
             Instrumentor(
@@ -178,6 +199,7 @@ LIBRARIES = (
     ),
     Library(
         "litellm",
+        "litellm",
         ("litellm",),
         (
             Instrumentor(OPENINFERENCE, "openinference-instrumentation-litellm", _NO_IDS),
@@ -186,6 +208,7 @@ LIBRARIES = (
         needed=False,  # crewai and openai-agents import it without using it
     ),
     Library(
+        "anthropic",
         "anthropic",
         ("anthropic",),
         (
@@ -197,6 +220,7 @@ LIBRARIES = (
     ),
     Library(
         "google-genai",
+        "google-genai",
         ("google.genai",),
         (
             Instrumentor(OPENINFERENCE, "openinference-instrumentation-google-genai", _NO_IDS),
@@ -206,6 +230,7 @@ LIBRARIES = (
         needed=False,  # frameworks import it without using it
     ),
     Library(
+        "mcp",
         "mcp",
         ("mcp",),
         (
@@ -224,18 +249,19 @@ LIBRARIES = (
     *(
         Library(
             name,
+            library,
             targets,
             (Instrumentor(OFFICIAL, f"opentelemetry-instrumentation-{package}", _ALONE),),
             entry=name,
             needed=False,
         )
-        for name, targets, package in (
-            ("httpx", ("httpx",), "httpx"),
-            ("httpx2", ("httpx2",), "httpx"),
-            ("aiohttp-client", ("aiohttp",), "aiohttp-client"),
-            ("requests", ("requests",), "requests"),
-            ("urllib3", ("urllib3",), "urllib3"),
-            ("threading", (), "threading"),
+        for name, library, targets, package in (
+            ("httpx", "httpx", ("httpx",), "httpx"),
+            ("httpx2", "httpx2", ("httpx2",), "httpx"),
+            ("aiohttp-client", "aiohttp", ("aiohttp",), "aiohttp-client"),
+            ("requests", "requests", ("requests",), "requests"),
+            ("urllib3", "urllib3", ("urllib3",), "urllib3"),
+            ("threading", "", (), "threading"),
         )
     ),
 )

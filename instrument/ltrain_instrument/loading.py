@@ -4,7 +4,6 @@ An instrumentor imports what it instruments, seconds of it, so it waits until th
 """
 
 import logging
-import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
@@ -72,7 +71,7 @@ class Loader:
 
     def _ready(self, instrumentor: str) -> list[tuple[Library, EntryPoint, Load]]:
         waiting = self._waiting.get(instrumentor, [])
-        ready = [one for one in waiting if any(it in sys.modules for it in one[0].targets)]
+        ready = [one for one in waiting if one[0].imported]
         self._waiting[instrumentor] = [one for one in waiting if one not in ready]
         return ready
 
@@ -121,4 +120,5 @@ def missing(choice: Choice) -> str:
 
 
 def _missing(choice: Choice, module: ModuleType) -> None:
-    _logger.warning("ltrain: %s", missing(choice))
+    if choice.library.imported:
+        _logger.warning("ltrain: %s", missing(choice))

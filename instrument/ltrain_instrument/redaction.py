@@ -80,11 +80,12 @@ def judged(name: str) -> bool:
 def without_credentials(name: str, value: Any) -> Any:
     """Give the value of an `http.*` or `url.*` attribute without passwords and keys."""
     if name in URLS and isinstance(value, str):
-        return _bare(value)
+        return bare(value)
     return MARK if _HEADER.match(name) else value
 
 
-def _bare(url: str) -> str:
+def bare(url: str) -> str:
+    """Give an address without the passwords and keys in it."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -18,7 +18,7 @@ from ltrain_instrument.limits import fitted
 from ltrain_instrument.places import NAME, Place, change, values
 from ltrain_instrument.redaction import KEPT, Redaction, judged, without_credentials
 from ltrain_instrument.settings import REDACT, SPAN_LIMIT
-from ltrain_instrument.texts import plain, size, token_attribute, without_tokens, written
+from ltrain_instrument.texts import encodable, plain, size, token_attribute, without_tokens, written
 
 _logger = logging.getLogger("ltrain.screen")
 
@@ -85,14 +85,14 @@ class Screen(SpanProcessor):
         own: Mapping[str, Any] = span.attributes or {}
         for name, value in own.items():
             if isinstance(value, str):
-                total += len(value)
-                if not value.isascii() or name.startswith(("http.", "url.")):
+                total += len(value) if value.isascii() else 4 * len(value)
+                if name.startswith(("http.", "url.")) or not encodable(value):
                     return False
             elif not isinstance(value, bool | float) and (
                 not isinstance(value, int) or abs(value) >> 62
             ):
                 return False
-        return total <= self._limit and span.name.isascii()
+        return total <= self._limit and encodable(span.name)
 
     def _look(self, span: ReadableSpan) -> None:
         seen = values(span)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import Distribution, EntryPoint, distributions
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,11 +81,16 @@ def library(tmp_path: Path, name: str, version: str = "1.0", text: str = "") -> 
 
 
 def run(
-    start: Start, tmp_path: Path, *args: str, plain: bool = False, **environ: str
+    start: Start,
+    tmp_path: Path,
+    *args: str,
+    plain: bool = False,
+    environ: Mapping[str, str] | None = None,
 ) -> tuple[int, str, str]:
     # the fake distributions lie before the real ones of the same name
     path = f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}"
-    return start("imports", *args, plain=plain, PYTHONPATH=path, **environ).wait()
+    given = {"PYTHONPATH": path, **(environ or {})}
+    return start("imports", *args, plain=plain, **given).wait()
 
 
 @pytest.mark.parametrize(
@@ -105,7 +110,7 @@ def test_one_of_four_is_active(
     for maker, name in OPENAI.items():
         install(name, "openai", maker)
     library(tmp_path, "openai")
-    assert run(start, tmp_path, "openai", **environ) == (0, f"{loaded}\n", "")
+    assert run(start, tmp_path, "openai", environ=environ) == (0, f"{loaded}\n", "")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +128,7 @@ def test_configure_chooses_as_well(
     for maker, name in OPENAI.items():
         install(name, "openai", maker)
     library(tmp_path, "openai")
-    found = run(start, tmp_path, "openai", "configure", plain=True, **environ)
+    found = run(start, tmp_path, "openai", "configure", plain=True, environ=environ)
     assert found == (0, f"{loaded}\n", "")
 
 
@@ -133,7 +138,7 @@ def test_a_wrong_choice_is_said_and_the_ranking_holds(
     install(OPENAI["traceloop"], "openai", "traceloop")
     library(tmp_path, "openai")
     wrong = "openai=traceloup,opnai=traceloop"
-    status, out, err = run(start, tmp_path, "openai", LTRAIN_INSTRUMENTORS=wrong)
+    status, out, err = run(start, tmp_path, "openai", environ={"LTRAIN_INSTRUMENTORS": wrong})
     assert (status, out) == (0, "traceloop\n")
     first, second = err.splitlines()
     assert first == (
@@ -143,7 +148,7 @@ def test_a_wrong_choice_is_said_and_the_ranking_holds(
     )
     assert "Unknown library in LTRAIN_INSTRUMENTORS 'opnai'" in second
     assert second.endswith("Did you mean 'openai'?")
-    status, out, err = run(start, tmp_path, "openai", LTRAIN_INSTRUMENTORS="openai")
+    status, out, err = run(start, tmp_path, "openai", environ={"LTRAIN_INSTRUMENTORS": "openai"})
     assert (status, out) == (0, "traceloop\n")
     assert err.startswith("ltrain: LTRAIN_INSTRUMENTORS='openai' is not understood at 'openai'. ")
 
@@ -197,6 +202,20 @@ def test_one_whose_framework_is_not_installed_makes_no_noise(
     assert run(start, tmp_path) == (0, "\n", "")
 
 
+def test_a_program_may_have_a_package_of_a_frameworks_name(
+    start: Start, install: Install, tmp_path: Path
+) -> None:
+    head = "from agents import set_trace_processors\n"
+    install("openinference-instrumentation-openai-agents", "openai_agents", "oi", head=head)
+    library(tmp_path, "agents")
+    assert run(start, tmp_path, "agents") == (0, "\n", "")
+    package = tmp_path / "site" / "agents"
+    (package / "tracing.py").write_text("")
+    # the name comes after the import of the part that shows whose package it is
+    (package / "__init__.py").write_text("from . import tracing\nset_trace_processors = 1\n")
+    assert run(start, tmp_path, "agents") == (0, "oi\n", "")
+
+
 def test_pydantic_ai_is_switched_on(start: Start, tmp_path: Path) -> None:
     agent = (
         "import builtins\n"
@@ -208,9 +227,9 @@ def test_pydantic_ai_is_switched_on(start: Start, tmp_path: Path) -> None:
     library(tmp_path, "pydantic-ai-slim", "2.68.0", agent)
     assert run(start, tmp_path, "pydantic_ai") == (0, "built in\n", "")
     off = {"LTRAIN_INSTRUMENTORS": "pydantic-ai=none"}
-    assert run(start, tmp_path, "pydantic_ai", **off) == (0, "\n", "")
+    assert run(start, tmp_path, "pydantic_ai", environ=off) == (0, "\n", "")
     off = {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "pydantic_ai"}
-    assert run(start, tmp_path, "pydantic_ai", **off) == (0, "\n", "")
+    assert run(start, tmp_path, "pydantic_ai", environ=off) == (0, "\n", "")
 
 
 def test_what_mcp_does_itself_needs_no_instrumentor(
@@ -220,7 +239,7 @@ def test_what_mcp_does_itself_needs_no_instrumentor(
     library(tmp_path, "mcp", "2.3.0")
     assert run(start, tmp_path, "mcp") == (0, "\n", "")
     asked = {"LTRAIN_INSTRUMENTORS": "mcp=traceloop"}
-    assert run(start, tmp_path, "mcp", **asked) == (0, "traceloop\n", "")
+    assert run(start, tmp_path, "mcp", environ=asked) == (0, "traceloop\n", "")
 
 
 def test_of_two_libraries_of_one_instrumentor_only_the_imported_one_counts(

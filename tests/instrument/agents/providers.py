@@ -1,16 +1,17 @@
 """Sets up a tracer provider of its own, before or after ltrain, and makes a span with each."""
 
 import sys
+from collections.abc import Sequence
 
 from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 
 import ltrain
 
 
 class Printing(SpanExporter):
-    def export(self, spans):
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         for span in spans:
             print(span.name, (span.attributes or {}).get("text"))
         return SpanExportResult.SUCCESS
