@@ -18,7 +18,7 @@ from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
-from ltrain_instrument import bridge, capture, settings
+from ltrain_instrument import bridge, capture, mcp_calls, pydantic_ai, repairs, settings
 from ltrain_instrument.capture import Capture
 from ltrain_instrument.census import Census
 from ltrain_instrument.export import SpoolingExporter
@@ -67,6 +67,9 @@ class LtrainDistro(BaseDistro):  # type: ignore[misc]
         loader = logging.getLogger("opentelemetry.instrumentation.auto_instrumentation._load")
         loader.addFilter(_not_about_configurators)
         _name_missing()
+        repairs.install()
+        mcp_calls.install()
+        wrapt.when_imported("pydantic_ai")(lambda _: pydantic_ai.instrument())
 
     def load_instrumentor(self, entry_point: EntryPoint, **options: Any) -> None:
         """Instrument now, or when the agent imports the library; a failure is one warning."""
