@@ -122,6 +122,7 @@ def run(store: Store, tmp_path: Path) -> Iterator[Run]:
             "OTEL_EXPORTER_OTLP_ENDPOINT": sink.url,
             "LTRAIN_HOME": str(tmp_path / "home"),
             "LTRAIN_RUN_ID": "frameworks",
+            "LTRAIN_TASK_ID": "task1",
             "LTRAIN_ROLLOUT_ID": ROLLOUT,
             "LTRAIN_ATTEMPT_ID": "1",
             "LTRAIN_MODE": "train",

@@ -5,10 +5,12 @@ A user's message holds the plan between double brackets, one step a turn of the 
     How is it? [[weather(city=Paris) + weather(city=Rome); !search(query=x); It is sunny.]]
 
 Calls joined by `+` are asked for in one turn, text is answered as it is, and a step that begins
-with `!` gets a 500 the first time it is asked for. Which step is due follows from the turns that
+with `!` gets a 500 the first time it is asked for. A step in `<>` after that is what the model
+thinks: `<Two cities.> weather(city=Paris)`. Which step is due follows from the turns that
 the model has had since, so any number of agents may talk to one server.
 
-Chat completions and responses, whole and streamed, and embeddings; ids are unique.
+Chat completions and responses, whole and streamed, and embeddings; ids are unique. A request with
+`return_token_ids` gets token ids and log-probabilities, as vLLM gives them.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 PLAN = re.compile(r"\[\[(.+?)\]\]", re.DOTALL)
+THOUGHT = re.compile(r"<(.+?)>\s*")
 CALL = re.compile(r"([\w-]+)\(([^()]*)\)")
 Json = dict[str, Any]
 
@@ -35,6 +38,7 @@ class Step:
     calls: tuple[tuple[str, str], ...] = ()
     """Name and arguments, JSON, of each tool."""
     fails_first: bool = False
+    thought: str = ""
 
 
 def plan(text: str) -> list[Step]:
@@ -45,6 +49,9 @@ def plan(text: str) -> list[Step]:
 
 def _step(text: str) -> Step:
     fails, text = text.startswith("!"), text.lstrip("! ")
+    thought = THOUGHT.match(text)
+    if thought:
+        return replace(_step(text[thought.end() :]), fails_first=fails, thought=thought[1])
     calls = CALL.findall(text) if CALL.match(text) else []
     if not calls:
         return Step(text, fails_first=fails)
@@ -94,6 +101,12 @@ def _turns_of_items(items: Any) -> list[Json]:
     return found
 
 
+def _due(path: str, body: Json) -> Step | None:
+    if path.endswith("/responses"):
+        return due(_turns_of_items(body["input"]))
+    return due(body["messages"]) if path.endswith("/chat/completions") else None
+
+
 @dataclass(frozen=True)
 class Asked:
     """One request."""
@@ -103,6 +116,15 @@ class Asked:
     body: Json
     failed: bool
     """Whether the answer was a planned 500."""
+    step: Step | None
+    """What it was answered; nothing where no model was asked."""
+
+    @property
+    def counted(self) -> bool:
+        """Whether the answer had counts of tokens: a stream of chat completions by request."""
+        asked = self.body.get("stream_options") or {}
+        streamed = self.body.get("stream") and not self.path.endswith("/responses")
+        return bool(self.step and not self.failed and (not streamed or asked.get("include_usage")))
 
 
 @dataclass
@@ -155,23 +177,22 @@ class Model:
             self._http.server_close()
 
     def respond(self, path: str, headers: dict[str, str], body: Json) -> tuple[int, str, bytes]:
-        status, kind, answer = self._answer(path, body)
+        step = _due(path, body)
+        status, kind, answer = self._answer(path, body, step)
         with self._lock:
-            self.asked.append(Asked(path, headers, body, status == 500))
+            self.asked.append(Asked(path, headers, body, status == 500, step))
         return status, kind, answer
 
-    def _answer(self, path: str, body: Json) -> tuple[int, str, bytes]:
+    def _answer(self, path: str, body: Json, step: Step | None) -> tuple[int, str, bytes]:
         number = next(self._ids)
         if path.endswith("/embeddings"):
             return _whole(_embeddings(body))
-        responses = path.endswith("/responses")
-        if not responses and not path.endswith("/chat/completions"):
+        if step is None:
             return 404, "text/plain", b"no such route"
-        step = due(_turns_of_items(body["input"]) if responses else body["messages"])
         if step.fails_first and self._fails(body):
             error = {"error": {"message": "planned to fail once", "type": "server_error"}}
             return 500, "application/json", json.dumps(error).encode()
-        if responses:
+        if path.endswith("/responses"):
             answer = _response(body, step, number)
             return _events(_response_events(answer)) if body.get("stream") else _whole(answer)
         if body.get("stream"):
@@ -210,27 +231,45 @@ def _tool_calls(step: Step, number: int) -> list[Json]:
     ]
 
 
-USAGE = {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
+USAGE = {
+    "prompt_tokens": 7,
+    "prompt_tokens_details": {"cached_tokens": 2},
+    "completion_tokens": 5,
+    "completion_tokens_details": {"reasoning_tokens": 1},
+    "total_tokens": 12,
+}
+PROMPT_IDS = [1, 2, 3, 4, 5, 6, 7]
+TOKEN_IDS = [11, 12, 13, 14, 15]
+LOGPROBS = {"content": [{"token": f"t{n}", "logprob": -0.5, "top_logprobs": []} for n in TOKEN_IDS]}
 
 
 def _completion(body: Json, step: Step, number: int) -> Json:
     message: Json = {"role": "assistant", "content": step.text or None}
+    if step.thought:
+        message["reasoning_content"] = step.thought
     if step.calls:
         message["tool_calls"] = _tool_calls(step, number)
     reason = "tool_calls" if step.calls else "stop"
-    return {
+    choice: Json = {"index": 0, "message": message, "finish_reason": reason}
+    answer: Json = {
         "id": f"chatcmpl-{number}",
         "object": "chat.completion",
         "created": 1,
         "model": body["model"],
-        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+        "choices": [choice],
         "usage": USAGE,
     }
+    if body.get("return_token_ids"):
+        answer["prompt_token_ids"] = PROMPT_IDS
+        choice |= {"token_ids": TOKEN_IDS, "logprobs": LOGPROBS}
+    return answer
 
 
 def _chunks(body: Json, step: Step, number: int) -> list[Json]:
     """Give a stream: the role, the text word by word or the calls in pieces, the end, the usage."""
     deltas: list[Json] = [{"role": "assistant", "content": ""}]
+    if step.thought:
+        deltas.append({"reasoning_content": step.thought})
     deltas += [{"content": word} for word in re.findall(r"\S+\s*", step.text)]
     for place, call in enumerate(_tool_calls(step, number)):
         function, arguments = call["function"], call["function"]["arguments"]
@@ -242,6 +281,8 @@ def _chunks(body: Json, step: Step, number: int) -> list[Json]:
     ]
     reason = "tool_calls" if step.calls else "stop"
     choices.append([{"index": 0, "delta": {}, "finish_reason": reason}])
+    if body.get("return_token_ids"):
+        choices[1][0] |= {"token_ids": TOKEN_IDS, "logprobs": LOGPROBS}
     head = {
         "id": f"chatcmpl-{number}",
         "object": "chat.completion.chunk",
@@ -249,6 +290,8 @@ def _chunks(body: Json, step: Step, number: int) -> list[Json]:
         "model": body["model"],
     }
     chunks: list[Json] = [{**head, "choices": each} for each in choices]
+    if body.get("return_token_ids"):
+        chunks[0]["prompt_token_ids"] = PROMPT_IDS
     if (body.get("stream_options") or {}).get("include_usage"):
         chunks.append({**head, "choices": [], "usage": USAGE})
     return chunks
@@ -276,6 +319,9 @@ def _response(body: Json, step: Step, number: int) -> Json:
                 "content": [text],
             }
         ]
+    if step.thought:
+        summary = [{"type": "summary_text", "text": step.thought}]
+        output.insert(0, {"type": "reasoning", "id": f"rs_{number}", "summary": summary})
     return {
         "id": f"resp_{number}",
         "object": "response",
@@ -290,7 +336,7 @@ def _response(body: Json, step: Step, number: int) -> Json:
             "input_tokens": 7,
             "input_tokens_details": {"cached_tokens": 2},
             "output_tokens": 5,
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": 1},
             "total_tokens": 12,
         },
     }
@@ -307,7 +353,7 @@ def _response_events(answer: Json) -> list[Json]:
             spot = {**at, "content_index": 0, "logprobs": []}
             events.append({"type": "response.output_text.delta", **spot, "delta": text})
             events.append({"type": "response.output_text.done", **spot, "text": text})
-        else:
+        elif item["type"] == "function_call":
             given = item["arguments"]
             events.append({"type": "response.function_call_arguments.delta", **at, "delta": given})
             events.append(

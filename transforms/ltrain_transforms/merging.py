@@ -153,6 +153,7 @@ def row(call: Call) -> dict[str, Any]:
 _AS_THEY_ARE = (
     *("version", "endpoint", "model", "policy", "tool_call_id", "error_type"),
     *("tools", "finish_reason", "input_tokens", "output_tokens"),
+    *("reasoning_tokens", "cached_tokens"),
 )
 
 

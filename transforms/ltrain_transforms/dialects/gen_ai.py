@@ -63,6 +63,8 @@ def llm(span: Span) -> Partial:
         finish_reason=_finish(span, output),
         input_tokens=span.whole("gen_ai.usage.input_tokens"),
         output_tokens=span.whole("gen_ai.usage.output_tokens"),
+        reasoning_tokens=span.whole(*REASONING),
+        cached_tokens=span.whole(*CACHED),
         response_id=span.get("gen_ai.response.id"),
     )
 
@@ -104,6 +106,17 @@ def _instructions(span: Span) -> list[Message]:
 
 
 REQUEST = "gen_ai.request."
+# Of the conventions, of traceloop, of pydantic-ai
+REASONING = (
+    "gen_ai.usage.reasoning.output_tokens",
+    "gen_ai.usage.reasoning_tokens",
+    "gen_ai.usage.details.reasoning_tokens",
+)
+CACHED = (
+    "gen_ai.usage.cache_read.input_tokens",
+    "gen_ai.usage.cache_read_input_tokens",
+    "gen_ai.usage.details.cache_read_tokens",
+)
 
 
 def parameters(span: Span) -> Parameters | None:

@@ -51,6 +51,8 @@ def _llm(span: Span) -> Partial:
         output_messages=chat.held(AT + "output", span.get(AT + "output"), "assistant"),
         input_tokens=_first(counts, "input", "prompt_tokens", "input_tokens"),
         output_tokens=_first(counts, "output", "completion_tokens", "output_tokens"),
+        reasoning_tokens=_first(counts, "output_reasoning_tokens", "output_reasoning"),
+        cached_tokens=_first(counts, "input_cached_tokens", "input_cache_read"),
     )
 
 

@@ -57,6 +57,8 @@ def _llm(span: Span) -> Partial:
         finish_reason=span.get("llm.finish_reason"),
         input_tokens=span.whole("llm.token_count.prompt"),
         output_tokens=span.whole("llm.token_count.completion"),
+        reasoning_tokens=span.whole("llm.token_count.completion_details.reasoning"),
+        cached_tokens=span.whole("llm.token_count.prompt_details.cache_read"),
         response_id=_response_id(span.json("output.value")),
     )
 

@@ -72,6 +72,8 @@ class Partial(TypedDict, total=False):
     finish_reason: str
     input_tokens: int
     output_tokens: int
+    reasoning_tokens: int
+    cached_tokens: int
     response_id: str
     tokens: Tokens
     measured: bool

@@ -58,6 +58,8 @@ def _llm(span: Span) -> Partial:
         finish_reason=_finish(span),
         input_tokens=span.whole("ai.usage.inputTokens", "ai.usage.promptTokens"),
         output_tokens=span.whole("ai.usage.outputTokens", "ai.usage.completionTokens"),
+        reasoning_tokens=span.whole("ai.usage.reasoningTokens"),
+        cached_tokens=span.whole("ai.usage.cachedInputTokens"),
         response_id=span.get("ai.response.id"),
     )
 

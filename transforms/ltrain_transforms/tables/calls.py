@@ -59,6 +59,8 @@ CALLS = Table(
         Column("finish_reason", STRING, "Why the model stopped."),
         Column("input_tokens", INTEGER, "Usage as reported."),
         Column("output_tokens", INTEGER, "Usage as reported."),
+        Column("reasoning_tokens", INTEGER, "Those of the output that were thought, or null."),
+        Column("cached_tokens", INTEGER, "Those of the input read from a cache, or null."),
         Column("prompt_token_ids", IDS, "Prompt as the server tokenised it, or null."),
         Column("response_token_ids", pl.List(IDS), "Sampled tokens of each choice, or null."),
         Column("response_logprobs", pl.List(WEIGHTS), "Their log-probabilities, as sampled."),
