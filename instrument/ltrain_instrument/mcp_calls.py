@@ -41,7 +41,9 @@ async def _call_tool(
     if content.recorded():
         said["gen_ai.tool.call.arguments"] = json.dumps(arguments or {}, default=str)
     tracer = trace.get_tracer(SCOPE_INSTRUMENT)
-    with tracer.start_as_current_span(f"tools/call {name}", kind=SpanKind.CLIENT, attributes=said) as span:
+    with tracer.start_as_current_span(
+        f"tools/call {name}", kind=SpanKind.CLIENT, attributes=said
+    ) as span:
         result = await call(*given, **named)
         _came_back(span, result)
         return result

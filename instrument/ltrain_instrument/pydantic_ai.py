@@ -4,7 +4,7 @@ from ltrain_instrument import content
 
 
 def instrument() -> None:
-    """Switch its telemetry on for all agents; what the agent itself has said or says later holds."""
+    """Switch its telemetry on for all agents; what the agent says of it holds."""
     from pydantic_ai import Agent
     from pydantic_ai.models.instrumented import InstrumentationSettings
 

@@ -56,9 +56,7 @@ def _ids(call: Call, held: dict[str, Call]) -> list[str]:
     ]
 
 
-def _likeliest(
-    call: Call, named: list[tuple[Call, dict[str, Any]]]
-) -> tuple[Call, dict[str, Any]]:
+def _likeliest(call: Call, named: list[tuple[Call, dict[str, Any]]]) -> tuple[Call, dict[str, Any]]:
     """Find the request with the tool's arguments, else the first: parallel tools race."""
     given = parsed(call.merged.get("arguments"))
     asked = [(entry, parsed(entry[1].get("arguments"))) for entry in named]

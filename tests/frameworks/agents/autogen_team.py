@@ -29,7 +29,7 @@ HANDOFF = Handoff(
 
 async def weather(city: str) -> str:
     """Give the weather of a city."""
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.3)
     return f"It is sunny in {city}."
 
 
@@ -38,7 +38,9 @@ async def book(city: str) -> str:
     raise PermissionError(f"no room in {city}")
 
 
-def assistant(name: str, stream: bool = False, handoffs: list[Handoff] | None = None) -> AssistantAgent:
+def assistant(
+    name: str, stream: bool = False, handoffs: list[Handoff] | None = None
+) -> AssistantAgent:
     return AssistantAgent(
         name,
         CLIENT,
@@ -51,8 +53,9 @@ def assistant(name: str, stream: bool = False, handoffs: list[Handoff] | None = 
 
 
 async def tools() -> None:
-    asked = "How is it? [[!weather(city=Paris) + weather(city=Rome); Sunny.; book(city=Bath) + nowhere(); No.]]"
+    asked = "How is it? [[<Two cities.> weather(city=Paris) + weather(city=Rome); Sunny."
     guide = assistant("guide")
+    asked = f"{asked}; !book(city=Bath) + nowhere(); No.]]"
     print((await guide.run(task=asked)).messages[-1].to_text())
     print((await guide.run(task="And a room?")).messages[-1].to_text())
 

@@ -13,7 +13,7 @@ CLIENT = AsyncOpenAI(max_retries=2)
 SERVER = StdioServerParameters(
     command=sys.executable, args=[str(Path(__file__).with_name("mcp_server.py"))]
 )
-ASKED = "How is it? [[!weather(city=Paris) + weather(city=Rome); search(query=places); book(city=Bath)"
+ASKED = "How is it? [[<Two cities.> weather(city=Paris) + weather(city=Rome); !search(query=hail)"
 
 
 async def call(places: Client, name: str, arguments: dict[str, Any]) -> str:
@@ -31,7 +31,7 @@ async def main() -> None:
             {"type": "function", "function": {"name": it.name, "parameters": it.input_schema}}
             for it in listed
         ]
-        messages: list[Any] = [{"role": "user", "content": f"{ASKED}; Sunny.]]"}]
+        messages: list[Any] = [{"role": "user", "content": f"{ASKED}; book(city=Bath); Sunny.]]"}]
         while True:
             answer = await CLIENT.chat.completions.create(
                 model="fake", messages=messages, tools=tools

@@ -1,5 +1,7 @@
 """An MCP server over stdio: tools that work, fail softly and fail hard."""
 
+import asyncio
+
 from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -9,8 +11,9 @@ server = MCPServer("places", log_level="ERROR")
 
 
 @server.tool()
-def weather(city: str) -> str:
+async def weather(city: str) -> str:
     """Give the weather of a city."""
+    await asyncio.sleep(0.3)
     return f"It is sunny in {city}."
 
 

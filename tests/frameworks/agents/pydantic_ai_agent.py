@@ -1,6 +1,7 @@
 """pydantic-ai: an agent with tools that work, ask for a retry and raise; streams; a sub-agent."""
 
 import sys
+import time
 
 from pydantic import BaseModel
 from pydantic_ai import Agent, ModelRetry, RunContext
@@ -21,6 +22,7 @@ agent = Agent(MODEL, name="guide", instructions="You know places.", retries=1)
 @agent.tool_plain
 def weather(city: str) -> str:
     """Give the weather of a city."""
+    time.sleep(0.3)
     return f"It is sunny in {city}."
 
 
@@ -47,8 +49,8 @@ async def forecast(ctx: RunContext[None], city: str) -> str:
 
 
 def tools() -> None:
-    asked = "[[!weather(city=Paris) + weather(city=Rome); search(query=places); search(query=Bath)"
-    print(agent.run_sync(f"How is it? {asked}; Sunny.]]").output)
+    asked = "[[<Two cities.> weather(city=Paris) + weather(city=Rome); !search(query=places)"
+    print(agent.run_sync(f"How is it? {asked}; search(query=Bath); Sunny.]]").output)
 
 
 def sub_agent() -> None:

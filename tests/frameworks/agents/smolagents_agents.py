@@ -16,7 +16,7 @@ def weather(city: str) -> str:
     Args:
         city: The city.
     """
-    time.sleep(0.2)
+    time.sleep(0.3)
     return f"It is sunny in {city}."
 
 
@@ -45,8 +45,8 @@ def agent(name: str, **given: object) -> ToolCallingAgent:
 
 
 def tools() -> None:
-    asked = "[[!weather(city=Paris) + weather(city=Rome); book(city=Bath); final_answer(answer=No.)]]"
-    print(agent("guide").run(f"How is it? {asked}"))
+    asked = "[[<Two cities.> weather(city=Paris) + weather(city=Rome); !book(city=Bath)"
+    print(agent("guide").run(f"How is it? {asked}; final_answer(answer=Sunny.)]]"))
 
 
 def streamed() -> None:
