@@ -45,7 +45,7 @@ def assistant(
         name,
         CLIENT,
         tools=[weather, book],
-        handoffs=handoffs,  # type: ignore[arg-type]
+        handoffs=handoffs,
         reflect_on_tool_use=True,
         model_client_stream=stream,
         system_message="You know places.",
@@ -63,7 +63,7 @@ async def tools() -> None:
 async def streamed() -> None:
     guide = assistant("streaming_guide", stream=True)
     told = [it async for it in guide.run_stream(task="Say it. [[weather(city=Rome); One by one.]]")]
-    print(told[-1].messages[-1].to_text())  # type: ignore[union-attr]
+    print(told[-1].messages[-1].to_text())
 
 
 async def swarm() -> None:

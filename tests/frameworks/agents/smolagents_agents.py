@@ -40,7 +40,7 @@ def agent(name: str, **given: object) -> ToolCallingAgent:
         name=name,
         description="It knows places.",
         verbosity_level=LogLevel.OFF,
-        **given,  # type: ignore[arg-type]
+        **given,
     )
 
 
@@ -52,7 +52,7 @@ def tools() -> None:
 def streamed() -> None:
     asked = "Say it. [[weather(city=Rome); final_answer(answer=One by one.)]]"
     *_, last = agent("streaming_guide", stream_outputs=True).run(asked, stream=True)
-    print("\n" + last.output)  # type: ignore[union-attr]
+    print("\n" + last.output)
 
 
 def managed() -> None:
