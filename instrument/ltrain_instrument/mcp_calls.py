@@ -39,7 +39,7 @@ async def _call_tool(
         "gen_ai.tool.name": str(name),
     }
     if content.recorded():
-        said["gen_ai.tool.call.arguments"] = json.dumps(arguments or {}, default=str)
+        said["gen_ai.tool.call.arguments"] = _json(arguments or {})
     tracer = trace.get_tracer(SCOPE_INSTRUMENT)
     with tracer.start_as_current_span(
         f"tools/call {name}", kind=SpanKind.CLIENT, attributes=said
@@ -54,10 +54,22 @@ def _came_back(span: Span, result: Any) -> None:
     parts = getattr(result, "content", None)
     if isinstance(parts, list) and content.recorded():
         texts = [getattr(part, "text", None) for part in parts]
-        whole = None not in texts
-        text = "\n".join(map(str, texts)) if whole else result.model_dump_json(exclude_none=True)
+        text = _json(parts) if None in texts else "\n".join(map(str, texts))
         span.set_attribute("gen_ai.tool.call.result", text)
     # 1.x spells it as the protocol does
     if getattr(result, "is_error", getattr(result, "isError", False)) is True:
         span.set_attribute("error.type", "tool_error")
         span.set_status(StatusCode.ERROR)
+
+
+def _json(value: Any) -> str:
+    """Write JSON, parts of a result as their models say; what has no JSON as Python prints it."""
+    try:
+        return json.dumps(value, default=_plain, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)
+
+
+def _plain(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json", exclude_none=True) if callable(dump) else str(value)

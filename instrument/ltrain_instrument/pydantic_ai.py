@@ -8,6 +8,6 @@ def instrument() -> None:
     from pydantic_ai import Agent
     from pydantic_ai.models.instrumented import InstrumentationSettings
 
-    if not Agent._instrument_default:
+    if not getattr(Agent, "_instrument_default", False):
         bare = InstrumentationSettings(include_content=False)
         Agent.instrument_all(True if content.recorded() else bare)

@@ -23,7 +23,7 @@ def install() -> None:
 
 def _leave_out_omitted(module: ModuleType) -> None:
     """Keep traceloop from recording openai's `omit`, of which OpenTelemetry warns each time."""
-    omit = getattr(module.openai, "Omit", None)
+    omit = getattr(getattr(module, "openai", None), "Omit", None)
 
     def unless_omitted(
         call: Callable[..., Any], _: object, given: tuple[Any, ...], named: dict[str, Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import polars as pl
+import pytest
 from tests.frameworks import completeness
 
 if TYPE_CHECKING:
@@ -38,11 +39,19 @@ def test_client_and_server(run: Run) -> None:
             "agent": "bare clients: nothing names an agent",
         },
     )
+
+
+def test_the_server_is_a_process_of_the_rollout(run: Run) -> None:
+    pytest.importorskip("ltrain_instrument.handover")
+    ran = run("frameworks", "mcp_client")
     in_server = pl.col("scope").eq("mcp-python-sdk") & pl.col("name").str.starts_with("tools/call")
     served = ran.spans.filter(in_server)
-    client = ran.spans.filter(pl.col("name") == "MCP send tools/call weather")
-    assert served.height == 4
+    client = ran.spans.filter(pl.col("name").str.starts_with("MCP send tools/call"))
+    assert served["name"].sort().to_list() == [
+        *("tools/call book", "tools/call search", "tools/call weather", "tools/call weather")
+    ]
     assert served["process"].unique().len() == 1
     assert not set(served["process"]) & set(client["process"])
-    assert set(client["span_id"]) < set(served["parent_id"])
+    assert set(client["span_id"]) == set(served["parent_id"])
+    assert len(ran.of("tool")) == 4
     assert ran.executions["complete"].to_list() == [True]
