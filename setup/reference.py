@@ -15,7 +15,8 @@ from setup.markdown import code, page, table
 
 from ltrain.cli import app
 from ltrain_instrument import attributes
-from ltrain_instrument.settings import SETTINGS
+from ltrain_instrument.instrumentors import LIBRARIES
+from ltrain_instrument.settings import INSTRUMENTORS, SETTINGS
 from ltrain_transforms import (
     breaks,
     credit,
@@ -111,12 +112,37 @@ def names() -> str:
     return page("ltrain_instrument/attributes.py", lines)
 
 
+def instrumentors() -> str:
+    lines = [
+        "# Instrumentors",
+        "Of the instrumentors of one library exactly one is active: the first of its list that is "
+        "installed and fits the library's version. "
+        f"`{INSTRUMENTORS.name}=openai=openinference,mcp=none` chooses others, by the names below; "
+        "`none` is nobody. `OTEL_PYTHON_DISABLED_INSTRUMENTATIONS` works as OpenTelemetry says. "
+        "An instrumentor loads when the agent imports the library. One that is not in this list "
+        "loads at the start. `ltrain doctor` says what is chosen here, what is left out and why.",
+        "No instrumentor records token ids as ltrain's gateway does; what is said of ids is where "
+        "there is no gateway.",
+    ]
+    for each in LIBRARIES:
+        imports = ", ".join(f"`{name}`" for name in each.targets)
+        when = f"Loads with {imports}." if imports else "Loads at the start."
+        rows = (
+            (code(it.maker), code(it.distribution), it.lacks.replace(" - ", ", "))
+            for it in each.instrumentors
+        )
+        head = ("name", "distribution", "what it lacks")
+        lines += [f"## {each.name}", when, table(head, rows)]
+    return page("ltrain_instrument/instrumentors.py", lines)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings,
     "commands.md": commands,
     "tables.md": tables,
     "recipe.md": recipes,
     "attributes.md": names,
+    "instrumentors.md": instrumentors,
 }
 
 

@@ -41,6 +41,30 @@ def demo(
     run(home, model, seed, updates)
 
 
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of lines.")] = False,
+) -> None:
+    """Say what is installed, reachable and misconfigured, each fault with its mend.
+
+    Exit status 1 when there is a fault; a note is something that not everybody needs.
+
+    Example: ltrain doctor --json
+    """
+    import json
+    from dataclasses import asdict
+
+    from ltrain.doctor import examine, healthy, report
+
+    findings = examine()
+    if as_json:
+        told = {"well": healthy(findings), "findings": [asdict(each) for each in findings]}
+        typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
+    else:
+        typer.echo("\n".join(report(findings)))
+    raise typer.Exit(0 if healthy(findings) else 1)
+
+
 STORE = (
     *("chdb", "jinja2", "jsonschema", "numpy", "orjson", "polars", "pyarrow", "pydantic"),
     *("rich", "uvicorn"),

@@ -42,6 +42,9 @@ DELIVERED = "ltrain.delivered"
 """False: the client went away before the answer's end."""
 REDACTED = "ltrain.redacted"
 """True: content was removed, and token ids with it."""
+CUT = "ltrain.cut"
+"""JSON: names of values that were too long to send, with the bytes they had. Texts are shortened,
+token ids and log-probabilities are gone."""
 TRUNCATED = "ltrain.truncated"
 """True: the span was ended by a flush, not by its owner."""
 

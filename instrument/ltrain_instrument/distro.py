@@ -2,14 +2,11 @@
 
 import logging
 import os
-from collections.abc import Callable
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
-from types import ModuleType
+from importlib.metadata import EntryPoint
 from typing import Any
 from uuid import uuid4
 
-import wrapt
 from opentelemetry import context, propagate, trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.instrumentation.distro import BaseDistro  # type: ignore[attr-defined]
@@ -18,11 +15,13 @@ from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
-from ltrain_instrument import bridge, capture, mcp_calls, pydantic_ai, repairs, settings
+from ltrain_instrument import bridge, capture, choice, joining, mcp_calls, repairs, settings
 from ltrain_instrument.capture import Capture
 from ltrain_instrument.census import Census
 from ltrain_instrument.export import SpoolingExporter
 from ltrain_instrument.identity import Identity
+from ltrain_instrument.loading import Loader
+from ltrain_instrument.screen import Screen
 
 DEFAULTS = {
     "OTEL_TRACES_EXPORTER": "otlp",
@@ -45,81 +44,74 @@ DEFAULTS = {
 }
 """What is set where the environment does not say otherwise."""
 
-TARGETS = {
-    "openinference.instrumentation.langchain": ("langchain_core",),
-    "opentelemetry.instrumentation.openai": ("openai",),
-    "opentelemetry.instrumentation.httpx": ("httpx", "httpx2"),
-}
-"""Instrumentors that import what they instrument, seconds of it: they wait until the agent does."""
-
-EXTRAS = {"langchain": "langchain_core", "openai": "openai"}
-"""Extras of ltrain, which are also names of instrumentors, and the module that wants one."""
-
 _logger = logging.getLogger("ltrain.distro")
 
 
 class LtrainDistro(BaseDistro):  # type: ignore[misc]
-    """Sets defaults, and keeps one instrumentor's failure from the others."""
+    """Sets defaults, and loads one instrumentor a library, each failure on its own."""
 
     def _configure(self, **_: Any) -> None:
+        self._loader: Loader | None = None
+        loader = logging.getLogger("opentelemetry.instrumentation.auto_instrumentation._load")
+        loader.addFilter(_not_meant)
+        if switched_off():
+            return
         for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
-        loader = logging.getLogger("opentelemetry.instrumentation.auto_instrumentation._load")
-        loader.addFilter(_not_about_configurators)
-        _name_missing()
+        _keep_logs_in()
+        makers, faults = choice.wanted()
+        for fault in faults:
+            _logger.warning("ltrain: %s", fault)
+        chosen = choice.choices(makers, choice.disabled())
         repairs.install()
-        mcp_calls.install()
-        wrapt.when_imported("pydantic_ai")(lambda _: pydantic_ai.instrument())
+        if not chosen["mcp"].off:
+            mcp_calls.install()
+        self._loader = Loader(chosen)
+        self._loader.start()
 
     def load_instrumentor(self, entry_point: EntryPoint, **options: Any) -> None:
-        """Instrument now, or when the agent imports the library; a failure is one warning."""
-        load = partial(self._load, entry_point, options)
-        targets = TARGETS.get(entry_point.module)
-        if targets is None:
-            load()
-            return
-        # One module's instrumentors load together: httpx's imports both libraries it is for
-        _waiting.setdefault(entry_point.module, []).append(load)
-        for target in targets:
-            wrapt.when_imported(target)(partial(_load_waiting, entry_point.module))
-
-    def _load(self, entry_point: EntryPoint, options: dict[str, Any]) -> None:
-        try:
-            super().load_instrumentor(entry_point, **options)
-        except Exception as error:  # foreign code: what it raises must not stop the agent
-            _logger.warning(
-                "ltrain: instrumentor '%s' (%s) failed and is left out: %r",
-                entry_point.name,
-                entry_point.value,
-                error,
-            )
-
-
-_waiting: dict[str, list[Callable[[], None]]] = {}
-
-
-def _load_waiting(instrumentor: str, module: ModuleType) -> None:
-    for load in _waiting.pop(instrumentor, ()):
-        load()
+        """Instrument now, when the agent imports the library, or never: one serves a library."""
+        if self._loader is not None:
+            load = partial(super().load_instrumentor, entry_point, **options)
+            self._loader.add(entry_point, load)
 
 
 class LtrainConfigurator(_OTelSDKConfigurator):
     """Builds the SDK from its environment, with identity, counts and an exporter that keeps."""
 
+    tried = False
+    """Whether this process was set up, or could not be: either is said once."""
+
     def _configure(self, **options: Any) -> None:
+        LtrainConfigurator.tried = True
+        if switched_off():
+            return
+        screen = Screen.for_agent()
         census = Census(Identity.from_environ())
         own = {SERVICE_INSTANCE_ID: str(uuid4())}
         keeping: list[SpanExporter] = []
-        super()._configure(  # type: ignore[no-untyped-call]
-            resource_attributes={**options.pop("resource_attributes", {}), **own},
-            span_processors=[census],
-            export_span_processor=partial(_batches, keeping),
-            **options,
-        )
+        try:
+            super()._configure(  # type: ignore[no-untyped-call]
+                resource_attributes={**options.pop("resource_attributes", {}), **own},
+                span_processors=[census, screen],
+                export_span_processor=partial(_batches, keeping),
+                **options,
+            )
+        except Exception as error:  # OpenTelemetry's own variables, misspelt: the agent runs on
+            _logger.warning(
+                "ltrain: no span is recorded, OpenTelemetry cannot be set up: %s", error
+            )
+            return
         provider = trace.get_tracer_provider()
         if isinstance(provider, TracerProvider):
             Capture(provider, census, keeping).install()
+            joining.watch(provider, screen)
         _join_parent()
+
+
+def switched_off() -> bool:
+    """Say whether OTEL_SDK_DISABLED turns everything off."""
+    return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
 
 
 def configure() -> None:
@@ -128,14 +120,23 @@ def configure() -> None:
     Where OpenTelemetry is set up already its exporters stay, and spans gain identity and counts.
     Call it before the agent's libraries are used; a second call does nothing.
     """
-    if capture.current() is not None:
+    if capture.current() is not None or LtrainConfigurator.tried or switched_off():
         return
     provider = trace.get_tracer_provider()
-    if isinstance(provider, TracerProvider):
+    if joining.joinable(provider):
         census = Census(Identity.from_environ())
-        provider.add_span_processor(census)
+        joining.join(provider, census, Screen.for_agent())
         Capture(provider, census).install()
         bridge.install()
+        return
+    if not isinstance(provider, trace.ProxyTracerProvider):
+        kind = type(provider)
+        _logger.warning(
+            "ltrain: no span is recorded: the tracer provider set up here, %s.%s, takes no span "
+            "processors. Use OpenTelemetry's TracerProvider, or call ltrain.configure() first.",
+            kind.__module__,
+            kind.__qualname__,
+        )
         return
     from opentelemetry.instrumentation.auto_instrumentation import initialize
 
@@ -152,6 +153,19 @@ def _batches(keeping: list[SpanExporter], exporter: SpanExporter) -> SpanProcess
     return BatchSpanProcessor(exporter)
 
 
+def _keep_logs_in() -> None:
+    """Switch log records off where values are redacted: only spans are."""
+    variable = "OTEL_LOGS_EXPORTER"
+    if os.environ.get(settings.REDACT.name) and os.environ[variable].strip().lower() != "none":
+        _logger.warning(
+            "ltrain: %s=%s is taken as none: %s does not reach log records.",
+            variable,
+            os.environ[variable],
+            settings.REDACT.name,
+        )
+        os.environ[variable] = "none"
+
+
 def _join_parent() -> None:
     """Continue the trace and the baggage that the environment hands to this process."""
     names = ("TRACEPARENT", "TRACESTATE", "BAGGAGE")
@@ -160,23 +174,12 @@ def _join_parent() -> None:
         context.attach(propagate.extract(carrier))
 
 
-def _not_about_configurators(record: logging.LogRecord) -> bool:
-    """Drop the loader's warning that another configurator was not loaded: it is meant so."""
-    return "not loaded because" not in record.getMessage()
+def _not_meant(record: logging.LogRecord) -> bool:
+    """Drop the loader's words on what is meant so, or what ltrain says itself when it matters.
 
-
-def _name_missing() -> None:
-    """Warn, once the agent imports a library, that its instrumentor is not installed."""
-    installed = {entry.name for entry in entry_points(group="opentelemetry_instrumentor")}
-    for extra, module in EXTRAS.items():
-        if extra not in installed:
-            wrapt.when_imported(module)(partial(_missing, extra))
-
-
-def _missing(extra: str, module: ModuleType) -> None:
-    _logger.warning(
-        "ltrain: %s is used, but its instrumentor is not installed: its calls leave no spans. "
-        "pip install 'ltrain[%s]'",
-        extra,
-        extra,
-    )
+    That another configurator was not loaded; that an instrumentor does not fit the library.
+    """
+    said = record.getMessage()
+    if "nothing can be instrumented" in said:
+        return said.partition(" ")[0] not in choice.entry_names()
+    return "not loaded because" not in said

@@ -5,10 +5,11 @@ but for the endpoint, which our parts share. `docs/settings.md` is made from thi
 """
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ltrain_instrument.errors import BadSetting
 
@@ -34,6 +35,8 @@ class Setting(Generic[T]):
         text = (os.environ if environ is None else environ).get(self.name) or self.default
         try:
             return self.read_as(text)
+        except BadSetting:
+            raise
         except ValueError as error:
             wanted = self.read_as.__name__
             raise BadSetting(
@@ -44,6 +47,31 @@ class Setting(Generic[T]):
 
 def _optional_path(text: str) -> Path | None:
     return Path(text) if text else None
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    wrong = [name for name, equals, value in pairs if not (name.strip() and equals and value)]
+    if wrong:
+        raise BadSetting(
+            f"LTRAIN_INSTRUMENTORS='{text}' is not understood at '{wrong[0]}'. "
+            "Allowed: library=maker, several parted by commas, e.g. openai=openinference,mcp=none."
+        )
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _patterns(text: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(_pattern(line.strip()) for line in text.splitlines() if line.strip())
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        pattern = re.compile(text)
+    except (re.error, RecursionError) as error:
+        raise BadSetting(f"LTRAIN_REDACT: '{text}' is no regular expression: {error}.") from error
+    if pattern.search(""):
+        raise BadSetting(f"LTRAIN_REDACT: '{text}' matches the empty text, so it says nothing.")
+    return pattern
 
 
 HOME = Setting("LTRAIN_HOME", Path, ".ltrain", "Folder of store, policies, runs, spool, datasets.")
@@ -76,11 +104,36 @@ VLLM_PYTHON = Setting(
     "The Python of vLLM's environment; unset: that beside ltrain's own, else of this folder.",
 )
 
-SETTINGS: tuple[Setting[str] | Setting[Path] | Setting[Path | None], ...] = (
+INSTRUMENTORS = Setting(
+    "LTRAIN_INSTRUMENTORS",
+    _pairs,
+    "",
+    "Who instruments a library, where several are installed: library=maker, parted by commas, "
+    "e.g. openai=openinference,mcp=none; the names are in instrumentors.md.",
+)
+REDACT = Setting(
+    "LTRAIN_REDACT",
+    _patterns,
+    "",
+    "Regular expressions, one a line: text that matches is replaced by [redacted] before a span "
+    "leaves the process, and its token ids go with it.",
+)
+SPAN_LIMIT = Setting(
+    "LTRAIN_SPAN_LIMIT",
+    int,
+    "3145728",
+    "Bytes of values in one span; where it has more, the longest are cut to a common length and "
+    "named in ltrain.cut. Receivers take 4 MiB over gRPC, 16 to 20 over HTTP.",
+)
+
+SETTINGS: tuple[Setting[Any], ...] = (
     HOME,
     STORE,
     OTLP_ENDPOINT,
     GATEWAY,
     GATEWAY_SECRET,
     VLLM_PYTHON,
+    INSTRUMENTORS,
+    REDACT,
+    SPAN_LIMIT,
 )

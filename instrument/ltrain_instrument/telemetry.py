@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace import (
 )
 
 from ltrain_instrument import settings
+from ltrain_instrument.screen import Screen
 from ltrain_instrument.spool import Spool
 
 _logger = logging.getLogger("ltrain.telemetry")
@@ -56,15 +57,20 @@ def open_telemetry(
 ) -> TracerProvider:
     """Give a tracer provider whose spans survive this process and an absent collector.
 
-    Spans go through `home`/spool to `endpoint`, a base URL; every span is sampled, no attribute
-    is cut. `force_flush` waits for the collector, `shutdown` closes the spool. The provider is
-    not made global.
+    Spans go through `home`/spool to `endpoint`, a base URL; every span is sampled, and has at
+    most LTRAIN_SPAN_LIMIT bytes, without what LTRAIN_REDACT matches. `force_flush` waits for the
+    collector, `shutdown` closes the spool. The provider is not made global.
+
+    Raises:
+        BadSetting: when one of the two cannot be read.
     """
+    screen = Screen.from_environ()
     spool = Spool((home or settings.HOME.read()) / "spool", endpoint)
     resource = Resource.create({SERVICE_NAME: service, SERVICE_INSTANCE_ID: str(uuid4())})
     provider = TracerProvider(
         sampler=sampling.ALWAYS_ON, resource=resource, span_limits=_unlimited()
     )
+    provider.add_span_processor(screen)
     provider.add_span_processor(SpoolProcessor(spool))
     return provider
 

@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
+from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.spool import Spool
 from ltrain_instrument.telemetry import open_telemetry
 
 if TYPE_CHECKING:
-    import pytest
     from tests.instrument.conftest import Sink
 
 GATEWAY = """
@@ -38,18 +40,47 @@ def test_a_span_is_on_disk_when_it_has_ended(sink: Sink, tmp_path: Path) -> None
     assert len(span.resource["service.instance.id"]) == 36
 
 
-def test_nothing_is_cut_whatever_the_environment_says(
+def test_only_ltrains_own_limit_cuts_whatever_the_environment_says(
     sink: Sink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "3")
     monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "5")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
     provider = open_telemetry("gateway", home=tmp_path, endpoint=sink.url)
-    long = {f"key-{number}": "x" * 100_000 for number in range(200)}
+    long = {f"key-{number}": "x" * 100_000 for number in range(20)}
     provider.get_tracer("t").start_span("s", attributes=long).end()
     assert provider.force_flush(5000)
     provider.shutdown()
     assert sink.spans[0].attributes == long
+
+
+def test_the_gateways_spans_are_redacted_before_they_are_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LTRAIN_REDACT", "s3cret")
+    provider = open_telemetry("gateway", home=tmp_path, endpoint="http://127.0.0.1:9")
+    messages = '[{"role":"user","parts":[{"type":"text","content":"it is s3cret"}]}]'
+    told = {"gen_ai.input.messages": messages, "ltrain.prompt_token_ids": "[41,42]"}
+    provider.get_tracer("ltrain.gateway").start_span("chat fake", attributes=told).end()
+    (segment,) = (tmp_path / "spool").glob("*.otlp")
+    written = segment.read_bytes()
+    provider.shutdown()
+    assert b"it is [redacted]" in written
+    assert b"ltrain.redacted" in written
+    assert b"s3cret" not in written
+    assert b"[41,42]" not in written
+
+
+def test_a_bad_pattern_stops_a_server_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LTRAIN_REDACT", "fine\n(")
+    with pytest.raises(BadSetting) as raised:
+        open_telemetry("gateway", home=tmp_path, endpoint="http://127.0.0.1:9")
+    assert str(raised.value) == (
+        "LTRAIN_REDACT: '(' is no regular expression: "
+        "missing ), unterminated subpattern at position 0."
+    )
 
 
 def test_a_disk_that_takes_nothing_is_said_and_never_raised(

@@ -1,0 +1,226 @@
+"""`ltrain doctor`: what is installed, reachable and misconfigured, each with its mend.
+
+All questions are asked at once. A server that hangs costs two seconds in all, and so does the next;
+an instrumentor that is tried has ten.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from importlib.metadata import PackageNotFoundError, requires, version
+from urllib.parse import urlsplit
+
+from packaging.requirements import Requirement
+
+from ltrain_collector import dsn
+from ltrain_instrument import diagnosis
+from ltrain_instrument.choice import Choice
+from ltrain_instrument.delivery import Delivery, Fate, traces_url
+from ltrain_instrument.diagnosis import Finding, State
+from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.redaction import bare
+from ltrain_instrument.settings import GATEWAY, HOME, STORE, VLLM_PYTHON
+
+PATIENCE = 2.0
+"""Seconds that a server has to answer."""
+TRIAL = 10.0
+"""Seconds that an instrumentor has to load; they are tried side by side."""
+PYTHONS = ((3, 11), (3, 12))
+
+Check = Callable[[], Finding | None]
+
+
+def examine() -> list[Finding]:
+    """Give what is found, in the order of the way that a span takes."""
+    settings = [*diagnosis.settings(os.environ), *diagnosis.variables(os.environ)]
+    here = [_python(), *_extras()]
+    chosen = diagnosis.chosen(os.environ)
+    instrumentors = {name: diagnosis.instrumentor(choice) for name, choice in chosen.items()}
+    asked = _Questions()
+    for name, check in (
+        ("collector", collector),
+        ("store", store),
+        ("gateway", gateway),
+        ("vllm", vllm),
+    ):
+        asked.ask(name, check, PATIENCE)
+    for name, choice in chosen.items():
+        if choice.taken is not None and (choice.entry is not None or choice.taken.switch):
+            asked.ask(name, partial(failure, choice), TRIAL)
+    waiting = list(diagnosis.spool(HOME.read()))
+    answers = asked.answers()
+    for name in chosen:
+        instrumentors[name] = answers.pop(name, None) or instrumentors[name]
+    found = [finding for finding in answers.values() if finding is not None]
+    return [*here, *settings, *instrumentors.values(), *found, *waiting]
+
+
+class _Questions:
+    """Checks, each in a thread that is left behind when it takes too long."""
+
+    def __init__(self) -> None:
+        self._asked: list[tuple[str, threading.Thread, float]] = []
+        self._answers: dict[str, Finding | None] = {}
+
+    def ask(self, name: str, check: Check, patience: float) -> None:
+        def answer() -> None:
+            try:
+                self._answers[name] = check()
+            except LtrainError as error:
+                self._answers[name] = Finding(name, State.FAULT, str(error))
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        self._asked.append((name, thread, time.monotonic() + patience))
+
+    def answers(self) -> dict[str, Finding | None]:
+        for name, thread, deadline in self._asked:
+            thread.join(max(0.0, deadline - time.monotonic()))
+            late = Finding(name, State.FAULT, "it did not answer in time", "Is it overloaded?")
+            self._answers.setdefault(name, late)
+        return {name: self._answers[name] for name, *_ in self._asked}
+
+
+def _python() -> Finding:
+    running = sys.version.split()[0]
+    if sys.version_info[:2] in PYTHONS:
+        return Finding("python", State.OK, f"{running} at {sys.executable}")
+    mend = "Make an environment with python3.11 or python3.12."
+    return Finding("python", State.FAULT, f"{running} is not supported", mend)
+
+
+def _extras() -> Iterator[Finding]:
+    wanted: dict[str, list[Requirement]] = {}
+    for text in requires("ltrain") or ():
+        requirement = Requirement(text)
+        for extra in ("langchain", "openai", "store", "serve", "train"):
+            marker = requirement.marker
+            if marker and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""}):
+                wanted.setdefault(extra, []).append(requirement)
+    for extra, requirements in wanted.items():
+        lacking, wrong = [], []
+        for requirement in requirements:
+            try:
+                there = version(requirement.name)
+            except PackageNotFoundError:
+                lacking.append(requirement.name)
+                continue
+            if not requirement.specifier.contains(there, prereleases=True):
+                wrong.append(f"{requirement.name} {there} is not {requirement.specifier}")
+        name, mend = f"ltrain[{extra}]", f"pip install 'ltrain[{extra}]'"
+        if wrong:
+            yield Finding(name, State.FAULT, "; ".join(wrong), mend)
+        elif lacking:
+            yield Finding(name, State.NOTE, f"lacks {', '.join(lacking)}", mend)
+        else:
+            yield Finding(name, State.OK, "installed")
+
+
+def failure(choice: Choice) -> Finding | None:
+    """Say how a library's instrumentor fails; None when it loads."""
+    name = choice.library.name
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "ltrain_instrument.probe", name],
+            env=os.environ | {"TRACELOOP_TELEMETRY": "false"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TRIAL,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        found = f"its instrumentor took more than {TRIAL:.0f} s to load, and was not tried further"
+        return Finding(name, State.NOTE, found)
+    if done.returncode == 0:
+        return None
+    last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+    what = choice.entry.value if choice.entry else "what is built in"
+    others = [it.maker for it in choice.library.instrumentors if it != choice.taken]
+    mend = f"LTRAIN_INSTRUMENTORS={name}={others[0] if others else 'none'}, or another version."
+    return Finding(name, State.FAULT, f"{what} fails: {''.join(last)}", mend)
+
+
+def collector() -> Finding:
+    """Send a request without spans to where agents send theirs."""
+    delivery = Delivery(traces_url(), timeout=PATIENCE / 2)
+    receipt = delivery.post(b"")
+    where = bare(delivery.url)
+    if receipt.fate is Fate.TAKEN:
+        return Finding("collector", State.OK, f"takes spans at {where}")
+    reason = receipt.reason.replace(delivery.url, where)
+    mend = "`ltrain up` starts one here; OTEL_EXPORTER_OTLP_ENDPOINT names another."
+    return Finding("collector", State.FAULT, reason, mend)
+
+
+def store() -> Finding:
+    """Look for the store, without opening it."""
+    given = STORE.read()
+    address = dsn.parse(given or "http://127.0.0.1:8123")
+    mend = "`ltrain up` makes and serves one; LTRAIN_STORE names another."
+    if isinstance(address, dsn.Server):
+        if (fault := _get(f"{address}/ping")) is None:
+            return Finding("store", State.OK, f"answers at {address}")
+        if given:
+            return Finding("store", State.FAULT, f"{address}: {fault}", mend)
+        address = dsn.Folder((HOME.read() / "store").absolute())
+    if address.path.is_dir():
+        return Finding("store", State.OK, f"the folder {address.path}")
+    return Finding("store", State.NOTE, f"there is none in {address.path}", mend)
+
+
+def gateway() -> Finding:
+    """Ask the gateway for its health."""
+    where = bare(GATEWAY.read())
+    fault = _get(f"{GATEWAY.read().rstrip('/')}/health")
+    if fault is None:
+        return Finding("gateway", State.OK, f"answers at {where}")
+    state = State.FAULT if os.environ.get(GATEWAY.name) else State.NOTE
+    mend = "`ltrain serve MODEL` starts one; it is needed to train, not to record."
+    return Finding("gateway", state, f"{where}: {fault}", mend)
+
+
+def vllm() -> Finding:
+    """Look for vLLM's own Python."""
+    from ltrain_train.gateway.vllm import NoVllm, find_python
+
+    try:
+        return Finding("vllm", State.OK, f"in the environment of {find_python()}")
+    except NoVllm as error:
+        state = State.FAULT if os.environ.get(VLLM_PYTHON.name) else State.NOTE
+        found, _, mend = str(error).partition(". ")
+        return Finding("vllm", state, found, mend)
+
+
+def _get(url: str) -> str | None:
+    """Say what is wrong with an address; None when it answers."""
+    parts = urlsplit(url)
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    try:
+        connection = kind(parts.hostname or "", parts.port, timeout=PATIENCE / 2)
+        connection.request("GET", parts.path)
+        status = connection.getresponse().status
+        connection.close()
+    except (OSError, HTTPException, ValueError) as error:
+        return str(error) or type(error).__name__
+    return None if status == 200 else f"it answered {status}"
+
+
+def report(findings: list[Finding]) -> Iterator[str]:
+    """Give lines for a terminal, the mend below what it mends."""
+    width = max(len(each.name) for each in findings)
+    for each in findings:
+        yield f"{each.state:<5}  {each.name:<{width}}  {each.found}"
+        if each.mend and each.state is not State.OK:
+            yield f"{'':<5}  {'':<{width}}  > {each.mend}"
+    faults = sum(each.state is State.FAULT for each in findings)
+    yield f"{faults} faults" if faults > 1 else "1 fault" if faults else "all is well"
+
+
+def healthy(findings: list[Finding]) -> bool:
+    """Say whether nothing has to be mended."""
+    return all(each.state is not State.FAULT for each in findings)

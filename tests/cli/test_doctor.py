@@ -1,0 +1,217 @@
+"""`ltrain doctor` as a user's shell sees it, with servers that answer, hang or are away."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ltrain_instrument.diagnosis import Finding, State, settings, spool, variables
+
+LTRAIN = str(Path(sys.executable).with_name("ltrain"))
+
+BROKEN = """
+class Broken:
+    def instrument(self, **kwargs):
+        raise RuntimeError("as asked")
+"""
+
+
+class Answers(BaseHTTPRequestHandler):
+    """Says yes to everything."""
+
+    def do_GET(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_POST = do_GET
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def answering() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def hanging() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:  # accepted by the kernel, never read
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def doctor(tmp_path: Path, url: str, *args: str, **environ: str) -> tuple[int, str]:
+    ours = ("LTRAIN_", "OTEL_", "TRACELOOP_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    given = {
+        "LTRAIN_HOME": str(tmp_path / "home"),
+        "OTEL_EXPORTER_OTLP_ENDPOINT": url,
+        "LTRAIN_STORE": url,
+        "LTRAIN_GATEWAY": url,
+    }
+    done = subprocess.run(
+        [LTRAIN, "doctor", *args],
+        env=kept | given | environ,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stderr == ""
+    return done.returncode, done.stdout
+
+
+def states(out: str) -> dict[str, tuple[str, str]]:
+    found: list[dict[str, Any]] = json.loads(out)["findings"]
+    return {each["name"].split()[0]: (each["state"], each["found"]) for each in found}
+
+
+def test_all_is_well(tmp_path: Path, answering: str) -> None:
+    status, out = doctor(tmp_path, answering)
+    assert (status, out.splitlines()[-1]) == (0, "all is well")
+    assert f"takes spans at {answering}/v1/traces" in out
+    status, out = doctor(tmp_path, answering, "--json")
+    assert (status, json.loads(out)["well"]) == (0, True)
+    found = states(out)
+    assert found["python"][0] == "ok"
+    assert found["collector"] == ("ok", f"takes spans at {answering}/v1/traces")
+    assert found["store"] == ("ok", f"answers at {answering}")
+    assert found["gateway"] == ("ok", f"answers at {answering}")
+    assert found["openai"][1].startswith("opentelemetry-instrumentation-openai ")
+    assert found["spool"] == ("ok", f"empty ({tmp_path}/home/spool)")
+
+
+def test_servers_that_hang_are_faults_soon(tmp_path: Path, hanging: str) -> None:
+    began = time.monotonic()
+    status, out = doctor(tmp_path, hanging, "--json")
+    assert time.monotonic() - began < 15  # about 2 s where the machine is free
+    assert status == 1
+    found = states(out)
+    assert found["collector"] == ("fault", f"{hanging}/v1/traces: timed out")
+    assert found["store"] == ("fault", f"{hanging}: timed out")
+    assert found["gateway"] == ("fault", f"{hanging}: timed out")
+
+
+def test_secrets_in_addresses_are_not_shown(tmp_path: Path) -> None:
+    url = "http://me:s3cret@127.0.0.1:9"
+    _, out = doctor(tmp_path, url, LTRAIN_STORE="clickhouse://me:s3cret@127.0.0.1:9/otel")
+    assert "[redacted]@127.0.0.1:9" in out
+    assert "s3cret" not in out
+
+
+def test_what_is_misconfigured_is_named_with_its_mend(tmp_path: Path, answering: str) -> None:
+    status, out = doctor(
+        tmp_path,
+        answering,
+        OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT="many",
+        LTRAIN_REDACT="(",
+        LTRAIN_INSTRUMENTORS="opnai=traceloop",
+        LTRAIN_VLLM_PYTHON="/nowhere/python",
+    )
+    assert status == 1
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    at = lines.index(
+        "fault OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT=many: "
+        "OpenTelemetry cannot be imported: it wants an integer"
+    )
+    assert lines[at + 1] == "> Unset OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT."
+    assert "LTRAIN_REDACT: '(' is no regular expression" in out
+    assert "Did you mean 'openai'?" in out
+    assert "There is no Python at '/nowhere/python'" in out
+    assert lines[-1].endswith(" faults")
+
+
+def test_a_failing_instrumentor_is_named(tmp_path: Path, answering: str) -> None:
+    (tmp_path / "site").mkdir()
+    for name, entries in (
+        ("crewai", ""),
+        ("openinference-instrumentation-crewai", "crewai = broken:Broken"),
+    ):
+        made = tmp_path / "site" / f"{name.replace('-', '_')}-1.10.dist-info"
+        made.mkdir()
+        (made / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.10\n")
+        (made / "entry_points.txt").write_text(f"[opentelemetry_instrumentor]\n{entries}\n")
+    (tmp_path / "site" / "crewai.py").write_text("")
+    (tmp_path / "site" / "broken.py").write_text(BROKEN)
+    path = f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}"
+    status, out = doctor(tmp_path, answering, "--json", PYTHONPATH=path)
+    assert status == 1
+    assert states(out)["crewai"] == ("fault", "broken:Broken fails: RuntimeError: as asked")
+    (tmp_path / "site" / "broken.py").write_text(BROKEN.replace("raise", "return"))
+    status, out = doctor(tmp_path, answering, "--json", PYTHONPATH=path)
+    assert status == 0
+    assert states(out)["crewai"] == ("ok", "openinference-instrumentation-crewai 1.10")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("OTEL_SDK_DISABLED", "true", "nothing is recorded"),
+        ("OTEL_TRACES_EXPORTER", "none", "no span is sent to a collector"),
+        ("OTEL_TRACES_SAMPLER", "traceidratio", "rollouts are not recorded whole"),
+        (
+            "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+            "4096",
+            "texts and token ids are cut in silence",
+        ),
+        ("OTEL_ATTRIBUTE_COUNT_LIMIT", "128", "a long conversation loses its oldest messages"),
+        ("OTEL_PYTHON_DISTRO", "distro", "another distro takes ltrain's place"),
+        (
+            "OTEL_CONFIG_FILE",
+            "o.yaml",
+            "OpenTelemetry ignores ltrain: no identity, counts or spool",
+        ),
+        (
+            "OTEL_EXPORTER_OTLP_PROTOCOL",
+            "grpc",
+            "spans do not wait on disk for a collector, "
+            "and opentelemetry-exporter-otlp-proto-grpc is not here",
+        ),
+    ],
+)
+def test_variables_that_fight(name: str, value: str, why: str) -> None:
+    found = Finding(name, State.FAULT, f"{name}={value}: {why}", f"Unset {name}.")
+    assert list(variables({name: value})) == [found]
+
+
+def test_content_that_is_switched_off_is_a_note() -> None:
+    (found,) = variables({"TRACELOOP_TRACE_CONTENT": "false"})
+    said = "TRACELOOP_TRACE_CONTENT=false: messages are not recorded"
+    assert (found.state, found.found) == (State.NOTE, said)
+    quiet = {"OTEL_SDK_DISABLED": "false", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "100000"}
+    assert list(variables(quiet)) == []
+    assert list(settings({})) == []
+
+
+def test_what_waits_and_what_was_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    (folder / "refused").mkdir(parents=True)
+    (folder / "a.otlp").write_bytes(b"x" * (1 << 20))
+    (folder / "refused" / "b.otlp").write_bytes(b"x")
+    said = f"1 files, 1.0 MiB, wait for the collector in {folder}"
+    fresh, refused = spool(tmp_path)
+    assert (fresh.state, fresh.found) == (State.OK, said)
+    assert refused.state is State.FAULT
+    assert refused.found.startswith("1 files of spans that the collector refused are in ")
+    hour = time.time() - 3600
+    os.utime(folder / "a.otlp", (hour, hour))
+    old, _ = spool(tmp_path)
+    assert (old.state, old.found) == (State.FAULT, f"{said}, the oldest 60 minutes")

@@ -1,0 +1,297 @@
+"""Who instruments a library, with fake distributions at the process border."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from importlib.metadata import Distribution, EntryPoint, distributions
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ltrain_instrument.choice import Choice, choices, wanted
+from ltrain_instrument.instrumentors import LIBRARIES
+
+if TYPE_CHECKING:
+    from tests.instrument.conftest import Start
+
+INSTRUMENTOR = """
+import builtins
+from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
+
+class {name}(BaseInstrumentor):
+    def instrumentation_dependencies(self):
+        return ()
+
+    def _instrument(self, **kwargs):
+        builtins.instrumented = [*getattr(builtins, "instrumented", []), "{maker}"]
+        {then}
+
+    def _uninstrument(self, **kwargs):
+        pass
+"""
+
+OPENAI = {
+    "traceloop": "opentelemetry-instrumentation-openai",
+    "openinference": "openinference-instrumentation-openai",
+    "opentelemetry": "opentelemetry-instrumentation-genai-openai",
+    "opentelemetry-v2": "opentelemetry-instrumentation-openai-v2",
+}
+
+Install = Callable[..., None]
+
+
+def distribution(
+    site: Path, name: str, version: str = "1.0", *, entries: str = "", wants: str = ""
+) -> None:
+    made = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    made.mkdir(parents=True)
+    needs = f"Provides-Extra: instruments\nRequires-Dist: {wants}; extra == 'instruments'\n"
+    (made / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs if wants else ''}"
+    )
+    if entries:
+        (made / "entry_points.txt").write_text(f"[opentelemetry_instrumentor]\n{entries}\n")
+
+
+@pytest.fixture
+def install(tmp_path: Path) -> Install:
+    """Make an instrumentor as a distribution in a folder of its own, `site`."""
+    site = tmp_path / "site"
+
+    def make(
+        name: str, library: str, maker: str, *, wants: str = "", then: str = "", head: str = ""
+    ) -> None:
+        module = f"fake_{re.sub('[^a-z0-9]', '_', name)}"
+        distribution(site, name, entries=f"{library} = {module}:Fake", wants=wants)
+        text = INSTRUMENTOR.format(name="Fake", maker=maker, then=then or "pass")
+        (site / f"{module}.py").write_text(head + text)
+
+    return make
+
+
+def library(tmp_path: Path, name: str, version: str = "1.0", text: str = "") -> None:
+    site = tmp_path / "site"
+    distribution(site, name, version)
+    module = site / name.replace("-", "_").removesuffix("_slim")
+    module.mkdir()
+    (module / "__init__.py").write_text(text)
+
+
+def run(
+    start: Start,
+    tmp_path: Path,
+    *args: str,
+    plain: bool = False,
+    environ: Mapping[str, str] | None = None,
+) -> tuple[int, str, str]:
+    # the fake distributions lie before the real ones of the same name
+    path = f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}"
+    given = {"PYTHONPATH": path, **(environ or {})}
+    return start("imports", *args, plain=plain, **given).wait()
+
+
+@pytest.mark.parametrize(
+    ("environ", "loaded"),
+    [
+        ({}, "traceloop"),
+        ({"LTRAIN_INSTRUMENTORS": "openai=openinference"}, "openinference"),
+        ({"LTRAIN_INSTRUMENTORS": " openai = opentelemetry-v2 , mcp=none"}, "opentelemetry-v2"),
+        ({"LTRAIN_INSTRUMENTORS": "openai=none"}, ""),
+        ({"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "openai"}, ""),
+    ],
+    ids=str,
+)
+def test_one_of_four_is_active(
+    start: Start, install: Install, tmp_path: Path, environ: dict[str, str], loaded: str
+) -> None:
+    for maker, name in OPENAI.items():
+        install(name, "openai", maker)
+    library(tmp_path, "openai")
+    assert run(start, tmp_path, "openai", environ=environ) == (0, f"{loaded}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("environ", "loaded"),
+    [
+        ({}, "traceloop"),
+        ({"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "*"}, ""),
+        ({"OTEL_SDK_DISABLED": "true"}, ""),
+    ],
+    ids=str,
+)
+def test_configure_chooses_as_well(
+    start: Start, install: Install, tmp_path: Path, environ: dict[str, str], loaded: str
+) -> None:
+    for maker, name in OPENAI.items():
+        install(name, "openai", maker)
+    library(tmp_path, "openai")
+    found = run(start, tmp_path, "openai", "configure", plain=True, environ=environ)
+    assert found == (0, f"{loaded}\n", "")
+
+
+def test_a_wrong_choice_is_said_and_the_ranking_holds(
+    start: Start, install: Install, tmp_path: Path
+) -> None:
+    install(OPENAI["traceloop"], "openai", "traceloop")
+    library(tmp_path, "openai")
+    wrong = "openai=traceloup,opnai=traceloop"
+    status, out, err = run(start, tmp_path, "openai", environ={"LTRAIN_INSTRUMENTORS": wrong})
+    assert (status, out) == (0, "traceloop\n")
+    first, second = err.splitlines()
+    assert first == (
+        "ltrain: Unknown instrumentor of openai in LTRAIN_INSTRUMENTORS 'traceloup'. Choose from: "
+        "none, openinference, opentelemetry, opentelemetry-v2, traceloop. "
+        "Did you mean 'traceloop'?"
+    )
+    assert "Unknown library in LTRAIN_INSTRUMENTORS 'opnai'" in second
+    assert second.endswith("Did you mean 'openai'?")
+    status, out, err = run(start, tmp_path, "openai", environ={"LTRAIN_INSTRUMENTORS": "openai"})
+    assert (status, out) == (0, "traceloop\n")
+    assert err.startswith("ltrain: LTRAIN_INSTRUMENTORS='openai' is not understood at 'openai'. ")
+
+
+def test_one_that_does_not_fit_the_library_gives_way_in_silence(
+    start: Start, install: Install, tmp_path: Path
+) -> None:
+    install(OPENAI["traceloop"], "openai", "traceloop", wants="openai<1")
+    install(OPENAI["openinference"], "openai", "openinference", wants="openai>=1")
+    library(tmp_path, "openai", "2.5")
+    assert run(start, tmp_path, "openai") == (0, "openinference\n", "")
+
+
+def test_a_library_that_nobody_fits_is_one_warning_when_it_is_used(
+    start: Start, install: Install, tmp_path: Path
+) -> None:
+    for name in ("opentelemetry-instrumentation-crewai", "openinference-instrumentation-crewai"):
+        install(name, "crewai", "x", wants="crewai>=9")
+    library(tmp_path, "crewai")
+    assert run(start, tmp_path) == (0, "\n", "")
+    status, out, err = run(start, tmp_path, "crewai")
+    assert (status, out) == (0, "\n")
+    (line,) = err.splitlines()
+    assert line.startswith("ltrain: crewai is used, but no instrumentor of it fits (")
+    assert "crewai>=9" in line
+
+
+def test_a_failing_one_is_one_warning_that_names_it(
+    start: Start, install: Install, tmp_path: Path
+) -> None:
+    install("opentelemetry-instrumentation-crewai", "crewai", "x", then="1 / 0")
+    head = "import opentelemetry.there_is_none\n"
+    install("openinference-instrumentation-mcp", "mcp", "y", head=head)
+    install("a-new-one", "unknown", "z", head=head)
+    library(tmp_path, "crewai")
+    library(tmp_path, "mcp")
+    status, _, err = run(start, tmp_path, "crewai", "mcp")
+    assert status == 0
+    assert [line.partition(" failed")[0] for line in err.splitlines()] == [
+        "ltrain: instrumentor 'unknown' (fake_a_new_one:Fake)",
+        "ltrain: instrumentor 'crewai' (fake_opentelemetry_instrumentation_crewai:Fake)",
+        "ltrain: instrumentor 'mcp' (fake_openinference_instrumentation_mcp:Fake)",
+    ]
+
+
+def test_one_whose_framework_is_not_installed_makes_no_noise(
+    start: Start, install: Install, tmp_path: Path
+) -> None:
+    install("a-new-one", "unknown", "z", head="import a_framework\n")
+    install("openinference-instrumentation-crewai", "crewai", "x", wants="crewai>=9")
+    assert run(start, tmp_path) == (0, "\n", "")
+
+
+def test_a_program_may_have_a_package_of_a_frameworks_name(
+    start: Start, install: Install, tmp_path: Path
+) -> None:
+    head = "from agents import set_trace_processors\n"
+    install("openinference-instrumentation-openai-agents", "openai_agents", "oi", head=head)
+    library(tmp_path, "agents")
+    assert run(start, tmp_path, "agents") == (0, "\n", "")
+    package = tmp_path / "site" / "agents"
+    (package / "tracing.py").write_text("")
+    # the name comes after the import of the part that shows whose package it is
+    (package / "__init__.py").write_text("from . import tracing\nset_trace_processors = 1\n")
+    assert run(start, tmp_path, "agents") == (0, "oi\n", "")
+
+
+def test_pydantic_ai_is_switched_on(start: Start, tmp_path: Path) -> None:
+    agent = (
+        "import builtins\n"
+        "class Agent:\n"
+        "    @staticmethod\n"
+        "    def instrument_all():\n"
+        "        builtins.instrumented = ['built in']\n"
+    )
+    library(tmp_path, "pydantic-ai-slim", "2.68.0", agent)
+    assert run(start, tmp_path, "pydantic_ai") == (0, "built in\n", "")
+    off = {"LTRAIN_INSTRUMENTORS": "pydantic-ai=none"}
+    assert run(start, tmp_path, "pydantic_ai", environ=off) == (0, "\n", "")
+    off = {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "pydantic_ai"}
+    assert run(start, tmp_path, "pydantic_ai", environ=off) == (0, "\n", "")
+
+
+def test_what_mcp_does_itself_needs_no_instrumentor(
+    start: Start, install: Install, tmp_path: Path
+) -> None:
+    install("opentelemetry-instrumentation-mcp", "mcp", "traceloop")
+    library(tmp_path, "mcp", "2.3.0")
+    assert run(start, tmp_path, "mcp") == (0, "\n", "")
+    asked = {"LTRAIN_INSTRUMENTORS": "mcp=traceloop"}
+    assert run(start, tmp_path, "mcp", environ=asked) == (0, "traceloop\n", "")
+
+
+def test_of_two_libraries_of_one_instrumentor_only_the_imported_one_counts(
+    start: Start, tmp_path: Path
+) -> None:
+    """The one for httpx imports httpx2 as well, where it is installed."""
+    site = tmp_path / "site"
+    distribution(
+        site,
+        "opentelemetry-instrumentation-httpx",
+        entries="httpx = fake_httpx:Httpx\nhttpx2 = fake_httpx:Httpx2",
+    )
+    one = INSTRUMENTOR.format(name="Httpx", maker="httpx", then="import httpx")
+    two = INSTRUMENTOR.format(name="Httpx2", maker="httpx2", then="import httpx2")
+    (site / "fake_httpx.py").write_text(
+        "import contextlib\nwith contextlib.suppress(ImportError):\n    import httpx\n" + one + two
+    )
+    (site / "httpx2.py").write_text("")
+    (site / "httpx.py").write_text("raise ModuleNotFoundError('httpx')\n")
+    assert run(start, tmp_path, "httpx2") == (0, "httpx2\n", "")
+    (site / "httpx.py").write_text("")
+    assert run(start, tmp_path, "httpx2") == (0, "httpx2 httpx\n", "")
+
+
+def test_the_reasons_are_told(install: Install, tmp_path: Path) -> None:
+    for maker, name in OPENAI.items():
+        install(name, "openai", maker, wants="openai<1" if maker == "opentelemetry" else "")
+    library(tmp_path, "openai", "2.0")
+    found = _choices(tmp_path, {"openai": "openinference"})["openai"]
+    assert found.taken is not None
+    assert found.taken.maker == "openinference"
+    assert list(found.left) == [
+        OPENAI[it] for it in ("traceloop", "opentelemetry", "opentelemetry-v2")
+    ]
+    assert found.left[OPENAI["traceloop"]] == "openinference is preferred"
+    assert _choices(tmp_path, {"openai": "none"})["openai"].off
+
+
+def _choices(tmp_path: Path, makers: dict[str, str]) -> dict[str, Choice]:
+    found: list[EntryPoint] = []
+    made: list[Distribution] = list(distributions(path=[str(tmp_path / "site")]))
+    for each in made:
+        found += each.entry_points
+    return choices(makers, frozenset(), found)
+
+
+def test_the_table_names_each_maker_once_a_library() -> None:
+    for each in LIBRARIES:
+        makers = [it.maker for it in each.instrumentors]
+        assert len(makers) == len(set(makers)), each.name
+        assert all(it.lacks for it in each.instrumentors), each.name
+    assert wanted({"LTRAIN_INSTRUMENTORS": "openai=openinference"}) == (
+        {"openai": "openinference"},
+        [],
+    )
