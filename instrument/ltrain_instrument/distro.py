@@ -15,7 +15,17 @@ from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
-from ltrain_instrument import bridge, capture, choice, crewai, joining, llama_index, settings
+from ltrain_instrument import (
+    bridge,
+    capture,
+    choice,
+    crewai,
+    joining,
+    llama_index,
+    mcp_calls,
+    repairs,
+    settings,
+)
 from ltrain_instrument.capture import Capture
 from ltrain_instrument.census import Census
 from ltrain_instrument.export import SpoolingExporter
@@ -44,6 +54,13 @@ DEFAULTS = {
 }
 """What is set where the environment does not say otherwise."""
 
+ADDITIONS = {
+    "crewai": crewai.install,
+    "llama-index": llama_index.install,
+    "mcp": mcp_calls.install,
+}
+"""What is recorded beside a library's instrumentor, unless the library is switched off."""
+
 _logger = logging.getLogger("ltrain.distro")
 
 
@@ -62,13 +79,15 @@ class LtrainDistro(BaseDistro):  # type: ignore[misc]
         makers, faults = choice.wanted()
         for fault in faults:
             _logger.warning("ltrain: %s", fault)
-        made = choice.choices(makers, choice.disabled())
-        self._loader = Loader(made)
+        chosen = choice.choices(makers, choice.disabled())
+        repairs.install()
+        for name, install in ADDITIONS.items():
+            if not chosen[name].off:
+                install()
+        self._loader = Loader(chosen)
         self._loader.start()
-        for entry in choice.unoffered(made):
+        for entry in choice.unoffered(chosen):
             self.load_instrumentor(entry, skip_dep_check=True)
-        crewai.install()
-        llama_index.install()
 
     def load_instrumentor(self, entry_point: EntryPoint, **options: Any) -> None:
         """Instrument now, when the agent imports the library, or never: one serves a library."""

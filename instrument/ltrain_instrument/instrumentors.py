@@ -160,7 +160,7 @@ LIBRARIES = (
                 "pydantic-ai-slim",
                 "silent until `Agent.instrument_all()`, which ltrain calls",
                 built_in=True,
-                switch="pydantic_ai:Agent.instrument_all",
+                switch="ltrain_instrument.pydantic_ai:instrument",
             ),
         ),
     ),
@@ -234,7 +234,12 @@ LIBRARIES = (
         "mcp",
         ("mcp",),
         (
-            Instrumentor(BUILT_IN, "mcp>=2.3", _ALONE, built_in=True),
+            Instrumentor(
+                BUILT_IN,
+                "mcp>=2.3",
+                "content: ltrain adds a span, with it, to each tool call of a client",
+                built_in=True,
+            ),
             Instrumentor(
                 OPENINFERENCE,
                 "openinference-instrumentation-mcp",

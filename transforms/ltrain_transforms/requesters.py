@@ -34,7 +34,7 @@ def assign(calls: Sequence[Call]) -> None:
             ids = _ids(call, held)
             named = open_by_name.get(call.merged.get("name") or "", [])
             found = next((by_id[one] for one in ids if one in by_id), None)
-            found = found or (named[0] if named and not ids else None)
+            found = found or (_likeliest(call, named) if named and not ids else None)
             if found is not None:
                 _settle(call, *found)
                 named[:] = [entry for entry in named if entry[1] is not found[1]]
@@ -54,6 +54,20 @@ def _ids(call: Call, held: dict[str, Call]) -> list[str]:
         for one in (asked if isinstance(asked, list) else [])
         if isinstance(one, dict) and one.get("id") and one.get("name") == call.merged.get("name")
     ]
+
+
+def _likeliest(call: Call, named: list[tuple[Call, dict[str, Any]]]) -> tuple[Call, dict[str, Any]]:
+    """Find the request with the tool's arguments, else the first: parallel tools race."""
+    given = parsed(call.merged.get("arguments"))
+    asked = [(entry, parsed(entry[1].get("arguments"))) for entry in named]
+    alike = (entry for entry, wanted in asked if given in (wanted, _only(wanted)))
+    return next(alike, named[0])
+
+
+def _only(arguments: Any) -> Any:
+    """Give the value of the only argument; OpenInference shows it bare."""
+    single = isinstance(arguments, dict) and len(arguments) == 1
+    return next(iter(arguments.values())) if single else arguments
 
 
 def _settle(call: Call, requester: Call, request: dict[str, Any]) -> None:

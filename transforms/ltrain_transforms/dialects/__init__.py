@@ -67,6 +67,8 @@ def describe(span: Span) -> Partial | None:
     partial |= gateway.read(span)
     if "kind" not in partial:
         return None
+    if partial.get("input_tokens") == 0 and partial.get("output_tokens") == 0:
+        del partial["input_tokens"], partial["output_tokens"]  # not zero: a stream without usage
     if span.failed:
         partial["status"] = "error"
     if partial.get("status") == "error" and "error_type" not in partial:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ltrain_transforms.dialects import llama_index
+from ltrain_transforms.dialects import agent_runs, llama_index
 from ltrain_transforms.dialects.indexed import indices, message, tool_call
 from ltrain_transforms.dialects.messages import Message, Messages
 from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, said, word
@@ -38,20 +38,24 @@ def read(span: Span) -> Partial:
     kind = KINDS.get(span.get("openinference.span.kind") or "")
     if kind is None or llama_index.inner(span):
         return {}
+    if kind == "node" and span.scope == agent_runs.SMOLAGENTS:
+        return {}  # a step of smolagents' loop is no node: it holds one LLM call and its tools
     metadata = span.json("metadata")
     partial = said(kind=kind, **_place(span, kind, metadata if isinstance(metadata, dict) else {}))
     if kind == "llm":
         return {**partial, **_llm(span)}
     if kind == "tool":
         return {**partial, **_tool(span)}
-    return partial | said(input=span.get("input.value"), output=span.get("output.value"))
+    return partial | said(input=agent_runs.given(span), output=agent_runs.gave(span))
 
 
 def _place(span: Span, kind: Kind, metadata: dict[str, Any]) -> dict[str, str | None]:
     node = word(metadata.get("langgraph_node")) or span.get("graph.node.id")
+    if span.scope == agent_runs.AUTOGEN:  # its agents are called nodes there
+        node = None
     named = span.get("agent.name") or word(metadata.get("lc_agent_name"))
     return {
-        "agent": named or (span.name if kind == "agent" and node is None else None),
+        "agent": named or (agent_runs.name(span) if kind == "agent" and node is None else None),
         "node": node,
     }
 
@@ -76,7 +80,7 @@ def _llm(span: Span) -> Partial:
 def _tool(span: Span) -> Partial:
     fields = said(
         name=span.get("tool.name"),
-        arguments=span.get("input.value"),
+        arguments=agent_runs.arguments(span),
         tool_call_id=span.get("tool.id"),
     )
     return {**fields, **unwrap(span.get("output.value"))}
