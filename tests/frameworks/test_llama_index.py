@@ -29,7 +29,7 @@ def test_agents_and_a_team(run: Run) -> None:
         "guide ok tool_calls 7+5: search(query=hail)",
         "  guide error search(query=hail): Nothing found.",
         "guide ok tool_calls 7+5: search(query=Bath)",
-        "  guide ok search(query=Bath): Oslo is cold.",
+        "  guide ok search(query=Bath): Bath is a town.",
         "guide ok stop 7+5: Sunny.",
         "streaming_guide ok tool_calls 7+5: weather(city=Rome)",
         "  streaming_guide ok weather(city=Rome): It is sunny in Rome.",
@@ -43,8 +43,8 @@ def test_agents_and_a_team(run: Run) -> None:
     searches = [tool["call_id"] for tool in ran.of("tool") if tool["name"] == "search"]
     found = [tuple(call[name] for name in FOUND) for call in ran.of("retrieval")]
     assert found == [
-        ("VectorIndexRetriever", "hail", '["Oslo is cold."]', searches[0]),
-        ("VectorIndexRetriever", "Bath", '["Oslo is cold."]', searches[1]),
+        ("VectorIndexRetriever", "hail", '["Bath is a town."]', searches[0]),
+        ("VectorIndexRetriever", "Bath", '["Bath is a town."]', searches[1]),
     ]
     written = ran.states.select("variable", "value").rows()
     assert [(name, value) for name, value in written if name.endswith((".output", "answer"))] == [
