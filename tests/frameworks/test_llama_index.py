@@ -55,3 +55,17 @@ def test_agents_and_a_team(run: Run) -> None:
     ]
     assert ran.executions["complete"].to_list() == [True]
     completeness.check("llama-index-core", "openai2", ran)
+
+
+def test_models_and_a_query_engine_without_agents(run: Run) -> None:
+    ran = run("openai2", "llama_index_agents", "alone")
+    assert (ran.code, ran.out, ran.err) == (0, "Left.\nLeft.\nRight.\nUp.\nAll well.\n", "")
+    assert told(ran) == [
+        "None ok stop 7+5: Left.",
+        "None ok stop None+None: Left.",  # streams, of which nobody asked for the usage
+        "None ok stop 7+5: Right.",
+        "None ok stop None+None: Up.",
+        "CompactAndRefine.get_response ok stop 7+5: All well.",
+    ]
+    (found,) = ran.of("retrieval")
+    assert (found["input"], found["output"]) == ("Well? [[All well.]]", '["Bath is a town."]')

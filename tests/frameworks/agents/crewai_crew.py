@@ -1,5 +1,6 @@
-"""CrewAI: two agents and two tasks, tools in parallel, delegation, a stream, and a flow."""
+"""CrewAI: two agents and two tasks, tools in parallel, delegation, a stream, a flow; awaited."""
 
+import asyncio
 import sys
 import time
 
@@ -69,5 +70,15 @@ def flow() -> None:
     print(Trip().kickoff())
 
 
+async def awaited() -> None:
+    task = Task(
+        description="How? [[weather(city=Paris) + weather(city=Rome); Still sunny.]]",
+        expected_output="The weather.",
+        agent=guide,
+    )
+    print((await Crew(agents=[guide], tasks=[task]).akickoff()).raw)
+    print((await forecaster.kickoff_async("And Bath? [[weather(city=Bath); Rain.]]")).raw)
+
+
 for name in sys.argv[1:]:
-    {"crew": crew, "flow": flow}[name]()
+    {"crew": crew, "flow": flow, "awaited": lambda: asyncio.run(awaited())}[name]()

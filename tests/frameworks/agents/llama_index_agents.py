@@ -8,6 +8,7 @@ from typing import Any
 from llama_index.core import Document, VectorStoreIndex
 from llama_index.core.agent.workflow import AgentStream, AgentWorkflow, FunctionAgent
 from llama_index.core.embeddings import BaseEmbedding
+from llama_index.core.llms import ChatMessage
 from llama_index.core.tools import FunctionTool, ToolOutput
 from llama_index.llms.openai_like import OpenAILike
 from openai import OpenAI
@@ -47,11 +48,15 @@ def book(city: str) -> str:
     raise PermissionError(f"no room in {city}")
 
 
+def places() -> VectorStoreIndex:
+    return VectorStoreIndex.from_documents(
+        [Document(text="Bath is a town.")], embed_model=Embedding()
+    )
+
+
 async def search(query: str) -> str:
     """Search for places."""
-    places = [Document(text="Bath is a town.")]
-    index = VectorStoreIndex.from_documents(places, embed_model=Embedding())
-    found = await index.as_retriever(similarity_top_k=1).aretrieve(query)
+    found = await places().as_retriever(similarity_top_k=1).aretrieve(query)
     return found[0].text if query != "hail" else "Nothing found."
 
 
@@ -101,9 +106,20 @@ async def team() -> None:
     print(await AgentWorkflow(agents=[desk, forecaster], root_agent="desk").run("Tomorrow?"))
 
 
+async def alone() -> None:
+    """A model and a query engine without an agent."""
+    asked = [ChatMessage(role="user", content="Left? [[Left.]]")]
+    print(model().chat(asked).message.content)
+    print("".join(chunk.delta or "" for chunk in model().stream_chat(asked)))
+    print(model().complete("Right? [[Right.]]").text)
+    print("".join(chunk.delta or "" for chunk in model().stream_complete("Up? [[Up.]]")))
+    print(places().as_query_engine(llm=model()).query("Well? [[All well.]]"))
+
+
 async def main() -> None:
+    modes = {"tools": tools, "streamed": streamed, "team": team, "alone": alone}
     for name in sys.argv[1:]:
-        await {"tools": tools, "streamed": streamed, "team": team}[name]()
+        await modes[name]()
 
 
 asyncio.run(main())
