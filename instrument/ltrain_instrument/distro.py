@@ -15,7 +15,16 @@ from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
-from ltrain_instrument import bridge, capture, choice, joining, mcp_calls, repairs, settings
+from ltrain_instrument import (
+    bridge,
+    capture,
+    choice,
+    content,
+    joining,
+    mcp_calls,
+    repairs,
+    settings,
+)
 from ltrain_instrument.capture import Capture
 from ltrain_instrument.census import Census
 from ltrain_instrument.export import SpoolingExporter
@@ -56,6 +65,7 @@ class LtrainDistro(BaseDistro):  # type: ignore[misc]
         loader.addFilter(_not_meant)
         if switched_off():
             return
+        content.hand_on()
         for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
         _keep_logs_in()
