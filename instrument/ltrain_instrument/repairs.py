@@ -10,6 +10,8 @@ from typing import Any
 import wrapt
 from opentelemetry import trace
 
+from ltrain_instrument import content
+
 KIND = "openinference.span.kind"
 
 
@@ -68,9 +70,14 @@ async def _execute_tool_call(
     given: tuple[Any, ...],
     named: dict[str, Any],
 ) -> Any:
-    answer = await call(*given, **named)
     span = trace.get_current_span()
+    of_tool = (getattr(span, "attributes", None) or {}).get(KIND) == "TOOL"
+    if of_tool and not content.recorded():
+        span.set_attribute(
+            "tool.parameters", ""
+        )  # the arguments, which OpenInference does not hide
+    answer = await call(*given, **named)
     failed = isinstance(answer, tuple) and getattr(answer[-1], "is_error", False)
-    if failed and (getattr(span, "attributes", None) or {}).get(KIND) == "TOOL":
+    if of_tool and failed:
         span.set_attribute("error.type", "tool_error")
     return answer
