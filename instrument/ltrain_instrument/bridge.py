@@ -16,7 +16,7 @@ import wrapt
 from opentelemetry import context, trace
 from opentelemetry.trace import Span
 
-from ltrain_instrument import capture
+from ltrain_instrument import capture, streams, traceloop
 
 _LANGCHAIN = "openinference.instrumentation.langchain"
 _RUNS = "langchain_core.runnables.config"
@@ -30,6 +30,7 @@ _CLIENTS = (
 
 SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION_KEY = "suppress_language_model_instrumentation"
 """OpenLLMetry's: no instrumentor of a client makes a span where this is set in the context."""
+_NOTHING = ("Omit", "NotGiven")
 
 _logger = logging.getLogger("ltrain.bridge")
 
@@ -46,6 +47,7 @@ def install() -> None:
         return
     wrapt.when_imported("langchain_core.language_models.chat_models")(_wrap_models)
     wrapt.when_imported("openai")(_wrap_clients)
+    traceloop.install()
 
 
 def langchain_span() -> Span | None:
@@ -54,7 +56,15 @@ def langchain_span() -> Span | None:
     if instrumentation is None or _RUNS not in sys.modules or not _instrumented(instrumentation):
         return None
     span: Span | None = instrumentation.get_current_span()
-    return span
+    opening = streams.opening()
+    if opening is None:
+        return span
+    model: Span | None = instrumentation.LangChainInstrumentor().get_span(opening)
+    return max(filter(None, (span, model)), key=_began, default=None)
+
+
+def _began(span: Span) -> int:
+    return getattr(span, "start_time", None) or 0
 
 
 def innermost_span() -> Span:
@@ -72,8 +82,7 @@ def _inner(candidate: Span | None) -> Span | None:
     if candidate is None or not candidate.is_recording():
         return None
     current = trace.get_current_span()
-    began = getattr(current, "start_time", None) if current.is_recording() else None
-    if began is not None and began >= getattr(candidate, "start_time", 0):
+    if current.is_recording() and _began(current) >= _began(candidate):
         return None
     return candidate
 
@@ -129,7 +138,7 @@ async def _agenerate(
 
 def _create(call: Call, client: object, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     with _inside(langchain_span()):
-        return call(*arguments, **named)
+        return call(*arguments, **_given(named))
 
 
 async def _acreate(
@@ -139,12 +148,18 @@ async def _acreate(
     named: dict[str, Any],
 ) -> Any:
     with _inside(langchain_span()):
-        return await call(*arguments, **named)
+        return await call(*arguments, **_given(named))
+
+
+def _given(named: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what stands for nothing: the client's own helpers pass it, instrumentors log it."""
+    return {name: it for name, it in named.items() if type(it).__name__ not in _NOTHING}
 
 
 def _wrap_models(module: ModuleType) -> None:
     _wrap(module.__name__, "BaseChatModel._generate_with_cache", _generate)
     _wrap(module.__name__, "BaseChatModel._agenerate_with_cache", _agenerate)
+    streams.wrap_models(module, _wrap)
 
 
 def _wrap_clients(module: ModuleType) -> None:

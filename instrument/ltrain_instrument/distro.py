@@ -19,6 +19,7 @@ from ltrain_instrument import (
     bridge,
     capture,
     choice,
+    content,
     crewai,
     joining,
     llama_index,
@@ -73,6 +74,7 @@ class LtrainDistro(BaseDistro):  # type: ignore[misc]
         loader.addFilter(_not_meant)
         if switched_off():
             return
+        content.hand_on()
         for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
         _keep_logs_in()

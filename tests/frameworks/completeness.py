@@ -26,10 +26,10 @@ Measure = Callable[["Ran"], bool]
 
 
 def counted(ran: Ran) -> bool:
-    """Each answer of the server is one call, with its model, endpoint and finish reason."""
-    told = ("model", "endpoint", "finish_reason")
+    """Each answer of the server is one call, with its model and finish reason."""
     good = _good(ran)
-    return len(good) == len(_answers(ran)) and all(call[name] for call in good for name in told)
+    told = all(call["model"] and call["finish_reason"] for call in good)
+    return told and len(good) == len(_answers(ran))
 
 
 def token_counts(ran: Ran) -> bool:
@@ -70,13 +70,14 @@ def tool_calls(ran: Ran) -> bool:
     """Each tool that was asked for is one call: arguments, result, status, start, end, asker."""
     asked = {part["id"] for call in ran.of("llm") for part in _requests(call)}
     tools = ran.of("tool")
-    told = ("arguments", "result", "requested_by")
+    told = ("arguments", "requested_by")
     return (
         {tool["tool_call_id"] for tool in tools} == asked
         and len(tools) == len(asked) > 0
         and {tool["status"] for tool in tools} == {"ok", "error"}
         and all(tool["end"] > tool["start"] for tool in tools)
-        and all(tool[name] is not None or tool["error_type"] for tool in tools for name in told)
+        and all(tool[name] is not None for tool in tools for name in told)
+        and all(tool["result"] is not None or tool["status"] == "error" for tool in tools)
     )
 
 
@@ -97,9 +98,12 @@ def agent_side(ran: Ran) -> bool:
 
 
 def one_trace(ran: Ran) -> bool:
-    """The calls of one turn to the agent share a trace: an LLM call has the agent's."""
-    inner = ran.spans.filter(ran.spans["scope"].str.contains("httpx|aiohttp|openai"))
-    return not inner["parent_id"].is_null().any()
+    """All that describes a model's call is in one trace, its HTTP requests too."""
+    trace = dict(ran.spans.select("span_id", "trace_id").iter_rows())
+    requests = ran.spans.filter(ran.spans["scope"].str.contains("httpx|aiohttp|requests"))
+    return set(requests["parent_id"]) <= trace.keys() and all(
+        len({trace[span] for span in call["source_spans"]}) == 1 for call in ran.of("llm")
+    )
 
 
 def agents(ran: Ran) -> bool:
@@ -131,7 +135,7 @@ CRITERIA: dict[str, tuple[str, Measure]] = {
     "C5": ("output, status, start, end and duration of each tool call, failures found", tool_calls),
     "C6": ("a timing of its own for each of several parallel tool calls", parallel_tools),
     "C7": ("the agent's side alone suffices, whatever it runs in and against", agent_side),
-    "trace": ("one trace for a run of the agent: the model's calls are inside", one_trace),
+    "trace": ("framework, client and HTTP request of a call in one trace", one_trace),
     "agent": ("each LLM and tool call names its agent", agents),
     "state": ("state variables: input, results of tools, answer", variables),
 }
@@ -221,7 +225,7 @@ def _requests(call: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [part for part in _parts(call["output"]) if part["type"] == "tool_call"]
 
 
-def _said(output: str | None) -> tuple[str, tuple[str, ...]]:
+def _said(output: str | None) -> tuple[str, tuple[tuple[str, str], ...]]:
     parts = _parts(output)
     text = "".join(part["content"] for part in parts if part["type"] == "text")
     asked = [part for part in parts if part["type"] == "tool_call"]

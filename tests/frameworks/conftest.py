@@ -50,6 +50,10 @@ class Ran:
     states: pl.DataFrame
     seen: pl.DataFrame
     """`SEEN`: what each call read and did."""
+    requests: list[bytes]
+    """What was exported, as OTLP."""
+    port: int
+    """The model server's."""
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         """Give the calls of a kind in their order."""
@@ -140,14 +144,16 @@ def run(store: Store, tmp_path: Path) -> Iterator[Run]:
         )
         for request in sink.requests:
             store.insert_otlp(request)
-        return _read(store, done, model)
+        return _read(store, done, model, sink.requests)
 
     yield go
     sink.stop()
     model.stop()
 
 
-def _read(store: Store, done: subprocess.CompletedProcess[str], model: Model) -> Ran:
+def _read(
+    store: Store, done: subprocess.CompletedProcess[str], model: Model, requests: list[bytes]
+) -> Ran:
     spans, unresolved = read(store, Source(), Selection())
     found, unreadable = calls(spans)
     assert (unresolved.to_dicts(), unreadable.to_dicts()) == ([], [])
@@ -162,4 +168,6 @@ def _read(store: Store, done: subprocess.CompletedProcess[str], model: Model) ->
         executions(spans, found),
         written,
         seen,
+        requests,
+        model.port,
     )

@@ -9,8 +9,8 @@ with `!` gets a 500 the first time it is asked for. A step in `<>` after that is
 thinks: `<Two cities.> weather(city=Paris)`. Which step is due follows from the turns that
 the model has had since, so any number of agents may talk to one server.
 
-Chat completions and responses, whole and streamed, and embeddings; ids are unique. A request with
-`return_token_ids` gets token ids and log-probabilities, as vLLM gives them.
+Chat completions and responses, whole and streamed, completions and embeddings; ids are unique. A
+request with `return_token_ids` gets token ids and log-probabilities, as vLLM gives them.
 """
 
 from __future__ import annotations
@@ -104,7 +104,11 @@ def _turns_of_items(items: Any) -> list[Json]:
 def _due(path: str, body: Json) -> Step | None:
     if path.endswith("/responses"):
         return due(_turns_of_items(body["input"]))
-    return due(body["messages"]) if path.endswith("/chat/completions") else None
+    if path.endswith("/chat/completions"):
+        return due(body["messages"])
+    if path.endswith("/completions"):
+        return due([{"role": "user", "content": body["prompt"]}])
+    return None
 
 
 @dataclass(frozen=True)
@@ -195,6 +199,8 @@ class Model:
         if path.endswith("/responses"):
             answer = _response(body, step, number)
             return _events(_response_events(answer)) if body.get("stream") else _whole(answer)
+        if not path.endswith("/chat/completions"):
+            return _whole(_text_completion(body, step, number))
         if body.get("stream"):
             return _events([*_chunks(body, step, number), "[DONE]"], named=False)
         return _whole(_completion(body, step, number))
@@ -265,6 +271,17 @@ def _completion(body: Json, step: Step, number: int) -> Json:
     return answer
 
 
+def _text_completion(body: Json, step: Step, number: int) -> Json:
+    return {
+        "id": f"cmpl-{number}",
+        "object": "text_completion",
+        "created": 1,
+        "model": body["model"],
+        "choices": [{"index": 0, "text": step.text, "logprobs": None, "finish_reason": "stop"}],
+        "usage": USAGE,
+    }
+
+
 def _chunks(body: Json, step: Step, number: int) -> list[Json]:
     """Give a stream: the role, the text word by word or the calls in pieces, the end, the usage."""
     deltas: list[Json] = [{"role": "assistant", "content": ""}]
@@ -326,6 +343,7 @@ def _response(body: Json, step: Step, number: int) -> Json:
         "id": f"resp_{number}",
         "object": "response",
         "created_at": 1,
+        "instructions": body.get("instructions"),
         "status": "completed",
         "model": body["model"],
         "output": output,

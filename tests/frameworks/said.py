@@ -26,7 +26,7 @@ def asked(body: Json) -> list[Turn]:
 
 def read(messages: str | None) -> list[Turn]:
     """Give the turns of a call's input, as `calls` has it."""
-    found = []
+    found: list[Turn] = []
     for message in json.loads(messages or "[]"):
         for part in message["parts"]:
             if part["type"] == "text" and part["content"]:

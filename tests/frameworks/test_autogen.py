@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.frameworks import completeness
+from tests.frameworks.told import told
 
 if TYPE_CHECKING:
     from tests.frameworks.conftest import Run
@@ -14,26 +15,18 @@ def test_assistant(run: Run) -> None:
     ran = run("frameworks", "autogen_team", "tools", "streamed")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == "Sunny.\nNo.\nOne by one.\n"
-    assert [
-        (call["agent"], call["status"], call["finish_reason"], call["output_tokens"])
-        for call in ran.of("llm")
-    ] == [
-        ("guide", "ok", "tool_calls", 5),
-        ("guide", "ok", "stop", 5),
-        ("guide", "ok", "tool_calls", 5),
-        ("guide", "ok", "stop", 5),
-        ("streaming_guide", "ok", "tool_calls", None),
-        ("streaming_guide", "ok", "stop", None),
-    ]
-    assert [
-        (tool["name"], tool["arguments"], tool["result"], tool["error_type"])
-        for tool in ran.of("tool")
-    ] == [
-        ("weather", '{"city": "Paris"}', "It is sunny in Paris.", None),
-        ("weather", '{"city": "Rome"}', "It is sunny in Rome.", None),
-        ("book", '{"city": "Bath"}', "no room in Bath", "PermissionError"),
-        ("nowhere", "{}", "Error: tool 'nowhere' not found in any workbench", "tool_error"),
-        ("weather", '{"city": "Rome"}', "It is sunny in Rome.", None),
+    assert told(ran) == [
+        "guide ok tool_calls 7+5: <Two cities.> + weather(city=Paris) + weather(city=Rome)",
+        "  guide ok weather(city=Paris): It is sunny in Paris.",
+        "  guide ok weather(city=Rome): It is sunny in Rome.",
+        "guide ok stop 7+5: Sunny.",
+        "guide ok tool_calls 7+5: book(city=Bath) + nowhere()",
+        "  guide error book(city=Bath): no room in Bath",
+        "  guide error nowhere(): Error: tool 'nowhere' not found in any workbench",
+        "guide ok stop 7+5: No.",
+        "streaming_guide ok tool_calls None+None: weather(city=Rome)",
+        "  streaming_guide ok weather(city=Rome): It is sunny in Rome.",
+        "streaming_guide ok stop None+None: One by one.",
     ]
     assert [call["agent"] for call in ran.of("agent")] == ["guide", "guide", "streaming_guide"]
     completeness.check("autogen-agentchat", "frameworks", ran)
@@ -42,15 +35,12 @@ def test_assistant(run: Run) -> None:
 def test_swarm(run: Run) -> None:
     ran = run("frameworks", "autogen_team", "swarm")
     assert (ran.code, ran.out, ran.err) == (0, "Sunny. Good day.\n", "")
-    assert [(call["kind"], call["name"], call["agent"]) for call in ran.calls.to_dicts()] == [
-        ("node", "Swarm.run_stream", None),
-        ("agent", "desk", "desk"),
-        ("llm", "fake", "desk"),
-        ("tool", "forward", "desk"),
-        ("agent", "forecaster", "forecaster"),
-        ("llm", "fake", "forecaster"),
-        ("tool", "weather", "forecaster"),
-        ("llm", "fake", "forecaster"),
+    assert told(ran) == [
+        "desk ok tool_calls 7+5: forward()",
+        "  desk ok forward(): It is yours. [[weather(city=Oslo); Sunny. Good day.]]",
+        "forecaster ok tool_calls 7+5: weather(city=Oslo)",
+        "  forecaster ok weather(city=Oslo): It is sunny in Oslo.",
+        "forecaster ok stop 7+5: Sunny. Good day.",
     ]
     known = '"It is yours. [[weather(city=Oslo); Sunny. Good day.]]"'
     assert ran.states.select("t", "variable", "value").rows() == [

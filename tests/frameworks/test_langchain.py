@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.frameworks import completeness
+from tests.frameworks.told import told
 
 if TYPE_CHECKING:
     from tests.frameworks.conftest import Run
@@ -12,4 +13,45 @@ if TYPE_CHECKING:
 
 def test_agent(run: Run) -> None:
     ran = run("frameworks", "langchain_agent")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == "Sunny.\nIt is sunny in Oslo.Snow.\nno trips to Rome\n"
+    assert [asked.failed for asked in ran.asked] == [False, True, *[False] * 5]
+    assert told(ran) == [
+        "traveller ok tool_calls 7+5: <Two cities.> + weather(city=Paris) + weather(city=Rome)",
+        "  traveller ok weather(city=Paris): It is sunny in Paris.",
+        "  traveller ok weather(city=Rome): It is sunny in Rome.",
+        "traveller ok tool_calls 7+5: search(query=hail)",
+        "  traveller error search(query=hail): nothing found for hail",
+        "traveller ok stop 7+5: Sunny.",
+        "traveller ok tool_calls None+None: weather(city=Oslo)",
+        "  traveller ok weather(city=Oslo): It is sunny in Oslo.",
+        "traveller ok stop None+None: Snow.",
+        "traveller ok tool_calls 7+5: book(city=Rome)",
+        "  traveller error book(city=Rome): RuntimeError",
+    ]
     completeness.check("langchain", "frameworks", ran)
+
+
+def test_a_model_without_an_agent(run: Run) -> None:
+    ran = run("frameworks", "langchain_model")
+    assert (ran.code, ran.err) == (0, "")
+    calls = sorted(told(ran))
+    assert (len(ran.asked), calls) == (
+        12,
+        [
+            "None ok None None+None left: Seven ",
+            "None ok stop 7+5: Eight it is.",
+            "None ok stop 7+5: Four it is.",
+            "None ok stop 7+5: Nine it is.",
+            "None ok stop 7+5: One it is.",
+            "None ok stop 7+5: Ten it is.",
+            "None ok stop 7+5: Three it is.",
+            "None ok stop None+None: Eleven it is.",
+            "None ok stop None+None: Five it is.",
+            "None ok stop None+None: Six it is.",
+            "None ok stop None+None: Twelve it is.",
+            "None ok stop None+None: Two it is.",
+        ],
+    )
+    inside = [len(call["source_spans"]) for call in ran.of("llm")]
+    assert (inside, ran.executions["traces"].to_list()) == ([2] * 12, [12])

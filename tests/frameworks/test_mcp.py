@@ -7,38 +7,26 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 from tests.frameworks import completeness
+from tests.frameworks.told import told
 
 if TYPE_CHECKING:
     from tests.frameworks.conftest import Run
 
 
-def test_client_and_server(run: Run) -> None:
+def test_client(run: Run) -> None:
     ran = run("frameworks", "mcp_client")
     assert (ran.code, ran.out, ran.err) == (0, "Sunny.\n", "")
-    assert [
-        (tool["name"], tool["arguments"], tool["result"], tool["status"], tool["error_type"])
-        for tool in ran.of("tool")
-    ] == [
-        ("weather", '{"city": "Paris"}', "It is sunny in Paris.", "ok", None),
-        ("weather", '{"city": "Rome"}', "It is sunny in Rome.", "ok", None),
-        (
-            "search",
-            '{"query": "hail"}',
-            "Error executing tool search: which hail?",
-            "error",
-            "tool_error",
-        ),
-        ("book", '{"city": "Bath"}', None, "error", "-32603"),
+    assert told(ran) == [
+        "None ok tool_calls 7+5: <Two cities.> + weather(city=Paris) + weather(city=Rome)",
+        "  None ok weather(city=Paris): It is sunny in Paris.",
+        "  None ok weather(city=Rome): It is sunny in Rome.",
+        "None ok tool_calls 7+5: search(query=hail)",
+        "  None error search(query=hail): Error executing tool search: which hail?",
+        "None ok tool_calls 7+5: book(city=Bath)",
+        "  None error book(city=Bath): -32603",
+        "None ok stop 7+5: Sunny.",
     ]
-    completeness.check(
-        "mcp",
-        "frameworks",
-        ran,
-        {
-            "trace": "bare clients: nothing says where a run begins",
-            "agent": "bare clients: nothing names an agent",
-        },
-    )
+    completeness.check("mcp", "frameworks", ran, {"agent": "MCP knows no agents"})
 
 
 def test_the_server_is_a_process_of_the_rollout(run: Run) -> None:

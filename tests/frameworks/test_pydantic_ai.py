@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
-from tests.frameworks import completeness
+from tests.frameworks import completeness, exported
+from tests.frameworks.told import told
 
 if TYPE_CHECKING:
     from tests.frameworks.conftest import Run
@@ -15,32 +15,20 @@ def test_agent(run: Run) -> None:
     ran = run("frameworks", "pydantic_ai_agent", "tools", "hard", "streamed")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == "Sunny.\nno room in Bath\nOne by one.\n"
-    assert [
-        (call["status"], call["finish_reason"], call["output_tokens"]) for call in ran.of("llm")
-    ] == [
-        ("ok", "tool_calls", 5),
-        ("ok", "tool_calls", 5),
-        ("ok", "tool_calls", 5),
-        ("ok", "stop", 5),
-        ("ok", "tool_calls", 5),
-        ("ok", "tool_calls", 5),
-        ("ok", "stop", 5),
-    ]
-    assert [
-        (tool["name"], tool["arguments"], tool["result"], tool["error_type"])
-        for tool in ran.of("tool")
-    ] == [
-        ("weather", '{"city":"Paris"}', "It is sunny in Paris.", None),
-        ("weather", '{"city":"Rome"}', "It is sunny in Rome.", None),
-        (
-            "search",
-            '{"query":"places"}',
-            "Say which place.",
-            "pydantic_ai.exceptions.ToolRetryError",
-        ),
-        ("search", '{"query":"Bath"}', "Bath is a town.", None),
-        ("book", '{"city":"Bath"}', None, "PermissionError"),
-        ("weather", '{"city":"Rome"}', "It is sunny in Rome.", None),
+    assert told(ran) == [
+        "guide ok tool_calls 7+5: <Two cities.> + weather(city=Paris) + weather(city=Rome)",
+        "  guide ok weather(city=Paris): It is sunny in Paris.",
+        "  guide ok weather(city=Rome): It is sunny in Rome.",
+        "guide ok tool_calls 7+5: search(query=places)",
+        "  guide error search(query=places): Say which place.",
+        "guide ok tool_calls 7+5: search(query=Bath)",
+        "  guide ok search(query=Bath): Bath is a town.",
+        "guide ok stop 7+5: Sunny.",
+        "guide ok tool_calls 7+5: book(city=Bath)",
+        "  guide error book(city=Bath): PermissionError",
+        "guide ok tool_calls 7+5: weather(city=Rome)",
+        "  guide ok weather(city=Rome): It is sunny in Rome.",
+        "guide ok stop 7+5: One by one.",
     ]
     assert [(call["agent"], call["status"]) for call in ran.of("agent")] == [
         ("guide", "ok"),
@@ -53,6 +41,12 @@ def test_agent(run: Run) -> None:
 def test_an_agent_in_a_tool_and_an_output_type(run: Run) -> None:
     ran = run("frameworks", "pydantic_ai_agent", "sub_agent")
     assert (ran.code, ran.out, ran.err) == (0, "It is blue.\n", "")
+    assert told(ran) == [
+        "guide ok tool_calls 7+5: forecast(city=Oslo)",
+        "  guide ok forecast(city=Oslo): blue",
+        "forecaster ok tool_calls 7+5: final_result(city=Oslo, sky=blue)",
+        "guide ok stop 7+5: It is blue.",
+    ]
     names = {call["call_id"]: f"{call['kind']} {call['agent']}" for call in ran.calls.to_dicts()}
     assert [
         (names[call["call_id"]], names.get(call["parent_id"])) for call in ran.calls.to_dicts()
@@ -74,15 +68,7 @@ def test_an_agent_in_a_tool_and_an_output_type(run: Run) -> None:
     ]
 
 
-def test_content_is_switched_off_as_opentelemetry_says(run: Run) -> None:
-    off = {
-        "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "NO_CONTENT",
-        "TRACELOOP_TRACE_CONTENT": "false",
-    }
-    ran = run("frameworks", "pydantic_ai_agent", "streamed", **off)
-    assert ran.out == "One by one.\n"
-    told = json.dumps(ran.calls.to_dicts(), default=str) + json.dumps(
-        ran.spans.to_dicts(), default=str
-    )
-    assert [word for word in ("Say it", "Rome", "sunny", "One by one") if word in told] == []
-    assert [tool["name"] for tool in ran.of("tool")] == ["weather"]
+def test_whole_exported_spans(run: Run) -> None:
+    ran = run("frameworks", "seeded", "pydantic_ai_agent", "sub_agent")
+    assert ran.err == ""
+    exported.check("pydantic_ai", ran.requests, ran.port)

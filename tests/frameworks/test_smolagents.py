@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.frameworks import completeness
+from tests.frameworks.told import told
 
 if TYPE_CHECKING:
     from tests.frameworks.conftest import Run
@@ -15,21 +16,20 @@ def test_agent(run: Run) -> None:
     assert (ran.code, ran.err) == (0, "")
     lines = ran.out.splitlines()  # a stream is drawn on the screen besides
     assert (lines[0], lines[-1]) == ("Sunny.", "One by one.")
-    assert [
-        (call["agent"], call["status"], call["finish_reason"], call["output_tokens"])
-        for call in ran.of("llm")
-    ] == [("guide", "ok", "tool_calls", 5)] * 4 + [("streaming_guide", "ok", "tool_calls", 5)] * 2
-    assert [
-        (tool["name"], tool["arguments"], tool["result"], tool["error_type"])
-        for tool in ran.of("tool")
-    ] == [
-        ("weather", '{"city": "Paris"}', "It is sunny in Paris.", None),
-        ("weather", '{"city": "Rome"}', "It is sunny in Rome.", None),
-        ("book", '{"city": "Bath"}', None, "PermissionError"),
-        ("book", '{"city": "Bath"}', "A room in Bath.", None),
-        ("final_answer", '{"answer": "Sunny."}', "Sunny.", None),
-        ("weather", '{"city": "Rome"}', "It is sunny in Rome.", None),
-        ("final_answer", '{"answer": "One by one."}', "One by one.", None),
+    assert told(ran) == [
+        "guide ok tool_calls 7+5: <Two cities.> + weather(city=Paris) + weather(city=Rome)",
+        "  guide ok weather(city=Paris): It is sunny in Paris.",
+        "  guide ok weather(city=Rome): It is sunny in Rome.",
+        "guide ok tool_calls 7+5: book(city=Bath)",
+        "  guide error book(city=Bath): PermissionError",
+        "guide ok tool_calls 7+5: book(city=Bath)",
+        "  guide ok book(city=Bath): A room in Bath.",
+        "guide ok tool_calls 7+5: final_answer(answer=Sunny.)",
+        "  guide ok final_answer(answer=Sunny.): Sunny.",
+        "streaming_guide ok tool_calls 7+5: weather(city=Rome)",
+        "  streaming_guide ok weather(city=Rome): It is sunny in Rome.",
+        "streaming_guide ok tool_calls 7+5: final_answer(answer=One by one.)",
+        "  streaming_guide ok final_answer(answer=One by one.): One by one.",
     ]
     assert [(call["agent"], call["output"]) for call in ran.of("agent")] == [
         ("guide", "Sunny."),
@@ -61,14 +61,15 @@ def test_managed_agent_and_code(run: Run) -> None:
         ("tool coder", "weather", "agent coder"),
         ("tool coder", "final_answer", "agent coder"),
     ]
-    assert [tool["arguments"] for tool in ran.of("tool")] == [
-        '{"city": "Oslo"}',
-        '{"answer": "Sunny."}',
-        '{"answer": "Sunny it is."}',
-        '{"city": "Bath"}',
-        '{"answer": "It is sunny in Bath."}',
-    ]
-    asked = {call["call_id"]: call["agent"] for call in ran.of("llm")}
-    assert [asked[tool["requested_by"]] for tool in ran.of("tool")] == [
-        *("forecaster", "forecaster", "desk", "coder", "coder")
+    assert told(ran) == [
+        "desk ok tool_calls 7+5: forecaster(task=Oslo)",
+        "forecaster ok tool_calls 7+5: weather(city=Oslo)",
+        "  forecaster ok weather(city=Oslo): It is sunny in Oslo.",
+        "forecaster ok tool_calls 7+5: final_answer(answer=Sunny.)",
+        "  forecaster ok final_answer(answer=Sunny.): Sunny.",
+        "desk ok tool_calls 7+5: final_answer(answer=Sunny it is.)",
+        "  desk ok final_answer(answer=Sunny it is.): Sunny it is.",
+        "coder ok stop 7+5: I ask. <code>final_answer(weather('Bath'))</code>",
+        "  coder ok weather(city=Bath): It is sunny in Bath.",
+        "  coder ok final_answer(answer=It is sunny in Bath.): It is sunny in Bath.",
     ]

@@ -387,3 +387,65 @@ def test_drops_of_calls_have_the_tables_types() -> None:
     assert drops.schema == pl.Schema(
         dict.fromkeys(("stage", "id", "reason", "detail"), pl.String())
     )
+
+
+def test_tokens_that_were_thought_or_cached() -> None:
+    """The conventions' names, traceloop's, pydantic-ai's and OpenInference's."""
+    chat = {"gen_ai.operation.name": "chat"}
+    usage = "gen_ai.usage."
+    oi = {"openinference.span.kind": "LLM"}
+    found = rows(
+        span(
+            "a",
+            {
+                **chat,
+                usage + "reasoning.output_tokens": "3",
+                usage + "cache_read.input_tokens": "9",
+            },
+        ),
+        span(
+            "b", {**chat, usage + "reasoning_tokens": "4", usage + "cache_read_input_tokens": "8"}
+        ),
+        span("c", {**chat, usage + "details.reasoning_tokens": "5"}),
+        span("d", {**oi, "llm.token_count.completion_details.reasoning": "6"}),
+    )
+    told = [(call["reasoning_tokens"], call["cached_tokens"]) for call in found]
+    assert told == [(3, 9), (4, 8), (5, None), (6, None)]
+
+
+def test_a_stream_that_its_reader_left_is_no_error() -> None:
+    """OpenInference's LangChain instrumentor: closing a generator raises GeneratorExit in it."""
+    event = json.dumps([["exception", {"exception.type": "GeneratorExit"}]])
+    (call,) = rows(
+        span("a", {"openinference.span.kind": "LLM"}, status="Error", events=event),
+    )
+    assert (call["status"], call["error_type"], call["delivered"]) == ("ok", None, False)
+
+
+def test_a_hand_off_is_the_request_that_is_left() -> None:
+    """OpenInference's Agents SDK instrumentor says neither the tool's name nor its call's id."""
+    asked = [
+        {"type": "tool_call", "id": "c1", "name": "weather", "arguments": {"city": "Oslo"}},
+        {"type": "tool_call", "id": "c2", "name": "transfer_to_clerk", "arguments": {}},
+    ]
+    response = {
+        "openinference.span.kind": "LLM",
+        "llm.finish_reason": "stop",
+        "output.value": '{"id": "resp_1", "object": "response"}',
+        **{
+            f"llm.output_messages.0.message.tool_calls.{n}.tool_call.{name}": str(value)
+            for n, call in enumerate(asked)
+            for name, value in (("id", call["id"]), ("function.name", call["name"]))
+        },
+    }
+    tool = {"openinference.span.kind": "TOOL"}
+    moved = {**tool, "input.value": "traveller", "output.value": "clerk"}
+    llm, handed, tooled = rows(
+        span("response", response, at=(0, 1)),
+        span("handoff to clerk", moved, at=(2, 3)),
+        span("weather", {**tool, "tool.name": "weather", "output.value": "snow"}, at=(4, 5)),
+    )
+    assert llm["finish_reason"] == "tool_calls"
+    told = [(call["name"], call["tool_call_id"], call["requested_by"]) for call in (handed, tooled)]
+    assert told == [("transfer_to_clerk", "c2", "response"), ("weather", "c1", "response")]
+    assert handed["result"] == "clerk"

@@ -1,7 +1,8 @@
 """Which LLM call asked for a tool: by tool-call id, else by name, agent and order.
 
 A node of a graph that runs a tool itself, without a tool call of the model, was asked by the LLM
-call before it.
+call before it. A tool that does not say its name (a hand-off) is what is left of that call's
+requests, if one is.
 """
 
 import json
@@ -40,6 +41,12 @@ def assign(calls: Sequence[Call]) -> None:
                 named[:] = [entry for entry in named if entry[1] is not found[1]]
             else:
                 call.requested_by = _before(call, before)
+    left = [entry for named in open_by_name.values() for entry in named]
+    for call in calls:
+        if call.kind == "tool" and "name" not in call.merged:
+            own = [entry for entry in left if entry[0].call_id == call.requested_by]
+            if len(own) == 1:
+                _settle(call, *own[0])
 
 
 def _ids(call: Call, held: dict[str, Call]) -> list[str]:
@@ -75,6 +82,7 @@ def _settle(call: Call, requester: Call, request: dict[str, Any]) -> None:
     if _placed(requester) and not _placed(call):
         call.filled["agent"] = requester.filled["agent"]
     call.merged.setdefault("tool_call_id", str(request.get("id") or ""))
+    call.merged.setdefault("name", str(request.get("name") or ""))
     arguments = parsed(request.get("arguments"))
     # a tool with one argument is shown its bare value (OpenInference); the request has its name
     if isinstance(arguments, dict) and not isinstance(parsed(call.merged.get("arguments")), dict):

@@ -39,7 +39,9 @@ def asked(text: str) -> Any:
 plan = "[[<Two cities.> weather(city=Paris) + weather(city=Rome); !search(query=hail); Sunny.]]"
 print(agent.invoke(asked(f"How is it? {plan}"))["messages"][-1].content)
 
-streamed = agent.stream(asked("And there? [[weather(city=Oslo); Snow.]]"), stream_mode="messages")
+streamed: Any = agent.stream(
+    asked("And there? [[weather(city=Oslo); Snow.]]"), stream_mode="messages"
+)
 print("".join(chunk.content for chunk, _ in streamed))
 
 try:

@@ -14,15 +14,23 @@ TOOL: Any = {
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
     },
 }
+PLAN = "[[!<Two cities.> weather(city=Paris) + weather(city=Rome); weather(city=Oz); Sunny.]]"
 
 
 def weather(city: str) -> str:
+    if city == "Oz":
+        raise LookupError("no such city")
     return f"It is sunny in {city}."
 
 
-messages: list[Any] = [
-    {"role": "user", "content": "How is it? [[!weather(city=Paris) + weather(city=Rome); Sunny.]]"}
-]
+def result(arguments: str) -> str:
+    try:
+        return weather(**json.loads(arguments))
+    except LookupError as error:
+        return f"Error: {error}"
+
+
+messages: list[Any] = [{"role": "user", "content": f"How is it? {PLAN}"}]
 while True:
     answer = CLIENT.chat.completions.create(model="fake", messages=messages, tools=[TOOL])
     message = answer.choices[0].message
@@ -31,8 +39,8 @@ while True:
         break
     asked: list[Any] = message.tool_calls
     for call in asked:
-        result = weather(**json.loads(call.function.arguments))
-        messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
+        content = result(call.function.arguments)
+        messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
 print(message.content)
 
 stream = CLIENT.chat.completions.create(

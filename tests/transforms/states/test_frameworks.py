@@ -170,6 +170,16 @@ def test_a_graph_inside_a_node_has_its_own_variables(told: Told) -> None:
     ]
 
 
+def test_a_branch_is_the_writer_whatever_other_branches_were_shown(told: Told) -> None:
+    """A node that `Send` starts is shown an input of its own; a text of one key loses the key."""
+    sky = told.node("sky", {"city": "Rome"}, output="sunny")
+    days = told.node("days", {"city": "Rome"}, output='{"days": [1]}')
+    told.node("day", {"number": 1}, output="Monday")
+    told.node("end", {"city": "Rome", "sky": "sunny", "days": [1], "plan": "Monday"})
+    written = {variable: by for _, variable, _, by in told.written}
+    assert written == {"city": None, "number": days, "sky": sky, "days": days, "plan": "e2"}
+
+
 def test_traceloops_envelope_is_opened(told: Told) -> None:
     """Its spans are named after the operation, and their payloads hold the callback's."""
     for state in ({"q": "who?"}, {"q": "who?", "found": "me"}):

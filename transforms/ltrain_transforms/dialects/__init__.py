@@ -73,6 +73,9 @@ def describe(span: Span) -> Partial | None:
         partial["status"] = "error"
     if partial.get("status") == "error" and "error_type" not in partial:
         partial |= _error_type(span)
+    if partial.get("error_type") == "GeneratorExit":  # who read the stream went away
+        del partial["status"], partial["error_type"]
+        partial["delivered"] = False
     return partial
 
 

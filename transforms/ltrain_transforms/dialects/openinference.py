@@ -4,7 +4,7 @@ from typing import Any
 
 from ltrain_transforms.dialects import agent_runs, llama_index
 from ltrain_transforms.dialects.indexed import indices, message, tool_call
-from ltrain_transforms.dialects.messages import Message, Messages
+from ltrain_transforms.dialects.messages import Message, Messages, tool_requests
 from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, said, word
 from ltrain_transforms.dialects.tool_results import unwrap
 from ltrain_transforms.spans import Span
@@ -61,20 +61,28 @@ def _place(span: Span, kind: Kind, metadata: dict[str, Any]) -> dict[str, str | 
 
 
 def _llm(span: Span) -> Partial:
-    parameters = span.json("llm.invocation_parameters")
+    parameters, output = span.json("llm.invocation_parameters"), span.json("output.value")
+    said_out = _messages(span, "llm.output_messages")
     return said(
         input_messages=_messages(span, "llm.input_messages"),
-        output_messages=_messages(span, "llm.output_messages"),
+        output_messages=said_out,
         params=_sampling(span, parameters if isinstance(parameters, dict) else {}),
         tools=_tools(span),
         model=span.get("llm.model_name"),
-        finish_reason=span.get("llm.finish_reason"),
+        finish_reason=_finish(span.get("llm.finish_reason"), output, said_out),
         input_tokens=span.whole("llm.token_count.prompt"),
         output_tokens=span.whole("llm.token_count.completion"),
         reasoning_tokens=span.whole("llm.token_count.completion_details.reasoning"),
         cached_tokens=span.whole("llm.token_count.prompt_details.cache_read"),
-        response_id=_response_id(span.json("output.value")),
+        response_id=_response_id(output),
     )
+
+
+def _finish(reason: str | None, output: Any, said_out: Messages | None) -> str | None:
+    """Give the reason; of the responses API, which has none, it is made from the status alone."""
+    response = isinstance(output, dict) and output.get("object") == "response"
+    asks = response and said_out is not None and bool(tool_requests(said_out.parsed))
+    return "tool_calls" if asks and reason == "stop" else reason
 
 
 def _tool(span: Span) -> Partial:

@@ -25,14 +25,17 @@ class Shown:
     values: dict[str, Any]
     ended: Sequence[Step]
     """The nodes that ran since the last snapshot."""
+    before: Sequence[Step] = ()
+    """Those that ran until then: of parallel ones, some are shown what others will not see."""
 
-    def writer(self, key: str) -> str | None:
-        """Among nodes that ran since, the one whose output names the key, else the last."""
-        if len(self.ended) > 1:
-            for node in self.ended:
-                output = opened(load(node.output))
-                if isinstance(output, dict) and key in output:
-                    return node.call_id
+    def writer(self, key: str, value: Any) -> str | None:
+        """Give the node whose output names the key, or is the value; else the last that ran."""
+        if len(self.ended) == 1 and not self.before:
+            return self.ended[0].call_id
+        for node in (*self.ended, *reversed(self.before)):
+            output = opened(load(node.output))
+            if output == value or (isinstance(output, dict) and key in output):
+                return node.call_id
         return self.ended[-1].call_id if self.ended else None
 
 
@@ -42,6 +45,7 @@ class _Scope:
 
     running: list[Step] = field(default_factory=list)
     ended: list[Step] = field(default_factory=list)
+    before: list[Step] = field(default_factory=list)
 
     def at(self, start: int) -> None:
         self.ended += [node for node in self.running if node.end <= start]
@@ -80,8 +84,9 @@ class Graph:
         scope.running.append(node)
         if not isinstance(values, dict):
             return None
-        scope.ended = []
-        return Shown(self._prefix(node.parent_id), values, ended)
+        before = list(scope.before)
+        scope.ended, scope.before = [], [*before, *ended]
+        return Shown(self._prefix(node.parent_id), values, ended, before)
 
     def left(self, whole: Step) -> Shown | None:
         """Give the state that a graph left."""
@@ -90,7 +95,7 @@ class Graph:
         if not isinstance(values, dict):
             return None
         ended, scope.ended = [*scope.ended, *scope.running], []
-        return Shown(self._prefix(graph), values, ended)
+        return Shown(self._prefix(graph), values, ended, scope.before)
 
     def _whole(self) -> dict[str, str | None]:
         """Give the calls that are graphs; of nodes that lie in none, the first that is no node."""

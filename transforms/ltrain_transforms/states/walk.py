@@ -139,7 +139,7 @@ class Walk:
             variable = shown.prefix + key
             old = held.get(variable)
             if old is None or old.value != value or type(old.value) is not type(value):
-                by = shown.writer(key)
+                by = shown.writer(key, value)
                 self.variables.write(t, variable, value, by, again=True, graph=True)
 
     # what calls models and tools

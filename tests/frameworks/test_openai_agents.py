@@ -1,0 +1,39 @@
+"""The OpenAI Agents SDK."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.frameworks import completeness
+from tests.frameworks.told import told
+
+if TYPE_CHECKING:
+    from tests.frameworks.conftest import Run
+
+
+def test_agents(run: Run) -> None:
+    ran = run("frameworks", "openai_agents")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines() == [
+        *("Sunny.", "Snow. True", "I can. clerk"),
+        *("Error running tool book: no trips to Rome", "not so loud"),
+    ]
+    assert [asked.failed for asked in ran.asked] == [False, True, *[False] * 7]
+    assert told(ran) == [
+        "traveller ok tool_calls 7+5: <Two cities.> + weather(city=Paris) + weather(city=Rome)",
+        "  traveller ok weather(city=Paris): It is sunny in Paris.",
+        "  traveller ok weather(city=Rome): It is sunny in Rome.",
+        "traveller ok tool_calls 7+5: search(query=hail)",
+        "  traveller error search(query=hail): "
+        "An error occurred while running the tool. Please try again.",
+        "traveller ok stop 7+5: Sunny.",
+        "traveller ok tool_calls 7+5: weather(city=Oslo)",
+        "  traveller ok weather(city=Oslo): It is sunny in Oslo.",
+        "traveller ok stop 7+5: Snow.",
+        "traveller ok tool_calls 7+5: transfer_to_clerk()",
+        "  traveller ok transfer_to_clerk(): clerk",
+        "clerk ok stop 7+5: I can.",
+        "clerk ok tool_calls 7+5: book(city=Rome)",
+        "  clerk error book(city=Rome): None",
+    ]
+    completeness.check("openai-agents", "frameworks", ran)
