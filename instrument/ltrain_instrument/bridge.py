@@ -46,7 +46,7 @@ def install() -> None:
     if capture.current() is None:
         return
     wrapt.when_imported("langchain_core.language_models.chat_models")(_wrap_models)
-    wrapt.when_imported("openai")(_wrap_clients)
+    wrapt.when_imported("openai.resources")(_wrap_clients)
     traceloop.install()
 
 

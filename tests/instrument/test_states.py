@@ -87,13 +87,13 @@ def test_a_provider_set_after_ltrain_is_joined(start: Start, sink: Sink, late: s
     owned = [span for span in sink.spans if span.name in ("global", "own", "ltrain.process")]
     assert {span.attributes["ltrain.rollout.id"] for span in owned} == {"r7"}
     (process,) = sink.named("ltrain.process")
-    assert process.attributes["ltrain.rollout.spans"] == 2
+    assert process.attributes["ltrain.rollout.spans"] == 3
 
 
 def test_a_provider_set_before_ltrain_is_joined(start: Start, sink: Sink) -> None:
     status, out, err = start("providers", "early", "configure", plain=True).wait()
     assert (status, err) == (0, "")
-    last = "ltrain.process None\ngen_ai.evaluation.result None\n"
+    last = "gen_ai.evaluation.result None\nltrain.process None\n"
     assert out == f"before None\n{SPANS}{last}"
     assert sink.requests == []
 

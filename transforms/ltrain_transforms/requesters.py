@@ -80,7 +80,7 @@ def _only(arguments: Any) -> Any:
 def _settle(call: Call, requester: Call, request: dict[str, Any]) -> None:
     call.requested_by = requester.call_id
     if _placed(requester) and not _placed(call):
-        call.filled["agent"] = requester.filled["agent"]
+        call.agent = requester.agent
     call.merged.setdefault("tool_call_id", str(request.get("id") or ""))
     call.merged.setdefault("name", str(request.get("name") or ""))
     arguments = parsed(request.get("arguments"))
@@ -91,13 +91,12 @@ def _settle(call: Call, requester: Call, request: dict[str, Any]) -> None:
 
 def _placed(call: Call) -> bool:
     """Say whether it is known whose call it is; else the node stands in for the agent."""
-    agent = call.filled.get("agent")
-    return agent is not None and agent != call.filled.get("node")
+    return call.agent is not None and call.agent != call.node
 
 
 def _before(call: Call, llm: Iterable[Call]) -> str | None:
     """Find the last LLM call that was over, of the tool's own agent if there is one."""
     over = [one for one in llm if one.outer.end <= call.outer.start]
-    own = [one for one in over if one.filled.get("agent") == call.filled.get("agent")]
+    own = [one for one in over if one.agent == call.agent]
     last = max(own or over, key=lambda one: one.outer.end, default=None)
     return None if last is None else last.call_id
