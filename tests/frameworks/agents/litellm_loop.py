@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import litellm
@@ -32,6 +33,9 @@ def search(query: str) -> str:
     return f"Error: nothing found for {query}"
 
 
+RUN: dict[str, Callable[..., str]] = {"weather": weather, "search": search}
+
+
 def user(text: str) -> list[Any]:
     return [{"role": "user", "content": text}]
 
@@ -50,7 +54,7 @@ def loop() -> None:
             break
         for call in message.tool_calls:
             given = json.loads(call.function.arguments)
-            result = {"weather": weather, "search": search}[call.function.name](**given)
+            result = RUN[call.function.name](**given)
             messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
     print(message.content)
 

@@ -26,7 +26,7 @@ def model(**asked: Any) -> OpenAILike:
     )
 
 
-class Embedding(BaseEmbedding):
+class Embedding(BaseEmbedding):  # type: ignore[misc]
     def _get_text_embedding(self, text: str) -> list[float]:
         return OpenAI().embeddings.create(model="fake", input=[text]).data[0].embedding
 
