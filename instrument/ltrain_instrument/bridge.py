@@ -16,7 +16,8 @@ import wrapt
 from opentelemetry import context, trace
 from opentelemetry.trace import Span
 
-from ltrain_instrument import capture, streams, traceloop
+from ltrain_instrument import capture, reasoning, streams, traceloop
+from ltrain_instrument.reasoning import SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION_KEY
 
 _LANGCHAIN = "openinference.instrumentation.langchain"
 _RUNS = "langchain_core.runnables.config"
@@ -28,8 +29,6 @@ _CLIENTS = (
     ("openai.resources.embeddings", "Embeddings", ("create",)),
 )
 
-SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION_KEY = "suppress_language_model_instrumentation"
-"""OpenLLMetry's: no instrumentor of a client makes a span where this is set in the context."""
 _NOTHING = ("Omit", "NotGiven")
 
 _logger = logging.getLogger("ltrain.bridge")
@@ -48,6 +47,7 @@ def install() -> None:
     wrapt.when_imported("langchain_core.language_models.chat_models")(_wrap_models)
     wrapt.when_imported("openai.resources")(_wrap_clients)
     traceloop.install()
+    reasoning.install()
 
 
 def langchain_span() -> Span | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import polars as pl
 from tests.frameworks import completeness
 from tests.frameworks.told import told
 
@@ -23,7 +24,7 @@ def test_agent(run: Run) -> None:
         "traveller ok tool_calls 7+5: search(query=hail)",
         "  traveller error search(query=hail): nothing found for hail",
         "traveller ok stop 7+5: Sunny.",
-        "traveller ok tool_calls None+None: weather(city=Oslo)",
+        "traveller ok tool_calls None+None: <There.> + weather(city=Oslo)",
         "  traveller ok weather(city=Oslo): It is sunny in Oslo.",
         "traveller ok stop None+None: Snow.",
         "traveller ok tool_calls 7+5: book(city=Rome)",
@@ -53,5 +54,6 @@ def test_a_model_without_an_agent(run: Run) -> None:
             "None ok stop None+None: Two it is.",
         ],
     )
-    inside = [len(call["source_spans"]) for call in ran.of("llm")]
-    assert (inside, ran.executions["traces"].to_list()) == ([2] * 12, [12])
+    requests = ran.spans.filter(pl.col("name") == "POST")
+    assert requests["parent_id"].is_null().sum() == 0
+    assert ran.executions["traces"].to_list() == [12]

@@ -22,7 +22,7 @@ def test_a_model_and_its_tools(run: Run) -> None:
         "think ok tool_calls 7+5: search(query=hail)",
         "  tools error search(query=hail): LookupError",
         "think ok stop 7+5: Sunny.",
-        "think ok tool_calls None+None: weather(city=Oslo)",
+        "think ok tool_calls None+None: <There.> + weather(city=Oslo)",
         "  tools ok weather(city=Oslo): It is sunny in Oslo.",
         "think ok stop None+None: Snow.",
         "think ok tool_calls 7+5: book(city=Rome)",
