@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from ltrain_collector.store import Store
 SPANS = 16
 """Of a rollout."""
 PEER_ROLLOUTS = 1_000
+WATCH = 0.5
+"""Seconds between two looks at the memory."""
 CHUNK = 2_500
 """Rollouts that are generated at a time."""
 
@@ -148,21 +152,47 @@ def measure(folder: Path, place: Path, workers: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "ltrain", "build", str(recipe), "--store", f"chdb://{folder}"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.monotonic()
-    done = subprocess.run(
-        [*command, "--out", str(out), "--workers", str(workers), "--json"],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command += ["--out", str(out), "--workers", str(workers), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as building:
+        peak = _watched(building)
+        told = building.stdout.read() if building.stdout else ""
+    if building.returncode:
+        sys.exit(building.returncode)
     seconds = time.monotonic() - began
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    counts = json.loads(done.stdout)["counts"]
+    counts = json.loads(told)["counts"]
     written = sum(file.stat().st_size for file in out.rglob("*.parquet"))
-    return {"seconds": seconds, "cpu": cpu, "peak": after.ru_maxrss * 1024, "written": written} | {
+    return {"seconds": seconds, "cpu": cpu, "peak": peak, "written": written} | {
         "transitions": counts["transitions"],
         "samples": counts["samples"],
     }
+
+
+def _watched(building: subprocess.Popen[str]) -> int:
+    """Give the most memory, bytes, that it and its processes held together until it ended."""
+    peak = 0
+    while building.poll() is None:
+        peak = max(peak, sum(map(_held, _with_descendants(building.pid))))
+        time.sleep(WATCH)
+    return peak
+
+
+def _with_descendants(pid: int) -> Iterator[int]:
+    yield pid
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                yield from _with_descendants(int(child))
+
+
+def _held(pid: int) -> int:
+    """Give a process's memory, bytes, pages that several share by their parts of them."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 def one(spans: int, workers: int, temporary: str | None, made: Path | None) -> dict[str, Any]:

@@ -26,4 +26,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     from importlib import import_module
 
+    from ltrain_instrument.otel_limits import leave_out_misspelt
+
+    leave_out_misspelt()
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

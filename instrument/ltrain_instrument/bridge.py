@@ -7,18 +7,20 @@ is made current for the length of a model call.
 
 import logging
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType
 from typing import Any
 
 import wrapt
-from opentelemetry import trace
+from opentelemetry import context, trace
 from opentelemetry.trace import Span
 
-from ltrain_instrument import streams, traceloop
+from ltrain_instrument import capture, streams, traceloop
 
 _LANGCHAIN = "openinference.instrumentation.langchain"
+_RUNS = "langchain_core.runnables.config"
+"""Where a run is to be found; unless the agent imports it there are none."""
 _CLIENTS = (
     ("openai.resources.chat.completions.completions", "Completions", ("create", "parse")),
     ("openai.resources.completions", "Completions", ("create",)),
@@ -27,6 +29,8 @@ _CLIENTS = (
 )
 
 _NOTHING = ("Omit", "NotGiven")
+SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION_KEY = "suppress_language_model_instrumentation"
+"""OpenLLMetry's: no instrumentor of a client makes a span where this is set in the context."""
 
 _logger = logging.getLogger("ltrain.bridge")
 
@@ -36,8 +40,11 @@ Call = Callable[..., Any]
 def install() -> None:
     """Wrap LangChain's models and OpenAI's client, once they are imported.
 
-    It runs after the instrumentors, so that these wrappers are outside theirs.
+    It runs after the instrumentors, so that these wrappers are outside theirs; not under another
+    distro, which calls every hook that is installed.
     """
+    if capture.current() is None:
+        return
     wrapt.when_imported("langchain_core.language_models.chat_models")(_wrap_models)
     wrapt.when_imported("openai")(_wrap_clients)
     traceloop.install()
@@ -46,7 +53,7 @@ def install() -> None:
 def langchain_span() -> Span | None:
     """Give the span of the LangChain run that the caller is in; None outside of any."""
     instrumentation = sys.modules.get(_LANGCHAIN)
-    if instrumentation is None or not _instrumented(instrumentation):
+    if instrumentation is None or _RUNS not in sys.modules or not _instrumented(instrumentation):
         return None
     span: Span | None = instrumentation.get_current_span()
     opening = streams.opening()
@@ -89,6 +96,21 @@ def _inside(span: Span | None) -> AbstractContextManager[Any]:
     )
 
 
+@contextmanager
+def _model_run(arguments: tuple[Any, ...], named: dict[str, Any]) -> Iterator[None]:
+    """Have a chat model's run current; the client below it adds no second span of the same call."""
+    span = _inner(_model_span(arguments, named))
+    if span is None:
+        yield
+        return
+    quiet = context.set_value(SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION_KEY, True)
+    token = context.attach(trace.set_span_in_context(span, quiet))
+    try:
+        yield
+    finally:
+        context.detach(token)
+
+
 def _model_span(arguments: tuple[Any, ...], named: dict[str, Any]) -> Span | None:
     """Give the span of a chat model's run, which its callers announce by a run manager."""
     manager = named.get("run_manager") or (arguments[2] if len(arguments) > 2 else None)
@@ -100,7 +122,7 @@ def _model_span(arguments: tuple[Any, ...], named: dict[str, Any]) -> Span | Non
 
 
 def _generate(call: Call, model: object, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    with _inside(_model_span(arguments, named)):
+    with _model_run(arguments, named):
         return call(*arguments, **named)
 
 
@@ -110,7 +132,7 @@ async def _agenerate(
     arguments: tuple[Any, ...],
     named: dict[str, Any],
 ) -> Any:
-    with _inside(_model_span(arguments, named)):
+    with _model_run(arguments, named):
         return await call(*arguments, **named)
 
 

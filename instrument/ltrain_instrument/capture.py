@@ -1,35 +1,50 @@
 """What this process captures: the provider, the census, and the ways out of the process."""
 
+from __future__ import annotations
+
 import atexit
+import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SpanExporter
 
 from ltrain_instrument.attributes import SCOPE_INSTRUMENT
 from ltrain_instrument.census import Census
 
-LAST_WORDS = 3.0
-"""Seconds that a dying process may spend on its spans."""
+if TYPE_CHECKING:
+    from ltrain_instrument.export import SpoolingExporter
+
+LAST_WORDS = 1.5
+"""Seconds that a dying process waits for the collector; then what is left goes to disk."""
+LAST_BREATH = 2.0
+"""Seconds after which a dying process is let go, whatever holds its spans up."""
+SPAWNED = "LTRAIN_SPAWNED"
+"""Set in the environment of an instrumented process's children, whose stderr an agent may read."""
+FATAL = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a process at once where the agent does not handle them."""
 
 
 class Capture:
     """One provider with its census; `flush` and `farewell` never raise for the network."""
 
     def __init__(
-        self, provider: TracerProvider, census: Census, exporters: Sequence[SpanExporter] = ()
+        self, provider: TracerProvider, census: Census, exporters: Sequence[SpoolingExporter] = ()
     ) -> None:
         self.provider = provider
         self.census = census
         self._exporters = exporters
         """Those that keep what they could not send; a batch processor never asks them for it."""
-        self.tracer = provider.get_tracer(SCOPE_INSTRUMENT)
+        self._until: float | None = None
+        """When the network's time is up, once this process is leaving."""
+        self._speaking = False
+        self.tracer = census.tracer = provider.get_tracer(SCOPE_INSTRUMENT)
 
     def flush(self, timeout: float) -> bool:
         """Hand over all ended spans; True when the collector has them."""
@@ -39,21 +54,43 @@ class Capture:
 
     def farewell(self) -> None:
         """Hand over everything, open spans and counts included; can be said again."""
-        self.flush(LAST_WORDS)
-        self.census.end_open()
-        self.census.report_all(self.tracer)
-        self.flush(LAST_WORDS)
+        self._until = self._until or time.monotonic() + LAST_WORDS
+        self._speaking = True
+        try:
+            for exporter in self._exporters:
+                exporter.hurry(self._until)
+            self.flush(LAST_WORDS)
+            self.census.end_open()
+            self.census.report_all(self.tracer)
+            self.flush(LAST_WORDS)
+            if SPAWNED not in os.environ:
+                for exporter in self._exporters:
+                    exporter.say_what_waits()
+        finally:
+            self._speaking = False
 
     def install(self) -> None:
         """Make this the process's capture, and say farewell whichever way it ends."""
         global _current
         _current = self
-        os.register_at_fork(after_in_child=self.census.forked)
+        os.register_at_fork(after_in_child=self._forked)
         atexit.register(self.farewell)
         _on_hard_exit(self.farewell)
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                _on_signal(number, self.farewell)
+            _on_signals(self._die)
+
+    def _forked(self) -> None:
+        self._until, self._speaking = None, False
+        for exporter in self._exporters:
+            exporter.unhurried()
+        self.census.forked()
+
+    def _die(self, number: int, frame: FrameType | None) -> None:
+        if self._speaking:
+            return  # on the way out already; this frame sits on locks that the last words need
+        aside(self.farewell, LAST_BREATH)
+        _set_signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
 
 _current: Capture | None = None
@@ -75,28 +112,40 @@ def flush(timeout: float = 5.0) -> bool:
         provider = trace.get_tracer_provider()
         return not isinstance(provider, TracerProvider) or provider.force_flush(int(timeout * 1000))
     answers: list[bool] = []
-    _aside(lambda: answers.append(capture.flush(timeout)), timeout)
+    aside(lambda: answers.append(capture.flush(timeout)), timeout)
     return answers == [True]
 
 
-def _aside(work: Callable[[], None], timeout: float) -> None:
+def aside(work: Callable[[], None], timeout: float) -> None:
     """Run `work` in a thread, so that no lock stays with an interrupted caller."""
     # The signal that interrupts `flush` must find the export lock in a thread that runs on
     worker = threading.Thread(target=work, name="ltrain-flush", daemon=True)
-    worker.start()
-    worker.join(timeout)
+    # Python 3.12 starts none at interpreter exit, where atexit has said farewell
+    with contextlib.suppress(RuntimeError):
+        worker.start()
+        worker.join(timeout)
 
 
-def _on_signal(number: signal.Signals, farewell: Callable[[], None]) -> None:
-    if signal.getsignal(number) is not signal.SIG_DFL:
-        return  # the agent has its own way out
+_set_signal, _get_signal = signal.signal, signal.getsignal
 
-    def die(received: int, frame: FrameType | None) -> None:
-        _aside(farewell, LAST_WORDS)
-        signal.signal(received, signal.SIG_DFL)
-        os.kill(os.getpid(), received)
 
-    signal.signal(number, die)
+def _on_signals(die: Callable[[int, FrameType | None], None]) -> None:
+    """Stand in for the default action of the fatal signals, which the agent still sees as such."""
+
+    def shown(handler: Any) -> Any:
+        return signal.SIG_DFL if handler == die else handler
+
+    def set_signal(signalnum: int, handler: Any) -> Any:
+        ours = handler == signal.SIG_DFL and signalnum in FATAL
+        return shown(_set_signal(signalnum, die if ours else handler))
+
+    def get_signal(signalnum: int) -> Any:
+        return shown(_get_signal(signalnum))
+
+    for number in FATAL:
+        if _get_signal(number) == signal.SIG_DFL:  # else the agent, or nohup, has its own way
+            _set_signal(number, die)
+    signal.signal, signal.getsignal = set_signal, get_signal
 
 
 def _on_hard_exit(farewell: Callable[[], None]) -> None:
@@ -105,7 +154,7 @@ def _on_hard_exit(farewell: Callable[[], None]) -> None:
 
     def last_words(status: int) -> NoReturn:
         try:
-            _aside(farewell, LAST_WORDS)
+            aside(farewell, LAST_BREATH)
         finally:
             leave(status)
 

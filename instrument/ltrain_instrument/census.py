@@ -45,6 +45,8 @@ class Census(SpanProcessor):
     """The first processor of a provider: it must see a span before an exporter does."""
 
     def __init__(self, process: Identity) -> None:
+        self.tracer: Tracer | None = None
+        """What reports an attempt that has to be forgotten; the capture's."""
         self._process = Tally(process)
         self._open: dict[int, tuple[Span, Tally]] = {}
         self._tallies: OrderedDict[Attempt, Tally] = OrderedDict()
@@ -58,8 +60,12 @@ class Census(SpanProcessor):
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Stamp the identity of the context, else of the parent span, else of the process."""
-        tally = self._tally_of(parent_context)
-        span.set_attributes(tally.stamp)
+        identity = identity_in(parent_context)
+        tally = self._tally_of(identity, parent_context)
+        if identity is None or identity == tally.identity:
+            span.set_attributes(tally.stamp)
+        else:  # plain baggage has changed a field of the same attempt
+            span.set_attributes(identity.attributes())
         at = span.get_span_context()
         if at is None:
             return
@@ -89,15 +95,22 @@ class Census(SpanProcessor):
 
     def report(self, identity: Identity, tracer: Tracer) -> None:
         """End a span that says how many spans this process has ended for the attempt so far."""
-        tally = self._tally(identity)
+        self._say(self._tally(identity), tracer)
+
+    def _say(self, tally: Tally, tracer: Tracer) -> None:
         with self._lock:
             tally.reported = ended = tally.ended
-        where = with_identity(identity)
+        where = with_identity(tally.identity)
         if tally.anchor is not None:
             where = trace.set_span_in_context(NonRecordingSpan(tally.anchor), where)
         counted = {attributes.SPANS: ended}
         tracer.start_span(attributes.SPAN_PROCESS, where, attributes=counted).end()
-        self._forget()
+
+    def report_grown(self, identity: Identity, tracer: Tracer) -> None:
+        """Report the attempt if its count has grown since its last report."""
+        tally = self._tally(identity)
+        if tally.ended > tally.reported:
+            self.report(identity, tracer)
 
     def report_all(self, tracer: Tracer) -> None:
         """Report every attempt whose count has grown since its last report."""
@@ -117,20 +130,20 @@ class Census(SpanProcessor):
 
     def forked(self) -> None:
         """Forget, in a child process, what the parent will end and report."""
+        for span, _ in self._open.values():
+            span._span_processor = SpanProcessor()  # the child's `end()` is not the span's
         self._open.clear()
         self._tallies.clear()
         self._lock = threading.Lock()
         self._process = Tally(self._process.identity)
         self._count_process()
 
-    def _tally_of(self, where: Context | None) -> Tally:
-        identity = identity_in(where)
-        if identity is None:
-            parent = trace.get_current_span(where).get_span_context().span_id
-            _, tally = self._open.get(parent, _NONE)
-            if tally is not None:
-                return tally
-        return self._process if identity is None else self._tally(identity)
+    def _tally_of(self, identity: Identity | None, where: Context | None) -> Tally:
+        if identity is not None:
+            return self._tally(identity)
+        parent = trace.get_current_span(where).get_span_context().span_id
+        _, tally = self._open.get(parent, _NONE)
+        return tally or self._process
 
     def _tally(self, identity: Identity) -> Tally:
         if identity.rollout is None:
@@ -138,17 +151,24 @@ class Census(SpanProcessor):
         key = (identity.rollout, identity.attempt)
         with self._lock:
             tally = self._tallies.get(key)
-            if tally is None:
-                tally = self._tallies[key] = Tally(identity)
-            return tally
+            if tally is not None:
+                return tally
+            tally = self._tallies[key] = Tally(identity)
+        self._forget()
+        return tally
 
     def _forget(self) -> None:
-        with self._lock:
-            while len(self._tallies) > REMEMBERED:
-                oldest = next(iter(self._tallies.values()))
-                if oldest.ended > oldest.reported:
-                    return
-                self._tallies.popitem(last=False)
+        """Report and let go of the oldest attempts: a service sees new ones for ever."""
+        while len(self._tallies) > REMEMBERED:
+            with self._lock:
+                key, oldest = next(iter(self._tallies.items()))
+                self._tallies.move_to_end(key)
+            if oldest is self._process:
+                continue
+            if oldest.ended > oldest.reported and self.tracer is not None:
+                self._say(oldest, self.tracer)
+            with self._lock:
+                self._tallies.pop(key, None)
 
 
 _NONE: tuple[None, None] = (None, None)

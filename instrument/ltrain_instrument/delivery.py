@@ -32,6 +32,15 @@ class Receipt:
     fate: Fate
     reason: str = ""
     """Why, in words, where it was not taken whole."""
+    remedy: str = ""
+    """What the user has to mend before a request can pass; '' where waiting is enough."""
+
+
+_REFUSALS = (400, 413, 422)
+"""Statuses that are about the request; the others are about the endpoint, which may be mended."""
+_KEY = "Set OTEL_EXPORTER_OTLP_HEADERS to what it asks for, as authorization=Bearer%20KEY."
+_CERTIFICATE = "Set OTEL_EXPORTER_OTLP_CERTIFICATE to the file of its authority."
+_ENDPOINT = "Set OTEL_EXPORTER_OTLP_ENDPOINT to a collector's address, as http://127.0.0.1:4318."
 
 
 def traces_url(endpoint: str | None = None) -> str:
@@ -42,6 +51,13 @@ def traces_url(endpoint: str | None = None) -> str:
             return exact
         endpoint = settings.OTLP_ENDPOINT.read()
     return f"{endpoint.rstrip('/')}/v1/traces"
+
+
+def _plain(url: str) -> str:
+    """Add the scheme that host:port lacks, and take out a name and password: the URL is shown."""
+    scheme, mark, rest = url.rpartition("://")
+    where, slash, path = rest.partition("/")
+    return f"{scheme or 'http'}{mark or '://'}{where.rpartition('@')[2]}{slash}{path}"
 
 
 def _headers() -> dict[str, str]:
@@ -65,13 +81,27 @@ def _rejected(body: bytes) -> str:
     return f"{partial.rejected_spans} spans rejected: {partial.error_message}"
 
 
+def _receipt(url: str, status: int, page: bool, answer: bytes) -> Receipt:
+    """Judge an answer; `page` says that it is one for people, from something else's server."""
+    if status < 300 and not page:
+        return Receipt(Fate.TAKEN, _rejected(answer))
+    start = "a web page" if page else answer[:200].decode(errors="replace").strip()
+    reason = f"{url} answered {status} {start}".strip()
+    if status in _REFUSALS:
+        return Receipt(Fate.REFUSED, reason)
+    if status in (401, 403, 407):
+        return Receipt(Fate.LATER, reason, _KEY)
+    passing = status >= 500 or status in (408, 425, 429)
+    return Receipt(Fate.LATER, reason, "" if passing else _ENDPOINT)
+
+
 class Delivery:
     """A client of one collector; one thread at a time."""
 
     def __init__(self, url: str, *, timeout: float) -> None:
-        self.url = url
+        self.url = _plain(url)
         self._timeout = timeout
-        self._parts = urlsplit(url)
+        self._parts = urlsplit(self.url)
         self._gzip = os.environ.get("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip") != "none"
         self._headers = {"Content-Type": "application/x-protobuf", **_headers()}
         if self._gzip:
@@ -92,6 +122,13 @@ class Delivery:
         except TimeoutError as error:
             self.close()
             return Receipt(Fate.LATER, f"{self.url}: {error}")
+        except ssl.SSLCertVerificationError as error:
+            self.close()
+            return Receipt(Fate.LATER, f"{self.url}: {error.verify_message}", _CERTIFICATE)
+        except ValueError as error:  # a port that is no number; a header, which may be a secret
+            self.close()
+            reason = f"{self.url} or its headers cannot be used ({type(error).__name__})"
+            return Receipt(Fate.LATER, reason, _ENDPOINT)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             if not reused:
@@ -105,13 +142,8 @@ class Delivery:
             target += f"?{self._parts.query}"
         connection.request("POST", target, body, self._headers)
         with connection.getresponse() as response:
-            answer = response.read()
-            status = response.status
-        if status < 300:
-            return Receipt(Fate.TAKEN, _rejected(answer))
-        reason = f"{self.url} answered {status} {answer[:200].decode(errors='replace')}".strip()
-        later = status in (408, 429) or status >= 500
-        return Receipt(Fate.LATER if later else Fate.REFUSED, reason)
+            page = response.headers.get_content_type() == "text/html"
+            return _receipt(self.url, response.status, page, response.read())
 
     def _connect(self) -> http.client.HTTPConnection:
         host, port = self._parts.hostname or "127.0.0.1", self._parts.port

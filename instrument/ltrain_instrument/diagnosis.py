@@ -12,6 +12,7 @@ from ltrain_instrument.choice import Choice, choices, disabled, wanted
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.instrumentors import LIBRARIES
 from ltrain_instrument.loading import missing
+from ltrain_instrument.otel_limits import COUNTS, LENGTHS, misspelt
 from ltrain_instrument.segment import SUFFIX
 from ltrain_instrument.settings import INSTRUMENTORS, SETTINGS
 
@@ -57,9 +58,9 @@ def variables(environ: Mapping[str, str]) -> Iterator[Finding]:
             yield _set(environ, name, "texts and token ids are cut in silence")
     for name in COUNTS:
         value = environ.get(name)
-        if value is not None and not value.strip().isdigit():
+        if value is not None and misspelt(value):
             yield _set(environ, name, "OpenTelemetry cannot be imported: it wants an integer")
-        elif value is not None and int(value) < ENOUGH:
+        elif value and name in COUNTS[:2] and int(value) < ENOUGH:
             yield _set(environ, name, "a long conversation loses its oldest messages")
     for name, wrong, why in WRONG:
         value = environ.get(name, "").strip().lower()
@@ -81,8 +82,6 @@ def variables(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 ENOUGH = 10_000
 """Attributes of a span: a message flattened takes up to ten."""
-LENGTHS = ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT")
-COUNTS = ("OTEL_ATTRIBUTE_COUNT_LIMIT", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT")
 WRONG = (
     ("OTEL_SDK_DISABLED", ("true",), "nothing is recorded"),
     ("OTEL_TRACES_EXPORTER", ("none", "console"), "no span is sent to a collector"),
@@ -91,7 +90,7 @@ WRONG = (
         ("always_off", "traceidratio", "parentbased_always_off", "parentbased_traceidratio"),
         "rollouts are not recorded whole",
     ),
-    ("OTEL_CONFIG_FILE", (), "OpenTelemetry ignores ltrain: no identity, counts or spool"),
+    ("OTEL_CONFIG_FILE", (), "its exporters take the place of ltrain's: spans do not wait on disk"),
 )
 """Variables, their values that are wrong (none: any), and why."""
 CONTENT = (

@@ -7,9 +7,10 @@ from importlib.metadata import EntryPoint
 from typing import Any
 from uuid import uuid4
 
-from opentelemetry import context, propagate, trace
+from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.instrumentation.distro import BaseDistro  # type: ignore[attr-defined]
+from opentelemetry.instrumentation.threading import ThreadingInstrumentor
 from opentelemetry.sdk._configuration import _OTelSDKConfigurator
 from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
@@ -20,6 +21,7 @@ from ltrain_instrument import (
     capture,
     choice,
     content,
+    handover,
     joining,
     mcp_calls,
     repairs,
@@ -99,14 +101,16 @@ class LtrainConfigurator(_OTelSDKConfigurator):
         screen = Screen.for_agent()
         census = Census(Identity.from_environ())
         own = {SERVICE_INSTANCE_ID: str(uuid4())}
-        keeping: list[SpanExporter] = []
+        keeping: list[SpoolingExporter] = []
+        declared = bool(os.environ.get("OTEL_CONFIG_FILE"))
+        if not declared:
+            options |= {
+                "resource_attributes": {**options.get("resource_attributes", {}), **own},
+                "span_processors": [census, screen],
+                "export_span_processor": partial(_batches, keeping),
+            }
         try:
-            super()._configure(  # type: ignore[no-untyped-call]
-                resource_attributes={**options.pop("resource_attributes", {}), **own},
-                span_processors=[census, screen],
-                export_span_processor=partial(_batches, keeping),
-                **options,
-            )
+            super()._configure(**({} if declared else options))  # type: ignore[no-untyped-call]
         except Exception as error:  # OpenTelemetry's own variables, misspelt: the agent runs on
             _logger.warning(
                 "ltrain: no span is recorded, OpenTelemetry cannot be set up: %s", error
@@ -114,9 +118,12 @@ class LtrainConfigurator(_OTelSDKConfigurator):
             return
         provider = trace.get_tracer_provider()
         if isinstance(provider, TracerProvider):
+            if declared:  # a file sets up processors and exporters of its own, whatever is asked
+                joining.join(provider, census, screen)
             Capture(provider, census, keeping).install()
+            handover.install()
             joining.watch(provider, screen)
-        _join_parent()
+        handover.take()
 
 
 def switched_off() -> bool:
@@ -137,6 +144,9 @@ def configure() -> None:
         census = Census(Identity.from_environ())
         joining.join(provider, census, Screen.for_agent())
         Capture(provider, census).install()
+        handover.install()
+        if not ThreadingInstrumentor().is_instrumented_by_opentelemetry:
+            ThreadingInstrumentor().instrument()
         bridge.install()
         return
     if not isinstance(provider, trace.ProxyTracerProvider):
@@ -155,7 +165,7 @@ def configure() -> None:
     initialize()
 
 
-def _batches(keeping: list[SpanExporter], exporter: SpanExporter) -> SpanProcessor:
+def _batches(keeping: list[SpoolingExporter], exporter: SpanExporter) -> SpanProcessor:
     """Batch an exporter's spans; the stock OTLP/HTTP one is replaced by ours, which keeps them."""
     if isinstance(exporter, OTLPSpanExporter):
         exporter = SpoolingExporter(settings.HOME.read().absolute() / "spool")
@@ -174,14 +184,6 @@ def _keep_logs_in() -> None:
             settings.REDACT.name,
         )
         os.environ[variable] = "none"
-
-
-def _join_parent() -> None:
-    """Continue the trace and the baggage that the environment hands to this process."""
-    names = ("TRACEPARENT", "TRACESTATE", "BAGGAGE")
-    carrier = {name.lower(): os.environ[name] for name in names if os.environ.get(name)}
-    if carrier:
-        context.attach(propagate.extract(carrier))
 
 
 def _not_meant(record: logging.LogRecord) -> bool:

@@ -27,3 +27,13 @@ class BadSetting(LtrainError, ValueError):
 
 class BadReward(LtrainError, ValueError):
     """A reward that is not a finite number."""
+
+
+class SpoolFull(LtrainError, OSError):
+    """A spool at its limit: what comes now is dropped."""
+
+    def __init__(self, directory: str, limit: int) -> None:
+        super().__init__(
+            f"{directory} holds the {limit} MiB that LTRAIN_SPOOL_LIMIT allows. Start the "
+            "collector, which empties it, or raise the limit."
+        )

@@ -1,7 +1,9 @@
 """The agents' exporter: straight to the collector, and to disk when the collector is away."""
 
 import logging
+import math
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from uuid import uuid4
@@ -11,7 +13,10 @@ from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from ltrain_instrument import settings
+from ltrain_instrument.courier import Courier
 from ltrain_instrument.delivery import Delivery, Fate, traces_url
+from ltrain_instrument.errors import BadSetting, SpoolFull
 from ltrain_instrument.segment import SUFFIX
 from ltrain_instrument.spool import LIMIT, Spool
 
@@ -26,13 +31,18 @@ class SpoolingExporter(SpanExporter):
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._delivery = Delivery(traces_url(), timeout=PATIENCE)
+        self._limit = _limit()
+        self._courier = Courier(Delivery(traces_url(), timeout=PATIENCE))
         # What dead processes left is forwarded by who comes next
-        self._spool = Spool(directory) if any(directory.glob(f"*{SUFFIX}")) else None
+        self._spool = self._opened() if any(directory.glob(f"*{SUFFIX}")) else None
+        self._until = math.inf
         self._pid = os.getpid()
         self._instance = ""
         self.lost = 0
         """Spans that neither the collector nor the disk took."""
+
+    def _opened(self) -> Spool:
+        return Spool(self._directory, limit=self._limit)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Hand over the spans, in requests of at most 8 MiB."""
@@ -43,43 +53,66 @@ class SpoolingExporter(SpanExporter):
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         """Wait for the collector, unless it is away: what it lacks is on disk."""
-        if self._spool is not None and not self._spool.flush(timeout_millis / 1000, patient=False):
+        wait = min(timeout_millis / 1000, self._left)
+        if self._spool is not None and not self._spool.flush(wait, patient=False):
             return False
         return self.lost == 0
+
+    def hurry(self, until: float) -> None:
+        """Send nothing after `until` on the monotonic clock: what comes then goes to disk."""
+        self._until = until
+        self._courier.hurry(until)
+
+    def unhurried(self) -> None:
+        """Take the time there is again, in a forked child."""
+        self._until = math.inf
 
     def shutdown(self) -> None:
         """Leave what the collector lacks on disk."""
         if self._spool is not None:
-            self._spool.close()
-        self._delivery.close()
+            self._spool.close(min(PATIENCE, self._left))
+
+    def say_what_waits(self) -> None:
+        """Warn, as the process ends, that the collector does not have all."""
+        if self._spool is not None:
+            self._spool.say_what_waits()
+
+    @property
+    def _left(self) -> float:
+        return max(0.0, self._until - time.monotonic())
 
     def _handed_over(self, request: bytes) -> bool:
         if self._spool is not None and not self._spool.empty:
             return self._kept(request)  # it is the spool that finds out when the collector is back
-        fate = self._delivery.post(request).fate
-        if fate is Fate.TAKEN:
+        if not self._left:
+            return self._kept(request)
+        receipt = self._courier.post(request, PATIENCE)
+        if receipt.fate is Fate.TAKEN:
             return True
         kept = self._kept(request)
-        if self._spool is not None:
-            self._spool.away = fate is Fate.LATER
+        if self._spool is not None and kept:
+            self._spool.note(receipt)
         return kept
 
     def _kept(self, request: bytes) -> bool:
         try:
-            self._spool = self._spool or Spool(self._directory)
+            self._spool = self._spool or self._opened()
             self._spool.append(request)
             self._spool.away = True
+        except SpoolFull as error:
+            self._lose(str(error))
+            return False
         except OSError as error:
-            if not self.lost:
-                _logger.warning(
-                    "ltrain: spans are lost: the collector at %s is away and %s cannot be "
-                    "written (%s). Set LTRAIN_HOME to a folder that can.",
-                    self._delivery.url,
-                    self._directory,
-                    error,
-                )
+            self._lose(
+                f"the collector at {self._courier.delivery.url} is away and {self._directory} "
+                f"cannot be written ({error}). Set LTRAIN_HOME to a folder that can."
+            )
             return False
         return True
+
+    def _lose(self, reason: str) -> None:
+        if not self.lost:
+            _logger.warning("ltrain: spans are lost: %s", reason)
 
     def _requests(self, spans: Sequence[ReadableSpan]) -> Iterator[tuple[int, bytes]]:
         try:
@@ -109,3 +142,11 @@ class SpoolingExporter(SpanExporter):
                         pair.value.string_value = self._instance
         encoded: bytes = message.SerializeToString()
         return encoded
+
+
+def _limit() -> int:
+    try:
+        return settings.SPOOL_LIMIT.read()
+    except BadSetting as error:  # a slip here must not cost the agent its spans
+        _logger.warning("ltrain: %s The default holds.", error)
+        return int(settings.SPOOL_LIMIT.default)

@@ -88,3 +88,6 @@ _VARIABLES = {
 }
 
 _INTEGERS = ("wave", "sample", "attempt")
+
+VARIABLES = tuple(_VARIABLES.values())
+"""The environment variables that may hold an identity."""

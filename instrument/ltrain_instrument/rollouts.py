@@ -1,25 +1,28 @@
 """What agent code may say about itself: which rollout this is, its task, and its rewards."""
 
+import functools
 import json
+import logging
 import math
 import os
-from contextvars import Token
 from types import TracebackType
 from typing import Any, Literal
 from uuid import uuid4
 
-from opentelemetry import context, trace
+from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan
 
 from ltrain_instrument import attributes, capture
-from ltrain_instrument.ambient import identity_here, identity_in, with_identity
+from ltrain_instrument.ambient import Stay, enter, identity_here, identity_in, leave
 from ltrain_instrument.bridge import innermost_span
 from ltrain_instrument.errors import BadReward, BadSetting, UnknownName
 from ltrain_instrument.identity import Identity, rollout_id
 
 _SCOPES = ("rollout", "call")
 _PARTS = ("run", "mode", "wave", "task", "sample")
+
+_logger = logging.getLogger("ltrain.rollouts")
 
 
 def task() -> dict[str, Any] | None:
@@ -50,8 +53,8 @@ def reward(
 ) -> None:
     """Judge what has been done: the whole rollout, or the call that this code runs in.
 
-    Of several rewards with one name for one target the last counts. It does nothing where the
-    process is not instrumented.
+    Of several rewards with one name for one target the last counts. Outside of any rollout and
+    span it is kept, with one warning. It does nothing where the process is not instrumented.
 
     Raises:
         BadReward: when `value` is not a finite number.
@@ -67,17 +70,37 @@ def reward(
         attributes.EVALUATION_LABEL: label,
         attributes.EVALUATION_EXPLANATION: explanation,
         attributes.REWARD_SCOPE: scope,
-        **identity_here().attributes(),
+        **(identity := identity_here()).attributes(),
     }
     said = {key: value for key, value in judged.items() if value is not None}
-    tracer.start_span(attributes.SPAN_EVALUATION, _judged_context(), attributes=said).end()
+    where = _judged_context()
+    if (
+        known
+        and not identity.rollout
+        and not trace.get_current_span(where).get_span_context().is_valid
+    ):
+        _warn_of_nothing_judged()
+    tracer.start_span(attributes.SPAN_EVALUATION, where, attributes=said).end()
+
+
+@functools.cache
+def _warn_of_nothing_judged() -> None:
+    _logger.warning(
+        "ltrain: a reward was given outside of any rollout and span: it is kept, but judges "
+        "nothing. Give it inside `with ltrain.rollout(...)`, or start the process with "
+        "LTRAIN_ROLLOUT_ID."
+    )
 
 
 def _finite(value: float) -> float:
+    if isinstance(value, (str, bytes)):
+        raise BadReward(f"The reward {value!r} is text, not a number. Give float(...) of it.")
     try:
         number = float(value)
     except (TypeError, ValueError) as error:
         raise BadReward(f"The reward {value!r} is not a number.") from error
+    except OverflowError:
+        number = math.inf
     if not math.isfinite(number):
         raise BadReward(f"The reward {value!r} is not finite; advantages cannot be made from it.")
     return number
@@ -102,17 +125,17 @@ class rollout:
     the rollout this process was started for. Gives the identity.
     """
 
-    __slots__ = ("_token", "identity")
+    __slots__ = ("_stays", "identity")
 
     def __init__(self, identity: Identity | None = None, /, **fields: Any) -> None:
         unknown = sorted(fields.keys() - Identity.__slots__)
         if unknown:
             raise UnknownName("identity field", unknown[0], Identity.__slots__)
         self.identity = _named(identity, fields)
-        self._token: Token[Context] | None = None
+        self._stays: list[Stay] = []
 
     def __enter__(self) -> Identity:
-        self._token = context.attach(with_identity(self.identity))
+        self._stays.append(enter(self.identity))
         return self.identity
 
     def __exit__(
@@ -121,8 +144,7 @@ class rollout:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        if self._token is not None:
-            context.detach(self._token)
+        leave(self._stays.pop())
         known = capture.current()
         if known is not None:
             known.census.report(self.identity, known.tracer)

@@ -75,6 +75,13 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 HOME = Setting("LTRAIN_HOME", Path, ".ltrain", "Folder of store, policies, runs, spool, datasets.")
+SPOOL_LIMIT = Setting(
+    "LTRAIN_SPOOL_LIMIT",
+    int,
+    "1024",
+    "MiB on disk that spans may take in LTRAIN_HOME's `spool` while they wait for the collector, "
+    "and as much again in `spool/refused`; what comes beyond it is dropped, counted and said once.",
+)
 STORE = Setting(
     "LTRAIN_STORE",
     str,
@@ -128,6 +135,7 @@ SPAN_LIMIT = Setting(
 
 SETTINGS: tuple[Setting[Any], ...] = (
     HOME,
+    SPOOL_LIMIT,
     STORE,
     OTLP_ENDPOINT,
     GATEWAY,

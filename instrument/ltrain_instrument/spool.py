@@ -2,7 +2,8 @@
 
 Rules: what `append` has returned for is on disk until a collector has acknowledged it. A collector
 that is away costs the caller nothing. What a dead process left is forwarded by any other spool on
-the directory. A request that the collector refuses is kept in `refused/` and counted.
+the directory. A request that the collector refuses is kept in `refused/` and counted. Neither
+folder outgrows LTRAIN_SPOOL_LIMIT by more than a few requests; the oldest ones stay.
 """
 
 import contextlib
@@ -14,7 +15,10 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
+from ltrain_instrument import settings
+from ltrain_instrument.allowance import Allowance
 from ltrain_instrument.delivery import Delivery, Fate, Receipt, traces_url
+from ltrain_instrument.errors import SpoolFull
 from ltrain_instrument.segment import SUFFIX, Segment
 
 LIMIT = 8 << 20
@@ -25,6 +29,8 @@ RESCAN = 1.0
 """Seconds between two looks for segments whose owner died."""
 LONGEST_PAUSE = 1.0
 """Seconds between two tries while the collector is away."""
+LONGEST_PAUSE_REMEDY = 10.0
+"""The same while it answers, but with what a user has to mend."""
 
 _logger = logging.getLogger("ltrain.spool")
 
@@ -32,12 +38,22 @@ _logger = logging.getLogger("ltrain.spool")
 class Spool:
     """Takes serialised OTLP trace requests and forwards them from a thread of its own."""
 
-    def __init__(self, directory: Path, endpoint: str | None = None) -> None:
+    def __init__(
+        self, directory: Path, endpoint: str | None = None, *, limit: int | None = None
+    ) -> None:
+        """Open the folder; `limit` is in MiB, that of LTRAIN_SPOOL_LIMIT if not given."""
         self._directory = directory
+        limit = (settings.SPOOL_LIMIT.read() if limit is None else limit) << 20
+        self._allowance = Allowance(directory, limit)
+        self._refusals = Allowance(directory / "refused", limit)
         self._delivery = Delivery(traces_url(endpoint), timeout=30.0)
         self.refused = 0
         """Requests that the collector will never take, moved to `refused/`."""
-        self._warned = False
+        self.dropped = 0
+        """Those of them that `refused/` had no room for."""
+        self.trouble = ""
+        """Why the last request did not pass; '' when it did."""
+        self._said: set[str] = set()
         self._open: Segment | None = None
         self._sending: Segment | None = None
         self._reset()
@@ -77,9 +93,11 @@ class Spool:
         """Write one serialised ExportTraceServiceRequest to disk.
 
         Raises:
+            SpoolFull: when the folder has reached its limit.
             OSError: when the disk does not take it.
         """
         with self._changed:
+            self._allowance.take(len(request))
             first = self._open is None
             segment = self._open or Segment.create(self._directory)
             self._open = segment
@@ -168,13 +186,14 @@ class Spool:
         pause = 0.05
         # Serialised messages concatenate: the sum of requests is the request of all their spans
         while (receipt := self._delivery.post(b"".join(requests))).fate is Fate.LATER:
+            longest = LONGEST_PAUSE_REMEDY if receipt.remedy else LONGEST_PAUSE
             with self._changed:
-                self.away = True
+                self.note(receipt)
                 self._changed.notify_all()
                 if self._changed.wait_for(lambda: self._closed, pause):
                     return False
-            pause = min(2 * pause, LONGEST_PAUSE)
-        self.away = False
+            pause = min(2 * pause, longest)
+        self.note(receipt)
         if receipt.fate is Fate.REFUSED:
             return self._split(requests, receipt)
         if receipt.reason:
@@ -186,17 +205,39 @@ class Spool:
         if len(requests) > 1:
             half = len(requests) // 2
             return self._deliver(requests[:half]) and self._deliver(requests[half:])
+        self.refused += 1
+        try:
+            self._refusals.take(len(requests[0]))
+        except SpoolFull as error:
+            self.dropped += 1
+            self._warn(f"Spans refused, and dropped: {receipt.reason}. {error}", "dropped")
+            return True
         kept = Segment.create(self._directory / "refused")
         kept.append(requests[0])
         kept.release()
-        self.refused += 1
         self._warn(
             f"Spans refused: {receipt.reason}. They are kept in {kept.path.parent}; "
             f"move the files to {self._directory} to send them again."
         )
         return True
 
-    def _warn(self, text: str) -> None:
-        if not self._warned:
-            _logger.warning("ltrain: %s Said once.", text)
-        self._warned = True
+    def note(self, receipt: Receipt) -> None:
+        """Remember whether the collector is away, and why; say what a user has to mend."""
+        self.away = receipt.fate is Fate.LATER
+        self.trouble = receipt.reason if self.away else ""
+        if receipt.remedy:
+            self._warn(f"{receipt.reason}. Spans wait in {self._directory}. {receipt.remedy}")
+
+    def say_what_waits(self) -> None:
+        """Warn, as the process ends, that the collector does not have all."""
+        if not self.empty and self.trouble:
+            self._warn(
+                f"Spans wait in {self._directory}: {self.trouble}. The next ltrain process "
+                "that reaches the collector sends them."
+            )
+
+    def _warn(self, text: str, kind: str = "collector") -> None:
+        """Log one warning of a kind, and no second."""
+        if kind not in self._said:
+            _logger.warning("ltrain: %s", text)
+        self._said.add(kind)

@@ -177,7 +177,7 @@ def test_a_failing_instrumentor_is_named(tmp_path: Path, answering: str) -> None
         (
             "OTEL_CONFIG_FILE",
             "o.yaml",
-            "OpenTelemetry ignores ltrain: no identity, counts or spool",
+            "its exporters take the place of ltrain's: spans do not wait on disk",
         ),
         (
             "OTEL_EXPORTER_OTLP_PROTOCOL",

@@ -4,12 +4,16 @@ import asyncio
 import itertools
 import math
 import os
-from collections.abc import Iterator
+import threading
+from collections import Counter
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from opentelemetry import baggage, context
+from opentelemetry.instrumentation.threading import ThreadingInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -22,6 +26,7 @@ from ltrain_instrument.capture import Capture
 from ltrain_instrument.census import OPEN_AT_MOST, REMEMBERED, Census
 from ltrain_instrument.errors import BadReward, BadSetting, UnknownName
 from ltrain_instrument.identity import Identity, rollout_id
+from ltrain_instrument.rollouts import _warn_of_nothing_judged
 
 FIRST = Identity(
     run="sql", task="t1", domain="db", wave=2, sample=3, rollout="abc", attempt=1, mode="train"
@@ -220,6 +225,129 @@ def test_rollouts_in_tasks_keep_apart(recorder: Recorder) -> None:
         assert [s["name"] for s in mine] == ["work"] * 3 + ["ltrain.process"]
 
 
+def test_two_rollouts_share_a_pool_of_threads(recorder: Recorder) -> None:
+    meet = threading.Barrier(2, timeout=20)
+
+    def work(number: int) -> None:
+        meet.wait()  # both rollouts are at work in the pool
+        with recorder.tracer.start_as_current_span(f"work-{number}"):
+            ltrain.reward(number)
+
+    async def attempt(name: str, pool: ThreadPoolExecutor) -> None:
+        async with ltrain.rollout(rollout=name):
+            loop = asyncio.get_running_loop()
+            await asyncio.gather(*(loop.run_in_executor(pool, work, n) for n in range(5)))
+            await asyncio.wrap_future(pool.submit(work, 5))
+            await asyncio.to_thread(work, 6)
+
+    async def main() -> None:
+        with ThreadPoolExecutor(2) as pool:
+            await asyncio.gather(attempt("a", pool), attempt("b", pool))
+
+    ThreadingInstrumentor().instrument()
+    try:
+        asyncio.run(main())
+    finally:
+        ThreadingInstrumentor().uninstrument()
+    for name in ("a", "b"):
+        mine = [s for s in recorder.spans() if s["attributes"]["ltrain.rollout.id"] == name]
+        names = Counter(span["name"] for span in mine)
+        assert names == {
+            **{f"work-{number}": 1 for number in range(7)},
+            "gen_ai.evaluation.result": 7,
+            "ltrain.process": 1,
+        }
+
+
+def test_rollouts_nest(recorder: Recorder) -> None:
+    def now() -> list[str | None]:
+        recorder.tracer.start_span("now").end()
+        seen = recorder.spans()[-1]["attributes"]
+        return [seen.get("ltrain.rollout.id"), seen.get("ltrain.run.id")]
+
+    with ltrain.rollout(rollout="outer", run="r") as outer:
+        assert now() == ["outer", "r"]
+        with ltrain.rollout(rollout="inner"):
+            assert now() == ["inner", None]
+            assert baggage.get_baggage("ltrain.run.id") is None
+            with ltrain.rollout(outer):
+                assert now() == ["outer", "r"]
+            assert now() == ["inner", None]
+        assert now() == ["outer", "r"]
+    assert now() == [None, None]
+
+
+def test_rollouts_in_generators_end_in_any_order(
+    recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    def steps(name: str) -> Generator[int]:
+        with ltrain.rollout(rollout=name):
+            yield from range(3)
+
+    first, second, left = steps("a"), steps("b"), steps("c")
+    assert [next(first), next(second), next(left)] == [0, 0, 0]
+    assert list(first) == list(second) == [1, 2]
+    left.close()
+    recorder.tracer.start_span("after").end()
+    assert recorder.spans()[-1]["attributes"] == {}
+    assert caplog.text == ""
+
+
+def test_a_rollout_that_ends_in_another_task_leaves_that_one_alone(
+    recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        inside = ltrain.rollout(rollout="a")
+        await asyncio.create_task(inside.__aenter__())
+
+        async def other() -> None:
+            async with ltrain.rollout(rollout="b"):
+                await inside.__aexit__(None, None, None)
+                recorder.tracer.start_span("mine").end()
+
+        await asyncio.create_task(other())
+
+    asyncio.run(main())
+    (mine,) = [span for span in recorder.spans() if span["name"] == "mine"]
+    assert mine["attributes"]["ltrain.rollout.id"] == "b"
+    assert caplog.text == ""
+
+
+def test_plain_opentelemetry_says_the_same(recorder: Recorder) -> None:
+    plain = context.attach(baggage.set_baggage("ltrain.rollout.id", "plain"))
+    with recorder.tracer.start_as_current_span("agent") as span:
+        span.add_event("gen_ai.evaluation.result", {"gen_ai.evaluation.score.value": 0.5})
+        span.set_attribute("gen_ai.evaluation.score.value", 0.5)
+        recorder.tracer.start_span("gen_ai.evaluation.result").end()
+    context.detach(plain)
+    with ltrain.rollout(FIRST):
+        deeper = context.attach(baggage.set_baggage("ltrain.task.id", "t2"))
+        recorder.tracer.start_span("deeper").end()
+        context.detach(deeper)
+        alien = context.attach(baggage.set_baggage("user", "u"))
+        recorder.tracer.start_span("same").end()
+        context.detach(alien)
+    evaluation, agent, inside, same, _ = recorder.spans()
+    assert evaluation["attributes"] == {"ltrain.rollout.id": "plain"}
+    assert agent["attributes"]["ltrain.rollout.id"] == "plain"
+    assert inside["attributes"] == {**STAMP, "ltrain.task.id": "t2"}
+    assert same["attributes"] == STAMP
+
+
+def test_a_reward_for_nothing_is_kept_and_warned_of_once(
+    recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    _warn_of_nothing_judged.cache_clear()
+    with recorder.tracer.start_as_current_span("production"):
+        ltrain.reward(1.0)
+    assert caplog.text == ""
+    ltrain.reward(0.25)
+    ltrain.reward(0.5)
+    assert caplog.text.count("judges nothing") == 1
+    values = [s["attributes"].get("gen_ai.evaluation.score.value") for s in recorder.spans()]
+    assert values == [1.0, None, 0.25, 0.5]
+
+
 def test_a_child_of_a_span_belongs_to_its_rollout_where_the_context_is_lost(
     recorder: Recorder,
 ) -> None:
@@ -238,6 +366,19 @@ def test_counts_of_reported_attempts_are_forgotten_in_the_end(recorder: Recorder
         with ltrain.rollout(rollout=f"r{k}"):
             pass
     assert len(recorder.capture.census._tallies) == REMEMBERED
+
+
+def test_a_service_that_is_never_told_the_end_of_a_rollout_reports_what_it_forgets(
+    recorder: Recorder,
+) -> None:
+    for number in range(REMEMBERED + 10):
+        with_rollout = baggage.set_baggage("ltrain.rollout.id", f"r{number}")
+        recorder.tracer.start_span("served", with_rollout).end()
+    said = [s["attributes"] for s in recorder.spans() if s["name"] == "ltrain.process"]
+    assert [one["ltrain.rollout.id"] for one in said] == [f"r{number}" for number in range(10)]
+    assert {one["ltrain.rollout.spans"] for one in said} == {1}
+    recorder.capture.farewell()
+    assert sum(s["name"] == "ltrain.process" for s in recorder.spans()) == REMEMBERED + 10
 
 
 def test_identity_is_derived_inherited_or_new(
@@ -262,11 +403,14 @@ def test_identity_is_derived_inherited_or_new(
     assert Identity.from_attributes(FIRST.attributes()) == FIRST
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, "much", None])
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, -math.inf, 10**400, "much", "0.5", b"1", None, 1j, [1.0]]
+)
 def test_a_reward_that_is_no_number_is_refused(recorder: Recorder, value: object) -> None:
-    with pytest.raises(BadReward, match="The reward"):
+    with pytest.raises(BadReward, match="The reward"), ltrain.rollout(FIRST):
         ltrain.reward(value)  # type: ignore[arg-type]
-    assert recorder.spans() == []
+    assert issubclass(BadReward, ValueError)
+    assert [span["name"] for span in recorder.spans()] == ["ltrain.process"]
 
 
 def test_wrong_words_name_the_right_ones(recorder: Recorder) -> None:

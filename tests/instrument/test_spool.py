@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from ltrain_instrument.allowance import PAUSE
 from ltrain_instrument.delivery import traces_url
+from ltrain_instrument.errors import SpoolFull
 from ltrain_instrument.segment import SUFFIX, Segment
 from ltrain_instrument.spool import LIMIT, Spool
 
@@ -110,6 +112,62 @@ def test_a_refused_request_is_kept_aside_and_its_neighbours_pass(
     assert spool.flush(5)
     spool.close()
     assert names(sink)["poison-1"] == names(sink)["poison-2"] == 1
+
+
+def test_a_spool_has_a_bound_and_room_again_when_it_was_sent(sink: Sink, tmp_path: Path) -> None:
+    sink.stop()
+    spool = Spool(tmp_path, sink.url, limit=1)
+    other = Spool(tmp_path, sink.url, limit=1)
+    for number in range(4):
+        (spool if number % 2 else other).append(request(str(number), 200_000))
+    with pytest.raises(SpoolFull, match=r"the 1 MiB that LTRAIN_SPOOL_LIMIT allows"):
+        for _ in range(6):
+            spool.append(request("beyond", 200_000))
+    # processes do not talk: each may overdraw
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 2 << 20
+    sink.start()
+    assert spool.flush(10)
+    assert other.flush(10)
+    time.sleep(PAUSE)
+    spool.append(request("again"))
+    assert spool.flush(10)
+    for each in (spool, other):
+        each.close()
+    assert names(sink).keys() - {"beyond"} == {"0", "1", "2", "3", "again"}
+
+
+def test_refused_requests_have_a_bound_and_are_counted(
+    sink: Sink, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink.status = 400
+    (tmp_path / "refused").mkdir()
+    (tmp_path / "refused" / "older").write_bytes(bytes(1 << 20))
+    spool = Spool(tmp_path, sink.url, limit=1)
+    for number in range(3):
+        spool.append(request(str(number)))
+    assert spool.flush(10)
+    spool.close()
+    assert (spool.refused, spool.dropped) == (3, 3)
+    assert [path.name for path in (tmp_path / "refused").iterdir()] == ["older"]
+    assert caplog.text.count("Spans refused, and dropped") == 1
+
+
+@pytest.mark.parametrize("status", [301, 401, 403, 404])
+def test_an_endpoint_that_may_be_mended_keeps_its_requests(
+    sink: Sink, tmp_path: Path, caplog: pytest.LogCaptureFixture, status: int
+) -> None:
+    sink.status = status
+    spool = Spool(tmp_path, sink.url)
+    for number in range(3):
+        spool.append(request(str(number)))
+        time.sleep(0.1)
+    assert not spool.flush(1)
+    assert spool.refused == 0
+    assert caplog.text.count("Set OTEL_EXPORTER_OTLP_") == 1
+    sink.status = 200
+    assert spool.flush(15)
+    spool.close()
+    assert names(sink) == {"0": 1, "1": 1, "2": 1}
 
 
 DYING = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -60,6 +61,17 @@ def test_a_misspelt_variable_is_one_line(
     assert err.startswith("ltrain: no span is recorded, OpenTelemetry cannot be set up: ")
 
 
+@pytest.mark.parametrize("plain", [False, True], ids=["outside", "configure"])
+def test_a_limit_that_is_no_number_is_left_out(start: Start, plain: bool) -> None:
+    """The SDK could not be imported with it, and so neither could ltrain's functions."""
+    environ = {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "many"}
+    status, out, err = start("imports", "configure", plain=plain, **environ).wait()
+    assert (status, out) == (0, "\n")
+    assert err == (
+        "ltrain: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT='many' is not an integer and is left out.\n"
+    )
+
+
 @pytest.mark.parametrize("late", ["early", "late"])
 def test_a_provider_set_after_ltrain_is_joined(start: Start, sink: Sink, late: str) -> None:
     """Its exporters get its spans, wherever they are added; the collector gets all."""
@@ -75,13 +87,13 @@ def test_a_provider_set_after_ltrain_is_joined(start: Start, sink: Sink, late: s
     owned = [span for span in sink.spans if span.name in ("global", "own", "ltrain.process")]
     assert {span.attributes["ltrain.rollout.id"] for span in owned} == {"r7"}
     (process,) = sink.named("ltrain.process")
-    assert process.attributes["ltrain.rollout.spans"] == 2
+    assert process.attributes["ltrain.rollout.spans"] == 3
 
 
 def test_a_provider_set_before_ltrain_is_joined(start: Start, sink: Sink) -> None:
     status, out, err = start("providers", "early", "configure", plain=True).wait()
     assert (status, err) == (0, "")
-    last = "ltrain.process None\ngen_ai.evaluation.result None\n"
+    last = "gen_ai.evaluation.result None\nltrain.process None\n"
     assert out == f"before None\n{SPANS}{last}"
     assert sink.requests == []
 
@@ -94,6 +106,39 @@ def test_redaction_holds_for_the_agents_own_exporters(start: Start, sink: Sink, 
     assert (status, err) == (0, "")
     assert "global a [redacted]\n" in out
     assert "s3cret" not in out
+
+
+DECLARED = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+
+def load_config_file(name):
+    return name
+
+def configure_sdk(name):
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter()))
+    trace.set_tracer_provider(provider)
+"""
+
+
+def test_what_a_file_of_opentelemetrys_sets_up_is_joined(
+    start: Start, sink: Sink, tmp_path: Path
+) -> None:
+    package = tmp_path / "site" / "opentelemetry" / "configuration"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(DECLARED)
+    environ = {
+        "OTEL_CONFIG_FILE": "otel.yaml",
+        "LTRAIN_REDACT": "wor.",
+        "PYTHONPATH": f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}",
+    }
+    status, out, err = start("configured", "all", **environ).wait()
+    assert (status, err, sink.requests) == (0, "", [])
+    first, _ = json.JSONDecoder().raw_decode(out)
+    assert first["name"] == "[redacted]"
+    assert first["attributes"]["ltrain.rollout.id"] == "r7"
 
 
 def test_what_waits_on_disk_is_redacted(start: Start, sink: Sink, tmp_path: Path) -> None:

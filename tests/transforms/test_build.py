@@ -11,6 +11,7 @@ from polars.testing import assert_frame_equal
 from ltrain_collector.store import Store
 from ltrain_transforms.build import build
 from ltrain_transforms.dataset import Dataset
+from ltrain_transforms.errors import NoCluster, NoDataset, Unwritable
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.tables import TABLES
 from ltrain_transforms.workers import workers
@@ -162,3 +163,36 @@ def test_what_a_killed_build_left_is_removed(
         "ltrain.toml",
         "out",
     ]
+
+
+def test_an_update_builds_all_where_the_dataset_is_damaged(
+    scene: Any, store: Store, recipe: Recipe, tmp_path: Path
+) -> None:
+    wave_of(scene, 0)
+    store.insert_otlp(scene.request())
+    built = build(store, recipe, tmp_path / "out")
+    (tmp_path / "out/calls/00000.parquet").write_bytes(b"PAR1")
+    for file in (tmp_path / "out/samples").iterdir():
+        file.unlink()
+    assert not built.whole
+    again = build(store, recipe, tmp_path / "out", update=True)
+    assert again.whole
+    assert again.id == built.id
+
+
+@pytest.mark.parametrize("out", ["taken", "taken/below"])
+def test_a_place_that_cannot_be_written_is_named(
+    scene: Any, store: Store, recipe: Recipe, tmp_path: Path, out: str
+) -> None:
+    wave_of(scene, 0)
+    store.insert_otlp(scene.request())
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises((NoDataset, Unwritable), match=f"{out}.*with --out"):
+        build(store, recipe, tmp_path / out)
+    assert (tmp_path / "taken").read_text() == "a file"
+
+
+def test_an_address_without_a_cluster_is_named() -> None:
+    refused = pytest.raises(NoCluster, match=r"No Ray cluster at 127\.0\.0\.1:1: .* refused")
+    with refused, workers(2, "127.0.0.1:1"):
+        pass

@@ -32,8 +32,11 @@ def load(folder: Path, text: str) -> Recipe:
     ("more", "says"),
     [
         ("[credit.step]\nestimator = 'gigop'\n", r"Unknown step estimator 'gigop'.*'gigpo'"),
-        ("[credit.step]\nscale = 'sd'\n", r"credit.step.scale: .*'none' or 'std'"),
-        ("[credit.outcome]\namong = 'agents'\n", r"credit.outcome.among: .*'group', 'agent' or"),
+        ("[credit.step]\nscale = 'sd'\n", r"credit.step.scale: .*none, std.*mean 'std'"),
+        (
+            "[credit.outcome]\namong = 'agents'\n",
+            r"credit.outcome.among: .*mean 'agent'",
+        ),
         ("[credit.outcome]\ndecay = 1.0\n", r"credit.outcome.decay: .*less than 1"),
         ("[credit.outcome]\nestimator = 'rae'\n", r"credit: .*Set among = 'agent'"),
         ("[credit.outcome]\namong = 'parent'\n", r"Set credit.combine = 'rewards'"),
@@ -49,7 +52,10 @@ def load(folder: Path, text: str) -> Recipe:
         ),
         ("[[policy]]\nname = 'b'\nwhere = 'seq + 1'\n", r"gives Int.*must give true or false"),
         ("[[policy]]\nname = 'b'\nwhere = 'max(seq) > 1'\n", r"aggregates are refused"),
-        ("[[policy]]\nname = 'b'\nmodes = ['training']\n", r"policy.1.modes.0: .*'train', 'val'"),
+        (
+            "[[policy]]\nname = 'b'\nmodes = ['training']\n",
+            r"policy.1.modes.0: Unknown value 'training'. Choose from: prod, train, val",
+        ),
     ],
 )
 def test_a_fault_is_named(tmp_path: Path, more: str, says: str) -> None:

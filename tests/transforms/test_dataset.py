@@ -10,7 +10,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.build import build
 from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.errors import NoDataset, NothingToBuild
+from ltrain_transforms.errors import BadRecipe, NoDataset, NothingToBuild
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.tables import TABLES
 
@@ -98,7 +98,9 @@ def test_spans_without_a_call_are_drops(
 
 
 def test_an_empty_store_is_said(store: Store, recipe: Recipe, tmp_path: Path) -> None:
-    with pytest.raises(NothingToBuild, match=r"run demo, mode train.*Runs in it: none"):
+    with pytest.raises(
+        NothingToBuild, match=r"run demo, mode train.*in turn: run 0.*Runs in it: none"
+    ):
         build(store, recipe, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -117,6 +119,17 @@ def test_the_runs_that_are_there_are_named(
     store.insert_otlp(fill(scene).request())
     with pytest.raises(NothingToBuild, match=r"run demmo.*Runs in it: demo"):
         build(store, recipe, tmp_path / "out", run="demmo")
+    with pytest.raises(NothingToBuild, match=r"in turn: run 6, mode 6, wave 0, with a rollout's"):
+        build(store, recipe, tmp_path / "out", wave=9)
+
+
+def test_a_condition_that_is_no_sql_is_said_with_the_columns(
+    scene: Any, store: Store, recipe: Recipe, tmp_path: Path
+) -> None:
+    store.insert_otlp(fill(scene).request())
+    wrong = recipe.source.model_copy(update={"where": "ServiceNam = 'agent'"})
+    with pytest.raises(BadRecipe, match=r"source.where = 'ServiceNam .*Columns: .*ServiceName"):
+        build(store, recipe.model_copy(update={"source": wrong}), tmp_path / "out")
 
 
 def test_a_folder_that_is_no_dataset_is_left_alone(
@@ -136,3 +149,10 @@ def test_a_folder_that_is_no_dataset_is_left_alone(
 def test_a_mistyped_table_is_offered_its_neighbour(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="Did you mean 'samples'"):
         Dataset("id", tmp_path, {"samples": 0}).table("sample")
+
+
+@pytest.mark.parametrize("manifest", ["{", "{}", "[]", '{"id": "a", "counts": null}'])
+def test_a_manifest_that_is_none_is_named(tmp_path: Path, manifest: str) -> None:
+    (tmp_path / "manifest.json").write_text(manifest)
+    with pytest.raises(NoDataset, match="has no readable manifest"):
+        Dataset.open(tmp_path)

@@ -129,11 +129,11 @@ def test_agent_lightnings_link_finds_the_call(scene: Any, read_back: ReadBack) -
 
 def test_a_reward_that_is_no_number_is_named(scene: Any, read_back: ReadBack) -> None:
     rollout = scene.attempt()
-    numbers = ("much", float("nan"), float("inf"), "")
+    numbers = ("much", float("nan"), float("inf"), 1e308, "")
     ids = [rollout.evaluate(value, f"n{at}") for at, value in enumerate(numbers)]
     spans = read_back(scene)
     assert heard(spans) == []
-    expected = ("no_value", "not_finite", "not_finite", "no_value")
+    expected = ("no_value", "not_finite", "not_finite", "not_finite", "no_value")
     assert reasons(spans) == sorted(zip(ids, expected, strict=True))
 
 

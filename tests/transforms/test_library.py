@@ -14,9 +14,9 @@ from ltrain_collector.store import Store
 from ltrain_transforms import library
 from ltrain_transforms.errors import BadRecipe
 from ltrain_transforms.pipeline import derive
-from ltrain_transforms.recipe import Recipe, Reward, Source
-from ltrain_transforms.rules_report import report
-from ltrain_transforms.source import Selection, read
+from ltrain_transforms.recipe import Recipe, Reward
+from ltrain_transforms.rules_report import stored
+from ltrain_transforms.source import Selection
 from ltrain_transforms.tables import SIGNALS
 
 ReadBack = Callable[[Any], pl.DataFrame]
@@ -221,10 +221,9 @@ def test_on_a_capture_of_real_agents(store: Store) -> None:
     """A LangGraph agent with RAG, one whose tool fails softly, one that misnames an argument."""
     for request in requests("langgraph__openinference-0.1.80-genai.otlp.json", stamped=True):
         store.insert_otlp(request)
-    spans, _ = read(store, Source(), Selection())
     rules = [{"use": name} for name in library.names()]
     recipe = Recipe.model_validate({"policy": [{"name": "any"}], "reward": rules})
-    found = report(spans, recipe).rules
+    found = stored(store, recipe, Selection()).rules
     fired = found.filter(pl.col("fired") > 0).select("rule", "fired", "total").rows()
     assert {rule: (times, round(total, 3)) for rule, times, total in fired} == {
         "format-json": (1, -0.5),

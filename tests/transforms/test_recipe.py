@@ -1,5 +1,6 @@
 """What is wrong with a recipe is said on load: where, what was given, what is allowed."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,19 @@ def test_a_good_one_loads_and_its_digest_ignores_spelling(tmp_path: Path) -> Non
         ("[filtre]\n", r"filtre: Unknown key 'filtre'.*Did you mean 'filter'"),
         ("[filter]\nmax_token = 3\n", r"filter.max_token: Unknown key.*'max_tokens'"),
         ("[credit.outcome]\nestimator = 'gpro'\n", r"Unknown estimator 'gpro'.*'grpo'"),
-        ("[train]\nweigh = 'tokens'\n", r"train.weigh: .*'rollout', 'call' or 'token'.*'tokens'"),
+        ("[train]\nweigh = 'tokens'\n", r"train.weigh: .*'tokens'.*call, rollout.*mean 'token'"),
+        ("[credit.process]\nreturns = 'reward-to-go'\n", "Did you mean 'reward_to_go'"),
+        ("[credit.outcome]\namong = 'agnet'\n", "'agnet'.*Did you mean 'agent'"),
+        ("[filter]\nfailed = 'dropp'\n", "filter.failed: Unknown value 'dropp'.*mean 'drop'"),
+        ("[filter.failed]\nrewrad = 0\n", "filter.failed.rewrad: Unknown key.*'reward'"),
+        ("[filter]\nkeep = 'incomplete'\n", "filter.keep: It must be a list"),
+        ('[[policy]]\nnmae = "b"\n', "policy.1.nmae: Unknown key 'nmae'.*'name'. .and 1 more"),
+        ('[[policy]]\nname = "b"\nmodes = ["trian"]\n', r"policy.1.modes.0: .*mean 'train'\?$"),
+        ('[[policy]]\nname = "b"\nsampling = { top = 1 }\n', "sampling setting 'top'.*'top_p'"),
+        ("[source]\nsince = 'yesterday'\n", "source.since: 'yesterday' is no time in ISO 8601"),
+        ("[credit.process]\nweight = nan\n", "credit.process.weight: .*finite.*Given: nan"),
+        ("[filter]\nfailed = { reward = inf }\n", "filter.failed.reward: .*finite"),
+        ('[[reward]]\nname = ""\nevaluation = "x"\n', "reward.1.name: .*at least 1 character"),
         ('[[reward]]\nname = "answer"\nevaluation = "x"\n', "Two rewards are named 'answer'"),
         ('[[reward]]\nname = "empty"\n', "'empty' must have `evaluation`, or `on` and `value`"),
         ('[[reward]]\nname = "b"\nevaluation = "x"\non = "tool"\n', "'b' has an evaluation and"),
@@ -62,6 +75,8 @@ def test_a_fault_is_named(tmp_path: Path, more: str, says: str) -> None:
         ("name", "-0.2", "gives String; it must give true or false"),
         ("true", "'much'", "it must give a number"),
         ("true", "sum(gap)", "aggregates are refused"),
+        ("true", "max(seq) + seq", "aggregates are refused"),
+        ("true", "lag(seq)", "aggregates are refused"),
         ("count(*) > 3", "1", "aggregates are refused"),
         ("true", "row_number() over (order by seq)", r"windows and subqueries \(over\)"),
         ("gap in (select gap from self)", "1", r"subqueries \(select\)"),
@@ -90,6 +105,7 @@ def test_good_sql_loads(tmp_path: Path, when: str, value: str) -> None:
     ("let", "says"),
     [
         ('rows = "$.rows"', 'must read "column:\\$.path"'),
+        ('rows = "result:$.ro[ws"', r"\$\.ro\[ws' is no JSON path"),
         ('rows = "gap:$.rows"', "the column one of: .*result"),
         ('status = "result:$.status"', "there is a column of that name"),
     ],
@@ -129,6 +145,8 @@ def test_bad_sql_says_where(tmp_path: Path, when: str, says: str) -> None:
     [
         ("params = { most = 1 }\nvalue = ':much'", "Unknown parameter 'much'"),
         ("schema = { type = 'text' }", "schema: 'text' is not valid"),
+        ("at_least = 1.0\nat_most = 0.5", "at_least = 1.0 is above at_most = 0.5"),
+        ("at_least = nan", "at_least: .*finite"),
         ("potential = true\nat_most = 1.0", "a bound would break the sum"),
         ("python = 'mine'", "`python` beside another rule"),
         ("gate = 'rewrd > 0'", r"gate = .*no column 'rewrd'. Did you mean 'reward'"),
@@ -138,3 +156,15 @@ def test_a_rule_that_cannot_be_is_named(tmp_path: Path, more: str, says: str) ->
     value = "" if "value" in more else "value = '1'\n"
     with pytest.raises(BadRecipe, match=says):
         load(tmp_path, f"{GOOD}[[reward]]\nname = 'r'\non = 'tool'\n{value}{more}\n")
+
+
+def test_one_table_where_there_may_be_several_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadRecipe, match=r"policy: It must be tables, \[\[policy\]\] each"):
+        load(tmp_path, GOOD.replace("[[policy]]", "[policy]"))
+
+
+def test_what_it_says_is_json(tmp_path: Path) -> None:
+    """Bounds that are not given are no infinities, which JSON lacks."""
+    rule = load(tmp_path, GOOD + RULE.format(when="true", value="1")).model_dump(mode="json")
+    json.dumps(rule, allow_nan=False)
+    assert Recipe.model_validate(rule).model_dump(mode="json") == rule

@@ -1,7 +1,6 @@
 """`ltrain rules`: what each rule gives on stored traces, and why another gives nothing."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,10 @@ from ltrain.cli import app
 from ltrain_collector.store import Store
 from ltrain_transforms.errors import NothingToBuild
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.rules_report import report, stored
+from ltrain_transforms.rules_report import stored
 from ltrain_transforms.source import Selection
 
-ReadBack = Callable[[Any], pl.DataFrame]
+DEMO = Selection(run="demo")
 
 RULES = """
 [[reward]]
@@ -49,6 +48,14 @@ name = "said"
 evaluation = "opinion"
 """
 
+LATE = """
+[[reward]]
+name = "slow"
+on = "rollout"
+when = "reward > 9"
+value = "1"
+"""
+
 
 @pytest.fixture
 def played(scene: Any) -> Any:
@@ -75,8 +82,9 @@ def rules(recipe_file: Path) -> Path:
     return recipe_file
 
 
-def test_each_rule_with_what_it_gives(played: Any, read_back: ReadBack, rules: Path) -> None:
-    made = report(read_back(played), Recipe.load(rules))
+def test_each_rule_with_what_it_gives(played: Any, store: Store, rules: Path) -> None:
+    store.insert_otlp(played.request())
+    made = stored(store, Recipe.load(rules), DEMO)
     assert (made.executions, made.judged) == (2, 2)
     columns = ("rule", "looks_at", "seen", "fired", "executions", "total", "mean", "correlation")
     right, wrong = (attempt.rollout for attempt in played.attempts)
@@ -90,8 +98,9 @@ def test_each_rule_with_what_it_gives(played: Any, read_back: ReadBack, rules: P
     assert shown["tool-succeeded"] == [right]
 
 
-def test_why_a_rule_gives_nothing(played: Any, read_back: ReadBack, rules: Path) -> None:
-    made = report(read_back(played), Recipe.load(rules))
+def test_why_a_rule_gives_nothing(played: Any, store: Store, rules: Path) -> None:
+    store.insert_otlp(played.request())
+    made = stored(store, Recipe.load(rules), DEMO)
     assert dict(made.rules.filter(fired=0).select("rule", "silent").rows()) == {
         "result-used": "all it gives is left out: gated 1",
         "retrieved": "the traces hold no retrieval call; kinds in them: llm, node, tool",
@@ -103,6 +112,47 @@ def test_why_a_rule_gives_nothing(played: Any, read_back: ReadBack, rules: Path)
         made.rules.filter(pl.col("left_out").is_not_null()).select("rule", "left_out").rows()
     )
     assert left == {"completion-time": "gated 1", "result-used": "gated 1"}
+
+
+@pytest.mark.parametrize("spans", [1, 60])
+def test_how_it_is_cut_changes_nothing_that_is_said(
+    scene: Any, store: Store, rules: Path, spans: int
+) -> None:
+    """Groups lie in several batches; of three rollouts two are compared, gated and judged."""
+    rules.write_text(rules.read_text() + LATE)
+    for wave in range(2):
+        for task in ("t1", "t2", "t3"):
+            for sample in range(3):
+                rollout = scene.attempt(task, sample, wave=wave)
+                rollout.llm()
+                rollout.clock += (1 + sample) * 100_000_000
+                rollout.tool(error="boom()" if sample == wave else "", result="Lisbon")
+                rollout.llm("rewrite", text="Lisbon")
+                if sample < 2:
+                    rollout.evaluate(sample / 3)
+                rollout.close()
+    store.insert_otlp(scene.request())
+    recipe, told = Recipe.load(rules), []
+
+    def progress(phase: str, done: int, total: int) -> None:
+        told.append((phase, done, total))
+
+    whole = stored(store, recipe, DEMO)
+    cut = stored(store, recipe, DEMO, spans_a_batch=spans, progress=progress)
+    assert cut.rules.rows() == whole.rules.rows()
+    assert (cut.executions, cut.judged) == (whole.executions, whole.judged) == (18, 12)
+    fired = dict(cut.rules.select("rule", "fired").rows())
+    assert (fired["completion-time"], fired["tool-failed"], fired["slow"]) == (6, 6, 0)
+    silent = dict(cut.rules.select("rule", "silent").rows())
+    assert (
+        silent["slow"]
+        == "`when` is true for none of 18 executions, and null for 6: no reward there"
+    )
+    assert silent["cheap"] == (
+        "`when` is true for none of 36 llm calls, and null for 36: no output_tokens there"
+    )
+    assert len(told) == told[-1][2] > 3
+    assert {phase for phase, _, _ in told} == {"trace"}
 
 
 def test_the_command_prints_it(played: Any, store: Store, rules: Path) -> None:

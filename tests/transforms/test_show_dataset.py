@@ -57,6 +57,26 @@ def test_content_and_lineage(made: Dataset, recipe: Recipe, tmp_path: Path) -> N
     assert told["advantage of a call"][1] == pytest.approx(-0.807, abs=1e-3)
 
 
+def test_names_that_nothing_bears_are_told(
+    scene: Any, store: Store, recipe: Recipe, tmp_path: Path
+) -> None:
+    """Misspelt ones: no call is selected, and no state is ever the same."""
+    store.insert_otlp(fill(scene, "t1").request())
+    said = recipe.model_dump(by_alias=True) | {
+        "policy": [{"name": "sql", "agents": ["wrtie"]}, {"name": "sqll"}],
+        "credit": {"step": {"state": ["awnser"]}},
+    }
+    made = build(store, Recipe.model_validate(said), tmp_path / "out")
+    agents, policy, (state, variable) = rows(
+        look_up(str(made.path), home=tmp_path), "Named in vain"
+    )
+    near = "Unknown agent or node 'wrtie'. Choose from: write. Did you mean 'write'?"
+    assert agents == ("policy.agents", near)
+    near = "Unknown policy 'sqll'. Choose from: sql. Did you mean 'sql'?"
+    assert policy == ("policy.name", near)
+    assert (state, str(variable)[-23:]) == ("credit.step.state", " Did you mean 'answer'?")
+
+
 def test_a_dataset_is_found_by_its_id_in_the_home(made: Dataset, tmp_path: Path) -> None:
     assert look_up(made.id, home=tmp_path).title == f"dataset {made.id}"
 

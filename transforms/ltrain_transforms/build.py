@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ltrain_collector.errors import QueryFailed
 from ltrain_collector.store import Store
 from ltrain_transforms import phases
+from ltrain_transforms.absence import nothing, selecting
 from ltrain_transforms.batches import SPANS, plan
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.digest import BITS, dataset_id
-from ltrain_transforms.errors import NothingToBuild
 from ltrain_transforms.manifest import MANIFEST, SCHEMA_VERSION, Manifest
 from ltrain_transforms.parts import Draft, Part, draft
 from ltrain_transforms.recipe import Recipe
@@ -21,9 +20,6 @@ from ltrain_transforms.source import Batch, Selection, query, read, watermark
 from ltrain_transforms.tables import TABLES
 from ltrain_transforms.waves import Waves, late, unchanged, waves
 from ltrain_transforms.workers import Here, Workers
-
-UNKNOWN_TABLE, UNKNOWN_DATABASE = 60, 81
-"""ClickHouse's numbers: a store that holds nothing of ours."""
 
 Progress = Callable[[str, int, int], None]
 """Is told the phase, and how many of how many batches are done."""
@@ -53,7 +49,7 @@ def build(
         run: instead of the recipe's `source.run`.
         mode: train, val or prod; None is all.
         base: digests of base model, tokenizer and chat template, for the manifest.
-        update: keep the waves that the dataset in `out` has, if they are as they were, and add
+        update: keep the waves that the dataset in `out` has, if all is as it was, and add
             those that have been closed since; else all is built.
         workers: who does the work; None is this process.
         spans_a_batch: about how many spans are in memory together; changes no row.
@@ -61,6 +57,7 @@ def build(
     Raises:
         NothingToBuild: when the recipe's source selects no execution.
         NoDataset: when `out` is there and is no dataset.
+        Unwritable: when `out` cannot be written, or the disk is full.
     """
     question = Question(store, recipe, Selection(run=run, mode=mode, wave=wave), dict(base or {}))
     planned = _plan(question, out, update, spans_a_batch)
@@ -209,7 +206,7 @@ class _Build:
 
 def _plan(question: Question, out: Path, update: bool, spans: int) -> Plan:
     store, recipe, selection = question.store, question.recipe, question.selection
-    try:
+    with selecting(store, recipe.source, selection):
         mark, newest = watermark(store, recipe.source, selection)
         seen = waves(store, recipe.source, selection)
         known = _known(question, out, seen) if update else None
@@ -218,13 +215,8 @@ def _plan(question: Question, out: Path, update: bool, spans: int) -> Plan:
             rest = tuple({*known["waves"], *(seen.keys() - closed.keys())})
             selection, seen = replace(selection, without=rest), closed
         batches = plan(store, recipe.source, selection, spans)
-    except QueryFailed as error:
-        if error.code in (UNKNOWN_TABLE, UNKNOWN_DATABASE):
-            raise NothingToBuild(_nothing(store, recipe, selection, [])) from error
-        raise
     if not batches and known is None:
-        runs = store.query("SELECT DISTINCT toString(RunId) AS run FROM otel.spans ORDER BY run")
-        raise NothingToBuild(_nothing(store, recipe, selection, runs["run"].to_list()))
+        raise nothing(store, recipe.source, selection)
     return Plan(mark, seen, batches, selection, newest, known)
 
 
@@ -232,30 +224,17 @@ def _known(question: Question, out: Path, seen: Waves) -> dict[str, Any] | None:
     """Give the manifest of the dataset in `out` if all of it may stay."""
     if not (out / MANIFEST).exists() or phases.reach(question.recipe) == "time":
         return None
-    before = Dataset.open(out).manifest
+    dataset = Dataset.open(out)
+    before = dataset.manifest
     asked = {"schema": SCHEMA_VERSION, **question.manifest()}
     if any(before.get(name) != json.loads(json.dumps(asked[name])) for name in asked):
         return None
     there: Waves = before["waves"]
     stays = bool(there) and unchanged(there, seen) and all(w["closed"] for w in there.values())
-    if not stays or late(question.store, question.recipe.source, there, before["watermark"]):
+    if (
+        not stays
+        or not dataset.whole
+        or late(question.store, question.recipe.source, there, before["watermark"])
+    ):
         return None
     return before
-
-
-def _nothing(store: Store, recipe: Recipe, selection: Selection, runs: list[str]) -> str:
-    run = selection.run or recipe.source.run
-    wanted = {
-        "run": run,
-        "mode": selection.mode,
-        "wave": selection.wave,
-        "where": recipe.source.where,
-        "since": recipe.source.since,
-        "until": recipe.source.until,
-    }
-    asked = ", ".join(f"{name} {value}" for name, value in wanted.items() if value is not None)
-    there = ", ".join(name for name in runs if name) or "none"
-    return (
-        f"The store {store.name} holds no execution of what [source] selects ({asked}). "
-        f"Runs in it: {there}. `ltrain rollout` makes some; --store names another store."
-    )

@@ -1,6 +1,5 @@
 """Spans -> calls: each component invocation once, whatever number of spans describe it."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -13,18 +12,13 @@ from ltrain_transforms.dialects import describe
 from ltrain_transforms.faults import Fault
 from ltrain_transforms.grouping import Described, group
 from ltrain_transforms.measured import measured
-from ltrain_transforms.merging import MESSAGES, Call, merge, place, row
+from ltrain_transforms.merging import MESSAGES, Call, Cells, merge, place, row
 from ltrain_transforms.spans import Span, each
 from ltrain_transforms.tables import CALLS
 from ltrain_transforms.tokens import lists
 
-APART = ("source_spans", "prompt_token_ids", "response_token_ids", "response_logprobs")
-"""Columns of lists, which are made from one flat column each."""
-
 LATER = ("reads", "action", "nth")
 """Columns that `states` fills."""
-
-Cells = dict[str, Any]
 
 
 def calls(
@@ -35,22 +29,22 @@ def calls(
     Args:
         logs: a frame of `LOGS`; some instrumentations write messages into log records.
     """
-    plain = {name: dtype for name, dtype in CALLS.schema.items() if name not in APART}
-    columns: dict[str, list[Any]] = {name: [] for name in (*plain, "tokens", "source_spans")}
+    columns: dict[str, list[Any]] = {name: [] for name in Cells._fields}
     broken: list[Fault] = []
     in_order = spans.sort("execution_id", maintain_order=True)
     # one execution at a time, and column by column: its spans are still in the core's cache
     for _, members in groupby(each(in_order, logs), key=attrgetter("execution_id")):
-        rows = list(_rows(members, broken))
-        for name, column in columns.items():
-            column += [cells[name] for cells in rows]
+        for cells in _rows(members, broken):
+            for column, cell in zip(columns.values(), cells, strict=True):
+                column.append(cell)
     tokens, damaged = measured(columns.pop("tokens"))
     source_spans = _source_spans(columns.pop("source_spans"))
-    whole = pl.DataFrame(columns, plain).with_columns(source_spans, *tokens)
+    plain = {name: CALLS.schema[name] for name in columns}
+    whole = pl.DataFrame(columns, plain).with_columns(source_spans, *tokens, *_neighbours())
     return CALLS.select(whole.lazy()).collect(), faults.drops([*broken, *damaged])
 
 
-def _rows(spans: Iterable[Span], broken: list[Fault]) -> Iterator[Cells]:
+def _rows(spans: Iterable[Span], broken: list[Fault]) -> Iterable[Cells]:
     """Give the cells of one execution's calls, in their order; add to `broken` what is not."""
     by_id, doubled = faults.unique(spans)
     broken += [faults.of_span(span, "duplicate_span") for span in doubled]
@@ -63,7 +57,7 @@ def _rows(spans: Iterable[Span], broken: list[Fault]) -> Iterator[Cells]:
             described.append(Described(span, partial))
     found = _placed(by_id, described)
     broken += [fault for call in found for fault in _unreadable(call)]
-    return _with_neighbours(map(row, found))
+    return map(row, found)
 
 
 def _placed(by_id: dict[str, Span], described: Sequence[Described]) -> list[Call]:
@@ -87,21 +81,20 @@ def _unreadable(call: Call) -> Iterator[Fault]:
             yield faults.of_attribute(call.call_id, held.attribute, "not_json")
 
 
-def _with_neighbours(rows: Iterator[Cells]) -> Iterator[Cells]:
-    """Add what needs the calls before; `rows` are those of one execution, in call order."""
-    alike: Counter[tuple[Any, ...]] = Counter()
-    status: dict[str, str] = {}
-    ended: int | None = None
-    for seq, cells in enumerate(rows):
-        kind, asked = cells["kind"], (cells["kind"], cells["name"], cells["input"])
-        cells |= dict.fromkeys(LATER)
-        cells["seq"] = seq
-        cells["previous_status"] = status.get(kind)
-        cells["repeat"] = alike[asked] if cells["input"] is not None else 0
-        cells["gap"] = None if ended is None else (cells["start"] - ended) / 1e9
-        alike[asked] += 1
-        status[kind], ended = cells["status"], cells["end"]
-        yield cells
+def _neighbours() -> list[pl.Expr]:
+    """Give what needs the calls before; rows are those of an execution after another's."""
+    execution, kind = "execution_id", "kind"
+    earlier = pl.int_range(pl.len(), dtype=pl.Int32).over(execution, kind, "name", "input")
+    since = pl.col("start") - pl.col("end").shift().over(execution)
+    # by numpy: polars multiplies by the inverse of a constant, which rounds twice
+    seconds = since.map_batches(lambda gaps: pl.Series(gaps.to_numpy() / 1e9), pl.Float64)
+    return [
+        pl.int_range(pl.len(), dtype=pl.Int32).over(execution).alias("seq"),
+        pl.col("status").shift().over(execution, kind).alias("previous_status"),
+        pl.when(pl.col("input").is_null()).then(0).otherwise(earlier).alias("repeat"),
+        seconds.fill_nan(None).alias("gap"),
+        *(pl.lit(None, CALLS.schema[name]).alias(name) for name in LATER),
+    ]
 
 
 def _source_spans(spans: Sequence[Sequence[str]]) -> pl.Series:

@@ -48,8 +48,7 @@ def build(
 
     from ltrain_collector.store import Store
     from ltrain_transforms.build import build as make
-    from ltrain_transforms.interrupt import held_back
-    from ltrain_transforms.progress import bar
+    from ltrain_transforms.progress import followed
     from ltrain_transforms.recipe import Recipe
     from ltrain_transforms.show import dataset, terminal
     from ltrain_transforms.workers import workers as at_work
@@ -62,14 +61,8 @@ def build(
     with (
         Store.open(store, create=False) as opened,
         at_work(count, ray) as crew,
-        held_back() as due,
-        bar() as show_progress,
+        followed(trace="batches", rows="batches") as progress,
     ):
-
-        def progress(phase: str, done: int, total: int) -> None:
-            show_progress(phase, done, total)
-            due()
-
         made = make(
             opened,
             loaded,
@@ -175,10 +168,16 @@ def convert(
     import json
 
     from ltrain_transforms.dataset import Dataset
+    from ltrain_transforms.errors import writing
     from ltrain_transforms.exports import Options, write
+    from ltrain_transforms.progress import followed
 
     options = Options(policy, at_least, best, pairs, tokenizer)
-    told = write(Dataset.open(dataset), to, options, out)
+    with (
+        writing(f"The form {to}", out),
+        followed(read="batches", pairs="groups", write="pieces") as progress,
+    ):
+        told = write(Dataset.open(dataset), to, options, out, progress)
     if as_json:
         typer.echo(json.dumps(told))
         return
@@ -209,6 +208,7 @@ def rules(
     from rich.console import Console
 
     from ltrain_collector.store import Store
+    from ltrain_transforms.progress import followed
     from ltrain_transforms.recipe import Recipe
     from ltrain_transforms.rules_report import stored
     from ltrain_transforms.rules_view import lay_out
@@ -218,8 +218,11 @@ def rules(
         raise typer.BadParameter(f"'{mode}' is not a mode: train, val, prod or all.")
     loaded = Recipe.load(recipe)
     selection = Selection(run=run, mode=None if mode == "all" else mode, wave=wave)
-    with Store.open(store, create=False) as opened:
-        report = stored(opened, loaded, selection)
+    with (
+        Store.open(store, create=False) as opened,
+        followed(trace="batches") as progress,
+    ):
+        report = stored(opened, loaded, selection, progress=progress)
     if as_json:
         said = {**asdict(report), "rules": report.rules.to_dicts()}
         typer.echo(json.dumps(said, indent=2))

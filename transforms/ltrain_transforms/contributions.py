@@ -128,7 +128,7 @@ def bounded(rule: Reward, given: pl.DataFrame) -> pl.DataFrame:
     """Hold the sum over each execution within the rule's bounds, in call order."""
     total = pl.col("value").cum_sum().clip(rule.at_least, rule.at_most)
     held = (total - total.shift(1, fill_value=0.0)).over("execution_id", order_by="seq")
-    unbounded = rule.at_least == float("-inf") and rule.at_most == float("inf")
+    unbounded = rule.at_least is None and rule.at_most is None
     return given if unbounded else given.with_columns(value=held)
 
 

@@ -6,7 +6,6 @@ with the same execution, name, source and target the last counts; the others are
 differ and were said at the same moment contradict each other, and neither counts.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
@@ -21,11 +20,14 @@ COMPONENTS = ("llm", "tool", "retrieval", "embedding")
 
 FAULTS = {
     "no_value": "evaluation '{}' has no score that is a number",
-    "not_finite": "evaluation '{}' has a score that is NaN or infinite",
+    "not_finite": "evaluation '{}' has a score that is NaN, infinite or beyond 1e100",
     "no_target": "evaluation '{}' judges a call, and neither links to one nor lies in one",
     "contradictory": "evaluations '{}' of the same target, moment and source differ: none counts",
     "repeated": "a later evaluation '{}' of the same target takes its place",
 }
+
+LARGEST = 1e100
+"""Largest score that counts: the deviation of larger ones overflows."""
 
 Owners = Mapping[str, tuple[str, str]]
 """Call and its kind, by each of the call's spans."""
@@ -105,7 +107,7 @@ def _number(text: str | None, fault: str | None) -> tuple[float | None, str | No
         value = float(text or "")
     except ValueError:
         return None, "no_value"
-    return (value, fault) if math.isfinite(value) else (None, "not_finite")
+    return (value, fault) if abs(value) <= LARGEST else (None, "not_finite")
 
 
 def _judged(found: pl.DataFrame) -> pl.DataFrame:

@@ -5,12 +5,12 @@ then framework), of retries the last good one; agent, node and time are the oute
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from ltrain_instrument import attributes
 from ltrain_transforms.captures import differences
-from ltrain_transforms.dialects.partial import Partial
+from ltrain_transforms.dialects.partial import Partial, Tokens
 from ltrain_transforms.grouping import Described, ancestors
 from ltrain_transforms.spans import Span
 
@@ -33,8 +33,8 @@ class Call:
     """What its captures disagree on."""
     requested_by: str | None = None
     parent_id: str | None = None
-    filled: dict[str, Any] = field(default_factory=dict)
-    """Cells that other calls decide."""
+    agent: str | None = None
+    node: str | None = None
 
     @property
     def outer(self) -> Span:
@@ -111,50 +111,102 @@ def place(call: Call, enclosing: Mapping[str, Span], calls: Mapping[str, Call]) 
     call.parent_id = outside[0].call_id if outside else None
     merged = call.merged
     nodes = (one.merged.get("node") or one.outer.name for one in outside if one.kind == "node")
-    node = merged.get("node") or next(nodes, None)
+    call.node = merged.get("node") or next(nodes, None)
     agents = (one.merged.get("agent") for one in outside)
-    agent = merged.get("agent") or next((name for name in agents if name), None) or node
-    call.filled |= {"agent": agent, "node": node}
+    agent = merged.get("agent") or next((name for name in agents if name), None)
+    call.agent = agent or call.node
 
 
-def row(call: Call) -> dict[str, Any]:
-    """Give the cells of `CALLS` that one call decides, token ids as they were written."""
+class Cells(NamedTuple):
+    """The cells of `CALLS` that one call decides."""
+
+    execution_id: str
+    call_id: str
+    trace_id: str
+    parent_id: str | None
+    start: int
+    end: int
+    kind: str
+    name: str
+    version: str | None
+    endpoint: str | None
+    agent: str | None
+    node: str | None
+    model: str | None
+    policy: str | None
+    policy_version: int | None
+    params: str | None
+    tools: str | None
+    temperature: float | None
+    input: str | None
+    output: str | None
+    arguments: str | None
+    result: str | None
+    tool_call_id: str | None
+    status: str
+    error_type: str | None
+    finish_reason: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    reasoning_tokens: int | None
+    cached_tokens: int | None
+    requested_by: str | None
+    constrained: bool
+    delivered: bool
+    redacted: bool
+    truncated: bool
+    capture_mismatch: str | None
+    source_spans: list[str]
+    tokens: Tokens | None
+    """Token ids as they were written."""
+
+
+def row(call: Call) -> Cells:
+    """Give the cells that one call decides."""
     merged, outer = call.merged, call.outer
     spans = [one.span for one in call.spans]
-    get = merged.get
     params, version = merged.get("params"), merged.get("policy_version")
-    return {
-        "execution_id": outer.execution_id,
-        "call_id": call.call_id,
-        "trace_id": outer.trace_id,
-        "parent_id": call.parent_id,
-        "start": outer.start,
-        "end": max(span.end for span in spans),
-        "kind": call.kind,
-        "name": _name(call),
-        "policy_version": version if version is None or abs(version) < 1 << 31 else None,
-        "temperature": None if params is None else params.temperature,
-        "params": None if params is None else params.text,
-        "status": get("status", "ok"),
-        "requested_by": call.requested_by,
-        "constrained": get("constrained", False),
-        "delivered": get("delivered", True),
-        "redacted": any(span.flag(attributes.REDACTED) for span in spans),
-        "truncated": any(span.flag(attributes.TRUNCATED) for span in spans),
-        "capture_mismatch": call.mismatch,
-        "source_spans": [span.span_id for span in spans],
-        "tokens": get("tokens"),
-        **{name: get(name) for name in _AS_THEY_ARE},
-        **_texts(merged),
-        **call.filled,
-    }
-
-
-_AS_THEY_ARE = (
-    *("version", "endpoint", "model", "policy", "tool_call_id", "error_type"),
-    *("tools", "finish_reason", "input_tokens", "output_tokens"),
-    *("reasoning_tokens", "cached_tokens"),
-)
+    given, gave, arguments, result = _texts(merged)
+    return Cells(
+        execution_id=outer.execution_id,
+        call_id=outer.span_id,
+        trace_id=outer.trace_id,
+        parent_id=call.parent_id,
+        start=outer.start,
+        end=max([span.end for span in spans]),
+        kind=call.kind,
+        name=_name(call),
+        version=merged.get("version"),
+        endpoint=merged.get("endpoint"),
+        agent=call.agent,
+        node=call.node,
+        model=merged.get("model"),
+        policy=merged.get("policy"),
+        policy_version=version if version is None or abs(version) < 1 << 31 else None,
+        params=None if params is None else params.text,
+        tools=merged.get("tools"),
+        temperature=None if params is None else params.temperature,
+        input=given,
+        output=gave,
+        arguments=arguments,
+        result=result,
+        tool_call_id=merged.get("tool_call_id"),
+        status=merged.get("status", "ok"),
+        error_type=merged.get("error_type"),
+        finish_reason=merged.get("finish_reason"),
+        input_tokens=merged.get("input_tokens"),
+        output_tokens=merged.get("output_tokens"),
+        reasoning_tokens=merged.get("reasoning_tokens"),
+        cached_tokens=merged.get("cached_tokens"),
+        requested_by=call.requested_by,
+        constrained=merged.get("constrained", False),
+        delivered=merged.get("delivered", True),
+        redacted=any([span.flag(attributes.REDACTED) for span in spans]),
+        truncated=any([span.flag(attributes.TRUNCATED) for span in spans]),
+        capture_mismatch=call.mismatch,
+        source_spans=[span.span_id for span in spans],
+        tokens=merged.get("tokens"),
+    )
 
 
 def _name(call: Call) -> str:
@@ -166,22 +218,13 @@ def _name(call: Call) -> str:
     return merged.get("name") or call.outer.name
 
 
-def _texts(merged: Partial) -> dict[str, str | None]:
-    """Give input and output: messages of an LLM call, arguments and result of a tool."""
+def _texts(merged: Partial) -> tuple[str | None, str | None, str | None, str | None]:
+    """Give input and output, a tool's arguments and result: they are its input and output."""
     if merged["kind"] == "llm":
         asked, answered = merged.get("input_messages"), merged.get("output_messages")
-        return {
-            "input": None if asked is None else asked.text,
-            "output": None if answered is None else answered.text,
-            "arguments": None,
-            "result": None,
-        }
+        said = None if answered is None else answered.text
+        return None if asked is None else asked.text, said, None, None
     if merged["kind"] == "tool":
         arguments, result = merged.get("arguments"), merged.get("output")
-        return {"input": arguments, "output": result, "arguments": arguments, "result": result}
-    return {
-        "input": merged.get("input"),
-        "output": merged.get("output"),
-        "arguments": None,
-        "result": None,
-    }
+        return arguments, result, arguments, result
+    return merged.get("input"), merged.get("output"), None, None

@@ -1,6 +1,6 @@
 """A dataset in the making: numbered parquet files, a folder a table, beside the place it goes to.
 
-It appears whole or not at all. What a killed build left is removed by the next one.
+It appears whole or not at all. What killed work left is removed by the next.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from ltrain_transforms.digest import rows_digest
-from ltrain_transforms.errors import NoDataset
+from ltrain_transforms.errors import NoDataset, writing
 from ltrain_transforms.manifest import MANIFEST, ordered
 
 COMPRESSION_LEVEL = 1
@@ -81,21 +81,36 @@ def draft(out: Path) -> Iterator[Draft]:
 
     Raises:
         NoDataset: when `out` is there and is no dataset.
+        Unwritable: when it cannot be written, or the disk is full.
     """
-    if out.exists() and not (out / MANIFEST).exists() and any(out.iterdir()):
-        raise NoDataset(f"{out} is there and is no dataset; name another folder with --out.")
+    before = out.with_name(f".{out.name}-before-{os.getpid()}")
+    with writing("The dataset", out):
+        if out.exists() and not (out / MANIFEST).exists() and not _empty(out):
+            raise NoDataset(f"{out} is there and is no dataset; name another folder with --out.")
+        with beside(out) as folder:
+            yield Draft(folder)
+            shutil.rmtree(folder / "work", ignore_errors=True)
+            if out.exists():
+                out.rename(before)  # deleting takes time, in which a kill would leave half of it
+            folder.rename(out)
+            shutil.rmtree(before, ignore_errors=True)
+
+
+@contextmanager
+def beside(out: Path) -> Iterator[Path]:
+    """Have an empty folder beside `out`, of its file system; it is gone afterwards."""
     out.parent.mkdir(parents=True, exist_ok=True)
     _sweep(out)
-    beside = out.with_name(f".{out.name}-{os.getpid()}")
-    beside.mkdir()
+    folder = out.with_name(f".{out.name}-{os.getpid()}").absolute()
+    folder.mkdir()
     try:
-        yield Draft(beside.absolute())
-        shutil.rmtree(beside / "work", ignore_errors=True)
-        if out.exists():
-            shutil.rmtree(out)
-        beside.rename(out)
+        yield folder
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _empty(out: Path) -> bool:
+    return out.is_dir() and not any(out.iterdir())
 
 
 def _sweep(out: Path) -> None:

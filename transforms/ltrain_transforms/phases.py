@@ -97,9 +97,10 @@ def rounds(folder: Draft, recipe: Recipe) -> Iterator[pl.DataFrame]:
     waves = executions.group_by(WAVE).agg(calls=calls.sum()).collect().sort(WAVE, nulls_last=True)
     packed = (pl.col("calls").cum_sum() - pl.col("calls")) // STEPS
     number = packed if reach(recipe) == "group" else pl.int_range(pl.len(), dtype=pl.Int64)
-    for _, chosen in waves.with_columns(round=number).group_by("round", maintain_order=True):
-        members = executions.join(chosen.lazy(), WAVE, "semi", nulls_equal=True)
-        yield members.sort("execution_id").collect()
+    wave = pl.struct(WAVE)
+    for _, together in waves.with_columns(round=number).group_by("round", maintain_order=True):
+        chosen = together.select(wave.alias("wave"))["wave"]
+        yield executions.filter(wave.is_in(chosen.implode())).sort("execution_id").collect()
 
 
 def reach(recipe: Recipe) -> Reach:
@@ -111,10 +112,10 @@ def reach(recipe: Recipe) -> Reach:
 def credit(folder: Draft, recipe: Recipe, number: int, executions: pl.DataFrame) -> pl.DataFrame:
     """Phase 2 of whole waves: leaves each batch its rewards and transitions, and gives `DROPS`."""
     ids = executions.select("execution_id", "batch")
+    # a filter, not a join: each file is cut down as it is read
+    asked = pl.col("execution_id").is_in(ids["execution_id"].implode())
     steps, rewards = (
-        pl.scan_parquet(folder.table(f"work/{name}"))
-        .join(ids.lazy(), "execution_id", "semi")
-        .collect()
+        pl.scan_parquet(folder.table(f"work/{name}")).filter(asked).collect()
         for name in ("steps", "rewards")
     )
     found = credited(steps, executions, rewards, recipe)

@@ -27,6 +27,22 @@ NO_CALLS = {"no_calls": "it counts in its group, and made no call of the trained
 
 
 @dataclass(frozen=True, slots=True)
+class Observed:
+    """What spans say, before a recipe gives anything for it."""
+
+    calls: pl.DataFrame
+    executions: pl.DataFrame
+    states: pl.DataFrame
+    seen: pl.DataFrame
+    """`SEEN` of the calls."""
+    evaluations: pl.DataFrame
+    unreadable: pl.DataFrame
+    """`DROPS`: spans whose call cannot be read."""
+    unheard: pl.DataFrame
+    """`DROPS`: evaluations that judge nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class Traced:
     """What executions say by themselves."""
 
@@ -63,7 +79,7 @@ class Derived:
     """`execution_id`, `reward`: the outcome of each execution that has one."""
 
 
-def traced(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None) -> Traced:
+def observed(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None) -> Observed:
     """Read `SPANS` of whole executions.
 
     Args:
@@ -74,14 +90,21 @@ def traced(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None) -> Tr
     called = _with_seen(called, seen)
     attempted = executions(spans, called, cutoff(newest, recipe.source.idle))
     judged, unheard = evaluations(spans, called)
-    given, uncredited = rewards(recipe, called, attempted, judged)
-    stray = _not_calls(spans, called, attempted, judged, [unheard, unreadable])
-    anchored = called.join(
-        _anchors(recipe, called, written, seen), "call_id", "left", maintain_order="left"
-    )
+    return Observed(called, attempted, written, seen, judged, unreadable, unheard)
+
+
+def traced(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None) -> Traced:
+    """Give all that `SPANS` of whole executions say by themselves; `newest` as in `observed`."""
+    found = observed(spans, recipe, newest)
+    called, attempted = found.calls, found.executions
+    given, uncredited = rewards(recipe, called, attempted, found.evaluations)
+    others = [found.unheard, found.unreadable]
+    stray = _not_calls(spans, called, attempted, found.evaluations, others)
+    anchors = _anchors(recipe, called, found.states, found.seen)
+    anchored = called.join(anchors, "call_id", "left", maintain_order="left")
     steps = narrow(recipe, anchored, attempted)
-    drops = gathered(DROPS, unreadable, stray, unheard, uncredited)
-    return Traced(called, attempted, written, given, drops, steps)
+    drops = gathered(DROPS, found.unreadable, stray, found.unheard, uncredited)
+    return Traced(called, attempted, found.states, given, drops, steps)
 
 
 def credited(

@@ -1,25 +1,45 @@
-"""How far a build is, on a terminal; elsewhere nothing is written."""
+"""How far long work is, on a terminal; elsewhere nothing is written."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from ltrain_transforms.build import Progress as Told
+from ltrain_transforms.interrupt import held_back
 
 
 @contextmanager
-def bar() -> Iterator[Told]:
-    """Show a bar a phase, of its batches, on standard error."""
+def followed(**phases: str) -> Iterator[Told]:
+    """Show a bar a phase on standard error, and hear ctrl-C between two steps of the work.
+
+    Args:
+        phases: of each what it counts.
+    """
     columns = (
         TextColumn("{task.description:<6}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("batches"),
+        TextColumn("{task.fields[unit]}"),
         TimeElapsedColumn(),
     )
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as it:
-        tasks = {phase: it.add_task(phase, total=None) for phase in ("trace", "rows")}
-        yield lambda phase, done, total: it.update(tasks[phase], completed=done, total=total)
+    shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with held_back() as due, shown:
+        tasks: dict[str, TaskID] = {}
+
+        def progress(phase: str, done: int, total: int) -> None:
+            if phase not in tasks:
+                tasks[phase] = shown.add_task(phase, unit=phases[phase])
+            shown.update(tasks[phase], completed=done, total=total)
+            due()
+
+        yield progress

@@ -90,6 +90,6 @@ def _settle(call: Call, requester: Call, request: dict[str, Any]) -> None:
 def _before(call: Call, llm: Iterable[Call]) -> str | None:
     """Find the last LLM call that was over, of the tool's own agent if there is one."""
     over = [one for one in llm if one.outer.end <= call.outer.start]
-    own = [one for one in over if one.filled.get("agent") == call.filled.get("agent")]
+    own = [one for one in over if one.agent == call.agent]
     last = max(own or over, key=lambda one: one.outer.end, default=None)
     return None if last is None else last.call_id

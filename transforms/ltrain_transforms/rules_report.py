@@ -9,19 +9,14 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ltrain_collector.errors import QueryFailed
 from ltrain_collector.store import Store
-from ltrain_transforms import sql
-from ltrain_transforms.build import UNKNOWN_DATABASE, UNKNOWN_TABLE
-from ltrain_transforms.contributions import CONTRIBUTIONS, looked_at
-from ltrain_transforms.errors import NothingToBuild
-from ltrain_transforms.evaluations import evaluations
-from ltrain_transforms.pipeline import derive
+from ltrain_transforms.absence import nothing, selecting
+from ltrain_transforms.batches import SPANS, plan
+from ltrain_transforms.build import Progress, silent
 from ltrain_transforms.recipe import Recipe, Reward
-from ltrain_transforms.rewards import apart, beside, contributed, resettled
-from ltrain_transforms.signals import with_fit
-from ltrain_transforms.source import Selection, read
+from ltrain_transforms.source import Selection, read, watermark
 from ltrain_transforms.tables.column import FLOAT, INTEGER, STRING, STRINGS, Column, Table
+from ltrain_transforms.tally import Tally, Unknown
 
 EXAMPLES = 3
 """Rollouts named for each rule: those it gave most to, or took most from."""
@@ -56,85 +51,74 @@ class Report:
     """How many of them an evaluation judges."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Traces:
-    """What the recipe makes of the traces."""
+def stored(
+    store: Store,
+    recipe: Recipe,
+    selection: Selection,
+    *,
+    spans_a_batch: int = SPANS,
+    progress: Progress = silent,
+) -> Report:
+    """Report on what `store` holds, in the memory of a batch and what is narrow of all.
 
-    recipe: Recipe
-    calls: pl.DataFrame
-    executions: pl.DataFrame
-    """With the columns of `STANDING`."""
-    evaluations: pl.DataFrame
-    contributions: pl.DataFrame
-
-
-def stored(store: Store, recipe: Recipe, selection: Selection) -> Report:
-    """Report on what `store` holds.
+    Args:
+        spans_a_batch: as `build` has it; changes nothing that is said.
 
     Raises:
         NothingToBuild: when the recipe's source selects no execution.
     """
-    try:
-        spans, _ = read(store, recipe.source, selection)
-    except QueryFailed as error:
-        if error.code not in (UNKNOWN_TABLE, UNKNOWN_DATABASE):
-            raise
-        spans = pl.DataFrame()
-    if spans.is_empty():
-        run = selection.run or recipe.source.run
-        asked = {"run": run, "mode": selection.mode, "wave": selection.wave}
-        said = ", ".join(f"{name} {value}" for name, value in asked.items() if value is not None)
-        raise NothingToBuild(
-            f"The store {store.name} holds no execution of what [source] selects ({said}). "
-            "--run, --mode all and --store look elsewhere; `ltrain rollout` makes some."
-        )
-    return report(spans, recipe)
+    with selecting(store, recipe.source, selection):
+        _, newest = watermark(store, recipe.source, selection)
+        batches = plan(store, recipe.source, selection, spans_a_batch)
+    tally = Tally(recipe)
+    for done, batch in enumerate(batches, 1):
+        spans, _ = read(store, recipe.source, selection, batch)
+        tally.add(spans, newest)
+        progress("trace", done, len(batches))
+    if tally.executions.is_empty():
+        raise nothing(store, recipe.source, selection)
+    return _report(tally)
 
 
-def report(spans: pl.DataFrame, recipe: Recipe) -> Report:
-    """Report on `SPANS`."""
-    traces = _traces(spans, recipe)
-    rows = [dict(_row(reward, traces)) for reward in recipe.reward]
+@dataclass(frozen=True, slots=True)
+class _Traces:
+    """What the recipe makes of the traces."""
+
+    tally: Tally
+    executions: pl.DataFrame
+    """With the columns of `STANDING`."""
+    sums: pl.DataFrame
+    """`SUMS`, with those of rules over the rollout and of shut gates."""
+
+
+def _report(tally: Tally) -> Report:
+    traces = _Traces(tally, *tally.settled())
+    rows = [dict(_row(reward, traces)) for reward in tally.recipe.reward]
     columns = {name: [row[name] for row in rows] for name in REPORT.schema}
     judged = traces.executions["reward"].count()
     return Report(pl.DataFrame(columns, REPORT.schema), traces.executions.height, judged)
 
 
-def _traces(spans: pl.DataFrame, recipe: Recipe) -> _Traces:
-    tables = derive(spans, recipe).tables
-    calls, executions = tables["calls"], tables["executions"]
-    said, _ = evaluations(spans, calls)
-    first = contributed(recipe, calls, executions, said)
-    given, _ = apart(first)
-    vain = first.filter(pl.col("reason").is_not_null())
-    last = resettled(recipe, given, executions)
-    known = beside(recipe, given, executions)
-    made = pl.concat([CONTRIBUTIONS.to_frame(), vain, last])
-    return _Traces(recipe, calls, known, said, made)
-
-
 def _row(reward: Reward, traces: _Traces) -> Iterator[tuple[str, object]]:
-    own = traces.contributions.filter(
-        pl.col("rule") == reward.name, pl.col("reason").ne_missing("unheard")
-    )
+    own = traces.sums.filter(pl.col("rule") == reward.name)
     counts = own.filter(pl.col("reason").is_null())
     vain = own.filter(pl.col("reason").is_not_null())
-    seen = _seen(reward, traces)
+    seen, fired, total = _seen(reward, traces), int(counts["count"].sum()), counts["value"].sum()
     yield "rule", reward.name
     yield "looks_at", _looks_at(reward)
     yield "seen", seen
-    yield "fired", counts.height
-    yield "executions", counts["execution_id"].n_unique()
-    yield "total", counts["value"].sum()
-    yield "mean", counts["value"].mean()
-    by = counts.group_by("execution_id").agg(pl.col("value").sum())
+    yield "fired", fired
+    yield "executions", counts.height
+    yield "total", total
+    yield "mean", total / fired if fired else None
+    by = counts.select("execution_id", "value")
     joined = traces.executions.join(by, "execution_id", "left", maintain_order="left")
     yield "correlation", _correlation(joined)
-    reasons = sorted(vain.group_by("reason").len().rows())
+    reasons = sorted(vain.group_by("reason").agg(pl.col("count").sum()).rows())
     left_out = ", ".join(f"{reason} {count}" for reason, count in reasons) or None
     yield "left_out", left_out
     yield "examples", _examples(joined)
-    yield "silent", None if counts.height else _silent(reward, traces, seen, left_out)
+    yield "silent", None if fired else _silent(reward, traces, seen, left_out)
 
 
 def _looks_at(reward: Reward) -> str:
@@ -143,10 +127,11 @@ def _looks_at(reward: Reward) -> str:
 
 def _seen(reward: Reward, traces: _Traces) -> int:
     if reward.evaluation:
-        return traces.evaluations.filter(pl.col("name") == reward.evaluation).height
+        said = traces.tally.said.items()
+        return sum(count for (name, _), count in said if name == reward.evaluation)
     if reward.python or reward.on == "rollout":
         return traces.executions.height
-    return traces.calls.filter(pl.col("kind") == reward.on).height
+    return traces.tally.kinds[str(reward.on)]
 
 
 def _correlation(joined: pl.DataFrame) -> float | None:
@@ -176,33 +161,28 @@ def _silent(reward: Reward, traces: _Traces, seen: int, left_out: str | None) ->
     if reward.python:
         return "the function gives nothing for any execution"
     if seen == 0:
-        kinds = ", ".join(sorted(set(traces.calls["kind"]))) or "none"
+        kinds = ", ".join(sorted(traces.tally.kinds)) or "none"
         return f"the traces hold no {reward.on} call; kinds in them: {kinds}"
-    when = reward.bound(reward.when)
-    unknown = sql.fired(reward.name, _rows(reward, traces), f"({when}) IS NULL", "1")
+    unknown = _unknown(reward, traces)
     what = "executions" if reward.on == "rollout" else f"{reward.on} calls"
     said = f"`when` is true for none of {seen} {what}"
-    empty = sorted(one for one in sql.names(when) if unknown[one].null_count() == unknown.height)
-    if unknown.is_empty():
+    if unknown.rows == 0:
         return said
-    return f"{said}, and null for {unknown.height}: no {', '.join(empty) or 'value'} there"
+    return f"{said}, and null for {unknown.rows}: no {', '.join(unknown.empty) or 'value'} there"
+
+
+def _unknown(reward: Reward, traces: _Traces) -> Unknown:
+    if reward.on != "rollout":
+        return traces.tally.unknown[reward.name]
+    unknown = Unknown()
+    unknown.add(reward, traces.executions)
+    return unknown
 
 
 def _unsaid(reward: Reward, traces: _Traces, seen: int) -> str:
+    said = traces.tally.said
     if seen:
-        own = traces.evaluations.filter(pl.col("name") == reward.evaluation)
-        sources = ", ".join(sorted(set(own["source"])))
+        sources = ", ".join(sorted(source for name, source in said if name == reward.evaluation))
         return f"only {sources} says '{reward.evaluation}', and from is '{reward.from_}'"
-    names = ", ".join(sorted(set(traces.evaluations["name"]))) or "none"
+    names = ", ".join(sorted({name for name, _ in said})) or "none"
     return f"nobody says '{reward.evaluation}'; evaluations there: {names}"
-
-
-def _rows(reward: Reward, traces: _Traces) -> pl.DataFrame:
-    """Give what the rule's predicate is read on."""
-    if reward.on == "rollout":
-        rows = traces.executions
-    else:
-        rows = looked_at(traces.recipe, traces.calls).filter(pl.col("kind") == reward.on)
-    if reward.schema_ is not None:
-        rows = with_fit(rows, reward.schema_)
-    return rows.with_columns(**sql.with_names(reward.name, rows.schema, reward.let))

@@ -124,6 +124,12 @@ def query(
 
 def chosen(source: Source, selection: Selection) -> tuple[str, dict[str, object]]:
     """Give the condition on the spans that select an execution, and its parameters."""
+    named, params = conditions(source, selection)
+    return " AND ".join(named.values()) or "true", params
+
+
+def conditions(source: Source, selection: Selection) -> tuple[dict[str, str], dict[str, object]]:
+    """Give each condition by the name of what asks for it, and their parameters."""
     run = selection.run or source.run
     columns = {
         "run": ("RunId = {run:String}", run),
@@ -137,17 +143,17 @@ def chosen(source: Source, selection: Selection) -> tuple[str, dict[str, object]
     if source.execution != "rollout" and run is None:
         columns.pop("mode")  # traffic that has no rollout has no mode either
     given = {name: pair for name, pair in columns.items() if pair[1] is not None}
-    conditions = [condition for condition, _ in given.values()]
-    if source.execution == "rollout":
-        conditions.append("RolloutId != ''")
-    if source.where:
-        conditions.append(f"({source.where})")
+    named = {name: condition for name, (condition, _) in given.items()}
     params: dict[str, object] = {name: value for name, (_, value) in given.items()}
+    if source.execution == "rollout":
+        named["with a rollout's id"] = "RolloutId != ''"
+    if source.where:
+        named["where"] = f"({source.where})"
     if selection.without:
         known = f"{PLACE} IN {{known_waves:Array(String)}} AND RolloutId != ''"
-        conditions.append(f"RolloutId NOT IN (SELECT RolloutId FROM otel.spans WHERE {known})")
+        named["new"] = f"RolloutId NOT IN (SELECT RolloutId FROM otel.spans WHERE {known})"
         params["known_waves"] = list(selection.without)
-    return " AND ".join(conditions) or "true", params
+    return named, params
 
 
 def _either(attribute: str) -> str:

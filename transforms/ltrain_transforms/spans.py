@@ -42,6 +42,8 @@ class Span(NamedTuple):
     """The store keeps every value as text: numbers in decimal, lists as JSON."""
     events_text: str
     links: tuple[str, ...]
+    names: str
+    """Of its attributes, each behind a line break."""
     fault: str | None = None
     """Why the attributes are not read: `too_large`; then there are none."""
     logs: tuple[Log, ...] = ()
@@ -65,20 +67,18 @@ class Span(NamedTuple):
         """Give the first of these attributes, parsed; text that is no JSON as it is."""
         return parsed(self.get(*names))
 
-    def number(self, *names: str) -> float | None:
-        """Give the first of these attributes as a number; null where it is none."""
-        try:
-            return float(self.get(*names) or "")
-        except ValueError:
-            return None
-
     def whole(self, *names: str) -> int | None:
         """Give the first of these attributes as an integer; null where it is none."""
         text = self.get(*names)
-        if text is not None and text.isdecimal() and len(text) < 19:
+        if text is None:
+            return None
+        if text.isdecimal() and len(text) < 19:
             return int(text)
-        number = self.number(*names)
-        return int(number) if number is not None and abs(number) < 1 << 63 else None
+        try:
+            number = float(text)
+        except ValueError:
+            return None
+        return int(number) if abs(number) < 1 << 63 else None
 
     def flag(self, name: str) -> bool:
         """Say whether the attribute is there and true."""
@@ -119,7 +119,8 @@ def each(spans: pl.DataFrame, logs: pl.DataFrame | None = None) -> Iterator[Span
         status, message, attributes, events, links = row[9:]
         attributes, fault = _bounded(attributes or {})
         said = (status == "Error", message or "", attributes, events or "[]", tuple(links or ()))
-        yield Span._make((*row[:9], *said, fault, written.get(row[1:3], ())))
+        names = "\n".join(("", *attributes))
+        yield Span._make((*row[:9], *said, names, fault, written.get(row[1:3], ())))
 
 
 def _rows(frame: pl.DataFrame) -> Iterator[tuple[Any, ...]]:

@@ -20,6 +20,10 @@ NEIGHBOURS = re.compile(r"\b(over|select)\b", re.IGNORECASE)
 CLOCK = re.compile(r"\b(now|current_date|current_time|current_timestamp)\b", re.IGNORECASE)
 PARAMETER = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|(?<!:):(?P<name>[A-Za-z_]\w*)")
 PATH = re.compile(r"(?P<column>\w+):(?P<path>\$.*)")
+ALONE = (
+    "a rule sees one call at a time; aggregates are refused. For neighbours there are the columns "
+    "repeat, previous_status and gap."
+)
 BEFORE = "SELECT ("
 """What stands before a rule's text when Polars parses it: its columns count from there."""
 
@@ -134,11 +138,19 @@ def with_names(rule: str, columns: pl.Schema, let: Mapping[str, str]) -> dict[st
             )
         if name in (*columns, "value"):
             raise BadRule(f"Rule '{rule}', let.{name}: there is a column of that name already.")
+        _compile_path(f"Rule '{rule}', let.{name} = \"{let[name]}\"", path["path"])
     return {
         name: pl.col(path["column"]).str.json_path_match(path["path"])
         for name, path in found.items()
         if path is not None
     }
+
+
+def _compile_path(where: str, path: str) -> None:
+    try:
+        pl.select(pl.lit("{}").str.json_path_match(path))
+    except pl.exceptions.PolarsError as error:
+        raise BadRule(f"{where}: '{path}' is no JSON path, such as $.rows or $.a[0].b.") from error
 
 
 def _refuse(where: str, text: str) -> None:
@@ -167,9 +179,11 @@ def _probed(where: str, text: str, columns: pl.Schema) -> pl.DataType:
         raise BadRule(_unknown(where, text, str(error), list(columns))) from error
     except pl.exceptions.PolarsError as error:
         said = _placed(str(error).split("\n", 1)[0])
+        if "GROUP BY" in said or "OVER clause" in said:
+            raise BadRule(f"{where}: {ALONE}") from error
         raise BadRule(f"{where}: {said}. Columns: {', '.join(columns)}.") from error
     if len(column) != 2:
-        raise BadRule(f"{where}: a rule sees one call at a time; aggregates are refused.")
+        raise BadRule(f"{where}: {ALONE}")
     return column.dtype
 
 

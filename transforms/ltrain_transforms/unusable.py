@@ -11,7 +11,8 @@ REASONS = {
     "redacted": "content was removed from it",
     "truncated": "its span was ended by a flush when its process left, not by its owner",
     "multimodal": "it was asked with images, audio or files, which no row of token ids holds",
-    "no_tokens": "its token ids are missing, cut short, or disagree with their counts",
+    "no_tokens": "its token ids are missing, cut short, or disagree with their counts; agents that "
+    "call the gateway (`ltrain serve`) have them, `ltrain convert` does without",
     "several_choices": "the server gave several choices, and which one the agent took is not known",
     "no_logprobs": "its log-probabilities are missing, not finite, or not as many as its tokens",
     "undelivered": "the client went away before the answer ended",

@@ -8,11 +8,14 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
+
+from ltrain_transforms.errors import NoCluster
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
@@ -22,6 +25,10 @@ PR_SET_PDEATHSIG = 1
 
 AHEAD = 2
 """Pieces that a worker may have waiting: each is a batch of spans in memory."""
+
+
+KNOCK = 5.0
+"""Seconds a cluster's head has to answer."""
 
 
 class Workers(Protocol):
@@ -93,11 +100,33 @@ def workers(count: int, ray: str | None = None) -> Iterator[Workers]:
 def _cluster(address: str) -> Iterator[Any]:
     import ray
 
-    ray.init(address=address, log_to_driver=False, configure_logging=False)
+    _reach(address)
+    try:
+        ray.init(address=address, log_to_driver=False, configure_logging=False)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise _no_cluster(address, str(error).split("\n", 1)[0]) from error
     try:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Knock: Ray itself tries for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():  # auto, local: Ray finds it, or says so at once
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=KNOCK).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, getattr(error, "strerror", None) or str(error)) from error
+
+
+def _no_cluster(address: str, why: str) -> NoCluster:
+    return NoCluster(
+        f"No Ray cluster at {address}: {why}. Give --ray the address that `ray start --head` "
+        "prints, host:port; without --ray this machine's cores do the work."
+    )
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Instruments itself, on top of what it set up itself where its argument is `own`."""
 
 import sys
+import threading
 
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -15,4 +16,6 @@ if sys.argv[1] == "own":
 ltrain.configure()
 ltrain.configure()
 with ltrain.rollout(rollout="r7"):
-    trace.get_tracer("agent").start_span("work").end()
+    thread = threading.Thread(target=lambda: trace.get_tracer("agent").start_span("work").end())
+    thread.start()
+    thread.join()

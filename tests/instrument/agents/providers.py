@@ -36,4 +36,4 @@ with ltrain.rollout(rollout="r7"):
     span = trace.get_tracer("agent").start_span("global", attributes={"text": "a s3cret"})
     span.end()
     provider.get_tracer("agent").start_span("own").end()
-ltrain.reward(1.0)
+    ltrain.reward(1.0)

@@ -4,14 +4,21 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import polars as pl
 import pytest
+from tests.transforms.test_breaks import QWEN, SPECIAL
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from ltrain_collector.store import Store
+from ltrain_transforms.batches import SPANS
 from ltrain_transforms.build import build
 from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.exports import Converted
+from ltrain_transforms.exports import Converted, Options
+from ltrain_transforms.exports.converted import Lines
+from ltrain_transforms.exports.work import Work
 from ltrain_transforms.recipe import Recipe
 
 RECIPE = """
@@ -24,7 +31,27 @@ Message = dict[str, Any]
 OPENAI = "opentelemetry.instrumentation.openai.v1"
 
 
-def lines(made: Converted) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A conversion in memory."""
+
+    rows: list[dict[str, Any]] | pl.DataFrame
+    lineage: list[list[str]]
+    drops: pl.DataFrame
+
+
+def converted(form: Callable[[Work], Converted], dataset: Dataset, options: Options) -> Made:
+    """Convert a dataset."""
+    with TemporaryDirectory() as folder, Work(dataset, options, Path(folder)) as work:
+        made = form(work)
+        if isinstance(made.rows, Lines):
+            rows: Any = [json.loads(line) for line in b"".join(made.rows.rows).splitlines()]
+        else:
+            rows = pl.concat([pl.DataFrame(), *made.rows.rows], how="diagonal")
+        return Made(rows, made.lineage, made.drops)
+
+
+def lines(made: Made) -> list[dict[str, Any]]:
     """Give the rows of a conversion to JSON lines."""
     assert isinstance(made.rows, list)
     return made.rows
@@ -86,11 +113,11 @@ def talks(scene: Any) -> Talks:
 def built(scene: Any, store: Store, tmp_path: Path) -> Callable[[], Dataset]:
     """Build a dataset of all that was said."""
 
-    def make(recipe: str = RECIPE) -> Dataset:
+    def make(recipe: str = RECIPE, name: str = "dataset", spans: int = SPANS) -> Dataset:
         path = tmp_path / "helper.toml"
         path.write_text(recipe)
         store.insert_otlp(scene.request())
-        return build(store, Recipe.load(path), tmp_path / "dataset")
+        return build(store, Recipe.load(path), tmp_path / name, spans_a_batch=spans)
 
     return make
 
@@ -100,3 +127,28 @@ SYSTEM = told("system", "You help.")
 
 def question(text: str) -> Sequence[Message]:
     return SYSTEM, told("user", text)
+
+
+GENERATION = "{{- '<|im_start|>assistant\\n' -}}"
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as `save_pretrained` leaves it: a byte-level BPE with a template that strips."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    made.train_from_iterator(["the answer is two"] * 5, trainer)
+    folder = tmp_path_factory.mktemp("tokenizer")
+    made.save(str(folder / "tokenizer.json"))
+    told = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    asked = "{%- if add_generation_prompt -%}" + GENERATION + "{%- endif -%}"
+    (folder / "chat_template.jinja").write_text(QWEN.replace(GENERATION, asked))
+    return folder

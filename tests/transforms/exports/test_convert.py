@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.cli import app
 from ltrain_transforms.dataset import Dataset
+from ltrain_transforms.errors import Unwritable
 from ltrain_transforms.exports import FORMATS, REASONS, BadExport, Options, write
 
 Built = Callable[..., Dataset]
@@ -134,3 +135,9 @@ def test_a_mistake_is_named_and_nothing_is_written(
 
 def test_every_reason_is_a_sentence() -> None:
     assert all(len(sentence.split()) > 3 for sentence in REASONS.values())
+
+
+def test_a_place_that_cannot_be_written_is_named(dataset: Dataset, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Unwritable, match=r"The form sft cannot be written to .*with --out"):
+        run(dataset.path, "--to", "sft", "--out", tmp_path / "file" / "best.jsonl")

@@ -2,7 +2,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.transforms.exports.conftest import Talks, lines, question, told
+from tests.transforms.exports.conftest import Talks, converted, lines, question, told
 
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.exports import Options
@@ -23,7 +23,7 @@ def once(talks: Talks, sample: int, text: str, reward: float, task: str = "t1") 
 
 def test_the_best_and_the_worst_answer_to_the_same_are_a_pair(talks: Talks, built: Built) -> None:
     ids = [once(talks, n, text, r) for n, (text, r) in enumerate([("3", 0), ("2", 1), ("?", 0.5)])]
-    made = preferences(built(), Options())
+    made = converted(preferences, built(), Options())
     assert made.rows == [
         {
             "prompt": [
@@ -41,7 +41,7 @@ def test_the_best_and_the_worst_answer_to_the_same_are_a_pair(talks: Talks, buil
 def test_more_pairs_are_taken_when_asked_for(talks: Talks, built: Built) -> None:
     for n, (text, reward) in enumerate([("3", 0.0), ("2", 1.0), ("?", 0.5)]):
         once(talks, n, text, reward)
-    made = preferences(built(), Options(pairs=9))
+    made = converted(preferences, built(), Options(pairs=9))
     pairs = [(row["chosen"][0]["content"], row["rejected"][0]["content"]) for row in lines(made)]
     assert pairs == [("2", "3"), ("2", "?"), ("?", "3")]
     assert made.drops.is_empty()
@@ -53,7 +53,7 @@ def test_the_prompt_is_all_that_two_had_in_common(talks: Talks, built: Built) ->
         talk.answers("let me see")
         talk.hears(told("user", "do")).answers(last)
         talk.ends(float(sample))
-    (line,) = lines(preferences(built(), Options()))
+    (line,) = lines(converted(preferences, built(), Options()))
     assert [one["content"] for one in line["prompt"]][-2:] == ["let me see", "do"]
     assert (line["chosen"][0]["content"], line["rejected"][0]["content"]) == ("right", "wrong")
 
@@ -65,7 +65,7 @@ def test_rollouts_that_part_in_their_surroundings_are_no_pair(talks: Talks, buil
         talk.answers("let me see")
         talk.hears(told("user", heard)).answers(heard)
         ids.append(talk.ends(float(sample)).execution)
-    made = preferences(built(), Options())
+    made = converted(preferences, built(), Options())
     assert (made.rows, reasons(made.drops)) == ([], dict.fromkeys(ids, "no_fork"))
 
 
@@ -75,7 +75,7 @@ def test_an_answer_is_not_set_against_an_example_of_a_prompt(talks: Talks, built
         talk = talks("t1", sample, *heard)
         talk.answers(f"{sample}")
         talk.ends(float(sample))
-    (pair,) = lines(preferences(built(), Options(pairs=9)))
+    (pair,) = lines(converted(preferences, built(), Options(pairs=9)))
     assert [one["content"] for one in pair["prompt"]][-1] == "now you"
 
 
@@ -86,11 +86,11 @@ def test_who_has_no_worse_or_better_peer_is_told(
     talks: Talks, built: Built, rewards: list[float], reason: str
 ) -> None:
     ids = [once(talks, n, str(n), reward) for n, reward in enumerate(rewards)]
-    made = preferences(built(), Options())
+    made = converted(preferences, built(), Options())
     assert (made.rows, reasons(made.drops)) == ([], dict.fromkeys(ids, reason))
 
 
 def test_groups_are_not_mixed(talks: Talks, built: Built) -> None:
     once(talks, 0, "2", 1.0, "a")
     once(talks, 0, "3", 0.0, "b")
-    assert preferences(built(), Options()).rows == []
+    assert converted(preferences, built(), Options()).rows == []

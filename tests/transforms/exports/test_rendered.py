@@ -9,9 +9,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.transforms.exports.conftest import Talks, question, told
-from tests.transforms.test_breaks import QWEN, SPECIAL
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tests.transforms.exports.conftest import Talks, converted, question, told
+from tokenizers import Tokenizer
 
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.exports import Options
@@ -20,29 +19,6 @@ from ltrain_transforms.exports.verl import verl
 from ltrain_transforms.tables import SAMPLES
 
 Built = Callable[..., Dataset]
-GENERATION = "{{- '<|im_start|>assistant\\n' -}}"
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as `save_pretrained` leaves it: a byte-level BPE with a template that strips."""
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300,
-        special_tokens=SPECIAL,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    made.train_from_iterator(["the answer is two"] * 5, trainer)
-    folder = tmp_path_factory.mktemp("tokenizer")
-    made.save(str(folder / "tokenizer.json"))
-    told = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(told))
-    asked = "{%- if add_generation_prompt -%}" + GENERATION + "{%- endif -%}"
-    (folder / "chat_template.jinja").write_text(QWEN.replace(GENERATION, asked))
-    return folder
 
 
 def decode(folder: Path, ids: list[int]) -> str:
@@ -62,7 +38,7 @@ def test_a_conversation_becomes_a_row_that_says_what_its_tokens_are(
     talks: Talks, built: Built, tokenizer: Path
 ) -> None:
     two_turns(talks)
-    made = rendered(built(), Options(tokenizer=tokenizer, best=1))
+    made = converted(rendered, built(), Options(tokenizer=tokenizer, best=1))
     assert isinstance(made.rows, pl.DataFrame)
     assert made.rows.schema == SAMPLES.schema
     (row,) = made.rows.to_dicts()
@@ -81,7 +57,7 @@ def test_thinking_that_the_template_strips_makes_two_rows(
     talks: Talks, built: Built, tokenizer: Path
 ) -> None:
     two_turns(talks, thinking="<think>\none\n</think>\n\n")
-    frame = rendered(built(), Options(tokenizer=tokenizer, best=1)).rows
+    frame = converted(rendered, built(), Options(tokenizer=tokenizer, best=1)).rows
     assert isinstance(frame, pl.DataFrame)
     assert frame["begins"].to_list() == ["first", "template"]
 
@@ -93,7 +69,7 @@ def test_the_learner_refuses_rendered_rows(
     from ltrain_train.learner.samples import read_rows
 
     two_turns(talks)
-    frame = rendered(built(), Options(tokenizer=tokenizer)).rows
+    frame = converted(rendered, built(), Options(tokenizer=tokenizer)).rows
     assert isinstance(frame, pl.DataFrame)
     frame.write_parquet(tmp_path / "samples.parquet")
     with pytest.raises(BadSamples, match="tokens are rendered, not sampled: an RL loss needs"):
@@ -109,13 +85,13 @@ def test_a_folder_without_tokenizer_or_template_is_said(
     bare.mkdir()
     for given in (None, tmp_path / "absent"):
         with pytest.raises(BadTokenizer, match="--tokenizer DIR"):
-            rendered(dataset, Options(tokenizer=given))
+            converted(rendered, dataset, Options(tokenizer=given))
     with pytest.raises(BadTokenizer, match="holds no tokenizer"):
-        rendered(dataset, Options(tokenizer=bare))
+        converted(rendered, dataset, Options(tokenizer=bare))
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (bare / name).write_text((tokenizer / name).read_text())
     with pytest.raises(BadTokenizer, match="has no chat template"):
-        rendered(dataset, Options(tokenizer=bare))
+        converted(rendered, dataset, Options(tokenizer=bare))
 
 
 def test_what_the_template_renders_otherwise_is_left_out_by_name(
@@ -128,7 +104,7 @@ def test_what_the_template_renders_otherwise_is_left_out_by_name(
         (other / path.name).write_text(path.read_text())
     backwards = "{% for m in messages | reverse %}{{ m.content }}{% endfor %}"
     (other / "chat_template.jinja").write_text(backwards)
-    made = rendered(built(), Options(tokenizer=other))
+    made = converted(rendered, built(), Options(tokenizer=other))
     assert len(made.rows) == 0
     assert set(made.drops["reason"]) == {"not_rendered"}
 
@@ -140,7 +116,7 @@ def test_verls_own_dataset_reads_the_prompts(
     other = talks("t2", 0, *question("2 + 2?"))
     other.answers("4")
     other.ends(1.0)
-    made = verl(built(), Options())
+    made = converted(verl, built(), Options())
     assert isinstance(made.rows, pl.DataFrame)
     made.rows.write_parquet(tmp_path / "prompts.parquet")
     script = Path(__file__).with_name("read_prompts.py")
@@ -165,5 +141,5 @@ def test_a_prompt_with_tool_calls_is_none_of_verls(talks: Talks, built: Built) -
     talk = talks("t1", 0, *question("1 + 1?"), told("assistant", "", call))
     talk.answers("2")
     execution = talk.ends(1.0).execution
-    made = verl(built(), Options())
+    made = converted(verl, built(), Options())
     assert made.drops.select("id", "reason").rows() == [(execution, "not_plain")]

@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.transforms.exports.conftest import SYSTEM, Talks, lines, question, told
+from tests.transforms.exports.conftest import SYSTEM, Talks, converted, lines, question, told
 
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.exports import Options
@@ -29,7 +29,7 @@ def test_a_conversation_is_one_line_in_which_every_answer_counts(
     first = talk.answers("", CALL)
     second = talk.hears({"role": "tool", "parts": [RESULT]}).answers("It is 2.")
     talk.ends(1.0)
-    made = sft(built(), Options())
+    made = converted(sft, built(), Options())
     function = {"name": "add", "arguments": '{"x": 1}'}
     asked = {"id": "a1", "type": "function", "function": function}
     assert made.rows == [
@@ -51,7 +51,7 @@ def test_a_single_answer_needs_no_weight(talks: Talks, built: Built) -> None:
     talks("t1", 0, *question("hi")).answers("hello")
     talks("t1", 1, *question("hi")).ends(1.0)
     dataset = built()
-    assert lines(sft(dataset, Options())) == []
+    assert lines(converted(sft, dataset, Options())) == []
 
 
 def test_answers_that_the_policy_did_not_sample_weigh_nothing(talks: Talks, built: Built) -> None:
@@ -59,7 +59,7 @@ def test_answers_that_the_policy_did_not_sample_weigh_nothing(talks: Talks, buil
     talk = talks("t1", 0, *shot)
     talk.answers("2")
     talk.ends(1.0)
-    (line,) = lines(sft(built(), Options()))
+    (line,) = lines(converted(sft, built(), Options()))
     weights = [message.get("weight") for message in line["messages"]]
     assert weights == [None, None, 0, None, 1]
 
@@ -79,14 +79,14 @@ def test_the_best_of_each_group_and_only_those_that_are_good(talks: Talks, built
     dataset = built()
 
     def texts(**options: Any) -> list[str]:
-        rows = lines(sft(dataset, Options(**options)))
+        rows = lines(converted(sft, dataset, Options(**options)))
         return sorted(row["messages"][-1]["content"] for row in rows)
 
     assert texts() == ["0.2", "0.4", "0.7", "1.0"]
     assert texts(best=1) == ["0.2", "1.0"]
     assert texts(best=2) == ["0.2", "0.7", "1.0"]
     assert texts(at_least=0.7) == ["0.7", "1.0"]
-    drops = reasons(sft(dataset, Options(best=2, at_least=0.3)).drops)
+    drops = reasons(converted(sft, dataset, Options(best=2, at_least=0.3)).drops)
     assert drops == {
         ids["a", 1]: "not_best",
         ids["b", 0]: "below",
@@ -107,7 +107,7 @@ def test_a_branch_and_a_sub_agent_are_conversations_of_their_own(
     talk.history = [SYSTEM, told("user", "look it up")]
     talk.answers("four")
     talk.ends(1.0)
-    made = sft(built(), Options())
+    made = converted(sft, built(), Options())
     said = [
         [
             (one["content"], one.get("weight"))
@@ -130,7 +130,7 @@ def test_of_two_conversations_the_longer_goes_on(talks: Talks, built: Built) -> 
     talk.history = [*long, told("user", "and on")]
     talk.answers("three")
     talk.ends(1.0)
-    assert [len(ids) for ids in sft(built(), Options()).lineage] == [3, 1]
+    assert [len(ids) for ids in converted(sft, built(), Options()).lineage] == [3, 1]
 
 
 def test_thinking_is_kept_in_the_answer_it_was_in(talks: Talks, built: Built) -> None:
@@ -139,7 +139,7 @@ def test_thinking_is_kept_in_the_answer_it_was_in(talks: Talks, built: Built) ->
     talk.history[-1] = told("assistant", "two")
     talk.hears(told("user", "and now?")).answers("three")
     talk.ends(1.0)
-    first, second = lines(sft(built(), Options()))
+    first, second = lines(converted(sft, built(), Options()))
     assert first["messages"][-1] == {
         "role": "assistant",
         "content": "two",
@@ -153,7 +153,7 @@ def test_who_made_no_call_is_told(talks: Talks, built: Built) -> None:
     talk = talks("t1", 1, *question("hi"))
     talk.answers("hello")
     talk.ends(1.0)
-    made = sft(built(), Options())
+    made = converted(sft, built(), Options())
     assert (len(made.rows), reasons(made.drops)) == (1, {idle.execution: "no_calls"})
 
 
@@ -197,7 +197,7 @@ def test_tools_that_were_offered_come_along(talks: Talks, built: Built) -> None:
         talk.answers("", CALL, tools=json.dumps(given))
         talk.hears({"role": "tool", "parts": [RESULT]}).answers("2", tools=json.dumps(given))
         talk.ends(1.0)
-    rows = lines(sft(built(), Options()))
+    rows = lines(converted(sft, built(), Options()))
     assert [(row["tools"], len(row["messages"])) for row in rows] == [(openai, 5)] * 2
 
 

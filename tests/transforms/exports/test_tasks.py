@@ -3,13 +3,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.transforms.exports.conftest import Talks, lines, question, told
+from tests.transforms.exports.conftest import Talks, converted, lines, question, told
 
 from ltrain_train.rollout.tasks import load_tasks
 from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.exports import Converted, Options, write
+from ltrain_transforms.exports import Options, write
+from ltrain_transforms.exports.converted import line
 from ltrain_transforms.exports.tasks import tasks
-from ltrain_transforms.tables import DROPS
 
 Built = Callable[..., Dataset]
 
@@ -23,7 +23,7 @@ def test_a_task_is_asked_once_whoever_failed_at_it(
         talk.answers("2")
         ids.append(talk.ends(None, "infra" if sample else "ok").execution)
     dataset = built()
-    made = tasks(dataset, Options())
+    made = converted(tasks, dataset, Options())
     assert made.rows == [{"id": "t1", "input": "1 + 1?", "domain": "db"}]
     assert made.lineage == [sorted(ids)]
     write(dataset, "tasks", Options(), tmp_path / "again.jsonl")
@@ -35,8 +35,8 @@ def test_the_outermost_graphs_input_comes_before_a_calls(scene: Any, built: Buil
     rollout = scene.attempt("t1", 0)
     rollout.llm("write", state={"question": "how many?"})
     rollout.close()
-    (line,) = lines(tasks(built(), Options()))
-    assert line["input"] == {"question": "how many?"}
+    (asked,) = lines(converted(tasks, built(), Options()))
+    assert asked["input"] == {"question": "how many?"}
 
 
 def test_a_conversation_that_was_under_way_is_handed_on_whole(talks: Talks, built: Built) -> None:
@@ -44,9 +44,9 @@ def test_a_conversation_that_was_under_way_is_handed_on_whole(talks: Talks, buil
     talk = talks("t1", 0, *said)
     talk.answers("2")
     talk.ends(1.0)
-    (line,) = lines(tasks(built(), Options()))
-    assert [one["role"] for one in line["input"]] == ["user", "assistant", "user"]
-    assert json.dumps(line)
+    (asked,) = lines(converted(tasks, built(), Options()))
+    assert [one["role"] for one in asked["input"]] == ["user", "assistant", "user"]
+    assert json.dumps(asked)
 
 
 def test_what_json_cannot_say_is_written_all_the_same(
@@ -58,12 +58,11 @@ def test_what_json_cannot_say_is_written_all_the_same(
     write(built(), "tasks", Options(), tmp_path / "again.jsonl")
     (task,) = load_tasks(tmp_path / "again.jsonl")
     assert task.input == {"limit": "NaN"}
-    Converted([{"x": "half \ud83d of it"}], [[]], DROPS.empty()).write(tmp_path / "half.jsonl", {})
-    assert (tmp_path / "half.jsonl").read_text() == '{"x": "half ? of it"}\n'
+    assert line({"x": "half \ud83d of it"}) == b'{"x": "half ? of it"}\n'
 
 
 def test_who_was_asked_nothing_is_told(talks: Talks, built: Built) -> None:
     silent = talks("t1", 0).ends(1.0)
-    made = tasks(built(), Options())
+    made = converted(tasks, built(), Options())
     assert made.rows == []
     assert made.drops.select("id", "reason").rows() == [(silent.execution, "no_input")]

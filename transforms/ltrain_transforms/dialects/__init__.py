@@ -6,6 +6,8 @@ gen_ai, OpenInference, traceloop, Langfuse; last what log records say.
 """
 
 import re
+from collections.abc import Callable
+from functools import lru_cache
 
 from ltrain_instrument import attributes
 from ltrain_transforms.dialects import (
@@ -34,8 +36,7 @@ DIALECTS = (
     langsmith,
     agentlightning,
 )
-MARKS = tuple((mark, each.read) for each in DIALECTS for mark in each.MARKS)
-"""Beginnings of attribute names that a dialect reads; one in a span is enough."""
+Reader = Callable[[Span], Partial]
 
 BOOKKEEPING = frozenset(
     {
@@ -55,11 +56,8 @@ def describe(span: Span) -> Partial | None:
     if span.name in BOOKKEEPING:
         return None
     partial: Partial = events.read(span) if span.logs else {}
-    names, last = "\n" + "\n".join(span.attributes), None
-    for mark, read in MARKS:
-        if read is not last and mark in names:
-            partial |= read(span)
-            last = read
+    for read in _readers(span.names):
+        partial |= read(span)
     partial |= gateway.read(span)
     if "kind" not in partial:
         return None
@@ -73,6 +71,12 @@ def describe(span: Span) -> Partial | None:
         del partial["status"], partial["error_type"]
         partial["delivered"] = False
     return partial
+
+
+@lru_cache(maxsize=1024)  # an instrumentation writes the same names again and again
+def _readers(names: str) -> tuple[Reader, ...]:
+    """Give the dialects that a span with these attribute names speaks."""
+    return tuple(each.read for each in DIALECTS if any(mark in names for mark in each.MARKS))
 
 
 def _error_type(span: Span) -> Partial:

@@ -9,6 +9,8 @@ from ltrain_transforms.spans import Span, parsed
 def indices(span: Span, prefix: str) -> list[int]:
     """Give the N of every `prefix.N.…`; early ones may be lost to an attribute limit."""
     dotted, start = prefix + ".", len(prefix) + 1
+    if "\n" + dotted not in span.names:
+        return []
     within = [name for name in span.attributes if name.startswith(dotted)]
     numbers = {name[start:].split(".", 1)[0] for name in within}
     return sorted(int(number) for number in numbers if number.isdecimal())

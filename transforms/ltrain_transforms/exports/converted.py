@@ -1,17 +1,22 @@
-"""What a conversion gives, and how it is written: one file, and a manifest beside it."""
+"""What a conversion gives: rows for one file, and what its manifest says of them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ltrain_instrument.errors import LtrainError
-from ltrain_transforms.manifest import reasons
 
 Line = dict[str, Any]
+
+ROWS = 512
+"""Of a parquet file's row group, which is in memory at once: 100 MB of 8,000 tokens each."""
 
 
 class BadExport(LtrainError, ValueError):
@@ -35,33 +40,54 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
+class Lines:
+    """Rows of JSON lines, as `line` gives them."""
+
+    rows: Iterator[bytes]
+
+    def write(self, path: Path) -> None:
+        """Write them one after the other."""
+        with path.open("wb") as file:
+            file.writelines(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """Rows of a parquet file, some at a time."""
+
+    rows: Iterator[pl.DataFrame]
+
+    def write(self, path: Path) -> None:
+        """Write a row group of every `ROWS`, whatever the frames' sizes."""
+        first = next(self.rows)
+        waiting = first.clear()
+        with pq.ParquetWriter(path, _arrow(waiting).schema, compression="zstd") as writer:
+            for more in chain([first], self.rows):
+                waiting = pl.concat([waiting, more])
+                while waiting.height >= ROWS:
+                    writer.write_table(_arrow(waiting.head(ROWS)))
+                    waiting = waiting.slice(ROWS)
+            if not waiting.is_empty():
+                writer.write_table(_arrow(waiting))
+
+
+def _arrow(rows: pl.DataFrame) -> pa.Table:
+    return rows.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())  # no views: all read it
+
+
+@dataclass(frozen=True, slots=True)
 class Converted:
     """Rows, and where everything that was looked at went."""
 
-    rows: Sequence[Line] | pl.DataFrame
-    lineage: Sequence[Sequence[str]]
+    rows: Lines | Frames
+    lineage: list[list[str]]
     """Of each row the ids it was made from: executions, or calls."""
     drops: pl.DataFrame
     """`DROPS`: what is in no row, and why."""
 
-    def write(self, path: Path, told: dict[str, Any]) -> dict[str, Any]:
-        """Write the rows to `path`, and `told`, counts and lineage beside it; gives the latter."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.part")
-        if isinstance(self.rows, pl.DataFrame):
-            self.rows.write_parquet(beside, compression="zstd")
-        else:
-            lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in self.rows)
-            # half of a surrogate pair, which JSON can escape, has no UTF-8
-            beside.write_bytes("".join(f"{line}\n" for line in lines).encode(errors="replace"))
-        beside.rename(path)
-        manifest = {
-            **told,
-            "rows": len(self.rows),
-            "drops": reasons(self.drops),
-            "left_out": self.drops.select("id", "reason", "detail").to_dicts(),
-            "lineage": [list(ids) for ids in self.lineage],
-        }
-        place = path.with_name(f"{path.name}.manifest.json")
-        place.write_text(json.dumps(manifest, indent=1, default=str) + "\n")
-        return manifest
+
+def line(row: Line) -> bytes:
+    """Give a row as JSON."""
+    text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+    # half of a surrogate pair, which JSON can escape, has no UTF-8
+    return f"{text}\n".encode(errors="replace")

@@ -5,15 +5,17 @@ prompt is all that two rollouts of a group had in common, and each answer is the
 which they part. Rollouts that part in what their surroundings said are no pair.
 """
 
+import pickle
 from itertools import combinations
 from typing import NamedTuple
 
 import polars as pl
 
-from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.exports.conversations import Conversation
-from ltrain_transforms.exports.converted import Converted, Line, Options
+from ltrain_transforms.exports.converted import Converted, Line, Lines, line
+from ltrain_transforms.exports.left_out import LeftOut
 from ltrain_transforms.exports.rollouts import STAGE, rollouts, talks
+from ltrain_transforms.exports.work import Piece, Work, lineage
 from ltrain_transforms.selection import dropped, gathered
 from ltrain_transforms.tables import DROPS
 
@@ -42,30 +44,40 @@ class Pair(NamedTuple):
     """The message in which they part."""
 
 
-def preferences(dataset: Dataset, options: Options) -> Converted:
+def preferences(work: Work) -> Converted:
     """Give the pairs of each group that differ most in their outcome."""
-    found = rollouts(dataset)
-    spoken = talks(dataset, found, options.policy)
-    taken: list[Pair] = []
-    left_out: list[tuple[str, str]] = []
-    for group in found.taken.partition_by("group_id", maintain_order=True):
-        worths = group.select("execution_id", "outcome_reward", "group_id").iter_rows()
+    found = rollouts(work.dataset)
+    left_out, talking = LeftOut(found), {}
+    for batch in work.batches():
+        spoken = talks(batch, found, work.options.policy)
+        left_out.talks(spoken)
+        for one, own in spoken.by_execution.items():
+            talking[one] = work.keep(pickle.dumps(own[0]))
+    pieces: list[Piece] = []
+    unpaired: list[tuple[str, str]] = []
+    groups = _groups(found.taken)
+    for done, (name, ids, worths) in enumerate(groups.iter_rows(), 1):
+        work.progress("pairs", done, groups.height)
+        there = [(worth, one) for one, worth in zip(ids, worths, strict=True) if one in talking]
+        if name is None:  # rollouts without a group lie together here, and are compared with nobody
+            unpaired += [(one, "alone") for _, one in there]
+            continue
         members = [
-            Rollout(worth, one, spoken.by_execution[one][0])
-            for one, worth, _ in worths
-            if one in spoken.by_execution
+            Rollout(worth, one, pickle.loads(work.kept(talking[one]))) for worth, one in there
         ]
-        # rollouts without a group lie together here, and are compared with nobody
-        pairs = [] if group["group_id"][0] is None else _pairs(members)
-        chosen = pairs[: options.pairs]
-        taken += chosen
-        left_out += _unpaired(members, pairs, chosen, alone=group["group_id"][0] is None)
-    reasons = pl.DataFrame(left_out, {"id": pl.String, "reason": pl.String}, orient="row")
-    return Converted(
-        [_line(pair) for pair in taken],
-        [[pair.better.execution_id, pair.worse.execution_id] for pair in taken],
-        gathered(DROPS, spoken.drops, dropped(STAGE, reasons, "id", REASONS)),
-    )
+        pairs = _pairs(members)
+        chosen = pairs[: work.options.pairs]
+        pieces += [_piece(work, pair) for pair in chosen]
+        unpaired += _unpaired(members, pairs, chosen)
+    reasons = pl.DataFrame(unpaired, {"id": pl.String, "reason": pl.String}, orient="row")
+    drops = gathered(DROPS, left_out.drops(), dropped(STAGE, reasons, "id", REASONS))
+    return Converted(Lines(work.each(pieces)), lineage(pieces), drops)
+
+
+def _groups(taken: pl.DataFrame) -> pl.DataFrame:
+    """Give the ids and the outcomes of each group, which may lie in several batches."""
+    by = taken.group_by("group_id", maintain_order=True)
+    return by.agg("execution_id", "outcome_reward")
 
 
 def _pairs(members: list[Rollout]) -> list[Pair]:
@@ -88,14 +100,14 @@ def _fork(one: Conversation, other: Conversation) -> int | None:
 
 
 def _unpaired(
-    members: list[Rollout], pairs: list[Pair], taken: list[Pair], *, alone: bool
+    members: list[Rollout], pairs: list[Pair], taken: list[Pair]
 ) -> list[tuple[str, str]]:
     used = {one.execution_id for pair in taken for one in (pair.better, pair.worse)}
     able = {one.execution_id for pair in pairs for one in (pair.better, pair.worse)}
     worths = [one.worth for one in members]
     reasons = []
     for one in members:
-        if alone or len(members) < 2:
+        if len(members) < 2:
             reason = "alone"
         elif max(worths) - min(worths) <= SAME:
             reason = "no_difference"
@@ -106,11 +118,16 @@ def _unpaired(
     return reasons
 
 
+def _piece(work: Work, pair: Pair) -> Piece:
+    ids = [pair.better.execution_id, pair.worse.execution_id]
+    return Piece(ids[0], work.keep(line(_line(pair))), [ids])
+
+
 def _line(pair: Pair) -> Line:
     better, worse = pair.better.talk, pair.worse.talk
-    line: Line = {
+    row: Line = {
         "prompt": better.before(pair.fork),
         "chosen": [better.answer(pair.fork)],
         "rejected": [worse.answer(pair.fork)],
     }
-    return {**line, **({"tools": better.tools} if better.tools else {})}
+    return {**row, **({"tools": better.tools} if better.tools else {})}

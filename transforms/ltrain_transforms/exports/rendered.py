@@ -6,21 +6,24 @@ A turn whose prompt extends the one before merges with it, as sampled ones do.
 """
 
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from ltrain_instrument.errors import LtrainError
-from ltrain_transforms.dataset import Dataset
+from ltrain_transforms.dataset import Batch, Dataset
 from ltrain_transforms.exports.chat import Message
 from ltrain_transforms.exports.conversations import Conversation
-from ltrain_transforms.exports.converted import Converted, Options
-from ltrain_transforms.exports.rollouts import STAGE, best, rollouts, talks
+from ltrain_transforms.exports.converted import Converted, Frames
+from ltrain_transforms.exports.left_out import LeftOut
+from ltrain_transforms.exports.rollouts import STAGE, Talks, best, rollouts, talks
+from ltrain_transforms.exports.work import Piece, Work, lineage
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.samples import samples
-from ltrain_transforms.selection import dropped, gathered
-from ltrain_transforms.tables import CALLS, DROPS
+from ltrain_transforms.selection import dropped
+from ltrain_transforms.tables import CALLS
 
 REASONS = {
     "not_rendered": "the chat template does not render its answer after its prompt",
@@ -35,39 +38,56 @@ class BadTokenizer(LtrainError, ValueError):
     """A folder that holds no tokenizer with a chat template."""
 
 
-def rendered(dataset: Dataset, options: Options) -> Converted:
+def rendered(work: Work) -> Converted:
     """Give rows of the best rollouts.
 
     Raises:
         BadTokenizer: when there is none, or none with a chat template.
     """
-    tokenizer = _tokenizer(options.tokenizer)
-    found = talks(dataset, best(rollouts(dataset), options), options.policy)
-    tokens = {call: both for talk in found for call, both in _tokens(talk, tokenizer)}
+    tokenizer = _tokenizer(work.options.tokenizer)
+    recipe = _recipe(work.dataset)
+    found = best(rollouts(work.dataset), work.options)
+    left_out, pieces = LeftOut(found), []
+    for batch in work.batches():
+        spoken = talks(batch, found, work.options.policy, CALLS.schema.names())
+        rows, unlike, long = _rows(batch, spoken, recipe, tokenizer)
+        left_out.talks(spoken)
+        left_out.calls("unlike", unlike, spoken)
+        left_out.calls("long", long, spoken)
+        for (execution,), own in rows.group_by("execution_id", maintain_order=True):
+            held = BytesIO()
+            own.write_ipc(held)
+            made_from = own["transition_ids"].to_list()
+            pieces.append(Piece(str(execution), work.keep(held.getvalue()), made_from))
+    pieces.sort()
+    frames = (pl.read_ipc(held) for held in work.each(pieces))
+    return Converted(Frames(frames), lineage(pieces), left_out.drops())
+
+
+def _rows(
+    batch: Batch, spoken: Talks, recipe: Recipe, tokenizer: Any
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Give the rows of a batch, and as `DROPS` the calls not rendered, and those not usable."""
+    tokens = {call: both for talk in spoken for call, both in _tokens(talk, tokenizer)}
     unlike = [call for call, both in tokens.items() if both is None]
     left_out = pl.DataFrame({"id": unlike}, {"id": pl.String}).with_columns(
         reason=pl.lit("not_rendered")
     )
-    calls = _calls(found.calls, {call: both for call, both in tokens.items() if both is not None})
-    transitions = dataset.table("transitions").join(
-        calls.select("execution_id", "call_id"), ["execution_id", "call_id"], "semi"
-    )
-    rows, long = samples(_recipe(dataset), transitions, calls, dataset.table("executions"))
+    calls = _calls(spoken.calls, {call: both for call, both in tokens.items() if both is not None})
+    key = ["execution_id", "call_id"]
+    transitions = batch.table("transitions").join(calls.select(key), key, "semi")
+    rows, long = samples(recipe, transitions, calls, batch.table("executions"))
+    rendered_rows = rows.with_columns(tokens=pl.lit("rendered"))
     unlike_drops = dropped(STAGE, left_out, "id", REASONS)
-    return Converted(
-        rows.with_columns(tokens=pl.lit("rendered")),
-        rows["transition_ids"].to_list(),
-        gathered(DROPS, found.drops, unlike_drops, long.with_columns(stage=pl.lit(STAGE))),
-    )
+    return rendered_rows, unlike_drops, long.with_columns(stage=pl.lit(STAGE))
 
 
 def _tokenizer(folder: Path | None) -> Any:
     from transformers import AutoTokenizer
 
     if folder is None or not folder.is_dir():
-        raise BadTokenizer(
-            f"No tokenizer in {folder}. Name a folder that has one: --tokenizer DIR."
-        )
+        given = "named" if folder is None else f"in {folder}"
+        raise BadTokenizer(f"No tokenizer {given}. Name a folder that has one: --tokenizer DIR.")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:

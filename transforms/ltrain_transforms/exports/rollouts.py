@@ -1,17 +1,23 @@
 """The rollouts of a dataset with what they are worth, and which of them a conversion takes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
-from ltrain_transforms.dataset import Dataset
+from ltrain_transforms.dataset import Batch, Dataset
 from ltrain_transforms.exports.conversations import Conversation, conversations
 from ltrain_transforms.exports.converted import Options
 from ltrain_transforms.selection import dropped, gathered
 from ltrain_transforms.tables import DROPS
 
 STAGE = "exports"
+
+NARROW = ("execution_id", "group_id", "task_id", "run_id", "domain", "mode")
+"""What is kept of every execution."""
+
+SPOKEN = ("execution_id", "call_id", "seq", "input", "output", "tools", "redacted")
+"""What conversations are read from."""
 
 REASONS = {
     "no_calls": "it made no call of the policy",
@@ -22,7 +28,7 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Rollouts:
-    """Executions with `outcome_reward`, and those that are not taken as `DROPS`."""
+    """All of a dataset with `outcome_reward`, and those that are not taken as `DROPS`."""
 
     taken: pl.DataFrame
     drops: pl.DataFrame
@@ -33,7 +39,10 @@ class Talks:
     by_execution: dict[str, list[Conversation]]
     calls: pl.DataFrame
     """The rows of `calls` that they were looked for in."""
-    drops: pl.DataFrame
+    idle: pl.DataFrame
+    """`DROPS`: executions without a call."""
+    silent: pl.DataFrame
+    """`DROPS`: calls that are in no conversation."""
 
     def __iter__(self) -> Iterator[Conversation]:
         for of_one in self.by_execution.values():
@@ -42,15 +51,20 @@ class Talks:
 
 def rollouts(dataset: Dataset) -> Rollouts:
     """Give the executions that count, with the sum of what was given to each as a whole."""
-    rewards = dataset.table("rewards").filter(pl.col("call_id").is_null())
-    worth = rewards.group_by("execution_id").agg(outcome_reward=pl.col("value").sum())
     out = dataset.drops.filter(pl.col("stage") == "executions")
-    executions = dataset.table("executions").sort("execution_id")
+    executions = pl.concat(map(_counted, dataset.batches)).sort("execution_id")
     taken = executions.join(out, left_on="execution_id", right_on="id", how="anti")
-    drops = out.with_columns(stage=pl.lit(STAGE))
-    joined = taken.join(worth, "execution_id", "left", maintain_order="left")
+    return Rollouts(taken, out.with_columns(stage=pl.lit(STAGE)))
+
+
+def _counted(batch: Batch) -> pl.DataFrame:
+    rewards = batch.table("rewards", ("execution_id", "call_id", "value"))
+    whole = rewards.filter(pl.col("call_id").is_null())
+    worth = whole.group_by("execution_id").agg(outcome_reward=pl.col("value").sum())
+    executions = batch.table("executions", NARROW)
+    joined = executions.join(worth, "execution_id", "left", maintain_order="left")
     # one that counts without a word on the whole is of a recipe that asks for none
-    return Rollouts(joined.with_columns(pl.col("outcome_reward").fill_null(0.0)), drops)
+    return joined.with_columns(pl.col("outcome_reward").fill_null(0.0))
 
 
 def best(found: Rollouts, options: Options) -> Rollouts:
@@ -71,15 +85,22 @@ def best(found: Rollouts, options: Options) -> Rollouts:
     return Rollouts(kept, gathered(DROPS, found.drops, drops))
 
 
-def talks(dataset: Dataset, found: Rollouts, policy: str | None) -> Talks:
-    """Give the conversations of the rollouts that are taken, and what is in none as `DROPS`."""
-    ids = found.taken.select("execution_id")
-    ours = dataset.table("transitions").join(ids, "execution_id", "semi")
+def talks(
+    batch: Batch, found: Rollouts, policy: str | None, columns: Sequence[str] = SPOKEN
+) -> Talks:
+    """Give the conversations of a batch's rollouts that are taken.
+
+    Args:
+        columns: what is read of `calls`.
+    """
+    here = batch.table("executions", ("execution_id",))
+    ids = here.join(found.taken, "execution_id", "semi")
+    transitions = batch.table("transitions", ("execution_id", "call_id", "policy"))
+    ours = transitions.join(ids, "execution_id", "semi")
     if policy is not None:
         ours = ours.filter(pl.col("policy") == policy)
     key = ["execution_id", "call_id"]
-    calls = dataset.table("calls").join(ours.select(key), key, "semi")
+    calls = batch.table("calls", columns).join(ours.select(key), key, "semi")
     idle = ids.join(ours, "execution_id", "anti").with_columns(reason=pl.lit("no_calls"))
     made, silent = conversations(calls)
-    drops = gathered(DROPS, found.drops, dropped(STAGE, idle, "execution_id", REASONS), silent)
-    return Talks(made, calls, drops)
+    return Talks(made, calls, dropped(STAGE, idle, "execution_id", REASONS), silent)

@@ -4,18 +4,27 @@ A line is `{"messages": [...]}`, with `tools` where some were offered. Where a c
 several answers, those that the policy sampled have `weight` 1, the others 0.
 """
 
-from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.exports.chat import Message, chat
 from ltrain_transforms.exports.conversations import Conversation
-from ltrain_transforms.exports.converted import Converted, Line, Options
+from ltrain_transforms.exports.converted import Converted, Line, Lines, line
+from ltrain_transforms.exports.left_out import LeftOut
 from ltrain_transforms.exports.rollouts import best, rollouts, talks
+from ltrain_transforms.exports.work import Piece, Work, lineage
 
 
-def sft(dataset: Dataset, options: Options) -> Converted:
+def sft(work: Work) -> Converted:
     """Give the conversations of the best rollouts."""
-    found = talks(dataset, best(rollouts(dataset), options), options.policy)
-    lineage = [list(talk.answers.values()) for talk in found]
-    return Converted([_line(talk) for talk in found], lineage, found.drops)
+    found = best(rollouts(work.dataset), work.options)
+    left_out, pieces = LeftOut(found), []
+    for batch in work.batches():
+        spoken = talks(batch, found, work.options.policy)
+        left_out.talks(spoken)
+        for execution, own in spoken.by_execution.items():
+            rows = b"".join(line(_line(talk)) for talk in own)
+            answers = [list(talk.answers.values()) for talk in own]
+            pieces.append(Piece(execution, work.keep(rows), answers))
+    pieces.sort()
+    return Converted(Lines(work.each(pieces)), lineage(pieces), left_out.drops())
 
 
 def _line(talk: Conversation) -> Line:

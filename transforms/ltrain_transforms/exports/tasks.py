@@ -9,42 +9,46 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.dataset import Dataset
+from ltrain_transforms.dataset import Batch
 from ltrain_transforms.exports.chat import NotText, chat
-from ltrain_transforms.exports.converted import Converted, Line, Options
+from ltrain_transforms.exports.converted import Converted, Lines, line
+from ltrain_transforms.exports.firsts import Firsts
 from ltrain_transforms.exports.rollouts import STAGE
+from ltrain_transforms.exports.work import Work, lineage
 from ltrain_transforms.history import listed
 from ltrain_transforms.selection import dropped
 
 REASONS = {"no_input": "neither an agent's input nor the messages of a call were recorded"}
 
 
-def tasks(dataset: Dataset, _: Options) -> Converted:
+def tasks(work: Work) -> Converted:
     """Give every task once, failed rollouts' too; of traffic without tasks, each execution."""
-    lines: dict[str, Line] = {}
-    lineage: dict[str, list[str]] = {}
-    for row in _asked(dataset).iter_rows(named=True):
-        name = row["task_id"] or row["execution_id"]
-        lineage.setdefault(name, []).append(row["execution_id"])
-        asked = _input(row["outer"], row["first"])
-        if asked is not None and name not in lines:
-            domain = {"domain": row["domain"]} if row["domain"] else {}
-            lines[name] = {"id": name, "input": asked, **domain}
-    silent = [(one, "no_input") for name in lineage.keys() - lines.keys() for one in lineage[name]]
-    left_out = pl.DataFrame(sorted(silent), {"id": pl.String, "reason": pl.String}, orient="row")
-    drops = dropped(STAGE, left_out, "id", REASONS)
-    return Converted(list(lines.values()), [lineage[name] for name in lines], drops)
+    firsts = Firsts(work)
+    for batch in work.batches():
+        for row in _asked(batch).iter_rows(named=True):
+            execution = row["execution_id"]
+            name = row["task_id"] or execution
+            firsts.ask(name, execution)
+            asked = _input(row["outer"], row["first"])
+            if asked is not None:
+                domain = {"domain": row["domain"]} if row["domain"] else {}
+                firsts.keep(name, execution, line({"id": name, "input": asked, **domain}))
+    pieces = firsts.pieces()
+    silent = pl.DataFrame({"id": sorted(firsts.silent)}, {"id": pl.String})
+    drops = dropped(STAGE, silent.with_columns(reason=pl.lit("no_input")), "id", REASONS)
+    return Converted(Lines(work.each(pieces)), lineage(pieces), drops)
 
 
-def _asked(dataset: Dataset) -> pl.DataFrame:
+def _asked(batch: Batch) -> pl.DataFrame:
     """Give each execution with the input of its outermost structure, and of its first LLM call."""
-    told = dataset.table("calls").filter(pl.col("input").is_not_null()).sort("seq")
+    columns = ("execution_id", "seq", "kind", "parent_id", "input")
+    told = batch.table("calls", columns).filter(pl.col("input").is_not_null()).sort("seq")
     outside = pl.col("kind").is_in(["agent", "node"]) & pl.col("parent_id").is_null()
     inputs = told.group_by("execution_id").agg(
         outer=pl.col("input").filter(outside).first(),
         first=pl.col("input").filter(pl.col("kind") == "llm").first(),
     )
-    executions = dataset.table("executions").select("execution_id", "task_id", "domain")
+    executions = batch.table("executions", ("execution_id", "task_id", "domain"))
     return executions.sort("execution_id").join(
         inputs, "execution_id", "left", maintain_order="left"
     )

@@ -5,15 +5,21 @@ empty `ground_truth`, since traces hold none, and `extra_info` with the task's i
 function to look it up by.
 """
 
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
 import polars as pl
 
-from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.exports.chat import Message
 from ltrain_transforms.exports.conversations import Conversation
-from ltrain_transforms.exports.converted import Converted, Options
+from ltrain_transforms.exports.converted import ROWS, Converted, Frames
+from ltrain_transforms.exports.firsts import Firsts
+from ltrain_transforms.exports.left_out import LeftOut
 from ltrain_transforms.exports.rollouts import STAGE, rollouts, talks
-from ltrain_transforms.selection import dropped, gathered
-from ltrain_transforms.tables import DROPS
+from ltrain_transforms.exports.work import Work, lineage
+from ltrain_transforms.selection import dropped
 
 REASONS = {"not_plain": "its first prompt holds tool calls or results, which verl's prompts do not"}
 
@@ -29,31 +35,47 @@ SCHEMA = pl.Schema(
 )
 
 
-def verl(dataset: Dataset, options: Options) -> Converted:
+def verl(work: Work) -> Converted:
     """Give the first prompt of each task; of traffic without tasks, of each execution."""
-    found = rollouts(dataset)
-    spoken = talks(dataset, found, options.policy)
-    lines: dict[str, dict[str, object]] = {}
-    lineage: dict[str, list[str]] = {}
-    fancy: list[tuple[str, str]] = []
-    for row in found.taken.iter_rows(named=True):
-        one = row["execution_id"]
-        if one not in spoken.by_execution:
-            continue
-        name = row["task_id"] or one
-        prompt = _prompt(spoken.by_execution[one][0])
-        if prompt is None:
-            fancy.append((one, "not_plain"))
-            continue
-        lineage.setdefault(name, []).append(one)
-        source = {"data_source": row["run_id"] or "ltrain", "ability": row["domain"] or ""}
-        told = {"index": len(lines), "split": row["mode"] or "train", "task_id": name}
-        truth = {"style": "rule", "ground_truth": ""}
-        rest = {**source, "reward_model": truth, "extra_info": told}
-        lines.setdefault(name, {"prompt": prompt, **rest})
-    reasons = pl.DataFrame(fancy, {"id": pl.String, "reason": pl.String}, orient="row")
-    drops = gathered(DROPS, spoken.drops, dropped(STAGE, reasons, "id", REASONS))
-    return Converted(pl.DataFrame(list(lines.values()), SCHEMA), list(lineage.values()), drops)
+    found = rollouts(work.dataset)
+    firsts, left_out = Firsts(work), LeftOut(found)
+    for batch in work.batches():
+        spoken = talks(batch, found, work.options.policy)
+        told = found.taken.filter(pl.col("execution_id").is_in(list(spoken.by_execution)))
+        fancy: list[tuple[str, str]] = []
+        for row in told.iter_rows(named=True):
+            execution = row["execution_id"]
+            prompt = _prompt(spoken.by_execution[execution][0])
+            if prompt is None:
+                fancy.append((execution, "not_plain"))
+                continue
+            name = row["task_id"] or execution
+            firsts.ask(name, execution)
+            firsts.keep(name, execution, json.dumps(_row(row, name, prompt)).encode())
+        reasons = pl.DataFrame(fancy, {"id": pl.String, "reason": pl.String}, orient="row")
+        left_out.talks(spoken)
+        left_out.executions("fancy", dropped(STAGE, reasons, "id", REASONS))
+    pieces = firsts.pieces()
+    return Converted(Frames(_frames(work.each(pieces))), lineage(pieces), left_out.drops())
+
+
+def _row(execution: dict[str, Any], name: str, prompt: list[Message]) -> dict[str, Any]:
+    return {
+        "prompt": prompt,
+        "data_source": execution["run_id"] or "ltrain",
+        "ability": execution["domain"] or "",
+        "reward_model": {"style": "rule", "ground_truth": ""},
+        "extra_info": {"split": execution["mode"] or "train", "task_id": name},
+    }
+
+
+def _frames(held: Iterator[bytes]) -> Iterator[pl.DataFrame]:
+    """Give rows with their places, `ROWS` at a time."""
+    numbered = enumerate(map(json.loads, held))
+    while rows := list(islice(numbered, ROWS)):
+        for index, row in rows:
+            row["extra_info"]["index"] = index
+        yield pl.DataFrame([row for _, row in rows], SCHEMA)
 
 
 def _prompt(talk: Conversation) -> list[Message] | None:

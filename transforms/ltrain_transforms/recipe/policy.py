@@ -2,17 +2,24 @@
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from ltrain_instrument.errors import UnknownName
 from ltrain_transforms import sql
 from ltrain_transforms.recipe.section import Section
 from ltrain_transforms.tables import CALLS
+
+SAMPLING = (
+    *("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "max_completion_tokens"),
+    *("min_tokens", "presence_penalty", "frequency_penalty", "repetition_penalty"),
+)
+"""What may be imposed on a call: numbers that vLLM's OpenAI-compatible requests know."""
 
 
 class Policy(Section):
     """An LLM call belongs to the first policy that selects it; all other calls are environment."""
 
-    name: str
+    name: str = Field(min_length=1)
     """The trained policy; calls that name another are not its own."""
     agents: tuple[str, ...] = ()
     """Agents or nodes whose calls are trained; empty: every call of the policy."""
@@ -24,6 +31,14 @@ class Policy(Section):
     """SQL predicate over the columns of `calls`; what it does not hold for is environment."""
     sampling: dict[str, float] = Field(default={"temperature": 1.0})
     """What the gateway imposes in mode `train`."""
+
+    @field_validator("sampling")
+    @classmethod
+    def _known(cls, sampling: dict[str, float]) -> dict[str, float]:
+        for name in sampling:
+            if name not in SAMPLING:
+                raise ValueError(str(UnknownName("sampling setting", name, SAMPLING)))
+        return sampling
 
     @model_validator(mode="after")
     def _compiles(self) -> Self:

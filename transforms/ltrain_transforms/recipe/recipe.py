@@ -8,11 +8,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
-from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.errors import BadRecipe
 from ltrain_transforms.recipe.credit import Credit
+from ltrain_transforms.recipe.fault import sentence
 from ltrain_transforms.recipe.filter import Filter
 from ltrain_transforms.recipe.policy import Policy
 from ltrain_transforms.recipe.reward import Reward
@@ -75,36 +75,4 @@ class Recipe(Section):
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise BadRecipe(f"{path} is not TOML: {error}.") from error
         except ValidationError as error:
-            raise BadRecipe(f"{path}: {_sentence(cls, error)}") from error
-
-
-def _sentence(model: type[BaseModel], error: ValidationError) -> str:
-    """Say of the first fault where it is, what was given and what is allowed."""
-    fault = error.errors()[0]
-    where = ".".join(str(part) for part in fault["loc"])
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    if fault["type"] == "extra_forbidden":
-        section = _section(model, fault["loc"][:-1])
-        known = [field.alias or name for name, field in section.model_fields.items()]
-        return f"{where}: {UnknownName('key', str(fault['loc'][-1]), known)}{more}"
-    if fault["type"] == "value_error":  # a sentence of ours, which pydantic puts a label on
-        return f"{where}: {fault['msg'].removeprefix('Value error, ')}{more}"
-    given = f" Given: {fault['input']!r}." if fault["type"] != "missing" else ""
-    return f"{where}: {fault['msg']}.{given}{more}"
-
-
-def _section(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel]:
-    """Find the section of `model` that `location` points into."""
-    sections = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
-    for part in location:
-        if not isinstance(part, str) or part not in sections:
-            continue
-        inner = sections[part]
-        arguments = (inner, *getattr(inner, "__args__", ()))
-        found = next(
-            (a for a in arguments if isinstance(a, type) and issubclass(a, BaseModel)), None
-        )
-        if found is None:
-            return model
-        return _section(found, location[location.index(part) + 1 :])
-    return model
+            raise BadRecipe(f"{path}: {sentence(cls, error)}") from error

@@ -36,7 +36,7 @@ class Credited(StrEnum):
 class Reward(Section):
     """An evaluation by name, a rule over calls or executions, or a function that is a rule."""
 
-    name: str
+    name: str = Field(min_length=1)
     """Its name in tables and reports."""
     use: str | None = None
     """A ready rule, whose keys are those of its file where the recipe does not say otherwise."""
@@ -69,9 +69,9 @@ class Reward(Section):
     """The potential after the end; other than 0 the sum depends on the execution."""
     gate: str | None = None
     """SQL predicate over the execution, such as `reward > 0.5`: elsewhere nothing is given."""
-    at_least: float = float("-inf")
+    at_least: float | None = None
     """Bound of the sum over an execution, in call order."""
-    at_most: float = float("inf")
+    at_most: float | None = None
     """The other bound of that sum."""
     weight: float = 1.0
     """Multiplies what it gives."""
@@ -98,8 +98,9 @@ class Reward(Section):
                 f"Reward '{self.name}' must have `evaluation`, or `on` and `value` of a rule, or "
                 "`python`, or `use` of a ready rule."
             )
-        if self.at_least > self.at_most:
-            raise BadRule(f"Reward '{self.name}': at_least {self.at_least} > {self.at_most}.")
+        least, most = self.at_least, self.at_most
+        if least is not None and most is not None and least > most:
+            raise BadRule(f"Reward '{self.name}': at_least = {least} is above at_most = {most}.")
         return self
 
     @model_validator(mode="after")
@@ -108,7 +109,7 @@ class Reward(Section):
             return self
         if self.on in (None, "rollout") or self.credit_to == Credited.ROLLOUT:
             raise BadRule(f"Rule '{self.name}': a potential is of calls, and credits calls.")
-        if self.gate is not None or (self.at_least, self.at_most) != _UNBOUNDED:
+        if self.gate is not None or (self.at_least, self.at_most) != (None, None):
             raise BadRule(
                 f"Rule '{self.name}': a gate or a bound would break the sum of a potential's "
                 "differences; bound `value` itself. It cannot be farmed and needs no gate."
@@ -148,5 +149,4 @@ class Reward(Section):
         return sql.bound(self.name, text, self.params)
 
 
-_UNBOUNDED = (float("-inf"), float("inf"))
 _WHOLE = (Credited.SELF, Credited.ROLLOUT)

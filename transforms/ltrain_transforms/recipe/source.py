@@ -1,8 +1,9 @@
 """Which executions a recipe reads."""
 
+from datetime import datetime
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ltrain_transforms.recipe.section import Section
 
@@ -20,3 +21,14 @@ class Source(Section):
     """What counts as one execution."""
     idle: float | None = Field(default=None, gt=0)
     """Seconds without a span after which traffic that nobody closes is over; unset: at once."""
+
+    @field_validator("since", "until")
+    @classmethod
+    def _moment(cls, given: str | None) -> str | None:
+        try:
+            datetime.fromisoformat(given or "2026-01-31")
+        except ValueError as error:
+            raise ValueError(
+                f"'{given}' is no time in ISO 8601, such as '2026-01-31' or '2026-01-31T12:00:00Z'."
+            ) from error
+        return given

@@ -12,6 +12,7 @@ from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.manifest import KEYS, MANIFEST
 from ltrain_transforms.savings import savings
 from ltrain_transforms.show.report import Cell, Facts, Grid, Report, named
+from ltrain_transforms.show.vain import in_vain
 
 
 def of_home(home: Path) -> Iterator[tuple[Path, str]]:
@@ -26,8 +27,10 @@ def of_home(home: Path) -> Iterator[tuple[Path, str]]:
 def report(given: Dataset) -> Report:
     """Lay out a dataset's content and lineage."""
     manifest: dict[str, Any] = given.manifest
+    vain = tuple(in_vain(given))
     parts = (
         Facts("Lineage", tuple(lineage(manifest))),
+        *((Facts("Named in vain", vain),) if vain else ()),
         Grid("Rows", ("table", "rows"), tuple((name, given.counts[name]) for name in KEYS)),
         _executions(given),
         Grid("Distribution", NUMBERS, tuple(_numbers(given))),
@@ -123,7 +126,8 @@ MERGED = [
 def _number(value: Any) -> float | None:
     if value is None:
         return None
-    return int(value) if float(value).is_integer() else float(value)
+    whole = float(value).is_integer() and abs(value) < 1e15  # beyond, floats skip whole numbers
+    return int(value) if whole else float(value)
 
 
 def _scan(given: Dataset, table: str) -> pl.LazyFrame:

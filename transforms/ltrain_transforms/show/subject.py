@@ -11,7 +11,7 @@ from typing import Any
 
 from ltrain_collector.errors import QueryFailed
 from ltrain_collector.store import Store
-from ltrain_transforms.build import UNKNOWN_DATABASE, UNKNOWN_TABLE
+from ltrain_transforms.absence import UNKNOWN_DATABASE, UNKNOWN_TABLE
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.manifest import MANIFEST

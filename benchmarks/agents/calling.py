@@ -1,0 +1,47 @@
+"""Calls a model in a loop, and prints its CPU milliseconds a call: `calling.py CLIENT LETTERS`."""
+
+import gc
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+WARM, CALLS = 30, 200
+
+
+def caller(client: str, letters: int) -> Callable[[], Any]:
+    """Give a function that makes one call with a prompt of so many letters."""
+    text = "lorem ipsum dolor " * (letters // 18)
+    if client == "openai":
+        from openai import OpenAI
+
+        completions = OpenAI(max_retries=0).chat.completions
+        messages: Any = [{"role": "system", "content": "s"}, {"role": "user", "content": text}]
+        return lambda: completions.create(model="fake", messages=messages)
+    from langchain_openai import ChatOpenAI
+
+    model = ChatOpenAI(model="fake", max_retries=0)
+    return lambda: model.invoke([("system", "s"), ("user", text)])
+
+
+def main() -> None:
+    call = caller(sys.argv[1], int(sys.argv[2]))
+    for _ in range(WARM):
+        call()
+    gc.collect()
+    before = time.process_time()
+    for _ in range(CALLS):
+        call()
+    if flush := getattr(_provider(), "force_flush", None):
+        flush()  # what is exported later was caused here
+    print(1e3 * (time.process_time() - before) / CALLS)
+
+
+def _provider() -> Any:
+    from opentelemetry import trace
+
+    return trace.get_tracer_provider()
+
+
+if __name__ == "__main__":
+    main()
