@@ -16,7 +16,8 @@ import wrapt
 from opentelemetry import context, trace
 from opentelemetry.trace import Span
 
-from ltrain_instrument import capture, streams, traceloop
+from ltrain_instrument import capture, reasoning, streams, traceloop
+from ltrain_instrument.reasoning import SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION_KEY
 
 _LANGCHAIN = "openinference.instrumentation.langchain"
 _RUNS = "langchain_core.runnables.config"
@@ -29,9 +30,6 @@ _CLIENTS = (
 )
 
 _NOTHING = ("Omit", "NotGiven")
-SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION_KEY = "suppress_language_model_instrumentation"
-"""OpenLLMetry's: no instrumentor of a client makes a span where this is set in the context."""
-
 _logger = logging.getLogger("ltrain.bridge")
 
 Call = Callable[..., Any]
@@ -48,6 +46,7 @@ def install() -> None:
     wrapt.when_imported("langchain_core.language_models.chat_models")(_wrap_models)
     wrapt.when_imported("openai")(_wrap_clients)
     traceloop.install()
+    reasoning.install()
 
 
 def langchain_span() -> Span | None:

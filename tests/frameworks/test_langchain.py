@@ -11,8 +11,6 @@ from tests.frameworks.told import told
 if TYPE_CHECKING:
     from tests.frameworks.conftest import Run
 
-THOUGHT = "no reasoning, which ChatOpenAI drops (the gateway records it)"
-
 
 def test_agent(run: Run) -> None:
     ran = run("frameworks", "langchain_agent")
@@ -20,19 +18,19 @@ def test_agent(run: Run) -> None:
     assert ran.out == "Sunny.\nIt is sunny in Oslo.Snow.\nno trips to Rome\n"
     assert [asked.failed for asked in ran.asked] == [False, True, *[False] * 5]
     assert told(ran) == [
-        "traveller ok tool_calls 7+5: weather(city=Paris) + weather(city=Rome)",
+        "traveller ok tool_calls 7+5: <Two cities.> + weather(city=Paris) + weather(city=Rome)",
         "  traveller ok weather(city=Paris): It is sunny in Paris.",
         "  traveller ok weather(city=Rome): It is sunny in Rome.",
         "traveller ok tool_calls 7+5: search(query=hail)",
         "  traveller error search(query=hail): nothing found for hail",
         "traveller ok stop 7+5: Sunny.",
-        "traveller ok tool_calls None+None: weather(city=Oslo)",
+        "traveller ok tool_calls None+None: <There.> + weather(city=Oslo)",
         "  traveller ok weather(city=Oslo): It is sunny in Oslo.",
         "traveller ok stop None+None: Snow.",
         "traveller ok tool_calls 7+5: book(city=Rome)",
         "  traveller error book(city=Rome): RuntimeError",
     ]
-    completeness.check("langchain", "frameworks", ran, {"C3": THOUGHT})
+    completeness.check("langchain", "frameworks", ran)
 
 
 def test_a_model_without_an_agent(run: Run) -> None:

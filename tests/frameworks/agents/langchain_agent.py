@@ -40,7 +40,7 @@ plan = "[[<Two cities.> weather(city=Paris) + weather(city=Rome); !search(query=
 print(agent.invoke(asked(f"How is it? {plan}"))["messages"][-1].content)
 
 streamed: Any = agent.stream(
-    asked("And there? [[weather(city=Oslo); Snow.]]"), stream_mode="messages"
+    asked("And there? [[<There.> weather(city=Oslo); Snow.]]"), stream_mode="messages"
 )
 print("".join(chunk.content for chunk, _ in streamed))
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ltrain_instrument import attributes
 from ltrain_transforms.dialects import agent_runs
 from ltrain_transforms.dialects.indexed import indices, message, tool_call
 from ltrain_transforms.dialects.messages import Message, Messages, tool_requests
@@ -48,7 +49,7 @@ def _place(span: Span, kind: Kind, metadata: dict[str, Any]) -> dict[str, str | 
 
 def _llm(span: Span) -> Partial:
     parameters, output = span.json("llm.invocation_parameters"), span.json("output.value")
-    said_out = _messages(span, "llm.output_messages")
+    said_out = _messages(span, "llm.output_messages", span.get(attributes.REASONING))
     return said(
         input_messages=_messages(span, "llm.input_messages"),
         output_messages=said_out,
@@ -86,8 +87,10 @@ def _tools(span: Span) -> str | None:
     return f"[{', '.join(schemas)}]" if schemas else None
 
 
-def _messages(span: Span, prefix: str) -> Messages | None:
+def _messages(span: Span, prefix: str, thought: str | None = None) -> Messages | None:
     found = [_message(span, f"{prefix}.{n}.message") for n in indices(span, prefix)]
+    if thought and found:
+        found[0]["parts"].insert(0, {"type": "reasoning", "content": thought})
     return Messages.of(prefix, found)
 
 
