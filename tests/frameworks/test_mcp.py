@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import polars as pl
-import pytest
 from tests.frameworks import completeness
 from tests.frameworks.told import told
 
@@ -30,7 +29,6 @@ def test_client(run: Run) -> None:
 
 
 def test_the_server_is_a_process_of_the_rollout(run: Run) -> None:
-    pytest.importorskip("ltrain_instrument.handover")
     ran = run("frameworks", "mcp_client")
     in_server = pl.col("scope").eq("mcp-python-sdk") & pl.col("name").str.starts_with("tools/call")
     served = ran.spans.filter(in_server)

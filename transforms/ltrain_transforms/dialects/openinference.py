@@ -103,7 +103,7 @@ def _tools(span: Span) -> str | None:
 
 def _messages(span: Span, prefix: str, thought: str | None = None) -> Messages | None:
     found = [_message(span, f"{prefix}.{n}.message") for n in indices(span, prefix)]
-    if thought and found:
+    if thought and found and all(part["type"] != "reasoning" for part in found[0]["parts"]):
         found[0]["parts"].insert(0, {"type": "reasoning", "content": thought})
     return Messages.of(prefix, found)
 
