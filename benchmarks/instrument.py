@@ -11,7 +11,7 @@ from statistics import median
 
 AGENTS = Path(__file__).parent / "agents"
 LAUNCHER = str(Path(sys.executable).with_name("opentelemetry-instrument"))
-RUNS = 5
+RUNS = 3
 LETTERS = {"short": 500, "long": 20_000}
 IMPORTS = {"openai": "import openai", "langchain": "import langchain_openai, langchain.agents"}
 AT_MOST = 1.5

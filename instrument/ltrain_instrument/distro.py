@@ -28,6 +28,7 @@ from ltrain_instrument import (
     mcp_calls,
     repairs,
     settings,
+    tokens,
 )
 from ltrain_instrument.capture import Capture
 from ltrain_instrument.census import Census
@@ -160,6 +161,7 @@ def configure() -> None:
         if not ThreadingInstrumentor().is_instrumented_by_opentelemetry:
             ThreadingInstrumentor().instrument()
         bridge.install()
+        tokens.install()
         return
     if not isinstance(provider, trace.ProxyTracerProvider):
         kind = type(provider)

@@ -74,6 +74,17 @@ def _pattern(text: str) -> re.Pattern[str]:
     return pattern
 
 
+def base_urls(text: str) -> tuple[str, ...]:
+    urls = tuple(url.strip() for url in text.split(",") if url.strip())
+    if not all(url.startswith(("http://", "https://")) for url in urls):
+        raise ValueError("a base URL begins with http:// or https://")
+    return urls
+
+
+def whole_number(text: str) -> int | None:
+    return int(text) if text else None
+
+
 HOME = Setting("LTRAIN_HOME", Path, ".ltrain", "Folder of store, policies, runs, spool, datasets.")
 SPOOL_LIMIT = Setting(
     "LTRAIN_SPOOL_LIMIT",
@@ -103,6 +114,19 @@ GATEWAY_SECRET = Setting(
     str,
     "",
     "Signs rollout keys; unset: the file `gateway.secret` of LTRAIN_HOME, made on first use.",
+)
+POLICY_URLS = Setting(
+    "LTRAIN_POLICY_URLS",
+    base_urls,
+    "",
+    "Base URLs of policy servers that agents reach without the gateway, as the agent writes them, "
+    "separated by commas: calls below them are asked for token ids and recorded.",
+)
+POLICY_VERSION = Setting(
+    "LTRAIN_POLICY_VERSION",
+    whole_number,
+    "",
+    "The version that is sampled below LTRAIN_POLICY_URLS; unset: not known.",
 )
 VLLM_PYTHON = Setting(
     "LTRAIN_VLLM_PYTHON",
@@ -140,6 +164,8 @@ SETTINGS: tuple[Setting[Any], ...] = (
     OTLP_ENDPOINT,
     GATEWAY,
     GATEWAY_SECRET,
+    POLICY_URLS,
+    POLICY_VERSION,
     VLLM_PYTHON,
     INSTRUMENTORS,
     REDACT,

@@ -69,6 +69,24 @@ def test_retries_of_one_instrument_are_no_mismatch() -> None:
     assert (row["capture_mismatch"], texts(row["output"])) == (None, [("assistant", "second")])
 
 
+def test_a_call_that_was_recorded_at_both_ends_is_one_and_the_gateways_word_counts() -> None:
+    tokens = {
+        "ltrain.prompt_token_ids": "[1,2]",
+        "ltrain.prompt_token_count": "2",
+        "ltrain.response_token_ids": "[3]",
+        "ltrain.response_token_count": "1",
+        "ltrain.response_logprobs": "AAAAvw==",
+    }
+    versioned = {**said("yes"), **tokens, "ltrain.policy.version": "5"}
+    row = only(
+        span("sdk", said("yes"), at=(0, 9), scope=SDK),
+        span("capture", {**said("yes"), **tokens}, parent="sdk", at=(1, 8), scope="ltrain.capture"),
+        span("gate", versioned, parent="capture", at=(2, 7), scope=GATEWAY),
+    )
+    assert (row["policy_version"], row["response_token_ids"]) == (5, [[3]])
+    assert sorted(row["source_spans"]) == ["capture", "gate", "sdk"]
+
+
 @pytest.mark.parametrize("scope", [SDK, FRAMEWORK, GATEWAY])
 def test_traces_of_one_instrument_alone_work(scope: str) -> None:
     row = only(span("a", said("yes"), scope=scope))

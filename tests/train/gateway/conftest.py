@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.fake_vllm import FakeVllm
 
 HERE = Path(__file__).parent
 
@@ -41,7 +42,7 @@ def write_model(directory: Path, fill: int = 0, size: int = 4) -> Path:
 
 @pytest.fixture
 def vllm() -> Iterator[Any]:
-    with load("fake_vllm").FakeVllm() as fake:
+    with FakeVllm() as fake:
         yield fake
 
 

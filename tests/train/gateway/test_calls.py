@@ -5,6 +5,7 @@ import struct
 from base64 import b64encode
 from typing import Any
 
+import httpx
 import pytest
 
 TRACE = {"traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-00"}
@@ -32,9 +33,11 @@ def test_a_call_is_answered_and_its_span_says_all(stage: Any, vllm: Any) -> None
                 "message": {"role": "assistant", "content": "w3 w14", "refusal": None},
                 "logprobs": None,
                 "finish_reason": "stop",
+                "token_ids": None,
             }
         ],
         "usage": {"prompt_tokens": 3, "completion_tokens": 2},
+        "prompt_token_ids": None,
     }
     (span,) = stage.spans()
     assert (span["name"], span["scope"], span["kind"]) == ("chat policy", "ltrain.gateway", 2)
@@ -91,13 +94,20 @@ def test_a_stream_gives_the_same_span_and_hides_what_was_not_asked(stage: Any, l
     assert events[-1] == "[DONE]"
     text = "".join(event["choices"][0]["delta"]["content"] for event in events[:-1])
     assert text.split() == whole.json()["choices"][0]["message"]["content"].split()
-    assert not any("prompt_token_ids" in event for event in events[:-1])
+    assert not any(event.get("prompt_token_ids") for event in events[:-1])
     choices = [event["choices"][0] for event in events[:-1]]
-    assert all(choice["logprobs"] is None and "token_ids" not in choice for choice in choices)
+    assert not any(choice["logprobs"] or choice.get("token_ids") for choice in choices)
     first, second = (span["attributes"] for span in stage.spans())
     texts = [each.pop("gen_ai.output.messages") for each in (first, second)]
     assert first == second
     assert texts[0].replace("w3", " w3") == texts[1]  # the fake's chunks begin with a space
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_agent_gets_the_bytes_that_vllm_gives_it(stage: Any, vllm: Any, stream: bool) -> None:
+    body = {"model": "policy", "messages": [{"role": "user", "content": "go w3 h7 w14"}]}
+    direct = httpx.post(f"{vllm.url}/v1/chat/completions", json={**body, "stream": stream})
+    assert stage.ask("go w3 h7 w14", stream=stream).content == direct.content
 
 
 @pytest.mark.parametrize("stream", [False, True])

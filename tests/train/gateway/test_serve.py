@@ -18,7 +18,7 @@ from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.policy.versions import Policies
 
-HERE = Path(__file__).parent
+FAKE_VLLM = Path(__file__).parents[2] / "fake_vllm.py"
 WAIT = 60.0
 """Seconds for what takes two on an idle machine."""
 
@@ -39,7 +39,7 @@ def program(path: Path, does: str) -> Path:
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    return program(tmp_path / "python", f'exec {sys.executable} {HERE / "fake_vllm.py"} "$@"')
+    return program(tmp_path / "python", f'exec {sys.executable} {FAKE_VLLM} "$@"')
 
 
 class Served:
@@ -153,7 +153,7 @@ def test_vllm_that_dies_again_and_again_ends_the_gateway(
 @pytest.mark.parametrize("starts", [0, 1])
 def test_it_stops_while_vllm_starts(tmp_path: Path, model: Path, starts: int) -> None:
     home, count = tmp_path / "home", tmp_path / "count"
-    fake = f'exec {sys.executable} {HERE / "fake_vllm.py"} "$@"'
+    fake = f'exec {sys.executable} {FAKE_VLLM} "$@"'
     does = f'echo >> {count}; [ "$(wc -l < {count})" -gt {starts} ] && exec sleep 600 || {fake}'
     with serving(home, program(tmp_path / "python", does), str(model)) as served:
         if starts:

@@ -1,11 +1,14 @@
 """The gateway's routes: what agents, the runner and the loop may ask for, and nothing else."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
 
 import orjson
+from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import SpanKind
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -16,19 +19,21 @@ from starlette.types import Receive, Scope, Send
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
+from ltrain_instrument.tokens.span import CallSpan
 from ltrain_train.gateway.attempts import Attempt, Attempts
 from ltrain_train.gateway.exchange import Exchange
 from ltrain_train.gateway.keys import BadKey, Keyring, RolloutClaims, bearer
 from ltrain_train.gateway.publication import Publication
 from ltrain_train.gateway.refusal import Refused
 from ltrain_train.gateway.request import read_request
-from ltrain_train.gateway.span import CallSpan, remote_context
 from ltrain_train.gateway.upstream import UpstreamFailed
 from ltrain_train.policy.errors import BadModel, UnknownVersion
 
 ROLLOUT = "/rollout/{rollout}/attempt/{attempt:int}"
 LARGEST = 64 << 20
 """Bytes of a request."""
+
+_propagator = TraceContextTextMapPropagator()
 
 
 class Gateway:
@@ -74,9 +79,10 @@ class Gateway:
         request = read_request(await _body(receive), self.policy, sampling)
         if attempt is self._prod:
             self._require_served(request.model)
-        context = remote_context(headers)
+        context = _remote_context(headers)
         attempt.context = attempt.context or context
-        span = CallSpan(self._tracer, context, request, attempt.identity.attributes())
+        identity = attempt.identity.attributes()
+        span = CallSpan(self._tracer, context, SpanKind.SERVER, request, identity)
         publication = self.publication
         await Exchange(
             request,
@@ -104,7 +110,7 @@ class Gateway:
             counts = {attributes.SPANS: attempt.spans, attributes.LLM_CALLS: attempt.llm_calls}
             self._tracer.start_span(
                 attributes.SPAN_PROCESS,
-                attempt.context or remote_context(request.headers),
+                attempt.context or _remote_context(request.headers),
                 SpanKind.INTERNAL,
                 {**attempt.identity.attributes(), **counts},
             ).end()
@@ -162,6 +168,11 @@ class _Chat:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(ConnectionResetError):  # nobody is left to answer
             await self._gateway.chat(scope, receive, send)
+
+
+def _remote_context(headers: Mapping[str, str]) -> Context:
+    """Give the context of the traceparent that came with a request."""
+    return _propagator.extract(headers, context=Context())
 
 
 async def _body(receive: Receive) -> bytes:

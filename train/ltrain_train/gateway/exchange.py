@@ -14,12 +14,14 @@ import aiohttp
 import orjson
 from starlette.types import Message, Receive, Send
 
-from ltrain_train.gateway.answer import Answer
+from ltrain_instrument.tokens.answer import Answer
+from ltrain_instrument.tokens.events import DONE
+from ltrain_instrument.tokens.fields import read
+from ltrain_instrument.tokens.request import Request
+from ltrain_instrument.tokens.span import CallSpan
 from ltrain_train.gateway.attempts import Attempt
 from ltrain_train.gateway.gate import Gate
 from ltrain_train.gateway.refusal import Refused, send_json
-from ltrain_train.gateway.request import ChatRequest
-from ltrain_train.gateway.span import CallSpan
 from ltrain_train.gateway.upstream import Upstream, events
 
 STREAM_START: Message = {
@@ -27,7 +29,6 @@ STREAM_START: Message = {
     "status": 200,
     "headers": [(b"content-type", b"text/event-stream; charset=utf-8")],
 }
-DONE = b"[DONE]"
 NOTICED = 0.5
 """Seconds after which the gate is shut before a policy server that has died."""
 
@@ -37,7 +38,7 @@ class Exchange:
 
     def __init__(
         self,
-        request: ChatRequest,
+        request: Request,
         span: CallSpan,
         attempt: Attempt,
         send: Send,
@@ -78,11 +79,11 @@ class Exchange:
             except aiohttp.ClientConnectorError:  # dead, and perhaps not yet noticed: wait for it
                 await asyncio.sleep(NOTICED)
                 await self._through_gate()
-        except (aiohttp.ClientError, OSError, orjson.JSONDecodeError) as error:
+        except (aiohttp.ClientError, OSError, ValueError) as error:
             await self._upstream_failed(f"{type(error).__name__}: {error}")
         finally:
             if not self.span.ended:
-                self._end(lambda: self.span.cut(self._answer, self.request.model, self._why()))
+                self._end(lambda: self.span.failed("cancelled", self._why(), self._answer))
 
     async def _through_gate(self) -> None:
         version = await self.gate.enter()
@@ -93,7 +94,7 @@ class Exchange:
             self.gate.leave()
 
     async def _ask(self) -> None:
-        async with self.upstream.chat(self.request.encode()) as response:
+        async with self.upstream.chat(orjson.dumps(self.request.body)) as response:
             if response.status != 200:
                 await self._pass_on(response)
             elif self.request.stream:
@@ -102,10 +103,10 @@ class Exchange:
                 await self._whole(response)
 
     async def _whole(self, response: aiohttp.ClientResponse) -> None:
-        payload = orjson.loads(await response.read())
-        self._answer.take(payload, self.request)
+        payload, shown = read((await response.read()).decode(), self.request.instead)
+        self._answer.take(payload)
         self._answered()
-        await self._begin(send_json(self._send, 200, orjson.dumps(payload)))
+        await self._begin(send_json(self._send, 200, shown.encode()))
 
     async def _stream(self, response: aiohttp.ClientResponse) -> None:
         await self._begin(self._send(STREAM_START))
@@ -114,11 +115,13 @@ class Exchange:
             if event == DONE:
                 await self._finish(held)
                 continue
-            payload = orjson.loads(event)
+            payload, shown = read(event.decode(), self.request.instead)
             if "error" in payload:
                 raise ConnectionError(_message(payload))
-            self._answer.take(payload, self.request)
-            held.append(_event(orjson.dumps(payload)))
+            self._answer.take(payload)
+            if self.request.hides(payload):
+                continue
+            held.append(_event(shown.encode()))
             if self._answer.finished < self.request.choices:
                 await self._send_body(held.pop(), more=True)
         if not self.span.ended:
@@ -156,7 +159,7 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
     def _answered(self) -> None:
-        self._end(lambda: self.span.answered(self._answer, self.request.model))
+        self._end(lambda: self.span.answered(self._answer))
         self.attempt.llm_calls += 1
 
     def _fail(self, kind: str, sentence: str, *, ours: bool) -> None:

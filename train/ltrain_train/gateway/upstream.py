@@ -13,6 +13,7 @@ import aiohttp
 import orjson
 
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.tokens.events import Events
 
 CONNECT = 10.0
 """Seconds for a connection on the same machine, while it loads a model on every core."""
@@ -91,13 +92,12 @@ class Upstream:
 
 
 async def events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Give what each server-sent event carries after `data: `."""
-    rest = b""
+    """Give what each server-sent event carries."""
+    cut = Events()
     async for piece in response.content.iter_any():
-        *whole, rest = (rest + piece).replace(b"\r\n", b"\n").split(b"\n\n")
-        for event in whole:
-            if event.startswith(b"data:"):  # a comment keeps the connection alive
-                yield event[5:].strip()
+        for event in cut.feed(piece):
+            if event.data:  # a comment keeps the connection alive
+                yield event.data
 
 
 def _refusal(url: str, method: str, path: str, status: int, text: bytes) -> str:

@@ -4,7 +4,7 @@ from ltrain_instrument import attributes
 from ltrain_transforms.dialects.partial import Partial, Tokens, said
 from ltrain_transforms.spans import Span
 
-SCOPES = (attributes.SCOPE_GATEWAY, "ltrain.capture")
+SCOPES = (attributes.SCOPE_GATEWAY, attributes.SCOPE_CAPTURE)
 
 
 def read(span: Span) -> Partial:

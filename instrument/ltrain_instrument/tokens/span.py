@@ -1,21 +1,21 @@
 """The span of one call: who asked, what was sampled with, what came back, token by token.
 
-It is on disk when `answered`, `failed` or `cut` returns. It ends once; what is said later is lost.
+It ends once; what is said later is lost.
 """
 
+import json
 import struct
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-import orjson
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from ltrain_instrument import attributes
-from ltrain_train.gateway.answer import Answer, Choice
-from ltrain_train.gateway.messages import input_messages, output_messages
-from ltrain_train.gateway.request import ChatRequest
+from ltrain_instrument.tokens.answer import Answer, Choice
+from ltrain_instrument.tokens.messages import input_messages, output_messages
+from ltrain_instrument.tokens.request import Request
 
 REQUEST_NUMBERS = {
     "temperature": "gen_ai.request.temperature",
@@ -33,72 +33,68 @@ REQUEST_NUMBERS = {
 Value = str | bool | int | float | Sequence[str]
 """What a span attribute may be."""
 
-_propagator = TraceContextTextMapPropagator()
-
-
-def remote_context(headers: Mapping[str, str]) -> Context:
-    """Give the context of the traceparent that came with a request."""
-    return _propagator.extract(headers, context=Context())
-
 
 class CallSpan:
-    """One span, from the request's arrival to the answer's last byte."""
+    """One span, from the request's departure or arrival to the answer's last byte."""
 
     def __init__(
         self,
         tracer: Tracer,
         context: Context,
-        request: ChatRequest,
-        identity: Mapping[str, Value],
+        kind: SpanKind,
+        request: Request,
+        identity: Mapping[str, Value] | None = None,
     ) -> None:
         self.ended = False
-        self._span: Span = tracer.start_span(
-            f"chat {request.model}",
-            context,
-            SpanKind.SERVER,
-            {**identity, **_request_attributes(request)},
+        self._request = request
+        given = {**(identity or {}), **_request_attributes(request)}
+        self.span: Span = tracer.start_span(
+            f"{request.operation} {request.model}", context, kind, given
         )
 
-    def sampled_by(self, policy: str, version: int) -> None:
-        """Say which policy version answers."""
-        self._span.set_attribute(attributes.POLICY_NAME, policy)
-        self._span.set_attribute(attributes.POLICY_VERSION, version)
+    def sampled_by(self, policy: str, version: int | None) -> None:
+        """Say which policy answers, and its version where that is known."""
+        self.span.set_attribute(attributes.POLICY_NAME, policy)
+        if version is not None:
+            self.span.set_attribute(attributes.POLICY_VERSION, version)
 
-    def answered(self, answer: Answer, model: str) -> None:
-        """End it with a whole answer, whose last byte is still to be sent."""
-        self._span.set_attributes(_answer_attributes(answer, model))
+    def answered(self, answer: Answer) -> None:
+        """End it with a whole answer, whose last byte is still to be handed on."""
+        self._say(answer)
         self._end(delivered=True)
 
-    def failed(self, kind: str, sentence: str) -> None:
-        """End it with an error."""
-        self._span.set_attribute("error.type", kind)
-        self._span.set_status(StatusCode.ERROR, sentence)
+    def failed(self, kind: str, sentence: str, answer: Answer | None = None) -> None:
+        """End it with an error, and with what had been answered until then."""
+        if answer is not None:
+            self._say(answer)
+        self.span.set_attribute("error.type", kind)
+        self.span.set_status(StatusCode.ERROR, sentence)
         self._end(delivered=False)
 
-    def cut(self, answer: Answer, model: str, why: str) -> None:
-        """End it with what there was when the client went away or the attempt was closed."""
-        self._span.set_attributes(_answer_attributes(answer, model))
-        self.failed("cancelled", why)
+    def _say(self, answer: Answer) -> None:
+        self.span.set_attributes(_answer_attributes(answer, self._request.model))
 
     def _end(self, *, delivered: bool) -> None:
         if not self.ended:
             self.ended = True
-            self._span.set_attribute(attributes.DELIVERED, delivered)
-            self._span.end()
+            self.span.set_attribute(attributes.DELIVERED, delivered)
+            self.span.end()
 
 
-def _request_attributes(request: ChatRequest) -> dict[str, Value]:
+def _request_attributes(request: Request) -> dict[str, Value]:
     body = request.body
     given: dict[str, Value] = {
-        "gen_ai.operation.name": "chat",
+        "gen_ai.operation.name": request.operation,
         "gen_ai.provider.name": "vllm",
         "gen_ai.request.model": request.model,
-        "gen_ai.input.messages": _json(input_messages(body["messages"])),
     }
+    messages = input_messages(body)
+    if messages:
+        given["gen_ai.input.messages"] = _json(messages)
     for name, attribute in REQUEST_NUMBERS.items():
         if isinstance(body.get(name), int | float):
             given[attribute] = body[name]
-    for name, value in request.asked.items():
+    for name, value in request.overruled.items():
         scalar = isinstance(value, str | int | float)
         given[attributes.ASKED + name] = value if scalar else _json(value)
     if request.choices != 1:
@@ -154,5 +150,6 @@ def _floats(values: list[float]) -> str:
     return b64encode(struct.pack(f"<{len(values)}f", *values)).decode()
 
 
-def _json(value: object) -> str:
-    return orjson.dumps(value).decode()
+def _json(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.encode(errors="replace").decode()  # half a surrogate pair cannot be exported

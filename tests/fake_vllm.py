@@ -1,12 +1,15 @@
 """A fake vLLM at the process border: an HTTP server that answers as vLLM 0.32 does.
 
-An answer repeats the words of the last user message; word `wN` is token N. Log-probabilities are
+An answer repeats the words of the last user message, or of the prompt; word `wN` is token N, and
+`hN` one that a parser holds back, so that its chunk of a stream says nothing. Log-probabilities are
 `logprob(token)`, floats that float32 holds exactly. Words steer it: `slow` takes a second, in a
-stream a token; `boom` fails with status 500, `long` with 400; `vanish` ends the connection in
-mid-stream; `die` ends the process. As a program it takes vLLM's arguments.
+stream a token; `boom` fails with status 500, `once` does so the first time, `long` with 400;
+`vanish` ends the connection in mid-stream; `zip` compresses the answer; `die` ends the process. As
+a program it takes vLLM's arguments.
 """
 
 import contextlib
+import gzip
 import json
 import os
 import signal
@@ -15,6 +18,7 @@ import struct
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -35,6 +39,8 @@ class FakeVllm:
         self.answers: list[bytes] = []
         self.admin: list[tuple[str, Any]] = []
         self.weights = "default"
+        self.knows_token_ids = True
+        """Whether it takes requests that ask for them."""
         self.refuse_reload = 0
         """How many reloads it refuses from now on."""
         self.aborted = threading.Event()
@@ -73,15 +79,16 @@ def _handler(fake: FakeVllm) -> type[BaseHTTPRequestHandler]:
             return self._json(200, {"object": "list", "data": [{"id": "policy"}]})
 
         def do_POST(self) -> None:
-            length = int(self.headers.get("content-length") or 0)
-            body = json.loads(self.rfile.read(length) or b"null")
-            if not self.path.endswith("/chat/completions"):
+            body = json.loads(self._body() or b"null")
+            if not self.path.endswith("/completions"):
                 return self._admin(body)
             fake.requests.append(body)
-            words = body["messages"][-1]["content"].split()
+            words = _words(body)
             if "die" in words:
                 os.kill(os.getpid(), signal.SIGKILL)
-            if "boom" in words:
+            if body.get("return_token_ids") and not fake.knows_token_ids:
+                return self._json(400, {"error": {"message": "unknown field", "code": 400}})
+            if "boom" in words or ("once" in words and fake.requests.count(body) == 1):
                 return self._json(500, {"error": {"message": "the engine is dead"}})
             if "long" in words:
                 return self._json(400, {"error": {"message": "too many tokens", "code": 400}})
@@ -89,6 +96,15 @@ def _handler(fake: FakeVllm) -> type[BaseHTTPRequestHandler]:
                 return self._stream(body, words) if body.get("stream") else self._whole(body, words)
             except OSError:
                 fake.aborted.set()
+
+        def _body(self) -> bytes:
+            if "content-length" in self.headers:
+                return self.rfile.read(int(self.headers["content-length"]))
+            chunks = []
+            while size := int(self.rfile.readline() or b"0", 16):
+                chunks.append(self.rfile.read(size))
+                self.rfile.readline()
+            return b"".join(chunks)
 
         def _admin(self, body: Any) -> None:
             fake.admin.append((self.path, body))
@@ -104,10 +120,11 @@ def _handler(fake: FakeVllm) -> type[BaseHTTPRequestHandler]:
                 time.sleep(SLOW / 5)
                 self._require_client()
             tokens = _tokens(words)
-            choices = [_choice(index, tokens, body) for index in range(body.get("n") or 1)]
+            choices = [_choice(index, words, body) for index in range(body.get("n") or 1)]
             usage = {"prompt_tokens": len(words), "completion_tokens": len(tokens)}
-            ids = _prompt_ids(body, words)
-            self._json(200, {**_head(body), "choices": choices, "usage": usage, **ids})
+            ids = _prompt_ids(body, words) if _is_chat(body) else {}
+            answer = {**_head(body), "choices": choices, "usage": usage, **ids}
+            self._json(200, answer, zipped="zip" in words)
 
         def _require_client(self) -> None:
             with contextlib.suppress(BlockingIOError):
@@ -118,6 +135,9 @@ def _handler(fake: FakeVllm) -> type[BaseHTTPRequestHandler]:
             self.send_response(200)
             self.send_header("content-type", "text/event-stream; charset=utf-8")
             self.send_header("transfer-encoding", "chunked")
+            packed = zlib.compressobj(wbits=31) if "zip" in words else None
+            if packed is not None:
+                self.send_header("content-encoding", "gzip")
             self.end_headers()
             for event in _events(body, words):
                 if event is None:
@@ -125,18 +145,26 @@ def _handler(fake: FakeVllm) -> type[BaseHTTPRequestHandler]:
                     return
                 if "slow" in words:
                     time.sleep(SLOW)
-                self._chunk(b"data: " + event + b"\n\n")
+                text = b"data: " + event + b"\n\n"
+                fake.answers.append(text)
+                if packed is not None:
+                    text = packed.compress(text) + packed.flush(zlib.Z_SYNC_FLUSH)
+                self._chunk(text)
+            if packed is not None:
+                self._chunk(packed.flush())
             self._chunk(b"")
 
         def _chunk(self, data: bytes) -> None:
-            fake.answers.append(data)
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
             self.wfile.flush()
 
-        def _json(self, status: int, content: object) -> None:
+        def _json(self, status: int, content: object, *, zipped: bool = False) -> None:
             body = json.dumps(content).encode()
             fake.answers.append(body)
             self.send_response(status)
+            if zipped:
+                body = gzip.compress(body)
+                self.send_header("content-encoding", "gzip")
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(body)))
             self.end_headers()
@@ -148,15 +176,30 @@ def _handler(fake: FakeVllm) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _head(body: dict[str, Any], kind: str = "chat.completion") -> dict[str, Any]:
-    return {"id": "chatcmpl-1", "object": kind, "created": 1, "model": body["model"]}
+def _is_chat(body: dict[str, Any]) -> bool:
+    return "messages" in body
+
+
+def _words(body: dict[str, Any]) -> list[str]:
+    said = body["messages"][-1]["content"] if _is_chat(body) else body["prompt"]
+    return str(said).split()
+
+
+def _head(body: dict[str, Any], chunk: str = "") -> dict[str, Any]:
+    head, kind = ("chatcmpl", "chat.completion") if _is_chat(body) else ("cmpl", "text_completion")
+    kind += chunk if _is_chat(body) else ""
+    return {"id": f"{head}-1", "object": kind, "created": 1, "model": body["model"]}
 
 
 def _tokens(words: list[str]) -> list[int]:
-    return [int(word[1:]) for word in words if word[:1] == "w" and word[1:].isdigit()]
+    return [int(word[1:]) for word in words if word[:1] in ("w", "h") and word[1:].isdigit()]
 
 
 def _logprobs(tokens: list[int], body: dict[str, Any]) -> dict[str, Any] | None:
+    if not _is_chat(body):
+        texts = [f"w{each}" for each in tokens]
+        said = {"tokens": texts, "token_logprobs": [logprob(each) for each in tokens]}
+        return None if body.get("logprobs") is None else said
     if not body.get("logprobs"):
         return None
     return {"content": [{"token": f"w{each}", "logprob": logprob(each)} for each in tokens]}
@@ -167,34 +210,45 @@ def _prompt_ids(body: dict[str, Any], words: list[str]) -> dict[str, Any]:
     return {"prompt_token_ids": [1000 + i for i, _ in enumerate(words)] if asked else None}
 
 
-def _choice(index: int, tokens: list[int], body: dict[str, Any]) -> dict[str, Any]:
-    content = " ".join(f"w{each}" for each in tokens)
+def _choice(index: int, words: list[str], body: dict[str, Any]) -> dict[str, Any]:
+    tokens = _tokens(words)
+    content = " ".join(word for word in words if word[:1] == "w" and word[1:].isdigit())
+    said: dict[str, Any] = {"message": {"role": "assistant", "content": content, "refusal": None}}
     return {
         "index": index,
-        "message": {"role": "assistant", "content": content, "refusal": None},
+        **(said if _is_chat(body) else {"text": content}),
         "logprobs": _logprobs(tokens, body),
         "finish_reason": "stop",
+        **({} if _is_chat(body) else _prompt_ids(body, words)),
         "token_ids": tokens if body.get("return_token_ids") else None,
     }
 
 
 def _events(body: dict[str, Any], words: list[str]) -> Iterator[bytes | None]:
-    head = _head(body, "chat.completion.chunk")
+    head, chat = _head(body, ".chunk"), _is_chat(body)
     first = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
-    yield _dump({**head, "choices": [{**first, "logprobs": None}], **_prompt_ids(body, words)})
-    tokens = _tokens(words)
-    for place, token in enumerate(tokens):
-        if "vanish" in words and place == len(tokens) - 1:
+    if chat:
+        yield _dump({**head, "choices": [{**first, "logprobs": None}], **_prompt_ids(body, words)})
+    said = [word for word in words if _tokens([word])]
+    for place, word in enumerate(said):
+        last, (token,) = place == len(said) - 1, _tokens([word])
+        if "vanish" in words and last:
             yield None
-        choice: dict[str, Any] = {"index": 0, "delta": {"content": f" w{token}"}}
-        choice |= {"logprobs": _logprobs([token], body), "finish_reason": None}
-        if place == len(tokens) - 1:
-            choice["finish_reason"] = "stop"
-        if body.get("return_token_ids"):
-            choice["token_ids"] = [token]
+        held = chat and word[0] == "h"
+        if held and not last and not (body.get("return_token_ids") or body.get("logprobs")):
+            continue
+        prompt = {} if chat else _prompt_ids(body if place == 0 else {}, words)
+        choice = {
+            "index": 0,
+            **({"delta": {} if held else {"content": f" {word}"}} if chat else {"text": word}),
+            "logprobs": _logprobs([token], body),
+            "finish_reason": "stop" if last else None,
+            **prompt,
+            "token_ids": [token] if body.get("return_token_ids") else None,
+        }
         yield _dump({**head, "choices": [choice]})
     if (body.get("stream_options") or {}).get("include_usage"):
-        usage = {"prompt_tokens": len(words), "completion_tokens": len(tokens)}
+        usage = {"prompt_tokens": len(words), "completion_tokens": len(_tokens(words))}
         yield _dump({**head, "choices": [], "usage": usage})
     yield b"[DONE]"
 

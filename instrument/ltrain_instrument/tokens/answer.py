@@ -1,13 +1,10 @@
-"""An answer of the policy server: what is kept of it for the span, and what the agent gets to see.
+"""An answer of the policy server, gathered: the same from a whole answer as from a stream's chunks.
 
-A whole answer and the chunks of a stream end up the same: choices with their message, token ids and
-log-probabilities, exactly as the server reported them.
+Token ids and log-probabilities are kept exactly as the server reported them.
 """
 
 from dataclasses import dataclass, field
 from typing import Any
-
-from ltrain_train.gateway.request import ChatRequest
 
 
 @dataclass(slots=True)
@@ -32,36 +29,40 @@ class Answer:
 
     @property
     def ordered(self) -> list[Choice]:
+        """The choices by their index."""
         return [self.choices[index] for index in sorted(self.choices)]
 
-    def take(self, payload: dict[str, Any], request: ChatRequest) -> None:
-        """Keep what the span needs of an answer or a chunk; take out what was not asked for."""
+    def take(self, payload: dict[str, Any]) -> None:
+        """Keep what the span needs of an answer or a chunk."""
         self.id = self.id or payload.get("id")
         self.usage = payload.get("usage") or self.usage
+        self._take_prompt(payload)
+        for choice in payload.get("choices") or ():
+            self._take_prompt(choice)  # where completions say it
+            self._take_choice(choice)
+
+    def _take_prompt(self, payload: dict[str, Any]) -> None:
         if payload.get("prompt_token_ids") is not None:
             self.prompt_token_ids = payload["prompt_token_ids"]
-        if not request.wants_token_ids:
-            payload.pop("prompt_token_ids", None)
-        if "model" in payload:
-            payload["model"] = request.model
-        for choice in payload.get("choices") or ():
-            self._take_choice(choice, request)
 
-    def _take_choice(self, payload: dict[str, Any], request: ChatRequest) -> None:
+    def _take_choice(self, payload: dict[str, Any]) -> None:
         choice = self.choices.setdefault(payload.get("index", 0), Choice())
         choice.token_ids += payload.get("token_ids") or ()
-        logprobs = payload.get("logprobs")
-        if logprobs:
-            choice.logprobs += [token["logprob"] for token in logprobs.get("content") or ()]
+        choice.logprobs += _logprobs(payload.get("logprobs") or {})
         choice.finish_reason = payload.get("finish_reason") or choice.finish_reason
         if "message" in payload:
             choice.message = payload["message"]
         elif "delta" in payload:
             _extend(choice.message, payload["delta"] or {})
-        if not request.wants_token_ids:
-            payload.pop("token_ids", None)
-        if not request.wants_logprobs:
-            payload["logprobs"] = None
+        elif "text" in payload:
+            _extend(choice.message, {"content": payload["text"]})
+
+
+def _logprobs(said: dict[str, Any]) -> list[float]:
+    """Give the sampled tokens' log-probabilities, in the words of chats or of completions."""
+    if said.get("content") is not None:
+        return [token["logprob"] for token in said["content"]]
+    return said.get("token_logprobs") or []
 
 
 def _extend(message: dict[str, Any], delta: dict[str, Any]) -> None:

@@ -2,13 +2,17 @@
 
 from typing import Any
 
-from ltrain_train.gateway.answer import Choice
+from ltrain_instrument.tokens.answer import Choice
 
 Message = dict[str, Any]
 
 
-def input_messages(messages: list[Message]) -> list[Message]:
-    """Give the request's messages."""
+def input_messages(body: Message) -> list[Message]:
+    """Give a request's messages; a completion's prompt is a user's, token ids are none."""
+    prompt = body.get("prompt")
+    messages = body.get("messages") or [{"role": "user", "content": prompt}]
+    if isinstance(prompt, list):
+        messages = []
     return [{"role": each.get("role"), "parts": _parts(each)} for each in messages]
 
 

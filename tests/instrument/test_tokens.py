@@ -1,0 +1,269 @@
+"""Policy calls recorded at the HTTP client: what the client sees, and what the spans say.
+
+Every case is asked twice, by a plain process and by an instrumented one; both must see the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fake_vllm import FakeVllm, logprob
+from tests.instrument.conftest import AGENTS, LAUNCHER, Seen, Sink, Start
+
+from ltrain_collector.store import Store
+from ltrain_transforms.calls import calls
+from ltrain_transforms.recipe import Source
+from ltrain_transforms.source import Selection, read
+
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+Case = tuple[str, str, str, dict[str, Any]]
+"""Client, policy server, route and body."""
+
+
+def chat(
+    client: str,
+    content: str = "go w3 h7 w14",
+    url: str = "policy",
+    route: str = CHAT,
+    **more: Any,
+) -> Case:
+    messages = [{"role": "user", "content": content}]
+    return client, url, route, {"model": "sql", "messages": messages, "temperature": 0.5, **more}
+
+
+def text(client: str, prompt: Any = "go w3 h7 w14", **more: Any) -> Case:
+    return client, "policy", TEXT, {"model": "sql", "prompt": prompt, "temperature": 0.5, **more}
+
+
+REFUSED = [True, False, False, True, False, True, False]
+"""Whether a server that does not know token ids is asked for them, in its four cases."""
+STREAM: dict[str, Any] = {"stream": True}
+ANSWERED: dict[str, Case] = {
+    "openai": chat("openai"),
+    "openaistream": chat("openai", **STREAM),
+    "openaiasync": chat("openai_async"),
+    "openaiasyncstream": chat("openai_async", **STREAM),
+    "openaitext": text("openai_completions"),
+    "openaitextstream": text("openai_completions", **STREAM),
+    "httpx": chat("httpx"),
+    "httpxzip": chat("httpx", "go w3 h7 w14 zip"),
+    "httpxstream": chat("httpx_stream", **STREAM),
+    "httpxasync": chat("httpx_async", **STREAM),
+    "httpxasynczip": chat("httpx_async", "go w3 h7 w14 zip", **STREAM),
+    "aiohttp": chat("aiohttp"),
+    "aiohttpzip": chat("aiohttp", "go w3 h7 w14 zip", **STREAM),
+    "aiohttplines": chat("aiohttp_lines", **STREAM),
+    "aiohttpchunks": chat("aiohttp_chunks", **STREAM),
+    "requests": chat("requests"),
+    "requestszip": chat("requests", "go w3 h7 w14 zip", **STREAM),
+    "requestslines": chat("requests_lines", **STREAM),
+    "requestsraw": chat("requests_raw", **STREAM),
+    "askedforids": chat("httpx_stream", return_token_ids=True, **STREAM),
+    "askedforlogprobs": chat("httpx", logprobs=True),
+    "askedforall": chat("requests", logprobs=True, return_token_ids=True),
+    "once": chat("openai", "go w3 h7 w14 once"),
+}
+FAILED: dict[str, tuple[Case, str, str, str]] = {
+    "long": (chat("httpx", "w3 long"), "400", "too many tokens", "[]"),
+    "boom": (chat("requests", "w3 boom"), "500", "the engine is dead", "[]"),
+    "boomaio": (chat("aiohttp", "w3 boom"), "500", "the engine is dead", "[]"),
+    "leaves": (chat("openai_leaves", **STREAM), "cancelled", "the client went away", "[3]"),
+    "leavesaio": (chat("aiohttp_leaves", **STREAM), "cancelled", "the client went away", "[3]"),
+    "vanish": (chat("httpx_stream", "w3 w14 vanish", **STREAM), "RemoteProtocolError", "", "[3]"),
+    "vanishaio": (chat("aiohttp", "w3 w14 vanish", **STREAM), "ClientPayloadError", "", "[3]"),
+    "vanishreq": (chat("requests", "w3 w14 vanish", **STREAM), "ProtocolError", "", "[3]"),
+}
+ALONE: dict[str, Case] = {
+    "elsewhere": chat("httpx", url="elsewhere"),
+    "generator": chat("httpx_generator"),
+    "prompts": text("requests", ["w3", "w4"]),
+    "echo": text("aiohttp", echo=True),
+    "unwilling": chat("httpx", url="unwilling"),
+    "unwillingagain": chat("httpx", url="unwilling"),
+    "unwillingaio": chat("aiohttp", url="unwilling", route="/aio" + CHAT),
+    "unwillingreq": chat("requests", url="unwilling", route="/req" + CHAT),
+}
+CASES = ANSWERED | {name: case for name, (case, *_) in FAILED.items()} | ALONE
+
+
+@dataclass(frozen=True)
+class Run:
+    plain: dict[str, list[str]]
+    instrumented: dict[str, list[str]]
+    warnings: list[str]
+    sink: Sink
+
+    def spans(self, name: str) -> list[Seen]:
+        """Give the recorded calls of a case, in the order in which they ended."""
+        found = [span for span in self.sink.spans if span.scope == "ltrain.capture"]
+        return [span for span in found if span.attributes["ltrain.rollout.id"] == name]
+
+
+def ask(servers: dict[str, str], home: Path, *launcher: str, sink: Sink) -> tuple[Any, list[str]]:
+    cases = {name: (case[0], servers[case[1]], *case[2:]) for name, case in CASES.items()}
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "LTRAIN_"))}
+    given = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": sink.url,
+        "LTRAIN_HOME": str(home),
+        "LTRAIN_POLICY_URLS": f"{servers['policy']}/v1, {servers['unwilling']}",
+        "LTRAIN_POLICY_VERSION": "4",
+        "OPENAI_API_KEY": "none",
+    }
+    done = subprocess.run(
+        [*launcher, sys.executable, str(AGENTS / "asking.py"), json.dumps(cases)],
+        env=kept | given,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    return json.loads(done.stdout), done.stderr.splitlines()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    home, sink = tmp_path_factory.mktemp("home"), Sink()
+    sink.start()
+    seen = []
+    for launcher in ([], [str(LAUNCHER)]):
+        with FakeVllm() as policy, FakeVllm() as elsewhere, FakeVllm() as unwilling:
+            unwilling.knows_token_ids = False
+            servers = {"policy": policy, "elsewhere": elsewhere, "unwilling": unwilling}
+            urls = {name: server.url for name, server in servers.items()}
+            seen.append(ask(urls, home, *launcher, sink=sink))
+            asked = [bool(body.get("return_token_ids")) for body in unwilling.requests]
+            assert asked == (REFUSED if launcher else [False] * 4)
+            assert not any(body.get("return_token_ids") for body in elsewhere.requests)
+    (plain, silence), (instrumented, warnings) = seen
+    assert silence == []
+    yield Run(plain, instrumented, warnings, sink)
+    sink.stop()
+
+
+def packed(*tokens: int) -> str:
+    return b64encode(struct.pack(f"<{len(tokens)}f", *map(logprob, tokens))).decode()
+
+
+def said(role: str, content: str, **more: str) -> str:
+    message = {"role": role, "parts": [{"type": "text", "content": content}], **more}
+    return json.dumps([message], separators=(",", ":"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_client_sees_what_it_sees_without_us(run: Run, name: str) -> None:
+    assert run.instrumented[name] == run.plain[name]
+    assert run.plain[name]
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_an_answered_call_is_recorded_token_by_token(run: Run, name: str) -> None:
+    _, _, route, body = ANSWERED[name]
+    asked = body["prompt"] if route == TEXT else body["messages"][0]["content"]
+    operation = "text_completion" if route == TEXT else "chat"
+    *_, span = run.spans(name)
+    assert (span.name, span.status) == (f"{operation} sql", 0)
+    attributes = dict(span.attributes)
+    (reason,) = attributes.pop("gen_ai.response.finish_reasons").values
+    assert reason.string_value == "stop"
+    streams = bool(body.get("stream"))
+    answer = ("w3h7w14" if route == TEXT else " w3 w14") if streams else "w3 w14"
+    asked_ids = [1000 + place for place in range(len(asked.split()))]
+    assert attributes == {
+        "ltrain.rollout.id": name,
+        "ltrain.attempt.id": 0,
+        "ltrain.mode": "prod",
+        "gen_ai.operation.name": operation,
+        "gen_ai.provider.name": "vllm",
+        "gen_ai.request.model": "sql",
+        "gen_ai.request.temperature": 0.5,
+        "gen_ai.input.messages": said("user", asked),
+        "ltrain.policy.name": "sql",
+        "ltrain.policy.version": 4,
+        "gen_ai.response.id": "cmpl-1" if route == TEXT else "chatcmpl-1",
+        "gen_ai.response.model": "sql",
+        "gen_ai.output.messages": said("assistant", answer, finish_reason="stop"),
+        "gen_ai.usage.input_tokens": len(asked.split()),
+        "gen_ai.usage.output_tokens": 3,
+        "ltrain.prompt_token_ids": json.dumps(asked_ids, separators=(",", ":")),
+        "ltrain.prompt_token_count": len(asked.split()),
+        "ltrain.response_token_ids": "[3,7,14]",
+        "ltrain.response_logprobs": packed(3, 7, 14),
+        "ltrain.response_token_count": 3,
+        "ltrain.delivered": True,
+    }
+
+
+@pytest.mark.parametrize("name", FAILED)
+def test_a_failed_call_says_why_and_what_there_was(run: Run, name: str) -> None:
+    _, kind, _, ids = FAILED[name]
+    spans = run.spans(name)
+    assert spans
+    for span in spans:
+        assert (span.status, span.attributes["error.type"]) == (2, kind)
+        assert span.attributes["ltrain.delivered"] is False
+        assert span.attributes.get("ltrain.response_token_ids", "[]") == ids
+
+
+@pytest.mark.parametrize("name", ["elsewhere", "generator", "prompts", "echo", "unwillingagain"])
+def test_what_is_left_alone_has_no_span(run: Run, name: str) -> None:
+    assert run.spans(name) == []
+
+
+def test_a_server_that_refuses_is_named_once_and_answers_all_the_same(run: Run) -> None:
+    for name in ("unwilling", "unwillingaio", "unwillingreq"):
+        (span,) = run.spans(name)
+        assert span.attributes["ltrain.delivered"] is True
+        assert "ltrain.response_token_ids" not in span.attributes
+    warning = "is in LTRAIN_POLICY_URLS, but answers 400 when it is asked for token ids"
+    assert [warning in line for line in run.warnings if "ltrain: " in line] == [True] * 3
+
+
+def test_the_call_is_inside_the_clients_span_and_around_http(run: Run) -> None:
+    by_id = {span.id: span for span in run.sink.spans}
+    for name in ("openai", "openaiasyncstream", "once"):
+        for span in run.spans(name):
+            assert by_id[span.parent].name == "openai.chat"
+            below = [each for each in run.sink.spans if each.parent == span.id]
+            assert [each.name for each in below] == ["POST"]
+
+
+def test_each_rollouts_call_is_one_with_its_tokens(run: Run, tmp_path: Path) -> None:
+    first, last = run.spans("once")
+    assert (first.status, last.status) == (2, 0)
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        for _, _, request in run.sink.requests:
+            store.insert_otlp(request)
+        spans, _ = read(store, Source(), Selection())
+    found, _ = calls(spans)
+    rows = {
+        row["execution_id"].split(".")[0]: (row["delivered"], row["policy_version"], ids)
+        for row in found.to_dicts()
+        if row["kind"] == "llm" and (ids := row["response_token_ids"]) is not None
+    }
+    counts = found.filter(kind="llm")["execution_id"].value_counts()
+    assert counts.filter(counts["count"] != 1).rows() == []
+    answered = {name: (True, 4, [[3, 7, 14]]) for name in ANSWERED}
+    cut = {name for name, (*_, ids) in FAILED.items() if ids != "[]"}
+    assert rows == answered | {name: (False, 4, [[3]]) for name in cut}
+
+
+def test_an_agent_that_instruments_itself_is_recorded(start: Start, sink: Sink) -> None:
+    with FakeVllm() as policy:
+        client, _, *rest = chat("httpx")
+        cases = json.dumps({"r": [client, policy.url, *rest]})
+        agent = start("asking", cases, "itself", plain=True, LTRAIN_POLICY_URLS=policy.url)
+        assert agent.wait()[0] == 0
+    (span,) = [span for span in sink.spans if span.scope == "ltrain.capture"]
+    assert span.attributes["ltrain.response_token_ids"] == "[3,7,14]"
+    assert "ltrain.policy.version" not in span.attributes
