@@ -78,6 +78,7 @@ def library(tmp_path: Path, name: str, version: str = "1.0", text: str = "") -> 
     module = site / name.replace("-", "_").removesuffix("_slim")
     module.mkdir()
     (module / "__init__.py").write_text(text)
+    (module / "resources.py").touch()  # openai's, without which its client does nothing
 
 
 def run(
@@ -110,7 +111,7 @@ def test_one_of_four_is_active(
     for maker, name in OPENAI.items():
         install(name, "openai", maker)
     library(tmp_path, "openai")
-    assert run(start, tmp_path, "openai", environ=environ) == (0, f"{loaded}\n", "")
+    assert run(start, tmp_path, "openai.resources", environ=environ) == (0, f"{loaded}\n", "")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_configure_chooses_as_well(
     for maker, name in OPENAI.items():
         install(name, "openai", maker)
     library(tmp_path, "openai")
-    found = run(start, tmp_path, "openai", "configure", plain=True, environ=environ)
+    found = run(start, tmp_path, "openai.resources", "configure", plain=True, environ=environ)
     assert found == (0, f"{loaded}\n", "")
 
 
@@ -138,7 +139,7 @@ def test_a_wrong_choice_is_said_and_the_ranking_holds(
     install(OPENAI["traceloop"], "openai", "traceloop")
     library(tmp_path, "openai")
     wrong = "openai=traceloup,opnai=traceloop"
-    status, out, err = run(start, tmp_path, "openai", environ={"LTRAIN_INSTRUMENTORS": wrong})
+    status, out, err = run(start, tmp_path, "openai.resources", environ={"LTRAIN_INSTRUMENTORS": wrong})
     assert (status, out) == (0, "traceloop\n")
     first, second = err.splitlines()
     assert first == (
@@ -148,7 +149,7 @@ def test_a_wrong_choice_is_said_and_the_ranking_holds(
     )
     assert "Unknown library in LTRAIN_INSTRUMENTORS 'opnai'" in second
     assert second.endswith("Did you mean 'openai'?")
-    status, out, err = run(start, tmp_path, "openai", environ={"LTRAIN_INSTRUMENTORS": "openai"})
+    status, out, err = run(start, tmp_path, "openai.resources", environ={"LTRAIN_INSTRUMENTORS": "openai"})
     assert (status, out) == (0, "traceloop\n")
     assert err.startswith("ltrain: LTRAIN_INSTRUMENTORS='openai' is not understood at 'openai'. ")
 
@@ -159,7 +160,7 @@ def test_one_that_does_not_fit_the_library_gives_way_in_silence(
     install(OPENAI["traceloop"], "openai", "traceloop", wants="openai<1")
     install(OPENAI["openinference"], "openai", "openinference", wants="openai>=1")
     library(tmp_path, "openai", "2.5")
-    assert run(start, tmp_path, "openai") == (0, "openinference\n", "")
+    assert run(start, tmp_path, "openai.resources") == (0, "openinference\n", "")
 
 
 def test_a_package_that_is_listed_and_not_needed_may_be_missing(
