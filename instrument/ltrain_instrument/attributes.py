@@ -45,8 +45,6 @@ REDACTED = "ltrain.redacted"
 CUT = "ltrain.cut"
 """JSON: names of values that were too long to send, with the bytes they had. Texts are shortened,
 token ids and log-probabilities are gone."""
-REASONING = "ltrain.reasoning"
-"""What the model thought, on the span of a framework that drops it."""
 TRUNCATED = "ltrain.truncated"
 """True: the span was ended by a flush, not by its owner."""
 

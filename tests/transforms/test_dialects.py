@@ -449,3 +449,17 @@ def test_a_hand_off_is_the_request_that_is_left() -> None:
     told = [(call["name"], call["tool_call_id"], call["requested_by"]) for call in (handed, tooled)]
     assert told == [("transfer_to_clerk", "c2", "response"), ("weather", "c1", "response")]
     assert handed["result"] == "clerk"
+
+
+def test_openinferences_thoughts_are_no_text() -> None:
+    at = "llm.output_messages.0.message."
+    thought = {"contents.99.message_content.type": "reasoning"}
+    thought |= {"contents.99.message_content.text": "A city."}
+    said = {"role": "assistant", "content": "Rome.", **thought}
+    named = {at + name: value for name, value in said.items()}
+    (call,) = rows(span("a", {"openinference.span.kind": "LLM", **named}))
+    (message,) = json.loads(call["output"])
+    assert message["parts"] == [
+        {"type": "reasoning", "content": "A city."},
+        {"type": "text", "content": "Rome."},
+    ]

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from ltrain_instrument import attributes
 from ltrain_transforms.dialects import agent_runs
 from ltrain_transforms.dialects.indexed import indices, message, tool_call
 from ltrain_transforms.dialects.messages import Message, Messages, tool_requests
@@ -49,7 +48,7 @@ def _place(span: Span, kind: Kind, metadata: dict[str, Any]) -> dict[str, str | 
 
 def _llm(span: Span) -> Partial:
     parameters, output = span.json("llm.invocation_parameters"), span.json("output.value")
-    said_out = _messages(span, "llm.output_messages", span.get(attributes.REASONING))
+    said_out = _messages(span, "llm.output_messages")
     return said(
         input_messages=_messages(span, "llm.input_messages"),
         output_messages=said_out,
@@ -87,10 +86,8 @@ def _tools(span: Span) -> str | None:
     return f"[{', '.join(schemas)}]" if schemas else None
 
 
-def _messages(span: Span, prefix: str, thought: str | None = None) -> Messages | None:
+def _messages(span: Span, prefix: str) -> Messages | None:
     found = [_message(span, f"{prefix}.{n}.message") for n in indices(span, prefix)]
-    if thought and found:
-        found[0]["parts"].insert(0, {"type": "reasoning", "content": thought})
     return Messages.of(prefix, found)
 
 
@@ -99,12 +96,16 @@ def _message(span: Span, at: str) -> Message:
         tool_call(span, f"{at}.tool_calls.{k}.tool_call", "function.name", "function.arguments")
         for k in indices(span, f"{at}.tool_calls")
     ]
-    contents = (
-        span.get(f"{at}.contents.{m}.message_content.text") or ""
-        for m in indices(span, f"{at}.contents")
-    )
-    text = span.get(f"{at}.content") or "".join(contents)
-    return message(span.get(f"{at}.role"), text, calls, span.get(f"{at}.tool_call_id"))
+    texts: list[str] = []
+    thoughts: list[str] = []
+    for m in indices(span, f"{at}.contents"):
+        content = f"{at}.contents.{m}.message_content"
+        thought = span.get(f"{content}.type") == "reasoning"
+        (thoughts if thought else texts).append(span.get(f"{content}.text") or "")
+    text = span.get(f"{at}.content") or "".join(texts)
+    made = message(span.get(f"{at}.role"), text, calls, span.get(f"{at}.tool_call_id"))
+    made["parts"][:0] = [{"type": "reasoning", "content": each} for each in thoughts if each]
+    return made
 
 
 def _sampling(parameters: dict[str, Any]) -> Parameters | None:
