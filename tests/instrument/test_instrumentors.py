@@ -139,7 +139,9 @@ def test_a_wrong_choice_is_said_and_the_ranking_holds(
     install(OPENAI["traceloop"], "openai", "traceloop")
     library(tmp_path, "openai")
     wrong = "openai=traceloup,opnai=traceloop"
-    status, out, err = run(start, tmp_path, "openai.resources", environ={"LTRAIN_INSTRUMENTORS": wrong})
+    status, out, err = run(
+        start, tmp_path, "openai.resources", environ={"LTRAIN_INSTRUMENTORS": wrong}
+    )
     assert (status, out) == (0, "traceloop\n")
     first, second = err.splitlines()
     assert first == (
@@ -149,7 +151,9 @@ def test_a_wrong_choice_is_said_and_the_ranking_holds(
     )
     assert "Unknown library in LTRAIN_INSTRUMENTORS 'opnai'" in second
     assert second.endswith("Did you mean 'openai'?")
-    status, out, err = run(start, tmp_path, "openai.resources", environ={"LTRAIN_INSTRUMENTORS": "openai"})
+    status, out, err = run(
+        start, tmp_path, "openai.resources", environ={"LTRAIN_INSTRUMENTORS": "openai"}
+    )
     assert (status, out) == (0, "traceloop\n")
     assert err.startswith("ltrain: LTRAIN_INSTRUMENTORS='openai' is not understood at 'openai'. ")
 
