@@ -6,8 +6,12 @@ from ltrain_instrument import content
 def instrument() -> None:
     """Switch its telemetry on for all agents; what the agent says of it holds."""
     from pydantic_ai import Agent
+
+    if getattr(Agent, "_instrument_default", False):
+        return
+    if content.recorded():
+        Agent.instrument_all()
+        return
     from pydantic_ai.models.instrumented import InstrumentationSettings
 
-    if not getattr(Agent, "_instrument_default", False):
-        bare = InstrumentationSettings(include_content=False)
-        Agent.instrument_all(True if content.recorded() else bare)
+    Agent.instrument_all(InstrumentationSettings(include_content=False))
