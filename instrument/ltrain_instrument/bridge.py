@@ -30,6 +30,7 @@ _CLIENTS = (
 )
 
 _NOTHING = ("Omit", "NotGiven")
+
 _logger = logging.getLogger("ltrain.bridge")
 
 Call = Callable[..., Any]

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 
-from opentelemetry.instrumentation.dependencies import get_dist_dependency_conflicts
+from opentelemetry.instrumentation.dependencies import (
+    DependencyConflict,
+    get_dist_dependency_conflicts,
+)
 from packaging.requirements import Requirement
 
 from ltrain_instrument.errors import BadSetting, LtrainError, UnknownName
@@ -79,6 +82,19 @@ def choices(
     }
 
 
+def unoffered(made: Mapping[str, Choice]) -> list[EntryPoint]:
+    """Give what is taken, and OpenTelemetry's loader leaves out: it lacks a needless package."""
+    return [
+        each.entry
+        for each in made.values()
+        if each.entry is not None
+        and each.entry.dist is not None
+        and each.taken is not None
+        and each.taken.needless
+        and get_dist_dependency_conflicts(each.entry.dist) is not None
+    ]
+
+
 def distribution(entry: EntryPoint) -> str:
     """Give the name of the distribution that an entry point comes with, as PyPI writes it."""
     name = entry.dist.name if entry.dist else ""
@@ -147,9 +163,14 @@ def _unfit(each: Instrumentor, entry: EntryPoint | None, off: frozenset[str]) ->
     if off & {"*", entry.name}:
         return _DISABLED
     conflict = get_dist_dependency_conflicts(entry.dist)
-    if conflict is None:
+    if conflict is None or _lacks_needless(each, conflict):
         return ""
     return str(conflict) if conflict.found or getattr(conflict, "found_any", None) else None
+
+
+def _lacks_needless(each: Instrumentor, conflict: DependencyConflict) -> bool:
+    lacking = Requirement(str(conflict.required)).name if conflict.required else ""
+    return lacking in each.needless and not conflict.found
 
 
 def _there(requirement: Requirement) -> bool:

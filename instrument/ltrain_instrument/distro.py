@@ -16,7 +16,20 @@ from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
-from ltrain_instrument import bridge, capture, choice, handover, joining, settings, tokens
+from ltrain_instrument import (
+    bridge,
+    capture,
+    choice,
+    content,
+    crewai,
+    handover,
+    joining,
+    llama_index,
+    mcp_calls,
+    repairs,
+    settings,
+    tokens,
+)
 from ltrain_instrument.capture import Capture
 from ltrain_instrument.census import Census
 from ltrain_instrument.export import SpoolingExporter
@@ -45,6 +58,13 @@ DEFAULTS = {
 }
 """What is set where the environment does not say otherwise."""
 
+ADDITIONS = {
+    "crewai": crewai.install,
+    "llama-index": llama_index.install,
+    "mcp": mcp_calls.install,
+}
+"""What is recorded beside a library's instrumentor, unless the library is switched off."""
+
 _logger = logging.getLogger("ltrain.distro")
 
 
@@ -57,14 +77,22 @@ class LtrainDistro(BaseDistro):  # type: ignore[misc]
         loader.addFilter(_not_meant)
         if switched_off():
             return
+        content.hand_on()
         for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
         _keep_logs_in()
         makers, faults = choice.wanted()
         for fault in faults:
             _logger.warning("ltrain: %s", fault)
-        self._loader = Loader(choice.choices(makers, choice.disabled()))
+        chosen = choice.choices(makers, choice.disabled())
+        repairs.install()
+        for name, install in ADDITIONS.items():
+            if not chosen[name].off:
+                install()
+        self._loader = Loader(chosen)
         self._loader.start()
+        for entry in choice.unoffered(chosen):
+            self.load_instrumentor(entry, skip_dep_check=True)
 
     def load_instrumentor(self, entry_point: EntryPoint, **options: Any) -> None:
         """Instrument now, when the agent imports the library, or never: one serves a library."""

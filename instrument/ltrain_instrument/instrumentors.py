@@ -20,6 +20,8 @@ class Instrumentor:
     built_in: bool = False
     switch: str = ""
     """module:function that switches a built-in one on; '' where it is on by itself."""
+    needless: tuple[str, ...] = ()
+    """Packages that it says it instruments and does without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,7 @@ LIBRARIES = (
                 "pydantic-ai-slim",
                 "silent until `Agent.instrument_all()`, which ltrain calls",
                 built_in=True,
-                switch="pydantic_ai:Agent.instrument_all",
+                switch="ltrain_instrument.pydantic_ai:instrument",
             ),
         ),
     ),
@@ -185,7 +187,12 @@ LIBRARIES = (
         "llama-index-core",
         ("llama_index.core",),
         (
-            Instrumentor(OPENINFERENCE, "openinference-instrumentation-llama-index", _NO_IDS),
+            Instrumentor(
+                OPENINFERENCE,
+                "openinference-instrumentation-llama-index",
+                _NO_IDS,
+                needless=("llama-index-multi-modal-llms-openai",),
+            ),
             Instrumentor(OFFICIAL, "opentelemetry-instrumentation-genai-llama-index", _NO_IDS),
             Instrumentor(TRACELOOP, "opentelemetry-instrumentation-llamaindex", _NO_IDS),
         ),
@@ -227,7 +234,12 @@ LIBRARIES = (
         "mcp",
         ("mcp",),
         (
-            Instrumentor(BUILT_IN, "mcp>=2.3", _ALONE, built_in=True),
+            Instrumentor(
+                BUILT_IN,
+                "mcp>=2.3",
+                "content: ltrain adds a span, with it, to each tool call of a client",
+                built_in=True,
+            ),
             Instrumentor(
                 OPENINFERENCE,
                 "openinference-instrumentation-mcp",

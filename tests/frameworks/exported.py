@@ -24,7 +24,7 @@ def check(name: str, requests: list[bytes], port: int) -> None:
     """Compare the spans of these OTLP requests with those in `exported/NAME.json`."""
     found = [span for request in requests for span in _spans(request)]
     text = json.dumps(sorted(found, key=lambda span: span["span"]), indent=1, ensure_ascii=False)
-    text = text.replace(str(port), "PORT")
+    text = text.replace(f": {port}", ': "PORT"').replace(str(port), "PORT")
     for number, each in enumerate(dict.fromkeys(UUID.findall(text)), 1):
         text = text.replace(each, f"uuid-{number}")
     path = FOLDER / f"{name}.json"

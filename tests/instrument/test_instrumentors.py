@@ -167,6 +167,22 @@ def test_one_that_does_not_fit_the_library_gives_way_in_silence(
     assert run(start, tmp_path, "openai.resources") == (0, "openinference\n", "")
 
 
+def test_a_package_that_is_listed_and_not_needed_may_be_missing(
+    start: Start, install: Install, tmp_path: Path
+) -> None:
+    """OpenTelemetry's loader leaves the instrumentor out."""
+    wants = "llama-index-multi-modal-llms-openai>=0.1.7"
+    install("openinference-instrumentation-llama-index", "llama_index", "here", wants=wants)
+    site = tmp_path / "site"
+    (site / "llama_index" / "core").mkdir(parents=True)
+    (site / "llama_index" / "core" / "__init__.py").write_text("")
+    assert run(start, tmp_path, "llama_index.core") == (0, "here\n", "")
+    distribution(site, "llama-index-multi-modal-llms-openai", "0.9")
+    assert run(start, tmp_path, "llama_index.core") == (0, "here\n", "")
+    off = {"LTRAIN_INSTRUMENTORS": "llama-index=none"}
+    assert run(start, tmp_path, "llama_index.core", environ=off) == (0, "\n", "")
+
+
 def test_a_library_that_nobody_fits_is_one_warning_when_it_is_used(
     start: Start, install: Install, tmp_path: Path
 ) -> None:

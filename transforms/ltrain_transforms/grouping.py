@@ -1,6 +1,7 @@
 """Which spans describe one and the same call, within one execution (SEMCONV, three rules).
 
-1. One is an LLM ancestor of the other, with no agent, node or tool between. Tools likewise.
+1. One is an LLM ancestor of the other, with no agent, node or tool between. Tools likewise;
+   agents of one name, seen by two instrumentations.
 2. They share a response id, overlap in time, and neither contradicts the other's output.
 3. One contains the other in time within one process, with equal output (or both failed), and no
    other span of that instrumentation does.
@@ -75,10 +76,10 @@ def outermost(one: Described) -> tuple[bool, int, int, str]:
 
 def _by_ancestry(enclosing: Mapping[str, Span], joined: _Joined) -> None:
     for one in joined.by_id.values():
-        if one.partial["kind"] not in ("llm", "tool"):
+        if one.partial["kind"] not in ("llm", "tool", "agent"):
             continue
         above = _nearest(one.span, enclosing, joined)
-        if above is not None and _same_call(one.partial, above.partial):
+        if above is not None and _same_call(one, above):
             joined.join(one, above)
 
 
@@ -100,11 +101,22 @@ def ancestors(span: Span, enclosing: Mapping[str, Span]) -> Iterator[Span]:
         above = enclosing.get(above.parent_id or "")
 
 
-def _same_call(inner: Partial, outer: Partial) -> bool:
-    if inner["kind"] != outer["kind"]:
+def _same_call(inner: Described, outer: Described) -> bool:
+    one, other = inner.partial, outer.partial
+    if one["kind"] != other["kind"]:
         return False
-    names = (inner.get("name"), outer.get("name"))
-    return inner["kind"] == "llm" or None in names or names[0] == names[1]
+    if one["kind"] == "agent":
+        same = one.get("agent") is not None and one.get("agent") == other.get("agent")
+        return same and inner.span.scope != outer.span.scope
+    return one["kind"] == "llm" or _same_tool(inner, outer)
+
+
+def _same_tool(inner: Described, outer: Described) -> bool:
+    one, other = inner.partial.get("name"), outer.partial.get("name")
+    if one is None or other is None or one == other:
+        return True
+    # frameworks put the server's name before the tool's
+    return inner.span.get("mcp.method.name") is not None and other.endswith(one)
 
 
 def _by_response_id(llm: Sequence[Described], joined: _Joined) -> None:

@@ -35,7 +35,7 @@ def assign(calls: Sequence[Call]) -> None:
             ids = _ids(call, held)
             named = open_by_name.get(call.merged.get("name") or "", [])
             found = next((by_id[one] for one in ids if one in by_id), None)
-            found = found or (named[0] if named and not ids else None)
+            found = found or (_likeliest(call, named) if named and not ids else None)
             if found is not None:
                 _settle(call, *found)
                 named[:] = [entry for entry in named if entry[1] is not found[1]]
@@ -63,14 +63,35 @@ def _ids(call: Call, held: dict[str, Call]) -> list[str]:
     ]
 
 
+def _likeliest(call: Call, named: list[tuple[Call, dict[str, Any]]]) -> tuple[Call, dict[str, Any]]:
+    """Find the request with the tool's arguments, else the first: parallel tools race."""
+    given = parsed(call.merged.get("arguments"))
+    asked = [(entry, parsed(entry[1].get("arguments"))) for entry in named]
+    alike = (entry for entry, wanted in asked if given in (wanted, _only(wanted)))
+    return next(alike, named[0])
+
+
+def _only(arguments: Any) -> Any:
+    """Give the value of the only argument; OpenInference shows it bare."""
+    single = isinstance(arguments, dict) and len(arguments) == 1
+    return next(iter(arguments.values())) if single else arguments
+
+
 def _settle(call: Call, requester: Call, request: dict[str, Any]) -> None:
     call.requested_by = requester.call_id
+    if _placed(requester) and not _placed(call):
+        call.agent = requester.agent
     call.merged.setdefault("tool_call_id", str(request.get("id") or ""))
     call.merged.setdefault("name", str(request.get("name") or ""))
     arguments = parsed(request.get("arguments"))
     # a tool with one argument is shown its bare value (OpenInference); the request has its name
     if isinstance(arguments, dict) and not isinstance(parsed(call.merged.get("arguments")), dict):
         call.merged["arguments"] = json.dumps(arguments, ensure_ascii=False)
+
+
+def _placed(call: Call) -> bool:
+    """Say whether it is known whose call it is; else the node stands in for the agent."""
+    return call.agent is not None and call.agent != call.node
 
 
 def _before(call: Call, llm: Iterable[Call]) -> str | None:

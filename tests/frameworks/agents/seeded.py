@@ -43,4 +43,5 @@ assert isinstance(provider, TracerProvider)
 provider.id_generator.__class__ = Ids  # tracers hold on to the object
 processors = provider._active_span_processor
 processors._span_processors = (Clock(), *processors._span_processors)
-runpy.run_path(str(Path(__file__).with_name(f"{sys.argv[1]}.py")), run_name="__main__")
+del sys.argv[0]
+runpy.run_path(str(Path(__file__).with_name(f"{sys.argv[0]}.py")), run_name="__main__")

@@ -13,11 +13,13 @@ from ltrain_instrument import attributes
 from ltrain_transforms.dialects import (
     agentlightning,
     agentops,
+    crewai,
     events,
     gateway,
     gen_ai,
     langfuse,
     langsmith,
+    llama_index,
     openinference,
     traceloop,
     vercel,
@@ -30,6 +32,8 @@ DIALECTS = (
     langfuse,
     traceloop,
     openinference,
+    crewai,
+    llama_index,
     gen_ai,
     agentops,
     vercel,
@@ -61,6 +65,8 @@ def describe(span: Span) -> Partial | None:
     partial |= gateway.read(span)
     if "kind" not in partial:
         return None
+    if partial.get("input_tokens") == 0 and partial.get("output_tokens") == 0:
+        del partial["input_tokens"], partial["output_tokens"]  # not zero: a stream without usage
     if span.failed:
         partial["status"] = "error"
     if partial.get("status") == "error" and "error_type" not in partial:

@@ -34,6 +34,7 @@ def read(span: Span) -> Partial:
         model=span.get("gen_ai.response.model", "gen_ai.request.model"),
         endpoint=_endpoint(span),
         error_type=span.get("error.type"),
+        status="error" if span.get("error.type") else None,
     )
     if kind == "llm":
         return {**partial, **llm(span)}

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ltrain_transforms.dialects import agent_runs, llama_index
 from ltrain_transforms.dialects.indexed import indices, message, tool_call
 from ltrain_transforms.dialects.messages import Message, Messages, tool_requests
 from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, said, word
@@ -19,26 +20,42 @@ KINDS: dict[str, Kind] = {
 
 MARKS = ("\nopeninference.span.kind",)
 
+ALL_SORTS = ("openinference.instrumentation.litellm", llama_index.SCOPE)
+"""Who writes more than parameters as such: a router's addresses and ids, sizes of a model."""
+SAMPLING = frozenset(
+    {
+        *("temperature", "top_p", "top_k", "min_p", "n", "seed", "stop"),
+        *("max_tokens", "max_completion_tokens", "reasoning_effort", "thinking"),
+        *("presence_penalty", "frequency_penalty", "logit_bias", "logprobs", "top_logprobs"),
+        *("response_format", "tool_choice", "parallel_tool_calls", "stream", "stream_options"),
+    }
+)
+"""Parameters that change an answer."""
+
 
 def read(span: Span) -> Partial:
     """Say what `openinference.span.kind` and its attributes say."""
     kind = KINDS.get(span.get("openinference.span.kind") or "")
-    if kind is None:
+    if kind is None or llama_index.inner(span):
         return {}
+    if kind == "node" and span.scope == agent_runs.SMOLAGENTS:
+        return {}  # a step of smolagents' loop is no node: it holds one LLM call and its tools
     metadata = span.json("metadata")
     partial = said(kind=kind, **_place(span, kind, metadata if isinstance(metadata, dict) else {}))
     if kind == "llm":
         return {**partial, **_llm(span)}
     if kind == "tool":
         return {**partial, **_tool(span)}
-    return partial | said(input=span.get("input.value"), output=span.get("output.value"))
+    return partial | said(input=agent_runs.given(span), output=agent_runs.gave(span))
 
 
 def _place(span: Span, kind: Kind, metadata: dict[str, Any]) -> dict[str, str | None]:
     node = word(metadata.get("langgraph_node")) or span.get("graph.node.id")
+    if span.scope == agent_runs.AUTOGEN:  # its agents are called nodes there
+        node = None
     named = span.get("agent.name") or word(metadata.get("lc_agent_name"))
     return {
-        "agent": named or (span.name if kind == "agent" and node is None else None),
+        "agent": named or (agent_runs.name(span) if kind == "agent" and node is None else None),
         "node": node,
     }
 
@@ -49,7 +66,7 @@ def _llm(span: Span) -> Partial:
     return said(
         input_messages=_messages(span, "llm.input_messages"),
         output_messages=said_out,
-        params=_sampling(parameters if isinstance(parameters, dict) else {}),
+        params=_sampling(span, parameters if isinstance(parameters, dict) else {}),
         tools=_tools(span),
         model=span.get("llm.model_name"),
         finish_reason=_finish(span.get("llm.finish_reason"), output, said_out),
@@ -71,7 +88,7 @@ def _finish(reason: str | None, output: Any, said_out: Messages | None) -> str |
 def _tool(span: Span) -> Partial:
     fields = said(
         name=span.get("tool.name"),
-        arguments=span.get("input.value"),
+        arguments=agent_runs.arguments(span),
         tool_call_id=span.get("tool.id"),
     )
     return {**fields, **unwrap(span.get("output.value"))}
@@ -105,7 +122,9 @@ def _message(span: Span, at: str) -> Message:
     return made
 
 
-def _sampling(parameters: dict[str, Any]) -> Parameters | None:
+def _sampling(span: Span, parameters: dict[str, Any]) -> Parameters | None:
+    if span.scope in ALL_SORTS:
+        return Parameters.of({k: v for k, v in parameters.items() if k in SAMPLING})
     left_out = ("tools", "functions", "messages", "input", "model", "model_name", "_type")
     return Parameters.of({k: v for k, v in parameters.items() if k not in left_out})
 

@@ -30,7 +30,7 @@ CALLS = Table(
         Column("name", STRING, "Model, tool, agent or node."),
         Column("version", STRING, "The component's own version, or null."),
         Column("endpoint", STRING, "The address that was called, or null."),
-        Column("agent", STRING, "The agent it ran in; where there is none, the node."),
+        Column("agent", STRING, "The agent it ran in, or that asked for it; else the node."),
         Column("node", STRING, "The graph node it ran in, or null."),
         Column("model", STRING, "The model that answered."),
         Column("policy", STRING, "The policy that was sampled, or null."),

@@ -1,0 +1,76 @@
+"""Brings the client's spans of LlamaIndex's streams under the model's, where they belong.
+
+A stream asks the client in the first step of its generator, when the span of the model's call is
+not current any more. For the length of that step, and no longer, it is made current again.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, aclosing, closing
+from types import ModuleType
+from typing import Any
+
+import wrapt
+from opentelemetry import trace
+from opentelemetry.trace import Span
+
+Call = Callable[..., Any]
+
+_END = object()
+
+
+def install() -> None:
+    """Wrap the models that use OpenAI's client, once they are imported."""
+    wrapt.when_imported("llama_index.llms.openai.base")(_wrap)
+
+
+def _wrap(module: ModuleType) -> None:
+    model = getattr(module, "OpenAI", None)
+    for kind in ("chat", "complete"):
+        for name, wrapper in ((f"_stream_{kind}", _stream), (f"_astream_{kind}", _astream)):
+            if hasattr(model, name):
+                wrapt.wrap_function_wrapper(module, f"OpenAI.{name}", wrapper)
+
+
+def _stream(call: Call, model: object, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    return _steps(call(*given, **named), _current())
+
+
+async def _astream(
+    call: Callable[..., Awaitable[Any]],
+    model: object,
+    given: tuple[Any, ...],
+    named: dict[str, Any],
+) -> Any:
+    return _asteps(await call(*given, **named), _current())
+
+
+def _steps(chunks: Any, span: Span) -> Iterator[Any]:
+    with closing(chunks):
+        with _inside(span):
+            first = next(chunks, _END)
+        if first is not _END:
+            yield first
+            yield from chunks
+
+
+async def _asteps(chunks: Any, span: Span) -> AsyncIterator[Any]:
+    async with aclosing(chunks):
+        with _inside(span):
+            first = await anext(chunks, _END)
+        if first is not _END:
+            yield first
+            async for chunk in chunks:
+                yield chunk
+
+
+def _current() -> Span:
+    """Give the current span itself; OpenInference makes a stand-in current, and empties it."""
+    span = trace.get_current_span()
+    inner: Span = getattr(span, "__wrapped__", span)
+    return inner
+
+
+def _inside(span: Span) -> AbstractContextManager[Any]:
+    return trace.use_span(
+        span, end_on_exit=False, record_exception=False, set_status_on_exception=False
+    )

@@ -1,0 +1,62 @@
+"""CrewAI: a crew whose agents delegate, and a flow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.frameworks import completeness
+from tests.frameworks.told import told
+
+if TYPE_CHECKING:
+    from tests.frameworks.conftest import Run
+
+QUIET = {"CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TRACING_ENABLED": "false"}
+"""CrewAI's own telemetry, which goes to its makers, is off."""
+COUNTING = "Using an approximate input token count for model 'fake'"
+"""A warning of CrewAI's, with and without us."""
+DELEGATED = "delegate_work_to_coworker(task=Oslo, context=Tomorrow, coworker=forecaster)"
+
+
+def test_crews_and_a_flow(run: Run) -> None:
+    ran = run("openai2", "crewai_crew", "crew", "flow", "awaited", **QUIET)
+    lines = [line for line in ran.out.splitlines() if line and line[0] not in "╭│╰"]
+    assert (ran.code, lines) == (0, ["It is sunny everywhere.", "Snow.", "Still sunny.", "Rain."])
+    assert [line for line in ran.err.splitlines() if COUNTING not in line] == []
+    assert told(ran) == [
+        "guide ok tool_calls 7+5: <Two cities.> + weather(city=Paris) + weather(city=Rome)",
+        "  guide ok weather(city=Paris): It is sunny in Paris.",
+        "  guide ok weather(city=Rome): It is sunny in Rome.",
+        "guide ok tool_calls 7+5: book(city=Bath)",
+        "  guide error book(city=Bath): PermissionError",
+        f"guide ok tool_calls 7+5: {DELEGATED}",
+        f"  guide ok {DELEGATED}: Snow in Oslo.",
+        "forecaster ok tool_calls 7+5: weather(city=Oslo)",
+        "  forecaster ok weather(city=Oslo): It is sunny in Oslo.",
+        "forecaster ok stop 7+5: Snow in Oslo.",
+        "guide ok stop 7+5: Sunny.",
+        "forecaster ok stop 7+5: It is sunny everywhere.",
+        "forecaster ok tool_calls 7+5: weather(city=Oslo)",
+        "  forecaster ok weather(city=Oslo): It is sunny in Oslo.",
+        "forecaster ok stop 7+5: Snow.",
+        "guide ok tool_calls 7+5: weather(city=Paris) + weather(city=Rome)",
+        "  guide ok weather(city=Paris): It is sunny in Paris.",
+        "  guide ok weather(city=Rome): It is sunny in Rome.",
+        "guide ok stop 7+5: Still sunny.",
+        "forecaster ok tool_calls 7+5: weather(city=Bath)",
+        "  forecaster ok weather(city=Bath): It is sunny in Bath.",
+        "forecaster ok stop 7+5: Rain.",
+    ]
+    written = ran.states.select("variable", "value").rows()
+    assert [(name, value) for name, value in written if name.endswith((".output", "answer"))] == [
+        ("forecaster.output", '"Snow in Oslo."'),
+        ("guide.output", '"Sunny."'),
+        ("forecaster.output", '"It is sunny everywhere."'),
+        ("forecaster.output", '"Snow."'),
+        ("guide.output", '"Still sunny."'),
+        ("forecaster.output", '"Rain."'),
+        ("answer", '"Rain."'),
+    ]
+    nodes = [call["name"] for call in ran.of("node")]
+    assert nodes == ["Crew", "Flow", "Flow.choose", "Flow.look", "Crew"]
+    assert ran.executions["complete"].to_list() == [True]
+    completeness.check("crewai", "openai2", ran)
