@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.frameworks.model import PROMPT_IDS, TOKEN_IDS
 from tests.frameworks.said import asked, read
 
 if TYPE_CHECKING:
@@ -119,6 +120,18 @@ def variables(ran: Ran) -> bool:
     return "input" in named and results <= named and said
 
 
+def token_ids(ran: Ran) -> bool:
+    """Each answered chat completion has the server's token ids and log-probabilities."""
+    chats = [each for each in ran.asked if each.path.endswith("/chat/completions")]
+    answered = sum(each.step is not None and not each.failed for each in chats)
+    told = [
+        (call["prompt_token_ids"], call["response_token_ids"], call["response_logprobs"])
+        for call in _good(ran)
+    ]
+    sampled = (PROMPT_IDS, [TOKEN_IDS], [[-0.5] * len(TOKEN_IDS)])
+    return told.count(sampled) == answered > 0
+
+
 CRITERIA: dict[str, tuple[str, Measure]] = {
     "C1": ("token statistics and response metadata of each model call", counted),
     "C2": (
@@ -138,6 +151,11 @@ CRITERIA: dict[str, tuple[str, Measure]] = {
     "trace": ("framework, client and HTTP request of a call in one trace", one_trace),
     "agent": ("each LLM and tool call names its agent", agents),
     "state": ("state variables: input, results of tools, answer", variables),
+    "ids": (
+        "the sampled token ids and their log-probabilities, without a gateway "
+        "(`LTRAIN_POLICY_URLS`)",
+        token_ids,
+    ),
 }
 
 

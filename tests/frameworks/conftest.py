@@ -132,6 +132,8 @@ def run(store: Store, tmp_path: Path) -> Iterator[Run]:
             "LTRAIN_MODE": "train",
             "OPENAI_BASE_URL": model.url,
             "OPENAI_API_KEY": "none",
+            "LTRAIN_POLICY_URLS": model.url,
+            "LTRAIN_POLICY_VERSION": "0",
         }
         done = subprocess.run(
             [folder / "opentelemetry-instrument", folder / "python", AGENTS / f"{name}.py", *args],

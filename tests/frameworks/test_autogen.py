@@ -24,9 +24,9 @@ def test_assistant(run: Run) -> None:
         "  guide error book(city=Bath): no room in Bath",
         "  guide error nowhere(): Error: tool 'nowhere' not found in any workbench",
         "guide ok stop 7+5: No.",
-        "streaming_guide ok tool_calls None+None: weather(city=Rome)",
+        "streaming_guide ok tool_calls 7+5: weather(city=Rome)",
         "  streaming_guide ok weather(city=Rome): It is sunny in Rome.",
-        "streaming_guide ok stop None+None: One by one.",
+        "streaming_guide ok stop 7+5: One by one.",
     ]
     assert [call["agent"] for call in ran.of("agent")] == ["guide", "guide", "streaming_guide"]
     completeness.check("autogen-agentchat", "frameworks", ran)

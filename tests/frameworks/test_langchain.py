@@ -24,9 +24,9 @@ def test_agent(run: Run) -> None:
         "traveller ok tool_calls 7+5: search(query=hail)",
         "  traveller error search(query=hail): nothing found for hail",
         "traveller ok stop 7+5: Sunny.",
-        "traveller ok tool_calls None+None: <There.> + weather(city=Oslo)",
+        "traveller ok tool_calls 7+5: <There.> + weather(city=Oslo)",
         "  traveller ok weather(city=Oslo): It is sunny in Oslo.",
-        "traveller ok stop None+None: Snow.",
+        "traveller ok stop 7+5: Snow.",
         "traveller ok tool_calls 7+5: book(city=Rome)",
         "  traveller error book(city=Rome): RuntimeError",
     ]
@@ -40,18 +40,18 @@ def test_a_model_without_an_agent(run: Run) -> None:
     assert (len(ran.asked), calls) == (
         12,
         [
-            "None ok None None+None left: Seven ",
             "None ok stop 7+5: Eight it is.",
+            "None ok stop 7+5: Eleven it is.",
+            "None ok stop 7+5: Five it is.",
             "None ok stop 7+5: Four it is.",
             "None ok stop 7+5: Nine it is.",
             "None ok stop 7+5: One it is.",
+            "None ok stop 7+5: Seven it is.",
+            "None ok stop 7+5: Six it is.",
             "None ok stop 7+5: Ten it is.",
             "None ok stop 7+5: Three it is.",
-            "None ok stop None+None: Eleven it is.",
-            "None ok stop None+None: Five it is.",
-            "None ok stop None+None: Six it is.",
-            "None ok stop None+None: Twelve it is.",
-            "None ok stop None+None: Two it is.",
+            "None ok stop 7+5: Twelve it is.",
+            "None ok stop 7+5: Two it is.",
         ],
     )
     requests = ran.spans.filter(pl.col("name") == "POST")

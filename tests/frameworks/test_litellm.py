@@ -27,8 +27,8 @@ def test_each_way_to_ask_is_one_call(run: Run) -> None:
         "None ok tool_calls 7+5: search(query=hail)",
         "None ok stop 7+5: Sunny.",
         "None ok stop 7+5: One by one.",
-        "None ok stop None+None: Word by word.",  # nobody asked for its usage
-        "None error None None+None: ",  # the router asked again
+        "None ok stop 7+5: Word by word.",
+        "None error None None+None left: ",  # the router asked again
         "None ok stop 7+5: All well.",
         "None error None None+None: ",  # nobody listens there
     ]

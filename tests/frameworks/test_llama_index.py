@@ -62,9 +62,9 @@ def test_models_and_a_query_engine_without_agents(run: Run) -> None:
     assert (ran.code, ran.out, ran.err) == (0, "Left.\nLeft.\nRight.\nUp.\nAll well.\n", "")
     assert told(ran) == [
         "None ok stop 7+5: Left.",
-        "None ok stop None+None: Left.",  # streams, of which nobody asked for the usage
+        "None ok stop 7+5: Left.",
         "None ok stop 7+5: Right.",
-        "None ok stop None+None: Up.",
+        "None ok stop 7+5: Up.",
         "CompactAndRefine.get_response ok stop 7+5: All well.",
     ]
     (found,) = ran.of("retrieval")

@@ -42,9 +42,9 @@ def test_every_way_to_ask_is_one_call(run: Run) -> None:
         16,
         [
             "stop 7+5: 1 whole",
-            "stop None+None: 2 streamed",
-            "None None+None: 3 ",
-            "stop None+None: 4 by events",
+            "stop 7+5: 2 streamed",
+            "stop 7+5: 3 streamed and left",
+            "stop 7+5: 4 by events",
             'stop 7+5: {"name": "Rome"}',
             "stop 7+5: 6 raw",
             "stop 7+5: 7 text",
@@ -52,8 +52,8 @@ def test_every_way_to_ask_is_one_call(run: Run) -> None:
             "stop 7+5: 9 streamed",
             "stop 7+5: 10 by events",
             'stop 7+5: {"name": "Rome"}',
-            "stop None+None: 12 async streamed",
-            "None None+None: 13 ",
+            "stop 7+5: 12 async streamed",
+            "stop 7+5: 13 async and left",
         ],
         ["stop 7+5: 14 async", "stop 7+5: 15 async response", "stop 7+5: 16 async streamed"],
     )
@@ -61,6 +61,6 @@ def test_every_way_to_ask_is_one_call(run: Run) -> None:
 
 
 def test_whole_exported_spans(run: Run) -> None:
-    ran = run("frameworks", "seeded", "openai_chat")
+    ran = run("frameworks", "seeded", "openai_chat", LTRAIN_POLICY_URLS="")
     assert ran.err == ""
     exported.check("openai", ran.requests, ran.port)

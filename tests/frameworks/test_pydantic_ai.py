@@ -69,6 +69,6 @@ def test_an_agent_in_a_tool_and_an_output_type(run: Run) -> None:
 
 
 def test_whole_exported_spans(run: Run) -> None:
-    ran = run("frameworks", "seeded", "pydantic_ai_agent", "sub_agent")
+    ran = run("frameworks", "seeded", "pydantic_ai_agent", "sub_agent", LTRAIN_POLICY_URLS="")
     assert ran.err == ""
     exported.check("pydantic_ai", ran.requests, ran.port)

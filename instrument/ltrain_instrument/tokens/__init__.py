@@ -1,6 +1,7 @@
 """Token ids and log-probabilities of a policy's calls, recorded at the agent's HTTP client."""
 
 import logging
+import os
 from functools import partial
 from importlib import import_module
 from types import ModuleType
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import wrapt
 
+from ltrain_instrument import content
 from ltrain_instrument.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -31,7 +33,13 @@ def install() -> None:
     except BadSetting as error:
         _logger.warning("ltrain: no token ids are recorded: %s", error)
         return
-    if calls is not None:
+    if calls is not None and not content.recorded():
+        _logger.warning(
+            "ltrain: no token ids are recorded: they decode to the text that %s=%s keeps out",
+            content.SWITCH,
+            os.environ[content.SWITCH],
+        )
+    elif calls is not None:
         for library, home in CLIENTS.items():
             wrapt.when_imported(library)(partial(_install, calls, home))
 
