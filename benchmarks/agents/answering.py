@@ -16,6 +16,7 @@ ANSWER = {
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16  # one packet an answer: a second one would wait for the client's word
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
