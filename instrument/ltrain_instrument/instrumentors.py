@@ -126,6 +126,7 @@ LIBRARIES = (
             ),
         ),
         proof="agents.tracing",
+        extra="openai-agents",
     ),
     Library(
         "autogen",
@@ -138,6 +139,7 @@ LIBRARIES = (
                 "one trace a run: autogen's own spans start several",
             ),
         ),
+        extra="autogen",
     ),
     Library(
         "ag2",
@@ -172,6 +174,7 @@ LIBRARIES = (
             Instrumentor(OPENINFERENCE, "openinference-instrumentation-smolagents", _NO_IDS),
             Instrumentor(OFFICIAL, "opentelemetry-instrumentation-genai-smolagents", _NO_IDS),
         ),
+        extra="smolagents",
     ),
     Library(
         "crewai",
@@ -181,6 +184,7 @@ LIBRARIES = (
             Instrumentor(OPENINFERENCE, "openinference-instrumentation-crewai", _NO_IDS),
             Instrumentor(TRACELOOP, "opentelemetry-instrumentation-crewai", _NO_IDS),
         ),
+        extra="crewai",
     ),
     Library(
         "llama-index",
@@ -196,6 +200,7 @@ LIBRARIES = (
             Instrumentor(OFFICIAL, "opentelemetry-instrumentation-genai-llama-index", _NO_IDS),
             Instrumentor(TRACELOOP, "opentelemetry-instrumentation-llamaindex", _NO_IDS),
         ),
+        extra="llama-index",
     ),
     Library(
         "litellm",
@@ -206,6 +211,7 @@ LIBRARIES = (
             Instrumentor(TRACELOOP, "opentelemetry-instrumentation-litellm", _NO_IDS),
         ),
         needed=False,  # crewai and openai-agents import it without using it
+        extra="litellm",
     ),
     Library(
         "anthropic",
