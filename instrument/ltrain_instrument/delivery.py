@@ -132,7 +132,8 @@ class Delivery:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             if not reused:
-                return Receipt(Fate.LATER, f"{self.url}: {error!r}")
+                why = getattr(error, "strerror", None) or repr(error)
+                return Receipt(Fate.LATER, f"{self.url}: {why}")
         return self.post(request)  # a kept connection that the collector had closed meanwhile
 
     def _exchange(self, body: bytes) -> Receipt:
