@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
 from ltrain_instrument import (
+    autogen,
     bridge,
     capture,
     choice,
@@ -26,7 +27,6 @@ from ltrain_instrument import (
     joining,
     llama_index,
     mcp_calls,
-    repairs,
     settings,
     tokens,
 )
@@ -85,7 +85,7 @@ class LtrainDistro(BaseDistro):  # type: ignore[misc]
         for fault in faults:
             _logger.warning("ltrain: %s", fault)
         chosen = choice.choices(makers, choice.disabled())
-        repairs.install()
+        autogen.install()
         for name, install in ADDITIONS.items():
             if not chosen[name].off:
                 install()

@@ -113,15 +113,7 @@ class _Stream:
 
 class _Pieces(_Stream):
     def __iter__(self) -> Iterator[bytes]:
-        try:
-            for piece in self._decoded.iter_bytes():
-                if shown := self._recording.feed(piece):
-                    yield shown
-            if rest := self._recording.finish():
-                yield rest
-        except BaseException as error:
-            self._recording.broke(error)
-            raise
+        return self._recording.through(self._decoded.iter_bytes())
 
     def close(self) -> None:
         self._recording.abandon()

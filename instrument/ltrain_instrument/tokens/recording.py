@@ -9,7 +9,7 @@
 import json
 import logging
 from asyncio import CancelledError
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -91,6 +91,18 @@ class Recording:
         rest = b"" if self._reader is None else self._reader.finish()
         self.end()
         return rest
+
+    def through(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """Pass a whole answer through, however its reading ends."""
+        try:
+            for piece in pieces:
+                if shown := self.feed(piece):
+                    yield shown
+            if rest := self.finish():
+                yield rest
+        except BaseException as error:
+            self.broke(error)
+            raise
 
     def broke(self, error: BaseException) -> None:
         """End the span with what there was when the answer broke off."""

@@ -88,15 +88,7 @@ class _Raw:
         return taken
 
     def _pieces(self, amt: int | None) -> Iterator[bytes]:
-        try:
-            for piece in self._raw.stream(amt, decode_content=True):
-                if shown := self._recording.feed(piece):
-                    yield shown
-            if rest := self._recording.finish():
-                yield rest
-        except BaseException as error:
-            self._recording.broke(error)
-            raise
+        return self._recording.through(self._raw.stream(amt, decode_content=True))
 
     def close(self) -> None:
         """Give up the rest."""

@@ -1,7 +1,4 @@
-"""Repairs of other instrumentations, made when the agent imports what they are for.
-
-Each is of one fault that would cost the agent a warning a call, or its reader a failure.
-"""
+"""Mends what OpenInference writes of AutoGen's tools: which failed, and arguments nobody hides."""
 
 from collections.abc import Awaitable, Callable
 from types import ModuleType
@@ -16,7 +13,7 @@ KIND = "openinference.span.kind"
 
 
 def install() -> None:
-    """Wait for the modules; to be called before an instrumentor loads."""
+    """Wait for the agent's import of AutoGen; to be called before an instrumentor loads."""
     wrapt.when_imported("autogen_agentchat.agents._assistant_agent")(_mark_failed_tools)
 
 
