@@ -117,7 +117,7 @@ def aiohttp_chunks() -> None:
             rest = ""
             async for data, ends in response.content.iter_chunks():
                 rest += data.decode()
-                if ends:
+                if ends and rest:  # the end of a body that arrives apart is an empty chunk
                     seen.append(rest)
                     rest = ""
 
