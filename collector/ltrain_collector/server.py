@@ -13,8 +13,8 @@ from ltrain_collector.asgi import Receive, Scope, Send
 from ltrain_collector.embedded import EmbeddedBackend
 from ltrain_collector.engine import Engine
 from ltrain_collector.errors import PortTaken
-from ltrain_collector.facade import Facade
-from ltrain_collector.receiver import Receiver
+from ltrain_collector.ingest.receiver import Receiver
+from ltrain_collector.query.facade import Facade
 from ltrain_collector.store import Store
 from ltrain_instrument.errors import LtrainError
 

@@ -18,7 +18,7 @@ from ltrain_collector.dsn import PORT, Folder, Server, parse
 from ltrain_collector.embedded import EmbeddedBackend
 from ltrain_collector.engine import Engine
 from ltrain_collector.errors import NoStore
-from ltrain_collector.otlp import Rows, encode
+from ltrain_collector.ingest.traces import Rows, encode
 from ltrain_collector.parameters import Parameters
 from ltrain_instrument.settings import HOME, STORE
 

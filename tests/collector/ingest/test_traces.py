@@ -9,7 +9,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from ltrain_collector.errors import BadRequest
-from ltrain_collector.otlp import encode, text
+from ltrain_collector.ingest.traces import encode, text
 from ltrain_collector.store import Store
 
 NOON = 1_790_000_000_000_000_000

@@ -19,10 +19,10 @@ from ltrain_collector.asgi import (
     headers_of,
     reply,
 )
-from ltrain_collector.commit import WINDOW, GroupCommit, Overloaded
 from ltrain_collector.engine import Engine
 from ltrain_collector.errors import BadRequest, QueryFailed
-from ltrain_collector.otlp import Rows, encode
+from ltrain_collector.ingest.commit import WINDOW, GroupCommit, Overloaded
+from ltrain_collector.ingest.traces import Rows, encode
 
 PROTOBUF = "application/x-protobuf"
 

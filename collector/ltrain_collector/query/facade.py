@@ -27,7 +27,7 @@ from ltrain_collector.asgi import (
 )
 from ltrain_collector.engine import READS, Engine
 from ltrain_collector.errors import QueryFailed, code_of
-from ltrain_collector.statement import Statement, read
+from ltrain_collector.query.statement import Statement, read
 
 BODY = 1 << 30
 """Bytes of one insert."""

@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 
-from ltrain_collector import commit
-from ltrain_collector.commit import GroupCommit, Overloaded
 from ltrain_collector.errors import QueryFailed
+from ltrain_collector.ingest import commit
+from ltrain_collector.ingest.commit import GroupCommit, Overloaded
 
 
 async def together(group: GroupCommit, *payloads: bytes) -> list[BaseException | None]:
