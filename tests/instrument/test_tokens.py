@@ -83,6 +83,12 @@ FAILED: dict[str, tuple[Case, str, str, str]] = {
         "the client went away",
         "[3]",
     ),
+    "holds": (
+        chat("openai_holds", "w3 slow w14", **STREAM),
+        "cancelled",
+        "the client went away",
+        "[3]",
+    ),
     "leavesaio": (
         chat("aiohttp_leaves", "w3 slow w14", **STREAM),
         "cancelled",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import wrapt
 
 from ltrain_instrument import content
+from ltrain_instrument.capture import on_farewell
 from ltrain_instrument.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def install() -> None:
             os.environ[content.SWITCH],
         )
     elif calls is not None:
+        on_farewell(calls.leave)
         for library, home in CLIENTS.items():
             wrapt.when_imported(library)(partial(_install, calls, home))
 

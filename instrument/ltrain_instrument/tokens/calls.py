@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from weakref import WeakSet
 
 from opentelemetry import trace
 from opentelemetry.instrumentation.utils import is_instrumentation_enabled
@@ -24,6 +25,7 @@ class Calls:
         self._urls, self._version = urls, version
         self._tracer = trace.get_tracer(attributes.SCOPE_CAPTURE)
         self._unwilling: set[str] = set()
+        self._begun: WeakSet[Recording] = WeakSet()
 
     @classmethod
     def configured(cls) -> "Calls | None":
@@ -59,7 +61,14 @@ class Calls:
         if not span.span.is_recording():
             return None
         span.sampled_by(request.model, self._version)
-        return Recording(request, span)
+        recording = Recording(request, span)
+        self._begun.add(recording)
+        return recording
+
+    def leave(self) -> None:
+        """End what is still being answered: the process ends."""
+        for recording in list(self._begun):
+            recording.leave()
 
     def refuses(self, url: str, status: int) -> None:
         """Remember that a server takes a request only without ours in it, and say so once."""

@@ -118,6 +118,12 @@ class Recording:
         else:
             self.fail("cancelled", "the client went away")
 
+    def leave(self) -> None:
+        """End the span where the process ends before the answer, with the tokens there are."""
+        if not self._span.ended:
+            self._span.truncated()
+            self.abandon()
+
     def end(self) -> None:
         """End the span with the answer, or with an error where that is not all."""
         if self._complete:

@@ -71,6 +71,10 @@ class CallSpan:
         self.span.set_status(StatusCode.ERROR, sentence)
         self._end(delivered=False)
 
+    def truncated(self) -> None:
+        """Say that the process ends before the call."""
+        self.span.set_attribute(attributes.TRUNCATED, True)
+
     def _say(self, answer: Answer) -> None:
         self.span.set_attributes(_answer_attributes(answer, self._request.model))
 

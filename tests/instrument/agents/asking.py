@@ -15,6 +15,7 @@ if sys.argv[2:]:
 base, URL = "", ""
 body: Any = {}
 seen: list[str] = []
+held: list[Any] = []
 
 
 def openai() -> None:
@@ -42,6 +43,14 @@ def openai_leaves() -> None:
         if chunk.choices[0].delta.content:
             break
     seen.append("left")
+
+
+def openai_holds() -> None:
+    from openai import OpenAI
+
+    held.append(OpenAI(base_url=f"{base}/v1").chat.completions.create(**body))
+    next(chunk for chunk in held[-1] if chunk.choices[0].delta.content)
+    seen.append("held")
 
 
 def openai_async() -> None:
