@@ -16,7 +16,7 @@ import wrapt
 from opentelemetry import context, trace
 from opentelemetry.trace import Span
 
-from ltrain_instrument import capture, reasoning, streams, traceloop
+from ltrain_instrument import capture, reasoning, streams, traceloop, wire
 from ltrain_instrument.reasoning import SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION_KEY
 
 _LANGCHAIN = "openinference.instrumentation.langchain"
@@ -48,6 +48,7 @@ def install() -> None:
     wrapt.when_imported("openai.resources")(_wrap_clients)
     traceloop.install()
     reasoning.install()
+    wire.install()
 
 
 def langchain_span() -> Span | None:
@@ -137,7 +138,7 @@ async def _agenerate(
 
 
 def _create(call: Call, client: object, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    with _inside(langchain_span()):
+    with _inside(langchain_span()), wire.model_call():
         return call(*arguments, **_given(named))
 
 
@@ -147,7 +148,7 @@ async def _acreate(
     arguments: tuple[Any, ...],
     named: dict[str, Any],
 ) -> Any:
-    with _inside(langchain_span()):
+    with _inside(langchain_span()), wire.model_call():
         return await call(*arguments, **_given(named))
 
 

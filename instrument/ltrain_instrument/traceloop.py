@@ -3,10 +3,12 @@
 Of responses it writes a request for a tool with the id of its item, and the tool's result with the
 id of the call, so the two do not meet; and what the model thought as JSON of its summary. Of
 streams it leaves out the count of reasoning tokens. To read a parsed answer it serialises it, of
-which pydantic warns on the agent's stderr.
+which pydantic warns on the agent's stderr; it fails over usage without details. And it begins each
+call with an event loop of its own, for an upload of pictures that has to be set up first.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -32,6 +34,8 @@ def install() -> None:
 def _wrap(module: ModuleType) -> None:
     if hasattr(module, "model_as_dict"):
         wrapt.wrap_function_wrapper(module, "model_as_dict", _as_dict)
+    if hasattr(module, "run_async"):
+        wrapt.wrap_function_wrapper(module, "run_async", partial(_run, module.Config))
     if hasattr(module, "_set_response_attributes"):
         wrapt.wrap_function_wrapper(module, "_set_response_attributes", _count)
     if hasattr(module, "_set_responses_json_messages"):
@@ -41,7 +45,24 @@ def _wrap(module: ModuleType) -> None:
 
 def _as_dict(call: Call, instance: object, arguments: tuple[Any, ...], named: Json) -> Any:
     dump = getattr(arguments[0], "model_dump", None) if arguments else None
-    return call(*arguments, **named) if dump is None else dump(warnings=False)
+    if dump is None:
+        return call(*arguments, **named)
+    said = dump(warnings=False)
+    if isinstance(usage := said.get("usage"), dict):
+        said["usage"] = {name: count for name, count in usage.items() if count is not None}
+    return said
+
+
+def _run(
+    config: Any, call: Call, instance: object, arguments: tuple[Any, ...], named: Json
+) -> None:
+    """Run what waits for nothing, unless an upload is set up, without a loop or a thread."""
+    (work,) = arguments
+    if config.upload_base64_image:
+        call(work)
+        return
+    with suppress(StopIteration):
+        work.send(None)
 
 
 def _count(call: Call, instance: object, arguments: tuple[Any, ...], named: Json) -> Any:

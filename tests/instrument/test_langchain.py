@@ -1,4 +1,4 @@
-"""LangChain, the OpenAI client, HTTP and the gateway in one trace, whatever surrounds them."""
+"""LangChain, the OpenAI client and the gateway in one trace, whatever surrounds them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ PATHS = [
     "LangGraph > model",
     "LangGraph > model > ChatOpenAI",
     "LangGraph > model > ChatOpenAI",
-    "LangGraph > model > ChatOpenAI > POST",
-    "LangGraph > model > ChatOpenAI > POST",
     "LangGraph > tools",
     "LangGraph > tools > weather",
     "LangGraph > tools > weather > gen_ai.evaluation.result",
@@ -41,10 +39,10 @@ def test_an_agent_is_one_trace(start: Start, sink: Sink, model: Model, mode: str
     around = ["ambient", *(f"ambient > {path}" for path in PATHS)]
     assert _paths(sink.spans) == (around if mode == "ambient" else PATHS)
     (trace,) = {span.trace for span in sink.spans}
-    http = {span.id for span in sink.named("POST")}
+    calls = {span.id for span in sink.named("ChatOpenAI")}
     parents = [headers["traceparent"].split("-") for _, headers, _ in model.requests]
     assert [parent[1] for parent in parents] == [trace] * 2
-    assert {parent[2] for parent in parents} == http
+    assert {parent[2] for parent in parents} == calls
 
 
 def test_calls_carry_their_content(start: Start, sink: Sink, model: Model) -> None:
@@ -84,6 +82,6 @@ def test_the_client_alone_reaches_the_gateway_with_its_trace(
     start: Start, sink: Sink, model: Model
 ) -> None:
     assert start("client").wait() == (0, "", "")
-    assert Counter(_paths(sink.spans)) == {"openai.chat": 3, "openai.chat > POST": 3}
-    sent = {headers["traceparent"].split("-")[1] for _, headers, _ in model.requests}
-    assert sent == {span.trace for span in sink.named("openai.chat")}
+    assert Counter(_paths(sink.spans)) == {"openai.chat": 3}
+    sent = {headers["traceparent"].split("-")[2] for _, headers, _ in model.requests}
+    assert sent == {span.id for span in sink.spans}

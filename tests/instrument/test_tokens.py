@@ -245,13 +245,15 @@ def test_a_server_that_refuses_is_named_once_and_answers_all_the_same(run: Run) 
     assert [warning in line for line in run.warnings if "ltrain: " in line] == [True] * 3
 
 
-def test_the_call_is_inside_the_clients_span_and_around_http(run: Run) -> None:
+def test_the_call_is_inside_the_clients_span_and_around_what_failed(run: Run) -> None:
     by_id = {span.id: span for span in run.sink.spans}
     for name in ("openai", "openaiasyncstream", "once"):
         for span in run.spans(name):
             assert by_id[span.parent].name == "openai.chat"
             below = [each for each in run.sink.spans if each.parent == span.id]
-            assert [each.name for each in below] == ["POST"]
+            answered = [(each.name, each.attributes["error.type"]) for each in below]
+            assert answered == ([("POST", "500")] if span.status == 2 else [])
+    assert [span.status for span in run.spans("once")] == [2, 0]
 
 
 def test_each_rollouts_call_is_one_with_its_tokens(run: Run, tmp_path: Path) -> None:
