@@ -131,3 +131,19 @@ def test_messages_are_kept_as_they_were_written() -> None:
     system = {"gen_ai.system_instructions": '[{"type":"text","content":"Be terse."}]'}
     row = only(span("a", {**said("x"), at: plain, **system}))
     assert texts(row["input"]) == [("system", "Be terse."), ("user", "caf\u00e9")]
+
+
+@pytest.mark.parametrize(("sdk", "gateway"), [(True, False), (False, True)])
+def test_a_call_whose_messages_were_cut_is_as_one_redacted(sdk: bool, gateway: bool) -> None:
+    cut = {"ltrain.cut": '{"gen_ai.output.messages": 9000000}'}
+    row = only(
+        span("sdk", said("yes", **(cut if sdk else {})), at=(0, 9), scope=SDK),
+        span(
+            "gate",
+            said("yes", **(cut if gateway else {})),
+            parent="sdk",
+            at=(1, 8),
+            scope=GATEWAY,
+        ),
+    )
+    assert row["redacted"] is gateway

@@ -48,6 +48,13 @@ class Call:
     def kind(self) -> str:
         return self.merged["kind"]
 
+    @property
+    def cut(self) -> bool:
+        """Whether a span that tells its messages was too long, so that texts are shortened."""
+        cut = [one.partial for one in self.spans if attributes.CUT in one.span.attributes]
+        told = ((partial, name) for partial in cut for name in MESSAGES if name in partial)
+        return any(partial[name] is self.merged[name] for partial, name in told)
+
 
 def merge(described: Sequence[Described]) -> Call:
     """Merge the partials of one call's spans, given outermost first."""
@@ -201,7 +208,7 @@ def row(call: Call) -> Cells:
         requested_by=call.requested_by,
         constrained=merged.get("constrained", False),
         delivered=merged.get("delivered", True),
-        redacted=any([span.flag(attributes.REDACTED) for span in spans]),
+        redacted=any([span.flag(attributes.REDACTED) for span in spans]) or call.cut,
         truncated=any([span.flag(attributes.TRUNCATED) for span in spans]),
         capture_mismatch=call.mismatch,
         source_spans=[span.span_id for span in spans],

@@ -70,7 +70,11 @@ CALLS = Table(
         Column("gap", FLOAT, "Seconds since the previous call ended."),
         Column("constrained", FLAG, "Guided decoding: probabilities cannot be recomputed."),
         Column("delivered", FLAG, "False when the client went away before the end."),
-        Column("redacted", FLAG, "Content was removed."),
+        Column(
+            "redacted",
+            FLAG,
+            "Content was removed, or its messages were too long for a span and are cut.",
+        ),
         Column("truncated", FLAG, "Ended by a flush, not by its owner."),
         Column(
             "capture_mismatch", STRING, "What its captures disagree on: output, tools, or null."
