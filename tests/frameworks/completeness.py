@@ -99,10 +99,10 @@ def agent_side(ran: Ran) -> bool:
 
 
 def one_trace(ran: Ran) -> bool:
-    """All that describes a model's call is in one trace, its HTTP requests too."""
+    """All that describes a model's call is in one trace, which its requests name to the server."""
     trace = dict(ran.spans.select("span_id", "trace_id").iter_rows())
-    requests = ran.spans.filter(ran.spans["scope"].str.contains("httpx|aiohttp|requests"))
-    return set(requests["parent_id"]) <= trace.keys() and all(
+    sent = [asked.headers.get("traceparent", "--").split("-") for asked in ran.asked]
+    return all(trace.get(names[2]) == names[1] for names in sent) and all(
         len({trace[span] for span in call["source_spans"]}) == 1 for call in ran.of("llm")
     )
 
@@ -148,7 +148,7 @@ CRITERIA: dict[str, tuple[str, Measure]] = {
     "C5": ("output, status, start, end and duration of each tool call, failures found", tool_calls),
     "C6": ("a timing of its own for each of several parallel tool calls", parallel_tools),
     "C7": ("the agent's side alone suffices, whatever it runs in and against", agent_side),
-    "trace": ("framework, client and HTTP request of a call in one trace", one_trace),
+    "trace": ("framework and client of a call in one trace, which goes on to the server", one_trace),
     "agent": ("each LLM and tool call names its agent", agents),
     "state": ("state variables: input, results of tools, answer", variables),
     "ids": (
