@@ -48,7 +48,7 @@ FUNCTIONS = re.compile(
 IN = re.compile(r"(?:global)?(?:not)?(?:null)?in(?:ignoreset)?", re.I)
 
 SETTINGS = re.compile(
-    r"(?:max|min|output_format|date_time|join|group_by|optimize|distinct|sort|timeout|read|result|"
+    r"(?:max|min|cancel|output_format|date_time|join|group_by|optimize|distinct|sort|timeout|read|result|"
     r"transform|allow_experimental|aggregate|http|use|prefer|enable|merge_tree|query_plan|format_csv"
     r"|input_format|connect|receive|send|parallel|local|cast|session_timezone|extremes|final|limit|"
     r"offset|log_comment|log_queries|totals|union|any_join|count_distinct|compile|empty|"
@@ -107,7 +107,7 @@ class Reader:
             "Select"
         ):
             raise _denied("to explain this", "EXPLAIN of a SELECT")
-        elif kind == "SetQuery" and key != "ast_settings":
+        elif kind == "SetQuery":
             for change in node.get("changes", ()):
                 _check_setting(change["name"])
         if "func_name" in node:  # of APPLY
@@ -138,7 +138,8 @@ def _nodes(value: Any, key: str) -> Iterator[tuple[str, Node]]:
         if "type" in value or "func_name" in value:
             yield key, value
         for name, below in value.items():
-            yield from _nodes(below, name)
+            if (value.get("type"), name) != ("ExplainQuery", "settings"):  # of the explanation
+                yield from _nodes(below, name)
     elif isinstance(value, list):
         for below in value:
             yield from _nodes(below, key)
