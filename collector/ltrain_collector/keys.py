@@ -86,6 +86,10 @@ class NoSuchKey(LtrainError, LookupError):
     """A key that is to be revoked and is not there."""
 
 
+class BadKeys(LtrainError, ValueError):
+    """A file of keys that cannot be read."""
+
+
 class Keys:
     """The keys of one store; usable from any thread, and from several processes."""
 
@@ -175,9 +179,17 @@ class Keys:
         self._guarded = True
         stamp = (found.st_mtime_ns, found.st_ino)
         if stamp != self._stamp:
+            self._made, self._stamp = {key.digest: key for key in self._rows()}, stamp
+
+    def _rows(self) -> list[MadeKey]:
+        try:
             rows = json.loads(self._file.read_text())
-            keys = [MadeKey(**{**row, "role": Role(row["role"])}) for row in rows]
-            self._made, self._stamp = {key.digest: key for key in keys}, stamp
+            return [MadeKey(**{**row, "role": Role(row["role"])}) for row in rows]
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            raise BadKeys(
+                f"The keys in {self._file} cannot be read: {error}. Put the file back, or move it "
+                "away and make new keys with `ltrain key make`."
+            ) from error
 
     def _made_grant(self, key: str) -> Grant | None:
         self._renew()

@@ -75,7 +75,7 @@ def serve(
         StoreUnusable: when the folder cannot be used.
     """
     keys = Keys(directory.absolute())
-    if not _loopback(host) and not keys.guarded:
+    if not keys.guarded and not _loopback(host):
         raise OpenToAll(host, directory)
     with (
         _bind(host, otlp_port, "--otlp-port") as otlp,

@@ -158,6 +158,14 @@ def test_a_forged_key_is_refused(tmp_path: Path, make: Any) -> None:
     assert refused.value.status == 403
 
 
+def test_keys_that_cannot_be_read_are_said(tmp_path: Path) -> None:
+    (tmp_path / "store.keys.json").write_text("[{")
+    done = ltrain("up", "--dir", str(tmp_path / "store"), "--otlp-port", "0", "--http-port", "0")
+    assert done.returncode == 1
+    assert "cannot be read" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_the_command_makes_lists_and_revokes(tmp_path: Path) -> None:
     where = ("--dir", str(tmp_path / "store"))
     made = ltrain("key", "make", "query", "--note", "grafana", *where)

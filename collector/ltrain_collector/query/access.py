@@ -38,12 +38,19 @@ BOTH = {"format", "values", "null"}
 """Table functions that share their name with a harmless function."""
 
 FUNCTIONS = re.compile(
-    r"file|ai[A-Z]\w*|AI[A-Z]\w*|catboostEvaluate|evalMLMethod|reverseDNSQuery|logTrace|joinGet\w*|"
+    r"file|catboostEvaluate|evalMLMethod|reverseDNSQuery|logTrace|joinGet\w*|"
     r"dictGet\w*|getClientHTTPHeader|getServerSetting|getMergeTreeSetting|showCertificate|"
-    r"addressTo\w+|trap|sleep\w*|zookeeper\w*|currentRequestURL|hasColumnInTable|py\w*",
+    r"addressTo\w+|trap|sleep\w*|zookeeper\w*|currentRequestURL|hasColumnInTable",
     re.IGNORECASE,
 )
-"""Functions that read files, ask other hosts, look into other databases, or hold a query up."""
+"""Functions that read files, ask other hosts, look into other databases, or hold a query up; those
+that ask a language model are known by their category."""
+
+OUTSIDE = """
+SELECT lower(name) FROM system.table_functions
+UNION DISTINCT SELECT lower(name) FROM system.functions WHERE categories = 'AI'
+"""
+"""SQL of what reaches outside by this engine's own word, in lower case."""
 
 IN = re.compile(r"(?:global)?(?:not)?(?:null)?in(?:ignoreset)?", re.I)
 
@@ -54,8 +61,13 @@ SETTINGS = re.compile(
     r"offset|log_comment|log_queries|totals|union|any_join|count_distinct|compile|empty|"
     r"interactive|low_cardinality|preferred|short_circuit|wait_end_of_query|readonly)(?:_\w+)?|limit"
 )
-SETTINGS_NEVER = re.compile(r"schema|path|file|template|url|disk|storage|named_col|introspect|udf")
-"""Settings that name a file or a host, or open a door."""
+SETTINGS_NEVER = re.compile(
+    r"schema|path|file|template|url|disk|storage|named_col|introspect|udf|memory"
+)
+"""Settings that name a file or a host, open a door, or lift the reader's share of memory."""
+
+MEMORY = 2 << 30
+"""Bytes that a reader's query may take; inserts need the rest."""
 
 DESCRIBING = re.compile(
     r"(?:DESCRIBE TABLE|SHOW CREATE(?: TABLE| VIEW| DATABASE)?|EXISTS(?: TABLE| VIEW| DATABASE)?|"
@@ -69,7 +81,7 @@ class Reader:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._table_functions: frozenset[str] = frozenset()
+        self._known: frozenset[str] = frozenset()
 
     def check(self, parsed: Parsed, settings: Mapping[str, str], database: str) -> None:
         """Let it pass.
@@ -125,11 +137,10 @@ class Reader:
             raise _denied(f"the table function '{name}'", ", ".join(sorted(TABLE_FUNCTIONS)))
 
     def _outside(self) -> frozenset[str]:
-        if not self._table_functions:
-            sql = "SELECT lower(name) FROM system.table_functions"
-            found = b"".join(self._engine.formatted(sql, "TSV", {})).decode()
-            self._table_functions = frozenset(found.split())
-        return self._table_functions
+        if not self._known:
+            found = b"".join(self._engine.formatted(OUTSIDE, "TSV", {})).decode()
+            self._known = frozenset(found.split())
+        return self._known
 
 
 def _nodes(value: Any, key: str) -> Iterator[tuple[str, Node]]:

@@ -9,6 +9,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ from ltrain_collector.asgi import (
 )
 from ltrain_collector.engine import Engine
 from ltrain_collector.errors import NO_CODE, QueryFailed, code_of
-from ltrain_collector.keys import Grant, Keys
+from ltrain_collector.keys import Grant, Keys, Role
 from ltrain_collector.query.access import DENIED, Reader
 from ltrain_collector.query.answer import Answer, refuse
 from ltrain_collector.query.compression import packer
@@ -40,6 +41,10 @@ HELD = 2 << 30
 
 LANES = 8
 """Queries at a time; more wait."""
+READERS = 6
+"""Queries at a time of keys that only read: others find a lane whatever these do."""
+ASKED = 16 << 20
+"""Bytes of a request of a key that only reads."""
 
 AGAIN = 0.25
 """Seconds between two tries to end the query of a client that left: it may not have begun yet."""
@@ -58,6 +63,7 @@ class Facade:
         self._sessions = Sessions(engine)
         self._runner = Runner(engine, self._sessions, Reader(engine))
         self._lanes: asyncio.Queue[ThreadPoolExecutor] | None = None
+        self._readers = asyncio.Semaphore(READERS)
         self._held = 0
 
     def close(self) -> None:
@@ -73,13 +79,16 @@ class Facade:
         fields = fields_of(url)
         try:
             grant = self._entered(headers, fields)
-            body = await self._body(headers, receive)
+            only_reads = grant is not None and grant.role is Role.QUERY
+            limit = ASKED if only_reads else BODY
+            body = await self._body(headers, receive, limit)
             try:
                 if not (url or body):
                     await reply(send, 200, b"Ok.\n")
                     return
-                statement = read(scope["method"], fields, headers, body, BODY)
-                await self._answer(statement, fields, headers, grant, receive, send)
+                statement = read(scope["method"], fields, headers, body, limit)
+                async with self._readers if only_reads else nullcontext():
+                    await self._answer(statement, fields, headers, grant, receive, send)
             finally:
                 self._held -= len(body)
         except Refused as error:
@@ -96,12 +105,12 @@ class Facade:
             raise QueryFailed(f"Code: {DENIED}. DB::Exception: {text}", DENIED)
         return grant
 
-    async def _body(self, headers: dict[str, str], receive: Receive) -> bytes:
+    async def _body(self, headers: dict[str, str], receive: Receive, limit: int) -> bytes:
         told = headers.get("content-length", "")
         coming = int(told) if told.isdecimal() else 0
         if self._held + coming > HELD:
             raise Refused(503, "Code: 202. DB::Exception: Too many bytes wait here; try again.")
-        body = await body_of(receive, BODY)
+        body = await body_of(receive, limit)
         self._held += len(body)
         return body
 
@@ -176,13 +185,11 @@ def _next(parts: Generator[Any, None, None], answer: Answer) -> Any:
 async def _refused(send: Send, error: Refused) -> None:
     text = str(error)
     code = code_of(text)
-    more = {}
     if error.status in (401, 403) and "Code: " not in text:
         code = UNAUTHENTICATED
         text = f"Code: {code}. DB::Exception: {text} (AUTHENTICATION_FAILED)"
-        more = {"www_authenticate": 'Basic realm="ltrain"'} if error.status == 401 else {}
     raw = f"{text}\n".encode()
-    await reply(send, error.status, raw, x_clickhouse_exception_code=str(code), **more)
+    await reply(send, error.status, raw, x_clickhouse_exception_code=str(code))
 
 
 def _lanes() -> asyncio.Queue[ThreadPoolExecutor]:

@@ -12,7 +12,7 @@ from ltrain_collector.errors import QueryFailed
 from ltrain_collector.formats import READS, in_parts, parts
 from ltrain_collector.keys import Grant, Role
 from ltrain_collector.query import greeting
-from ltrain_collector.query.access import DENIED, Reader
+from ltrain_collector.query.access import DENIED, MEMORY, Reader
 from ltrain_collector.query.sessions import Session, Sessions
 from ltrain_collector.query.statement import Statement
 from ltrain_collector.query.syntax import Parsed, parse
@@ -63,7 +63,7 @@ class Runner:
         if grant is not None and grant.role is Role.QUERY:
             database = "otel" if database in ("", "default") else database
             self.reader.check(parsed, settings, database)
-            settings["readonly"] = "2"
+            settings |= {"readonly": "2", "max_memory_usage": str(MEMORY)}
         elif statement.reading:
             if session is not None and not (parsed.reads or not parsed.tree):
                 raise READ_ONLY

@@ -1,6 +1,7 @@
 """A key that only reads, in the hands of somebody who wants more."""
 
 import signal
+import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -59,9 +60,10 @@ def ask(up: Up, key: str, sql: str, method: str = "POST", **fields: str) -> Aske
         ("DESC notes", "a\tString\t\t\t\t\t\n"),
         ("EXISTS TABLE otel.notes", "1\n"),
         ("EXPLAIN AST SELECT 1", "SelectWithUnionQuery"),
-        ("EXPLAIN indexes = 1 SELECT a FROM otel.notes", "Expression"),
+        ("EXPLAIN indexes = 1 SELECT a FROM otel.notes", "Output"),
         ("SELECT format('{}-{}', 'a', 'b')", "a-b\n"),
         ("SELECT 1;", "1\n"),
+        ("SELECT airline FROM (SELECT 'x' AS airline)", "x\n"),
         ("/* why */ SELECT 1 -- ; DROP TABLE x", "1\n"),
         ("SELECT 'it''s \\'quoted\\' \\\\ and ; more'", "it\\'s \\'quoted\\' \\\\ and ; more\n"),
     ],
@@ -146,6 +148,9 @@ ATTACKS = [
     "SHOW PROCESSLIST",
     "SHOW GRANTS",
     "SELECT aiGenerate('x')",
+    "SELECT AIGENERATE('x')",
+    "SELECT arrayMap(aiGenerate, ['x'])",
+    "SELECT 1 SETTINGS max_memory_usage = 0",
     "SELECT getServerSetting('max_connections')",
     "SELECT sleep(3)",
     "SELECT 1 INTO OUTFILE '{out}'",
@@ -258,3 +263,24 @@ def test_a_stock_client_reads(keyed: tuple[Up, str, str]) -> None:
         assert client.query(sql, settings={"max_block_size": 7}).result_rows == [(7,)]
         assert client.query_arrow("SELECT a FROM notes").to_pylist() == [{"a": "seen"}]
         assert client.query("SELECT {x:String}", {"x": "a'b"}).result_rows == [("a'b",)]
+
+
+def test_readers_leave_room_for_others(keyed: tuple[Up, str, str]) -> None:
+    up, admin, reader = keyed
+    slow = "SELECT count() FROM numbers(100000000000) WHERE sipHash64(number) = 1"
+    connections = []
+    for _ in range(12):  # more than all lanes
+        connection = HTTPConnection("127.0.0.1", up.sql, timeout=60)
+        connection.request("POST", "/", slow.encode(), {"X-ClickHouse-Key": reader})
+        connections.append(connection)
+    count = "SELECT count() FROM system.processes WHERE query LIKE '%sipHash64(number)%'"
+    until = time.monotonic() + 30
+    while (running := ask(up, admin, f"{count} AND query NOT LIKE '%processes%'")[2]) != "6\n":
+        assert time.monotonic() < until, running
+    for connection in connections:
+        connection.close()
+
+
+def test_a_readers_request_is_short(keyed: tuple[Up, str, str]) -> None:
+    up, _, reader = keyed
+    assert ask(up, reader, "SELECT 1 -- " + "x" * (17 << 20))[0] == 413
