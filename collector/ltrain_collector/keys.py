@@ -8,27 +8,24 @@
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import secrets
 import time
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from ltrain_collector.asgi import Refused, guard
+from ltrain_collector.bound_keys import sign, store_secret, verified, write_private
 from ltrain_instrument.attributes import ATTEMPT_ID, ROLLOUT_ID
-from ltrain_instrument.errors import BadSetting, LtrainError
+from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
-from ltrain_instrument.settings import STORE_SECRET
 
-ALGORITHM = "HS256"
-SHORTEST_SECRET = 32
-"""Characters; HS256 asks for as many bytes as its digest has (RFC 7518, section 3.2)."""
 KNOWN_KEYS = 4096
 """Verified keys that are remembered: an attempt sends all its spans with one."""
 
@@ -144,7 +141,8 @@ class Keys:
         key = "lt_" + secrets.token_urlsafe(32)
         digest = _digest(key)
         made = MadeKey(digest[:8], role, digest, time.time(), note)
-        self._write([*self.all(), made])
+        with self._alone():
+            self._write([*self.all(), made])
         return key, made
 
     def all(self) -> list[MadeKey]:
@@ -158,12 +156,13 @@ class Keys:
         Raises:
             NoSuchKey: when there is none of this id.
         """
-        keys = self.all()
-        left = [key for key in keys if key.id != id]
-        if len(left) == len(keys):
-            known = ", ".join(key.id for key in keys) or "none"
-            raise NoSuchKey(f"There is no key '{id}' for {self._store}. There is: {known}.")
-        self._write(left)
+        with self._alone():
+            keys = self.all()
+            left = [key for key in keys if key.id != id]
+            if len(left) == len(keys):
+                known = ", ".join(key.id for key in keys) or "none"
+                raise NoSuchKey(f"There is no key '{id}' for {self._store}. There is: {known}.")
+            self._write(left)
 
     def sign(self, identity: Identity, seconds: float, *, rewards: bool = False) -> str:
         """Give a key that puts spans of `identity`'s rollout in, for `seconds`."""
@@ -199,53 +198,30 @@ class Keys:
     def _signed(self, key: str) -> Grant | None:
         known = self._bound.get(key)
         if known is None:
-            known = _verified(store_secret(self._store), key)
-            if known is None:
+            found = verified(store_secret(self._store), key)
+            if found is None:
                 return None
+            name = ".".join(filter(None, map(found.identity.get, (ROLLOUT_ID, ATTEMPT_ID))))
+            grant = Grant(Role.INGEST, name, found.identity, found.rewards)
+            known = (found.expires, grant)
             while len(self._bound) >= KNOWN_KEYS:
                 self._bound.pop(next(iter(self._bound)), None)
             self._bound[key] = known
         expires, grant = known
         return grant if expires > time.time() else None
 
-    def _write(self, keys: list[MadeKey]) -> None:
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes from writing in between."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._file.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _write(self, keys: list[MadeKey]) -> None:
         made = self._file.with_name(f".{self._file.name}.{os.getpid()}.{secrets.token_hex(4)}")
-        _write_private(made, json.dumps([asdict(key) for key in keys], indent=1) + "\n")
+        write_private(made, json.dumps([asdict(key) for key in keys], indent=1) + "\n")
         os.replace(made, self._file)
-
-
-def sign(secret: str, identity: Identity, seconds: float, *, rewards: bool = False) -> str:
-    """Give a key that puts spans of `identity`'s rollout in, for `seconds`, and nothing else.
-
-    Raises:
-        ValueError: when the identity names no rollout.
-    """
-    if not identity.rollout:
-        raise ValueError("A bound key needs the id of its rollout.")
-    jwt = _jwt()
-    carried = {name: str(value) for name, value in identity.attributes().items()}
-    content = {"kind": "ingest", "identity": carried, "rewards": rewards}
-    content["exp"] = int(time.time() + seconds)
-    return str(jwt.encode(content, secret, algorithm=ALGORITHM))
-
-
-def store_secret(store: Path) -> str:
-    """Give the secret of LTRAIN_STORE_SECRET, else of the file beside the store, made on first use.
-
-    Raises:
-        BadSetting: when it is shorter than 32 characters.
-    """
-    given = STORE_SECRET.read()
-    path = store.with_name(f"{store.name}.secret")
-    secret = given or _file_secret(path)
-    if len(secret) < SHORTEST_SECRET:
-        where = STORE_SECRET.name if given else str(path)
-        raise BadSetting(
-            f"The store's secret in {where} has {len(secret)} characters; it needs at least "
-            f"{SHORTEST_SECRET}. Remove it and ltrain makes one."
-        )
-    return secret
 
 
 def _given(headers: Mapping[str, str], fields: Mapping[str, str]) -> str:
@@ -260,48 +236,5 @@ def _given(headers: Mapping[str, str], fields: Mapping[str, str]) -> str:
     return headers.get("x-clickhouse-key") or fields.get("password", "")
 
 
-def _verified(secret: str, key: str) -> tuple[float, Grant] | None:
-    jwt = _jwt()
-    try:
-        content: dict[str, Any] = jwt.decode(
-            key, secret, algorithms=[ALGORITHM], options={"require": ["exp"]}
-        )
-    except jwt.InvalidTokenError:
-        return None
-    identity = content.get("identity")
-    if content.get("kind") != "ingest" or not isinstance(identity, dict):
-        return None
-    carried = {str(name): str(value) for name, value in identity.items()}
-    if not carried.get(ROLLOUT_ID):
-        return None
-    name = ".".join(filter(None, (carried[ROLLOUT_ID], carried.get(ATTEMPT_ID))))
-    grant = Grant(Role.INGEST, name, carried, content.get("rewards") is True)
-    return float(content["exp"]), grant
-
-
 def _digest(key: str) -> str:
     return sha256(key.encode()).hexdigest()
-
-
-def _file_secret(path: Path) -> str:
-    with contextlib.suppress(FileNotFoundError):
-        return path.read_text().strip()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    made = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    _write_private(made, secrets.token_hex(32))
-    with contextlib.suppress(FileExistsError):  # another process was first: its secret counts
-        os.link(made, path)
-    made.unlink()
-    return path.read_text().strip()
-
-
-def _write_private(path: Path, text: str) -> None:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-
-
-def _jwt() -> Any:
-    # 60 ms to import, which a store without bound keys need not pay
-    import jwt
-
-    return jwt

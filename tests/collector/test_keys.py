@@ -4,6 +4,7 @@ import stat
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from clickhouse_connect.driver.exceptions import DatabaseError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from ltrain_collector.asgi import Refused
+from ltrain_collector.bound_keys import sign, store_secret
 from ltrain_collector.errors import StoreUnreachable
-from ltrain_collector.keys import Grant, Keys, NoSuchKey, Role, sign, store_secret
+from ltrain_collector.keys import Grant, Keys, NoSuchKey, Role
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Identity
 
@@ -72,6 +74,16 @@ def test_a_revoked_key_is_unknown_to_a_store_that_runs(tmp_path: Path) -> None:
     assert key not in str(refused.value)
     with pytest.raises(NoSuchKey, match="There is: none"):
         command.revoke(made.id)
+
+
+def test_keys_that_are_made_at_once_are_all_kept(tmp_path: Path) -> None:
+    def some(number: int) -> None:
+        for _ in range(10):
+            Keys(tmp_path / "store").make(Role.QUERY, str(number))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(some, range(4)))
+    assert len(Keys(tmp_path / "store").all()) == 40
 
 
 def test_no_key_opens_what_once_was_guarded(tmp_path: Path) -> None:
@@ -137,7 +149,7 @@ def forged(**claims: Any) -> dict[str, Any]:
     "make",
     [
         lambda secret: jwt.encode(forged(), SECRET, algorithm="HS256"),
-        lambda secret: jwt.encode(forged(), None, algorithm="none"),
+        lambda secret: jwt.encode(forged(), "", algorithm="none"),
         lambda secret: jwt.encode(forged(), secret * 2, algorithm="HS512"),
         lambda secret: jwt.encode(forged(kind="admin"), secret, algorithm="HS256"),
         lambda secret: jwt.encode(forged(kind="rollout"), secret, algorithm="HS256"),

@@ -87,7 +87,7 @@ def test_the_asynchronous_client(up: Any, client: Client) -> None:
                     total += len(block)
             with pytest.raises(DatabaseError, match="Code: 47"):
                 await opened.query("SELECT no FROM c")
-            return [counted.result_rows, arrow.to_pylist(), total]
+        return [counted.result_rows, arrow.to_pylist(), total]
 
     assert asyncio.run(work()) == [[(99,)], [{"id": 0}, {"id": 1}], 300_000]
 
