@@ -172,7 +172,7 @@ class Keys:
         """Read the file where it has changed."""
         try:
             found = self._file.stat()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             self._made, self._stamp = {}, None
             return
         self._guarded = True

@@ -130,7 +130,7 @@ class Facade:
         answer = Answer(send, statement.form, statement.query_id, encoding, packs)
         named, timeout = fields.get("session_id", ""), fields.get("session_timeout", "")
         owner, check = grant.name if grant else "", fields.get("session_check") == "1"
-        with self._sessions.held(owner, named, timeout, check) as session:
+        async with self._sessions.held(owner, named, timeout, check) as session:
             last = await self._run(statement, session, grant, answer, receive)
         await last()  # who has read this may use the session again
 

@@ -5,9 +5,10 @@ table holds a connection, in which all its queries then run. One query at a time
 so with ClickHouse's own error.
 """
 
+import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,10 +18,19 @@ from ltrain_collector.errors import QueryFailed
 TIMEOUT = 60.0
 """Seconds that a session lives without a query, unless `session_timeout` says otherwise."""
 LONGEST = 3600.0
+GRACE = 1.0
+"""Seconds that a query waits for the one before it: a client that has read all rows, or has left,
+may ask again before that one has ended."""
 MOST = 4096
 """Sessions at a time; the one that was used longest ago makes room."""
 MOST_CONNECTED = 64
 """Sessions with temporary tables at a time: each holds a connection."""
+
+
+_SAID = {
+    372: "Code: 372. DB::Exception: Session not found",
+    373: "Code: 373. DB::Exception: Session is locked by a concurrent client.",
+}
 
 
 @dataclass(slots=True)
@@ -28,7 +38,7 @@ class Session:
     statements: list[str] = field(default_factory=list)
     """SET and USE, in their order."""
     connection: Any = None
-    busy: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     expires: float = 0.0
 
     def close(self) -> None:
@@ -44,8 +54,10 @@ class Sessions:
         self._engine = engine
         self._known: dict[tuple[str, str], Session] = {}
 
-    @contextmanager
-    def held(self, owner: str, name: str, timeout: str, check: bool) -> Iterator[Session | None]:
+    @asynccontextmanager
+    async def held(
+        self, owner: str, name: str, timeout: str, check: bool
+    ) -> AsyncIterator[Session | None]:
         """Give the session, made where it is missing, to one query; None where none is named.
 
         Args:
@@ -62,17 +74,18 @@ class Sessions:
         session = self._known.pop((owner, name), None)
         if session is None:
             if check:
-                raise QueryFailed("Code: 372. DB::Exception: Session not found", 372)
+                raise QueryFailed(f"{_SAID[372]} (SESSION_NOT_FOUND)", 372)
             session = Session()
         self._known[owner, name] = session  # the last used is the last in order
-        if session.busy:
-            text = "Code: 373. DB::Exception: Session is locked by a concurrent client"
-            raise QueryFailed(f"{text}. (SESSION_IS_LOCKED)", 373)
-        session.busy = True
+        try:
+            async with asyncio.timeout(GRACE):
+                await session.lock.acquire()
+        except TimeoutError:
+            raise QueryFailed(f"{_SAID[373]} (SESSION_IS_LOCKED)", 373) from None
         try:
             yield session
         finally:
-            session.busy = False
+            session.lock.release()
             session.expires = time.monotonic() + seconds
 
     def connect(self, session: Session) -> Any:
@@ -82,7 +95,10 @@ class Sessions:
             QueryFailed: when too many have one.
         """
         if session.connection is None:
-            if sum(one.connection is not None for one in self._known.values()) >= MOST_CONNECTED:
+            if (
+                sum(one.connection is not None for one in list(self._known.values()))
+                >= MOST_CONNECTED
+            ):
                 raise QueryFailed(
                     f"Code: 202. DB::Exception: {MOST_CONNECTED} sessions hold temporary tables; "
                     "end one, or let it expire. (TOO_MANY_SIMULTANEOUS_QUERIES)",
@@ -98,7 +114,7 @@ class Sessions:
 
     def _expire(self) -> None:
         now = time.monotonic()
-        idle = [(key, one) for key, one in self._known.items() if not one.busy]
+        idle = [(key, one) for key, one in self._known.items() if not one.lock.locked()]
         over = [key for key, one in idle if one.expires < now]
         over += [key for key, one in idle if one.expires >= now][: max(len(self._known) - MOST, 0)]
         for key in over:
