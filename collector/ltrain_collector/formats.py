@@ -43,20 +43,20 @@ def parts(connection: Any, sql: str, form: str, whole: bool = False) -> Iterator
             if form in STREAMED:
                 yield part
             elif header is None:
-                header = _lines(part, HEADED[form])
+                header = _lines(part, HEADED[form], quoted=form.startswith("CSV"))
                 yield part
             else:
                 yield part.removeprefix(header)
 
 
-def _lines(part: bytes, count: int) -> bytes:
-    """Give the first lines; a line break between quotes ends none."""
+def _lines(part: bytes, count: int, quoted: bool) -> bytes:
+    """Give the first lines; where values are quoted, a line break between quotes ends none."""
     end = 0
     while count:
         found = part.find(b"\n", end)
         if found < 0:
             return part
         end = found + 1
-        if part[:end].count(b'"') % 2 == 0:
+        if not quoted or part[:end].count(b'"') % 2 == 0:
             count -= 1
     return part[:end]

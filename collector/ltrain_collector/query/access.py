@@ -39,18 +39,15 @@ BOTH = {"format", "values", "null"}
 
 FUNCTIONS = re.compile(
     r"file|catboostEvaluate|evalMLMethod|reverseDNSQuery|logTrace|joinGet\w*|"
-    r"dictGet\w*|getClientHTTPHeader|getServerSetting|getMergeTreeSetting|showCertificate|"
-    r"addressTo\w+|trap|sleep\w*|zookeeper\w*|currentRequestURL|hasColumnInTable",
+    r"assignCentroid|generateSerialID|dict(?:Get|Has|IsIn)\w*|getClientHTTPHeader|getServerSetting|getMergeTreeSetting|showCertificate|"
+    r"addressTo\w+|trap|sleep\w*|zookeeper\w*|currentRequestURL|hasColumnInTable|"
+    r"ai_?(?:classify|embed|extract|filter|generate|redact|similarity|translate)\w*",
     re.IGNORECASE,
 )
-"""Functions that read files, ask other hosts, look into other databases, or hold a query up; those
-that ask a language model are known by their category."""
+"""Functions that read files, ask other hosts or a language model, look into other databases, or
+hold a query up."""
 
-OUTSIDE = """
-SELECT lower(name) FROM system.table_functions
-UNION DISTINCT SELECT lower(name) FROM system.functions WHERE categories = 'AI'
-"""
-"""SQL of what reaches outside by this engine's own word, in lower case."""
+OUTSIDE = "SELECT lower(name) FROM system.table_functions"
 
 IN = re.compile(r"(?:global)?(?:not)?(?:null)?in(?:ignoreset)?", re.I)
 
@@ -77,7 +74,7 @@ DESCRIBING = re.compile(
 
 
 class Reader:
-    """Decides for keys that only read; knows the engine's table functions."""
+    """Decides for keys that only read, and knows the engine's table functions."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -112,7 +109,7 @@ class Reader:
                     if one.get("type") == "Identifier":
                         _check_table(one, database)
         elif kind == "Identifier":  # a function may be given by its name
-            self._check_function(name)
+            _check_named(name)
         elif kind == "TableIdentifier":
             _check_table(node, database)
         elif kind == "ExplainQuery" and not str(node.get("query", {}).get("type")).startswith(
@@ -122,13 +119,15 @@ class Reader:
         elif kind == "SetQuery":
             for change in node.get("changes", ()):
                 _check_setting(change["name"])
+            if node.get("default_settings"):
+                raise _denied("SETTINGS … = DEFAULT", "a value")
         if "func_name" in node:  # of APPLY
             self._check_function(str(node["func_name"]))
 
     def _check_function(self, name: str) -> None:
         lower = name.lower()
-        outside = lower in self._outside() and lower not in TABLE_FUNCTIONS | BOTH
-        if outside or FUNCTIONS.fullmatch(name):
+        _check_named(name)
+        if lower in self._outside() and lower not in TABLE_FUNCTIONS | BOTH:
             raise _denied(f"the function '{name}'", "functions that stay within the store")
 
     def _check_table_function(self, name: str) -> None:
@@ -158,6 +157,11 @@ def _nodes(value: Any, key: str) -> Iterator[tuple[str, Node]]:
 
 def _sets(tree: Node) -> bool:
     return tree["type"] == "SetQuery" and bool(tree.get("is_standalone"))
+
+
+def _check_named(function: str) -> None:
+    if FUNCTIONS.fullmatch(function):
+        raise _denied(f"the function '{function}'", "functions that stay within the store")
 
 
 def _check_setting(name: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.collector.conftest import Up, start_up
 
 from ltrain_collector.keys import Keys, Role
+from ltrain_collector.query.access import FUNCTIONS
 
 Asked = tuple[int, str, str]
 
@@ -63,6 +64,8 @@ def ask(up: Up, key: str, sql: str, method: str = "POST", **fields: str) -> Aske
         ("EXPLAIN indexes = 1 SELECT a FROM otel.notes", "Output"),
         ("SELECT format('{}-{}', 'a', 'b')", "a-b\n"),
         ("SELECT 1;", "1\n"),
+        ("SELECT count(input), count(output) FROM otel.llm_calls", "0\t0\n"),
+        ("SELECT url, s3, view FROM (SELECT 1 AS url, 2 AS s3, 3 AS view)", "1\t2\t3\n"),
         ("SELECT airline FROM (SELECT 'x' AS airline)", "x\n"),
         ("/* why */ SELECT 1 -- ; DROP TABLE x", "1\n"),
         ("SELECT 'it''s \\'quoted\\' \\\\ and ; more'", "it\\'s \\'quoted\\' \\\\ and ; more\n"),
@@ -161,6 +164,9 @@ ATTACKS = [
     "SELECT 1 SETTINGS dialect = 'kusto'",
     "SELECT * FROM (SELECT 1 SETTINGS allow_introspection_functions = 1)",
     "SELECT 1 SETTINGS readonly = 0",
+    "SELECT 1 SETTINGS readonly = DEFAULT",
+    "SELECT 1 SETTINGS max_memory_usage = DEFAULT",
+    "SET readonly = DEFAULT",
     "SELECT 1; DROP TABLE otel.notes",
     "SELECT 1; SELECT * FROM file('{file}', 'LineAsString')",
     "SELECT 'a\\'; DROP TABLE otel.notes; --'; DROP TABLE otel.notes",
@@ -237,6 +243,9 @@ def test_the_url_does_not_end_reading_only(keyed: tuple[Up, str, str]) -> None:
     up, _, reader = keyed
     sql = "SELECT getSetting('readonly')"
     assert ask(up, reader, sql, readonly="0")[2] == "2\n"
+    memory = "SELECT getSetting('max_memory_usage')"
+    assert ask(up, reader, memory)[2] == f"{2 << 30}\n"
+    assert ask(up, reader, memory, max_memory_usage="0")[0] == 403
     in_session = {"session_id": "s"}
     assert ask(up, reader, "SET max_threads = 3", **in_session)[0] == 200
     assert ask(up, reader, "SELECT getSetting('max_threads')", **in_session)[2] == "3\n"
@@ -263,6 +272,14 @@ def test_a_stock_client_reads(keyed: tuple[Up, str, str]) -> None:
         assert client.query(sql, settings={"max_block_size": 7}).result_rows == [(7,)]
         assert client.query_arrow("SELECT a FROM notes").to_pylist() == [{"a": "seen"}]
         assert client.query("SELECT {x:String}", {"x": "a'b"}).result_rows == [("a'b",)]
+
+
+def test_functions_that_ask_a_model_are_known(keyed: tuple[Up, str, str]) -> None:
+    up, admin, _ = keyed
+    sql = "SELECT name FROM system.functions WHERE categories = 'AI'"
+    names = ask(up, admin, sql)[2].split()
+    assert len(names) > 5
+    assert [name for name in names if not FUNCTIONS.fullmatch(name)] == []
 
 
 def test_readers_leave_room_for_others(keyed: tuple[Up, str, str]) -> None:

@@ -19,6 +19,9 @@ import pyarrow as pa
 import pytest
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import DatabaseError
+from clickhouse_connect.driver.external import ExternalData
+
+from ltrain_collector.keys import Keys, Role
 
 SLOW = "SELECT count() FROM numbers(100000000000) WHERE sipHash64(number) = 1"
 
@@ -257,9 +260,11 @@ def test_a_get_only_reads(up: Any, client: Client) -> None:
     ],
 )
 def test_a_format_with_a_head_has_it_once(up: Any, form: str) -> None:
-    sql = f'SELECT number AS n, toString(number) AS "a ""b""" FROM numbers(200000) FORMAT {form}'
+    name = '`a "\n`' if form.startswith("CSV") else '`a "`'
+    sql = f"SELECT number AS n, toString(number) AS {name} FROM numbers(200000) FORMAT {form}"
     lines = ask(up, sql)[1].decode().splitlines()
     heads = 2 if "Types" in form else 1 if "Names" in form else 0
+    heads += form.startswith("CSV")
     assert len(lines) == 200_000 + heads
     assert len(set(lines)) == len(lines)
 
@@ -318,6 +323,12 @@ def test_what_is_not_served_is_said(
     answer = connection.getresponse()
     assert (answer.status, says in answer.read().decode()) == (status, True)
     connection.close()
+
+
+def test_external_data_is_refused_with_a_sentence(client: Client) -> None:
+    rows = ExternalData(file_name="x", data=b"1\n", fmt="CSV", structure=["a Int32"])
+    with pytest.raises(DatabaseError, match="External data is not read here"):
+        client.query("SELECT * FROM x", external_data=rows)
 
 
 def test_a_query_that_is_no_text_is_refused(up: Any) -> None:
@@ -379,8 +390,9 @@ class Grafana:
 
     REVISION = 54460
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, password: str = "secret") -> None:
         self._port = port
+        self._login = b64encode(f"default:{password}".encode()).decode()
         self.revision = self.REVISION
 
     def ask(self, sql: str) -> list[tuple[object, ...]]:
@@ -393,8 +405,7 @@ class Grafana:
                 "max_execution_time": "60",
             }
         )
-        login = b64encode(b"default:secret").decode()
-        headers = {"Accept-Encoding": "gzip", "Authorization": f"Basic {login}"}
+        headers = {"Accept-Encoding": "gzip", "Authorization": f"Basic {self._login}"}
         connection = HTTPConnection("127.0.0.1", self._port, timeout=60)
         connection.request("POST", f"/?{url}", sql.encode(), headers)
         answer = connection.getresponse()
@@ -445,8 +456,13 @@ class Grafana:
         return rows
 
 
-def test_grafanas_data_source(up: Any) -> None:
-    grafana = Grafana(up.sql)
+@pytest.mark.parametrize("keyed", [False, True])
+def test_grafanas_data_source(up: Any, start: Any, tmp_path: Path, keyed: bool) -> None:
+    if keyed:
+        key, _ = Keys(tmp_path / "store").make(Role.QUERY, "grafana")
+        grafana = Grafana(start(tmp_path / "store").sql, key)
+    else:
+        grafana = Grafana(up.sql)
     hello = "SELECT displayName(), version(), revision(), timezone()"
     [(_, version, revision, _)] = grafana.ask(hello)
     assert revision == 0
