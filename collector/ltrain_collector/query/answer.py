@@ -1,12 +1,16 @@
 """One HTTP answer of the ClickHouse port."""
 
 import json
+import re
 import secrets
 from typing import Any
 
 from ltrain_collector.asgi import Send, reply
 from ltrain_collector.errors import QueryFailed
 from ltrain_collector.query.compression import Packer, Plain
+
+LONGEST = 256
+"""Characters of a header that a client chose."""
 
 BAD_REQUEST = (6, 8, 15, 25, 26, 27, 36, 38, 41, 44, 53, 62, 72, 117, 167, 168, 321, 376, 427, 441)
 NOT_FOUND = (46, 47, 50, 56, 60, 63, 73, 78, 81, 115, 336, 511)
@@ -28,10 +32,10 @@ class Answer:
         self._tag = secrets.token_hex(8)
         self._started = False
         self._headers = {
-            "x-clickhouse-query-id": query_id,
+            "x-clickhouse-query-id": _one_line(query_id),
             "x-clickhouse-server-display-name": "ltrain",
             "x-clickhouse-timezone": "UTC",
-            "x-clickhouse-format": form,
+            "x-clickhouse-format": _one_line(form),
             "x-clickhouse-exception-tag": self._tag,
         }
         if encoding:
@@ -76,6 +80,11 @@ class Answer:
             raw = [(name.encode(), value.encode()) for name, value in self._headers.items()]
             await self._send({"type": "http.response.start", "status": 200, "headers": raw})
         await self._send({"type": "http.response.body", "body": part, "more_body": more})
+
+
+def _one_line(text: str) -> str:
+    """Leave out what would end a header: the client chose this text, or somebody for it."""
+    return re.sub(r"[^\x20-\x7e]", "", text)[:LONGEST]
 
 
 async def refuse(send: Send, code: int, text: bytes, query_id: str = "") -> None:

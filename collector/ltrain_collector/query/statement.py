@@ -91,6 +91,8 @@ def read(
     settings = {name: value for name, value in fields.items() if name not in TRANSPORT}
     query = fields.get("query", "").encode()
     default = fields.get("default_format") or headers.get("x-clickhouse-format", "TabSeparated")
+    if not re.fullmatch(r"\w+", default):
+        raise Refused(404, "Code: 73. DB::Exception: Unknown format. (UNKNOWN_FORMAT)")
     if found := INSERT.match(query or body):
         rows = query[found.end() :] + body if query else body[found.end() :]
         sql, form = found[1], found[2].decode()

@@ -229,6 +229,9 @@ def test_an_attacker_gets_nothing(
         {"allow_introspection_functions": "1"},
         {"dialect": "kusto"},
         {"user_files_path": "/"},
+        {"default_format": "TSV; SELECT * FROM default.secret"},
+        {"default_format": "TSV INTO OUTFILE '/tmp/ltrain-never'"},
+        {"default_format": "Template"},
         {"database": "default`; DROP TABLE otel.notes; --"},
     ],
 )
@@ -236,6 +239,7 @@ def test_the_url_opens_no_door(keyed: tuple[Up, str, str], fields: dict[str, str
     up, _, reader = keyed
     status, _, text = ask(up, reader, "SELECT a FROM secret", **fields)
     assert status in (403, 404)
+    assert not Path("/tmp/ltrain-never").exists()
     assert "hidden" not in text
 
 

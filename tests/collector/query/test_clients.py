@@ -183,6 +183,13 @@ def test_the_query_id_comes_back(up: Any) -> None:
     assert ask(up, "SELECT no", query_id="mine")[2].headers["X-ClickHouse-Query-Id"] == "mine"
 
 
+@pytest.mark.parametrize("field", ["query_id", "default_format"])
+def test_a_header_is_not_ended_by_what_the_url_says(up: Any, field: str) -> None:
+    for sql in ("SELECT 1", "SELECT no"):
+        answer = ask(up, sql, **{field: "TSV\r\nX-Forged: 1\r\n\r\n\u00e9"})[2]
+        assert "X-Forged" not in answer.headers
+
+
 @pytest.mark.parametrize(
     ("sql", "status", "code"),
     [
