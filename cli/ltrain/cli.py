@@ -66,11 +66,11 @@ def doctor(
 
 
 STORE = (
-    *("chdb", "jinja2", "jsonschema", "numpy", "orjson", "polars", "pyarrow", "pydantic"),
+    *("chdb", "jinja2", "jsonschema", "jwt", "numpy", "orjson", "polars", "pyarrow", "pydantic"),
     *("rich", "uvicorn"),
 )
 EXTRAS = dict.fromkeys(STORE, "store")
-EXTRAS |= dict.fromkeys(("aiohttp", "httpx", "jwt", "starlette"), "serve")
+EXTRAS |= dict.fromkeys(("aiohttp", "httpx", "starlette"), "serve")
 EXTRAS |= dict.fromkeys(("ray", "torch", "transformers", "verl"), "train")
 """Modules that an agent's own environment lacks, and the extra that brings each."""
 

@@ -1,7 +1,7 @@
 """What both HTTP apps need of ASGI: read a bounded body, answer, keep strangers out."""
 
 import zlib
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from ltrain_instrument.errors import LtrainError
@@ -32,7 +32,7 @@ def headers_of(scope: Scope) -> dict[str, str]:
     }
 
 
-def guard(headers: dict[str, str]) -> None:
+def guard(headers: Mapping[str, str]) -> None:
     """Refuse what a web page in this machine's browser could send: we have no keys to check.
 
     Raises:

@@ -9,6 +9,12 @@ import typer
 from ltrain_instrument.settings import HOME
 
 app = typer.Typer()
+key = typer.Typer(help="Make, list and revoke the keys of a store's folder.", no_args_is_help=True)
+app.add_typer(key, name="key")
+
+Directory = Annotated[
+    Path | None, typer.Option("--dir", help="The store's folder; default: .ltrain/store.")
+]
 
 
 @app.command()
@@ -22,16 +28,26 @@ def up(
     http_port: Annotated[
         int, typer.Option(min=0, max=65535, help="Where SQL is answered: ClickHouse over HTTP.")
     ] = 8123,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; another machine's reach needs keys.")
+    ] = "127.0.0.1",
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Certificate, PEM: both HTTP ports speak TLS.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
 ) -> None:
     """Start the collector and the trace store on this machine, until ctrl-C.
 
-    A span is answered for once it is stored. Both ports listen on 127.0.0.1 only.
+    A span is answered for once it is stored. Without keys only this machine is served.
 
     Example: ltrain up --dir .ltrain/store
     """
-    from ltrain_collector.server import serve
+    from ltrain_collector.server import Tls, serve
 
-    serve(directory or HOME.read() / "store", otlp_port, http_port)
+    if (tls_cert is None) != (tls_key is None):
+        raise typer.BadParameter("--tls-cert and --tls-key go together.")
+    tls = Tls(tls_cert, tls_key) if tls_cert and tls_key else None
+    serve(directory or HOME.read() / "store", otlp_port, http_port, host, tls)
 
 
 @app.command()
@@ -60,3 +76,67 @@ def sql(
 
     text = sys.stdin.read() if query == "-" else query
     write(text, store, "json" if json else form, out)
+
+
+@key.command("make")
+def make_key(
+    role: Annotated[str, typer.Argument(help="query, ingest or admin.")],
+    directory: Directory = None,
+    note: Annotated[str, typer.Option(help="Who has it, for the list.")] = "",
+    bind: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Bind an ingest key to a rollout: rollout=ID, and attempt, run, task, domain, "
+            "wave, sample, mode as its spans carry them; once for each."
+        ),
+    ] = None,
+    hours: Annotated[float, typer.Option(min=0.01, help="A bound key expires after this.")] = 24,
+    rewards: Annotated[
+        bool, typer.Option("--rewards", help="A bound key may give its rollout's own rewards.")
+    ] = False,
+) -> None:
+    """Make a key and print it, the only time it is shown.
+
+    From the first one on, every request to the store needs one. A bound key is signed, not listed.
+
+    Example: ltrain key make query --note grafana
+    """
+    from ltrain_collector.key_report import bound, chosen
+    from ltrain_collector.keys import Keys
+
+    keys = Keys((directory or HOME.read() / "store").absolute())
+    which = chosen(role)
+    if bind or rewards:
+        typer.echo(bound(keys, which, bind or [], hours * 3600, rewards))
+        return
+    made, entry = keys.make(which, note)
+    typer.echo(made)
+    typer.echo(f"ltrain: key {entry.id}, role {which}; it is not shown again.", err=True)
+
+
+@key.command("list")
+def list_keys(directory: Directory = None) -> None:
+    """List the made keys: id, role, when, note; never the keys themselves.
+
+    Example: ltrain key list
+    """
+    from ltrain_collector.key_report import lines
+    from ltrain_collector.keys import Keys
+
+    for line in lines(Keys((directory or HOME.read() / "store").absolute())):
+        typer.echo(line)
+
+
+@key.command("revoke")
+def revoke_key(
+    id: Annotated[str, typer.Argument(help="As `ltrain key list` gives it.")],
+    directory: Directory = None,
+) -> None:
+    """Let a key be unknown from the next request on.
+
+    Example: ltrain key revoke 1a2b3c4d
+    """
+    from ltrain_collector.keys import Keys
+
+    Keys((directory or HOME.read() / "store").absolute()).revoke(id)
+    typer.echo(f"ltrain: key {id} is revoked.")

@@ -20,6 +20,7 @@ import chdb
 import pyarrow as pa
 
 from ltrain_collector.errors import QueryFailed, StoreInUse, code_of, unusable
+from ltrain_collector.formats import parts
 
 OPTIONS = {
     "max_server_memory_usage": 4 << 30,
@@ -33,14 +34,8 @@ OPTIONS = {
 a trainer. Two merge threads are its least."""
 
 
-READS = re.compile(r"\s*(?:/\*.*?\*/\s*|--[^\n]*\n\s*)*\(*\s*(?:SELECT|WITH)\b", re.I | re.S)
-"""What gives rows and may be streamed."""
-
 LONG = 1 << 16
 """Characters of a parameter; ClickHouse reads statements of 256 KiB unless told otherwise."""
-
-STREAMED = ("CSV", "JSONEachRow", "Native", "RowBinary", "TabSeparated", "TSV")
-"""Formats whose parts, one after another, are the whole; with a header each part would have it."""
 
 
 class Engine:
@@ -75,16 +70,30 @@ class Engine:
             self._root.close()
 
     @contextmanager
-    def session(self, settings: Mapping[str, str], database: str = "default") -> Iterator[Any]:
-        """Give a chDB connection with these settings, for one query."""
+    def session(
+        self, settings: Mapping[str, str], database: str = "default", before: Iterable[str] = ()
+    ) -> Iterator[Any]:
+        """Give a chDB connection with these settings, for one query, after `before` was run."""
         connection = _connect(str(self._directory))
         try:
-            with _query_errors():
-                for statement in _preamble(settings, database):
+            with query_errors():
+                for statement in (*before, *preamble(settings, database)):
                     connection.query(statement)
                 yield connection
         finally:
             connection.close()
+
+    def connect(self, statements: Iterable[str]) -> Any:
+        """Give a connection that keeps what `statements` did; the caller closes it."""
+        connection = _connect(str(self._directory))
+        try:
+            with query_errors():
+                for statement in statements:
+                    connection.query(statement)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def command(self, sql: str) -> None:
         """Run a statement that gives no rows."""
@@ -93,31 +102,35 @@ class Engine:
 
     @contextmanager
     def batches(
-        self, sql: str, settings: Mapping[str, str], database: str = "default"
+        self,
+        sql: str,
+        settings: Mapping[str, str],
+        database: str = "default",
+        before: Iterable[str] = (),
     ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
         """Give the result's schema and its batches as they are made, in bounded memory."""
         with (
-            _query_errors(),
+            query_errors(),
             adbc_driver_manager.AdbcConnection(self._adbc) as connection,
         ):
-            for statement in _preamble(settings, database):
+            for statement in (*before, *preamble(settings, database)):
                 with _executed(connection, statement):
                     pass
             with _executed(connection, sql) as reader:
                 yield reader.schema, iter(reader)
 
     def formatted(
-        self, sql: str, form: str, settings: Mapping[str, str], database: str = "default"
+        self,
+        sql: str,
+        form: str,
+        settings: Mapping[str, str],
+        database: str = "default",
+        before: Iterable[str] = (),
     ) -> Iterator[bytes]:
         """Give the result as ClickHouse writes it; in parts where the format allows it."""
         array = "json_array_of_rows" in f"{sql}{settings}"
-        with self.session(settings, database) as connection:
-            if READS.match(sql) and form in STREAMED and not array:
-                with connection.send_query(sql, form) as stream:
-                    for part in stream:
-                        yield part.bytes()
-            else:
-                yield connection.query(sql, form).bytes() or b""
+        with self.session(settings, database, before) as connection:
+            yield from parts(connection, sql, form, whole=array)
 
     def insert(
         self,
@@ -132,14 +145,19 @@ class Engine:
         `into` is all before FORMAT: `INSERT INTO t (a, b)`.
         """
         with self.session({"async_insert": "0", **(settings or {})}, database) as connection:
-            insert = connection.send_insert(into, form)
-            try:
-                for chunk in chunks:
-                    insert.append(chunk)
-                return int(insert.finish().rows_written)
-            except BaseException:
-                insert.cancel()
-                raise
+            return insert_into(connection, into, form, chunks)
+
+
+def insert_into(connection: Any, into: str, form: str, chunks: Iterable[bytes]) -> int:
+    """Insert over an open connection; all or nothing."""
+    insert = connection.send_insert(into, form)
+    try:
+        for chunk in chunks:
+            insert.append(chunk)
+        return int(insert.finish().rows_written)
+    except BaseException:
+        insert.cancel()
+        raise
 
 
 @contextmanager
@@ -163,7 +181,8 @@ def literal(value: str) -> str:
     return f"'{escaped}'"
 
 
-def _preamble(settings: Mapping[str, str], database: str) -> Iterator[str]:
+def preamble(settings: Mapping[str, str], database: str) -> Iterator[str]:
+    """Give the statements that set `settings` and choose `database`."""
     if database != "default":
         yield f"USE `{database.replace('`', '')}`"
     if any(len(value) > LONG for value in settings.values()):
@@ -175,7 +194,8 @@ def _preamble(settings: Mapping[str, str], database: str) -> Iterator[str]:
 
 
 @contextmanager
-def _query_errors() -> Iterator[None]:
+def query_errors() -> Iterator[None]:
+    """Let what the engine raises be a `QueryFailed` with ClickHouse's own code."""
     try:
         yield
     # chdb raises ChdbError and RuntimeError, ADBC its own tree, Arrow an OSError in mid-stream

@@ -1,8 +1,10 @@
 """`ltrain up`: one process that owns a store's folder, OTLP in on one port, SQL out on another."""
 
 import errno
+import ipaddress
 import signal
 import socket
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -14,11 +16,13 @@ from ltrain_collector.embedded import EmbeddedBackend
 from ltrain_collector.engine import Engine
 from ltrain_collector.errors import PortTaken
 from ltrain_collector.ingest.receiver import Receiver
+from ltrain_collector.keys import Keys
 from ltrain_collector.query.facade import Facade
 from ltrain_collector.store import Store
 from ltrain_instrument.errors import LtrainError
 
 HOST = "127.0.0.1"
+"""Where nobody else reaches it: what is served without keys."""
 
 GRACE = 10
 """Seconds that open requests have to end after SIGTERM."""
@@ -51,19 +55,37 @@ class _Server(uvicorn.Server):
         print(self._ready, flush=True)
 
 
-def serve(directory: Path, otlp_port: int, http_port: int) -> None:
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files with the certificate and its private key, PEM."""
+
+    certificate: Path
+    key: Path
+
+
+def serve(
+    directory: Path, otlp_port: int, http_port: int, host: str = HOST, tls: Tls | None = None
+) -> None:
     """Serve `directory` until SIGTERM or SIGINT; a port of 0 is any free one.
 
     Raises:
+        OpenToAll: when others could reach it and no key was made.
         PortTaken: when a port is.
         StoreInUse: when another process has the folder.
         StoreUnusable: when the folder cannot be used.
     """
-    with _bind(otlp_port, "--otlp-port") as otlp, _bind(http_port, "--http-port") as sql:
+    keys = Keys(directory.absolute())
+    if not keys.guarded and not _loopback(host):
+        raise OpenToAll(host, directory)
+    with (
+        _bind(host, otlp_port, "--otlp-port") as otlp,
+        _bind(host, http_port, "--http-port") as sql,
+    ):
         engine = Engine(directory.absolute())
+        facade = Facade(engine, keys)
         try:
             Store(EmbeddedBackend(engine), str(directory)).migrate()
-            ports = _Ports(otlp, sql, Receiver(engine), Facade(engine))
+            ports = _Ports(otlp, sql, Receiver(engine, keys), facade)
             config = uvicorn.Config(
                 ports,
                 http="httptools",
@@ -73,40 +95,87 @@ def serve(directory: Path, otlp_port: int, http_port: int) -> None:
                 log_level="warning",
                 access_log=False,
                 timeout_graceful_shutdown=GRACE,
+                ssl_certfile=tls.certificate if tls else None,
+                ssl_keyfile=tls.key if tls else None,
             )
+            _load(config, tls)
             _outlive_signals()
-            _Server(config, _ready(directory, otlp, sql)).run(sockets=[otlp, sql])
+            _Server(config, _ready(directory, otlp, sql, tls)).run(sockets=[otlp, sql])
         finally:
+            facade.close()
             engine.close()
 
 
-def _ready(directory: Path, otlp: socket.socket, sql: socket.socket) -> str:
+def _ready(directory: Path, otlp: socket.socket, sql: socket.socket, tls: Tls | None) -> str:
+    scheme = "https" if tls else "http"
     return (
-        f"ltrain: store ready: {directory}, OTLP on http://{HOST}:{otlp.getsockname()[1]}, "
-        f"SQL on http://{HOST}:{sql.getsockname()[1]}"
+        f"ltrain: store ready: {directory}, OTLP on {scheme}://{_address(otlp)}, "
+        f"SQL on {scheme}://{_address(sql)}"
     )
 
 
-def _bind(port: int, option: str) -> socket.socket:
-    listener = socket.socket()
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _load(config: uvicorn.Config, tls: Tls | None) -> None:
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        if tls is None:
+            raise
+        raise BadTls(
+            f"TLS cannot be served from {tls.certificate} and {tls.key}: {error}. Name a "
+            "certificate and its private key, in PEM, with --tls-cert and --tls-key."
+        ) from error
+
+
+def _bind(host: str, port: int, option: str) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((HOST, port))
+        listener.bind((host, port))
         listener.listen(1024)
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:
             raise PortTaken(port, option) from None
-        raise BadPort(port, option, error.strerror or str(error)) from error
+        raise BadPort(host, port, option, error.strerror or str(error)) from error
     return listener
 
 
-class BadPort(LtrainError, OSError):
-    """A port that this user may not listen on."""
+class OpenToAll(LtrainError, PermissionError):
+    """Others could reach the store, and there is no key that they would need."""
 
-    def __init__(self, port: int, option: str, why: str) -> None:
+    def __init__(self, host: str, directory: Path) -> None:
         super().__init__(
-            f"Port {port} cannot be listened on: {why}. Choose 1024 to 65535 with {option}."
+            f"Without keys the store is served on this machine only, not on '{host}'. Make a key "
+            f"with `ltrain key make admin --dir {directory}`, which every request then needs, or "
+            "leave --host out."
+        )
+
+
+class BadTls(LtrainError, ValueError):
+    """Files that are no certificate and key."""
+
+
+class BadPort(LtrainError, OSError):
+    """A port or an address that this user may not listen on."""
+
+    def __init__(self, host: str, port: int, option: str, why: str) -> None:
+        super().__init__(
+            f"Port {port} of {host} cannot be listened on: {why}. Choose 1024 to 65535 with "
+            f"{option}, and an address of this machine with --host."
         )
 
 

@@ -115,6 +115,13 @@ GATEWAY_SECRET = Setting(
     "",
     "Signs rollout keys; unset: the file `gateway.secret` of LTRAIN_HOME, made on first use.",
 )
+STORE_SECRET = Setting(
+    "LTRAIN_STORE_SECRET",
+    str,
+    "",
+    "Signs the store's bound keys; unset: the file `<folder>.secret` beside the store's folder, "
+    "made on first use.",
+)
 POLICY_URLS = Setting(
     "LTRAIN_POLICY_URLS",
     base_urls,
@@ -164,6 +171,7 @@ SETTINGS: tuple[Setting[Any], ...] = (
     OTLP_ENDPOINT,
     GATEWAY,
     GATEWAY_SECRET,
+    STORE_SECRET,
     POLICY_URLS,
     POLICY_VERSION,
     VLLM_PYTHON,

@@ -86,9 +86,9 @@ class Up:
 StartUp = Callable[..., Up]
 
 
-def start_up(directory: Path, otlp: int = 0, sql: int = 0) -> Up:
+def start_up(directory: Path, otlp: int = 0, sql: int = 0, *more: str) -> Up:
     """Start `ltrain up` and wait for its line."""
-    argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(directory)]
+    argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(directory), *more]
     process = subprocess.Popen(
         [*argv, "--otlp-port", str(otlp), "--http-port", str(sql)],
         stdout=subprocess.PIPE,
@@ -98,7 +98,7 @@ def start_up(directory: Path, otlp: int = 0, sql: int = 0) -> Up:
     assert process.stdout
     line = _line(process.stdout)
     assert line.startswith("ltrain: store ready"), line
-    ports = [int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", line)]
+    ports = [int(port) for port in re.findall(r"https?://[\d.]+:(\d+)", line)]
     return Up(directory, process, *ports)
 
 
@@ -115,8 +115,8 @@ def start() -> Iterator[StartUp]:
     """Start servers that are ended with the test."""
     started: list[Up] = []
 
-    def begin(directory: Path, otlp: int = 0, sql: int = 0) -> Up:
-        started.append(start_up(directory, otlp, sql))
+    def begin(directory: Path, otlp: int = 0, sql: int = 0, *more: str) -> Up:
+        started.append(start_up(directory, otlp, sql, *more))
         return started[-1]
 
     yield begin

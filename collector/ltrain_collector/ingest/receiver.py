@@ -14,7 +14,6 @@ from ltrain_collector.asgi import (
     Scope,
     Send,
     body_of,
-    guard,
     gunzip,
     headers_of,
     reply,
@@ -23,6 +22,7 @@ from ltrain_collector.engine import Engine
 from ltrain_collector.errors import BadRequest, QueryFailed
 from ltrain_collector.ingest.commit import WINDOW, GroupCommit, Overloaded
 from ltrain_collector.ingest.traces import Rows, encode
+from ltrain_collector.keys import Grant, Keys
 
 PROTOBUF = "application/x-protobuf"
 
@@ -35,8 +35,9 @@ INTO = f"INSERT INTO {schema.TRACES} ({schema.COLUMN_LIST})"
 class Receiver:
     """The ASGI app of the OTLP port."""
 
-    def __init__(self, engine: Engine, window: float = WINDOW) -> None:
+    def __init__(self, engine: Engine, keys: Keys, window: float = WINDOW) -> None:
         self._engine = engine
+        self._keys = keys
         self._commit = GroupCommit(self._insert, window)
         self._decoder = ThreadPoolExecutor(1, "ltrain-decode")
         self._task: asyncio.Task[None] | None = None
@@ -46,10 +47,16 @@ class Receiver:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            guard(headers := headers_of(scope))
+            headers = headers_of(scope)
             route = (scope["method"], scope["path"].rstrip("/"))
+            if route == ("GET", "/health") and self._keys.guarded:
+                await self._health(send)  # who probes has no key
+                return
+            grant = self._keys.enter(headers)
+            if grant is not None and not grant.ingests:
+                raise Refused(403, f"A key of role '{grant.role}' does not put spans in.")
             if route == ("POST", "/v1/traces"):
-                await self._traces(headers, receive, send)
+                await self._traces(headers, grant, receive, send)
             elif route in (("GET", "/health"), ("HEAD", "/health"), ("GET", "")):
                 await self._health(send)
             else:
@@ -64,12 +71,14 @@ class Receiver:
         except ClientGone:
             return
 
-    async def _traces(self, headers: dict[str, str], receive: Receive, send: Send) -> None:
+    async def _traces(
+        self, headers: dict[str, str], grant: Grant | None, receive: Receive, send: Send
+    ) -> None:
         _check_kind(headers)
         body = await body_of(receive, BODY)
         packed = headers.get("content-encoding") == "gzip"
         loop = asyncio.get_running_loop()
-        rows = await loop.run_in_executor(self._decoder, _rows, body, packed)
+        rows = await loop.run_in_executor(self._decoder, _rows, body, packed, grant)
         if rows.count:
             self._task = self._task or asyncio.create_task(self._commit.run())
             await self._commit.commit(rows.payload)
@@ -93,8 +102,8 @@ class Receiver:
         await reply(send, 200, json.dumps(state).encode() + b"\n", "application/json")
 
 
-def _rows(body: bytes, packed: bool) -> Rows:
-    return encode(gunzip(body, BODY) if packed else body)
+def _rows(body: bytes, packed: bool, grant: Grant | None) -> Rows:
+    return encode(gunzip(body, BODY) if packed else body, grant)
 
 
 def _answer(rows: Rows) -> bytes:

@@ -17,7 +17,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
+from ltrain_collector import claims
 from ltrain_collector.errors import BadRequest
+from ltrain_collector.keys import Grant
 
 KINDS = ("Unspecified", "Internal", "Server", "Client", "Producer", "Consumer")
 STATUSES = ("Unset", "Ok", "Error")
@@ -41,8 +43,8 @@ class Rows:
     reason: str = ""
 
 
-def encode(body: bytes) -> Rows:
-    """Give the rows of one serialised `ExportTraceServiceRequest`.
+def encode(body: bytes, grant: Grant | None = None) -> Rows:
+    """Give the rows of one serialised `ExportTraceServiceRequest`, less what `grant` forbids.
 
     Raises:
         BadRequest: when the bytes are not such a request.
@@ -54,7 +56,7 @@ def encode(body: bytes) -> Rows:
             f"A body of {len(body)} bytes is not an OTLP ExportTraceServiceRequest in protobuf "
             "(JSON is not read here; set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf)."
         ) from error
-    writer = _Writer()
+    writer = _Writer(grant)
     for resource_spans in request.resource_spans:
         writer.resource(resource_spans)
     reason = "; ".join(sorted(writer.reasons))
@@ -62,7 +64,8 @@ def encode(body: bytes) -> Rows:
 
 
 class _Writer:
-    def __init__(self) -> None:
+    def __init__(self, grant: Grant | None) -> None:
+        self.grant = grant
         self.parts: list[bytes] = []
         self.count = 0
         self.rejected = 0
@@ -76,10 +79,12 @@ class _Writer:
         for scoped in spans.scope_spans:
             head = resource + _short(scoped.scope.name) + _short(scoped.scope.version)
             for span in scoped.spans:
-                if fault := self.fault(span):
+                claimed = claims.fault(self.grant, spans.resource, scoped.scope, span)
+                if fault := self.fault(span) or claimed:
                     self.reasons.add(fault)
                     self.rejected += 1
                 else:
+                    claims.stamp(self.grant, span)
                     self.span(span, head)
 
     def fault(self, span: Span) -> str:

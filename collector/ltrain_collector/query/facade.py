@@ -1,18 +1,17 @@
 """ClickHouse's HTTP interface over chDB, as far as stock clients use it.
 
-Each query is a session of its own. Arrow and the row formats stream in bounded memory; what fails
-in mid-stream says so the way ClickHouse does, then breaks off.
+A query is one of its own unless it names a session. Arrow and the row formats stream in bounded
+memory; what fails in mid-stream says so the way ClickHouse does, then breaks off. A client that
+leaves ends its query.
 """
 
 import asyncio
-import json
 import secrets
-import uuid
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
-
-import pyarrow as pa
 
 from ltrain_collector.asgi import (
     ClientGone,
@@ -21,169 +20,176 @@ from ltrain_collector.asgi import (
     Scope,
     Send,
     body_of,
-    guard,
     headers_of,
     reply,
 )
-from ltrain_collector.engine import READS, Engine
-from ltrain_collector.errors import QueryFailed, code_of
-from ltrain_collector.query.statement import Statement, read
+from ltrain_collector.engine import Engine
+from ltrain_collector.errors import NO_CODE, QueryFailed, code_of
+from ltrain_collector.keys import Grant, Keys, Role
+from ltrain_collector.query.access import DENIED, Reader
+from ltrain_collector.query.answer import Answer, refuse
+from ltrain_collector.query.compression import packer
+from ltrain_collector.query.running import Runner
+from ltrain_collector.query.sessions import Session, Sessions
+from ltrain_collector.query.statement import Statement, fields_of, read
 
 BODY = 1 << 30
-"""Bytes of one insert."""
+"""Bytes of one insert, packed or not."""
+
+HELD = 2 << 30
+"""Bytes of all requests at a time; more are told to come back."""
 
 LANES = 8
 """Queries at a time; more wait."""
+READERS = 6
+"""Queries at a time of keys that only read: others find a lane whatever these do."""
+ASKED = 16 << 20
+"""Bytes of a request of a key that only reads."""
 
-CHUNK = 1 << 18
+AGAIN = 0.25
+"""Seconds between two tries to end the query of a client that left: it may not have begun yet."""
+
+UNAUTHENTICATED = 516
+"""ClickHouse's AUTHENTICATION_FAILED."""
 
 _END = object()
-_NOT_FOUND = (60, 81)
-"""Unknown table, unknown database."""
 
 
 class Facade:
     """The ASGI app of the ClickHouse port."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, keys: Keys) -> None:
+        self._keys = keys
+        self._sessions = Sessions(engine)
+        self._runner = Runner(engine, self._sessions, Reader(engine))
         self._lanes: asyncio.Queue[ThreadPoolExecutor] | None = None
+        self._readers = asyncio.Semaphore(READERS)
+        self._held = 0
+
+    def close(self) -> None:
+        """Close the sessions' connections."""
+        self._sessions.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = headers_of(scope)
+        url = scope["query_string"].decode("latin-1")
+        if scope["path"] in ("/ping", "/replicas_status"):
+            await reply(send, 200, b"Ok.\n")
+            return
+        fields = fields_of(url)
         try:
-            guard(headers := headers_of(scope))
-            url = scope["query_string"].decode("latin-1")
-            body = await body_of(receive, BODY)
-            if scope["path"] in ("/ping", "/replicas_status") or not (url or body):
-                await reply(send, 200, b"Ok.\n")
-                return
-            statement = read(scope["method"], url, headers, body)
+            grant = self._entered(headers, fields)
+            only_reads = grant is not None and grant.role is Role.QUERY
+            limit = ASKED if only_reads else BODY
+            body = await self._body(headers, receive, limit)
+            try:
+                if not (url or body):
+                    await reply(send, 200, b"Ok.\n")
+                    return
+                statement = read(scope["method"], fields, headers, body, limit)
+                async with self._readers if only_reads else nullcontext():
+                    await self._answer(statement, fields, headers, grant, receive, send)
+            finally:
+                self._held -= len(body)
         except Refused as error:
-            code = str(code_of(str(error)))
-            await reply(send, error.status, f"{error}\n".encode(), x_clickhouse_exception_code=code)
+            await _refused(send, error)
+        except QueryFailed as error:
+            await refuse(send, error.code, f"{error}\n".encode())
         except ClientGone:
             return
-        else:
-            await self._run(statement, receive, send)
 
-    async def _run(self, statement: Statement, receive: Receive, send: Send) -> None:
+    def _entered(self, headers: dict[str, str], fields: dict[str, str]) -> Grant | None:
+        grant = self._keys.enter(headers, fields)
+        if grant is not None and not grant.reads:
+            text = f"A key of role '{grant.role}' reads nothing. (ACCESS_DENIED)"
+            raise QueryFailed(f"Code: {DENIED}. DB::Exception: {text}", DENIED)
+        return grant
+
+    async def _body(self, headers: dict[str, str], receive: Receive, limit: int) -> bytes:
+        told = headers.get("content-length", "")
+        coming = int(told) if told.isdecimal() else 0
+        if self._held + coming > HELD:
+            raise Refused(503, "Code: 202. DB::Exception: Too many bytes wait here; try again.")
+        body = await body_of(receive, limit)
+        self._held += len(body)
+        return body
+
+    async def _answer(
+        self,
+        statement: Statement,
+        fields: dict[str, str],
+        headers: dict[str, str],
+        grant: Grant | None,
+        receive: Receive,
+        send: Send,
+    ) -> None:
         """Run in one thread from beginning to end: the engine's readers are bound to theirs."""
+        wanted = headers.get("accept-encoding", "")
+        off = fields.get("enable_http_compression") == "0"
+        encoding, packs = packer("" if off else wanted)
+        answer = Answer(send, statement.form, statement.query_id, encoding, packs)
+        named, timeout = fields.get("session_id", ""), fields.get("session_timeout", "")
+        owner, check = grant.name if grant else "", fields.get("session_check") == "1"
+        async with self._sessions.held(owner, named, timeout, check) as session:
+            last = await self._run(statement, session, grant, answer, receive)
+        await last()  # who has read this may use the session again
+
+    async def _run(
+        self,
+        statement: Statement,
+        session: Session | None,
+        grant: Grant | None,
+        answer: Answer,
+        receive: Receive,
+    ) -> Callable[[], Awaitable[None]]:
+        """Send all but what ends the answer, and give that."""
         lanes = self._lanes = self._lanes or _lanes()
-        lane = await lanes.get()
         loop = asyncio.get_running_loop()
-        parts = self._parts(statement)
         gone = asyncio.ensure_future(receive())  # after the body only a disconnect can come
-
-        async def following() -> Any:
-            return _END if gone.done() else await loop.run_in_executor(lane, next, parts, _END)
-
+        lane = await lanes.get()
+        tag = f"ltrain:{secrets.token_hex(8)}"
+        parts = self._runner.run(statement, session, grant, tag)
         try:
-            await _Answer(send, statement.form).run(following)
+            while not gone.done():
+                step = loop.run_in_executor(lane, _next, parts, answer)
+                part = await self._watched(step, gone, tag)
+                if part is _END:
+                    break
+                await answer.write(part)
+            return answer.end
+        except QueryFailed as error:
+            return partial(answer.fail, error)
+        # whatever it is, the client must hear of it
+        except Exception as error:
+            text = f"Code: {NO_CODE}. DB::Exception: {error!r}"
+            return partial(answer.fail, QueryFailed(text, NO_CODE))
         finally:
             gone.cancel()
             await loop.run_in_executor(lane, parts.close)
             lanes.put_nowait(lane)
 
-    def _parts(self, statement: Statement) -> Generator[Any, None, None]:
-        """Give the answer in parts: first the summary where it is known, then bytes."""
-        if statement.rows is not None:
-            yield self._insert(statement)
-        elif READS.match(statement.sql) and statement.form == "ArrowStream":
-            yield from self._arrow(statement)
-        else:
-            settings, database = statement.settings, statement.database
-            yield from self._engine.formatted(statement.sql, statement.form, settings, database)
-
-    def _insert(self, statement: Statement) -> dict[str, str]:
-        rows = memoryview(statement.rows or b"")
-        chunks = (bytes(rows[at : at + (8 << 20)]) for at in range(0, len(rows), 8 << 20))
-        written = self._engine.insert(
-            statement.sql, statement.form, chunks, statement.settings, statement.database
-        )
-        return {"written_rows": str(written), "written_bytes": str(len(rows))}
-
-    def _arrow(self, statement: Statement) -> Iterator[bytes]:
-        sink = _Sink()
-        asked = self._engine.batches(statement.sql, statement.settings, statement.database)
-        with asked as (schema, batches), pa.ipc.new_stream(sink, schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-                if sink.size > CHUNK:
-                    yield sink.take()
-        yield sink.take()
+    async def _watched(self, step: asyncio.Future[Any], gone: asyncio.Future[Any], tag: str) -> Any:
+        """Wait for the next part; end the query when its client leaves."""
+        await asyncio.wait((step, gone), return_when=asyncio.FIRST_COMPLETED)
+        while not step.done():
+            await asyncio.to_thread(self._runner.kill, tag)
+            await asyncio.wait((step,), timeout=AGAIN)
+        return step.result()
 
 
-class _Answer:
-    """One HTTP answer, whose head waits for the first part: until then an error has a status."""
-
-    def __init__(self, send: Send, form: str) -> None:
-        self._send = send
-        self._tag = secrets.token_hex(8)
-        self._started = False
-        self._headers = {
-            "x-clickhouse-query-id": str(uuid.uuid4()),
-            "x-clickhouse-timezone": "UTC",
-            "x-clickhouse-format": form,
-            "x-clickhouse-exception-tag": self._tag,
-        }
-
-    async def run(self, following: Callable[[], Awaitable[Any]]) -> None:
-        """Send the parts that `following` gives one after another, until `_END`."""
-        try:
-            while (part := await following()) is not _END:
-                if isinstance(part, dict):
-                    self._headers["x-clickhouse-summary"] = json.dumps(part)
-                    del self._headers["x-clickhouse-format"]
-                elif part:
-                    await self._write(part)
-        except QueryFailed as error:
-            await self._fail(error)
-            return
-        if not self._started:
-            del self._headers["x-clickhouse-exception-tag"]
-        await self._write(b"", more=False)
-
-    async def _write(self, part: bytes, more: bool = True) -> None:
-        if not self._started:
-            self._started = True
-            raw = [(name.encode(), value.encode()) for name, value in self._headers.items()]
-            await self._send({"type": "http.response.start", "status": 200, "headers": raw})
-        await self._send({"type": "http.response.body", "body": part, "more_body": more})
-
-    async def _fail(self, error: QueryFailed) -> None:
-        text = f"{error}\n".encode()
-        if self._started:
-            head = f"\r\n__exception__\r\n{self._tag}\r\n".encode()
-            tail = f"{len(text)} {self._tag}\r\n__exception__\r\n".encode()
-            await self._write(head + text + tail, more=False)
-            return
-        status = 404 if error.code in _NOT_FOUND else 500
-        await reply(self._send, status, text, x_clickhouse_exception_code=str(error.code))
+def _next(parts: Generator[Any, None, None], answer: Answer) -> Any:
+    part = next(parts, _END)
+    return part if part is _END else answer.pack(part)
 
 
-class _Sink:
-    """A file for Arrow to write to, emptied from time to time."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self.size = 0
-
-    def write(self, part: Any) -> int:
-        self._parts.append(bytes(part))
-        self.size += len(self._parts[-1])
-        return len(self._parts[-1])
-
-    def take(self) -> bytes:
-        parts, self._parts, self.size = self._parts, [], 0
-        return b"".join(parts)
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-    def close(self) -> None:
-        """What was written can still be taken."""
+async def _refused(send: Send, error: Refused) -> None:
+    text = str(error)
+    code = code_of(text)
+    if error.status in (401, 403) and "Code: " not in text:
+        code = UNAUTHENTICATED
+        text = f"Code: {code}. DB::Exception: {text} (AUTHENTICATION_FAILED)"
+    raw = f"{text}\n".encode()
+    await reply(send, error.status, raw, x_clickhouse_exception_code=str(code))
 
 
 def _lanes() -> asyncio.Queue[ThreadPoolExecutor]:

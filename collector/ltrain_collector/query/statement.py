@@ -1,12 +1,13 @@
 """What a ClickHouse-HTTP request asks for, read from its URL, headers and body."""
 
-import gzip
 import re
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 from ltrain_collector.asgi import Refused
+from ltrain_collector.query.compression import blocks, unpack
 
 TRANSPORT = {
     "buffer_size",
@@ -40,7 +41,7 @@ INSERT = re.compile(
 FORMAT = re.compile(r"\bFORMAT\s+(\w+)[\s;]*$", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
     """One query, or one insert where `rows` is not None."""
 
@@ -49,35 +50,85 @@ class Statement:
     form: str
     settings: Mapping[str, str]
     database: str
-    rows: bytes | None = None
+    """'' where the request names none."""
+    rows: bytes | None
+    reading: bool
+    """By its method the request changes nothing."""
+    query_id: str
+    revision: int
+    """Of ClickHouse's own protocol, as the client speaks it; 0 where it does not say."""
 
 
-def read(method: str, url: str, headers: Mapping[str, str], body: bytes) -> Statement:
+def fields_of(url: str) -> dict[str, str]:
+    """Read the URL's parameters."""
+    return dict(parse_qsl(url, keep_blank_values=True))
+
+
+def read(
+    method: str, fields: Mapping[str, str], headers: Mapping[str, str], body: bytes, limit: int
+) -> Statement:
     """Read a request.
+
+    Args:
+        limit: bytes that the body may have once unpacked.
 
     Raises:
         Refused: when it uses what is not served here.
     """
-    fields = dict(parse_qsl(url, keep_blank_values=True))
     kind = headers.get("content-type", "")
     if kind.startswith("multipart/form-data"):
-        fields |= _form(kind, body)
+        fields = {**fields, **_form(kind, body)}
         body = b""
+    if fields.get("compress") == "1":
+        raise Refused(
+            501,
+            "Code: 48. DB::Exception: Answers in ClickHouse's own compressed blocks (compress=1) "
+            "are not made here; ask with Accept-Encoding: gzip, zstd or lz4. (NOT_IMPLEMENTED)",
+        )
+    body = unpack(body, headers.get("content-encoding", ""), limit)
     if fields.get("decompress") == "1":
-        raise Refused(501, "Code: 48. DB::Exception: Native compressed blocks are not read here.")
-    body = _unpack(body, headers.get("content-encoding", ""))
+        body = blocks(body, limit)
     settings = {name: value for name, value in fields.items() if name not in TRANSPORT}
-    if method == "GET":
-        settings.setdefault("readonly", "2")
-    database = fields.get("database") or headers.get("x-clickhouse-database", "default")
     query = fields.get("query", "").encode()
+    default = fields.get("default_format") or headers.get("x-clickhouse-format", "TabSeparated")
+    if not re.fullmatch(r"\w+", default):
+        raise Refused(404, "Code: 73. DB::Exception: Unknown format. (UNKNOWN_FORMAT)")
     if found := INSERT.match(query or body):
         rows = query[found.end() :] + body if query else body[found.end() :]
-        return Statement(found[1].decode(), found[2].decode(), settings, database, rows)
-    sql = b"\n".join(part for part in (query, body) if part).decode()
-    form = FORMAT.search(sql)
-    default = fields.get("default_format") or headers.get("x-clickhouse-format", "TabSeparated")
-    return Statement(FORMAT.sub("", sql), form[1] if form else default, settings, database)
+        sql, form = found[1], found[2].decode()
+    else:
+        rows = None
+        sql, form = b"\n".join(part for part in (query, body) if part), default
+    text = _text(sql)
+    if rows is None and (asked := FORMAT.search(text)):
+        text, form = FORMAT.sub("", text), asked[1]
+    return Statement(
+        sql=text.rstrip().rstrip(";") if rows is None else text,
+        form=form,
+        settings=settings,
+        database=fields.get("database") or headers.get("x-clickhouse-database", ""),
+        rows=rows,
+        reading=method in ("GET", "HEAD"),
+        query_id=fields.get("query_id") or headers.get("x-clickhouse-query-id") or _new_id(),
+        revision=_whole(fields.get("client_protocol_version", "")),
+    )
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
+
+
+def _text(sql: bytes) -> str:
+    try:
+        return sql.decode()
+    except UnicodeDecodeError as error:
+        raise Refused(
+            400, "Code: 62. DB::Exception: The query is not UTF-8 text. (SYNTAX_ERROR)"
+        ) from error
 
 
 def _form(kind: str, body: bytes) -> dict[str, str]:
@@ -89,35 +140,8 @@ def _form(kind: str, body: bytes) -> dict[str, str]:
         head, _, value = part.partition(b"\r\n\r\n")
         name = re.search(rb'name="([^"]*)"', head)
         if name is None or b"filename=" in head:
-            raise Refused(501, "Code: 48. DB::Exception: External data is not read here.")
-        fields[name[1].decode()] = value.removesuffix(b"\r\n").decode()
+            raise Refused(
+                501, "Code: 48. DB::Exception: External data is not read here. (NOT_IMPLEMENTED)"
+            )
+        fields[name[1].decode()] = _text(value.removesuffix(b"\r\n"))
     return fields
-
-
-def _unpack(body: bytes, encoding: str) -> bytes:
-    if not body or encoding in ("", "identity"):
-        return body
-    unpack = _UNPACK.get(encoding)
-    if unpack is None:
-        known = ", ".join(_UNPACK)
-        raise Refused(415, f"Content-Encoding '{encoding}' is not read here; {known} are.")
-    return unpack(body)
-
-
-def _lz4(body: bytes) -> bytes:
-    import lz4.frame
-
-    return bytes(lz4.frame.decompress(body))
-
-
-def _zstd(body: bytes) -> bytes:
-    from backports import zstd
-
-    return bytes(zstd.decompress(body))
-
-
-_UNPACK: dict[str, Callable[[bytes], bytes]] = {
-    "gzip": gzip.decompress,
-    "lz4": _lz4,
-    "zstd": _zstd,
-}

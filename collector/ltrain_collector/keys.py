@@ -1,0 +1,240 @@
+"""Keys with roles: who may put spans in, read them with SQL, or do both.
+
+* A made key is random and shown once; the store's folder has its digest in a file beside it, which
+  only its owner can read. While that file is there, every request needs a key.
+* A bound key is signed with the store's secret, so that a runner makes one for each attempt without
+  asking the store: it puts spans of one rollout in until it expires, and nothing else.
+* A key is never written to a log or an answer.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import time
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from hashlib import sha256
+from pathlib import Path
+
+from ltrain_collector.asgi import Refused, guard
+from ltrain_collector.bound_keys import sign, store_secret, verified, write_private
+from ltrain_instrument.attributes import ATTEMPT_ID, ROLLOUT_ID
+from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.identity import Identity
+
+KNOWN_KEYS = 4096
+"""Verified keys that are remembered: an attempt sends all its spans with one."""
+
+
+class Role(StrEnum):
+    """What a key is for."""
+
+    QUERY = "query"
+    """Reads the database `otel` with SQL."""
+    INGEST = "ingest"
+    """Puts spans, logs and metrics in over OTLP."""
+    ADMIN = "admin"
+    """May do all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What the key of a request allows."""
+
+    role: Role
+    name: str = ""
+    """The key's id, by which it is listed; of a bound key its rollout."""
+    identity: Mapping[str, str] = field(default_factory=dict)
+    """Attributes that everything sent with a bound key carries, by their names."""
+    rewards: bool = False
+    """A bound key that may say what its own rollout is worth."""
+
+    @property
+    def rollout(self) -> str | None:
+        """The rollout that the key is bound to."""
+        return self.identity.get(ROLLOUT_ID)
+
+    @property
+    def reads(self) -> bool:
+        return self.role in (Role.QUERY, Role.ADMIN)
+
+    @property
+    def ingests(self) -> bool:
+        return self.role in (Role.INGEST, Role.ADMIN)
+
+
+@dataclass(frozen=True, slots=True)
+class MadeKey:
+    """A key as its file has it."""
+
+    id: str
+    role: Role
+    digest: str
+    created: float
+    """Unix seconds."""
+    note: str = ""
+
+
+class NoSuchKey(LtrainError, LookupError):
+    """A key that is to be revoked and is not there."""
+
+
+class BadKeys(LtrainError, ValueError):
+    """A file of keys that cannot be read."""
+
+
+class Keys:
+    """The keys of one store; usable from any thread, and from several processes."""
+
+    def __init__(self, store: Path) -> None:
+        """`store` is the store's folder, which need not be there yet."""
+        self._store = store
+        self._file = store.with_name(f"{store.name}.keys.json")
+        self._stamp: tuple[int, int] | None = None
+        self._made: dict[str, MadeKey] = {}
+        self._bound: dict[str, tuple[float, Grant]] = {}
+        self._guarded = False
+
+    @property
+    def guarded(self) -> bool:
+        """Whether a request needs a key; once it did, it always does."""
+        self._renew()
+        return self._guarded
+
+    def admit(self, headers: Mapping[str, str], fields: Mapping[str, str] | None = None) -> Grant:
+        """Give what the key of a request allows.
+
+        Args:
+            headers: names in lower case; of gRPC the metadata.
+            fields: parameters of the URL, where a password may stand in them.
+
+        Raises:
+            Refused: 401 when there is none, 403 when it is unknown, revoked or expired.
+        """
+        key = _given(headers, fields or {})
+        if not key:
+            raise Refused(401, "This needs a key: 'Authorization: Bearer KEY'. `ltrain key make`.")
+        grant = self._signed(key) if key.count(".") == 2 else self._made_grant(key)
+        if grant is None:
+            raise Refused(403, "This key is not known here, was revoked, or has expired.")
+        return grant
+
+    def enter(
+        self, headers: Mapping[str, str], fields: Mapping[str, str] | None = None
+    ) -> Grant | None:
+        """Give what a request may do; None where no keys are asked for: all, from this machine.
+
+        Raises:
+            Refused: when it may not come in.
+        """
+        if self.guarded:
+            return self.admit(headers, fields)
+        guard(headers)
+        return None
+
+    def make(self, role: Role, note: str = "") -> tuple[str, MadeKey]:
+        """Make a key and give it, for the only time."""
+        key = "lt_" + secrets.token_urlsafe(32)
+        digest = _digest(key)
+        made = MadeKey(digest[:8], role, digest, time.time(), note)
+        with self._alone():
+            self._write([*self.all(), made])
+        return key, made
+
+    def all(self) -> list[MadeKey]:
+        """Give the made keys, the oldest first."""
+        self._renew()
+        return sorted(self._made.values(), key=lambda key: key.created)
+
+    def revoke(self, id: str) -> None:
+        """Let a key be unknown from the next request on.
+
+        Raises:
+            NoSuchKey: when there is none of this id.
+        """
+        with self._alone():
+            keys = self.all()
+            left = [key for key in keys if key.id != id]
+            if len(left) == len(keys):
+                known = ", ".join(key.id for key in keys) or "none"
+                raise NoSuchKey(f"There is no key '{id}' for {self._store}. There is: {known}.")
+            self._write(left)
+
+    def sign(self, identity: Identity, seconds: float, *, rewards: bool = False) -> str:
+        """Give a key that puts spans of `identity`'s rollout in, for `seconds`."""
+        return sign(store_secret(self._store), identity, seconds, rewards=rewards)
+
+    def _renew(self) -> None:
+        """Read the file where it has changed."""
+        try:
+            found = self._file.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            self._made, self._stamp = {}, None
+            return
+        self._guarded = True
+        stamp = (found.st_mtime_ns, found.st_ino)
+        if stamp != self._stamp:
+            self._made, self._stamp = {key.digest: key for key in self._rows()}, stamp
+
+    def _rows(self) -> list[MadeKey]:
+        try:
+            rows = json.loads(self._file.read_text())
+            return [MadeKey(**{**row, "role": Role(row["role"])}) for row in rows]
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            raise BadKeys(
+                f"The keys in {self._file} cannot be read: {error}. Put the file back, or move it "
+                "away and make new keys with `ltrain key make`."
+            ) from error
+
+    def _made_grant(self, key: str) -> Grant | None:
+        self._renew()
+        made = self._made.get(_digest(key))
+        return Grant(made.role, made.id) if made else None
+
+    def _signed(self, key: str) -> Grant | None:
+        known = self._bound.get(key)
+        if known is None:
+            found = verified(store_secret(self._store), key)
+            if found is None:
+                return None
+            name = ".".join(filter(None, map(found.identity.get, (ROLLOUT_ID, ATTEMPT_ID))))
+            grant = Grant(Role.INGEST, name, found.identity, found.rewards)
+            known = (found.expires, grant)
+            while len(self._bound) >= KNOWN_KEYS:
+                self._bound.pop(next(iter(self._bound)), None)
+            self._bound[key] = known
+        expires, grant = known
+        return grant if expires > time.time() else None
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes from writing in between."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._file.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _write(self, keys: list[MadeKey]) -> None:
+        made = self._file.with_name(f".{self._file.name}.{os.getpid()}.{secrets.token_hex(4)}")
+        write_private(made, json.dumps([asdict(key) for key in keys], indent=1) + "\n")
+        os.replace(made, self._file)
+
+
+def _given(headers: Mapping[str, str], fields: Mapping[str, str]) -> str:
+    """Take the key from where OTLP and ClickHouse's clients put theirs."""
+    scheme, _, rest = headers.get("authorization", "").partition(" ")
+    rest = rest.strip()
+    if scheme.lower() == "bearer":
+        return rest
+    if scheme.lower() == "basic":
+        with contextlib.suppress(ValueError):
+            return b64decode(rest, validate=True).decode().partition(":")[2]
+    return headers.get("x-clickhouse-key") or fields.get("password", "")
+
+
+def _digest(key: str) -> str:
+    return sha256(key.encode()).hexdigest()

@@ -1,0 +1,218 @@
+"""Runs one statement in one thread, and gives its answer in parts."""
+
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ltrain_collector.engine import Engine, insert_into, literal, preamble, query_errors
+from ltrain_collector.errors import QueryFailed
+from ltrain_collector.formats import READS, in_parts, parts
+from ltrain_collector.keys import Grant, Role
+from ltrain_collector.query import greeting
+from ltrain_collector.query.access import DENIED, MEMORY, Reader
+from ltrain_collector.query.sessions import Session, Sessions
+from ltrain_collector.query.statement import Statement
+from ltrain_collector.query.syntax import Parsed, parse
+
+CHUNK = 1 << 18
+INSERTED = 8 << 20
+"""Bytes that are handed to the engine at a time."""
+
+WHOLE = 512 << 20
+"""Bytes of an answer in a format that is given in one piece."""
+
+TOO_LARGE = 396
+READ_ONLY = QueryFailed(
+    "Code: 164. DB::Exception: Cannot execute query in readonly mode: a GET only reads; POST it. "
+    "(READONLY)",
+    164,
+)
+ARROW = {"ArrowStream": pa.ipc.new_stream, "Arrow": pa.ipc.new_file}
+"""Formats that are streamed from the engine's Arrow batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    engine: Engine
+    sessions: Sessions
+    reader: Reader
+
+    def run(
+        self, statement: Statement, session: Session | None, grant: Grant | None, tag: str
+    ) -> Generator[Any, None, None]:
+        """Give the answer in parts: first the summary where it is known, then bytes.
+
+        Args:
+            tag: begins the query's `log_comment`, by which it is found and killed.
+        """
+        if statement.rows is not None:
+            if grant is not None and grant.role is Role.QUERY:
+                raise QueryFailed(
+                    f"Code: {DENIED}. DB::Exception: A key of role 'query' inserts nothing; "
+                    "`ltrain key make admin` makes one that does. (ACCESS_DENIED)",
+                    DENIED,
+                )
+            yield self._insert(statement, session, tag)
+            return
+        parsed = parse(self.engine, statement.sql)
+        form = parsed.form or statement.form
+        database, settings = statement.database, dict(statement.settings)
+        if grant is not None and grant.role is Role.QUERY:
+            database = "otel" if database in ("", "default") else database
+            self.reader.check(parsed, settings, database)
+            settings |= {"readonly": "2", "max_memory_usage": str(MEMORY)}
+        elif statement.reading:
+            if session is not None and not (parsed.reads or not parsed.tree):
+                raise READ_ONLY
+            settings.setdefault("readonly", "2")
+        yield from self._query(statement, parsed, form, settings, database, session, tag)
+
+    def _query(
+        self,
+        statement: Statement,
+        parsed: Parsed,
+        form: str,
+        settings: dict[str, str],
+        database: str,
+        session: Session | None,
+        tag: str,
+    ) -> Iterator[bytes]:
+        sql = statement.sql
+        settings["log_comment"] = f"{tag} {settings.get('log_comment', '')}".strip()
+        own = session.connection if session else None
+        whole = own is not None or form not in ARROW
+        if whole and not (in_parts(form) and READS.match(sql)):
+            settings.setdefault("max_result_bytes", str(WHOLE))
+        if session is not None and parsed.kind in ("SetQuery", "UseQuery"):
+            self._keep(session, sql, settings)
+            return
+        if session is not None and parsed.tree and parsed.tree.get("is_temporary"):
+            own = self.sessions.connect(session)
+        before = _before(session, statement.database)
+        database = database or "default"
+        try:
+            if session is not None and own is not None:
+                with _set(session, settings, database) as connection:
+                    yield from parts(connection, sql, form)
+            elif form in ARROW and READS.match(sql):
+                yield from self._arrow(sql, form, settings, database, before)
+            elif greeting.asks(sql, form, statement.revision):
+                asked = greeting.told(sql)
+                plain = self.engine.formatted(asked, form, settings, database, before)
+                yield greeting.block(b"".join(plain), statement.revision)
+            else:
+                yield from self.engine.formatted(sql, form, settings, database, before)
+        except QueryFailed as error:
+            raise _advised(error, form, settings) from error
+
+    def _keep(self, session: Session, sql: str, settings: dict[str, str]) -> None:
+        """Try a SET or USE, then let the session remember it."""
+        statements = [*session.statements, sql]
+        self.engine.connect(statements).close()
+        session.statements = statements
+        if session.connection is not None:
+            session.connection.query(sql)
+
+    def _insert(self, statement: Statement, session: Session | None, tag: str) -> dict[str, str]:
+        rows = memoryview(statement.rows or b"")
+        chunks = (bytes(rows[at : at + INSERTED]) for at in range(0, len(rows), INSERTED))
+        # what is answered for is stored: never later, and never only perhaps
+        settings = {**statement.settings, "async_insert": "0", "log_comment": tag}
+        if statement.reading:
+            raise READ_ONLY
+        into, form = statement.sql, statement.form
+        if session is not None and session.connection is not None:
+            with _set(session, settings, statement.database) as connection:
+                written = insert_into(connection, into, form, chunks)
+        else:
+            before = _before(session, statement.database)
+            with self.engine.session(settings, statement.database or "default", before) as opened:
+                written = insert_into(opened, into, form, chunks)
+        return {"written_rows": str(written), "written_bytes": str(len(rows))}
+
+    def _arrow(
+        self, sql: str, form: str, settings: dict[str, str], database: str, before: Iterable[str]
+    ) -> Iterator[bytes]:
+        sink = _Sink()
+        asked = self.engine.batches(sql, settings, database, before)
+        with asked as (schema, batches), ARROW[form](sink, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                if sink.size > CHUNK:
+                    yield sink.take()
+        yield sink.take()
+
+    def kill(self, tag: str) -> None:
+        """End the query that runs under `tag`, if it does."""
+        found = f"startsWith(Settings['log_comment'], {literal(tag)})"
+        self.engine.command(f"KILL QUERY WHERE {found} ASYNC")
+
+
+@contextmanager
+def _set(session: Session, settings: Mapping[str, str], database: str) -> Iterator[Any]:
+    """Give the session's connection with settings for one query; later ones do not see them."""
+    # once set it could not be taken back; who only reads was looked at already
+    own = {name: value for name, value in settings.items() if name != "readonly"}
+    connection = session.connection
+    with query_errors():
+        try:
+            for statement in preamble(own, database or "default"):
+                connection.query(statement)
+            yield connection
+        finally:
+            for name in own:
+                if not name.startswith("param_"):
+                    connection.query(f"SET {name}=DEFAULT")
+            for statement in ("USE default", *session.statements):
+                connection.query(statement)
+
+
+def _before(session: Session | None, database: str) -> list[str]:
+    """Give what a query of the session runs first."""
+    if session is None:
+        return []
+    return [*session.statements, *(["USE default"] if database == "default" else [])]
+
+
+def _advised(error: QueryFailed, form: str, settings: Mapping[str, str]) -> QueryFailed:
+    if error.code != TOO_LARGE or settings.get("max_result_bytes") != str(WHOLE):
+        return error
+    return QueryFailed(
+        f"{error} Format {form} is answered in one piece of at most {WHOLE >> 20} MiB; Native, "
+        "ArrowStream, RowBinary, JSONEachRow, CSV and TabSeparated, with names too, are streamed. "
+        "Or set max_result_bytes.",
+        error.code,
+    )
+
+
+class _Sink:
+    """A file for Arrow to write to, emptied from time to time."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._written = 0
+        self.size = 0
+
+    def write(self, part: Any) -> int:
+        self._parts.append(bytes(part))
+        self.size += len(self._parts[-1])
+        self._written += len(self._parts[-1])
+        return len(self._parts[-1])
+
+    def tell(self) -> int:
+        return self._written
+
+    def take(self) -> bytes:
+        parts, self._parts, self.size = self._parts, [], 0
+        return b"".join(parts)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """What was written can still be taken."""

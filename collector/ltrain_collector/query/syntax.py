@@ -1,0 +1,75 @@
+"""What a statement is, by ClickHouse's own parser, before it runs.
+
+One request is one statement, as on a server: chDB by itself would run several, and would write what
+INTO OUTFILE names.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from ltrain_collector.engine import Engine, literal
+from ltrain_collector.errors import QueryFailed
+
+Node = dict[str, Any]
+
+NO_TREE = 36
+"""BAD_ARGUMENTS: the parser has no tree for DESCRIBE, SHOW CREATE, GRANT and inline data."""
+
+OUTFILE = re.compile(r"\bINTO OUTFILE\b", re.I)
+READING = re.compile(r"(?:Select|Explain|Show)\w*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A statement; `tree` is None where the parser gives none, then `text` is its one line."""
+
+    tree: Node | None
+    text: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The type of its tree: SelectWithUnionQuery, SetQuery, CreateQuery, …; '' without one."""
+        return str(self.tree["type"]) if self.tree else ""
+
+    @property
+    def reads(self) -> bool:
+        """Whether it changes nothing."""
+        words = self.text.upper().split(" ", 1)[0]
+        return bool(READING.match(self.kind)) or words in ("DESCRIBE", "SHOW", "EXISTS")
+
+    @property
+    def form(self) -> str | None:
+        """The format that it asks for."""
+        found = self.tree.get("format_ast") if self.tree else None
+        return found["name"] if found else None
+
+
+def parse(engine: Engine, sql: str) -> Parsed:
+    """Read one statement.
+
+    Raises:
+        QueryFailed: with ClickHouse's own error when it is none, or more than one.
+    """
+    try:
+        parsed = Parsed(json.loads(_ask(engine, "parseQueryToJSON", sql)))
+    except QueryFailed as error:
+        if error.code != NO_TREE:
+            raise
+        parsed = Parsed(None, _ask(engine, "formatQuerySingleLine", sql).strip())
+    if (parsed.tree and "out_file" in parsed.tree) or OUTFILE.search(parsed.text):
+        raise QueryFailed("Code: 348. DB::Exception: INTO OUTFILE is not allowed", 348)
+    return parsed
+
+
+def _ask(engine: Engine, function: str, sql: str) -> str:
+    # a parameter would be unescaped once more than the statement is when it runs
+    asked = f"SELECT {function}({literal(sql)})"
+    try:
+        parts = engine.formatted(asked, "TSVRaw", {"max_query_size": str(1 << 30)})
+        return b"".join(parts).decode()
+    except QueryFailed as error:
+        said, _, _ = str(error).partition(": In scope SELECT ")
+        code = {62: " (SYNTAX_ERROR)"}.get(error.code, "")
+        raise QueryFailed(said + code, error.code) from error

@@ -1,0 +1,127 @@
+"""Rotel, a collector nobody here wrote, in front: its own ClickHouse exporter into our table."""
+
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ltrain_collector.keys import Keys, Role
+from ltrain_collector.store import Store
+
+
+@contextmanager
+def rotel(sql: int, key: str, compression: str, log: Path) -> Iterator[int]:
+    """Run it between two ports; gives the one that takes OTLP over HTTP."""
+    found = find_spec("rotel")
+    assert found and found.origin
+    http, grpc = free(), free()
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [
+                *(str(Path(found.origin).with_name("rotel-agent")), "start"),
+                *("--otlp-http-endpoint", f"127.0.0.1:{http}"),
+                *("--otlp-grpc-endpoint", f"127.0.0.1:{grpc}"),
+                *("--exporter", "clickhouse", "--disable-batching"),
+                *("--clickhouse-exporter-endpoint", f"http://127.0.0.1:{sql}"),
+                *("--clickhouse-exporter-database", "otel"),
+                *("--clickhouse-exporter-table-prefix", "otel"),
+                *("--clickhouse-exporter-compression", compression),
+                *("--clickhouse-exporter-user", "rotel"),
+                *("--clickhouse-exporter-password", key),
+            ],
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        wait_until(lambda: listens(http), log)
+        yield http
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def free() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait_until(met: Any, log: Path, seconds: float = 30.0) -> None:
+    until = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < until, log.read_text()
+        time.sleep(0.05)
+
+
+def post(port: int, body: bytes) -> int:
+    connection = HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("POST", "/v1/traces", body, {"Content-Type": "application/x-protobuf"})
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+@pytest.mark.parametrize("compression", ["lz4", "none"])
+def test_rotel_in_front_loses_nothing(
+    tmp_path: Path, start: Any, request_of: Any, compression: str
+) -> None:
+    key, _ = Keys(tmp_path / "store").make(Role.ADMIN, "rotel")
+    up = start(tmp_path / "store")
+    log = tmp_path / "rotel.log"
+    with (
+        Store.open(f"http://reader:{key}@127.0.0.1:{up.sql}") as store,
+        rotel(up.sql, key, compression, log) as port,
+    ):
+        for number in range(1, 21):
+            ids = [(number, span) for span in range(1, 33)]
+            assert post(port, request_of(*ids, ltrain__rollout__id=f"r{number:02}")) == 200
+        sql = "SELECT count() AS n, uniqExact(RolloutId) AS rollouts, any(ServiceName) AS service"
+        wait_until(
+            lambda: store.query(f"{sql} FROM otel.spans").rows() == [(640, 20, "agent")], log
+        )
+        assert store.query("SELECT count() AS n FROM otel.otel_traces")["n"].item() == 640
+        store.command("SYSTEM STOP MERGES otel.otel_traces")  # they would make one of two copies
+        direct = request_of((21, 1), ltrain__rollout__id="r21")
+        connection = HTTPConnection("127.0.0.1", up.otlp, timeout=30)
+        headers = {"Content-Type": "application/x-protobuf", "Authorization": f"Bearer {key}"}
+        connection.request("POST", "/v1/traces", direct, headers)
+        assert connection.getresponse().status == 200
+        connection.close()
+        assert post(port, direct) == 200
+        wait_until(lambda: copies(store, "r21") == 2, log)
+        columns = "* EXCEPT (IngestedAt)"
+        sql = f"SELECT {columns} FROM otel.otel_traces WHERE RolloutId = 'r21'"
+        first, second = store.query(sql).to_dicts()
+        assert first == second  # what rotel writes is what we write
+        assert store.query("SELECT 1 FROM otel.spans WHERE RolloutId = 'r21'").height == 1
+    assert key not in log.read_text()
+
+
+def copies(store: Store, rollout: str) -> int:
+    sql = "SELECT count() AS n FROM otel.otel_traces WHERE RolloutId = {r:String}"
+    return int(store.query(sql, {"r": rollout})["n"].item())
+
+
+def test_rotel_without_a_key_is_not_let_in(tmp_path: Path, start: Any, request_of: Any) -> None:
+    key, _ = Keys(tmp_path / "store").make(Role.ADMIN)
+    query, _ = Keys(tmp_path / "store").make(Role.QUERY)
+    up = start(tmp_path / "store")
+    log = tmp_path / "rotel.log"
+    with rotel(up.sql, query, "lz4", log) as port:
+        assert post(port, request_of((1, 1))) == 200  # it answers before it inserts
+        wait_until(lambda: "403" in log.read_text() or "497" in log.read_text(), log)
+    with Store.open(f"http://reader:{key}@127.0.0.1:{up.sql}") as store:
+        assert store.query("SELECT count() AS n FROM otel.spans")["n"].item() == 0
