@@ -6,14 +6,16 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 import yaml
-from setup import cluster
+from setup import cluster, dashboards
 from tests.otel_config.collector import FOLDER, ROOT
+from tests.otel_config.macros import expanded
 
 from ltrain_collector.store import Store
 
@@ -207,6 +209,15 @@ def test_a_role_may_what_it_must_and_no_more(role: str, ask: Ask) -> None:
     answers = ask(*(statement for statement, _ in MAY[role]), role=role)
     got = [each["code"] if isinstance(each, dict) else 0 for each in answers]
     assert dict(zip((s for s, _ in MAY[role]), got, strict=True)) == dict(MAY[role])
+
+
+def test_a_reader_may_ask_all_that_dashboards_ask_of_a_cluster(ask: Ask) -> None:
+    chosen = {"run": None, "policy": None, "rollout": ["r1"], "evaluation": ["reward"]}
+    now = datetime.now(UTC)
+    panels = [panel for board in dashboards.dashboards() for panel in board.panels]
+    queries = [expanded(panel.sql, now, now, chosen) for panel in panels]
+    ok(ask(*CLUSTER))
+    ok(ask(*queries, role="ltrain_reader"))
 
 
 def test_every_user_has_a_role_a_profile_and_no_password_of_its_own() -> None:
