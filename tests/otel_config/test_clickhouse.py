@@ -71,6 +71,14 @@ SELECT name, type, default_kind, default_expression, compression_codec, is_in_so
 FROM system.columns WHERE database = 'otel' AND table = '{}' ORDER BY position
 """
 
+TEXTS = """
+SELECT table, any(name) FROM system.columns
+WHERE database = 'otel' AND default_kind = '' AND type IN ('String', 'LowCardinality(String)')
+GROUP BY table
+"""
+COUNT = "SELECT count() FROM otel.{} FINAL"
+SHARDS = "SELECT DISTINCT {} FROM otel.{}_local"
+
 
 def ok(answers: list[Any]) -> list[Any]:
     assert [each for each in answers if isinstance(each, dict)] == []
@@ -128,6 +136,19 @@ def test_a_span_that_came_twice_through_the_cluster_is_read_once(ask: Ask) -> No
         [["a", "r1"]],
         [[3]],
     ]
+
+
+def test_every_table_of_a_cluster_takes_a_row_twice_and_gives_it_once(ask: Ask) -> None:
+    fronts = re.findall(r"otel, (\w+)_local,\s+(.*)\)$", "\n".join(CLUSTER), re.MULTILINE)
+    ok(ask(*CLUSTER))
+    (columns,) = ok(ask(TEXTS))
+    text = dict(columns)
+    for name, expression in fronts:
+        insert = f"INSERT INTO otel.{name} ({text[name]}) SELECT 'x'"
+        once, shards = ok(ask(insert, insert, COUNT.format(name), SHARDS.format(expression, name)))[
+            2:
+        ]
+        assert once == [[1]] and len(shards) == 1, name
 
 
 @pytest.mark.parametrize(
