@@ -35,7 +35,7 @@ def laid_over(below: Any, above: Any) -> Any:
 
 
 def unknown(given: Any, options: Any, where: str = "") -> list[str]:
-    """Give the paths of `given` that `options` do not have."""
+    """Give the paths of `given` that `options` do not have, or not with such a value."""
     if isinstance(given, dict) and isinstance(options, dict):
         found: list[str] = []
         for key, value in given.items():
@@ -45,6 +45,8 @@ def unknown(given: Any, options: Any, where: str = "") -> list[str]:
         return found
     if isinstance(given, list) and isinstance(options, list):
         return [one for each in given for one in unknown(each, options[0], where)]
+    if isinstance(options, str):
+        return [] if str(given) in options.split(" | ") else [where]
     return [] if options is True and not isinstance(given, list | dict) else [where]
 
 

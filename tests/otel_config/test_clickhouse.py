@@ -142,13 +142,13 @@ def test_every_table_of_a_cluster_takes_a_row_twice_and_gives_it_once(ask: Ask) 
     fronts = re.findall(r"otel, (\w+)_local,\s+(.*)\)$", "\n".join(CLUSTER), re.MULTILINE)
     ok(ask(*CLUSTER))
     (columns,) = ok(ask(TEXTS))
-    text = dict(columns)
+    text, asked = dict(columns), []
     for name, expression in fronts:
         insert = f"INSERT INTO otel.{name} ({text[name]}) SELECT 'x'"
-        once, shards = ok(ask(insert, insert, COUNT.format(name), SHARDS.format(expression, name)))[
-            2:
-        ]
-        assert once == [[1]] and len(shards) == 1, name
+        asked += [insert, insert, COUNT.format(name), SHARDS.format(expression, name)]
+    answers = ok(ask(*asked))
+    assert fronts and answers[2::4] == [[[1]]] * len(fronts)
+    assert [len(shards) for shards in answers[3::4]] == [1] * len(fronts)
 
 
 @pytest.mark.parametrize(

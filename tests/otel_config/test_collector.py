@@ -53,6 +53,8 @@ def test_every_option_is_one_of_its_component(name: str) -> None:
 def test_a_typo_is_found() -> None:
     queue = {"sending_queue": {"batch": {"flush_timout": "1s"}, "storage": "x"}}
     assert unknown(queue, OPTIONS["exporters"]["otlp_grpc"]) == ["sending_queue.batch.flush_timout"]
+    sized = {"sending_queue": {"sizer": "byte"}}
+    assert unknown(sized, OPTIONS["exporters"]["otlp_grpc"]) == ["sending_queue.sizer"]
     named = {"metrics_tables": {"gauge": "otel_metrics_gauge"}}
     assert unknown(named, OPTIONS["exporters"]["clickhouse"]) == ["metrics_tables.gauge"]
 

@@ -102,6 +102,16 @@ def read(part: str) -> str:
     return (ROOT / "collector" / f"{part}.yaml").read_text()
 
 
+def test_queues_lie_on_volumes_that_somebody_gave_to_the_collectors_user() -> None:
+    given = {each.split(":")[0] for each in SERVICES["queues"]["volumes"]}
+    assert SERVICES["queues"]["command"][:2] == ["chown", SERVICES["agent"]["user"]]
+    for service in ("gateway", "agent"):
+        extensions = config(started_with(SERVICES[service]["command"]))["extensions"]
+        folder = extensions["file_storage/queue"]["directory"].partition(":-")[2].rstrip("}")
+        held = [each.split(":")[0] for each in SERVICES[service]["volumes"] if f":{folder}" in each]
+        assert len(held) == 1 and held[0] in given
+
+
 def test_open_ports_are_those_of_the_receivers() -> None:
     for service, doors in (("agent", "otlp"), ("gateway", "otlp/trusted")):
         name = started_with(SERVICES[service]["command"])
