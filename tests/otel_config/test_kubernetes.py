@@ -1,7 +1,10 @@
 """The Kubernetes manifests: what refers to something finds it, and the configurations fit."""
 
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +12,7 @@ import yaml
 from tests.otel_config.collector import COMBINATIONS, ROOT, config, ports, variables
 from tests.otel_config.test_compose import SERVICES, needed, read, started_with
 
+DOCS = ROOT.parent / "docs" / "production.md"
 KUSTOMIZATION = yaml.safe_load((ROOT / "kustomization.yaml").read_text())
 API = {
     "Namespace": "v1",
@@ -43,7 +47,8 @@ def documents(*names: str) -> list[dict[str, Any]]:
 
 
 APPLIED = documents(*KUSTOMIZATION["resources"])
-WORKLOADS = [each for each in APPLIED if each["kind"] in ("StatefulSet", "DaemonSet", "Deployment")]
+WORKING = ("StatefulSet", "DaemonSet", "Deployment")
+WORKLOADS = [each for each in APPLIED if each["kind"] in WORKING]
 MAPS = {
     each["name"]: {name.rpartition("/")[2]: ROOT / name for name in each["files"]}
     for each in KUSTOMIZATION["configMapGenerator"]
@@ -76,6 +81,47 @@ def test_every_manifest_is_applied_or_told_not_to_be() -> None:
     assert all(path.exists() for files in MAPS.values() for path in files.values())
     boards = {path.name for path in (ROOT / "grafana" / "dashboards").glob("*.json")}
     assert MAPS["grafana-dashboards"].keys() == boards
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl kustomize is not here")
+def test_kustomize_builds_it_and_leaves_nothing_out() -> None:
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(ROOT)], capture_output=True, text=True, check=True
+    )
+    made = list(yaml.safe_load_all(done.stdout))
+    names = {
+        (each["kind"], re.sub(r"-[0-9a-z]{10}$", "", each["metadata"]["name"])) for each in made
+    }
+    wanted = {(each["kind"], each["metadata"]["name"]) for each in APPLIED}
+    assert names == wanted | {("ConfigMap", name) for name in MAPS}
+    hashed = {each["metadata"]["name"] for each in made if each["kind"] == "ConfigMap"}
+    volumes = [v for each in made if each["kind"] in WORKING for v in pod(each).get("volumes", ())]
+    assert {v["configMap"]["name"] for v in volumes if "configMap" in v} == hashed
+
+
+def test_the_page_makes_the_secrets_that_are_referred_to(tmp_path: Path) -> None:
+    page = DOCS.read_text().replace("\\\n", " ")
+    told = {
+        name: set(re.findall(r"--from-(?:file|literal)=([\w.]+)=", rest))
+        | ({"tls.crt", "tls.key"} if kind == "tls" else set())
+        for kind, name, rest in re.findall(r"create secret (\w+) ([\w-]+)(.*)", page)
+    }
+    assert told.pop("ltrain-passwords") == set()  # of a file, whose names the next line gives
+    subprocess.run([ROOT / "secrets.sh", tmp_path / "s"], check=True, capture_output=True)
+    made = re.findall(r"^(\w+)=", (tmp_path / "s" / "passwords.env").read_text(), re.MULTILINE)
+    assert SECRETS["ltrain-passwords"] <= set(made)
+    assert told == {name: keys for name, keys in SECRETS.items() if name != "ltrain-passwords"}
+    files = re.findall(r"secrets/(gateway/[\w.-]+)", page)
+    assert files and all((tmp_path / "s" / each).exists() for each in files)
+
+
+def test_files_that_the_page_names_are_there() -> None:
+    named = re.findall(
+        r"`((?:collector|clickhouse|compose|grafana|kubernetes)/[\w./-]*|[\w-]+\.sh)`",
+        DOCS.read_text(),
+    )
+    assert len(named) > 10
+    assert [each for each in named if not (ROOT / each).exists()] == []
 
 
 def test_kinds_are_of_their_api_and_names_are_taken_once() -> None:
