@@ -10,7 +10,7 @@ chosen by columns of the sorting key alone: the rollout, else the trace, else th
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,6 +25,12 @@ READ = """
 SELECT name, engine, sorting_key AS key, formatQuery(create_table_query) AS made,
     if(as_select = '', '', formatQuery(as_select)) AS selects
 FROM system.tables WHERE database = 'otel' ORDER BY name
+"""
+COLUMNS = """
+SELECT name, is_in_sorting_key = 1 AS keyed, default_kind AS kind,
+    concat('`', name, '` ', type, ' ', default_kind, ' ', default_expression) AS said,
+    compression_codec AS codec
+FROM system.columns WHERE database = 'otel' AND table = {table:String} ORDER BY position
 """
 ENGINE = re.compile(r"\bENGINE = (\w*MergeTree)(?:\(([^)]*)\))?")
 
@@ -41,6 +47,10 @@ class Relation:
     """The statement that makes it."""
     selects: str
     """The query of a view."""
+    later: tuple[tuple[str, str], ...] = ()
+    """Columns of a table that an older one may lack, and their codecs."""
+    rows: str = ""
+    """What a new store's table holds: columns and values, as INSERT has them."""
 
     @property
     def rank(self) -> int:
@@ -54,7 +64,8 @@ def relations() -> list[Relation]:
     """Give what a new store has, each after what it reads."""
     with TemporaryDirectory() as folder, Store.open(f"chdb://{folder}/store") as store:
         store.migrate()
-        left = [Relation(**row) for row in store.query(READ).to_dicts()]
+        found = [Relation(**row) for row in store.query(READ).to_dicts()]
+        left = [each if each.rank else _filled(each, store) for each in found]
     left.sort(key=lambda each: each.rank)
     made: list[Relation] = []
     while left:
@@ -62,6 +73,19 @@ def relations() -> list[Relation]:
         left.remove(ready)
         made.append(ready)
     return made
+
+
+def _filled(each: Relation, store: Store) -> Relation:
+    columns = store.query(COLUMNS, {"table": each.name}).to_dicts()
+    later = tuple(
+        (column["said"], column["codec"])
+        for column in columns
+        if column["kind"] == "MATERIALIZED" and not column["keyed"]
+    )
+    given = ", ".join(column["name"] for column in columns if not column["kind"])
+    values = f"SELECT trimRight(formatRow('Values', {given})) FROM otel.{each.name} ORDER BY ALL"
+    rows = ",\n".join(store.query(values).to_series()) if "otel_" not in each.name else ""
+    return replace(each, later=later, rows=rows and f"({given}) VALUES\n{rows}")
 
 
 def single(found: list[Relation]) -> Iterator[str]:
@@ -74,6 +98,8 @@ def single(found: list[Relation]) -> Iterator[str]:
             yield _materialized(each)
         else:
             yield each.made.replace("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1)
+            yield from _altered(f"otel.{each.name}", each, codecs=True)
+            yield from _inserted(each)
 
 
 def cluster(found: list[Relation]) -> Iterator[str]:
@@ -115,6 +141,24 @@ def _spread(each: Relation) -> Iterator[str]:
         f"CREATE TABLE IF NOT EXISTS otel.{each.name} {ON} AS otel.{each.name}_local\n"
         f"ENGINE = Distributed('{{cluster}}', otel, {each.name}_local,\n    {shard(each.key)})"
     )
+    yield from _altered(f"otel.{each.name}_local {ON}", each, codecs=True)
+    yield from _altered(f"otel.{each.name} {ON}", each, codecs=False)
+    yield from _inserted(each)
+
+
+def _altered(table: str, each: Relation, codecs: bool) -> Iterator[str]:
+    """Give what brings an older table to these columns."""
+    if each.later:
+        lines = (
+            f"    ADD COLUMN IF NOT EXISTS {said}{f' {codec}' if codecs and codec else ''}"
+            for said, codec in each.later
+        )
+        yield f"ALTER TABLE {table}\n" + ",\n".join(lines)
+
+
+def _inserted(each: Relation) -> Iterator[str]:
+    if each.rows:
+        yield f"INSERT INTO otel.{each.name} {each.rows}"
 
 
 def shard(key: str) -> str:

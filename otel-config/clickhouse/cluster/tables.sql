@@ -70,6 +70,34 @@ CREATE TABLE IF NOT EXISTS otel.otel_traces ON CLUSTER '{cluster}' AS otel.otel_
 ENGINE = Distributed('{cluster}', otel, otel_traces_local,
     if(RolloutId != '', cityHash64(RolloutId), if(TraceId != '', cityHash64(TraceId), cityHash64(RunId, RolloutId, Attempt, TraceId, Timestamp, SpanId))));
 
+ALTER TABLE otel.otel_traces_local ON CLUSTER '{cluster}'
+    ADD COLUMN IF NOT EXISTS `TaskId` String MATERIALIZED SpanAttributes['ltrain.task.id'] CODEC(ZSTD(1)),
+    ADD COLUMN IF NOT EXISTS `Mode` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.mode'],
+    ADD COLUMN IF NOT EXISTS `Wave` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['ltrain.wave']) CODEC(T64, ZSTD(1)),
+    ADD COLUMN IF NOT EXISTS `PolicyName` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.policy.name'],
+    ADD COLUMN IF NOT EXISTS `PolicyVersion` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['ltrain.policy.version']) CODEC(T64, ZSTD(1)),
+    ADD COLUMN IF NOT EXISTS `GenAiOp` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.operation.name'],
+    ADD COLUMN IF NOT EXISTS `GenAiModel` LowCardinality(String) MATERIALIZED if((SpanAttributes['gen_ai.response.model']) != '', SpanAttributes['gen_ai.response.model'], SpanAttributes['gen_ai.request.model']),
+    ADD COLUMN IF NOT EXISTS `InTokens` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['gen_ai.usage.input_tokens']) CODEC(T64, ZSTD(1)),
+    ADD COLUMN IF NOT EXISTS `OutTokens` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['gen_ai.usage.output_tokens']) CODEC(T64, ZSTD(1)),
+    ADD COLUMN IF NOT EXISTS `ToolName` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.tool.name'],
+    ADD COLUMN IF NOT EXISTS `IngestedAt` DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
+    ADD COLUMN IF NOT EXISTS `Precedence` UInt64 MATERIALIZED if(((SpanAttributes['ltrain.truncated']) NOT IN ('', 'false')), 0, bitShiftLeft(toUInt64(1), 62)) + (bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3)))) CODEC(ZSTD(1));
+
+ALTER TABLE otel.otel_traces ON CLUSTER '{cluster}'
+    ADD COLUMN IF NOT EXISTS `TaskId` String MATERIALIZED SpanAttributes['ltrain.task.id'],
+    ADD COLUMN IF NOT EXISTS `Mode` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.mode'],
+    ADD COLUMN IF NOT EXISTS `Wave` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['ltrain.wave']),
+    ADD COLUMN IF NOT EXISTS `PolicyName` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.policy.name'],
+    ADD COLUMN IF NOT EXISTS `PolicyVersion` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['ltrain.policy.version']),
+    ADD COLUMN IF NOT EXISTS `GenAiOp` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.operation.name'],
+    ADD COLUMN IF NOT EXISTS `GenAiModel` LowCardinality(String) MATERIALIZED if((SpanAttributes['gen_ai.response.model']) != '', SpanAttributes['gen_ai.response.model'], SpanAttributes['gen_ai.request.model']),
+    ADD COLUMN IF NOT EXISTS `InTokens` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['gen_ai.usage.input_tokens']),
+    ADD COLUMN IF NOT EXISTS `OutTokens` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['gen_ai.usage.output_tokens']),
+    ADD COLUMN IF NOT EXISTS `ToolName` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.tool.name'],
+    ADD COLUMN IF NOT EXISTS `IngestedAt` DateTime64(3) MATERIALIZED now64(3),
+    ADD COLUMN IF NOT EXISTS `Precedence` UInt64 MATERIALIZED if(((SpanAttributes['ltrain.truncated']) NOT IN ('', 'false')), 0, bitShiftLeft(toUInt64(1), 62)) + (bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3))));
+
 CREATE MATERIALIZED VIEW IF NOT EXISTS otel.otel_trace_executions_mv ON CLUSTER '{cluster}'
 TO otel.otel_trace_executions_local
 DEFINER = CURRENT_USER SQL SECURITY DEFINER AS
