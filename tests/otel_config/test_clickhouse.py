@@ -76,8 +76,8 @@ SELECT table, any(name) FROM system.columns
 WHERE database = 'otel' AND default_kind = '' AND type IN ('String', 'LowCardinality(String)')
 GROUP BY table
 """
-COUNT = "SELECT count() FROM otel.{} FINAL"
-SHARDS = "SELECT DISTINCT {} FROM otel.{}_local"
+COUNT = "SELECT count() FROM otel.{} FINAL WHERE {} = 'x'"
+SHARDS = "SELECT DISTINCT {} FROM otel.{}_local WHERE {} = 'x'"
 
 
 def ok(answers: list[Any]) -> list[Any]:
@@ -164,8 +164,10 @@ def test_every_table_of_a_cluster_takes_a_row_twice_and_gives_it_once(ask: Ask) 
     (columns,) = ok(ask(TEXTS))
     text, asked = dict(columns), []
     for name, expression in fronts:
-        insert = f"INSERT INTO otel.{name} ({text[name]}) SELECT 'x'"
-        asked += [insert, insert, COUNT.format(name), SHARDS.format(expression, name)]
+        column = text[name]
+        insert = f"INSERT INTO otel.{name} ({column}) SELECT 'x'"
+        asked += [insert, insert, COUNT.format(name, column)]
+        asked += [SHARDS.format(expression, name, column)]
     answers = ok(ask(*asked))
     assert fronts and answers[2::4] == [[[1]]] * len(fronts)
     assert [len(shards) for shards in answers[3::4]] == [1] * len(fronts)
