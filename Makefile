@@ -59,8 +59,10 @@ format: setup ## Bring the code into its format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-docs: setup ## Make the pages of docs/ that are made from code
+docs: setup ## Make what is made from code: pages of docs/, tables and dashboards of otel-config/
 	@$(BIN)/python -m setup.reference
+	@$(BIN)/python -m setup.cluster
+	@$(BIN)/python -m setup.dashboards
 
 lock: ## Resolve setup/*.in into setup/*.lock (a fresh pip, nothing is installed)
 	@$(PYTHON) -m setup.lock $(ARGS)
