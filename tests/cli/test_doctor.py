@@ -182,14 +182,19 @@ def test_a_failing_instrumentor_is_named(tmp_path: Path, answering: str) -> None
         (
             "OTEL_EXPORTER_OTLP_PROTOCOL",
             "grpc",
-            "spans do not wait on disk for a collector, "
-            "and opentelemetry-exporter-otlp-proto-grpc is not here",
+            "spans do not wait on disk for a collector",
         ),
     ],
 )
 def test_variables_that_fight(name: str, value: str, why: str) -> None:
     found = Finding(name, State.FAULT, f"{name}={value}: {why}", f"Unset {name}.")
     assert list(variables({name: value})) == [found]
+
+
+def test_grpc_without_its_exporter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc", None)
+    [found] = variables({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
+    assert found.found.endswith(", and opentelemetry-exporter-otlp-proto-grpc is not here")
 
 
 def test_content_that_is_switched_off_is_a_note() -> None:
