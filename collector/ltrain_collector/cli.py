@@ -17,21 +17,24 @@ def up(
         Path | None, typer.Option("--dir", help="The store's folder; default: .ltrain/store.")
     ] = None,
     otlp_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Where spans come in: OTLP over HTTP.")
+        int,
+        typer.Option(min=0, max=65535, help="Where OTLP comes in over HTTP."),
     ] = 4318,
+    grpc_port: Annotated[int, typer.Option(min=0, max=65535, help="The same over gRPC.")] = 4317,
     http_port: Annotated[
         int, typer.Option(min=0, max=65535, help="Where SQL is answered: ClickHouse over HTTP.")
     ] = 8123,
 ) -> None:
     """Start the collector and the trace store on this machine, until ctrl-C.
 
-    A span is answered for once it is stored. Both ports listen on 127.0.0.1 only.
+    What is sent is answered for once it is stored. All ports listen on 127.0.0.1 only; 0 is any
+    free one, and the line that is printed says which.
 
     Example: ltrain up --dir .ltrain/store
     """
     from ltrain_collector.server import serve
 
-    serve(directory or HOME.read() / "store", otlp_port, http_port)
+    serve(directory or HOME.read() / "store", otlp_port, grpc_port, http_port)
 
 
 @app.command()

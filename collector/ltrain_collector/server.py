@@ -1,5 +1,6 @@
-"""`ltrain up`: one process that owns a store's folder, OTLP in on one port, SQL out on another."""
+"""`ltrain up`: one process that owns a store's folder, OTLP in on two ports, SQL out on another."""
 
+import asyncio
 import errno
 import signal
 import socket
@@ -13,6 +14,8 @@ from ltrain_collector.asgi import Receive, Scope, Send
 from ltrain_collector.embedded import EmbeddedBackend
 from ltrain_collector.engine import Engine
 from ltrain_collector.errors import PortTaken
+from ltrain_collector.ingest.grpc_receiver import server_of
+from ltrain_collector.ingest.intake import Intake
 from ltrain_collector.ingest.receiver import Receiver
 from ltrain_collector.query.facade import Facade
 from ltrain_collector.store import Store
@@ -40,18 +43,25 @@ class _Ports:
 
 
 class _Server(uvicorn.Server):
-    """Says when it is ready."""
+    """Serves gRPC beside it, and says when both are ready."""
 
-    def __init__(self, config: uvicorn.Config, ready: str) -> None:
+    def __init__(self, config: uvicorn.Config, intake: Intake, grpc_port: int, ready: str) -> None:
         super().__init__(config)
+        self._intake = intake
+        self._grpc_port = grpc_port
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._grpc, port = server_of(self._intake, HOST, self._grpc_port)
+        await self._grpc.start()
         await super().startup(sockets)
-        print(self._ready, flush=True)
+        print(self._ready.format(grpc_port=port), flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await asyncio.gather(super().shutdown(sockets), self._grpc.stop(GRACE))
 
 
-def serve(directory: Path, otlp_port: int, http_port: int) -> None:
+def serve(directory: Path, otlp_port: int, grpc_port: int, http_port: int) -> None:
     """Serve `directory` until SIGTERM or SIGINT; a port of 0 is any free one.
 
     Raises:
@@ -59,11 +69,13 @@ def serve(directory: Path, otlp_port: int, http_port: int) -> None:
         StoreInUse: when another process has the folder.
         StoreUnusable: when the folder cannot be used.
     """
+    _bind(grpc_port, "--grpc-port").close()  # gRPC binds its own, once there is a store to serve
     with _bind(otlp_port, "--otlp-port") as otlp, _bind(http_port, "--http-port") as sql:
         engine = Engine(directory.absolute())
         try:
             Store(EmbeddedBackend(engine), str(directory)).migrate()
-            ports = _Ports(otlp, sql, Receiver(engine), Facade(engine))
+            intake = Intake(engine)
+            ports = _Ports(otlp, sql, Receiver(intake), Facade(engine))
             config = uvicorn.Config(
                 ports,
                 http="httptools",
@@ -75,7 +87,8 @@ def serve(directory: Path, otlp_port: int, http_port: int) -> None:
                 timeout_graceful_shutdown=GRACE,
             )
             _outlive_signals()
-            _Server(config, _ready(directory, otlp, sql)).run(sockets=[otlp, sql])
+            ready = _ready(directory, otlp, sql)
+            _Server(config, intake, grpc_port, ready).run(sockets=[otlp, sql])
         finally:
             engine.close()
 
@@ -83,7 +96,7 @@ def serve(directory: Path, otlp_port: int, http_port: int) -> None:
 def _ready(directory: Path, otlp: socket.socket, sql: socket.socket) -> str:
     return (
         f"ltrain: store ready: {directory}, OTLP on http://{HOST}:{otlp.getsockname()[1]}, "
-        f"SQL on http://{HOST}:{sql.getsockname()[1]}"
+        f"gRPC on {HOST}:{{grpc_port}}, SQL on http://{HOST}:{sql.getsockname()[1]}"
     )
 
 

@@ -69,6 +69,7 @@ class Up:
     directory: Path
     process: subprocess.Popen[str]
     otlp: int
+    grpc: int
     sql: int
 
     @property
@@ -86,11 +87,11 @@ class Up:
 StartUp = Callable[..., Up]
 
 
-def start_up(directory: Path, otlp: int = 0, sql: int = 0) -> Up:
+def start_up(directory: Path, otlp: int = 0, sql: int = 0, grpc: int = 0) -> Up:
     """Start `ltrain up` and wait for its line."""
     argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(directory)]
     process = subprocess.Popen(
-        [*argv, "--otlp-port", str(otlp), "--http-port", str(sql)],
+        [*argv, "--otlp-port", str(otlp), "--grpc-port", str(grpc), "--http-port", str(sql)],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONWARNINGS": "default"},
@@ -115,8 +116,8 @@ def start() -> Iterator[StartUp]:
     """Start servers that are ended with the test."""
     started: list[Up] = []
 
-    def begin(directory: Path, otlp: int = 0, sql: int = 0) -> Up:
-        started.append(start_up(directory, otlp, sql))
+    def begin(directory: Path, otlp: int = 0, sql: int = 0, grpc: int = 0) -> Up:
+        started.append(start_up(directory, otlp, sql, grpc))
         return started[-1]
 
     yield begin
