@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -87,9 +87,11 @@ class Up:
 StartUp = Callable[..., Up]
 
 
-def start_up(directory: Path, otlp: int = 0, sql: int = 0, grpc: int = 0) -> Up:
-    """Start `ltrain up` and wait for its line."""
-    argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(directory)]
+def start_up(
+    directory: Path, otlp: int = 0, sql: int = 0, grpc: int = 0, within: tuple[str, ...] = ()
+) -> Up:
+    """Start `ltrain up` and wait for its line; `within` is a command that runs it."""
+    argv = [*within, sys.executable, "-m", "ltrain", "up", "--dir", str(directory)]
     process = subprocess.Popen(
         [*argv, "--otlp-port", str(otlp), "--grpc-port", str(grpc), "--http-port", str(sql)],
         stdout=subprocess.PIPE,
@@ -116,14 +118,20 @@ def start() -> Iterator[StartUp]:
     """Start servers that are ended with the test."""
     started: list[Up] = []
 
-    def begin(directory: Path, otlp: int = 0, sql: int = 0, grpc: int = 0) -> Up:
-        started.append(start_up(directory, otlp, sql, grpc))
+    def begin(directory: Path, otlp: int = 0, sql: int = 0, **more: Any) -> Up:
+        started.append(start_up(directory, otlp, sql, **more))
         return started[-1]
 
     yield begin
     for up in started:
         if up.process.poll() is None:
             up.stop(signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def run_up() -> Callable[..., Up]:
+    """Start a server that its user ends."""
+    return start_up
 
 
 @pytest.fixture(scope="package")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from ltrain_collector.errors import QueryFailed
+from ltrain_collector.errors import NO_CODE, QueryFailed
 from ltrain_collector.ingest.counters import TableCounters
 from ltrain_collector.ingest.refusals import Malformed, Refusal, Unavailable
 from ltrain_collector.ingest.rows import Block
@@ -27,6 +27,9 @@ GROUP_BYTES = 24 << 20
 
 TOO_MANY_PARTS = 252
 """ClickHouse's number for an insert into more than 100 partitions, and for merges that lag."""
+
+DISK_FULL = 243
+"""ClickHouse's number where there is no place for the rows, whosoever they are."""
 
 logger = logging.getLogger(__name__)
 
@@ -99,8 +102,9 @@ class GroupCommit:
             await loop.run_in_executor(self._thread, self._insert, payloads)
         # whatever it is, those who wait must hear of it, and the next group must have its turn
         except Exception as error:
-            if len(group) == 1:
-                self._fail(group[0], error)
+            if len(group) == 1 or _code(error) == DISK_FULL:
+                for one in group:
+                    self._fail(one, error)
                 return
             for one in group:
                 await self._commit([one])
@@ -120,11 +124,15 @@ class GroupCommit:
 
 
 def _refusal(error: Exception) -> Refusal:
-    if isinstance(error, QueryFailed):
-        if error.code == TOO_MANY_PARTS and "partitions" in str(error):
-            return Malformed(
-                "The times of this request are of more than 100 months. Check the clock, or send "
-                "less at a time."
-            )
-        return Unavailable(str(error))
-    return Unavailable(f"The store failed: {error!r}")
+    if _code(error) == TOO_MANY_PARTS and "partitions" in str(error):
+        return Malformed(
+            "The times of this request are of more than 100 months. Check the clock, or send "
+            "less at a time."
+        )
+    if _code(error) == DISK_FULL:
+        return Unavailable(f"The store's disk is full; what is sent again has a chance: {error}")
+    return Unavailable(f"The store failed: {error}")
+
+
+def _code(error: Exception) -> int:
+    return error.code if isinstance(error, QueryFailed) else NO_CODE
