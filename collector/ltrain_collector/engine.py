@@ -132,9 +132,9 @@ class Engine:
         `into` is all before FORMAT: `INSERT INTO t (a, b) SETTINGS x = 1`.
         """
         # chDB's own streaming insert reports success where the disk is full; a file does not lie
-        with open(os.memfd_create("rows"), "wb", 0) as file:
-            for chunk in chunks:
-                file.write(chunk)
+        with open(os.memfd_create("rows"), "wb") as file:
+            file.writelines(chunks)
+            file.flush()
             source = f" FROM INFILE '/proc/self/fd/{file.fileno()}' COMPRESSION 'none' "
             table, *own = re.split(r"(?i)\s(?=SETTINGS\s)", into, maxsplit=1)
             sql = f"{table}{source}{''.join(own)} FORMAT {form}"

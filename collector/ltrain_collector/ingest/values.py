@@ -42,8 +42,11 @@ def text(value: AnyValue) -> str:
     kind = value.WhichOneof("value")
     if kind == "string_value":
         return value.string_value
-    if kind == "double_value" and not isfinite(value.double_value):
-        return f"json: unsupported value: {_infinite(value.double_value)}"
+    if kind == "int_value":
+        return str(value.int_value)
+    if kind == "double_value":
+        number = value.double_value
+        return _number(number) if isfinite(number) else _infinite(number)
     if kind == "bytes_value":
         return b64encode(value.bytes_value).decode()
     return _json(value) if kind else ""
@@ -58,7 +61,8 @@ def _json(value: AnyValue) -> str:
     if kind == "bool_value":
         return "true" if value.bool_value else "false"
     if kind == "double_value":
-        return _number(value.double_value)
+        number = value.double_value
+        return _number(number) if isfinite(number) else json.dumps(number)
     if kind == "array_value":
         return f"[{','.join(map(_json, value.array_value.values))}]"
     if kind == "kvlist_value":
@@ -76,8 +80,6 @@ def _quoted(value: str) -> str:
 
 def _number(value: float) -> str:
     """Give a double as JavaScript does, and Go after it: an exponent below 1e-6 and from 1e21."""
-    if not isfinite(value):
-        return json.dumps(value)
     shortest = repr(value).removesuffix(".0")
     if "e" not in shortest:
         return shortest
@@ -87,4 +89,5 @@ def _number(value: float) -> str:
 
 
 def _infinite(value: float) -> str:
-    return "NaN" if value != value else "+Inf" if value > 0 else "-Inf"
+    name = "NaN" if value != value else "+Inf" if value > 0 else "-Inf"
+    return f"json: unsupported value: {name}"
