@@ -67,9 +67,11 @@ class Receiver:
                 answer = await self._intake.take(signal, arrival, encoding, as_json)
         except Refusal as error:
             self._intake.refuse(signal, error)
-            again = {"retry_after": str(READY)} if error.again else {}
+            more = {"retry_after": str(READY)} if error.again else {}
+            if isinstance(error, TooSlow):
+                more["connection"] = "close"
             body = serialised(refused(error), as_json)
-            await reply(send, error.status, body, JSON if as_json else PROTOBUF, **again)
+            await reply(send, error.status, body, JSON if as_json else PROTOBUF, **more)
             return
         await reply(send, 200, serialised(answer, as_json), kind)
 
