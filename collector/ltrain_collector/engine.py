@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import adbc_driver_chdb
 import adbc_driver_manager
@@ -38,6 +38,9 @@ READS = re.compile(r"\s*(?:/\*.*?\*/\s*|--[^\n]*\n\s*)*\(*\s*(?:SELECT|WITH)\b",
 
 LONG = 1 << 16
 """Characters of a parameter; ClickHouse reads statements of 256 KiB unless told otherwise."""
+
+SPARE = 32 << 20
+"""Bytes of the file that is kept between inserts."""
 
 STREAMED = ("CSV", "JSONEachRow", "Native", "RowBinary", "TabSeparated", "TSV")
 """Formats whose parts, one after another, are the whole; with a header each part would have it."""
@@ -66,6 +69,7 @@ class Engine:
         )
         self._directory = directory
         self._closed = threading.Event()
+        self._spare: list[IO[bytes]] = []
 
     def close(self) -> None:
         """Close the folder; another process may then open it."""
@@ -73,6 +77,8 @@ class Engine:
             self._closed.set()
             self._adbc.close()
             self._root.close()
+            for file in self._spare:
+                file.close()
 
     @contextmanager
     def session(self, settings: Mapping[str, str], database: str = "default") -> Iterator[Any]:
@@ -132,14 +138,34 @@ class Engine:
         `into` is all before FORMAT: `INSERT INTO t (a, b) SETTINGS x = 1`.
         """
         # chDB's own streaming insert reports success where the disk is full; a file does not lie
-        with open(os.memfd_create("rows"), "wb") as file:
-            file.writelines(chunks)
-            file.flush()
-            source = f" FROM INFILE '/proc/self/fd/{file.fileno()}' COMPRESSION 'none' "
+        alone = {"async_insert": "0", "input_format_parallel_parsing": "0"}
+        with (
+            self._file(chunks) as path,
+            self.session({**alone, **(settings or {})}, database) as connection,
+        ):
             table, *own = re.split(r"(?i)\s(?=SETTINGS\s)", into, maxsplit=1)
+            source = f" FROM INFILE {literal(path)} COMPRESSION 'none' "
             sql = f"{table}{source}{''.join(own)} FORMAT {form}"
-            with self.session({"async_insert": "0", **(settings or {})}, database) as connection:
-                return int(connection.query(sql).rows_read())
+            return int(connection.query(sql).rows_read())
+
+    @contextmanager
+    def _file(self, chunks: Iterable[bytes]) -> Iterator[str]:
+        """Give the path of a file in memory; one is kept, since fresh pages cost as a copy does."""
+        try:
+            file = self._spare.pop()
+        except IndexError:
+            file = open(os.memfd_create("rows"), "wb")  # noqa: SIM115
+        try:
+            file.seek(0)
+            file.writelines(chunks)
+            file.truncate()
+            yield f"/proc/self/fd/{file.fileno()}"
+        finally:
+            file.truncate(SPARE)
+            if self._spare or self._closed.is_set():
+                file.close()
+            else:
+                self._spare.append(file)
 
 
 @contextmanager
