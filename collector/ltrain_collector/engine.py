@@ -39,6 +39,13 @@ READS = re.compile(r"\s*(?:/\*.*?\*/\s*|--[^\n]*\n\s*)*\(*\s*(?:SELECT|WITH)\b",
 LONG = 1 << 16
 """Characters of a parameter; ClickHouse reads statements of 256 KiB unless told otherwise."""
 
+FROM_MEMORY = {
+    "async_insert": "0",
+    "input_format_parallel_parsing": "0",
+    "storage_file_read_method": "mmap",
+}
+"""An insert whose rows are in memory: no copy of them, and no second thread."""
+
 SPARE = 32 << 20
 """Bytes of the file that is kept between inserts."""
 
@@ -138,10 +145,10 @@ class Engine:
         `into` is all before FORMAT: `INSERT INTO t (a, b) SETTINGS x = 1`.
         """
         # chDB's own streaming insert reports success where the disk is full; a file does not lie
-        alone = {"async_insert": "0", "input_format_parallel_parsing": "0"}
+        options = {**FROM_MEMORY, **(settings or {})}
         with (
             self._file(chunks) as path,
-            self.session({**alone, **(settings or {})}, database) as connection,
+            self.session(options, database) as connection,
         ):
             table, *own = re.split(r"(?i)\s(?=SETTINGS\s)", into, maxsplit=1)
             source = f" FROM INFILE {literal(path)} COMPRESSION 'none' "
