@@ -75,11 +75,7 @@ class Intake:
         large = arrival.size * (8 if as_json or encoding else 1) > LARGE
         work = partial(_rows, signal, arrival, encoding, as_json, grant)
         rows = await asyncio.get_running_loop().run_in_executor(self._lanes[large], work)
-        commits = (self._commits[table].commit(block) for table, block in rows.blocks.items())
-        told = await asyncio.gather(*commits, return_exceptions=True)
-        for error in told:
-            if isinstance(error, BaseException):
-                raise error
+        await self._commit(rows)
         counters = self.counters.signals[signal.name]
         counters.requests += 1
         counters.accepted += rows.count
@@ -111,6 +107,15 @@ class Intake:
             "failures": sum(of.failures for of in tables),
             "waiting_bytes": self.budget.waiting,
         }
+
+    async def _commit(self, rows: Rows) -> None:
+        commits = [self._commits[table].commit(block) for table, block in rows.blocks.items()]
+        if len(commits) == 1:
+            await commits[0]  # as most are: without a task of its own
+            return
+        for error in await asyncio.gather(*commits, return_exceptions=True):
+            if error:
+                raise error
 
     def _start(self) -> None:
         if not self._writers:
