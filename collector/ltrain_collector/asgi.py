@@ -1,7 +1,6 @@
 """What both HTTP apps need of ASGI: read a bounded body, answer, keep strangers out."""
 
-import zlib
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from ltrain_instrument.errors import LtrainError
@@ -45,6 +44,21 @@ def guard(headers: Mapping[str, str]) -> None:
         )
 
 
+async def parts_of(receive: Receive) -> AsyncIterator[bytes]:
+    """Give the body's parts as they come.
+
+    Raises:
+        ClientGone: when it never ends.
+    """
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone("The client went away.")
+        yield message.get("body", b"")
+        more = message.get("more_body", False)
+
+
 async def body_of(receive: Receive, limit: int) -> bytes:
     """Read the whole body.
 
@@ -54,35 +68,12 @@ async def body_of(receive: Receive, limit: int) -> bytes:
     """
     parts: list[bytes] = []
     size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone("The client went away.")
-        part = message.get("body", b"")
+    async for part in parts_of(receive):
         size += len(part)
         if size > limit:
-            raise _too_long(limit)
+            raise Refused(413, f"The body is longer than {limit >> 20} MiB. Send less at a time.")
         parts.append(part)
-        if not message.get("more_body"):
-            return b"".join(parts)
-
-
-def gunzip(body: bytes, limit: int) -> bytes:
-    """Decompress gzip.
-
-    Raises:
-        Refused: when it is none, or longer than `limit` once unpacked.
-    """
-    unpacker = zlib.decompressobj(wbits=31)
-    try:
-        plain = unpacker.decompress(body, limit)
-    except zlib.error as error:
-        raise Refused(400, f"The body is not gzip: {error}.") from error
-    if unpacker.unconsumed_tail:
-        raise _too_long(limit)
-    if not unpacker.eof:
-        raise Refused(400, "The gzip body ends too early.")
-    return plain
+    return b"".join(parts)
 
 
 async def reply(
@@ -93,7 +84,3 @@ async def reply(
     raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in fields.items()]
     await send({"type": "http.response.start", "status": status, "headers": raw})
     await send({"type": "http.response.body", "body": body})
-
-
-def _too_long(limit: int) -> Refused:
-    return Refused(413, f"The body is longer than {limit >> 20} MiB. Send less at a time.")

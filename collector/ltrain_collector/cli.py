@@ -23,8 +23,10 @@ def up(
         Path | None, typer.Option("--dir", help="The store's folder; default: .ltrain/store.")
     ] = None,
     otlp_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Where spans come in: OTLP over HTTP.")
+        int,
+        typer.Option(min=0, max=65535, help="Where OTLP comes in over HTTP."),
     ] = 4318,
+    grpc_port: Annotated[int, typer.Option(min=0, max=65535, help="The same over gRPC.")] = 4317,
     http_port: Annotated[
         int, typer.Option(min=0, max=65535, help="Where SQL is answered: ClickHouse over HTTP.")
     ] = 8123,
@@ -38,16 +40,19 @@ def up(
 ) -> None:
     """Start the collector and the trace store on this machine, until ctrl-C.
 
-    A span is answered for once it is stored. Without keys only this machine is served.
+    What is sent is answered for once it is stored. Without keys only this machine is served. A port
+    of 0 is any free one, and the line that is printed says which.
 
     Example: ltrain up --dir .ltrain/store
     """
-    from ltrain_collector.server import Tls, serve
+    from ltrain_collector.server import Ports, serve
+    from ltrain_collector.tls import Tls
 
     if (tls_cert is None) != (tls_key is None):
         raise typer.BadParameter("--tls-cert and --tls-key go together.")
     tls = Tls(tls_cert, tls_key) if tls_cert and tls_key else None
-    serve(directory or HOME.read() / "store", otlp_port, http_port, host, tls)
+    ports = Ports(otlp_port, grpc_port, http_port)
+    serve(directory or HOME.read() / "store", ports, host, tls)
 
 
 @app.command()

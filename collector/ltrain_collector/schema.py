@@ -6,7 +6,15 @@ from importlib.resources import files
 TRACES = "otel.otel_traces"
 """The table that spans are written to."""
 
-OURS = ("01_database", "02_traces", "03_trace_executions")
+LOGS = "otel.otel_logs"
+
+GAUGES = "otel.otel_metrics_gauge"
+SUMS = "otel.otel_metrics_sum"
+HISTOGRAMS = "otel.otel_metrics_histogram"
+EXPONENTIAL_HISTOGRAMS = "otel.otel_metrics_exponential_histogram"
+SUMMARIES = "otel.otel_metrics_summary"
+
+OURS = ("01_database", "02_traces", "02_logs", "02_metrics", "03_trace_executions")
 """What a store has where we own its tables."""
 
 COLUMNS = (
@@ -33,15 +41,104 @@ COLUMNS = (
     "Links.TraceState",
     "Links.Attributes",
 )
-"""The exporter's columns, in the order that `otlp` writes a row; ours are computed on insert."""
+"""The exporter's columns, in the order that `ingest` writes a row; ours are computed on insert."""
 
-COLUMN_LIST = ", ".join(f"`{name}`" for name in COLUMNS)
+LOG_COLUMNS = (
+    "Timestamp",
+    "TraceId",
+    "SpanId",
+    "TraceFlags",
+    "SeverityText",
+    "SeverityNumber",
+    "ServiceName",
+    "Body",
+    "ResourceSchemaUrl",
+    "ResourceAttributes",
+    "ScopeSchemaUrl",
+    "ScopeName",
+    "ScopeVersion",
+    "ScopeAttributes",
+    "LogAttributes",
+    "EventName",
+)
+
+_POINT = (
+    "ResourceAttributes",
+    "ResourceSchemaUrl",
+    "ScopeName",
+    "ScopeVersion",
+    "ScopeAttributes",
+    "ScopeDroppedAttrCount",
+    "ScopeSchemaUrl",
+    "ServiceName",
+    "MetricName",
+    "MetricDescription",
+    "MetricUnit",
+    "Attributes",
+    "StartTimeUnix",
+    "TimeUnix",
+)
+
+_EXEMPLARS = (
+    "Exemplars.FilteredAttributes",
+    "Exemplars.TimeUnix",
+    "Exemplars.Value",
+    "Exemplars.SpanId",
+    "Exemplars.TraceId",
+)
+
+_SPREAD = ("Flags", "Min", "Max", "AggregationTemporality")
+
+METRIC_COLUMNS = {
+    GAUGES: (*_POINT, "Value", "Flags", *_EXEMPLARS),
+    SUMS: (*_POINT, "Value", "Flags", *_EXEMPLARS, "AggregationTemporality", "IsMonotonic"),
+    HISTOGRAMS: (
+        *_POINT,
+        "Count",
+        "Sum",
+        "BucketCounts",
+        "ExplicitBounds",
+        *_EXEMPLARS,
+        *_SPREAD,
+    ),
+    EXPONENTIAL_HISTOGRAMS: (
+        *_POINT,
+        "Count",
+        "Sum",
+        "Scale",
+        "ZeroCount",
+        "PositiveOffset",
+        "PositiveBucketCounts",
+        "NegativeOffset",
+        "NegativeBucketCounts",
+        *_EXEMPLARS,
+        *_SPREAD,
+    ),
+    SUMMARIES: (
+        *_POINT,
+        "Count",
+        "Sum",
+        "ValueAtQuantiles.Quantile",
+        "ValueAtQuantiles.Value",
+        "Flags",
+    ),
+}
+
+WRITTEN = {TRACES: COLUMNS, LOGS: LOG_COLUMNS, **METRIC_COLUMNS}
+"""The columns of each table that OTLP is written to, in the order of its rows."""
 
 
-def statements(name: str, traces: str = TRACES) -> Iterator[str]:
-    """Give the statements of one file, `{traces}` filled in."""
+def into(table: str) -> str:
+    """Give what rows are inserted into: the table and its columns."""
+    return f"{table} ({', '.join(f'`{name}`' for name in WRITTEN[table])})"
+
+
+def statements(name: str, **places: str) -> Iterator[str]:
+    """Give the statements of one file, each `{place}` filled in."""
     text = files("ltrain_collector").joinpath("ddl", f"{name}.sql").read_text()
-    for statement in text.replace("{traces}", traces).split(";\n"):
+    for place, value in places.items():
+        text = text.replace(f"{{{place}}}", value)
+    for statement in text.split(";\n"):
         if statement.strip():
             yield statement.strip()
 
@@ -54,5 +151,15 @@ def tables() -> Iterator[str]:
 
 def views(traces: str, ours: bool) -> Iterator[str]:
     """Give the statements that make the views over `traces`; `ours`: it has our columns."""
-    yield from statements("05_spans" if ours else "05_spans_exporter", traces)
+    yield from statements("05_spans" if ours else "05_spans_exporter", traces=traces)
     yield from statements("06_people")
+
+
+def signal_view(table: str, ours: bool) -> Iterator[str]:
+    """Give the statements that make the view over a table of logs or metrics.
+
+    `otel.otel_logs` is read as `otel.logs`, `otel.otel_metrics_sum` as `otel.metrics_sum`.
+    """
+    view = f"otel.{table.rpartition('.otel_')[2]}"
+    kind = "05_logs" if view == "otel.logs" else "05_metrics"
+    yield from statements(kind if ours else f"{kind}_exporter", table=table, view=view)

@@ -1,24 +1,31 @@
-"""`ltrain up`: one process that owns a store's folder, OTLP in on one port, SQL out on another."""
+"""`ltrain up`: one process that owns a store's folder, OTLP in on two ports, SQL out on another."""
 
+import asyncio
 import errno
 import ipaddress
 import signal
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 import uvicorn
+from grpc import aio
 
 from ltrain_collector.asgi import Receive, Scope, Send
 from ltrain_collector.embedded import EmbeddedBackend
 from ltrain_collector.engine import Engine
 from ltrain_collector.errors import PortTaken
+from ltrain_collector.ingest.grpc_receiver import GrpcReceiver, server_of
+from ltrain_collector.ingest.intake import Intake
 from ltrain_collector.ingest.receiver import Receiver
 from ltrain_collector.keys import Keys
 from ltrain_collector.query.facade import Facade
 from ltrain_collector.store import Store
+from ltrain_collector.tls import BadTls, Tls
 from ltrain_instrument.errors import LtrainError
 
 HOST = "127.0.0.1"
@@ -28,8 +35,12 @@ GRACE = 10
 """Seconds that open requests have to end after SIGTERM."""
 
 
+Grpc = tuple[aio.Server, int]
+"""A server that is to be started, and its port."""
+
+
 @dataclass(frozen=True, slots=True)
-class _Ports:
+class _Apps:
     """The app of each port."""
 
     otlp: socket.socket
@@ -44,29 +55,34 @@ class _Ports:
 
 
 class _Server(uvicorn.Server):
-    """Says when it is ready."""
+    """Serves gRPC beside it, and says when both are ready."""
 
-    def __init__(self, config: uvicorn.Config, ready: str) -> None:
+    def __init__(self, config: uvicorn.Config, grpc: Callable[[], Grpc], ready: str) -> None:
         super().__init__(config)
+        self._grpc_of = grpc
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._grpc, port = self._grpc_of()
+        await self._grpc.start()
         await super().startup(sockets)
-        print(self._ready, flush=True)
+        print(self._ready.format(grpc_port=port), flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await asyncio.gather(super().shutdown(sockets), self._grpc.stop(GRACE))
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
-    """Files with the certificate and its private key, PEM."""
+class Ports:
+    """What is asked for; 0 is any free one."""
 
-    certificate: Path
-    key: Path
+    otlp: int
+    grpc: int
+    sql: int
 
 
-def serve(
-    directory: Path, otlp_port: int, http_port: int, host: str = HOST, tls: Tls | None = None
-) -> None:
-    """Serve `directory` until SIGTERM or SIGINT; a port of 0 is any free one.
+def serve(directory: Path, ports: Ports, host: str = HOST, tls: Tls | None = None) -> None:
+    """Serve `directory` until SIGTERM or SIGINT.
 
     Raises:
         OpenToAll: when others could reach it and no key was made.
@@ -77,17 +93,20 @@ def serve(
     keys = Keys(directory.absolute())
     if not keys.guarded and not _loopback(host):
         raise OpenToAll(host, directory)
+    # gRPC binds its own, once there is a store to serve
+    _bind(host, ports.grpc, "--grpc-port").close()
     with (
-        _bind(host, otlp_port, "--otlp-port") as otlp,
-        _bind(host, http_port, "--http-port") as sql,
+        _bind(host, ports.otlp, "--otlp-port") as otlp,
+        _bind(host, ports.sql, "--http-port") as sql,
     ):
         engine = Engine(directory.absolute())
         facade = Facade(engine, keys)
         try:
             Store(EmbeddedBackend(engine), str(directory)).migrate()
-            ports = _Ports(otlp, sql, Receiver(engine, keys), facade)
+            intake = Intake(engine)
+            apps = _Apps(otlp, sql, Receiver(intake, keys), facade)
             config = uvicorn.Config(
-                ports,
+                apps,
                 http="httptools",
                 loop="uvloop",
                 lifespan="off",
@@ -100,7 +119,9 @@ def serve(
             )
             _load(config, tls)
             _outlive_signals()
-            _Server(config, _ready(directory, otlp, sql, tls)).run(sockets=[otlp, sql])
+            grpc = partial(server_of, GrpcReceiver(intake, keys), host, ports.grpc, tls)
+            ready = _ready(directory, otlp, sql, tls)
+            _Server(config, grpc, ready).run(sockets=[otlp, sql])
         finally:
             facade.close()
             engine.close()
@@ -110,13 +131,17 @@ def _ready(directory: Path, otlp: socket.socket, sql: socket.socket, tls: Tls | 
     scheme = "https" if tls else "http"
     return (
         f"ltrain: store ready: {directory}, OTLP on {scheme}://{_address(otlp)}, "
-        f"SQL on {scheme}://{_address(sql)}"
+        f"gRPC on {_host(otlp)}:{{grpc_port}}, SQL on {scheme}://{_address(sql)}"
     )
 
 
 def _address(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"{_host(listener)}:{listener.getsockname()[1]}"
+
+
+def _host(listener: socket.socket) -> str:
+    host = listener.getsockname()[0]
+    return f"[{host}]" if ":" in host else str(host)
 
 
 def _loopback(host: str) -> bool:
@@ -163,10 +188,6 @@ class OpenToAll(LtrainError, PermissionError):
             f"with `ltrain key make admin --dir {directory}`, which every request then needs, or "
             "leave --host out."
         )
-
-
-class BadTls(LtrainError, ValueError):
-    """Files that are no certificate and key."""
 
 
 class BadPort(LtrainError, OSError):

@@ -18,7 +18,8 @@ from ltrain_collector.dsn import PORT, Folder, Server, parse
 from ltrain_collector.embedded import EmbeddedBackend
 from ltrain_collector.engine import Engine
 from ltrain_collector.errors import NoStore
-from ltrain_collector.ingest.traces import Rows, encode
+from ltrain_collector.ingest.rows import Rows
+from ltrain_collector.ingest.signals import TRACES, Signal
 from ltrain_collector.parameters import Parameters
 from ltrain_instrument.settings import HOME, STORE
 
@@ -103,23 +104,23 @@ class Store:
         """
         return self._backend.insert(table, frame.to_arrow())
 
-    def insert_otlp(self, body: bytes) -> Rows:
-        """Insert one serialised OTLP `ExportTraceServiceRequest`, without a collector.
+    def insert_otlp(self, body: bytes, signal: Signal = TRACES) -> Rows:
+        """Insert one serialised OTLP request of `signal`, without a collector.
 
         Raises:
             BadRequest: when the bytes are none.
         """
-        rows = encode(body)
-        into = f"{schema.TRACES} ({schema.COLUMN_LIST})"
-        if rows.count:
-            self._backend.insert_raw(into, "RowBinary", rows.payload)
+        rows = signal.rows(body)
+        for table, block in rows.blocks.items():
+            self._backend.insert_raw(schema.into(table), "RowBinary", block.payload)
         return rows
 
     def migrate(self, traces: str | None = None) -> None:
         """Make the tables and views that are missing and renew the views.
 
         `traces` names a table that an exporter created elsewhere: then no table is made, and the
-        views read that one. So they do where `otel.otel_traces` itself lacks our columns.
+        views read that one, and those of logs and metrics beside it. So they do where
+        `otel.otel_traces` itself lacks our columns.
         """
         self.command("CREATE DATABASE IF NOT EXISTS otel")
         ours = traces is None and self._ours(schema.TRACES) is not False
@@ -127,6 +128,12 @@ class Store:
             self.command(statement)
         for statement in schema.views(traces or schema.TRACES, ours or self._ours(traces) is True):
             self.command(statement)
+        database = (traces or schema.TRACES).rpartition(".")[0]
+        for name in (schema.LOGS, *schema.METRIC_COLUMNS):
+            table = f"{database or 'default'}.{name.rpartition('.')[2]}"
+            if (has := self._ours(table)) is not None:
+                for statement in schema.signal_view(table, has):
+                    self.command(statement)
 
     def _ours(self, table: str | None) -> bool | None:
         """Say whether `table` has our columns; None where there is no such table."""

@@ -96,7 +96,7 @@ SPAN_PUBLISH = "ltrain.policy.publish"
 """A policy version loaded by every server."""
 
 SCOPE_INSTRUMENT = "ltrain.instrument"
-"""Tracer of what ltrain adds in agents: rewards, rollouts, failed requests; the agent's own word."""
+"""Tracer of rewards, rollouts and failed requests in agents: the agent's own word."""
 SCOPE_RUNNER = "ltrain.runner"
 """Tracer of dispatch, closing and evaluation spans: the runner's word."""
 SCOPE_GATEWAY = "ltrain.gateway"

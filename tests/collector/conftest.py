@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -69,6 +69,7 @@ class Up:
     directory: Path
     process: subprocess.Popen[str]
     otlp: int
+    grpc: int
     sql: int
 
     @property
@@ -86,11 +87,18 @@ class Up:
 StartUp = Callable[..., Up]
 
 
-def start_up(directory: Path, otlp: int = 0, sql: int = 0, *more: str) -> Up:
-    """Start `ltrain up` and wait for its line."""
-    argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(directory), *more]
+def start_up(
+    directory: Path,
+    otlp: int = 0,
+    sql: int = 0,
+    *more: str,
+    grpc: int = 0,
+    within: tuple[str, ...] = (),
+) -> Up:
+    """Start `ltrain up` and wait for its line; `within` is a command that runs it."""
+    argv = [*within, sys.executable, "-m", "ltrain", "up", "--dir", str(directory), *more]
     process = subprocess.Popen(
-        [*argv, "--otlp-port", str(otlp), "--http-port", str(sql)],
+        [*argv, "--otlp-port", str(otlp), "--grpc-port", str(grpc), "--http-port", str(sql)],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONWARNINGS": "default"},
@@ -98,7 +106,7 @@ def start_up(directory: Path, otlp: int = 0, sql: int = 0, *more: str) -> Up:
     assert process.stdout
     line = _line(process.stdout)
     assert line.startswith("ltrain: store ready"), line
-    ports = [int(port) for port in re.findall(r"https?://[\d.]+:(\d+)", line)]
+    ports = [int(port) for port in re.findall(r"[\d.]+\.\d+:(\d+)", line)]
     return Up(directory, process, *ports)
 
 
@@ -115,14 +123,20 @@ def start() -> Iterator[StartUp]:
     """Start servers that are ended with the test."""
     started: list[Up] = []
 
-    def begin(directory: Path, otlp: int = 0, sql: int = 0, *more: str) -> Up:
-        started.append(start_up(directory, otlp, sql, *more))
+    def begin(directory: Path, otlp: int = 0, sql: int = 0, *more: str, **how: Any) -> Up:
+        started.append(start_up(directory, otlp, sql, *more, **how))
         return started[-1]
 
     yield begin
     for up in started:
         if up.process.poll() is None:
             up.stop(signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def run_up() -> Callable[..., Up]:
+    """Start a server that its user ends."""
+    return start_up
 
 
 @pytest.fixture(scope="package")

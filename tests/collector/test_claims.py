@@ -27,7 +27,6 @@ IDENTITY = {
 BOUND = Grant(Role.INGEST, "mine.1", IDENTITY)
 REWARDING = Grant(Role.INGEST, "mine.1", IDENTITY, rewards=True)
 NOON = 1_790_000_000_000_000_000
-INTO = f"{schema.TRACES} ({schema.COLUMN_LIST})"
 
 
 def put(owner: Any, key: str, value: object = "x") -> None:
@@ -243,9 +242,10 @@ def test_a_span_in_anothers_trace_is_still_of_its_own_rollout(folder: Store) -> 
     bare.span_id = b"\3" * 8
     agent.spans.append(bare)
     for request, grant in ((theirs, None), (mine, BOUND)):
-        rows = encode(request.SerializeToString(), grant)
+        rows = encode(request, grant)
         assert (rows.count, rows.rejected) == (1, 0)
-        folder._backend.insert_raw(INTO, "RowBinary", rows.payload)
+        block = rows.blocks[schema.TRACES]
+        folder._backend.insert_raw(schema.into(schema.TRACES), "RowBinary", block.payload)
     sql = "SELECT RunId, RolloutId, Attempt, TaskId, SpanAttributes['k'] FROM otel.spans ORDER BY 2"
     assert folder.query(sql).rows() == [
         ("run", "mine", "1", "t1", "v"),

@@ -28,11 +28,15 @@ def post(port: int, body: bytes) -> int:
         connection.close()
 
 
-@pytest.mark.parametrize(("option", "port"), [("--otlp-port", "otlp"), ("--http-port", "sql")])
+PORTS = {"--otlp-port": "otlp", "--grpc-port": "grpc", "--http-port": "sql"}
+FREE = [word for option in PORTS for word in (option, "0")]
+
+
+@pytest.mark.parametrize(("option", "port"), PORTS.items())
 def test_a_port_that_is_taken_is_said(up: Any, tmp_path: Path, option: str, port: str) -> None:
     taken = str(getattr(up, port))
-    free = "--http-port" if option == "--otlp-port" else "--otlp-port"
-    done = ltrain("up", "--dir", str(tmp_path / "s"), option, taken, free, "0")
+    free = [word for name in PORTS if name != option for word in (name, "0")]
+    done = ltrain("up", "--dir", str(tmp_path / "s"), option, taken, *free)
     assert done.returncode == 1
     assert f"Port {taken} on 127.0.0.1 is taken" in done.stderr
     assert option in done.stderr
@@ -41,7 +45,7 @@ def test_a_port_that_is_taken_is_said(up: Any, tmp_path: Path, option: str, port
 
 
 def test_a_folder_that_is_in_use_is_said(up: Any) -> None:
-    done = ltrain("up", "--dir", str(up.directory), "--otlp-port", "0", "--http-port", "0")
+    done = ltrain("up", "--dir", str(up.directory), *FREE)
     assert done.returncode == 1
     assert f"in use by process {up.process.pid}" in done.stderr
     assert "Traceback" not in done.stderr
@@ -49,7 +53,7 @@ def test_a_folder_that_is_in_use_is_said(up: Any) -> None:
 
 def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    argv = ("up", "--dir", str(tmp_path / "file" / "store"), "--otlp-port", "0", "--http-port", "0")
+    argv = ("up", "--dir", str(tmp_path / "file" / "store"), *FREE)
     done = ltrain(*argv)
     assert done.returncode == 1
     assert "Not a directory" in done.stderr
@@ -91,7 +95,7 @@ def test_what_was_stored_is_there_after_a_restart(
     first = start(tmp_path / "store")
     assert post(first.otlp, request_of((1, 1), (1, 2))) == 200
     assert first.stop() == 0
-    second = start(tmp_path / "store", first.otlp, first.sql)
-    assert (second.otlp, second.sql) == (first.otlp, first.sql)
+    second = start(tmp_path / "store", first.otlp, first.sql, grpc=first.grpc)
+    assert (second.otlp, second.sql, second.grpc) == (first.otlp, first.sql, first.grpc)
     with Store.open(second.dsn) as store:
         assert store.query("SELECT SpanId FROM otel.spans").height == 2

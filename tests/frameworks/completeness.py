@@ -148,7 +148,7 @@ CRITERIA: dict[str, tuple[str, Measure]] = {
     "C5": ("output, status, start, end and duration of each tool call, failures found", tool_calls),
     "C6": ("a timing of its own for each of several parallel tool calls", parallel_tools),
     "C7": ("the agent's side alone suffices, whatever it runs in and against", agent_side),
-    "trace": ("framework and client of a call in one trace, which goes on to the server", one_trace),
+    "trace": ("framework and client of a call in one trace, that goes on to the server", one_trace),
     "agent": ("each LLM and tool call names its agent", agents),
     "state": ("state variables: input, results of tools, answer", variables),
     "ids": (

@@ -1,7 +1,7 @@
 """Group commit: requests that arrive together are inserted together, and answered after that.
 
 Nobody hears of success before the rows are readable. A kill in between loses nothing: the client
-heard nothing and sends again, and a span that came twice is read once.
+heard nothing and sends again, and what came twice is read once.
 """
 
 import asyncio
@@ -11,7 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ltrain_collector.errors import NO_CODE, QueryFailed
-from ltrain_instrument.errors import LtrainError
+from ltrain_collector.ingest.counters import TableCounters
+from ltrain_collector.ingest.refusals import Malformed, Refusal, Unavailable
+from ltrain_collector.ingest.rows import Block
 
 WINDOW = 0.03
 """Seconds a commit waits for company."""
@@ -23,50 +25,50 @@ about 20 ms of CPU however small it is, and trainer and policy server want that 
 GROUP_BYTES = 24 << 20
 """A larger group gains nothing and costs memory."""
 
-WAITING_BYTES = 256 << 20
-"""Beyond this, clients are told to come back: exporters keep what was refused."""
+TOO_MANY_PARTS = 252
+"""ClickHouse's number for an insert into more than 100 partitions, and for merges that lag."""
+
+DISK_FULL = 243
+"""ClickHouse's number where there is no place for the rows, whosoever they are."""
 
 logger = logging.getLogger(__name__)
 
 Insert = Callable[[list[bytes]], object]
 
 
-class Overloaded(LtrainError, MemoryError):
-    """More is waiting than memory should hold; the client tries again."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    payload: bytes
+    block: Block
     done: asyncio.Future[None]
 
 
 class GroupCommit:
-    """One writer for all requests; lives in one event loop."""
+    """One writer of one table for all requests; lives in one event loop."""
 
-    def __init__(self, insert: Insert, window: float = WINDOW, pace: float = PACE) -> None:
+    def __init__(
+        self,
+        insert: Insert,
+        window: float = WINDOW,
+        pace: float = PACE,
+        counters: TableCounters | None = None,
+    ) -> None:
         self._insert = insert
         self._window = window
         self._pace = pace
         self._waiting: list[_Waiting] = []
-        self._waiting_bytes = 0
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "ltrain-commit")
-        self.inserts = 0
-        self.failures = 0
+        self.counters = counters or TableCounters()
 
-    async def commit(self, payload: bytes) -> None:
-        """Return once `payload` is readable.
+    async def commit(self, block: Block) -> None:
+        """Return once `block` is readable.
 
         Raises:
-            Overloaded: when too much is waiting.
-            QueryFailed: when the engine refuses these rows.
+            Malformed: when no retry will make the engine take these rows.
+            Unavailable: when the engine refuses them.
         """
-        if self._waiting_bytes > WAITING_BYTES:
-            raise Overloaded(f"{self._waiting_bytes >> 20} MiB wait to be inserted; try again.")
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(payload, done))
-        self._waiting_bytes += len(payload)
+        self._waiting.append(_Waiting(block, done))
         self._arrived.set()
         await done
 
@@ -82,12 +84,11 @@ class GroupCommit:
             if not self._waiting:
                 self._arrived.clear()
             await self._commit(group)
-            self._waiting_bytes -= sum(len(one.payload) for one in group)
 
     def _take(self) -> list[_Waiting]:
         size = count = 0
         while count < len(self._waiting) and (not count or size < GROUP_BYTES):
-            size += len(self._waiting[count].payload)
+            size += len(self._waiting[count].block.payload)
             count += 1
         group, self._waiting = self._waiting[:count], self._waiting[count:]
         return group
@@ -95,25 +96,43 @@ class GroupCommit:
     async def _commit(self, group: list[_Waiting]) -> None:
         """Insert the group; where that fails, one by one, so that the bad one fails alone."""
         loop = asyncio.get_running_loop()
-        self.inserts += 1
+        self.counters.inserts += 1
         try:
-            payloads = [one.payload for one in group]
+            payloads = [one.block.payload for one in group]
             await loop.run_in_executor(self._thread, self._insert, payloads)
         # whatever it is, those who wait must hear of it, and the next group must have its turn
         except Exception as error:
-            if len(group) == 1:
-                self._fail(group[0], error)
+            if len(group) == 1 or _code(error) == DISK_FULL:
+                for one in group:
+                    self._fail(one, error)
                 return
             for one in group:
                 await self._commit([one])
             return
+        rows = sum(one.block.rows for one in group)
+        self.counters.inserted += rows
+        self.counters.rows.add(rows)
         for one in group:
             if not one.done.done():  # its client may have gone
                 one.done.set_result(None)
 
     def _fail(self, one: _Waiting, error: Exception) -> None:
-        self.failures += 1
-        logger.warning("ltrain: %d bytes could not be inserted: %s", len(one.payload), error)
+        self.counters.failures += 1
+        logger.warning("ltrain: %d rows could not be inserted: %s", one.block.rows, error)
         if not one.done.done():
-            known = error if isinstance(error, QueryFailed) else QueryFailed(repr(error), NO_CODE)
-            one.done.set_exception(known)
+            one.done.set_exception(_refusal(error))
+
+
+def _refusal(error: Exception) -> Refusal:
+    if _code(error) == TOO_MANY_PARTS and "partitions" in str(error):
+        return Malformed(
+            "The times of this request are of more than 100 months. Check the clock, or send "
+            "less at a time."
+        )
+    if _code(error) == DISK_FULL:
+        return Unavailable(f"The store's disk is full; what is sent again has a chance: {error}")
+    return Unavailable(f"The store failed: {error}")
+
+
+def _code(error: Exception) -> int:
+    return error.code if isinstance(error, QueryFailed) else NO_CODE

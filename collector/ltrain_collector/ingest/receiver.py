@@ -1,137 +1,135 @@
-"""OTLP over HTTP: spans in, answered once they are readable. `GET /health` says how it goes."""
+"""OTLP over HTTP: requests in, answered once they are readable. `GET /health` says how it goes."""
 
 import asyncio
 import json
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
-
-from ltrain_collector import schema
 from ltrain_collector.asgi import (
     ClientGone,
     Receive,
     Refused,
     Scope,
     Send,
-    body_of,
-    gunzip,
+    guard,
     headers_of,
+    parts_of,
     reply,
 )
-from ltrain_collector.engine import Engine
-from ltrain_collector.errors import BadRequest, QueryFailed
-from ltrain_collector.ingest.commit import WINDOW, GroupCommit, Overloaded
-from ltrain_collector.ingest.traces import Rows, encode
+from ltrain_collector.ingest.answers import refused, serialised, status_of
+from ltrain_collector.ingest.budget import Arrival
+from ltrain_collector.ingest.inflate import too_large
+from ltrain_collector.ingest.intake import BODY, BODY_SECONDS, JSON_BODY, READY, Intake
+from ltrain_collector.ingest.refusals import Malformed, Refusal, TooSlow, Unsupported
+from ltrain_collector.ingest.signals import SIGNALS, Signal
 from ltrain_collector.keys import Grant, Keys
 
 PROTOBUF = "application/x-protobuf"
+JSON = "application/json"
 
-BODY = 64 << 20
-"""Bytes of one request, once unpacked; OpenTelemetry's exporters send 512 spans at most."""
+PATHS = {signal.path: signal for signal in SIGNALS}
 
-INTO = f"INSERT INTO {schema.TRACES} ({schema.COLUMN_LIST})"
+RPC_CODES = {401: 16, 403: 7, 404: 5, 405: 12}
+"""gRPC's numbers of HTTP's, for the Status that OTLP wants in every answer that is an error."""
 
 
 class Receiver:
     """The ASGI app of the OTLP port."""
 
-    def __init__(self, engine: Engine, keys: Keys, window: float = WINDOW) -> None:
-        self._engine = engine
+    def __init__(self, intake: Intake, keys: Keys) -> None:
+        self._intake = intake
         self._keys = keys
-        self._commit = GroupCommit(self._insert, window)
-        self._decoder = ThreadPoolExecutor(1, "ltrain-decode")
-        self._task: asyncio.Task[None] | None = None
-        self.spans = 0
-        self.rejected = 0
-        self.requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = headers_of(scope)
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         try:
-            headers = headers_of(scope)
-            route = (scope["method"], scope["path"].rstrip("/"))
-            if route == ("GET", "/health") and self._keys.guarded:
-                await self._health(send)  # who probes has no key
-                return
-            grant = self._keys.enter(headers)
-            if grant is not None and not grant.ingests:
-                raise Refused(403, f"A key of role '{grant.role}' does not put spans in.")
-            if route == ("POST", "/v1/traces"):
-                await self._traces(headers, grant, receive, send)
-            elif route in (("GET", "/health"), ("HEAD", "/health"), ("GET", "")):
-                await self._health(send)
+            method, path = scope["method"], scope["path"].rstrip("/")
+            if method in ("GET", "HEAD") and path in ("/health", ""):
+                if not self._keys.guarded:  # who probes has no key
+                    guard(headers)
+                await reply(send, 200, json.dumps(self._intake.health()).encode() + b"\n", JSON)
+            elif method == "POST" and path in PATHS:
+                grant = self._keys.ingesting(headers)
+                await self._export(_Export(PATHS[path], headers, kind, grant), receive, send)
             else:
-                raise _not_here(scope["method"], scope["path"])
+                self._keys.enter(headers)
+                raise _not_here(method, scope["path"])
         except Refused as error:
-            await reply(send, error.status, f"{error}\n".encode())
-        except BadRequest as error:
-            await reply(send, 400, f"{error}\n".encode())
-        except (QueryFailed, Overloaded) as error:
-            # 503 is what an OTLP client tries again
-            await reply(send, 503, f"{error}\n".encode(), retry_after="1")
+            as_json = kind != PROTOBUF
+            body = serialised(status_of(RPC_CODES.get(error.status, 2), str(error)), as_json)
+            await reply(send, error.status, body, JSON if as_json else PROTOBUF)
         except ClientGone:
             return
 
-    async def _traces(
-        self, headers: dict[str, str], grant: Grant | None, receive: Receive, send: Send
+    async def _export(self, export: "_Export", receive: Receive, send: Send) -> None:
+        signal, headers, as_json = export.signal, export.headers, export.as_json
+        try:
+            with Arrival(self._intake.budget) as arrival:
+                _check_kind(export.kind)
+                await self._read(arrival, headers, JSON_BODY if as_json else BODY, receive)
+                encoding = headers.get("content-encoding", "").strip().lower()
+                answer = await self._intake.take(signal, arrival, encoding, as_json, export.grant)
+        except Refusal as error:
+            self._intake.refuse(signal, error)
+            more = {"retry_after": str(READY)} if error.again else {}
+            if isinstance(error, TooSlow):
+                more["connection"] = "close"
+            body = serialised(refused(error), as_json)
+            await reply(send, error.status, body, JSON if as_json else PROTOBUF, **more)
+            return
+        await reply(send, 200, serialised(answer, as_json), export.kind)
+
+    async def _read(
+        self, arrival: Arrival, headers: dict[str, str], limit: int, receive: Receive
     ) -> None:
-        _check_kind(headers)
-        body = await body_of(receive, BODY)
-        packed = headers.get("content-encoding") == "gzip"
-        loop = asyncio.get_running_loop()
-        rows = await loop.run_in_executor(self._decoder, _rows, body, packed, grant)
-        if rows.count:
-            self._task = self._task or asyncio.create_task(self._commit.run())
-            await self._commit.commit(rows.payload)
-        self.requests += 1
-        self.spans += rows.count
-        self.rejected += rows.rejected
-        await reply(send, 200, _answer(rows), PROTOBUF)
-
-    def _insert(self, payloads: list[bytes]) -> None:
-        self._engine.insert(INTO, "RowBinary", payloads)
-
-    async def _health(self, send: Send) -> None:
-        state = {
-            "status": "ok",
-            "requests": self.requests,
-            "spans": self.spans,
-            "rejected": self.rejected,
-            "inserts": self._commit.inserts,
-            "failures": self._commit.failures,
-        }
-        await reply(send, 200, json.dumps(state).encode() + b"\n", "application/json")
+        announced = _length(headers)
+        if announced > limit:
+            raise too_large(limit)
+        self._intake.budget.admit(announced)
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                async for part in parts_of(receive):
+                    if arrival.size + len(part) > limit:
+                        raise too_large(limit)
+                    arrival.add(part)
+        except TimeoutError as error:
+            raise TooSlow(
+                f"{arrival.size} bytes came in {BODY_SECONDS:.0f} seconds, and no end."
+            ) from error
 
 
-def _rows(body: bytes, packed: bool, grant: Grant | None) -> Rows:
-    return encode(gunzip(body, BODY) if packed else body, grant)
+@dataclass(frozen=True, slots=True)
+class _Export:
+    """What is known of a request before its body is read."""
+
+    signal: Signal
+    headers: dict[str, str]
+    kind: str
+    grant: Grant | None
+
+    @property
+    def as_json(self) -> bool:
+        """What is neither is refused in JSON, which people read."""
+        return self.kind != PROTOBUF
 
 
-def _answer(rows: Rows) -> bytes:
-    answer = ExportTraceServiceResponse()
-    if rows.rejected:
-        answer.partial_success.rejected_spans = rows.rejected
-        answer.partial_success.error_message = rows.reason
-    return bytes(answer.SerializeToString())
+def _length(headers: dict[str, str]) -> int:
+    given = headers.get("content-length", "0")
+    if not given.isdecimal() or len(given) > 18:
+        raise Malformed(f"Content-Length '{given[:40]}' is not a number of bytes.")
+    return int(given)
 
 
-def _check_kind(headers: dict[str, str]) -> None:
-    kind = headers.get("content-type", "").partition(";")[0].strip()
-    if kind != PROTOBUF:
-        raise Refused(
-            415,
+def _check_kind(kind: str) -> None:
+    if kind not in (PROTOBUF, JSON):
+        raise Unsupported(
             f"Content-Type '{kind}' is not read here; send {PROTOBUF} "
-            "(OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf).",
+            f"(OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf) or {JSON}."
         )
-    encoding = headers.get("content-encoding", "")
-    if encoding not in ("", "identity", "gzip"):
-        raise Refused(415, f"Content-Encoding '{encoding}' is not read here; send gzip or none.")
 
 
 def _not_here(method: str, path: str) -> Refused:
-    if path in ("/v1/logs", "/v1/metrics"):
-        signal = path.rpartition("/")[2].upper()
-        return Refused(
-            404,
-            f"This store keeps traces only. Set OTEL_{signal}_EXPORTER=none, or send elsewhere.",
-        )
-    return Refused(404, f"{method} {path} is not served here; POST /v1/traces and GET /health are.")
+    if path.rstrip("/") in PATHS:
+        return Refused(405, f"{method} {path} is not served here; POST {path} is.")
+    served = ", ".join(f"POST {path}" for path in PATHS)
+    return Refused(404, f"{method} {path} is not served here; {served} and GET /health are.")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ltrain_collector.engine import Engine, insert_into, literal, preamble, query_errors
+from ltrain_collector.engine import Engine, literal, preamble, query_errors
 from ltrain_collector.errors import QueryFailed
 from ltrain_collector.formats import READS, in_parts, parts
 from ltrain_collector.keys import Grant, Role
@@ -126,11 +126,11 @@ class Runner:
         into, form = statement.sql, statement.form
         if session is not None and session.connection is not None:
             with _set(session, settings, statement.database) as connection:
-                written = insert_into(connection, into, form, chunks)
+                written = self.engine.insert_over(connection, into, form, chunks)
         else:
             before = _before(session, statement.database)
             with self.engine.session(settings, statement.database or "default", before) as opened:
-                written = insert_into(opened, into, form, chunks)
+                written = self.engine.insert_over(opened, into, form, chunks)
         return {"written_rows": str(written), "written_bytes": str(len(rows))}
 
     def _arrow(

@@ -4,13 +4,16 @@ import pytest
 
 from ltrain_collector.errors import QueryFailed
 from ltrain_collector.ingest import commit
-from ltrain_collector.ingest.commit import GroupCommit, Overloaded
+from ltrain_collector.ingest.commit import GroupCommit
+from ltrain_collector.ingest.refusals import Malformed, Unavailable
+from ltrain_collector.ingest.rows import Block
 
 
 async def together(group: GroupCommit, *payloads: bytes) -> list[BaseException | None]:
     """Commit all at once and give what each was told."""
     task = asyncio.create_task(group.run())
-    told = await asyncio.gather(*map(group.commit, payloads), return_exceptions=True)
+    commits = (group.commit(Block(payload, 1)) for payload in payloads)
+    told = await asyncio.gather(*commits, return_exceptions=True)
     task.cancel()
     return told
 
@@ -33,8 +36,8 @@ def test_the_bad_one_fails_alone(error: Exception, caplog: pytest.LogCaptureFixt
 
     told = asyncio.run(together(GroupCommit(insert, 0.01), b"a", b"bad", b"c"))
     assert inserted == [b"a", b"c"]
-    assert [type(one) for one in told] == [type(None), QueryFailed, type(None)]
-    assert "3 bytes could not be inserted" in caplog.text
+    assert [type(one) for one in told] == [type(None), Unavailable, type(None)]
+    assert "1 rows could not be inserted" in caplog.text
 
 
 def test_a_group_is_not_larger_than_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,18 +53,28 @@ def test_inserts_keep_their_pace() -> None:
         task = asyncio.create_task(group.run())
         begun = asyncio.get_running_loop().time()
         for _ in range(4):
-            await group.commit(b"a")
+            await group.commit(Block(b"a", 1))
         task.cancel()
-        assert group.inserts == 4
+        assert group.counters.inserts == 4
         return asyncio.get_running_loop().time() - begun
 
     assert asyncio.run(one_after_another()) > 0.3
 
 
-def test_beyond_what_may_wait_clients_are_told_to_come_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(commit, "WAITING_BYTES", 5)
-    told = asyncio.run(together(GroupCommit(lambda _: None, 0.01), b"123456", b"7"))
-    assert told[0] is None
-    assert isinstance(told[1], Overloaded)
+def test_times_of_many_months_are_not_tried_again() -> None:
+    def insert(payloads: list[bytes]) -> None:
+        raise QueryFailed(
+            "Code: 252. DB::Exception: Too many partitions for single INSERT block", 252
+        )
+
+    told = asyncio.run(together(GroupCommit(insert, 0.01), b"a"))
+    assert isinstance(told[0], Malformed)
+    assert "more than 100 months" in str(told[0])
+
+
+def test_what_was_done_is_counted() -> None:
+    group = GroupCommit(lambda _: None, 0.01)
+    asyncio.run(together(group, b"a", b"b", b"c"))
+    counters = group.counters
+    assert (counters.inserts, counters.inserted, counters.failures) == (1, 3, 0)
+    assert (counters.rows.counts, counters.rows.sum) == ([0, 1, 0, 0, 0, 0, 0], 3.0)

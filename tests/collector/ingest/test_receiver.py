@@ -1,19 +1,17 @@
 import gzip
 import json
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from typing import Any
 
 import pytest
-from opentelemetry.exporter.otlp.proto.http import Compression
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from backports import zstd
+from google.protobuf import json_format
+from google.rpc import status_pb2
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Status, StatusCode
 
 from ltrain_collector.store import Store
 
@@ -43,36 +41,6 @@ def count(store: Store, rollout: str) -> int:
     return int(store.query(sql, {"rollout": rollout})["n"].item())
 
 
-@pytest.mark.parametrize("compression", [Compression.NoCompression, Compression.Gzip])
-def test_the_sdk_exporter_is_understood(up: Any, store: Store, compression: Compression) -> None:
-    rollout = f"sdk-{compression.value}"
-    provider = TracerProvider(resource=Resource({"service.name": "sql-agent"}))
-    exporter = OTLPSpanExporter(
-        endpoint=f"http://127.0.0.1:{up.otlp}/v1/traces", compression=compression
-    )
-    provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=100))
-    tracer = provider.get_tracer("agent", "1.0")
-    who = {"ltrain.rollout.id": rollout}
-    with tracer.start_as_current_span("outer", attributes=who) as outer:
-        outer.set_attribute("ids", [1, 2, 3])
-        with tracer.start_as_current_span(
-            "inner", attributes={"ltrain.rollout.id": rollout}
-        ) as one:
-            one.add_event("exception", {"exception.type": "ValueError"})
-            one.set_status(Status(StatusCode.ERROR, "bad"))
-    provider.shutdown()
-    given = store.query(
-        "SELECT SpanName, ServiceName, SpanAttributes['ids'] AS ids, StatusCode, StatusMessage, "
-        "Events.Name AS events, ParentSpanId = '' AS root FROM otel.spans "
-        "WHERE RolloutId = {rollout:String} ORDER BY SpanName",
-        {"rollout": rollout},
-    )
-    assert given.rows() == [
-        ("inner", "sql-agent", "", "Error", "bad", ["exception"], 0),
-        ("outer", "sql-agent", "[1, 2, 3]", "Unset", "", [], 1),
-    ]
-
-
 def test_rows_are_readable_once_they_are_answered_for(
     up: Any, store: Store, request_of: Callable[..., bytes]
 ) -> None:
@@ -96,6 +64,8 @@ def test_requests_that_arrive_together_are_inserted_together(
     with ThreadPoolExecutor(16) as pool:
         assert set(pool.map(one, range(16))) == {200}
     after = json.loads(send(up.otlp, "GET", "/health")[1])
+    assert after["traces"]["accepted"] - before["traces"]["accepted"] == 16
+    assert after["waiting_bytes"] == 0
     assert after["requests"] - before["requests"] == 16
     assert after["inserts"] - before["inserts"] < 12
     assert count(store, "together") == 16
@@ -113,29 +83,21 @@ def test_an_impossible_span_is_told_and_the_others_stay(
     assert count(store, "partly") == 2
 
 
+JSON = {"Content-Type": "application/json"}
+ZIPPED = {**PROTOBUF, "Content-Encoding": "gzip"}
+
+
 @pytest.mark.parametrize(
     ("path", "body", "headers", "status", "says"),
     [
-        ("/v1/traces", b"{}", {"Content-Type": "application/json"}, 415, "http/protobuf"),
-        ("/v1/traces", b"\xff\xff", PROTOBUF, 400, "not an OTLP"),
-        ("/v1/traces", b"abc", {**PROTOBUF, "Content-Encoding": "gzip"}, 400, "not gzip"),
-        (
-            "/v1/traces",
-            gzip.compress(b"x" * 1000, mtime=0)[:-9],
-            {**PROTOBUF, "Content-Encoding": "gzip"},
-            400,
-            "ends too early",
-        ),
-        (
-            "/v1/traces",
-            gzip.compress(bytes(65 << 20), 1, mtime=0),
-            {**PROTOBUF, "Content-Encoding": "gzip"},
-            413,
-            "longer than 64 MiB",
-        ),
-        ("/v1/traces", b"abc", {**PROTOBUF, "Content-Encoding": "br"}, 415, "gzip or none"),
-        ("/v1/logs", b"", PROTOBUF, 404, "OTEL_LOGS_EXPORTER=none"),
-        ("/v1/metrics", b"", PROTOBUF, 404, "OTEL_METRICS_EXPORTER=none"),
+        ("/v1/traces", b"{}", {"Content-Type": "text/plain"}, 415, "http/protobuf"),
+        ("/v1/traces", b"\xff\xff", PROTOBUF, 400, "not an OTLP ExportTraceServiceRequest"),
+        ("/v1/logs", b"\xff\xff", PROTOBUF, 400, "not an OTLP ExportLogsServiceRequest"),
+        ("/v1/metrics", b"{", JSON, 400, "not an OTLP ExportMetricsServiceRequest in JSON"),
+        ("/v1/traces", b"abc", ZIPPED, 400, "not gzip"),
+        ("/v1/traces", gzip.compress(bytes(65 << 20), 1, mtime=0), ZIPPED, 413, "than 64 MiB"),
+        ("/v1/traces", b"", {**PROTOBUF, "Content-Length": str(1 << 40)}, 413, "than 64 MiB"),
+        ("/v1/traces", b"abc", {**PROTOBUF, "Content-Encoding": "br"}, 415, "zstd or none"),
         ("/v1/trace", b"", PROTOBUF, 404, "POST /v1/traces"),
         ("/v1/traces", b"", {**PROTOBUF, "Origin": "http://evil.example"}, 403, "this machine"),
         ("/v1/traces", b"", {**PROTOBUF, "Host": "evil.example"}, 403, "this machine"),
@@ -146,7 +108,67 @@ def test_a_bad_request_is_told_what_is_wrong(
 ) -> None:
     answer = send(up.otlp, "POST", path, body, headers)
     assert answer[0] == status
-    assert says in answer[1].decode()
+    told = status_pb2.Status()
+    if headers is JSON or (status == 415 and "Content-Encoding" not in headers):
+        json_format.Parse(answer[1], told)
+    else:
+        told.ParseFromString(answer[1])
+    assert told.code
+    assert says in told.message
+
+
+def test_another_method_is_told_which_is_served(up: Any) -> None:
+    status, body = send(up.otlp, "GET", "/v1/logs")
+    assert status == 405
+    assert json.loads(body)["message"] == "GET /v1/logs is not served here; POST /v1/logs is."
+
+
+def test_json_is_answered_in_json(up: Any, store: Store) -> None:
+    span = {
+        "traceId": "0a" * 16,
+        "spanId": "0b" * 8,
+        "name": "from a browser",
+        "startTimeUnixNano": "1790000000000000000",
+        "attributes": [{"key": "ltrain.rollout.id", "value": {"stringValue": "json"}}],
+    }
+    late = {**span, "startTimeUnixNano": str(2**63)}
+    body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span, late]}]}]}).encode()
+    status, answer = send(up.otlp, "POST", "/v1/traces", body, JSON)
+    assert status == 200
+    assert json.loads(answer) == {
+        "partialSuccess": {
+            "rejectedSpans": "1",
+            "errorMessage": "start_time_unix_nano is 0 or more than a year ahead",
+        }
+    }
+    given = store.query("SELECT TraceId, SpanName FROM otel.spans WHERE RolloutId = 'json'")
+    assert given.rows() == [("0a" * 16, "from a browser")]
+    assert send(up.otlp, "POST", "/v1/logs", b"{}", JSON) == (200, b"{}")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"),
+    [("gzip", gzip.compress), ("deflate", zlib.compress), ("zstd", zstd.compress)],
+)
+def test_a_packed_request_is_read(
+    up: Any,
+    store: Store,
+    request_of: Callable[..., bytes],
+    encoding: str,
+    pack: Callable[[bytes], bytes],
+) -> None:
+    body = pack(request_of((1, 1), ltrain__rollout__id=f"packed-{encoding}"))
+    headers = {**PROTOBUF, "Content-Encoding": encoding}
+    assert send(up.otlp, "POST", "/v1/traces", body, headers) == (200, b"")
+    assert count(store, f"packed-{encoding}") == 1
+
+
+def test_refused_requests_are_counted_by_reason(up: Any) -> None:
+    before = json.loads(send(up.otlp, "GET", "/health")[1])["logs"]
+    send(up.otlp, "POST", "/v1/logs", b"\xff", PROTOBUF)
+    after = json.loads(send(up.otlp, "GET", "/health")[1])["logs"]
+    refused = before["refused"].get("malformed", 0) + 1
+    assert after == {**before, "refused": {**before["refused"], "malformed": refused}}
 
 
 def test_an_empty_request_is_a_good_one(up: Any) -> None:

@@ -1,15 +1,16 @@
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from ltrain_collector.errors import BadRequest
-from ltrain_collector.ingest.traces import encode, text
+from ltrain_collector.ingest import rows
+from ltrain_collector.ingest.refusals import TooLarge
+from ltrain_collector.ingest.signals import TRACES
+from ltrain_collector.ingest.traces import encode
 from ltrain_collector.store import Store
 
 NOON = 1_790_000_000_000_000_000
@@ -79,29 +80,6 @@ def test_a_span_is_stored_as_the_exporter_stores_it(folder: Store) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("fill", "expected"),
-    [
-        (lambda v: setattr(v, "string_value", ""), ""),
-        (lambda v: setattr(v, "int_value", -(2**63)), "-9223372036854775808"),
-        (lambda v: setattr(v, "bool_value", False), "false"),
-        (lambda v: setattr(v, "double_value", 1.0), "1"),
-        (lambda v: setattr(v, "double_value", -0.25), "-0.25"),
-        (lambda v: setattr(v, "bytes_value", b"\x00\xff"), "AP8="),
-        (lambda v: v.array_value.values.add(string_value="é"), '["é"]'),
-        (lambda v: v.array_value.values.add(int_value=0), "[0]"),
-        (lambda v: v.kvlist_value.values.add(key="k").value.CopyFrom(AnyValue()), '{"k": null}'),
-        (lambda v: None, ""),
-    ],
-)
-def test_every_kind_of_value_becomes_text(
-    fill: Callable[[AnyValue], object], expected: str
-) -> None:
-    value = AnyValue()
-    fill(value)
-    assert text(value) == expected
-
-
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -129,6 +107,8 @@ def test_an_end_before_the_start_is_a_duration_of_nought(folder: Store) -> None:
     ("field", "value", "reason"),
     [
         ("trace_id", b"", "trace_id must have 16 bytes"),
+        ("trace_id", bytes(16), "not all of them 0"),
+        ("span_id", bytes(8), "not all of them 0"),
         ("span_id", b"\x01", "span_id 8"),
         ("start_time_unix_nano", 0, "start_time_unix_nano is 0"),
         ("start_time_unix_nano", 2**63, "more than a year ahead"),
@@ -139,11 +119,30 @@ def test_an_impossible_span_is_rejected_alone(field: str, value: object, reason:
     good = request.resource_spans[0].scope_spans[0].spans.add()
     good.CopyFrom(span)
     setattr(span, field, value)
-    rows = encode(request.SerializeToString())
-    assert (rows.count, rows.rejected) == (1, 1)
-    assert reason in rows.reason
+    given = encode(request)
+    assert (given.count, given.rejected) == (1, 1)
+    assert reason in given.reason
+
+
+def test_a_parent_of_noughts_is_none(folder: Store) -> None:
+    request, span = one_span()
+    span.parent_span_id = bytes(8)
+    folder.insert_otlp(request.SerializeToString())
+    assert folder.query("SELECT ParentSpanId FROM otel.spans").row(0) == ("",)
+
+
+def test_a_resource_is_not_repeated_beyond_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "REPEATED", 500)
+    request, span = one_span()
+    request.resource_spans[0].resource.attributes.add(key="k").value.string_value = "x" * 200
+    assert encode(request).count == 1
+    spans = request.resource_spans[0].scope_spans[0].spans
+    spans.add().CopyFrom(span)
+    spans.add().CopyFrom(span)
+    with pytest.raises(TooLarge, match="Send less at a time"):
+        encode(request)
 
 
 def test_bytes_that_are_no_request_are_refused() -> None:
-    with pytest.raises(BadRequest, match="http/protobuf"):
-        encode(b'{"resourceSpans": []}')
+    with pytest.raises(BadRequest, match="application/json"):
+        TRACES.rows(b'{"resourceSpans": []}')

@@ -105,8 +105,8 @@ class Services:
             )
         otlp = _port(settings.OTLP_ENDPOINT.read())
         command = ("up", "--dir", str(self.home / "store"), "--otlp-port", otlp)
-        port = ("--http-port", _port(self.store_url))
-        return Service("store", f"{self.store_url}/ping", b"Ok", command + port, 60)
+        ports = ("--grpc-port", "0", "--http-port", _port(self.store_url))
+        return Service("store", f"{self.store_url}/ping", b"Ok", command + ports, 60)
 
     def _gateway(self) -> Service:
         command = ("serve", "--policy", self.policy, "--dtype", VLLM_NAMES[self.dtype])

@@ -1,0 +1,38 @@
+-- The columns of the OpenTelemetry Collector's ClickHouse exporter, then ours, which it never names.
+-- A log record has no key of its own: one that was sent twice is the same in every column, and the
+-- hash of them is what makes it one row. No TTL, which would drop replayed traffic in silence.
+CREATE TABLE IF NOT EXISTS otel.otel_logs (
+    Timestamp DateTime64(9) CODEC(Delta(8), ZSTD(1)),
+    TimestampTime DateTime DEFAULT toDateTime(Timestamp),
+    TraceId String CODEC(ZSTD(1)),
+    SpanId String CODEC(ZSTD(1)),
+    TraceFlags UInt8,
+    SeverityText LowCardinality(String) CODEC(ZSTD(1)),
+    SeverityNumber UInt8,
+    ServiceName LowCardinality(String) CODEC(ZSTD(1)),
+    Body String CODEC(ZSTD(1)),
+    ResourceSchemaUrl LowCardinality(String) CODEC(ZSTD(1)),
+    ResourceAttributes Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    ScopeSchemaUrl LowCardinality(String) CODEC(ZSTD(1)),
+    ScopeName String CODEC(ZSTD(1)),
+    ScopeVersion LowCardinality(String) CODEC(ZSTD(1)),
+    ScopeAttributes Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    LogAttributes Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    EventName String CODEC(ZSTD(1)),
+
+    -- What the record itself says of its rollout, '' where it says nothing.
+    RunId LowCardinality(String) MATERIALIZED if(LogAttributes['ltrain.run.id'] != '', LogAttributes['ltrain.run.id'], ResourceAttributes['ltrain.run.id']),
+    RolloutId String MATERIALIZED multiIf(LogAttributes['ltrain.rollout.id'] != '', LogAttributes['ltrain.rollout.id'], ResourceAttributes['ltrain.rollout.id'] != '', ResourceAttributes['ltrain.rollout.id'], ResourceAttributes['agentlightning.rollout_id']) CODEC(ZSTD(1)),
+    Attempt LowCardinality(String) MATERIALIZED multiIf(LogAttributes['ltrain.attempt.id'] != '', LogAttributes['ltrain.attempt.id'], ResourceAttributes['ltrain.attempt.id'] != '', ResourceAttributes['ltrain.attempt.id'], ResourceAttributes['agentlightning.attempt_id']),
+    IngestedAt DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
+    RowHash UInt64 MATERIALIZED cityHash64(Timestamp, TraceId, SpanId, TraceFlags, SeverityText, SeverityNumber, ServiceName, Body, ResourceSchemaUrl, ResourceAttributes, ScopeSchemaUrl, ScopeName, ScopeVersion, ScopeAttributes, LogAttributes, EventName),
+    -- Of two copies the one that came first stays, so that what a reader saw once stays as it was.
+    Precedence UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3))) CODEC(ZSTD(1)),
+
+    INDEX idx_trace_id TraceId TYPE bloom_filter(0.001) GRANULARITY 1,
+    INDEX idx_timestamp Timestamp TYPE minmax GRANULARITY 1,
+    INDEX idx_ingested_at IngestedAt TYPE minmax GRANULARITY 1
+) ENGINE = ReplacingMergeTree(Precedence)
+PARTITION BY toYYYYMM(Timestamp)
+ORDER BY (RunId, RolloutId, Attempt, TraceId, Timestamp, RowHash)
+SETTINGS index_granularity_bytes = 1048576;

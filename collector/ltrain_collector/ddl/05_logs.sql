@@ -1,0 +1,3 @@
+-- Each record once, our columns included.
+CREATE OR REPLACE VIEW otel.logs AS
+SELECT *, RunId, RolloutId, Attempt, IngestedAt FROM {table} FINAL;

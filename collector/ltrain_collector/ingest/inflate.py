@@ -1,0 +1,72 @@
+"""Compressed bodies, unpacked up to a limit."""
+
+import zlib
+from collections.abc import Callable
+
+from backports.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
+
+from ltrain_collector.ingest.refusals import Malformed, TooLarge, Unsupported
+
+WINDOW_LOG = 23
+"""8 MiB, the most that RFC 9659 lets zstd ask of an HTTP server's memory."""
+
+
+def inflate(body: bytes, encoding: str, limit: int) -> bytes:
+    """Give `body` as it was before `encoding`: one of gzip, deflate, zstd, identity or ''.
+
+    Raises:
+        Malformed: when it is not that.
+        TooLarge: when it is longer than `limit` once unpacked.
+        Unsupported: when the encoding is another.
+    """
+    if encoding in ("", "identity"):
+        return body
+    if encoding not in UNPACKERS:
+        raise Unsupported(
+            f"Content-Encoding '{encoding}' is not read here; send gzip, deflate, zstd or none."
+        )
+    unpacker = UNPACKERS[encoding]()
+    try:
+        plain = unpacker.decompress(body, limit + 1)
+    except (zlib.error, ZstdError) as error:
+        raise Malformed(f"The body is not {encoding}: {error}.") from error
+    if len(plain) > limit:
+        raise too_large(limit)
+    if not unpacker.eof:
+        raise Malformed(f"The {encoding} body ends too early.")
+    if unpacker.unused_data:
+        raise Malformed(f"The {encoding} body goes on after its end.")
+    return plain
+
+
+def too_large(limit: int) -> TooLarge:
+    return TooLarge(f"The body is longer than {limit >> 20} MiB. Send less at a time.")
+
+
+class _Zlib:
+    """zlib's decompressor, with the manners of zstd's."""
+
+    def __init__(self, wbits: int) -> None:
+        self._unpacker = zlib.decompressobj(wbits)
+
+    def decompress(self, body: bytes, limit: int) -> bytes:
+        return self._unpacker.decompress(body, limit)
+
+    @property
+    def eof(self) -> bool:
+        return self._unpacker.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._unpacker.unused_data
+
+
+def _zstd() -> ZstdDecompressor:
+    return ZstdDecompressor(options={DecompressionParameter.window_log_max: WINDOW_LOG})
+
+
+UNPACKERS: dict[str, Callable[[], _Zlib | ZstdDecompressor]] = {
+    "gzip": lambda: _Zlib(31),
+    "deflate": lambda: _Zlib(15),
+    "zstd": _zstd,
+}

@@ -1,0 +1,139 @@
+"""OTLP in JSON: protobuf's JSON, except that ids are hex and enums are numbers.
+
+What is not a field is skipped; 64-bit integers are numbers or text; null is nothing.
+"""
+
+from base64 import b64decode
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any
+
+import orjson
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from ltrain_collector.ingest.refusals import Malformed
+
+IDS = ("trace_id", "span_id", "parent_span_id")
+"""The fields that are hex; other bytes are base64."""
+
+DEPTH = 100
+"""Messages within messages; protobuf's own limit."""
+
+
+def parse(body: bytes, kind: type[Message]) -> Message:
+    """Give the message that `body` is in JSON.
+
+    Raises:
+        Malformed: when it is none.
+    """
+    message = kind()
+    try:
+        plain = orjson.loads(body)
+        _fill(message, plain, DEPTH)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise Malformed(
+            f"A body of {len(body)} bytes is not an OTLP {kind.DESCRIPTOR.name} in JSON: {error}"
+        ) from error
+    return message
+
+
+def _fill(message: Any, plain: object, depth: int) -> None:
+    if not isinstance(plain, dict):
+        raise ValueError(f"{message.DESCRIPTOR.name} is an object, not {_shown(plain)}.")
+    if not depth:
+        raise ValueError(f"messages are nested deeper than {DEPTH}.")
+    fields = _fields(message.DESCRIPTOR)
+    for key, value in plain.items():
+        field = fields.get(key)
+        if field is None or value is None:
+            continue
+        name, repeated, read = field
+        try:
+            if read is None:
+                part = getattr(message, name)
+                for one in _items(value) if repeated else (value,):
+                    _fill(part.add() if repeated else part, one, depth - 1)
+                if not repeated:
+                    part.SetInParent()
+            elif repeated:
+                getattr(message, name).extend([read(one) for one in _items(value)])
+            else:
+                setattr(message, name, read(value))
+        except (KeyError, AttributeError) as error:
+            raise ValueError(f"{key} cannot be {_shown(value)}.") from error
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ValueError(f"{key}: {error}") from None
+
+
+def _items(value: object) -> Iterable[object]:
+    if not isinstance(value, list):
+        raise ValueError(f"an array is wanted, not {_shown(value)}.")
+    return value
+
+
+Read = Callable[[Any], object]
+
+
+@lru_cache(maxsize=256)
+def _fields(descriptor: Descriptor) -> dict[str, tuple[str, bool, Read | None]]:
+    """By name in JSON: the field, whether it is repeated, what reads it (None: a message)."""
+    fields = {}
+    for field in descriptor.fields:
+        entry = (field.name, field.is_repeated, _reader(field))
+        fields[field.json_name] = fields[field.name] = entry
+    return fields
+
+
+def _reader(field: FieldDescriptor) -> Read | None:
+    if field.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE:
+        return None
+    if field.cpp_type == FieldDescriptor.CPPTYPE_ENUM:
+        names = {value.name: value.number for value in field.enum_type.values}
+        return lambda value: names[value] if isinstance(value, str) else _integer(value)
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return bytes.fromhex if field.name in IDS else _bytes
+    if field.cpp_type in (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT):
+        return _float
+    if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+        return _boolean
+    if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        return _text
+    return _integer
+
+
+def _integer(value: object) -> int:
+    if isinstance(value, str):
+        return int(value) if len(value) < 32 else int("?")
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise ValueError(f"an integer is wanted, not {_shown(value)}.")
+    return int(value)
+
+
+def _float(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"a number is wanted, not {_shown(value)}.")
+    return float(value)
+
+
+def _boolean(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"true or false is wanted, not {_shown(value)}.")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"a text is wanted, not {_shown(value)}.")
+    return value
+
+
+def _bytes(value: str) -> bytes:
+    """Base64, of either alphabet, with or without padding."""
+    return b64decode(
+        value.replace("-", "+").replace("_", "/") + "=" * (-len(value) % 4), validate=True
+    )
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:40] if not isinstance(value, dict | list) else type(value).__name__

@@ -1,0 +1,93 @@
+"""OTLP's values as text and as `Map(String, String)`, as the exporter writes them.
+
+Integers are in decimal, bytes in base64, arrays and maps are JSON as Go writes it: no blanks, keys
+in order. Where Go gives up, on a number that JSON has not (an infinite log-probability), we write
+what Python's `json` reads: losing the whole array would be worse.
+"""
+
+import json
+from base64 import b64encode
+from collections.abc import Iterable
+from decimal import Decimal
+from math import isfinite
+
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+
+from ltrain_collector.ingest.rowbinary import FEW, LENGTHS, kept, length, string
+
+
+def attributes(given: Iterable[KeyValue]) -> bytes:
+    """Give a Map(String, String) in RowBinary."""
+    parts = [b""]
+    append = parts.append
+    for attribute in given:
+        key = attribute.key
+        value = attribute.value
+        raw = (value.string_value or text(value)).encode()
+        size = len(raw)
+        append(kept(key) if len(key) < FEW else string(key))  # `short`, without a call
+        append(LENGTHS[size] if size < len(LENGTHS) else length(size))
+        append(raw)
+    parts[0] = length(len(parts) // 3)
+    return b"".join(parts)
+
+
+def service_of(given: Iterable[KeyValue]) -> str:
+    """Give a resource's `service.name`."""
+    return next((text(one.value) for one in given if one.key == "service.name"), "")
+
+
+def text(value: AnyValue) -> str:
+    """Give a value as text; nothing is ''."""
+    kind = value.WhichOneof("value")
+    if kind == "string_value":
+        return value.string_value
+    if kind == "int_value":
+        return str(value.int_value)
+    if kind == "double_value":
+        number = value.double_value
+        return _number(number) if isfinite(number) else _infinite(number)
+    if kind == "bytes_value":
+        return b64encode(value.bytes_value).decode()
+    return _json(value) if kind else ""
+
+
+def _json(value: AnyValue) -> str:
+    kind = value.WhichOneof("value")
+    if kind == "string_value":
+        return _quoted(value.string_value)
+    if kind == "int_value":
+        return str(value.int_value)
+    if kind == "bool_value":
+        return "true" if value.bool_value else "false"
+    if kind == "double_value":
+        number = value.double_value
+        return _number(number) if isfinite(number) else json.dumps(number)
+    if kind == "array_value":
+        return f"[{','.join(map(_json, value.array_value.values))}]"
+    if kind == "kvlist_value":
+        items = {item.key: item.value for item in value.kvlist_value.values}
+        return f"{{{','.join(f'{_quoted(key)}:{_json(items[key])}' for key in sorted(items))}}}"
+    if kind == "bytes_value":
+        return f'"{b64encode(value.bytes_value).decode()}"'
+    return "null"
+
+
+def _quoted(value: str) -> str:
+    quoted = json.dumps(value, ensure_ascii=False)
+    return quoted.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _number(value: float) -> str:
+    """Give a double as JavaScript does, and Go after it: an exponent below 1e-6 and from 1e21."""
+    shortest = repr(value).removesuffix(".0")
+    if "e" not in shortest:
+        return shortest
+    if 1e-6 <= abs(value) < 1e21:
+        return format(Decimal(shortest), "f")
+    return shortest.replace("e-0", "e-")
+
+
+def _infinite(value: float) -> str:
+    name = "NaN" if value != value else "+Inf" if value > 0 else "-Inf"
+    return f"json: unsupported value: {name}"
