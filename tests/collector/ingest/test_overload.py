@@ -55,9 +55,12 @@ def test_beyond_what_may_wait_clients_come_back_later(
     wait_for(lambda: health(up)["waiting_bytes"] == 254 * MIB)
 
     with socket.create_connection(("127.0.0.1", up.otlp), 30) as connection:
-        expected = f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
+        expected = (
+            f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
+        )
         connection.sendall(HEAD + expected.encode())
-        answer = connection.recv(65536)  # and not 100: it is refused before it is sent
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    # and not 100: it is refused before it is sent
     assert answer.split()[1] == b"503"
     assert b"retry-after: 1" in answer
     assert b"254 MiB wait to be stored, of 256 that may" in answer
