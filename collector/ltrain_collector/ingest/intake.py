@@ -24,6 +24,9 @@ from ltrain_collector.ingest.signals import SIGNALS, Signal
 BODY = 64 << 20
 """Bytes of one request, once unpacked: what OpenTelemetry's exporters send at most."""
 
+JSON_BODY = 16 << 20
+"""The same for JSON, which is many times as large in memory."""
+
 BODY_SECONDS = 10.0
 """Seconds that a body may take to come: OpenTelemetry's exporters give up after as many."""
 
@@ -32,7 +35,7 @@ READY = 1
 
 LARGE = 4 << 20
 """Bytes as they came from which a request is decoded in a lane of its own, where it may take its
-time; eight times as much JSON, which takes longer."""
+time; of JSON, and of what is packed, an eighth."""
 
 
 class Intake:
@@ -121,7 +124,7 @@ def _rows(
     signal: Signal, arrival: Arrival, encoding: str, as_json: bool, grant: object | None
 ) -> Rows:
     body = arrival.body()
-    plain = inflate(body, encoding, BODY)
+    plain = inflate(body, encoding, JSON_BODY if as_json else BODY)
     if plain is not body:
         arrival.hold(len(body) + len(plain))
     rows = signal.rows(plain, as_json, grant)

@@ -5,7 +5,7 @@ A table's fields are in the order of its columns in `schema.METRIC_COLUMNS`.
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
@@ -187,19 +187,17 @@ def _value(given: NumberDataPoint | Exemplar) -> float:
     return given.as_double or float(given.as_int)
 
 
-def _exemplars(given: Iterable[Exemplar]) -> bytes:
-    exemplars = list(given)
+def _exemplars(exemplars: Sequence[Exemplar]) -> bytes:
     if not exemplars:
         return b"\0" * 5
-    return b"".join(
-        (
-            array(attributes(one.filtered_attributes) for one in exemplars),
-            array(moment(one.time_unix_nano) for one in exemplars),
-            floats([_value(one) for one in exemplars]),
-            array(string(one.span_id.hex().zfill(16)) for one in exemplars),
-            array(string(one.trace_id.hex().zfill(32)) for one in exemplars),
-        )
-    )
+    fields, times, values, spans, traces = [], [], [], [], []
+    for one in exemplars:
+        fields.append(attributes(one.filtered_attributes))
+        times.append(moment(one.time_unix_nano))
+        values.append(_value(one))
+        spans.append(string(one.span_id.hex().zfill(16)))
+        traces.append(string(one.trace_id.hex().zfill(32)))
+    return array(fields) + array(times) + floats(values) + array(spans) + array(traces)
 
 
 KINDS: dict[str, tuple[str, Fields]] = {

@@ -17,7 +17,7 @@ from ltrain_collector.asgi import (
 from ltrain_collector.ingest.answers import refused, serialised, status_of
 from ltrain_collector.ingest.budget import Arrival
 from ltrain_collector.ingest.inflate import too_large
-from ltrain_collector.ingest.intake import BODY, BODY_SECONDS, READY, Intake
+from ltrain_collector.ingest.intake import BODY, BODY_SECONDS, JSON_BODY, READY, Intake
 from ltrain_collector.ingest.refusals import Malformed, Refusal, TooSlow, Unsupported
 from ltrain_collector.ingest.signals import SIGNALS, Signal
 
@@ -62,27 +62,31 @@ class Receiver:
         try:
             with Arrival(self._intake.budget) as arrival:
                 _check_kind(kind)
-                await self._read(arrival, headers, receive)
+                await self._read(arrival, headers, JSON_BODY if as_json else BODY, receive)
                 encoding = headers.get("content-encoding", "").strip().lower()
                 answer = await self._intake.take(signal, arrival, encoding, as_json)
         except Refusal as error:
             self._intake.refuse(signal, error)
-            again = {"retry_after": str(READY)} if error.again else {}
+            more = {"retry_after": str(READY)} if error.again else {}
+            if isinstance(error, TooSlow):
+                more["connection"] = "close"
             body = serialised(refused(error), as_json)
-            await reply(send, error.status, body, JSON if as_json else PROTOBUF, **again)
+            await reply(send, error.status, body, JSON if as_json else PROTOBUF, **more)
             return
         await reply(send, 200, serialised(answer, as_json), kind)
 
-    async def _read(self, arrival: Arrival, headers: dict[str, str], receive: Receive) -> None:
+    async def _read(
+        self, arrival: Arrival, headers: dict[str, str], limit: int, receive: Receive
+    ) -> None:
         announced = _length(headers)
-        if announced > BODY:
-            raise too_large(BODY)
+        if announced > limit:
+            raise too_large(limit)
         self._intake.budget.admit(announced)
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 async for part in parts_of(receive):
-                    if arrival.size + len(part) > BODY:
-                        raise too_large(BODY)
+                    if arrival.size + len(part) > limit:
+                        raise too_large(limit)
                     arrival.add(part)
         except TimeoutError as error:
             raise TooSlow(

@@ -41,7 +41,7 @@ class Unsupported(Refusal, BadRequest):
 class TooSlow(Refusal, TimeoutError):
     """A body that does not end."""
 
-    status, code, reason, again = 408, 4, "too_slow", True
+    code, reason = 4, "too_slow"
 
 
 class Overloaded(Refusal, MemoryError):

@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
-from ltrain_collector.ingest import logs, metrics, otlp_json, traces
+from ltrain_collector.ingest import logs, messages, metrics, otlp_json, traces
 from ltrain_collector.ingest.refusals import Malformed
 from ltrain_collector.ingest.rows import Rows
 
@@ -48,6 +48,7 @@ class Signal:
     def _message(self, body: bytes, as_json: bool) -> Message:
         if as_json:
             return otlp_json.parse(body, self.request)
+        messages.check(body, self.request.DESCRIPTOR)
         try:
             return self.request.FromString(body)
         except DecodeError as error:

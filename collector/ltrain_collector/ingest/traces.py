@@ -10,7 +10,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
 from ltrain_collector import schema
-from ltrain_collector.ingest.rowbinary import array, length, short, string, unsigned64
+from ltrain_collector.ingest.rowbinary import array, short, string, unsigned64
 from ltrain_collector.ingest.rowbinary import time as moment
 from ltrain_collector.ingest.rows import AHEAD, Block, Rejected, Repeats, Rows
 from ltrain_collector.ingest.values import attributes, service_of
@@ -97,23 +97,22 @@ class _Writer:
 
 
 def _events(events: Iterable[Span.Event]) -> bytes:
-    events = list(events)
-    size = length(len(events))
-    times = b"".join(moment(event.time_unix_nano) for event in events)
-    names = b"".join(short(event.name) for event in events)
-    return size + times + size + names + size + b"".join(attributes(e.attributes) for e in events)
+    times, names, fields = [], [], []
+    for event in events:  # once, and none is kept: a message as Python has it is large
+        times.append(moment(event.time_unix_nano))
+        names.append(short(event.name))
+        fields.append(attributes(event.attributes))
+    return array(times) + array(names) + array(fields)
 
 
 def _links(links: Iterable[Span.Link]) -> bytes:
-    links = list(links)
-    return b"".join(
-        (
-            array(string(link.trace_id.hex()) for link in links),
-            array(string(link.span_id.hex()) for link in links),
-            array(string(link.trace_state) for link in links),
-            array(attributes(link.attributes) for link in links),
-        )
-    )
+    traces, spans, states, fields = [], [], [], []
+    for link in links:
+        traces.append(string(link.trace_id.hex()))
+        spans.append(string(link.span_id.hex()))
+        states.append(string(link.trace_state))
+        fields.append(attributes(link.attributes))
+    return array(traces) + array(spans) + array(states) + array(fields)
 
 
 def _name(names: tuple[str, ...], number: int) -> str:

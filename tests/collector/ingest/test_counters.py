@@ -1,0 +1,45 @@
+import json
+from collections.abc import Callable
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+from ltrain_collector.ingest.counters import Tally
+
+
+def test_a_measure_is_counted_under_its_bound() -> None:
+    tally = Tally((1, 10))
+    for value in (0.5, 1, 2, 10, 11):
+        tally.add(value)
+    assert (tally.counts, tally.sum) == ([2, 2, 1], 24.5)
+
+
+def test_health_says_what_was_done(
+    start: Callable[..., Any], request_of: Callable[..., bytes], tmp_path: Path
+) -> None:
+    up = start(tmp_path / "store")
+    connection = HTTPConnection("127.0.0.1", up.otlp, timeout=20)
+    kind = {"Content-Type": "application/x-protobuf"}
+    sent = [
+        ("/v1/traces", request_of((1, 1), (1, 2))),
+        ("/v1/traces", request_of((1, 3), start=0)),
+        ("/v1/logs", b"\xff"),
+        ("/v1/metrics", b""),
+    ]
+    for path, body in sent:
+        connection.request("POST", path, body, kind)
+        connection.getresponse().read()
+    connection.request("GET", "/health")
+    health = json.loads(connection.getresponse().read())
+    connection.close()
+    nothing = {"requests": 0, "accepted": 0, "rejected": 0, "refused": {}}
+    assert health == {
+        "status": "ok",
+        "requests": 3,
+        "traces": {"requests": 2, "accepted": 2, "rejected": 1, "refused": {}},
+        "logs": {**nothing, "refused": {"malformed": 1}},
+        "metrics": {**nothing, "requests": 1},
+        "inserts": 1,
+        "failures": 0,
+        "waiting_bytes": 0,
+    }

@@ -1,0 +1,42 @@
+from collections.abc import Callable
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from ltrain_collector.ingest import messages
+from ltrain_collector.ingest.refusals import TooLarge
+
+REQUEST = ExportTraceServiceRequest.DESCRIPTOR
+
+
+def counted(body: bytes) -> int:
+    return messages._count(body, messages._messages(REQUEST))
+
+
+def test_every_message_is_counted(request_of: Callable[..., bytes]) -> None:
+    # resource spans, resource, its attribute and value, scope spans, scope; each span, its
+    # attribute and value
+    assert counted(request_of((1, 1), (1, 2), k="v" * 200)) == 6 + 2 * 3
+    assert counted(b"") == 0
+
+
+def test_a_group_hides_nothing(request_of: Callable[..., bytes]) -> None:
+    body = request_of((1, 1))
+    assert counted(b"\x0b\x0c" + body) == counted(b"\x0b" + body + b"\x0c") == counted(body)
+
+
+def test_more_than_is_allowed_is_refused(
+    monkeypatch: pytest.MonkeyPatch, request_of: Callable[..., bytes]
+) -> None:
+    monkeypatch.setattr(messages, "CERTAIN", 10)
+    monkeypatch.setattr(messages, "MESSAGES", 7)
+    messages.check(request_of((1, 1)), REQUEST)
+    with pytest.raises(TooLarge, match="more than 7 spans"):
+        messages.check(request_of((1, 1), (1, 2)), REQUEST)
+
+
+def test_what_is_cut_off_is_left_to_the_decoder(
+    monkeypatch: pytest.MonkeyPatch, request_of: Callable[..., bytes]
+) -> None:
+    monkeypatch.setattr(messages, "CERTAIN", 10)
+    messages.check(request_of((1, 1))[:-40] + b"\x0a", REQUEST)
