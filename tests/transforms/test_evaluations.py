@@ -7,8 +7,7 @@ from typing import Any
 import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.transforms.made import logs
-from tests.transforms.test_fixtures import documents, requests
+from tests.transforms.test_fixtures import insert_logs, requests
 
 from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
@@ -30,29 +29,8 @@ def stored(store: Store, name: str) -> pl.DataFrame:
     return spans
 
 
-def records(name: str, execution: str) -> pl.DataFrame:
-    """A capture's log records as `LOGS`."""
-    rows = []
-    for document in documents(name):
-        scopes = [each for one in document["resourceLogs"] for each in one["scopeLogs"]]
-        for scope, one in ((each, one) for each in scopes for one in each["logRecords"]):
-            said = {it["key"]: str(next(iter(it["value"].values()))) for it in one["attributes"]}
-            rows.append(
-                {
-                    "execution_id": execution,
-                    "trace_id": one["traceId"],
-                    "span_id": one["spanId"],
-                    "time": int(one["timeUnixNano"]),
-                    "scope": scope["scope"]["name"],
-                    "name": one["eventName"],
-                    "attributes": json.dumps(said),
-                }
-            )
-    return logs(*rows)
-
-
-def heard(spans: pl.DataFrame, written: pl.DataFrame | None = None) -> list[tuple[Any, ...]]:
-    found, _ = evaluations(spans, calls(spans)[0], written)
+def heard(spans: pl.DataFrame) -> list[tuple[Any, ...]]:
+    found, _ = evaluations(spans, calls(spans)[0])
     return found.select("call_id", "name", "source", "value", "evidence").rows()
 
 
@@ -81,14 +59,27 @@ def test_opentelemetrys_and_openinferences_are_read(store: Store) -> None:
 
 
 def test_a_log_record_is_read(store: Store) -> None:
+    insert_logs(store, "reward__otel-and-openinference")
     spans = stored(store, "reward__otel-and-openinference.otlp.json")
-    written = records("reward__otel-and-openinference.logs.otlp.json", "ro-1.1")
     agent = spans.filter(span_id="186b79b670a761f3")
     bare = agent.with_columns(
         attributes=pl.Series([{}], dtype=SPANS.schema["attributes"]), events=pl.lit("[]")
     )
-    assert heard(bare, written) == [(None, "reward", "agent", 1.0, "186b79b670a761f3")]
-    assert heard(spans, written)[0][3] == 0.0, "the carrier span ended later"
+    assert heard(bare) == [(None, "reward", "agent", 1.0, "186b79b670a761f3")]
+    assert heard(spans)[0][3] == 0.0, "the carrier span ended later"
+
+
+def test_a_log_record_outside_of_any_span_judges_the_rollout(
+    scene: Any, read_back: ReadBack
+) -> None:
+    rollout = scene.attempt()
+    rollout.emit("chat", "sdk", {"gen_ai.operation.name": "chat"})
+    said = {"gen_ai.evaluation.name": "mood", "gen_ai.evaluation.score.value": "0.5"}
+    made = json.dumps([["gen_ai.evaluation.result", None, json.dumps(said), 7, "agent", False]])
+    found = read_back(scene).with_columns(logs=pl.when(pl.col("name") == "chat").then(pl.lit(made)))
+    [(execution, name, _, value, evidence)] = heard(found)
+    assert (execution, name, value) == (None, "mood", 0.5)
+    assert evidence == f"log of {found['execution_id'][0]} at 7"
 
 
 def test_an_annotation_judges_its_own_span_or_the_whole(scene: Any, read_back: ReadBack) -> None:

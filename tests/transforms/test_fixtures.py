@@ -12,13 +12,15 @@ import polars as pl
 import pytest
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests.transforms.made import logs, texts
+from tests.transforms.made import texts
 
+from ltrain_collector.ingest import otlp_json
+from ltrain_collector.ingest.signals import LOGS
 from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
-from ltrain_transforms.membership import resolve_logs
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.source import Selection, read
+from ltrain_transforms.spans import each
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
@@ -69,7 +71,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 @pytest.fixture
 def store(opened: Store) -> Store:
     """An empty store; one a module, because opening costs more than reading a capture."""
-    for table in ("otel_traces", "otel_trace_executions"):
+    for table in ("otel_traces", "otel_trace_executions", "otel_logs"):
         opened.command(f"TRUNCATE TABLE otel.{table}")
     return opened
 
@@ -279,52 +281,16 @@ def test_every_tools_arguments_and_errors_are_exact(store: Store, name: str) -> 
 WITH_LOGS = ("openai__otel-openai-v2-2.4b0-events", "reward__otel-and-openinference")
 
 
-def read_logs(name: str) -> pl.DataFrame:
-    """Read log records as `LOGS`; the store keeps none yet."""
-    rows = []
+def insert_logs(store: Store, name: str) -> None:
     for document in documents(f"{name}.logs.otlp.json"):
-        for resource in document["resourceLogs"]:
-            for scoped in resource["scopeLogs"]:
-                rows += [_log(record, scoped["scope"]["name"]) for record in scoped["logRecords"]]
-    return logs(*rows)
-
-
-def _log(record: dict[str, Any], scope: str) -> dict[str, Any]:
-    plain = {one["key"]: _value(one["value"]) for one in record.get("attributes", ())}
-    said = {
-        key: value if isinstance(value, str) else json.dumps(value) for key, value in plain.items()
-    }
-    return {
-        "rollout_id": said.get("ltrain.rollout.id"),
-        "trace_id": record.get("traceId"),
-        "span_id": record.get("spanId"),
-        "time": int(record.get("timeUnixNano") or record["observedTimeUnixNano"]),
-        "scope": scope,
-        "name": record.get("eventName"),
-        "body": json.dumps(_value(record.get("body"))),
-        "attributes": json.dumps(said),
-    }
-
-
-def _value(given: dict[str, Any] | None) -> Any:
-    if not given:
-        return None
-    ((kind, value),) = given.items()
-    if kind == "arrayValue":
-        return [_value(one) for one in value.get("values", ())]
-    if kind == "kvlistValue":
-        return {one["key"]: _value(one["value"]) for one in value.get("values", ())}
-    return int(value) if kind == "intValue" else value
+        request = otlp_json.parse(json.dumps(document).encode(), LOGS.request)
+        store.insert_otlp(request.SerializeToString(), LOGS)
 
 
 def test_messages_in_log_records_are_those_of_their_spans(store: Store) -> None:
     name = WITH_LOGS[0]
-    spans = read_spans(store, f"{name}.otlp.json")
-    records, lost = resolve_logs(read_logs(name), spans)
-    assert lost.is_empty()
-    assert set(records["execution_id"]) == {f"{ROLLOUT}.1"}
-    found, drops = calls(spans, records)
-    assert drops.is_empty()
+    insert_logs(store, name)
+    found = read_calls(store, f"{name}.otlp.json")
     llm = found.filter(pl.col("kind") == "llm")
     assert llm["input"].null_count() == 0
     assert (llm["output"].count(), llm["finish_reason"].count()) == (6, 7)
@@ -342,10 +308,12 @@ def test_messages_in_log_records_are_those_of_their_spans(store: Store) -> None:
 
 
 def test_a_log_record_that_names_its_rollout_is_of_that(store: Store) -> None:
+    insert_logs(store, WITH_LOGS[1])
     spans = read_spans(store, f"{WITH_LOGS[1]}.otlp.json")
-    records, lost = resolve_logs(read_logs(WITH_LOGS[1]), spans)
-    assert lost.is_empty()
-    assert records.select("execution_id", "name").rows() == [("ro-1.1", "gen_ai.evaluation.result")]
+    written = [(span.span_id, log) for span in each(spans) for log in span.logs]
+    assert [(span, log.name, log.inside) for span, log in written] == [
+        ("186b79b670a761f3", "gen_ai.evaluation.result", True)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,7 @@ def test_log_records_find_their_rollout() -> None:
         span("a", execution_id="r1.1", trace_id="t"),
         span("b", execution_id="r2.1", trace_id="u"),
         span("c", execution_id="r3.1", trace_id="u"),
+        span("d", execution_id="r9.2", trace_id="v"),
     )
     made = logs(
         {"name": "own", "time": 1, "rollout_id": "r9", "attempt": "2", "trace_id": "t"},
@@ -99,6 +100,7 @@ def test_log_records_find_their_rollout() -> None:
         {"name": "of its trace", "time": 3, "trace_id": "t", "span_id": "gone"},
         {"name": "of no one", "time": 4, "trace_id": "u", "span_id": "gone"},
         {"name": "of nothing", "time": 5},
+        {"name": "of an attempt without spans", "time": 6, "rollout_id": "r9", "span_id": "e"},
     )
     found, drops = resolve_logs(made, known)
     assert found.select("name", "execution_id").rows() == [
@@ -106,7 +108,8 @@ def test_log_records_find_their_rollout() -> None:
         ("of its span", "r3.1"),
         ("of its trace", "r1.1"),
     ]
-    assert drops.select("id", "reason").rows() == [("gone", "unresolved"), ("", "unresolved")]
+    assert drops["id"].to_list() == ["gone", "", "e"]
+    assert set(drops["reason"]) == {"unresolved"}
 
 
 def test_servers_that_know_no_rollout_and_linked_rewards_are_read_from_the_store(

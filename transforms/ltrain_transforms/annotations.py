@@ -7,7 +7,6 @@
   `agentlightning.link.N.{key_match,value_match}`: an attribute by which the judged span is found.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,10 +46,9 @@ class Statement:
 
     @classmethod
     def of_evaluation(
-        cls, said: Mapping[str, str] | str, pointers: Sequence[str], step: int = 0
+        cls, values: Mapping[str, str], pointers: Sequence[str], step: int = 0
     ) -> Self:
-        """Read the attributes, a mapping or its JSON, of an OpenTelemetry evaluation."""
-        values = json.loads(said or "{}") if isinstance(said, str) else said
+        """Read the attributes of an OpenTelemetry evaluation."""
         return cls(
             name=values.get(attributes.EVALUATION_NAME) or "reward",
             value=values.get(attributes.EVALUATION_VALUE),

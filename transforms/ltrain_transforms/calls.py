@@ -21,19 +21,13 @@ LATER = ("reads", "action", "nth")
 """Columns that `states` fills."""
 
 
-def calls(
-    spans: pl.DataFrame, logs: pl.DataFrame | None = None
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Make `calls` from `SPANS`, and give what could not be read as `DROPS`.
-
-    Args:
-        logs: a frame of `LOGS`; some instrumentations write messages into log records.
-    """
+def calls(spans: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Make `calls` from `SPANS`, and give what could not be read as `DROPS`."""
     columns: dict[str, list[Any]] = {name: [] for name in Cells._fields}
     broken: list[Fault] = []
     in_order = spans.sort("execution_id", maintain_order=True)
     # one execution at a time, and column by column: its spans are still in the core's cache
-    for _, members in groupby(each(in_order, logs), key=attrgetter("execution_id")):
+    for _, members in groupby(each(in_order), key=attrgetter("execution_id")):
         for cells in _rows(members, broken):
             for column, cell in zip(columns.values(), cells, strict=True):
                 column.append(cell)

@@ -29,6 +29,9 @@ FAULTS = {
 LARGEST = 1e100
 """Largest score that counts: the deviation of larger ones overflows."""
 
+NO_JSON = "json: unsupported value: "
+"""What the ClickHouse exporter writes before a number that JSON has not: NaN, +Inf, -Inf."""
+
 Owners = Mapping[str, tuple[str, str]]
 """Call and its kind, by each of the call's spans."""
 
@@ -36,14 +39,8 @@ FOUND = pl.Schema({**EVALUATIONS.schema, "step": pl.Int32()})
 """`EVALUATIONS` with the order of what one span said: itself first, then its events."""
 
 
-def evaluations(
-    spans: pl.DataFrame, calls: pl.DataFrame, logs: pl.DataFrame | None = None
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Give the evaluations that count, and the others as `DROPS`.
-
-    Args:
-        logs: `LOGS` of the same executions, where the store holds any.
-    """
+def evaluations(spans: pl.DataFrame, calls: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Give the evaluations that count, and the others as `DROPS`."""
     named = pl.col("name").is_in([attributes.SPAN_EVALUATION, AGENT_LIGHTNING])
     in_events = pl.col("events").str.contains(attributes.SPAN_EVALUATION, literal=True)
     marked = pl.element().str.contains(MARKED)
@@ -52,7 +49,8 @@ def evaluations(
     owners = _owners(calls)
     answered = linked(saying, spans)
     rows = [row for span in saying for row in _rows(span, owners, answered)]
-    rows += _of_logs(logs, owners) if logs is not None else []
+    logged = pl.col("logs").str.contains(attributes.SPAN_EVALUATION, literal=True)
+    rows += [row for span in each(spans.filter(logged)) for row in _of_logs(span, owners)]
     judged = _judged(pl.DataFrame(rows, FOUND, orient="row"))
     counts = pl.col("fault").is_null()
     return EVALUATIONS.select(judged.filter(counts).lazy()).collect(), _dropped(
@@ -77,19 +75,17 @@ def _rows(span: Span, owners: Owners, answered: Mapping[str, str]) -> Iterator[t
         )
 
 
-def _of_logs(logs: pl.DataFrame, owners: Owners) -> list[tuple[object, ...]]:
-    """Read the records of `LOGS` that are evaluations; each judges the span it was written in."""
-    rows: list[tuple[object, ...]] = []
-    columns = ("execution_id", "span_id", "scope", "time", "attributes")
-    own = logs.filter(pl.col("name") == attributes.SPAN_EVALUATION).select(columns)
-    for execution, span, scope, time, text in own.iter_rows():
-        said = Statement.of_evaluation(text, [span or ""])
-        call, fault = _target(said, said.pointers, owners)
-        value, fault = _number(said.value, fault)
-        source = "runner" if scope == attributes.SCOPE_RUNNER else "agent"
-        evidence = span or f"log of {execution} at {time}"
-        rows.append((execution, call, said.name, source, value, evidence, time, fault, 0))
-    return rows
+def _of_logs(span: Span, owners: Owners) -> Iterator[tuple[object, ...]]:
+    """Read the log records that are evaluations; each judges the span it was written in."""
+    for log in span.logs:
+        if log.name == attributes.SPAN_EVALUATION:
+            inside = span.span_id if log.inside else ""
+            said = Statement.of_evaluation(log.attributes, [inside])
+            call, fault = _target(said, said.pointers, owners)
+            value, fault = _number(said.value, fault)
+            source = "runner" if log.scope == attributes.SCOPE_RUNNER else "agent"
+            evidence = inside or f"log of {span.execution_id} at {log.time}"
+            yield (span.execution_id, call, said.name, source, value, evidence, log.time, fault, 0)
 
 
 def _target(
@@ -104,7 +100,7 @@ def _target(
 
 def _number(text: str | None, fault: str | None) -> tuple[float | None, str | None]:
     try:
-        value = float(text or "")
+        value = float((text or "").removeprefix(NO_JSON))
     except ValueError:
         return None, "no_value"
     return (value, fault) if abs(value) <= LARGEST else (None, "not_finite")

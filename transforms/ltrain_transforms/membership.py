@@ -44,7 +44,7 @@ def resolve_logs(logs: pl.DataFrame, spans: pl.DataFrame) -> tuple[pl.DataFrame,
     """Fill `execution_id` of `LOGS`; give the records that have one, and the others as `DROPS`.
 
     Args:
-        spans: `SPANS` that are resolved.
+        spans: `SPANS` that are resolved; an execution without any of them is none.
     """
     of_span = spans.select("trace_id", "span_id", in_span="execution_id").unique(
         ["trace_id", "span_id"], keep="first", maintain_order=True
@@ -56,7 +56,7 @@ def resolve_logs(logs: pl.DataFrame, spans: pl.DataFrame) -> tuple[pl.DataFrame,
         .join(of_trace, "trace_id", "left", maintain_order="left")
         .with_columns(execution_id=pl.coalesce("execution_id", _NAMED, "in_span", "in_trace"))
     )
-    known = pl.col("execution_id").is_not_null()
+    known = pl.col("execution_id").is_in(spans["execution_id"].implode()).fill_null(False)
     lost = _dropped(found.filter(~known), "span_id", "unresolved")
     return LOGS.select(found.filter(known).lazy()).collect(), lost
 

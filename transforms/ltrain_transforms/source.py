@@ -12,6 +12,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_transforms.membership import resolve
 from ltrain_transforms.recipe import Source
+from ltrain_transforms.records import attached
 from ltrain_transforms.tables import SPANS
 
 __all__ = ["REPORTS", "Selection", "query", "read", "resolve", "watermark"]
@@ -72,7 +73,9 @@ def read(
     """Give `SPANS` of the selected executions, or of one batch of them, and `DROPS`."""
     sql, params = query(source, selection, batch)
     found = store.query(f"{sql} {ALONE}", params)
-    return resolve(_typed(found), source.execution)
+    spans, unresolved = resolve(_typed(found), source.execution)
+    spans, astray = attached(store, spans)
+    return spans, pl.concat([unresolved, astray])
 
 
 def watermark(store: Store, source: Source, selection: Selection) -> tuple[str, int | None]:
@@ -204,6 +207,7 @@ def _typed(found: pl.DataFrame) -> pl.DataFrame:
     filled = found.with_columns(pl.col(pl.String).replace("", None)).with_columns(
         pl.col("wave", "sample_index", "reported").cast(pl.Int64, strict=False),
         execution_id=pl.lit(None, pl.String),
+        logs=pl.lit(None, pl.String),
         scope=pl.col("scope").fill_null(""),
         name=pl.col("name").fill_null(""),
     )

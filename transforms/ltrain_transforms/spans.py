@@ -23,6 +23,11 @@ class Log(NamedTuple):
     body: str
     """Text, or JSON."""
     attributes: Mapping[str, str]
+    time: int
+    """Nanoseconds since the epoch."""
+    scope: str
+    inside: bool
+    """Whether it was written in this span, else only in its execution."""
 
 
 class Span(NamedTuple):
@@ -46,7 +51,7 @@ class Span(NamedTuple):
     """Of its attributes, each behind a line break."""
     fault: str | None = None
     """Why the attributes are not read: `too_large`; then there are none."""
-    logs: tuple[Log, ...] = ()
+    logs_text: str | None = None
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -54,6 +59,11 @@ class Span(NamedTuple):
         found = parsed(self.events_text)
         listed = found if isinstance(found, list) else []
         return tuple((name, values) for name, values in listed if isinstance(values, dict))
+
+    @property
+    def logs(self) -> list[Log]:
+        """Its log records, in order of time."""
+        return [_log(*said) for said in orjson.loads(self.logs_text or "[]")]
 
     def get(self, *names: str) -> str | None:
         """Give the first of these attributes that says something."""
@@ -108,19 +118,18 @@ def _leniently(text: str) -> Any:
 
 COLUMNS = (
     *("execution_id", "trace_id", "span_id", "parent_id", "process", "scope", "name"),
-    *("start", "end", "status", "message", "attributes", "events", "links"),
+    *("start", "end", "status", "message", "attributes", "events", "links", "logs"),
 )
 
 
-def each(spans: pl.DataFrame, logs: pl.DataFrame | None = None) -> Iterator[Span]:
-    """Go through the rows of a frame of `SPANS`, each with its records of a frame of `LOGS`."""
-    written = {} if logs is None else by_span(logs)
+def each(spans: pl.DataFrame) -> Iterator[Span]:
+    """Go through the rows of a frame of `SPANS`."""
     for row in _rows(spans.select(COLUMNS)):
-        status, message, attributes, events, links = row[9:]
+        status, message, attributes, events, links, logs = row[9:]
         attributes, fault = _bounded(attributes or {})
         said = (status == "Error", message or "", attributes, events or "[]", tuple(links or ()))
         names = "\n".join(("", *attributes))
-        yield Span._make((*row[:9], *said, names, fault, written.get(row[1:3], ())))
+        yield Span._make((*row[:9], *said, names, fault, logs))
 
 
 def _rows(frame: pl.DataFrame) -> Iterator[tuple[Any, ...]]:
@@ -135,15 +144,6 @@ def _bounded(attributes: dict[str, str]) -> tuple[dict[str, str], str | None]:
     return attributes, None
 
 
-LOG_COLUMNS = ("trace_id", "span_id", "name", "body", "attributes")
-
-
-def by_span(logs: pl.DataFrame) -> dict[tuple[str, str], tuple[Log, ...]]:
-    """Give the records of a frame of `LOGS` by trace and span, in order of time."""
-    found: dict[tuple[str, str], tuple[Log, ...]] = {}
-    in_order = logs.sort("time", maintain_order=True).select(LOG_COLUMNS)
-    for trace_id, span_id, name, body, text in in_order.iter_rows():
-        attributes = parsed(text)
-        log = Log(name or "", body or "", attributes if isinstance(attributes, dict) else {})
-        found[trace_id, span_id] = (*found.get((trace_id, span_id), ()), log)
-    return found
+def _log(name: str | None, body: str | None, text: str, *rest: Any) -> Log:
+    attributes = parsed(text)
+    return Log(name or "", body or "", attributes if isinstance(attributes, dict) else {}, *rest)

@@ -59,7 +59,7 @@ def describe(span: Span) -> Partial | None:
     """Say what `span` says of a call; None where it describes none."""
     if span.name in BOOKKEEPING:
         return None
-    partial: Partial = events.read(span) if span.logs else {}
+    partial: Partial = events.read(span) if span.logs_text else {}
     for read in _readers(span.names):
         partial |= read(span)
     partial |= gateway.read(span)

@@ -20,7 +20,7 @@ def read(span: Span) -> Partial:
     asked: list[Message] = []
     reason: str | None = None
     answered: list[Message] = []
-    for log in span.logs:
+    for log in (log for log in span.logs if log.inside):
         if log.name == DETAILS:
             asked += _listed(log, "gen_ai.system_instructions")
             asked += _listed(log, "gen_ai.input.messages")

@@ -35,5 +35,11 @@ SPANS = Table(
         Column("attributes", ATTRIBUTES, "Its attributes, as text."),
         Column("events", STRING, "Its events, a JSON list of [name, attributes]."),
         Column("links", STRINGS, "The ids of the spans it links to."),
+        Column(
+            "logs",
+            STRING,
+            "Its log records, a JSON list of [name, body, attributes, time, scope, whether it was "
+            "written in this span], or null.",
+        ),
     ),
 )
