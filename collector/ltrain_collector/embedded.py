@@ -25,7 +25,7 @@ class EmbeddedBackend:
         with self._engine.batches(sql, {**as_settings(params), **READ}) as (schema, batches):
             yield frame(schema.empty_table())
             for batch in batches:
-                yield frame(pa.Table.from_batches([batch]))
+                yield frame(batch)
 
     def export(self, sql: str, form: str, params: Parameters | None) -> Iterator[bytes]:
         return self._engine.formatted(sql, form, {**as_settings(params), **READ})

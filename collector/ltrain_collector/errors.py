@@ -69,3 +69,15 @@ def unusable(directory: Path, why: str) -> StoreUnusable:
 
 class BadFormat(LtrainError, ValueError):
     """An output format that does not fit where it goes."""
+
+
+class StoreNewer(LtrainError, RuntimeError):
+    """A store that a newer program has changed."""
+
+
+class BadTable(LtrainError, LookupError):
+    """A table that is not there."""
+
+
+class NotMigrated(QueryFailed):
+    """A query of tables or views that the store does not have yet."""

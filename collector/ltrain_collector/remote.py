@@ -67,7 +67,7 @@ class RemoteBackend:
             reader = pa.ipc.open_stream(answer)
             yield frame(reader.schema.empty_table())
             for batch in reader:
-                yield frame(pa.Table.from_batches([batch]))
+                yield frame(batch)
 
     def export(self, sql: str, form: str, params: Parameters | None) -> Iterator[bytes]:
         with self._answer(sql, form, params) as answer:

@@ -1,13 +1,52 @@
-"""Our tables and views: the SQL files of `ddl/`, and which of them a store needs."""
+"""Our tables and views: the SQL files of `ddl/`, and which of them a store needs.
+
+A step is a file of statements that may run again at any time: `IF NOT EXISTS` in each. Steps are only
+ever added, at the end of their signal's; a table is changed by a further step, never in its first.
+Views are made anew each time.
+"""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.resources import files
+
+DATABASE = "01_database"
+"""The step that comes before all others: it makes the table in which they are written down."""
 
 TRACES = "otel.otel_traces"
 """The table that spans are written to."""
 
-OURS = ("01_database", "02_traces", "03_trace_executions")
-"""What a store has where we own its tables."""
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """What is stored of one kind of telemetry."""
+
+    table: str
+    mark: str
+    """A column that only a table of ours has, not one that the exporter created itself."""
+    steps: tuple[str, ...]
+    views: tuple[str, ...]
+    """Over a table of ours."""
+    views_exporter: tuple[str, ...]
+    """The same over a table of the exporter's, whose name stands for `{traces}`."""
+    time: str = "Timestamp"
+    """The column that a row's age is counted by."""
+    made: tuple[str, ...] = ()
+    """Further tables of ours that are filled from it."""
+
+
+SIGNALS = {
+    "traces": Signal(
+        table=TRACES,
+        mark="Precedence",
+        steps=("02_traces", "03_trace_executions", "04_domain"),
+        views=("05_spans",),
+        views_exporter=("05_spans_exporter",),
+        made=("otel.otel_trace_executions",),
+    ),
+}
+
+PEOPLE = ("06_people", "07_named")
+"""Views over those of the signals."""
 
 COLUMNS = (
     "Timestamp",
@@ -37,6 +76,16 @@ COLUMNS = (
 
 COLUMN_LIST = ", ".join(f"`{name}`" for name in COLUMNS)
 
+ROLLOUT_ORDER = (
+    "ORDER BY RunId, RolloutId, Attempt, TraceId, Timestamp, SpanId "
+    "SETTINGS max_threads = 1, max_block_size = 1024, preferred_block_size_bytes = 1000000, "
+    "preferred_max_column_in_block_size_bytes = 1000000, read_in_order_use_buffering = 0, "
+    "enable_automatic_decision_for_merging_across_partitions_for_final = 0"
+)
+"""What a query of `otel.spans` ends with that streams whole rollouts one after another: parts are
+merged once as they are read, a few blocks of each in memory. A sort, or larger blocks, takes
+gigabytes."""
+
 
 def statements(name: str, traces: str = TRACES) -> Iterator[str]:
     """Give the statements of one file, `{traces}` filled in."""
@@ -46,13 +95,6 @@ def statements(name: str, traces: str = TRACES) -> Iterator[str]:
             yield statement.strip()
 
 
-def tables() -> Iterator[str]:
-    """Give the statements that make our own tables, where they are missing."""
-    for name in OURS:
-        yield from statements(name)
-
-
-def views(traces: str, ours: bool) -> Iterator[str]:
-    """Give the statements that make the views over `traces`; `ours`: it has our columns."""
-    yield from statements("05_spans" if ours else "05_spans_exporter", traces)
-    yield from statements("06_people")
+def steps() -> tuple[str, ...]:
+    """Name all steps, in order."""
+    return (DATABASE, *(step for signal in SIGNALS.values() for step in signal.steps))

@@ -5,6 +5,7 @@ Both kinds give the same frames: strings are `pl.String`, `DateTime64` is `pl.Da
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from types import TracebackType
@@ -17,13 +18,17 @@ from ltrain_collector import schema
 from ltrain_collector.dsn import PORT, Folder, Server, parse
 from ltrain_collector.embedded import EmbeddedBackend
 from ltrain_collector.engine import Engine
-from ltrain_collector.errors import NoStore
+from ltrain_collector.errors import NoStore, NotMigrated, QueryFailed
 from ltrain_collector.ingest.traces import Rows, encode
+from ltrain_collector.migration import VERSION, Migrated, migrate
 from ltrain_collector.parameters import Parameters
 from ltrain_instrument.settings import HOME, STORE
 
 LOCAL = Server("127.0.0.1", PORT)
 """What `ltrain up` serves."""
+
+MISSING = (47, 60, 81)
+"""ClickHouse's numbers of a column, a table and a database that are not there."""
 
 
 class Backend(Protocol):
@@ -78,7 +83,8 @@ class Store:
         Raises:
             QueryFailed: when ClickHouse refuses it; `code` is ClickHouse's own.
         """
-        return pl.concat(self._backend.batches(sql, params))
+        with self._explained():
+            return pl.concat(self._backend.batches(sql, params))
 
     def stream(self, sql: str, params: Parameters | None = None) -> Iterator[pl.DataFrame]:
         """Give the rows in frames as they are made, in bounded memory; none is empty.
@@ -86,11 +92,13 @@ class Store:
         Raises:
             QueryFailed: when ClickHouse refuses it, at once or in mid-stream.
         """
-        return (frame for frame in self._backend.batches(sql, params) if frame.height)
+        with self._explained():
+            yield from (frame for frame in self._backend.batches(sql, params) if frame.height)
 
     def export(self, sql: str, form: str, params: Parameters | None = None) -> Iterator[bytes]:
         """Give the result as ClickHouse writes it in format `form`, e.g. JSONEachRow."""
-        return self._backend.export(sql, form, params)
+        with self._explained():
+            yield from self._backend.export(sql, form, params)
 
     def command(self, sql: str) -> None:
         """Run a statement that changes something; `query` and `export` only read."""
@@ -115,28 +123,40 @@ class Store:
             self._backend.insert_raw(into, "RowBinary", rows.payload)
         return rows
 
-    def migrate(self, traces: str | None = None) -> None:
-        """Make the tables and views that are missing and renew the views.
+    def migrate(self, traces: str | None = None, **tables: str) -> Migrated:
+        """Run the steps that the store lacks and renew the views; any number of times.
 
-        `traces` names a table that an exporter created elsewhere: then no table is made, and the
-        views read that one. So they do where `otel.otel_traces` itself lacks our columns.
+        `traces` names a table that an exporter created elsewhere (other signals by their names,
+        too): then no table is made for it, and the views read that one. So they do where
+        `otel.otel_traces` itself lacks our columns.
+
+        Raises:
+            StoreNewer: when a newer ltrain has changed the store.
+            BadTable: when a table that is named is not there.
         """
-        self.command("CREATE DATABASE IF NOT EXISTS otel")
-        ours = traces is None and self._ours(schema.TRACES) is not False
-        for statement in schema.tables() if ours else ():
-            self.command(statement)
-        for statement in schema.views(traces or schema.TRACES, ours or self._ours(traces) is True):
-            self.command(statement)
+        return migrate(self, {**({"traces": traces} if traces else {}), **tables})
 
-    def _ours(self, table: str | None) -> bool | None:
-        """Say whether `table` has our columns; None where there is no such table."""
-        database, _, name = (table or schema.TRACES).rpartition(".")
-        found = self.query(
-            "SELECT name FROM system.columns WHERE database = {database:String} "
-            "AND table = {name:String}",
-            {"database": database or "default", "name": name},
-        )["name"]
-        return "Precedence" in found.to_list() if len(found) else None
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say of what is missing because the store was never migrated how to mend it."""
+        try:
+            yield
+        except QueryFailed as error:
+            if error.code not in MISSING or "otel" not in str(error) or not self._behind():
+                raise
+            raise NotMigrated(
+                f"The store {self.name} lacks tables or views of this ltrain; run `ltrain store "
+                f"migrate` on it, once. ({error})",
+                error.code,
+            ) from error
+
+    def _behind(self) -> bool:
+        """Say whether the views were made by an older ltrain, or never."""
+        try:
+            found = pl.concat(self._backend.batches(VERSION, None))
+        except QueryFailed:
+            return True
+        return int(found.item()) < len(schema.steps())
 
     def close(self) -> None:
         """Release the folder or the connections."""
