@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from ltrain_collector import store_cli
 from ltrain_instrument.settings import HOME
 
 app = typer.Typer()
+app.add_typer(store_cli.app)
 
 
 @app.command()

@@ -32,6 +32,8 @@ OPTIONS = {
 """ClickHouse's own would take nine tenths of the memory and caches of 5 GB; it runs beside vLLM and
 a trainer. Two merge threads are its least."""
 
+BACKUPS = "backups"
+"""The folder below the store's own that the engine may write copies to, and read them from."""
 
 READS = re.compile(r"\s*(?:/\*.*?\*/\s*|--[^\n]*\n\s*)*\(*\s*(?:SELECT|WITH)\b", re.I | re.S)
 """What gives rows and may be streamed."""
@@ -54,7 +56,8 @@ class Engine:
             StoreUnusable: when it cannot be made, read or written.
         """
         _check(directory)
-        options = "&".join(f"{name}={value}" for name, value in OPTIONS.items())
+        allowed = {"backups.allowed_path": directory / BACKUPS}
+        options = "&".join(f"{name}={value}" for name, value in (OPTIONS | allowed).items())
         try:
             self._root = _connect(f"{directory}?{options}")
         except RuntimeError as error:

@@ -81,3 +81,15 @@ class BadTable(LtrainError, LookupError):
 
 class NotMigrated(QueryFailed):
     """A query of tables or views that the store does not have yet."""
+
+
+class BadPrune(LtrainError, ValueError):
+    """A choice of what may go that names nothing, or a table that is not ours to prune."""
+
+
+class BadBackup(LtrainError, OSError):
+    """A copy of a store that cannot be written, read or restored."""
+
+
+class TooMuch(LtrainError, MemoryError):
+    """A result that is more than memory should hold."""

@@ -1,5 +1,6 @@
 """`ltrain sql`: the result of a query as a table for people or as bytes for programs."""
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -84,6 +85,28 @@ def show(frames: Iterator[pl.DataFrame], console: Console) -> None:
     console.print(table)
     if total > shown:
         console.print(f"{shown} of {total} rows; all of them with --format csv or --out.")
+
+
+def told_as(told: dict[str, object], as_json: bool) -> str:
+    """Give what a command found as JSON, or as lines for people."""
+    if as_json:
+        return json.dumps(told, indent=2, ensure_ascii=False)
+    return "\n".join(_lines(told, ""))
+
+
+def _lines(told: dict[str, object], indent: str) -> Iterator[str]:
+    for name, value in told.items():
+        label = name.replace("_", " ")
+        if isinstance(value, dict):
+            yield f"{indent}{label}:"
+            yield from _lines(value, indent + "  ")
+        elif isinstance(value, list):
+            yield f"{indent}{label}:"
+            for each in value:
+                row = each.items() if isinstance(each, dict) else [("", each)]
+                yield f"{indent}  " + ", ".join(f"{key} {text}".strip() for key, text in row)
+        else:
+            yield f"{indent}{label}: {value}"
 
 
 def _cell(value: object) -> str:

@@ -118,10 +118,13 @@ class Store:
             BadRequest: when the bytes are none.
         """
         rows = encode(body)
-        into = f"{schema.TRACES} ({schema.COLUMN_LIST})"
         if rows.count:
-            self._backend.insert_raw(into, "RowBinary", rows.payload)
+            self.insert_rows(f"{schema.TRACES} ({schema.COLUMN_LIST})", rows.payload)
         return rows
+
+    def insert_rows(self, into: str, payload: bytes) -> int:
+        """Insert rows in RowBinary; `into` is the table and its columns in the rows' order."""
+        return self._backend.insert_raw(into, "RowBinary", payload)
 
     def migrate(self, traces: str | None = None, **tables: str) -> Migrated:
         """Run the steps that the store lacks and renew the views; any number of times.

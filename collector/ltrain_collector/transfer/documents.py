@@ -1,0 +1,143 @@
+"""Files of telemetry, cut into documents: JSON texts or protobuf messages, each with its place.
+
+As the Collector's file exporter writes them: a JSON text a line, or messages with their length before
+them in four bytes, big end first; each message perhaps packed with zstd. And JSON texts over many
+lines, one after another. A whole file may be packed with gzip or zstd. In bounded memory.
+"""
+
+import gzip
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+from backports import zstd
+
+from ltrain_collector.errors import BadRequest
+
+LONGEST = 256 << 20
+"""Bytes of one document; the Collector's own requests end at 64 MiB."""
+
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+OPENING = re.compile(rb'\s*\{\s*"(resource|rollout_id)')
+"""How a compact document begins: one that did not end before it is torn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A JSON text, parsed, or a protobuf message; or why it is neither."""
+
+    place: str
+    """File and line, or file and byte."""
+    json: Any = None
+    protobuf: bytes = b""
+    fault: str = ""
+
+
+def documents(path: Path) -> Iterator[Document]:
+    """Give the documents of a file; what cannot be read is one with a fault."""
+    try:
+        with _opened(path) as file:
+            head = file.peek(64)
+            if head.lstrip()[:1] in (b"{", b"["):
+                yield from _texts(path, file)
+            else:
+                yield from _messages(path, file)
+    except (OSError, EOFError, zstd.ZstdError, gzip.zlib.error) as error:  # type: ignore[attr-defined]
+        yield Document(str(path), fault=f"it ends too early or is damaged: {error}")
+
+
+def _opened(path: Path) -> BufferedReader:
+    raw: IO[bytes] = path.open("rb")
+    head = raw.read(4)
+    raw.seek(0)
+    if head[:2] == GZIP:
+        raw = gzip.GzipFile(fileobj=raw)  # type: ignore[assignment]
+    elif head == ZSTD:
+        raw = zstd.ZstdFile(raw)  # type: ignore[assignment]
+    return BufferedReader(raw, 1 << 20)  # type: ignore[arg-type]
+
+
+def _texts(path: Path, file: BufferedReader) -> Iterator[Document]:
+    lines: list[bytes] = []
+    depth = size = 0
+    began = 1
+    for number, line in enumerate(iter(lambda: file.readline(LONGEST), b""), 1):
+        if lines and OPENING.match(line):
+            yield Document(f"{path}:{began}", fault="it is cut off")
+            lines, depth, size = [], 0, 0
+        if not lines:
+            if not line.strip():
+                continue
+            began = number
+        lines.append(line)
+        size += len(line)
+        depth += _depth(line)
+        if size >= LONGEST:
+            yield Document(f"{path}:{began}", fault=f"it is longer than {LONGEST >> 20} MiB")
+            return
+        if depth <= 0:
+            yield from _parsed(f"{path}:{began}", b"".join(lines))
+            lines, depth, size = [], 0, 0
+    if lines:
+        yield Document(f"{path}:{began}", fault="it is cut off")
+
+
+def _depth(line: bytes) -> int:
+    tokens = TOKEN.findall(line)
+    return sum((t in (b"{", b"[")) - (t in (b"}", b"]")) for t in tokens)
+
+
+def _parsed(place: str, text: bytes) -> Iterator[Document]:
+    try:
+        given = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        yield Document(place, fault=f"it is not JSON: {error}")
+        return
+    for each in given if isinstance(given, list) else [given]:
+        yield Document(place, json=each)
+
+
+def _messages(path: Path, file: BufferedReader) -> Iterator[Document]:
+    at = 0
+    while head := file.read(4):
+        size = int.from_bytes(head, "big")
+        place = f"{path}, byte {at}"
+        if len(head) < 4 or size > LONGEST:
+            why = "it is cut off" if len(head) < 4 else "it is neither OTLP JSON nor its protobuf"
+            yield Document(place, fault=why)
+            return
+        body = file.read(size)
+        if len(body) < size:
+            yield Document(
+                place, fault=f"{size} bytes should follow, {len(body)} do: it is cut off"
+            )
+            return
+        at += 4 + size
+        yield from _message(place, body)
+
+
+def _message(place: str, body: bytes) -> Iterator[Document]:
+    if body[:4] == ZSTD:
+        try:
+            body = _unpacked(body)
+        except (zstd.ZstdError, BadRequest) as error:
+            yield Document(place, fault=f"its zstd cannot be read: {error}")
+            return
+    if body[:1] == b"{":
+        yield from _parsed(place, body)
+    elif body:
+        yield Document(place, protobuf=body)
+
+
+def _unpacked(body: bytes) -> bytes:
+    unpacker = zstd.ZstdDecompressor()
+    plain = unpacker.decompress(body, LONGEST)
+    if not unpacker.eof:
+        raise BadRequest(f"it ends too early, or is longer than {LONGEST >> 20} MiB unpacked")
+    return bytes(plain)
