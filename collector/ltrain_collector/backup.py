@@ -1,7 +1,7 @@
 """A store copied and brought back, by ClickHouse itself, while it is in use.
 
 ClickHouse writes below a folder that its configuration allows, `backups` in a folder of ours; from
-there the copy goes to its place, after every file in it was found with the size that it should have.
+there the copy goes to its place, once every file in it was found with the size it should have.
 """
 
 import shutil
@@ -52,7 +52,7 @@ def restore(store: Store, source: Path) -> int:
         held = 0  # it has no tables yet
     if held:
         raise BadBackup(
-            f"The store {store.name} holds {held} spans; a copy is restored into an empty one only. "
+            f"The store {store.name} holds {held} spans; a copy goes into an empty one only. "
             "Name another with --store chdb:///new/folder."
         )
     inside = _folder(store)
@@ -120,8 +120,8 @@ def _folder(store: Store) -> Path:
         path.mkdir(exist_ok=True)
     except OSError as error:
         raise BadBackup(
-            f"The store {store.name} keeps its files in {path.parent}, which is not on this machine "
-            f"or not ours to write: {error.strerror}. Copy a ClickHouse server with its own BACKUP."
+            f"The store {store.name} keeps its files in {path.parent}, which is not here or not "
+            f"ours to write: {error.strerror}. Copy a ClickHouse server with its own BACKUP."
         ) from error
     return path
 

@@ -42,7 +42,10 @@ LONG = 1 << 16
 """Characters of a parameter; ClickHouse reads statements of 256 KiB unless told otherwise."""
 
 STREAMED = ("CSV", "JSONEachRow", "Native", "RowBinary", "TabSeparated", "TSV")
-"""Formats whose parts, one after another, are the whole; with a header each part would have it."""
+"""Formats whose parts, one after another, are the whole."""
+
+HEADED = {"CSVWithNames": "CSV", "TSVWithNames": "TSV", "TabSeparatedWithNames": "TSV"}
+"""Formats of which each part would have a header, and what comes below the header."""
 
 
 class Engine:
@@ -115,6 +118,9 @@ class Engine:
         """Give the result as ClickHouse writes it; in parts where the format allows it."""
         array = "json_array_of_rows" in f"{sql}{settings}"
         with self.session(settings, database) as connection:
+            if READS.match(sql) and form in HEADED and not array:
+                yield connection.query(f"SELECT * FROM ({sql}) LIMIT 0", form).bytes() or b""
+                form = HEADED[form]
             if READS.match(sql) and form in STREAMED and not array:
                 with connection.send_query(sql, form) as stream:
                     for part in stream:

@@ -93,3 +93,7 @@ class BadBackup(LtrainError, OSError):
 
 class TooMuch(LtrainError, MemoryError):
     """A result that is more than memory should hold."""
+
+
+class BadParameter(LtrainError, ValueError):
+    """A value for a query's parameter that is not `name=value`."""

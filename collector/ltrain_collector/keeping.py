@@ -71,7 +71,7 @@ class Choice:
             parts.append("Mode = {mode:String}")
             params["mode"] = self.mode
         if self.before is not None:
-            cut = f"fromUnixTimestamp64Milli(toInt64({{before:Int64}}), 'UTC')"
+            cut = "fromUnixTimestamp64Milli(toInt64({before:Int64}), 'UTC')"
             params["before"] = int(self.before.timestamp() * 1000)
             parts.append(f"{signal.time} < {cut}")
             # a rollout goes whole, or stays whole

@@ -1,7 +1,8 @@
 """A store is brought to what this program needs: forward only, and as often as one likes.
 
-Steps run again do nothing, so two programs may migrate a store at once, and one that is killed leaves
-what the next one finishes. A store of 0.1.0 has no record of steps: all run, and find their work done.
+Steps run again do nothing, so two programs may migrate a store at once, and one that is killed
+leaves what the next one finishes. A store of 0.1.0 has no record of steps: all run, and find their
+work done.
 """
 
 import time
@@ -24,7 +25,7 @@ BUSY = (57, 81, 82, 517, 529)
 TRIES = 8
 
 VIEWS = "views"
-"""What is written down when the views were made: with it a reader knows whether they are of today."""
+"""What is written down once the views are made, so that a reader knows whose they are."""
 
 VERSION = f"SELECT max(version) AS version FROM otel.ltrain_migrations WHERE step = '{VIEWS}'"
 """SQL of the number of steps that the program knew which made a store's views; 0 of none."""

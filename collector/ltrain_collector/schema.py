@@ -1,8 +1,8 @@
 """Our tables and views: the SQL files of `ddl/`, and which of them a store needs.
 
-A step is a file of statements that may run again at any time: `IF NOT EXISTS` in each. Steps are only
-ever added, at the end of their signal's; a table is changed by a further step, never in its first.
-Views are made anew each time.
+A step is a file of statements that may run again at any time: `IF NOT EXISTS` in each. Steps are
+only ever added, at the end of their signal's; a table is changed by a further step, never in its
+first. Views are made anew each time.
 """
 
 from collections.abc import Iterator

@@ -18,7 +18,7 @@ from ltrain_collector import schema
 from ltrain_collector.dsn import PORT, Folder, Server, parse
 from ltrain_collector.embedded import EmbeddedBackend
 from ltrain_collector.engine import Engine
-from ltrain_collector.errors import NoStore, NotMigrated, QueryFailed
+from ltrain_collector.errors import NoStore, NotMigrated, QueryFailed, TooMuch
 from ltrain_collector.ingest.traces import Rows, encode
 from ltrain_collector.migration import VERSION, Migrated, migrate
 from ltrain_collector.parameters import Parameters
@@ -26,6 +26,9 @@ from ltrain_instrument.settings import HOME, STORE
 
 LOCAL = Server("127.0.0.1", PORT)
 """What `ltrain up` serves."""
+
+QUERY_BYTES = 8 << 30
+"""Of a result that is given at once."""
 
 MISSING = (47, 60, 81)
 """ClickHouse's numbers of a column, a table and a database that are not there."""
@@ -82,9 +85,19 @@ class Store:
 
         Raises:
             QueryFailed: when ClickHouse refuses it; `code` is ClickHouse's own.
+            TooMuch: when it gives more than memory should hold.
         """
-        with self._explained():
-            return pl.concat(self._backend.batches(sql, params))
+        few, size = list[pl.DataFrame](), 0
+        for frame in self.frames(sql, params):
+            few.append(frame)
+            size += frame.estimated_size()
+            if size > QUERY_BYTES:
+                raise TooMuch(
+                    f"The query gives more than {QUERY_BYTES >> 30} GiB, which memory should not "
+                    "hold. Select fewer columns or rows, or read it in parts: Store.stream, or "
+                    "`ltrain sql` with --format parquet --out FILE."
+                )
+        return pl.concat(few)
 
     def stream(self, sql: str, params: Parameters | None = None) -> Iterator[pl.DataFrame]:
         """Give the rows in frames as they are made, in bounded memory; none is empty.
@@ -92,8 +105,12 @@ class Store:
         Raises:
             QueryFailed: when ClickHouse refuses it, at once or in mid-stream.
         """
+        return (frame for frame in self.frames(sql, params) if frame.height)
+
+    def frames(self, sql: str, params: Parameters | None = None) -> Iterator[pl.DataFrame]:
+        """Do as `stream` does, but give an empty frame first, which has the columns and types."""
         with self._explained():
-            yield from (frame for frame in self._backend.batches(sql, params) if frame.height)
+            yield from self._backend.batches(sql, params)
 
     def export(self, sql: str, form: str, params: Parameters | None = None) -> Iterator[bytes]:
         """Give the result as ClickHouse writes it in format `form`, e.g. JSONEachRow."""

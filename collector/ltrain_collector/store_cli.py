@@ -26,8 +26,8 @@ def take(
     """Store the telemetry of files, each record once, however often it is imported.
 
     Read is what the Collector's file exporter writes: OTLP in JSON or protobuf, packed with gzip or
-    zstd or not, rotated files too; and the spans that agent-lightning 0.3 dumps as JSON. What cannot
-    be read is said with its file and line, and exit status 1; all else is stored.
+    zstd or not, rotated files too; and the spans that agent-lightning 0.3 dumps as JSON. What
+    cannot be read is said with its file and line, and exit status 1; all else is stored.
 
     Example: ltrain import traces/ --store http://127.0.0.1:8123
     """
@@ -54,9 +54,11 @@ def export(
 
     Example: ltrain export demo.jsonl.zst --run demo
     """
+    from ltrain_collector.report import quietly
     from ltrain_collector.transfer.command import give_out
 
-    give_out(out, store, run, rollout, where, form)
+    with quietly():
+        give_out(out, store, run, rollout, where, form)
 
 
 @keep.command()
@@ -80,7 +82,7 @@ def migrate(
         str | None, typer.Option(help="A table that the exporter made elsewhere: database.table.")
     ] = None,
 ) -> None:
-    """Make the tables and views that a store lacks; any number of times. `ltrain up` does it itself.
+    """Make the tables and views that a store lacks, which `ltrain up` does by itself.
 
     Example: ltrain store migrate --store clickhouse://user:pass@host:8123
     """

@@ -1,17 +1,19 @@
 """Files of telemetry, cut into documents: JSON texts or protobuf messages, each with its place.
 
-As the Collector's file exporter writes them: a JSON text a line, or messages with their length before
-them in four bytes, big end first; each message perhaps packed with zstd. And JSON texts over many
-lines, one after another. A whole file may be packed with gzip or zstd. In bounded memory.
+As the Collector's file exporter writes them: a JSON text a line, or messages with their length
+before them in four bytes, big end first; each message perhaps packed with zstd. And JSON texts over
+many lines, one after another. A whole file may be packed with gzip or zstd. In bounded memory.
 """
 
 import gzip
 import re
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedReader
+from io import BufferedReader, RawIOBase
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import orjson
 from backports import zstd
@@ -48,19 +50,41 @@ def documents(path: Path) -> Iterator[Document]:
                 yield from _texts(path, file)
             else:
                 yield from _messages(path, file)
-    except (OSError, EOFError, zstd.ZstdError, gzip.zlib.error) as error:  # type: ignore[attr-defined]
+    except (OSError, EOFError, zstd.ZstdError, zlib.error) as error:
         yield Document(str(path), fault=f"it ends too early or is damaged: {error}")
 
 
-def _opened(path: Path) -> BufferedReader:
-    raw: IO[bytes] = path.open("rb")
-    head = raw.read(4)
-    raw.seek(0)
-    if head[:2] == GZIP:
-        raw = gzip.GzipFile(fileobj=raw)  # type: ignore[assignment]
-    elif head == ZSTD:
-        raw = zstd.ZstdFile(raw)  # type: ignore[assignment]
-    return BufferedReader(raw, 1 << 20)  # type: ignore[arg-type]
+@contextmanager
+def _opened(path: Path) -> Iterator[BufferedReader]:
+    with path.open("rb") as raw:
+        head = raw.read(4)
+        raw.seek(0)
+        plain: RawIOBase | None = None
+        if head[:2] == GZIP:
+            plain = _Unpacking(gzip.GzipFile(fileobj=raw))
+        elif head == ZSTD:
+            plain = _Unpacking(zstd.ZstdFile(raw))
+        with raw if plain is None else BufferedReader(plain, 1 << 16) as file:
+            yield file
+
+
+class _Unpacking(RawIOBase):
+    """Gives what was unpacked before a file that is cut off raises."""
+
+    def __init__(self, packed: Any) -> None:
+        self._packed = packed
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._packed.read1(len(buffer))
+        buffer[: len(part)] = part
+        return len(part)
+
+    def close(self) -> None:
+        self._packed.close()
+        super().close()
 
 
 def _texts(path: Path, file: BufferedReader) -> Iterator[Document]:

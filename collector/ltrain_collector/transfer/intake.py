@@ -1,4 +1,4 @@
-"""`ltrain import`: files of telemetry into the store; what is not stored is counted with its reason."""
+"""`ltrain import`: files of telemetry into the store; the rest is counted with its reasons."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ class Kind:
     """How its JSON begins."""
     message: Any
     first: Callable[[Any], bool]
-    """Says whether the first record of a message is one: protobuf alone does not tell signals apart."""
+    """Says whether a message is of this signal, which protobuf alone does not tell."""
     encode: Callable[[bytes], Rows]
     into: str
     """Table and columns, in the order of the rows."""

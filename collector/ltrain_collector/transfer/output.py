@@ -1,6 +1,7 @@
 """`ltrain export`: stored spans as OTLP, in the form that the Collector's file exporter writes."""
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -38,14 +39,17 @@ def requests(
     """Give the spans that `where` selects, whole rollouts one after another, each span once."""
     columns = schema.COLUMN_LIST
     sql = f"SELECT {columns} FROM otel.spans WHERE {where} {schema.ROLLOUT_ORDER}"
-    for frame in store.stream(sql, params):
-        typed = frame.with_columns(
-            pl.col("Timestamp").dt.timestamp("ns"),
-            pl.col("Events.Timestamp").list.eval(pl.element().dt.timestamp("ns")),
-        )
-        rows = list(typed.iter_rows(named=True))
-        for at in range(0, len(rows), SPANS):
-            yield _request(rows[at : at + SPANS])
+    rows = (row for frame in store.stream(sql, params) for row in _rows(frame))
+    while few := list(islice(rows, SPANS)):
+        yield _request(few)
+
+
+def _rows(frame: pl.DataFrame) -> Iterator[dict[str, Value]]:
+    typed = frame.with_columns(
+        pl.col("Timestamp").dt.timestamp("ns"),
+        pl.col("Events.Timestamp").list.eval(pl.element().dt.timestamp("ns")),
+    )
+    return typed.iter_rows(named=True)
 
 
 def _request(rows: list[dict[str, Value]]) -> ExportTraceServiceRequest:
