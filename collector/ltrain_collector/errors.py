@@ -25,6 +25,10 @@ class StoreUnusable(LtrainError, OSError):
     """A folder that cannot be made, read or written."""
 
 
+class StoreDamaged(StoreUnusable):
+    """A store whose files are not as ClickHouse left them."""
+
+
 class StoreUnreachable(LtrainError, ConnectionError):
     """A server that does not answer or does not let us in."""
 
@@ -57,6 +61,12 @@ def code_of(message: str) -> int:
 
 class BadRequest(LtrainError, ValueError):
     """An OTLP request that no retry will mend."""
+
+
+MEND = (
+    "A copy that `ltrain store backup` made comes back with `ltrain store restore COPY --store "
+    "chdb:///new/folder`."
+)
 
 
 def unusable(directory: Path, why: str) -> StoreUnusable:
@@ -97,3 +107,7 @@ class TooMuch(LtrainError, MemoryError):
 
 class BadParameter(LtrainError, ValueError):
     """A value for a query's parameter that is not `name=value`."""
+
+
+class DamagedData(QueryFailed):
+    """A query of rows whose files are damaged."""

@@ -31,6 +31,9 @@ READ = {
 }
 """What makes a server's Arrow equal to that of a folder."""
 
+LEAST = (26, 2)
+"""The first ClickHouse with every setting that we name, by its own system.settings_changes."""
+
 CHUNK = 1 << 20
 
 TAIL = 16 << 10
@@ -61,6 +64,14 @@ class RemoteBackend:
                 f"The store {server} does not serve user '{server.user}': {_why(error)}. "
                 "Is it `ltrain up` or a ClickHouse, and does it run? Check LTRAIN_STORE or --store."
             ) from error
+
+        if _version(self._client.server_version) < LEAST:
+            self._client.close()
+            raise StoreUnreachable(
+                f"The store {server} is ClickHouse {self._client.server_version}; ltrain needs "
+                f"{'.'.join(map(str, LEAST))} at least, for settings and functions of its views. "
+                "Upgrade the server, or name another with LTRAIN_STORE or --store."
+            )
 
     def batches(self, sql: str, params: Parameters | None) -> Iterator[pl.DataFrame]:
         with self._answer(sql, "ArrowStream", params) as answer:
@@ -109,6 +120,10 @@ class RemoteBackend:
         readonly = self._client.server_settings.get("readonly")
         # a user who may only read may not change settings either
         return {} if readonly is not None and readonly.value == "1" else READ
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
 
 
 def _bound(params: Parameters | None) -> dict[str, Any] | None:

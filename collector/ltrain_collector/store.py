@@ -18,7 +18,7 @@ from ltrain_collector import schema
 from ltrain_collector.dsn import PORT, Folder, Server, parse
 from ltrain_collector.embedded import EmbeddedBackend
 from ltrain_collector.engine import Engine
-from ltrain_collector.errors import NoStore, NotMigrated, QueryFailed, TooMuch
+from ltrain_collector.errors import MEND, DamagedData, NoStore, NotMigrated, QueryFailed, TooMuch
 from ltrain_collector.ingest.traces import Rows, encode
 from ltrain_collector.migration import VERSION, Migrated, migrate
 from ltrain_collector.parameters import Parameters
@@ -29,6 +29,9 @@ LOCAL = Server("127.0.0.1", PORT)
 
 QUERY_BYTES = 8 << 30
 """Of a result that is given at once."""
+
+DAMAGED = (33, 40, 226, 246, 271, 432)
+"""ClickHouse's numbers of files that are too short, changed or gone."""
 
 MISSING = (47, 60, 81)
 """ClickHouse's numbers of a column, a table and a database that are not there."""
@@ -162,6 +165,10 @@ class Store:
         try:
             yield
         except QueryFailed as error:
+            if error.code in DAMAGED:
+                raise DamagedData(
+                    f"The store {self.name} has damaged files: {error} {MEND}", error.code
+                ) from error
             if error.code not in MISSING or "otel" not in str(error) or not self._behind():
                 raise
             raise NotMigrated(
