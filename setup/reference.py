@@ -4,7 +4,7 @@
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,14 +63,23 @@ def commands() -> str:
         "Exit status: 0 done, 1 failed (one sentence says what was given, what is allowed and what "
         "mends it), 2 wrong use. `ltrain COMMAND --help` says what this page says.",
     ]
-    for name in sorted(group.commands):
-        command = group.commands[name]
+    for name, command in commands_of(group):
         paragraphs = [" ".join(part.split()) for part in command.help.split("\n\n")]
         lines += [f"## ltrain {name}", *(_example(part) for part in paragraphs)]
         context = typer.Context(command)
         rows = [_parameter(each, context) for each in command.params if not each.hidden]
         lines.append(table(("argument", "type", "default", "what it says"), rows))
     return page("the commands' own help", lines)
+
+
+def commands_of(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Give every command by what is typed for it, those of groups too."""
+    for name in sorted(group.commands):
+        command = group.commands[name]
+        if hasattr(command, "commands"):
+            yield from commands_of(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
 
 
 def tables() -> str:

@@ -65,7 +65,7 @@ class RemoteBackend:
                 "Is it `ltrain up` or a ClickHouse, and does it run? Check LTRAIN_STORE or --store."
             ) from error
 
-        if _version(self._client.server_version) < LEAST:
+        if _version(str(self._client.server_version)) < LEAST:
             self._client.close()
             raise StoreUnreachable(
                 f"The store {server} is ClickHouse {self._client.server_version}; ltrain needs "

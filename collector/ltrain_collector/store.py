@@ -90,7 +90,7 @@ class Store:
             QueryFailed: when ClickHouse refuses it; `code` is ClickHouse's own.
             TooMuch: when it gives more than memory should hold.
         """
-        few, size = list[pl.DataFrame](), 0
+        few, size = list[pl.DataFrame](), 0.0
         for frame in self.frames(sql, params):
             few.append(frame)
             size += frame.estimated_size()

@@ -11,7 +11,7 @@ SELECT
         toString(SpanName)
     ) AS tool,
     if(StatusCode = 'Error' OR SpanAttributes['error.type'] != '', 'error', 'ok') AS status,
-    if(SpanAttributes['error.type'] != '', SpanAttributes['error.type'], StatusMessage) AS error,
+    if(SpanAttributes['error.type'] != '', SpanAttributes['error.type'], splitByChar('\n', StatusMessage)[1]) AS error,
     Duration / 1e9 AS duration,
     TraceId AS trace, SpanId AS span
 FROM otel.spans

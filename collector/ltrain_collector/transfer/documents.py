@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedReader, RawIOBase
+from io import BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def documents(path: Path) -> Iterator[Document]:
     """Give the documents of a file; what cannot be read is one with a fault."""
     try:
         with _opened(path) as file:
-            head = file.peek(64)
+            head = file.peek(64)  # type: ignore[attr-defined]
             if head.lstrip()[:1] in (b"{", b"["):
                 yield from _texts(path, file)
             else:
@@ -55,7 +55,7 @@ def documents(path: Path) -> Iterator[Document]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BufferedReader]:
+def _opened(path: Path) -> Iterator[BufferedIOBase]:
     with path.open("rb") as raw:
         head = raw.read(4)
         raw.seek(0)
@@ -64,7 +64,10 @@ def _opened(path: Path) -> Iterator[BufferedReader]:
             plain = _Unpacking(gzip.GzipFile(fileobj=raw))
         elif head == ZSTD:
             plain = _Unpacking(zstd.ZstdFile(raw))
-        with raw if plain is None else BufferedReader(plain, 1 << 16) as file:
+        if plain is None:
+            yield raw
+            return
+        with BufferedReader(plain, 1 << 16) as file:
             yield file
 
 
@@ -87,7 +90,7 @@ class _Unpacking(RawIOBase):
         super().close()
 
 
-def _texts(path: Path, file: BufferedReader) -> Iterator[Document]:
+def _texts(path: Path, file: BufferedIOBase) -> Iterator[Document]:
     lines: list[bytes] = []
     depth = size = 0
     began = 1
@@ -127,7 +130,7 @@ def _parsed(place: str, text: bytes) -> Iterator[Document]:
         yield Document(place, json=each)
 
 
-def _messages(path: Path, file: BufferedReader) -> Iterator[Document]:
+def _messages(path: Path, file: BufferedIOBase) -> Iterator[Document]:
     at = 0
     while head := file.read(4):
         size = int.from_bytes(head, "big")

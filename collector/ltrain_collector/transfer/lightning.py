@@ -50,7 +50,7 @@ def _request(document: dict[str, Any]) -> ExportTraceServiceRequest:
     span.start_time_unix_nano = _nanoseconds(document.get("start_time"))
     span.end_time_unix_nano = _nanoseconds(document.get("end_time"))
     status = document.get("status") or {}
-    span.status.code = STATUS.get(status.get("status_code"), Status.STATUS_CODE_UNSET)
+    span.status.code = STATUS.get(str(status.get("status_code")), Status.STATUS_CODE_UNSET)
     span.status.message = status.get("description") or ""
     _fill(span.attributes, document.get("attributes") or {})
     for event in document.get("events") or ():
