@@ -16,6 +16,7 @@ from urllib3.exceptions import HTTPError
 
 from ltrain_collector.asgi import LOCAL_HOSTS
 from ltrain_collector.dsn import Server
+from ltrain_collector.embedded import FRAMES
 from ltrain_collector.errors import QueryFailed, StoreUnreachable, code_of
 from ltrain_collector.frames import frame
 from ltrain_collector.parameters import Parameters
@@ -24,6 +25,7 @@ from ltrain_collector.parameters import Parameters
 logging.getLogger("clickhouse_connect").addHandler(logging.NullHandler())
 
 READ = {
+    **FRAMES,
     "session_timezone": "UTC",
     "output_format_arrow_string_as_string": "1",
     "output_format_arrow_low_cardinality_as_dictionary": "0",

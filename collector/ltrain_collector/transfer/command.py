@@ -13,7 +13,7 @@ from ltrain_collector.errors import BadFormat
 from ltrain_collector.report import told_as
 from ltrain_collector.store import Store
 from ltrain_collector.transfer.intake import PLACES, Counts, files_of, take_in
-from ltrain_collector.transfer.output import FORMS, requests
+from ltrain_collector.transfer.output import FORMS, requests, strangers
 
 
 def take_in_files(path: Path, dsn: str | None, as_json: bool) -> bool:
@@ -68,11 +68,16 @@ def give_out(
             params[name] = value
     conditions += [f"({where})"] if where else []
     count = 0
+    chosen = " AND ".join(conditions)
     with Store.open(dsn, create=False) as store, _opened(out) as file:
-        for request in requests(store, " AND ".join(conditions), params):
+        left_out = strangers(store, chosen, params)
+        for request in requests(store, chosen, params):
             file.write(FORMS[form](request))
             count += sum(len(s.spans) for r in request.resource_spans for s in r.scope_spans)
         file.flush()
+    if left_out:
+        told = f"{left_out} spans were left out: their ids are not 32 and 16 hexadecimal digits."
+        print(told, file=sys.stderr)
     if out is not None:
         print(f"{count} spans of {store.name} are in {out}.")
 

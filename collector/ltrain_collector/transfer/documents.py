@@ -102,6 +102,9 @@ def _texts(path: Path, file: BufferedIOBase) -> Iterator[Document]:
             if not line.strip():
                 continue
             began = number
+            if line[-2:-1] == b"}" and (given := _whole(line)) is not None:
+                yield from _each(f"{path}:{number}", given)  # without a look at its brackets
+                continue
         lines.append(line)
         size += len(line)
         depth += _depth(line)
@@ -115,6 +118,13 @@ def _texts(path: Path, file: BufferedIOBase) -> Iterator[Document]:
         yield Document(f"{path}:{began}", fault="it is cut off")
 
 
+def _whole(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+
+
 def _depth(line: bytes) -> int:
     tokens = TOKEN.findall(line)
     return sum((t in (b"{", b"[")) - (t in (b"}", b"]")) for t in tokens)
@@ -126,6 +136,10 @@ def _parsed(place: str, text: bytes) -> Iterator[Document]:
     except orjson.JSONDecodeError as error:
         yield Document(place, fault=f"it is not JSON: {error}")
         return
+    yield from _each(place, given)
+
+
+def _each(place: str, given: Any) -> Iterator[Document]:
     for each in given if isinstance(given, list) else [given]:
         yield Document(place, json=each)
 

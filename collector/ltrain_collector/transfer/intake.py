@@ -98,6 +98,7 @@ def take_in(store: Store, paths: list[Path], seen: Callable[[Path], None]) -> Co
     """Store all records of the files; `seen` is told of each file before it is read."""
     counts = Counts()
     waiting: dict[str, list[Rows]] = {}
+    size = 0
     for path in paths:
         seen(path)
         counts.files += 1
@@ -106,12 +107,12 @@ def take_in(store: Store, paths: list[Path], seen: Callable[[Path], None]) -> Co
                 counts.records += rows.count + rows.rejected
                 if rows.rejected:
                     counts.rejected[rows.reason] += rows.rejected
-                batch = waiting.setdefault(kind.into, [])
-                batch.append(rows)
-                if sum(len(each.payload) for each in batch) > BATCH:
-                    counts.stored += _insert(store, kind.into, waiting.pop(kind.into))
-    for into, batch in waiting.items():
-        counts.stored += _insert(store, into, batch)
+                waiting.setdefault(kind.into, []).append(rows)
+                size += len(rows.payload)
+            if size > BATCH:
+                counts.stored += _insert(store, waiting)
+                waiting, size = {}, 0
+    counts.stored += _insert(store, waiting)
     return counts
 
 
@@ -148,8 +149,10 @@ def _of_bytes(body: bytes) -> tuple[Kind, bytes]:
     raise BadRequest("it is neither OTLP JSON nor its protobuf")
 
 
-def _insert(store: Store, into: str, batch: list[Rows]) -> int:
-    count = sum(rows.count for rows in batch)
-    if count:
-        store.insert_rows(into, b"".join(rows.payload for rows in batch))
-    return count
+def _insert(store: Store, waiting: dict[str, list[Rows]]) -> int:
+    stored = 0
+    for into, batch in waiting.items():
+        if count := sum(rows.count for rows in batch):
+            store.insert_rows(into, b"".join(rows.payload for rows in batch))
+            stored += count
+    return stored

@@ -33,12 +33,22 @@ def framed(request: ExportTraceServiceRequest) -> bytes:
 FORMS: dict[str, Callable[[ExportTraceServiceRequest], bytes]] = {"json": line, "proto": framed}
 
 
+IDS = "match(TraceId, '^[0-9a-f]{32}$') AND match(SpanId, '^[0-9a-f]{16}$')"
+"""SQL of the spans whose ids are OpenTelemetry's; others can be in a table, not in OTLP."""
+
+
+def strangers(store: Store, where: str, params: dict[str, object]) -> int:
+    """Count the spans that cannot be written as OTLP, for their ids."""
+    sql = f"SELECT count() AS n FROM otel.spans WHERE ({where}) AND NOT ({IDS})"
+    return int(store.query(sql, params)["n"].item())
+
+
 def requests(
     store: Store, where: str, params: dict[str, object]
 ) -> Iterator[ExportTraceServiceRequest]:
     """Give the spans that `where` selects, whole rollouts one after another, each span once."""
     columns = schema.COLUMN_LIST
-    sql = f"SELECT {columns} FROM otel.spans WHERE {where} {schema.ROLLOUT_ORDER}"
+    sql = f"SELECT {columns} FROM otel.spans WHERE ({where}) AND {IDS} {schema.ROLLOUT_ORDER}"
     rows = (row for frame in store.stream(sql, params) for row in _rows(frame))
     while few := list(islice(rows, SPANS)):
         yield _request(few)
@@ -70,7 +80,7 @@ def _request(rows: list[dict[str, Value]]) -> ExportTraceServiceRequest:
 
 def _span(span: Any, row: dict[str, Value]) -> None:
     span.trace_id, span.span_id = bytes.fromhex(row["TraceId"]), bytes.fromhex(row["SpanId"])
-    span.parent_span_id = bytes.fromhex(row["ParentSpanId"])
+    span.parent_span_id = _id(row["ParentSpanId"])
     span.trace_state, span.name = row["TraceState"], row["SpanName"]
     span.kind = _number(KINDS, row["SpanKind"])
     span.start_time_unix_nano = row["Timestamp"]
@@ -83,8 +93,15 @@ def _span(span: Any, row: dict[str, Value]) -> None:
         _fill(span.events.add(time_unix_nano=at, name=name).attributes, said)
     links = (row[f"Links.{name}"] for name in ("TraceId", "SpanId", "TraceState", "Attributes"))
     for trace, linked, state, said in zip(*links, strict=True):
-        ids = {"trace_id": bytes.fromhex(trace), "span_id": bytes.fromhex(linked)}
+        ids = {"trace_id": _id(trace), "span_id": _id(linked)}
         _fill(span.links.add(trace_state=state, **ids).attributes, said)
+
+
+def _id(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return b""
 
 
 def _number(names: tuple[str, ...], name: str) -> int:

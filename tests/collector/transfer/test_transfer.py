@@ -194,6 +194,11 @@ def test_the_commands(folder: Store, tmp_path: Path) -> None:
         assert ltrain("export", str(out)).exit_code == 0
         assert imported(folder, out).stored == count
     assert ltrain("export", "--run", "nobody").stdout == ""
+    folder.command(
+        "INSERT INTO otel.otel_traces (Timestamp, TraceId, SpanId) VALUES (now(), 'mine', 'odd')"
+    )
+    assert "1 spans were left out: their ids" in ltrain("export", str(out)).output
+    assert imported(folder, out).stored == count
     assert "Choose from: json, proto" in str(ltrain("export", "--format", "xml").exception)
     assert isinstance(ltrain("import", str(tmp_path / "none")).exception, BadRequest)
     assert logs.exists()
