@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 from typer.testing import CliRunner
@@ -107,9 +108,13 @@ def aged(up: Any) -> Iterator[str]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             address = f"{up.dsn}{self.path}"
-            with urllib.request.urlopen(urllib.request.Request(address, body)) as answer:
+            try:
+                asked = urllib.request.urlopen(urllib.request.Request(address, body))
+            except HTTPError as error:
+                asked = error
+            with asked as answer:
                 given = answer.read().replace(b"26.9.2.1", b"24.3.2.1")
-                self.send_response(200)
+                self.send_response(answer.status)
                 for name in ("content-type", "x-clickhouse-format", "x-clickhouse-timezone"):
                     if answer.headers[name]:
                         self.send_header(name, answer.headers[name])
