@@ -63,7 +63,7 @@ def commands() -> str:
         "Exit status: 0 done, 1 failed (one sentence says what was given, what is allowed and what "
         "mends it), 2 wrong use. `ltrain COMMAND --help` says what this page says.",
     ]
-    for name, command in _commands(group):
+    for name, command in commands_of(group):
         paragraphs = [" ".join(part.split()) for part in command.help.split("\n\n")]
         lines += [f"## ltrain {name}", *(_example(part) for part in paragraphs)]
         context = typer.Context(command)
@@ -72,14 +72,14 @@ def commands() -> str:
     return page("the commands' own help", lines)
 
 
-def _commands(group: Any, above: str = "") -> Iterator[tuple[str, Any]]:
-    """Give each command by its whole name, those of a group behind the group's."""
+def commands_of(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Give every command by what is typed for it, those of groups too."""
     for name in sorted(group.commands):
         command = group.commands[name]
         if hasattr(command, "commands"):
-            yield from _commands(command, f"{above}{name} ")
+            yield from commands_of(command, f"{before}{name} ")
         else:
-            yield above + name, command
+            yield f"{before}{name}", command
 
 
 def tables() -> str:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ltrain_collector import store_cli
 from ltrain_instrument.settings import HOME
 
 app = typer.Typer()
@@ -15,6 +16,7 @@ app.add_typer(key, name="key")
 Directory = Annotated[
     Path | None, typer.Option("--dir", help="The store's folder; default: .ltrain/store.")
 ]
+app.add_typer(store_cli.app)
 
 
 @app.command()
@@ -57,7 +59,14 @@ def up(
 
 @app.command()
 def sql(
-    query: Annotated[str, typer.Argument(help="What to read, e.g. from otel.spans; '-': stdin.")],
+    query: Annotated[
+        str | None, typer.Argument(help="What to read, e.g. from otel.spans; '-': stdin.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help="Read the query from this file.")] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(help="name=value for {name:Type} in the query; may be given again."),
+    ] = None,
     store: Annotated[
         str | None, typer.Option(help="chdb:///dir or http://host:8123; default: LTRAIN_STORE.")
     ] = None,
@@ -75,12 +84,17 @@ def sql(
 ) -> None:
     """Query the traces, without changing them.
 
+    A table shows its first 1000 rows. csv, tsv, json, jsonl and parquet stream in bounded memory.
+
     Example: ltrain sql "SELECT wave, avg(value) FROM otel.rewards GROUP BY wave ORDER BY wave"
     """
-    from ltrain_collector.report import write
+    from ltrain_collector.report import parameters, quietly, write
 
-    text = sys.stdin.read() if query == "-" else query
-    write(text, store, "json" if json else form, out)
+    if (query is None) == (file is None):
+        raise typer.BadParameter("Give a query, or --file with one; '-' reads standard input.")
+    text = file.read_text() if file else sys.stdin.read() if query == "-" else str(query)
+    with quietly():
+        write(text, store, "json" if json else form, out, parameters(param or []))
 
 
 @key.command("make")

@@ -6,6 +6,7 @@ survive a fork: children are spawned.
 """
 
 import fcntl
+import logging
 import os
 import re
 import threading
@@ -19,7 +20,7 @@ import adbc_driver_manager
 import chdb
 import pyarrow as pa
 
-from ltrain_collector.errors import QueryFailed, StoreInUse, code_of, unusable
+from ltrain_collector.errors import MEND, QueryFailed, StoreDamaged, StoreInUse, code_of, unusable
 from ltrain_collector.formats import parts
 
 OPTIONS = {
@@ -33,6 +34,16 @@ OPTIONS = {
 """ClickHouse's own would take nine tenths of the memory and caches of 5 GB; it runs beside vLLM and
 a trainer. Two merge threads are its least."""
 
+logger = logging.getLogger(__name__)
+
+BROKEN = """SELECT concat(database, '.', table), count(), any(path) FROM system.detached_parts
+WHERE startsWith(reason, 'broken') GROUP BY 1"""
+
+FILES = {"data", "metadata", "metadata_dropped", "status", "store", "tmp", "uuid"}
+"""Of which chDB makes some at once in a folder of its own."""
+
+BACKUPS = "backups"
+"""The folder below the store's own that the engine may write copies to, and read them from."""
 
 LONG = 1 << 16
 """Characters of a parameter; ClickHouse reads statements of 256 KiB unless told otherwise."""
@@ -57,7 +68,8 @@ class Engine:
             StoreUnusable: when it cannot be made, read or written.
         """
         _check(directory)
-        options = "&".join(f"{name}={value}" for name, value in OPTIONS.items())
+        allowed = {"backups.allowed_path": directory / BACKUPS}
+        options = "&".join(f"{name}={value}" for name, value in (OPTIONS | allowed).items())
         try:
             self._root = _connect(f"{directory}?{options}")
         except RuntimeError as error:
@@ -70,6 +82,7 @@ class Engine:
         self._directory = directory
         self._closed = threading.Event()
         self._spare: list[IO[bytes]] = []
+        self._say_what_is_broken()
 
     def close(self) -> None:
         """Close the folder; another process may then open it."""
@@ -79,6 +92,18 @@ class Engine:
             self._root.close()
             for file in self._spare:
                 file.close()
+
+    def _say_what_is_broken(self) -> None:
+        """Warn of what ClickHouse set aside without a word when it opened the folder."""
+        with self.session({}) as connection:
+            found = connection.query(BROKEN, "TSV").bytes().decode()
+        for line in found.splitlines():
+            table, parts, example = line.split("\t")
+            logger.warning(
+                "ltrain: %s parts of %s in the store %s are damaged and were set aside: their rows "
+                "are not read. %s To go on without them and this warning, remove folders like %s.",
+                *(parts, table, self._directory, MEND, example),
+            )
 
     @contextmanager
     def session(
@@ -244,9 +269,25 @@ def _check(directory: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise unusable(directory, f"cannot be used: {error.strerror}") from error
+    _check_files(directory)
     holder = _holder(directory / "status")
     if holder not in ("", str(os.getpid())):
         raise _in_use(directory, holder)
+
+
+def _check_files(directory: Path) -> None:
+    """Keep chDB from making a new store among the files of something else, or of a broken one."""
+    names = {each.name for each in directory.iterdir() if not each.name.startswith(".")}
+    if names and not names & FILES:
+        few = ", ".join(sorted(names)[:3])
+        raise unusable(directory, f"is not a store: it holds {few}")
+    metadata = directory / "metadata"
+    data = directory / "store"
+    kept = data.is_dir() and any(data.iterdir())
+    lost = [each.stem for each in metadata.glob("*.sql") if not (metadata / each.stem).exists()]
+    if lost or (kept and not any(metadata.glob("*.sql"))):
+        gone = f"the tables of {', '.join(lost)}" if lost else f"{metadata}, which lists its tables"
+        raise StoreDamaged(f"The store {directory} is damaged: {gone} are missing. {MEND}")
 
 
 def _holder(status: Path) -> str:
@@ -279,4 +320,7 @@ def _refusal(directory: Path, message: str) -> StoreInUse | Exception:
         )
     if holder := _holder(directory / "status"):
         return _in_use(directory, holder)  # it was quicker than us
-    return unusable(directory, f"cannot be opened by chDB: {message.splitlines()[0]}")
+    return StoreDamaged(
+        f"The store {directory} cannot be opened, its files are damaged or not chDB's: "
+        f"{message.splitlines()[0]} {MEND}"
+    )

@@ -25,6 +25,10 @@ class StoreUnusable(LtrainError, OSError):
     """A folder that cannot be made, read or written."""
 
 
+class StoreDamaged(StoreUnusable):
+    """A store whose files are not as ClickHouse left them."""
+
+
 class StoreUnreachable(LtrainError, ConnectionError):
     """A server that does not answer or does not let us in."""
 
@@ -59,6 +63,12 @@ class BadRequest(LtrainError, ValueError):
     """An OTLP request that no retry will mend."""
 
 
+MEND = (
+    "A copy that `ltrain store backup` made comes back with `ltrain store restore COPY --store "
+    "chdb:///new/folder`."
+)
+
+
 def unusable(directory: Path, why: str) -> StoreUnusable:
     """Name the folder and what is wrong with it."""
     return StoreUnusable(
@@ -69,3 +79,35 @@ def unusable(directory: Path, why: str) -> StoreUnusable:
 
 class BadFormat(LtrainError, ValueError):
     """An output format that does not fit where it goes."""
+
+
+class StoreNewer(LtrainError, RuntimeError):
+    """A store that a newer program has changed."""
+
+
+class BadTable(LtrainError, LookupError):
+    """A table that is not there."""
+
+
+class NotMigrated(QueryFailed):
+    """A query of tables or views that the store does not have yet."""
+
+
+class BadPrune(LtrainError, ValueError):
+    """A choice of what may go that names nothing, or a table that is not ours to prune."""
+
+
+class BadBackup(LtrainError, OSError):
+    """A copy of a store that cannot be written, read or restored."""
+
+
+class TooMuch(LtrainError, MemoryError):
+    """A result that is more than memory should hold."""
+
+
+class BadParameter(LtrainError, ValueError):
+    """A value for a query's parameter that is not `name=value`."""
+
+
+class DamagedData(QueryFailed):
+    """A query of rows whose files are damaged."""

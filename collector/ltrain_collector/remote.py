@@ -16,6 +16,7 @@ from urllib3.exceptions import HTTPError
 
 from ltrain_collector.asgi import LOCAL_HOSTS
 from ltrain_collector.dsn import Server
+from ltrain_collector.embedded import FRAMES
 from ltrain_collector.errors import QueryFailed, StoreUnreachable, code_of
 from ltrain_collector.frames import frame
 from ltrain_collector.parameters import Parameters
@@ -24,12 +25,16 @@ from ltrain_collector.parameters import Parameters
 logging.getLogger("clickhouse_connect").addHandler(logging.NullHandler())
 
 READ = {
+    **FRAMES,
     "session_timezone": "UTC",
     "output_format_arrow_string_as_string": "1",
     "output_format_arrow_low_cardinality_as_dictionary": "0",
     "readonly": "2",
 }
 """What makes a server's Arrow equal to that of a folder."""
+
+LEAST = (26, 2)
+"""The first ClickHouse with every setting that we name, by its own system.settings_changes."""
 
 CHUNK = 1 << 20
 
@@ -62,12 +67,20 @@ class RemoteBackend:
                 "Is it `ltrain up` or a ClickHouse, and does it run? Check LTRAIN_STORE or --store."
             ) from error
 
+        if _version(str(self._client.server_version)) < LEAST:
+            self._client.close()
+            raise StoreUnreachable(
+                f"The store {server} is ClickHouse {self._client.server_version}; ltrain needs "
+                f"{'.'.join(map(str, LEAST))} at least, for settings and functions of its views. "
+                "Upgrade the server, or name another with LTRAIN_STORE or --store."
+            )
+
     def batches(self, sql: str, params: Parameters | None) -> Iterator[pl.DataFrame]:
         with self._answer(sql, "ArrowStream", params) as answer:
             reader = pa.ipc.open_stream(answer)
             yield frame(reader.schema.empty_table())
             for batch in reader:
-                yield frame(pa.Table.from_batches([batch]))
+                yield frame(batch)
 
     def export(self, sql: str, form: str, params: Parameters | None) -> Iterator[bytes]:
         with self._answer(sql, form, params) as answer:
@@ -109,6 +122,10 @@ class RemoteBackend:
         readonly = self._client.server_settings.get("readonly")
         # a user who may only read may not change settings either
         return {} if readonly is not None and readonly.value == "1" else READ
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
 
 
 def _bound(params: Parameters | None) -> dict[str, Any] | None:

@@ -1,7 +1,16 @@
-"""Our tables and views: the SQL files of `ddl/`, and which of them a store needs."""
+"""Our tables and views: the SQL files of `ddl/`, and which of them a store needs.
+
+A step is a file of statements that may run again at any time: `IF NOT EXISTS` in each. Steps are
+only ever added, at the end of their signal's; a table is changed by a further step, never in its
+first. Views are made anew each time.
+"""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.resources import files
+
+DATABASE = "01_database"
+"""The step that comes before all others: it makes the table in which they are written down."""
 
 TRACES = "otel.otel_traces"
 """The table that spans are written to."""
@@ -14,8 +23,47 @@ HISTOGRAMS = "otel.otel_metrics_histogram"
 EXPONENTIAL_HISTOGRAMS = "otel.otel_metrics_exponential_histogram"
 SUMMARIES = "otel.otel_metrics_summary"
 
-OURS = ("01_database", "02_traces", "02_logs", "02_metrics", "03_trace_executions")
-"""What a store has where we own its tables."""
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """What is stored of one kind of telemetry."""
+
+    table: str
+    steps: tuple[str, ...]
+    views: tuple[str, ...]
+    """Over a table of ours; `<name>_exporter` is the same over a table of the exporter's."""
+    time: str = "Timestamp"
+    """The column that a row's age is counted by."""
+    made: tuple[str, ...] = ()
+    """Further tables of ours that are filled from it."""
+
+    @property
+    def view(self) -> str:
+        """What the table is read as: `otel.otel_logs` as `otel.logs`, the spans as `otel.spans`."""
+        return "otel.spans" if self.table == TRACES else self.table.replace(".otel_", ".")
+
+
+MARK = "Precedence"
+"""A column that only a table of ours has, not one that the exporter created itself."""
+
+SIGNALS = {
+    "traces": Signal(
+        table=TRACES,
+        steps=("02_traces", "03_trace_executions", "04_domain"),
+        views=("05_spans",),
+        made=("otel.otel_trace_executions",),
+    ),
+    "logs": Signal(table=LOGS, steps=("02_logs",), views=("05_logs",)),
+    **{
+        table.removeprefix("otel.otel_"): Signal(
+            table=table, steps=("02_metrics",), views=("05_metrics",), time="TimeUnix"
+        )
+        for table in (GAUGES, SUMS, HISTOGRAMS, EXPONENTIAL_HISTOGRAMS, SUMMARIES)
+    },
+}
+
+PEOPLE = ("06_people", "07_named")
+"""Views over those of the signals."""
 
 COLUMNS = (
     "Timestamp",
@@ -127,6 +175,16 @@ METRIC_COLUMNS = {
 WRITTEN = {TRACES: COLUMNS, LOGS: LOG_COLUMNS, **METRIC_COLUMNS}
 """The columns of each table that OTLP is written to, in the order of its rows."""
 
+ROLLOUT_ORDER = (
+    "ORDER BY RunId, RolloutId, Attempt, TraceId, Timestamp, SpanId "
+    "SETTINGS max_threads = 1, max_block_size = 1024, preferred_block_size_bytes = 1000000, "
+    "preferred_max_column_in_block_size_bytes = 1000000, read_in_order_use_buffering = 0, "
+    "enable_automatic_decision_for_merging_across_partitions_for_final = 0"
+)
+"""What a query of `otel.spans` ends with that streams whole rollouts one after another: parts are
+merged once as they are read, a few blocks of each in memory. A sort, or larger blocks, takes
+gigabytes."""
+
 
 def into(table: str) -> str:
     """Give what rows are inserted into: the table and its columns."""
@@ -143,23 +201,7 @@ def statements(name: str, **places: str) -> Iterator[str]:
             yield statement.strip()
 
 
-def tables() -> Iterator[str]:
-    """Give the statements that make our own tables, where they are missing."""
-    for name in OURS:
-        yield from statements(name)
-
-
-def views(traces: str, ours: bool) -> Iterator[str]:
-    """Give the statements that make the views over `traces`; `ours`: it has our columns."""
-    yield from statements("05_spans" if ours else "05_spans_exporter", traces=traces)
-    yield from statements("06_people")
-
-
-def signal_view(table: str, ours: bool) -> Iterator[str]:
-    """Give the statements that make the view over a table of logs or metrics.
-
-    `otel.otel_logs` is read as `otel.logs`, `otel.otel_metrics_sum` as `otel.metrics_sum`.
-    """
-    view = f"otel.{table.rpartition('.otel_')[2]}"
-    kind = "05_logs" if view == "otel.logs" else "05_metrics"
-    yield from statements(kind if ours else f"{kind}_exporter", table=table, view=view)
+def steps() -> tuple[str, ...]:
+    """Name all steps, in order."""
+    every = (step for signal in SIGNALS.values() for step in signal.steps)
+    return (DATABASE, *dict.fromkeys(every))

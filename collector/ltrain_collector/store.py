@@ -5,6 +5,7 @@ Both kinds give the same frames: strings are `pl.String`, `DateTime64` is `pl.Da
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from types import TracebackType
@@ -17,14 +18,24 @@ from ltrain_collector import schema
 from ltrain_collector.dsn import PORT, Folder, Server, parse
 from ltrain_collector.embedded import EmbeddedBackend
 from ltrain_collector.engine import Engine
-from ltrain_collector.errors import NoStore
+from ltrain_collector.errors import MEND, DamagedData, NoStore, NotMigrated, QueryFailed, TooMuch
 from ltrain_collector.ingest.rows import Rows
 from ltrain_collector.ingest.signals import TRACES, Signal
+from ltrain_collector.migration import VERSION, Migrated, migrate
 from ltrain_collector.parameters import Parameters
 from ltrain_instrument.settings import HOME, STORE
 
 LOCAL = Server("127.0.0.1", PORT)
 """What `ltrain up` serves."""
+
+QUERY_BYTES = 8 << 30
+"""Of a result that is given at once."""
+
+DAMAGED = (33, 40, 226, 246, 271, 432)
+"""ClickHouse's numbers of files that are too short, changed or gone."""
+
+MISSING = (47, 60, 81)
+"""ClickHouse's numbers of a column, a table and a database that are not there."""
 
 
 class Backend(Protocol):
@@ -78,8 +89,19 @@ class Store:
 
         Raises:
             QueryFailed: when ClickHouse refuses it; `code` is ClickHouse's own.
+            TooMuch: when it gives more than memory should hold.
         """
-        return pl.concat(self._backend.batches(sql, params))
+        few, size = list[pl.DataFrame](), 0.0
+        for frame in self.frames(sql, params):
+            few.append(frame)
+            size += frame.estimated_size()
+            if size > QUERY_BYTES:
+                raise TooMuch(
+                    f"The query gives more than {QUERY_BYTES >> 30} GiB, which memory should not "
+                    "hold. Select fewer columns or rows, or read it in parts: Store.stream, or "
+                    "`ltrain sql` with --format parquet --out FILE."
+                )
+        return pl.concat(few)
 
     def stream(self, sql: str, params: Parameters | None = None) -> Iterator[pl.DataFrame]:
         """Give the rows in frames as they are made, in bounded memory; none is empty.
@@ -87,11 +109,17 @@ class Store:
         Raises:
             QueryFailed: when ClickHouse refuses it, at once or in mid-stream.
         """
-        return (frame for frame in self._backend.batches(sql, params) if frame.height)
+        return (frame for frame in self.frames(sql, params) if frame.height)
+
+    def frames(self, sql: str, params: Parameters | None = None) -> Iterator[pl.DataFrame]:
+        """Do as `stream` does, but give an empty frame first, which has the columns and types."""
+        with self._explained():
+            yield from self._backend.batches(sql, params)
 
     def export(self, sql: str, form: str, params: Parameters | None = None) -> Iterator[bytes]:
         """Give the result as ClickHouse writes it in format `form`, e.g. JSONEachRow."""
-        return self._backend.export(sql, form, params)
+        with self._explained():
+            yield from self._backend.export(sql, form, params)
 
     def command(self, sql: str) -> None:
         """Run a statement that changes something; `query` and `export` only read."""
@@ -112,38 +140,51 @@ class Store:
         """
         rows = signal.rows(body)
         for table, block in rows.blocks.items():
-            self._backend.insert_raw(schema.into(table), "RowBinary", block.payload)
+            self.insert_rows(schema.into(table), block.payload)
         return rows
 
-    def migrate(self, traces: str | None = None) -> None:
-        """Make the tables and views that are missing and renew the views.
+    def insert_rows(self, into: str, payload: bytes) -> int:
+        """Insert rows in RowBinary; `into` is the table and its columns in the rows' order."""
+        return self._backend.insert_raw(into, "RowBinary", payload)
 
-        `traces` names a table that an exporter created elsewhere: then no table is made, and the
-        views read that one, and those of logs and metrics beside it. So they do where
+    def migrate(self, traces: str | None = None, **tables: str) -> Migrated:
+        """Run the steps that the store lacks and renew the views; any number of times.
+
+        `traces` names a table that an exporter created elsewhere (other signals by their names,
+        too): then no table is made for it, and the views read that one. So they do where
         `otel.otel_traces` itself lacks our columns.
-        """
-        self.command("CREATE DATABASE IF NOT EXISTS otel")
-        ours = traces is None and self._ours(schema.TRACES) is not False
-        for statement in schema.tables() if ours else ():
-            self.command(statement)
-        for statement in schema.views(traces or schema.TRACES, ours or self._ours(traces) is True):
-            self.command(statement)
-        database = (traces or schema.TRACES).rpartition(".")[0]
-        for name in (schema.LOGS, *schema.METRIC_COLUMNS):
-            table = f"{database or 'default'}.{name.rpartition('.')[2]}"
-            if (has := self._ours(table)) is not None:
-                for statement in schema.signal_view(table, has):
-                    self.command(statement)
 
-    def _ours(self, table: str | None) -> bool | None:
-        """Say whether `table` has our columns; None where there is no such table."""
-        database, _, name = (table or schema.TRACES).rpartition(".")
-        found = self.query(
-            "SELECT name FROM system.columns WHERE database = {database:String} "
-            "AND table = {name:String}",
-            {"database": database or "default", "name": name},
-        )["name"]
-        return "Precedence" in found.to_list() if len(found) else None
+        Raises:
+            StoreNewer: when a newer ltrain has changed the store.
+            BadTable: when a table that is named is not there.
+        """
+        return migrate(self, {**({"traces": traces} if traces else {}), **tables})
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say of what is missing because the store was never migrated how to mend it."""
+        try:
+            yield
+        except QueryFailed as error:
+            if error.code in DAMAGED:
+                raise DamagedData(
+                    f"The store {self.name} has damaged files: {error} {MEND}", error.code
+                ) from error
+            if error.code not in MISSING or "otel" not in str(error) or not self._behind():
+                raise
+            raise NotMigrated(
+                f"The store {self.name} lacks tables or views of this ltrain; run `ltrain store "
+                f"migrate` on it, once. ({error})",
+                error.code,
+            ) from error
+
+    def _behind(self) -> bool:
+        """Say whether the views were made by an older ltrain, or never."""
+        try:
+            found = pl.concat(self._backend.batches(VERSION, None))
+        except QueryFailed:
+            return True
+        return int(found.item()) < len(schema.steps())
 
     def close(self) -> None:
         """Release the folder or the connections."""

@@ -1,9 +1,7 @@
 """The pages made from code are not stale, and nothing that code declares is missing there."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -38,15 +36,9 @@ def test_every_setting_is_told() -> None:
     assert {each.name for each in SETTINGS} <= rows("settings.md").keys()
 
 
-def named(group: Any) -> Iterator[str]:
-    for name, command in group.commands.items():
-        below = named(command) if hasattr(command, "commands") else [""]
-        yield from (f"{name} {each}".strip() for each in below)
-
-
 def test_every_command_is_told_with_an_example() -> None:
     text = (DOCS / "commands.md").read_text()
-    for name in named(typer.main.get_command(app)):
+    for name, _ in reference.commands_of(typer.main.get_command(app)):
         part = text.split(f"## ltrain {name}\n")[1].split("\n## ")[0]
         assert f"```\nltrain {name}" in part, f"the help of {name} has no example"
 

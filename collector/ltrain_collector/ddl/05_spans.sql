@@ -2,7 +2,7 @@
 -- leaves them out).
 CREATE OR REPLACE VIEW otel.spans AS
 SELECT
-    *, RunId, RolloutId, Attempt, TaskId, Mode, Wave, PolicyName, PolicyVersion, GenAiOp,
+    *, RunId, RolloutId, Attempt, TaskId, Domain, Mode, Wave, PolicyName, PolicyVersion, GenAiOp,
     GenAiModel, InTokens, OutTokens, ToolName, IngestedAt
 FROM otel.otel_traces FINAL;
 

@@ -7,6 +7,7 @@ SELECT
     multiIf(SpanAttributes['ltrain.rollout.id'] != '', SpanAttributes['ltrain.rollout.id'], ResourceAttributes['ltrain.rollout.id'] != '', ResourceAttributes['ltrain.rollout.id'], ResourceAttributes['agentlightning.rollout_id']) AS RolloutId,
     multiIf(SpanAttributes['ltrain.attempt.id'] != '', SpanAttributes['ltrain.attempt.id'], ResourceAttributes['ltrain.attempt.id'] != '', ResourceAttributes['ltrain.attempt.id'], ResourceAttributes['agentlightning.attempt_id']) AS Attempt,
     SpanAttributes['ltrain.task.id'] AS TaskId,
+    SpanAttributes['ltrain.domain'] AS Domain,
     SpanAttributes['ltrain.mode'] AS Mode,
     toUInt32OrZero(SpanAttributes['ltrain.wave']) AS Wave,
     SpanAttributes['ltrain.policy.name'] AS PolicyName,
@@ -17,7 +18,7 @@ SELECT
     toUInt32OrZero(SpanAttributes['gen_ai.usage.output_tokens']) AS OutTokens,
     SpanAttributes['gen_ai.tool.name'] AS ToolName,
     toDateTime64(0, 3) AS IngestedAt
-FROM {traces}
+FROM {table}
 LIMIT 1 BY TraceId, SpanId;
 
 CREATE OR REPLACE VIEW otel.trace_executions AS

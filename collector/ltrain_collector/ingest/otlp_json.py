@@ -10,12 +10,15 @@ from typing import Any
 
 import orjson
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from ltrain_collector.ingest.refusals import Malformed
 
 IDS = ("trace_id", "span_id", "parent_span_id")
 """The fields that are hex; other bytes are base64."""
+
+JSON_IDS = ("traceId", "spanId", "parentSpanId")
 
 DEPTH = 100
 """Messages within messages; protobuf's own limit."""
@@ -27,15 +30,42 @@ def parse(body: bytes, kind: type[Message]) -> Message:
     Raises:
         Malformed: when it is none.
     """
+    try:
+        return message_of(orjson.loads(body), kind)
+    except orjson.JSONDecodeError as error:
+        raise Malformed(f"A body of {len(body)} bytes is not JSON: {error}") from error
+
+
+def message_of(document: object, kind: type[Message]) -> Message:
+    """Give the message that a document is which was read from JSON.
+
+    Raises:
+        Malformed: when it is none.
+    """
     message = kind()
     try:
-        plain = orjson.loads(body)
-        _fill(message, plain, DEPTH)
+        _fill(message, document, DEPTH)
     except (ValueError, TypeError, OverflowError) as error:
-        raise Malformed(
-            f"A body of {len(body)} bytes is not an OTLP {kind.DESCRIPTOR.name} in JSON: {error}"
-        ) from error
+        raise Malformed(f"It is not an OTLP {kind.DESCRIPTOR.name} in JSON: {error}") from error
     return message
+
+
+def document_of(message: Message) -> dict[str, Any]:
+    """Give a message as the Collector writes it in JSON."""
+    given = MessageToDict(message, use_integers_for_enums=True)
+    return dict(_with_hex_ids(given))
+
+
+def _with_hex_ids(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _in_hex(key, each) for key, each in value.items()}
+    return [_with_hex_ids(each) for each in value] if isinstance(value, list) else value
+
+
+def _in_hex(key: str, value: Any) -> Any:
+    if key in JSON_IDS:
+        return b64decode(value).hex()
+    return value if key == "attributes" else _with_hex_ids(value)
 
 
 def _fill(message: Any, plain: object, depth: int) -> None:

@@ -1,0 +1,231 @@
+"""What goes out comes in again, row by row; what does not come in is counted with its place."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from polars.testing import assert_frame_equal
+from typer.testing import CliRunner
+
+from ltrain.cli import app
+from ltrain_collector.errors import BadRequest
+from ltrain_collector.store import Store
+from ltrain_collector.transfer.intake import Counts, files_of, take_in
+from ltrain_collector.transfer.output import FORMS, requests
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+NOON = 1_790_000_000_000_000_000
+ROWS = "SELECT * EXCEPT IngestedAt FROM otel.spans ORDER BY TraceId, SpanId, Timestamp"
+
+
+def imported(store: Store, *paths: Path) -> Counts:
+    return take_in(store, list(paths), lambda path: None)
+
+
+def exported(store: Store, form: str, where: str = "true") -> bytes:
+    return b"".join(FORMS[form](request) for request in requests(store, where, {}))
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+said = st.dictionaries(texts, texts, max_size=3)
+times = st.integers(NOON - 10**18, NOON)
+spans = st.fixed_dictionaries(
+    {
+        "name": texts,
+        "trace_state": texts,
+        "kind": st.integers(0, 5),
+        "start": times,
+        "took": st.integers(0, 10**12),
+        "parent": st.sampled_from([b"", b"12345678"]),
+        "status": st.tuples(st.integers(0, 2), texts),
+        "attributes": said,
+        "resource": said,
+        "scope": st.tuples(texts, texts),
+        "events": st.lists(st.tuples(times, texts, said), max_size=2),
+        "links": st.lists(st.tuples(texts, said), max_size=2),
+    }
+)
+
+
+def fill(into: Any, pairs: dict[str, str]) -> None:
+    for key, value in pairs.items():
+        into.add(key=key).value.string_value = value
+
+
+def request_of_spans(made: list[dict[str, Any]]) -> bytes:
+    request = ExportTraceServiceRequest()
+    for number, each in enumerate(made, 1):
+        resource = request.resource_spans.add()
+        fill(resource.resource.attributes, each["resource"])
+        scoped = resource.scope_spans.add()
+        scoped.scope.name, scoped.scope.version = each["scope"]
+        span = scoped.spans.add(name=each["name"], kind=each["kind"])
+        span.trace_id, span.span_id = b"t" * 16, number.to_bytes(8, "big")
+        span.parent_span_id, span.trace_state = each["parent"], each["trace_state"]
+        span.start_time_unix_nano = each["start"]
+        span.end_time_unix_nano = each["start"] + each["took"]
+        span.status.code, span.status.message = each["status"]
+        fill(span.attributes, each["attributes"])
+        for at, name, pairs in each["events"]:
+            fill(span.events.add(time_unix_nano=at, name=name).attributes, pairs)
+        for state, pairs in each["links"]:
+            link = span.links.add(trace_state=state, trace_id=b"l" * 16, span_id=b"l" * 8)
+            fill(link.attributes, pairs)
+    return bytes(request.SerializeToString())
+
+
+@settings(max_examples=25, deadline=None)
+@given(made=st.lists(spans, min_size=1, max_size=5), form=st.sampled_from(sorted(FORMS)))
+def test_import_of_an_export_is_the_same_rows(made: list[dict[str, Any]], form: str) -> None:
+    with TemporaryDirectory() as home, Store.open(f"chdb://{home}/one") as store:
+        store.migrate()
+        assert store.insert_otlp(request_of_spans(made)).count == len(made)
+        before = store.query(ROWS)
+        Path(home, "out").write_bytes(exported(store, form))
+        store.command("TRUNCATE TABLE otel.otel_traces")
+        for _ in range(2):
+            assert imported(store, Path(home, "out")).stored == len(made)
+        assert_frame_equal(store.query(ROWS), before)
+
+
+def test_every_fixture_comes_in_and_goes_round(folder: Store, tmp_path: Path) -> None:
+    files = [
+        path for path in files_of(FIXTURES) if "logs" not in path.name and ".sql" not in path.name
+    ]
+    counts = imported(folder, *files)
+    assert (counts.records, counts.stored, counts.unreadable) == (787, 787, 0)
+    before = folder.query(ROWS)
+    assert before.height == 787
+    for form in FORMS:
+        (tmp_path / form).write_bytes(exported(folder, form))
+        folder.command("TRUNCATE TABLE otel.otel_traces")
+        assert imported(folder, tmp_path / form).stored == 787
+        assert_frame_equal(folder.query(ROWS), before)
+
+
+LIGHTNING = {
+    "rollout_id": "ro-1",
+    "attempt_id": "at-0",
+    "sequence_id": 7,
+    "trace_id": "0" * 31 + "1",
+    "span_id": "0" * 15 + "2",
+    "parent_id": "0" * 15 + "3",
+    "name": "agentlightning.annotation",
+    "status": {"status_code": "ERROR", "description": "why"},
+    "attributes": {"agentlightning.reward.0.value": 0.5, "n": 3, "l": [1, 2], "b": True},
+    "events": [{"name": "e", "attributes": {"k": "v"}, "timestamp": 1790000000.5}],
+    "links": [{"context": {"trace_id": "1" * 32, "span_id": "2" * 16}, "attributes": None}],
+    "start_time": 1790000000.25,
+    "end_time": 1790000001.75,
+    "context": None,
+    "parent": None,
+    "resource": {"attributes": {"service.name": "agl"}, "schema_url": ""},
+}
+
+
+def test_spans_that_agent_lightning_dumps(folder: Store, tmp_path: Path) -> None:
+    for name, content in (("list", [LIGHTNING]), ("line", LIGHTNING)):
+        (tmp_path / name).write_text(json.dumps(content))
+    counts = imported(folder, tmp_path / "list", tmp_path / "line")
+    assert (counts.records, counts.stored, counts.unreadable) == (2, 2, 0)
+    [row] = folder.query(ROWS).to_dicts()
+    assert row["Timestamp"].timestamp() == 1790000000.25
+    expected = {
+        "SpanId": "0" * 15 + "2",
+        "ParentSpanId": "0" * 15 + "3",
+        "RolloutId": "ro-1",
+        "Attempt": "at-0",
+        "SpanName": "agentlightning.annotation",
+        "ServiceName": "agl",
+        "Duration": 1_500_000_000,
+        "StatusCode": "Error",
+        "StatusMessage": "why",
+        "Events.Name": ["e"],
+        "Links.SpanId": ["2" * 16],
+    }
+    assert expected.items() <= row.items()
+    (kept,) = folder.query("SELECT SpanAttributes AS a FROM otel.spans")["a"].to_list()
+    pairs = dict(kept) if not isinstance(kept, dict) else kept
+    assert pairs == {"agentlightning.reward.0.value": "0.5", "n": "3", "l": "[1, 2]", "b": "true"}
+
+
+def test_what_is_not_stored_is_counted_with_its_reason_and_place(
+    folder: Store, tmp_path: Path, request_of: Callable[..., bytes]
+) -> None:
+    folder.insert_otlp(request_of((1, 1)))
+    whole = exported(folder, "json")
+    wild = whole.replace(b'"0000000000000001"', b'"no id"')
+    odd = b'{"resourceSpans": 3}\n{"else": 1}\n{"rollout_id": 1, "span_id": 2, "sequence_id": 3}\n'
+    (tmp_path / "f.json").write_bytes(whole + wild + odd + whole[:50])
+    counts = imported(folder, tmp_path / "f.json")
+    assert (counts.records, counts.stored, counts.unreadable) == (2, 1, 4)
+    assert counts.rejected == {"trace_id must have 16 bytes and span_id 8": 1}
+    found = [place.split(": ")[0].removeprefix(f"{tmp_path}/f.json:") for place in counts.places]
+    assert found == ["3", "4", "5", "6"]
+    assert counts.places[1].endswith("it has none of resourceSpans (but else)")
+
+
+def test_the_commands(folder: Store, tmp_path: Path) -> None:
+    def ltrain(*argv: str) -> Any:
+        return CliRunner().invoke(app, [*argv, "--store", folder.name])
+
+    logs = FIXTURES / "reward__otel-and-openinference.logs.otlp.json"
+    source = tmp_path / "in"
+    source.mkdir()
+    (source / ".hidden").write_text("not read")
+    (source / "a.json").write_bytes((FIXTURES / "mcp__builtin-2.3.0.otlp.json").read_bytes())
+    done = ltrain("import", str(source), "--json")
+    assert done.exit_code == 0
+    count = json.loads(done.stdout)["stored"]
+    assert count == folder.query("SELECT count() AS n FROM otel.spans")["n"].item() > 0
+    (source / "b.txt").write_text("hello there")
+    done = ltrain("import", str(source))
+    assert done.exit_code == 1
+    assert "b.txt, byte 0: it is neither OTLP JSON nor its protobuf" in done.stdout
+    for name in ("x.json.gz", "x.json.zst"):
+        out = tmp_path / name
+        assert ltrain("export", str(out)).exit_code == 0
+        assert imported(folder, out).stored == count
+    assert ltrain("export", "--run", "nobody").stdout == ""
+    folder.command(
+        "INSERT INTO otel.otel_traces (Timestamp, TraceId, SpanId) VALUES (now(), 'mine', 'odd')"
+    )
+    assert "1 spans were left out: their ids" in ltrain("export", str(out)).output
+    assert imported(folder, out).stored == count
+    assert "Choose from: json, proto" in str(ltrain("export", "--format", "xml").exception)
+    assert isinstance(ltrain("import", str(tmp_path / "none")).exception, BadRequest)
+    assert logs.exists()
+
+
+def test_a_rollout_stays_together(folder: Store, request_of: Callable[..., bytes]) -> None:
+    folder.insert_otlp(request_of((1, 1), ltrain__rollout__id="a", ltrain__run__id="r"))
+    folder.insert_otlp(request_of((2, 1), ltrain__rollout__id="b", ltrain__run__id="r"))
+    folder.insert_otlp(request_of((1, 2), ltrain__rollout__id="a", ltrain__run__id="r"))
+    (line,) = exported(folder, "json").splitlines()
+    names = [
+        span["traceId"][-1] + span["spanId"][-1]
+        for scoped in json.loads(line)["resourceSpans"]
+        for spans in scoped["scopeSpans"]
+        for span in spans["spans"]
+    ]
+    assert names == ["11", "12", "21"]
+    assert exported(folder, "json", "RolloutId = 'none'") == b""
+
+
+def test_a_store_of_no_spans_gives_none(folder: Store) -> None:
+    assert exported(folder, "proto") == b""
+    assert isinstance(folder.query(ROWS), pl.DataFrame)
+
+
+@pytest.mark.parametrize("name", ["empty", "missing"])
+def test_nothing_to_read_is_said(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadRequest, match=r"(is empty|does not exist)\. Name a file of OTLP"):
+        files_of(tmp_path / name)
