@@ -70,8 +70,9 @@ SIGNALS: dict[str, tuple[Callable[[int], Message], str]] = {
 class Client(threading.Thread):
     """Sends requests one after another, each until it is acknowledged, as an exporter does."""
 
-    def __init__(self, name: str, first: int, port: int) -> None:
+    def __init__(self, name: str, first: int, port: int, pause: float) -> None:
         super().__init__(name=name)
+        self.pause = pause
         self.acknowledged: set[str] = set()
         self.retries = 0
         self.stopped = threading.Event()
@@ -86,6 +87,7 @@ class Client(threading.Thread):
                 self.retries += 1
                 time.sleep(0.05)
             self.acknowledged.add(f"r{self._number}")
+            time.sleep(self.pause)
 
     def _deliver(self, body: bytes) -> bool:
         connection = HTTPConnection("127.0.0.1", self._port, timeout=10)
@@ -99,10 +101,10 @@ class Client(threading.Thread):
             connection.close()
 
 
-def begin(port: int) -> list[Client]:
-    """Have two clients of each signal send."""
+def begin(port: int, pause: float = 0) -> list[Client]:
+    """Have two clients of each signal send, with a pause after each answer."""
     clients = [
-        Client(name, (2 * place + twin) * 1_000_000, port)
+        Client(name, (2 * place + twin) * 1_000_000, port, pause)
         for place, name in enumerate(SIGNALS)
         for twin in (0, 1)
     ]

@@ -65,7 +65,7 @@ class Guard:
         while not self._reap():
             left = None if until is None else max(0.0, until - time.monotonic())
             watched = [self._wake, self._lifeline] if ended_by_owner else [self._wake]
-            readable = select.select(watched, [], [], left)[0]
+            readable = _readable(watched, left)
             if self._lifeline in readable or (not readable and left == 0.0):
                 return self._reap()
             with contextlib.suppress(BlockingIOError):
@@ -128,6 +128,14 @@ def _descendants() -> list[int]:
         found += below
         queue += below
     return found
+
+
+def _readable(descriptors: list[int], seconds: float | None) -> list[int]:
+    """Wait for one of them; `select` takes none from 1024 on, and owners have as many."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return [number for number, _ in poll.poll(None if seconds is None else seconds * 1000)]
 
 
 def _signal(processes: Iterable[int], number: int) -> None:

@@ -1,9 +1,12 @@
 """Rotel, a collector nobody here wrote, in front: its own ClickHouse exporter into our table."""
 
+import random
+import re
 import signal
 import socket
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -12,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.collector.test_kill import KILLS, RECORDS, begin, end, rows
 
 from ltrain_collector.keys import Keys, Role
 from ltrain_collector.store import Store
@@ -125,3 +129,35 @@ def test_rotel_without_a_key_is_not_let_in(tmp_path: Path, start: Any, request_o
         wait_until(lambda: "403" in log.read_text() or "497" in log.read_text(), log)
     with Store.open(f"http://reader:{key}@127.0.0.1:{up.sql}") as store:
         assert store.query("SELECT count() AS n FROM otel.spans")["n"].item() == 0
+
+
+DROPPED = re.compile(r"dropping data.*telemetry_type: \"(\w+)\"")
+
+
+def test_kill_9_behind_rotel_doubles_nothing_and_loses_what_rotel_drops(
+    tmp_path: Path, start: Any
+) -> None:
+    """Rotel answers at once; it tries again where nobody listens, not where a request broke off."""
+    key, _ = Keys(tmp_path / "store").make(Role.ADMIN, "rotel")
+    up = start(tmp_path / "store")
+    log = tmp_path / "rotel.log"
+    with rotel(up.sql, key, "lz4", log) as port:
+        clients = begin(port, pause=0.05)
+        for _ in range(KILLS):
+            time.sleep(random.uniform(0.05, 0.8))
+            up.stop(signal.SIGKILL)
+            up = start(tmp_path / "store", up.otlp, up.sql)
+        acknowledged = end(clients)
+        with Store.open(f"http://reader:{key}@127.0.0.1:{up.sql}") as store:
+
+            def accounted() -> bool:
+                found, dropped = rows(store), Counter(DROPPED.findall(log.read_text()))
+                return all(  # what broke off may have been stored all the same
+                    len(made) - len(found[name]) <= dropped[name]
+                    for name, made in acknowledged.items()
+                )
+
+            wait_until(accounted, log, seconds=150)
+            for name, found in rows(store).items():
+                assert found.keys() <= acknowledged[name]
+                assert set(found.values()) == {RECORDS}
