@@ -4,6 +4,7 @@ import gzip
 import http.client
 import os
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import unquote, urlsplit
@@ -35,6 +36,8 @@ class Receipt:
     remedy: str = ""
     """What the user has to mend before a request can pass; '' where waiting is enough."""
 
+
+_PROTOBUF, _PAGE = "application/x-protobuf", "text/html"
 
 _REFUSALS = (400, 413, 422)
 """Statuses that are about the request; the others are about the endpoint, which may be mended."""
@@ -68,6 +71,18 @@ def _headers() -> dict[str, str]:
     return {name.strip(): unquote(value.strip()) for name, value in pairs}
 
 
+def _said(kind: str, answer: bytes) -> str:
+    """Give what an answer that is an error says: a google.rpc.Status, as OTLP has it, or text."""
+    if kind == _PAGE:
+        return "a web page"
+    if kind == _PROTOBUF:
+        from google.rpc.status_pb2 import Status  # a collector that is well never needs it
+
+        with suppress(ValueError):
+            return str(Status.FromString(answer).message)[:200]
+    return answer[:200].decode(errors="replace").strip()
+
+
 def _rejected(body: bytes) -> str:
     """Say what a successful answer rejected all the same (OTLP's partial success)."""
     if not body:
@@ -81,12 +96,11 @@ def _rejected(body: bytes) -> str:
     return f"{partial.rejected_spans} spans rejected: {partial.error_message}"
 
 
-def _receipt(url: str, status: int, page: bool, answer: bytes) -> Receipt:
-    """Judge an answer; `page` says that it is one for people, from something else's server."""
-    if status < 300 and not page:
+def _receipt(url: str, status: int, kind: str, answer: bytes) -> Receipt:
+    """Judge an answer of content type `kind`; a page for people is from something else's server."""
+    if status < 300 and kind != _PAGE:
         return Receipt(Fate.TAKEN, _rejected(answer))
-    start = "a web page" if page else answer[:200].decode(errors="replace").strip()
-    reason = f"{url} answered {status} {start}".strip()
+    reason = f"{url} answered {status} {_said(kind, answer).rstrip('.')}".strip()
     if status in _REFUSALS:
         return Receipt(Fate.REFUSED, reason)
     if status in (401, 403, 407):
@@ -103,7 +117,7 @@ class Delivery:
         self._timeout = timeout
         self._parts = urlsplit(self.url)
         self._gzip = os.environ.get("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip") != "none"
-        self._headers = {"Content-Type": "application/x-protobuf", **_headers()}
+        self._headers = {"Content-Type": _PROTOBUF, **_headers()}
         if self._gzip:
             self._headers["Content-Encoding"] = "gzip"
         self._connection: http.client.HTTPConnection | None = None
@@ -143,8 +157,8 @@ class Delivery:
             target += f"?{self._parts.query}"
         connection.request("POST", target, body, self._headers)
         with connection.getresponse() as response:
-            page = response.headers.get_content_type() == "text/html"
-            return _receipt(self.url, response.status, page, response.read())
+            kind = response.headers.get_content_type()
+            return _receipt(self.url, response.status, kind, response.read())
 
     def _connect(self) -> http.client.HTTPConnection:
         host, port = self._parts.hostname or "127.0.0.1", self._parts.port

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
@@ -143,7 +144,8 @@ class Sink(Server):
         time.sleep(self.delay)
         if self.status == 200:
             self.spans.extend(decode(body))
-        return self.status, "application/x-protobuf", b""
+        told = b"" if self.status == 200 else Status(message="told so.").SerializeToString()
+        return self.status, "application/x-protobuf", told
 
     def named(self, name: str) -> list[Seen]:
         return [span for span in self.spans if span.name == name]

@@ -79,7 +79,7 @@ def test_an_endpoint_that_answers_with_an_error(
 ) -> None:
     sink.status = status
     err = _ends(start, OTEL_EXPORTER_OTLP_HEADERS="authorization=Bearer%20key")
-    assert f"/v1/traces answered {status}" in err
+    assert f"/v1/traces answered {status} told so. " in err
     assert said in err
     assert "Bearer key" not in err
     sink.status = 200
