@@ -7,9 +7,12 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ltrain_collector import schema
+import polars as pl
+
+from ltrain_collector import rollouts, schema
 from ltrain_collector.store import Store
 
 SPANS = 1_000_000
@@ -52,12 +55,15 @@ AT_MOST = 300
 NARROW = "RunId, RolloutId, TraceId, SpanId, Timestamp, Duration, InTokens, OutTokens"
 EXPORTERS = ", ".join(f"`{name}`" for name in schema.COLUMNS)
 
-QUERIES = {
-    "wide": f"SELECT * FROM otel.spans {schema.ROLLOUT_ORDER}",
-    "wide, the exporter's columns": f"SELECT {EXPORTERS} FROM otel.spans {schema.ROLLOUT_ORDER}",
-    "wide, no order": "SELECT * FROM otel.spans",
-    "narrow": f"SELECT {NARROW} FROM otel.spans",
-    "narrow, in order": f"SELECT {NARROW} FROM otel.spans {schema.ROLLOUT_ORDER}",
+READS: dict[str, Callable[[Store], Iterator[pl.DataFrame]]] = {
+    "wide": rollouts.stream,
+    "wide, the exporter's columns": lambda store: rollouts.stream(store, EXPORTERS),
+    "wide, one merge": lambda store: store.stream(
+        f"SELECT * FROM otel.spans {schema.ROLLOUT_ORDER}"
+    ),
+    "wide, no order": lambda store: store.stream("SELECT * FROM otel.spans"),
+    "narrow": lambda store: store.stream(f"SELECT {NARROW} FROM otel.spans"),
+    "narrow, in order": lambda store: rollouts.stream(store, NARROW),
 }
 
 
@@ -78,7 +84,7 @@ def resident() -> float:
 
 
 def read(directory: str, name: str) -> dict[str, float]:
-    """Stream a query to its end; run in a process of its own, whose peak is this query's."""
+    """Read to the end; run in a process of its own, whose peak is this reading's."""
     with Store.open(f"chdb://{directory}") as store:
         for _ in store.stream("SELECT * FROM otel.spans LIMIT 1"):
             pass
@@ -93,7 +99,7 @@ def read(directory: str, name: str) -> dict[str, float]:
         watcher = threading.Thread(target=watch)
         watcher.start()
         began, cpu, rows = time.monotonic(), time.process_time(), 0
-        for frame in store.stream(QUERIES[name]):
+        for frame in READS[name](store):
             rows += frame.height
         cpu, took = time.process_time() - cpu, time.monotonic() - began
         ended.set()
@@ -120,7 +126,7 @@ def main() -> None:
         with Store.open(f"chdb://{directory}") as store:
             store.migrate()
             fill(store, given.spans)
-        for name in QUERIES:
+        for name in READS:
             argv = [sys.executable, __file__, "--of", directory, name]
             done = subprocess.run(argv, check=True, stdout=subprocess.PIPE)
             taken[name] = json.loads(done.stdout)

@@ -8,7 +8,7 @@ import orjson
 import polars as pl
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ltrain_collector import schema
+from ltrain_collector import rollouts, schema
 from ltrain_collector.ingest import otlp_json
 from ltrain_collector.ingest.traces import KINDS, STATUSES
 from ltrain_collector.store import Store
@@ -48,8 +48,8 @@ def requests(
 ) -> Iterator[ExportTraceServiceRequest]:
     """Give the spans that `where` selects, whole rollouts one after another, each span once."""
     columns = ", ".join(f"`{name}`" for name in schema.COLUMNS)
-    sql = f"SELECT {columns} FROM otel.spans WHERE ({where}) AND {IDS} {schema.ROLLOUT_ORDER}"
-    rows = (row for frame in store.stream(sql, params) for row in _rows(frame))
+    frames = rollouts.stream(store, columns, f"({where}) AND {IDS}", params)
+    rows = (row for frame in frames for row in _rows(frame))
     while few := list(islice(rows, SPANS)):
         yield _request(few)
 
