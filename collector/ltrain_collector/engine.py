@@ -5,7 +5,6 @@ own, so settings, parameters and `USE` never leak from one to the next. The engi
 survive a fork: children are spawned.
 """
 
-import fcntl
 import logging
 import os
 import re
@@ -20,7 +19,8 @@ import adbc_driver_manager
 import chdb
 import pyarrow as pa
 
-from ltrain_collector.errors import MEND, QueryFailed, StoreDamaged, StoreInUse, code_of, unusable
+from ltrain_collector import folder
+from ltrain_collector.errors import MEND, QueryFailed, code_of
 from ltrain_collector.formats import parts
 
 OPTIONS = {
@@ -38,9 +38,6 @@ logger = logging.getLogger(__name__)
 
 BROKEN = """SELECT concat(database, '.', table), count(), any(path) FROM system.detached_parts
 WHERE startsWith(reason, 'broken') GROUP BY 1"""
-
-FILES = {"data", "metadata", "metadata_dropped", "status", "store", "tmp", "uuid"}
-"""Of which chDB makes some at once in a folder of its own."""
 
 BACKUPS = "backups"
 """The folder below the store's own that the engine may write copies to, and read them from."""
@@ -67,13 +64,13 @@ class Engine:
             StoreInUse: when another process has it, or this process has another.
             StoreUnusable: when it cannot be made, read or written.
         """
-        _check(directory)
+        folder.check(directory)
         allowed = {"backups.allowed_path": directory / BACKUPS}
         options = "&".join(f"{name}={value}" for name, value in (OPTIONS | allowed).items())
         try:
             self._root = _connect(f"{directory}?{options}")
         except RuntimeError as error:
-            raise _refusal(directory, str(error)) from error
+            raise folder.refusal(directory, str(error)) from error
         self._adbc: Any = adbc_driver_manager.AdbcDatabase(
             driver=adbc_driver_chdb.driver_path(),
             entrypoint=adbc_driver_chdb.dbapi.ENTRYPOINT,
@@ -258,69 +255,3 @@ def query_errors() -> Iterator[None]:
         message = str(error)
         start = max(message.find("Code: "), 0)
         raise QueryFailed(message[start:].strip(), code_of(message)) from error
-
-
-def _check(directory: Path) -> None:
-    """Say what is wrong before chDB does, which prints and gives a stack of C++ frames."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        probe = directory / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise unusable(directory, f"cannot be used: {error.strerror}") from error
-    _check_files(directory)
-    holder = _holder(directory / "status")
-    if holder not in ("", str(os.getpid())):
-        raise _in_use(directory, holder)
-
-
-def _check_files(directory: Path) -> None:
-    """Keep chDB from making a new store among the files of something else, or of a broken one."""
-    names = {each.name for each in directory.iterdir() if not each.name.startswith(".")}
-    if names and not names & FILES:
-        few = ", ".join(sorted(names)[:3])
-        raise unusable(directory, f"is not a store: it holds {few}")
-    metadata = directory / "metadata"
-    data = directory / "store"
-    kept = data.is_dir() and any(data.iterdir())
-    lost = [each.stem for each in metadata.glob("*.sql") if not (metadata / each.stem).exists()]
-    if lost or (kept and not any(metadata.glob("*.sql"))):
-        gone = f"the tables of {', '.join(lost)}" if lost else f"{metadata}, which lists its tables"
-        raise StoreDamaged(f"The store {directory} is damaged: {gone} are missing. {MEND}")
-
-
-def _holder(status: Path) -> str:
-    """Give the id of the process that has the folder open, '' where there is none."""
-    try:
-        with status.open("r+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return ""
-    except FileNotFoundError:
-        return ""
-    except BlockingIOError:
-        found = re.search(r"PID: (\d+)", status.read_text())
-        return found[1] if found else "unknown"
-
-
-def _in_use(directory: Path, holder: str) -> StoreInUse:
-    return StoreInUse(
-        f"The store {directory} is in use by process {holder}; a folder has one process at a time. "
-        "If that is `ltrain up`, reach it over HTTP: LTRAIN_STORE=http://127.0.0.1:8123 (its own "
-        "port where it was given another); else end it first."
-    )
-
-
-def _refusal(directory: Path, message: str) -> StoreInUse | Exception:
-    if "already initialized with path" in message:
-        found = re.search(r"path '([^']*)'", message)
-        return StoreInUse(
-            f"The store {directory} cannot be opened while this process has "
-            f"{found[1] if found else 'another'} open; close that one first."
-        )
-    if holder := _holder(directory / "status"):
-        return _in_use(directory, holder)  # it was quicker than us
-    return StoreDamaged(
-        f"The store {directory} cannot be opened, its files are damaged or not chDB's: "
-        f"{message.splitlines()[0]} {MEND}"
-    )

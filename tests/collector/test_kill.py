@@ -1,3 +1,5 @@
+"""A server killed again and again under load: every record of every signal is there, once."""
+
 import random
 import signal
 import threading
@@ -7,41 +9,89 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import Message
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
 from ltrain_collector.store import Store
 
-KILLS = 3
-CLIENTS = 4
-SPANS = 8
+KILLS = 15
+RECORDS = 8
+"""Of a request."""
+NOON = 1_790_000_000_000_000_000
+TEXT = "x" * 2000
+
+
+def spans(number: int) -> Message:
+    request = ExportTraceServiceRequest()
+    scoped = request.resource_spans.add().scope_spans.add()
+    for place in range(1, RECORDS + 1):
+        span = scoped.spans.add(name="chat", start_time_unix_nano=NOON)
+        span.trace_id, span.span_id = number.to_bytes(16, "big"), place.to_bytes(8, "big")
+        said = {"ltrain.rollout.id": f"r{number}", "input": TEXT}
+        for key, value in said.items():
+            span.attributes.add(key=key).value.string_value = value
+    return request
+
+
+def logs(number: int) -> Message:
+    request = ExportLogsServiceRequest()
+    scoped = request.resource_logs.add().scope_logs.add()
+    for place in range(RECORDS):
+        record = scoped.log_records.add(time_unix_nano=NOON + place)
+        record.body.string_value = f"r{number}"
+    return request
+
+
+def metrics(number: int) -> Message:
+    request = ExportMetricsServiceRequest()
+    named = request.resource_metrics.add().scope_metrics.add().metrics
+    for place in range(RECORDS):
+        gauge = named.add(name=f"r{number}").gauge
+        gauge.data_points.add(time_unix_nano=NOON + place, as_int=1)
+    return request
+
+
+SIGNALS: dict[str, tuple[Callable[[int], Message], str]] = {
+    "traces": (spans, "SELECT RolloutId AS made, count() AS rows FROM otel.spans GROUP BY made"),
+    "logs": (logs, "SELECT Body AS made, count() AS rows FROM otel.logs GROUP BY made"),
+    "metrics": (
+        metrics,
+        "SELECT MetricName AS made, count() AS rows FROM otel.metrics_gauge "
+        "WHERE MetricName LIKE 'r%' GROUP BY made",
+    ),
+}
+"""How a request of each is made, and what counts its rows by the number that it bears."""
 
 
 class Client(threading.Thread):
     """Sends requests one after another, each until it is acknowledged, as an exporter does."""
 
-    def __init__(self, number: int, port: int, request_of: Callable[..., bytes]) -> None:
-        super().__init__()
-        self.number = number
-        self.port = port
-        self.request_of = request_of
-        self.stopped = threading.Event()
-        self.acknowledged: list[str] = []
+    def __init__(self, name: str, first: int, port: int) -> None:
+        super().__init__(name=name)
+        self.acknowledged: set[str] = set()
         self.retries = 0
+        self.stopped = threading.Event()
+        self._number, self._port = first, port
 
     def run(self) -> None:
-        trace = 0
+        make, _ = SIGNALS[self.name]
         while not self.stopped.is_set():
-            trace += 1
-            ids = [(self.number * 1_000_000 + trace, span) for span in range(1, SPANS + 1)]
-            body = self.request_of(*ids, ltrain__rollout__id="kill", input="x" * 2000)
-            while not self.deliver(body):
+            self._number += 1
+            body = make(self._number).SerializeToString()
+            while not self._deliver(body):
                 self.retries += 1
                 time.sleep(0.05)
-            self.acknowledged.append(f"{ids[0][0]:032x}")
+            self.acknowledged.add(f"r{self._number}")
 
-    def deliver(self, body: bytes) -> bool:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
+    def _deliver(self, body: bytes) -> bool:
+        connection = HTTPConnection("127.0.0.1", self._port, timeout=10)
         try:
             kind = {"Content-Type": "application/x-protobuf"}
-            connection.request("POST", "/v1/traces", body, kind)
+            connection.request("POST", f"/v1/{self.name}", body, kind)
             return connection.getresponse().status == 200
         except (OSError, HTTPException):
             return False
@@ -49,29 +99,48 @@ class Client(threading.Thread):
             connection.close()
 
 
-def test_kill_9_loses_nothing_and_doubles_nothing(
-    start: Callable[..., Any], request_of: Callable[..., bytes], tmp_path: Path
-) -> None:
-    up = start(tmp_path / "store")
-    clients = [Client(number, up.otlp, request_of) for number in range(1, CLIENTS + 1)]
+def begin(port: int) -> list[Client]:
+    """Have two clients of each signal send."""
+    clients = [
+        Client(name, (2 * place + twin) * 1_000_000, port)
+        for place, name in enumerate(SIGNALS)
+        for twin in (0, 1)
+    ]
     for client in clients:
         client.start()
-    for _ in range(KILLS):
-        time.sleep(0.3 + random.random() * 0.5)
-        up.stop(signal.SIGKILL)
-        up = start(tmp_path / "store", up.otlp, up.sql)
-    time.sleep(0.3)
+    return clients
+
+
+def end(clients: list[Client]) -> dict[str, set[str]]:
+    """Let them finish, and give what was acknowledged of each signal."""
     for client in clients:
         client.stopped.set()
     for client in clients:
         client.join()
-    acknowledged = {trace for client in clients for trace in client.acknowledged}
+    return {
+        name: {one for client in clients if client.name == name for one in client.acknowledged}
+        for name in SIGNALS
+    }
+
+
+def rows(store: Store) -> dict[str, dict[str, int]]:
+    """Give the rows of each request, by signal."""
+    return {name: dict(store.query(sql).iter_rows()) for name, (_, sql) in SIGNALS.items()}
+
+
+def test_kill_9_loses_nothing_and_doubles_nothing(
+    start: Callable[..., Any], tmp_path: Path
+) -> None:
+    up = start(tmp_path / "store")
+    clients = begin(up.otlp)
+    for _ in range(KILLS):
+        time.sleep(random.uniform(0.05, 0.8))
+        up.stop(signal.SIGKILL)
+        up = start(tmp_path / "store", up.otlp, up.sql)
+    acknowledged = end(clients)
     assert sum(client.retries for client in clients) >= KILLS
     with Store.open(up.dsn) as store:
-        spans = store.query("SELECT TraceId, SpanId FROM otel.spans WHERE RolloutId = 'kill'")
-        traces = store.query("SELECT TraceId FROM otel.trace_executions")["TraceId"]
-    assert spans.is_duplicated().sum() == 0
-    counts = dict(spans.group_by("TraceId").len().iter_rows())
-    assert counts == dict.fromkeys(acknowledged, SPANS)
-    assert set(traces) == acknowledged
-    assert traces.is_duplicated().sum() == 0
+        found = rows(store)
+        traces = store.query("SELECT RolloutId, count() FROM otel.trace_executions GROUP BY ALL")
+    assert found == {name: dict.fromkeys(made, RECORDS) for name, made in acknowledged.items()}
+    assert dict(traces.iter_rows()) == dict.fromkeys(acknowledged["traces"], 1)

@@ -61,7 +61,8 @@ def test_a_table_that_the_exporter_made_reads_the_same(tmp_path: Path, table: st
             "CREATE TABLE theirs.otel_traces (SpanAttributes Map(String, String), "
             "ResourceAttributes Map(String, String), TraceId String, SpanId String, "
             "SpanName String, Timestamp DateTime64(9), Duration UInt64, ScopeName String, "
-            "ParentSpanId String, StatusCode String) ENGINE = MergeTree ORDER BY tuple()"
+            "ParentSpanId String, StatusCode String, StatusMessage String) "
+            "ENGINE = MergeTree ORDER BY tuple()"
         )
         theirs.migrate("theirs.otel_traces")
         for _ in range(2):

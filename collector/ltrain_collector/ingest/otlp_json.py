@@ -31,9 +31,10 @@ def parse(body: bytes, kind: type[Message]) -> Message:
         Malformed: when it is none.
     """
     try:
-        return message_of(orjson.loads(body), kind)
+        document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise Malformed(f"A body of {len(body)} bytes is not JSON: {error}") from error
+        raise _no_message(kind, error) from error
+    return message_of(document, kind)
 
 
 def message_of(document: object, kind: type[Message]) -> Message:
@@ -46,8 +47,12 @@ def message_of(document: object, kind: type[Message]) -> Message:
     try:
         _fill(message, document, DEPTH)
     except (ValueError, TypeError, OverflowError) as error:
-        raise Malformed(f"It is not an OTLP {kind.DESCRIPTOR.name} in JSON: {error}") from error
+        raise _no_message(kind, error) from error
     return message
+
+
+def _no_message(kind: type[Message], error: Exception) -> Malformed:
+    return Malformed(f"It is not an OTLP {kind.DESCRIPTOR.name} in JSON: {error}")
 
 
 def document_of(message: Message) -> dict[str, Any]:

@@ -2,6 +2,322 @@
 
 CREATE DATABASE IF NOT EXISTS otel ON CLUSTER '{cluster}';
 
+CREATE TABLE IF NOT EXISTS otel.ltrain_migrations_local ON CLUSTER '{cluster}'
+(
+    `step` String,
+    `version` UInt32,
+    `program` String,
+    `at` DateTime64(3) DEFAULT now64(3)
+)
+ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/otel/ltrain_migrations', '{replica}')
+ORDER BY step
+SETTINGS index_granularity = 8192;
+
+CREATE TABLE IF NOT EXISTS otel.ltrain_migrations ON CLUSTER '{cluster}' AS otel.ltrain_migrations_local
+ENGINE = Distributed('{cluster}', otel, ltrain_migrations_local,
+    cityHash64(step));
+
+INSERT INTO otel.ltrain_migrations (step, version, program) VALUES
+('01_database',1,'0.1.0'),
+('02_logs',5,'0.1.0'),
+('02_metrics',6,'0.1.0'),
+('02_traces',2,'0.1.0'),
+('03_trace_executions',3,'0.1.0'),
+('04_domain',4,'0.1.0'),
+('views',6,'0.1.0');
+
+CREATE TABLE IF NOT EXISTS otel.otel_logs_local ON CLUSTER '{cluster}'
+(
+    `Timestamp` DateTime64(9) CODEC(Delta(8), ZSTD(1)),
+    `TimestampTime` DateTime DEFAULT toDateTime(Timestamp),
+    `TraceId` String CODEC(ZSTD(1)),
+    `SpanId` String CODEC(ZSTD(1)),
+    `TraceFlags` UInt8,
+    `SeverityText` LowCardinality(String) CODEC(ZSTD(1)),
+    `SeverityNumber` UInt8,
+    `ServiceName` LowCardinality(String) CODEC(ZSTD(1)),
+    `Body` String CODEC(ZSTD(1)),
+    `ResourceSchemaUrl` LowCardinality(String) CODEC(ZSTD(1)),
+    `ResourceAttributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `ScopeSchemaUrl` LowCardinality(String) CODEC(ZSTD(1)),
+    `ScopeName` String CODEC(ZSTD(1)),
+    `ScopeVersion` LowCardinality(String) CODEC(ZSTD(1)),
+    `ScopeAttributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `LogAttributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `EventName` String CODEC(ZSTD(1)),
+    `RunId` LowCardinality(String) MATERIALIZED if((LogAttributes['ltrain.run.id']) != '', LogAttributes['ltrain.run.id'], ResourceAttributes['ltrain.run.id']),
+    `RolloutId` String MATERIALIZED multiIf((LogAttributes['ltrain.rollout.id']) != '', LogAttributes['ltrain.rollout.id'], (ResourceAttributes['ltrain.rollout.id']) != '', ResourceAttributes['ltrain.rollout.id'], ResourceAttributes['agentlightning.rollout_id']) CODEC(ZSTD(1)),
+    `Attempt` LowCardinality(String) MATERIALIZED multiIf((LogAttributes['ltrain.attempt.id']) != '', LogAttributes['ltrain.attempt.id'], (ResourceAttributes['ltrain.attempt.id']) != '', ResourceAttributes['ltrain.attempt.id'], ResourceAttributes['agentlightning.attempt_id']),
+    `IngestedAt` DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
+    `RowHash` UInt64 MATERIALIZED cityHash64(Timestamp, TraceId, SpanId, TraceFlags, SeverityText, SeverityNumber, ServiceName, Body, ResourceSchemaUrl, ResourceAttributes, ScopeSchemaUrl, ScopeName, ScopeVersion, ScopeAttributes, LogAttributes, EventName),
+    `Precedence` UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3))) CODEC(ZSTD(1)),
+    INDEX idx_trace_id TraceId TYPE bloom_filter(0.001) GRANULARITY 1,
+    INDEX idx_timestamp Timestamp TYPE minmax GRANULARITY 1,
+    INDEX idx_ingested_at IngestedAt TYPE minmax GRANULARITY 1
+)
+ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/otel/otel_logs', '{replica}', Precedence)
+PARTITION BY toYYYYMM(Timestamp)
+ORDER BY (RunId, RolloutId, Attempt, TraceId, Timestamp, RowHash)
+SETTINGS index_granularity_bytes = 1048576, index_granularity = 8192;
+
+CREATE TABLE IF NOT EXISTS otel.otel_logs ON CLUSTER '{cluster}' AS otel.otel_logs_local
+ENGINE = Distributed('{cluster}', otel, otel_logs_local,
+    if(RolloutId != '', cityHash64(RolloutId), if(TraceId != '', cityHash64(TraceId), cityHash64(RunId, RolloutId, Attempt, TraceId, Timestamp, RowHash))));
+
+ALTER TABLE otel.otel_logs_local ON CLUSTER '{cluster}'
+    ADD COLUMN IF NOT EXISTS `IngestedAt` DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
+    ADD COLUMN IF NOT EXISTS `Precedence` UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3))) CODEC(ZSTD(1));
+
+ALTER TABLE otel.otel_logs ON CLUSTER '{cluster}'
+    ADD COLUMN IF NOT EXISTS `IngestedAt` DateTime64(3) MATERIALIZED now64(3),
+    ADD COLUMN IF NOT EXISTS `Precedence` UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3)));
+
+CREATE TABLE IF NOT EXISTS otel.otel_metrics_exponential_histogram_local ON CLUSTER '{cluster}'
+(
+    `ResourceAttributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `ResourceSchemaUrl` String CODEC(ZSTD(1)),
+    `ScopeName` String CODEC(ZSTD(1)),
+    `ScopeVersion` String CODEC(ZSTD(1)),
+    `ScopeAttributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `ScopeDroppedAttrCount` UInt32 CODEC(ZSTD(1)),
+    `ScopeSchemaUrl` String CODEC(ZSTD(1)),
+    `ServiceName` LowCardinality(String) CODEC(ZSTD(1)),
+    `MetricName` LowCardinality(String) CODEC(ZSTD(1)),
+    `MetricDescription` String CODEC(ZSTD(1)),
+    `MetricUnit` String CODEC(ZSTD(1)),
+    `Attributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `StartTimeUnix` DateTime64(9) CODEC(Delta(8), ZSTD(1)),
+    `TimeUnix` DateTime64(9) CODEC(Delta(8), ZSTD(1)),
+    `Count` UInt64 CODEC(Delta(8), ZSTD(1)),
+    `Sum` Float64 CODEC(ZSTD(1)),
+    `Scale` Int32 CODEC(ZSTD(1)),
+    `ZeroCount` UInt64 CODEC(ZSTD(1)),
+    `PositiveOffset` Int32 CODEC(ZSTD(1)),
+    `PositiveBucketCounts` Array(UInt64) CODEC(ZSTD(1)),
+    `NegativeOffset` Int32 CODEC(ZSTD(1)),
+    `NegativeBucketCounts` Array(UInt64) CODEC(ZSTD(1)),
+    `Exemplars.FilteredAttributes` Array(Map(LowCardinality(String), String)) CODEC(ZSTD(1)),
+    `Exemplars.TimeUnix` Array(DateTime64(9)) CODEC(ZSTD(1)),
+    `Exemplars.Value` Array(Float64) CODEC(ZSTD(1)),
+    `Exemplars.SpanId` Array(String) CODEC(ZSTD(1)),
+    `Exemplars.TraceId` Array(String) CODEC(ZSTD(1)),
+    `Flags` UInt32 CODEC(ZSTD(1)),
+    `Min` Float64 CODEC(ZSTD(1)),
+    `Max` Float64 CODEC(ZSTD(1)),
+    `AggregationTemporality` Int32 CODEC(ZSTD(1)),
+    `IngestedAt` DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
+    `RowHash` UInt64 MATERIALIZED cityHash64(ResourceAttributes, ResourceSchemaUrl, ScopeName, ScopeVersion, ScopeAttributes, ScopeDroppedAttrCount, ScopeSchemaUrl, ServiceName, MetricName, MetricDescription, MetricUnit, Attributes, StartTimeUnix, TimeUnix, Count, Sum, Scale, ZeroCount, PositiveOffset, PositiveBucketCounts, NegativeOffset, NegativeBucketCounts, `Exemplars.FilteredAttributes`, `Exemplars.TimeUnix`, `Exemplars.Value`, `Exemplars.SpanId`, `Exemplars.TraceId`, Flags, Min, Max, AggregationTemporality),
+    `Precedence` UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3))) CODEC(ZSTD(1)),
+    INDEX idx_time TimeUnix TYPE minmax GRANULARITY 1,
+    INDEX idx_ingested_at IngestedAt TYPE minmax GRANULARITY 1
+)
+ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/otel/otel_metrics_exponential_histogram', '{replica}', Precedence)
+PARTITION BY toYYYYMM(TimeUnix)
+ORDER BY (ServiceName, MetricName, Attributes, TimeUnix, RowHash)
+SETTINGS index_granularity = 8192;
+
+CREATE TABLE IF NOT EXISTS otel.otel_metrics_exponential_histogram ON CLUSTER '{cluster}' AS otel.otel_metrics_exponential_histogram_local
+ENGINE = Distributed('{cluster}', otel, otel_metrics_exponential_histogram_local,
+    cityHash64(ServiceName, MetricName, Attributes, TimeUnix, RowHash));
+
+ALTER TABLE otel.otel_metrics_exponential_histogram_local ON CLUSTER '{cluster}'
+    ADD COLUMN IF NOT EXISTS `IngestedAt` DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
+    ADD COLUMN IF NOT EXISTS `Precedence` UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3))) CODEC(ZSTD(1));
+
+ALTER TABLE otel.otel_metrics_exponential_histogram ON CLUSTER '{cluster}'
+    ADD COLUMN IF NOT EXISTS `IngestedAt` DateTime64(3) MATERIALIZED now64(3),
+    ADD COLUMN IF NOT EXISTS `Precedence` UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3)));
+
+CREATE TABLE IF NOT EXISTS otel.otel_metrics_gauge_local ON CLUSTER '{cluster}'
+(
+    `ResourceAttributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `ResourceSchemaUrl` String CODEC(ZSTD(1)),
+    `ScopeName` String CODEC(ZSTD(1)),
+    `ScopeVersion` String CODEC(ZSTD(1)),
+    `ScopeAttributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `ScopeDroppedAttrCount` UInt32 CODEC(ZSTD(1)),
+    `ScopeSchemaUrl` String CODEC(ZSTD(1)),
+    `ServiceName` LowCardinality(String) CODEC(ZSTD(1)),
+    `MetricName` LowCardinality(String) CODEC(ZSTD(1)),
+    `MetricDescription` String CODEC(ZSTD(1)),
+    `MetricUnit` String CODEC(ZSTD(1)),
+    `Attributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `StartTimeUnix` DateTime64(9) CODEC(Delta(8), ZSTD(1)),
+    `TimeUnix` DateTime64(9) CODEC(Delta(8), ZSTD(1)),
+    `Value` Float64 CODEC(ZSTD(1)),
+    `Flags` UInt32 CODEC(ZSTD(1)),
+    `Exemplars.FilteredAttributes` Array(Map(LowCardinality(String), String)) CODEC(ZSTD(1)),
+    `Exemplars.TimeUnix` Array(DateTime64(9)) CODEC(ZSTD(1)),
+    `Exemplars.Value` Array(Float64) CODEC(ZSTD(1)),
+    `Exemplars.SpanId` Array(String) CODEC(ZSTD(1)),
+    `Exemplars.TraceId` Array(String) CODEC(ZSTD(1)),
+    `IngestedAt` DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
+    `RowHash` UInt64 MATERIALIZED cityHash64(ResourceAttributes, ResourceSchemaUrl, ScopeName, ScopeVersion, ScopeAttributes, ScopeDroppedAttrCount, ScopeSchemaUrl, ServiceName, MetricName, MetricDescription, MetricUnit, Attributes, StartTimeUnix, TimeUnix, Value, Flags, `Exemplars.FilteredAttributes`, `Exemplars.TimeUnix`, `Exemplars.Value`, `Exemplars.SpanId`, `Exemplars.TraceId`),
+    `Precedence` UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3))) CODEC(ZSTD(1)),
+    INDEX idx_time TimeUnix TYPE minmax GRANULARITY 1,
+    INDEX idx_ingested_at IngestedAt TYPE minmax GRANULARITY 1
+)
+ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/otel/otel_metrics_gauge', '{replica}', Precedence)
+PARTITION BY toYYYYMM(TimeUnix)
+ORDER BY (ServiceName, MetricName, Attributes, TimeUnix, RowHash)
+SETTINGS index_granularity = 8192;
+
+CREATE TABLE IF NOT EXISTS otel.otel_metrics_gauge ON CLUSTER '{cluster}' AS otel.otel_metrics_gauge_local
+ENGINE = Distributed('{cluster}', otel, otel_metrics_gauge_local,
+    cityHash64(ServiceName, MetricName, Attributes, TimeUnix, RowHash));
+
+ALTER TABLE otel.otel_metrics_gauge_local ON CLUSTER '{cluster}'
+    ADD COLUMN IF NOT EXISTS `IngestedAt` DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
+    ADD COLUMN IF NOT EXISTS `Precedence` UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3))) CODEC(ZSTD(1));
+
+ALTER TABLE otel.otel_metrics_gauge ON CLUSTER '{cluster}'
+    ADD COLUMN IF NOT EXISTS `IngestedAt` DateTime64(3) MATERIALIZED now64(3),
+    ADD COLUMN IF NOT EXISTS `Precedence` UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3)));
+
+CREATE TABLE IF NOT EXISTS otel.otel_metrics_histogram_local ON CLUSTER '{cluster}'
+(
+    `ResourceAttributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `ResourceSchemaUrl` String CODEC(ZSTD(1)),
+    `ScopeName` String CODEC(ZSTD(1)),
+    `ScopeVersion` String CODEC(ZSTD(1)),
+    `ScopeAttributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `ScopeDroppedAttrCount` UInt32 CODEC(ZSTD(1)),
+    `ScopeSchemaUrl` String CODEC(ZSTD(1)),
+    `ServiceName` LowCardinality(String) CODEC(ZSTD(1)),
+    `MetricName` LowCardinality(String) CODEC(ZSTD(1)),
+    `MetricDescription` String CODEC(ZSTD(1)),
+    `MetricUnit` String CODEC(ZSTD(1)),
+    `Attributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `StartTimeUnix` DateTime64(9) CODEC(Delta(8), ZSTD(1)),
+    `TimeUnix` DateTime64(9) CODEC(Delta(8), ZSTD(1)),
+    `Count` UInt64 CODEC(Delta(8), ZSTD(1)),
+    `Sum` Float64 CODEC(ZSTD(1)),
+    `BucketCounts` Array(UInt64) CODEC(ZSTD(1)),
+    `ExplicitBounds` Array(Float64) CODEC(ZSTD(1)),
+    `Exemplars.FilteredAttributes` Array(Map(LowCardinality(String), String)) CODEC(ZSTD(1)),
+    `Exemplars.TimeUnix` Array(DateTime64(9)) CODEC(ZSTD(1)),
+    `Exemplars.Value` Array(Float64) CODEC(ZSTD(1)),
+    `Exemplars.SpanId` Array(String) CODEC(ZSTD(1)),
+    `Exemplars.TraceId` Array(String) CODEC(ZSTD(1)),
+    `Flags` UInt32 CODEC(ZSTD(1)),
+    `Min` Float64 CODEC(ZSTD(1)),
+    `Max` Float64 CODEC(ZSTD(1)),
+    `AggregationTemporality` Int32 CODEC(ZSTD(1)),
+    `IngestedAt` DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
+    `RowHash` UInt64 MATERIALIZED cityHash64(ResourceAttributes, ResourceSchemaUrl, ScopeName, ScopeVersion, ScopeAttributes, ScopeDroppedAttrCount, ScopeSchemaUrl, ServiceName, MetricName, MetricDescription, MetricUnit, Attributes, StartTimeUnix, TimeUnix, Count, Sum, BucketCounts, ExplicitBounds, `Exemplars.FilteredAttributes`, `Exemplars.TimeUnix`, `Exemplars.Value`, `Exemplars.SpanId`, `Exemplars.TraceId`, Flags, Min, Max, AggregationTemporality),
+    `Precedence` UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3))) CODEC(ZSTD(1)),
+    INDEX idx_time TimeUnix TYPE minmax GRANULARITY 1,
+    INDEX idx_ingested_at IngestedAt TYPE minmax GRANULARITY 1
+)
+ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/otel/otel_metrics_histogram', '{replica}', Precedence)
+PARTITION BY toYYYYMM(TimeUnix)
+ORDER BY (ServiceName, MetricName, Attributes, TimeUnix, RowHash)
+SETTINGS index_granularity = 8192;
+
+CREATE TABLE IF NOT EXISTS otel.otel_metrics_histogram ON CLUSTER '{cluster}' AS otel.otel_metrics_histogram_local
+ENGINE = Distributed('{cluster}', otel, otel_metrics_histogram_local,
+    cityHash64(ServiceName, MetricName, Attributes, TimeUnix, RowHash));
+
+ALTER TABLE otel.otel_metrics_histogram_local ON CLUSTER '{cluster}'
+    ADD COLUMN IF NOT EXISTS `IngestedAt` DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
+    ADD COLUMN IF NOT EXISTS `Precedence` UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3))) CODEC(ZSTD(1));
+
+ALTER TABLE otel.otel_metrics_histogram ON CLUSTER '{cluster}'
+    ADD COLUMN IF NOT EXISTS `IngestedAt` DateTime64(3) MATERIALIZED now64(3),
+    ADD COLUMN IF NOT EXISTS `Precedence` UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3)));
+
+CREATE TABLE IF NOT EXISTS otel.otel_metrics_sum_local ON CLUSTER '{cluster}'
+(
+    `ResourceAttributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `ResourceSchemaUrl` String CODEC(ZSTD(1)),
+    `ScopeName` String CODEC(ZSTD(1)),
+    `ScopeVersion` String CODEC(ZSTD(1)),
+    `ScopeAttributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `ScopeDroppedAttrCount` UInt32 CODEC(ZSTD(1)),
+    `ScopeSchemaUrl` String CODEC(ZSTD(1)),
+    `ServiceName` LowCardinality(String) CODEC(ZSTD(1)),
+    `MetricName` LowCardinality(String) CODEC(ZSTD(1)),
+    `MetricDescription` String CODEC(ZSTD(1)),
+    `MetricUnit` String CODEC(ZSTD(1)),
+    `Attributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `StartTimeUnix` DateTime64(9) CODEC(Delta(8), ZSTD(1)),
+    `TimeUnix` DateTime64(9) CODEC(Delta(8), ZSTD(1)),
+    `Value` Float64 CODEC(ZSTD(1)),
+    `Flags` UInt32 CODEC(ZSTD(1)),
+    `Exemplars.FilteredAttributes` Array(Map(LowCardinality(String), String)) CODEC(ZSTD(1)),
+    `Exemplars.TimeUnix` Array(DateTime64(9)) CODEC(ZSTD(1)),
+    `Exemplars.Value` Array(Float64) CODEC(ZSTD(1)),
+    `Exemplars.SpanId` Array(String) CODEC(ZSTD(1)),
+    `Exemplars.TraceId` Array(String) CODEC(ZSTD(1)),
+    `AggregationTemporality` Int32 CODEC(ZSTD(1)),
+    `IsMonotonic` Bool CODEC(ZSTD(1)),
+    `IngestedAt` DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
+    `RowHash` UInt64 MATERIALIZED cityHash64(ResourceAttributes, ResourceSchemaUrl, ScopeName, ScopeVersion, ScopeAttributes, ScopeDroppedAttrCount, ScopeSchemaUrl, ServiceName, MetricName, MetricDescription, MetricUnit, Attributes, StartTimeUnix, TimeUnix, Value, Flags, `Exemplars.FilteredAttributes`, `Exemplars.TimeUnix`, `Exemplars.Value`, `Exemplars.SpanId`, `Exemplars.TraceId`, AggregationTemporality, IsMonotonic),
+    `Precedence` UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3))) CODEC(ZSTD(1)),
+    INDEX idx_time TimeUnix TYPE minmax GRANULARITY 1,
+    INDEX idx_ingested_at IngestedAt TYPE minmax GRANULARITY 1
+)
+ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/otel/otel_metrics_sum', '{replica}', Precedence)
+PARTITION BY toYYYYMM(TimeUnix)
+ORDER BY (ServiceName, MetricName, Attributes, TimeUnix, RowHash)
+SETTINGS index_granularity = 8192;
+
+CREATE TABLE IF NOT EXISTS otel.otel_metrics_sum ON CLUSTER '{cluster}' AS otel.otel_metrics_sum_local
+ENGINE = Distributed('{cluster}', otel, otel_metrics_sum_local,
+    cityHash64(ServiceName, MetricName, Attributes, TimeUnix, RowHash));
+
+ALTER TABLE otel.otel_metrics_sum_local ON CLUSTER '{cluster}'
+    ADD COLUMN IF NOT EXISTS `IngestedAt` DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
+    ADD COLUMN IF NOT EXISTS `Precedence` UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3))) CODEC(ZSTD(1));
+
+ALTER TABLE otel.otel_metrics_sum ON CLUSTER '{cluster}'
+    ADD COLUMN IF NOT EXISTS `IngestedAt` DateTime64(3) MATERIALIZED now64(3),
+    ADD COLUMN IF NOT EXISTS `Precedence` UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3)));
+
+CREATE TABLE IF NOT EXISTS otel.otel_metrics_summary_local ON CLUSTER '{cluster}'
+(
+    `ResourceAttributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `ResourceSchemaUrl` String CODEC(ZSTD(1)),
+    `ScopeName` String CODEC(ZSTD(1)),
+    `ScopeVersion` String CODEC(ZSTD(1)),
+    `ScopeAttributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `ScopeDroppedAttrCount` UInt32 CODEC(ZSTD(1)),
+    `ScopeSchemaUrl` String CODEC(ZSTD(1)),
+    `ServiceName` LowCardinality(String) CODEC(ZSTD(1)),
+    `MetricName` LowCardinality(String) CODEC(ZSTD(1)),
+    `MetricDescription` String CODEC(ZSTD(1)),
+    `MetricUnit` String CODEC(ZSTD(1)),
+    `Attributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `StartTimeUnix` DateTime64(9) CODEC(Delta(8), ZSTD(1)),
+    `TimeUnix` DateTime64(9) CODEC(Delta(8), ZSTD(1)),
+    `Count` UInt64 CODEC(Delta(8), ZSTD(1)),
+    `Sum` Float64 CODEC(ZSTD(1)),
+    `ValueAtQuantiles.Quantile` Array(Float64) CODEC(ZSTD(1)),
+    `ValueAtQuantiles.Value` Array(Float64) CODEC(ZSTD(1)),
+    `Flags` UInt32 CODEC(ZSTD(1)),
+    `IngestedAt` DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
+    `RowHash` UInt64 MATERIALIZED cityHash64(ResourceAttributes, ResourceSchemaUrl, ScopeName, ScopeVersion, ScopeAttributes, ScopeDroppedAttrCount, ScopeSchemaUrl, ServiceName, MetricName, MetricDescription, MetricUnit, Attributes, StartTimeUnix, TimeUnix, Count, Sum, `ValueAtQuantiles.Quantile`, `ValueAtQuantiles.Value`, Flags),
+    `Precedence` UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3))) CODEC(ZSTD(1)),
+    INDEX idx_time TimeUnix TYPE minmax GRANULARITY 1,
+    INDEX idx_ingested_at IngestedAt TYPE minmax GRANULARITY 1
+)
+ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/otel/otel_metrics_summary', '{replica}', Precedence)
+PARTITION BY toYYYYMM(TimeUnix)
+ORDER BY (ServiceName, MetricName, Attributes, TimeUnix, RowHash)
+SETTINGS index_granularity = 8192;
+
+CREATE TABLE IF NOT EXISTS otel.otel_metrics_summary ON CLUSTER '{cluster}' AS otel.otel_metrics_summary_local
+ENGINE = Distributed('{cluster}', otel, otel_metrics_summary_local,
+    cityHash64(ServiceName, MetricName, Attributes, TimeUnix, RowHash));
+
+ALTER TABLE otel.otel_metrics_summary_local ON CLUSTER '{cluster}'
+    ADD COLUMN IF NOT EXISTS `IngestedAt` DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
+    ADD COLUMN IF NOT EXISTS `Precedence` UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3))) CODEC(ZSTD(1));
+
+ALTER TABLE otel.otel_metrics_summary ON CLUSTER '{cluster}'
+    ADD COLUMN IF NOT EXISTS `IngestedAt` DateTime64(3) MATERIALIZED now64(3),
+    ADD COLUMN IF NOT EXISTS `Precedence` UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3)));
+
 CREATE TABLE IF NOT EXISTS otel.otel_trace_executions_local ON CLUSTER '{cluster}'
 (
     `TraceId` String,
@@ -45,6 +361,7 @@ CREATE TABLE IF NOT EXISTS otel.otel_traces_local ON CLUSTER '{cluster}'
     `RolloutId` String MATERIALIZED multiIf((SpanAttributes['ltrain.rollout.id']) != '', SpanAttributes['ltrain.rollout.id'], (ResourceAttributes['ltrain.rollout.id']) != '', ResourceAttributes['ltrain.rollout.id'], ResourceAttributes['agentlightning.rollout_id']) CODEC(ZSTD(1)),
     `Attempt` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['ltrain.attempt.id']) != '', SpanAttributes['ltrain.attempt.id'], (ResourceAttributes['ltrain.attempt.id']) != '', ResourceAttributes['ltrain.attempt.id'], ResourceAttributes['agentlightning.attempt_id']),
     `TaskId` String MATERIALIZED SpanAttributes['ltrain.task.id'] CODEC(ZSTD(1)),
+    `Domain` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.domain'],
     `Mode` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.mode'],
     `Wave` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['ltrain.wave']) CODEC(T64, ZSTD(1)),
     `PolicyName` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.policy.name'],
@@ -72,6 +389,7 @@ ENGINE = Distributed('{cluster}', otel, otel_traces_local,
 
 ALTER TABLE otel.otel_traces_local ON CLUSTER '{cluster}'
     ADD COLUMN IF NOT EXISTS `TaskId` String MATERIALIZED SpanAttributes['ltrain.task.id'] CODEC(ZSTD(1)),
+    ADD COLUMN IF NOT EXISTS `Domain` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.domain'],
     ADD COLUMN IF NOT EXISTS `Mode` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.mode'],
     ADD COLUMN IF NOT EXISTS `Wave` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['ltrain.wave']) CODEC(T64, ZSTD(1)),
     ADD COLUMN IF NOT EXISTS `PolicyName` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.policy.name'],
@@ -86,6 +404,7 @@ ALTER TABLE otel.otel_traces_local ON CLUSTER '{cluster}'
 
 ALTER TABLE otel.otel_traces ON CLUSTER '{cluster}'
     ADD COLUMN IF NOT EXISTS `TaskId` String MATERIALIZED SpanAttributes['ltrain.task.id'],
+    ADD COLUMN IF NOT EXISTS `Domain` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.domain'],
     ADD COLUMN IF NOT EXISTS `Mode` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.mode'],
     ADD COLUMN IF NOT EXISTS `Wave` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['ltrain.wave']),
     ADD COLUMN IF NOT EXISTS `PolicyName` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.policy.name'],
@@ -109,6 +428,51 @@ SELECT DISTINCT
 FROM otel.otel_traces_local
 WHERE RolloutId != '';
 
+CREATE OR REPLACE VIEW otel.logs ON CLUSTER '{cluster}' AS
+SELECT
+    *,
+    RunId,
+    RolloutId,
+    Attempt,
+    IngestedAt
+FROM otel.otel_logs
+FINAL;
+
+CREATE OR REPLACE VIEW otel.metrics_exponential_histogram ON CLUSTER '{cluster}' AS
+SELECT
+    *,
+    IngestedAt
+FROM otel.otel_metrics_exponential_histogram
+FINAL;
+
+CREATE OR REPLACE VIEW otel.metrics_gauge ON CLUSTER '{cluster}' AS
+SELECT
+    *,
+    IngestedAt
+FROM otel.otel_metrics_gauge
+FINAL;
+
+CREATE OR REPLACE VIEW otel.metrics_histogram ON CLUSTER '{cluster}' AS
+SELECT
+    *,
+    IngestedAt
+FROM otel.otel_metrics_histogram
+FINAL;
+
+CREATE OR REPLACE VIEW otel.metrics_sum ON CLUSTER '{cluster}' AS
+SELECT
+    *,
+    IngestedAt
+FROM otel.otel_metrics_sum
+FINAL;
+
+CREATE OR REPLACE VIEW otel.metrics_summary ON CLUSTER '{cluster}' AS
+SELECT
+    *,
+    IngestedAt
+FROM otel.otel_metrics_summary
+FINAL;
+
 CREATE OR REPLACE VIEW otel.spans ON CLUSTER '{cluster}' AS
 SELECT
     *,
@@ -116,6 +480,7 @@ SELECT
     RolloutId,
     Attempt,
     TaskId,
+    Domain,
     Mode,
     Wave,
     PolicyName,
@@ -176,6 +541,30 @@ SELECT
 FROM otel.spans
 WHERE SpanName = 'gen_ai.evaluation.result';
 
+CREATE OR REPLACE VIEW otel.reward_by_task ON CLUSTER '{cluster}' AS
+SELECT
+    run,
+    mode,
+    wave,
+    task,
+    name,
+    source,
+    min(judged) AS first_judged,
+    count() AS judged_times,
+    avg(value) AS mean,
+    min(value) AS lowest,
+    max(value) AS highest,
+    stddevPop(value) AS spread
+FROM otel.rewards
+WHERE isNotNull(value)
+GROUP BY
+    run,
+    mode,
+    wave,
+    task,
+    name,
+    source;
+
 CREATE OR REPLACE VIEW otel.rollouts ON CLUSTER '{cluster}' AS
 SELECT
     Timestamp AS closed,
@@ -192,6 +581,74 @@ SELECT
     Duration / 1000000000. AS duration
 FROM otel.spans
 WHERE SpanName = 'ltrain.rollout';
+
+CREATE OR REPLACE VIEW otel.token_use ON CLUSTER '{cluster}' AS
+SELECT
+    run,
+    policy,
+    version,
+    mode,
+    count() AS calls,
+    sum(calls.input_tokens) AS input_tokens,
+    sum(calls.output_tokens) AS output_tokens,
+    avg(calls.output_tokens) AS mean_output,
+    min(started) AS first_call,
+    max(started) AS last_call
+FROM otel.llm_calls AS calls
+GROUP BY
+    run,
+    policy,
+    version,
+    mode;
+
+CREATE OR REPLACE VIEW otel.tool_calls ON CLUSTER '{cluster}' AS
+SELECT
+    Timestamp AS started,
+    RunId AS run,
+    Mode AS mode,
+    Wave AS wave,
+    TaskId AS task,
+    RolloutId AS rollout,
+    Attempt AS attempt,
+    multiIf(ToolName != '', ToolName, (SpanAttributes['tool.name']) != '', SpanAttributes['tool.name'], (SpanAttributes['traceloop.entity.name']) != '', SpanAttributes['traceloop.entity.name'], (SpanAttributes['mcp.tool.name']) != '', SpanAttributes['mcp.tool.name'], toString(SpanName)) AS tool,
+    if((StatusCode = 'Error') OR ((SpanAttributes['error.type']) != ''), 'error', 'ok') AS status,
+    if((SpanAttributes['error.type']) != '', SpanAttributes['error.type'], splitByChar('\n', StatusMessage)[1]) AS error,
+    Duration / 1000000000. AS duration,
+    TraceId AS trace,
+    SpanId AS span
+FROM otel.spans
+WHERE (GenAiOp = 'execute_tool') OR ((SpanAttributes['openinference.span.kind']) = 'TOOL') OR ((SpanAttributes['traceloop.span.kind']) = 'tool');
+
+CREATE OR REPLACE VIEW otel.slow_tools ON CLUSTER '{cluster}' AS
+SELECT
+    run,
+    tool,
+    count() AS calls,
+    countIf(status = 'error') AS errors,
+    quantileExact(0.5)(duration) AS median,
+    quantileExact(0.95)(duration) AS p95,
+    max(duration) AS slowest,
+    argMax(span, duration) AS slowest_span,
+    sum(duration) AS total
+FROM otel.tool_calls
+GROUP BY
+    run,
+    tool
+ORDER BY p95 DESC;
+
+CREATE OR REPLACE VIEW otel.tool_status ON CLUSTER '{cluster}' AS
+SELECT
+    run,
+    tool,
+    status,
+    count() AS calls,
+    count() / sum(count()) OVER (PARTITION BY run, tool) AS share,
+    avg(duration) AS mean_duration
+FROM otel.tool_calls
+GROUP BY
+    run,
+    tool,
+    status;
 
 CREATE OR REPLACE VIEW otel.trace_executions ON CLUSTER '{cluster}' AS
 SELECT DISTINCT

@@ -96,8 +96,9 @@ def test_spans(up: Any, store: Store, protocol: str) -> None:
     span.end(NOON + 1500)
     provider.shutdown()
     sql = (
-        "SELECT * EXCEPT (IngestedAt, TaskId, Mode, Wave, PolicyName, PolicyVersion, GenAiOp, "
-        "GenAiModel, InTokens, OutTokens, ToolName) FROM otel.spans WHERE RunId = {run:String}"
+        "SELECT * EXCEPT (IngestedAt, TaskId, Domain, Mode, Wave, PolicyName, PolicyVersion, "
+        "GenAiOp, GenAiModel, InTokens, OutTokens, ToolName) FROM otel.spans "
+        "WHERE RunId = {run:String}"
     )
     assert store.query(sql, {"run": protocol}).to_dicts() == [
         {

@@ -68,6 +68,7 @@ def test_a_span_is_stored_as_the_exporter_stores_it(folder: Store) -> None:
         "RolloutId": "r1",
         "Attempt": "1",
         "TaskId": "",
+        "Domain": "",
         "Mode": "",
         "Wave": 0,
         "PolicyName": "",

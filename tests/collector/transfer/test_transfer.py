@@ -153,7 +153,7 @@ def test_spans_that_agent_lightning_dumps(folder: Store, tmp_path: Path) -> None
     assert expected.items() <= row.items()
     (kept,) = folder.query("SELECT SpanAttributes AS a FROM otel.spans")["a"].to_list()
     pairs = dict(kept) if not isinstance(kept, dict) else kept
-    assert pairs == {"agentlightning.reward.0.value": "0.5", "n": "3", "l": "[1, 2]", "b": "true"}
+    assert pairs == {"agentlightning.reward.0.value": "0.5", "n": "3", "l": "[1,2]", "b": "true"}
 
 
 def test_what_is_not_stored_is_counted_with_its_reason_and_place(
@@ -161,15 +161,15 @@ def test_what_is_not_stored_is_counted_with_its_reason_and_place(
 ) -> None:
     folder.insert_otlp(request_of((1, 1)))
     whole = exported(folder, "json")
-    wild = whole.replace(b'"0000000000000001"', b'"no id"')
+    wild = whole.replace(b'"0000000000000001"', b'"00"')
     odd = b'{"resourceSpans": 3}\n{"else": 1}\n{"rollout_id": 1, "span_id": 2, "sequence_id": 3}\n'
     (tmp_path / "f.json").write_bytes(whole + wild + odd + whole[:50])
     counts = imported(folder, tmp_path / "f.json")
     assert (counts.records, counts.stored, counts.unreadable) == (2, 1, 4)
-    assert counts.rejected == {"trace_id must have 16 bytes and span_id 8": 1}
+    assert counts.rejected == {"trace_id must have 16 bytes and span_id 8, not all of them 0": 1}
     found = [place.split(": ")[0].removeprefix(f"{tmp_path}/f.json:") for place in counts.places]
     assert found == ["3", "4", "5", "6"]
-    assert counts.places[1].endswith("it has none of resourceSpans (but else)")
+    assert counts.places[1].endswith("resourceLogs, resourceMetrics (but else)")
 
 
 def test_the_commands(folder: Store, tmp_path: Path) -> None:
