@@ -1,4 +1,4 @@
-"""`ltrain export`: stored records as OTLP, in the form that the Collector's file exporter writes."""
+"""`ltrain export`: stored records as OTLP, as the Collector's file exporter writes it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

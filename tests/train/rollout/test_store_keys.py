@@ -14,6 +14,7 @@ import pytest
 
 from ltrain_collector.keys import Keys, Role
 from ltrain_collector.store import Store
+from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
 from ltrain_train.rollout.attempt import Outcome
 from ltrain_train.rollout.runner import Runner
@@ -168,3 +169,23 @@ def test_without_keys_an_agent_has_what_it_had(
     assert result.outcome is Outcome.OK
     lines = (tmp_path / "env").read_text().splitlines()
     assert {"OTEL_EXPORTER_OTLP_HEADERS=tenant=7", f"LTRAIN_HOME={home}"} <= set(lines)
+
+
+def test_a_store_elsewhere_is_signed_for_with_its_secret_alone(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Keys(home.absolute() / "store").make(Role.QUERY)
+    monkeypatch.setenv("LTRAIN_STORE", "http://any:key@store.example:8123")
+    assert StoreKeys.of(home, rewards=False) is None
+    monkeypatch.setenv("LTRAIN_STORE_SECRET", "s" * 32)
+    signer = StoreKeys.of(home, rewards=False)
+    assert signer is not None
+    assert signer.secret == "s" * 32
+
+
+def test_a_secret_that_cannot_be_read_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LTRAIN_STORE", raising=False)
+    Keys(home.absolute() / "store").make(Role.QUERY)
+    (home / "store.secret").mkdir()
+    with pytest.raises(BadSetting, match="Set LTRAIN_STORE_SECRET to it"):
+        StoreKeys.of(home, rewards=False)

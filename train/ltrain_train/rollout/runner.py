@@ -27,7 +27,7 @@ from ltrain_train.rollout.lane import Lane, environment
 from ltrain_train.rollout.ledger import Ledger
 from ltrain_train.rollout.reference import is_reference
 from ltrain_train.rollout.standing import finished
-from ltrain_train.rollout.store_keys import StoreKeys
+from ltrain_train.rollout.store_keys import SECRETS, StoreKeys
 from ltrain_train.rollout.tasks import Task, check_ids
 from ltrain_train.rollout.warm import WarmWorkers
 
@@ -208,7 +208,7 @@ class Runner:
             return WarmWorkers(
                 self._agent,
                 folder=self._folder,
-                environ=self._environ,
+                environ={**self._environ, **dict.fromkeys(SECRETS if self._store_keys else ())},
                 logs=logs,
                 workers=self._workers,
                 concurrency=self._concurrency,
