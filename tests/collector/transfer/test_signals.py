@@ -239,6 +239,20 @@ def test_what_the_sdk_measures_goes_round(folder: Store, tmp_path: Path) -> None
     assert folder.query(sql).rows() == expected
 
 
+def test_of_an_attribute_given_twice_one_goes_out(folder: Store, tmp_path: Path) -> None:
+    logs = ExportLogsServiceRequest()
+    record = logs.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=NOON)
+    fill(record.attributes, [("a", "1"), ("a", "2")])
+    folder.insert_otlp(logs.SerializeToString(), LOGS)
+    (tmp_path / "out").write_bytes(
+        b"".join(map(FORMS["proto"], requests(folder, "true", {}, "logs")))
+    )
+    emptied(folder)
+    imported(folder, tmp_path / "out")
+    sql = "SELECT toString(LogAttributes) AS a FROM otel.logs"
+    assert folder.query(sql)["a"].to_list() == ["{'a':'2'}"]
+
+
 def test_the_command_chooses(folder: Store, tmp_path: Path) -> None:
     def ltrain(*argv: str) -> Any:
         return CliRunner().invoke(app, ["export", *argv, "--store", folder.name])
