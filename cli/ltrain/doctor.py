@@ -9,10 +9,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from importlib.metadata import PackageNotFoundError, requires, version
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from packaging.requirements import Requirement
@@ -145,15 +146,24 @@ def failure(choice: Choice) -> Finding | None:
     return Finding(name, State.FAULT, f"{what} fails: {''.join(last)}", mend)
 
 
+KEY = (
+    "Put a key that reads into it: LTRAIN_STORE=http://any:KEY@HOST:8123; `ltrain key make query` "
+    "makes one."
+)
+
+
 def collector() -> Finding:
     """Send a request without spans to where agents send theirs."""
     delivery = Delivery(traces_url(), timeout=PATIENCE / 2)
     receipt = delivery.post(b"")
+    delivery.close()
     where = bare(delivery.url)
     if receipt.fate is Fate.TAKEN:
         return Finding("collector", State.OK, f"takes spans at {where}")
     reason = receipt.reason.replace(delivery.url, where)
     mend = "`ltrain up` starts one here; OTEL_EXPORTER_OTLP_ENDPOINT names another."
+    if "OTEL_EXPORTER_OTLP_HEADERS" in receipt.remedy:
+        mend = f"{receipt.remedy} `ltrain key make ingest` makes one."
     return Finding("collector", State.FAULT, reason, mend)
 
 
@@ -164,7 +174,13 @@ def store() -> Finding:
     mend = "`ltrain up` makes and serves one; LTRAIN_STORE names another."
     if isinstance(address, dsn.Server):
         if (fault := _get(f"{address}/ping")) is None:
-            return Finding("store", State.OK, f"answers at {address}")
+            # whose name a key goes under is all the same to `ltrain up`, not to a ClickHouse
+            user = {"X-ClickHouse-User": address.user, "X-ClickHouse-Key": address.password}
+            fault = _get(f"{address}/?query=SELECT%201", user if address.password else {})
+            if fault is None:
+                return Finding("store", State.OK, f"answers at {address}")
+            what = "the key of LTRAIN_STORE" if address.password else "no key"
+            return Finding("store", State.FAULT, f"{address}, asked with {what}: {fault}", KEY)
         if given:
             return Finding("store", State.FAULT, f"{address}: {fault}", mend)
         address = dsn.Folder((HOME.read() / "store").absolute())
@@ -196,13 +212,14 @@ def vllm() -> Finding:
         return Finding("vllm", state, found, mend)
 
 
-def _get(url: str) -> str | None:
+def _get(url: str, headers: Mapping[str, str] = MappingProxyType({})) -> str | None:
     """Say what is wrong with an address; None when it answers."""
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     try:
         connection = kind(parts.hostname or "", parts.port, timeout=PATIENCE / 2)
-        connection.request("GET", parts.path)
+        target = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        connection.request("GET", target, headers=headers)
         status = connection.getresponse().status
         connection.close()
     except (OSError, HTTPException, ValueError) as error:

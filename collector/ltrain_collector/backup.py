@@ -7,9 +7,12 @@ there the copy goes to its place, once every file in it was found with the size 
 import shutil
 import tarfile
 import time
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from xml.etree import ElementTree
 
+from ltrain_collector import schema
 from ltrain_collector.engine import BACKUPS
 from ltrain_collector.errors import BadBackup, QueryFailed
 from ltrain_collector.store import Store
@@ -40,19 +43,15 @@ def backup(store: Store, target: Path) -> int:
 
 
 def restore(store: Store, source: Path) -> int:
-    """Bring a copy back into a store that has no spans; gives the number of spans.
+    """Bring a copy back into a store that holds nothing; gives the number of spans.
 
     Raises:
         BadBackup: when there is no whole copy, or the store is not empty.
     """
     verify(source)
-    try:
-        held = int(store.query("SELECT count() AS n FROM otel.otel_traces")["n"].item())
-    except QueryFailed:
-        held = 0  # it has no tables yet
-    if held:
+    if there := held(store):
         raise BadBackup(
-            f"The store {store.name} holds {held} spans; a copy goes into an empty one only. "
+            f"The store {store.name} holds {there}; a copy goes into an empty one only. "
             "Name another with --store chdb:///new/folder."
         )
     inside = _folder(store)
@@ -67,6 +66,19 @@ def restore(store: Store, source: Path) -> int:
         _remove(inside / name)
     store.migrate()
     return int(store.query("SELECT count() AS n FROM otel.spans")["n"].item())
+
+
+def held(store: Store) -> str:
+    """Say how many records of each signal a store holds; '' where there are none."""
+    counts: Counter[str] = Counter()
+    for name, signal in schema.SIGNALS.items():
+        with suppress(QueryFailed):  # it has no tables yet
+            rows = store.query(f"SELECT count() AS n FROM {signal.table}")["n"].item()
+            counts[RECORDS.get(name, "data points")] += int(rows)
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+
+
+RECORDS = {"traces": "spans", "logs": "log records"}
 
 
 def verify(copy: Path) -> int:

@@ -1,6 +1,5 @@
 """What a store's keeper asks for: how it stands, and what may go."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -61,61 +60,93 @@ class Choice:
     run: str | None = None
     mode: str | None = None
 
-    def condition(self, signal: schema.Signal) -> tuple[str, dict[str, object]]:
-        """Say it in SQL over a signal's table, with its parameters."""
-        parts, params = [], dict[str, object]()
-        if self.run is not None:
-            parts.append("RunId = {run:String}")
-            params["run"] = self.run
-        if self.mode is not None:
-            parts.append("Mode = {mode:String}")
-            params["mode"] = self.mode
-        if self.before is not None:
-            cut = "fromUnixTimestamp64Milli(toInt64({before:Int64}), 'UTC')"
-            params["before"] = int(self.before.timestamp() * 1000)
-            parts.append(f"{signal.time} < {cut}")
-            # a rollout goes whole, or stays whole
-            parts.append(
-                f"(RolloutId = '' OR RolloutId NOT IN (SELECT RolloutId FROM {signal.table} "
-                f"WHERE {signal.time} >= {cut} AND RolloutId != ''))"
-            )
-        if not parts:
+    def check(self) -> None:
+        """Raise `BadPrune` where nothing is named."""
+        if self == Choice():
             raise BadPrune(
                 "Nothing was named that may go. Give --older-than DAYS, --run or --mode; together "
                 "they name what all of them do."
             )
-        return " AND ".join(parts), params
+
+    @property
+    def params(self) -> dict[str, object]:
+        """The values of its conditions' parameters."""
+        before = None if self.before is None else int(self.before.timestamp() * 1000)
+        given = {"run": self.run, "mode": self.mode, "before": before}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def condition(self, signal: schema.Signal) -> str:
+        """Say it in SQL over a signal's table."""
+        if signal.table == schema.TRACES:
+            return " AND ".join([*self._own(), *self._whole(signal)])
+        if signal.table == schema.LOGS:
+            spans = schema.SIGNALS["traces"]
+            gone = f"SELECT RolloutId FROM {spans.table} WHERE {self.condition(spans)}"
+            told = f"SELECT RolloutId FROM {spans.table} WHERE RolloutId != ''"
+            # the log records of a rollout without spans go by themselves, if nobody asks its mode
+            alone = [*(["false"] if self.mode is not None else self._own()), *self._whole(signal)]
+            return (
+                f"(RolloutId != '' AND RolloutId IN ({gone})) OR "
+                f"(RolloutId NOT IN ({told}) AND {' AND '.join(alone)})"
+            )
+        if self.run is not None or self.mode is not None:
+            return "false"  # a metric is of no run
+        return f"{signal.time} < {CUT}"
+
+    def _own(self) -> list[str]:
+        run = ["RunId = {run:String}"] * (self.run is not None)
+        return [*run, *["Mode = {mode:String}"] * (self.mode is not None)]
+
+    def _whole(self, signal: schema.Signal) -> list[str]:
+        """A rollout goes whole, or stays whole."""
+        if self.before is None:
+            return []
+        young = f"SELECT RolloutId FROM {signal.table} WHERE {signal.time} >= {CUT}"
+        young += " AND RolloutId != ''"
+        return [f"{signal.time} < {CUT}", f"(RolloutId = '' OR RolloutId NOT IN ({young}))"]
 
 
-def prune(store: Store, choice: Choice, really: bool) -> Iterator[Pruned]:
+CUT = "fromUnixTimestamp64Milli(toInt64({before:Int64}), 'UTC')"
+
+
+def prune(store: Store, choice: Choice, really: bool) -> list[Pruned]:
     """Remove what is chosen from every signal's table, or only count it.
 
     Raises:
         BadPrune: when nothing is chosen, or a table is an exporter's.
     """
-    for signal in schema.SIGNALS.values():
-        where, params = choice.condition(signal)
-        count = f"SELECT countIf({where}) AS gone, count() AS rows FROM {signal.table}"
-        try:
-            [found] = store.query(count, params).to_dicts()
-        except QueryFailed as error:
-            raise BadPrune(
-                f"{signal.table} cannot be pruned: it lacks ltrain's columns, so an exporter made "
-                f"it; its own TTL prunes it. ({error})"
-            ) from error
-        database, _, name = signal.table.partition(".")
-        size = store.query(PARTS, {"database": database, "name": name})["bytes"].item()
-        share = found["gone"] / found["rows"] if found["rows"] else 0.0
-        yield Pruned(
-            signal.table, found["gone"], found["rows"] - found["gone"], round(size * share)
-        )
-        if really and found["gone"]:
-            store.command(
-                f"ALTER TABLE {signal.table} DELETE WHERE {_filled(where, params)} {SYNC}"
-            )
-            for made in signal.made:
-                gone = f"TraceId NOT IN (SELECT TraceId FROM {signal.table})"
-                store.command(f"ALTER TABLE {made} DELETE WHERE {gone} {SYNC}")
+    choice.check()
+    counted = [_counted(store, choice, signal) for signal in schema.SIGNALS.values()]
+    if really:
+        # the spans last: they say which rollouts the log records are of
+        for signal, found in reversed(list(zip(schema.SIGNALS.values(), counted, strict=True))):
+            if found.rows:
+                _remove(store, choice, signal)
+    return counted
+
+
+def _counted(store: Store, choice: Choice, signal: schema.Signal) -> Pruned:
+    where = choice.condition(signal)
+    count = f"SELECT countIf({where}) AS gone, count() AS rows FROM {signal.table}"
+    try:
+        [found] = store.query(count, choice.params).to_dicts()
+    except QueryFailed as error:
+        raise BadPrune(
+            f"{signal.table} cannot be pruned: it lacks ltrain's columns, so an exporter made "
+            f"it; its own TTL prunes it. ({error})"
+        ) from error
+    database, _, name = signal.table.partition(".")
+    size = store.query(PARTS, {"database": database, "name": name})["bytes"].item()
+    share = found["gone"] / found["rows"] if found["rows"] else 0.0
+    return Pruned(signal.table, found["gone"], found["rows"] - found["gone"], round(size * share))
+
+
+def _remove(store: Store, choice: Choice, signal: schema.Signal) -> None:
+    where = _filled(choice.condition(signal), choice.params)
+    store.command(f"ALTER TABLE {signal.table} DELETE WHERE {where} {SYNC}")
+    for made in signal.made:
+        gone = f"TraceId NOT IN (SELECT TraceId FROM {signal.table})"
+        store.command(f"ALTER TABLE {made} DELETE WHERE {gone} {SYNC}")
 
 
 SYNC = "SETTINGS mutations_sync = 2"

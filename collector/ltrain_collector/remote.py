@@ -36,6 +36,9 @@ READ = {
 LEAST = (26, 2)
 """The first ClickHouse with every setting that we name, by its own system.settings_changes."""
 
+UNAUTHENTICATED = 516
+"""ClickHouse's number for a wrong key or password."""
+
 CHUNK = 1 << 20
 
 TAIL = 16 << 10
@@ -62,6 +65,13 @@ class RemoteBackend:
                 pool_mgr=get_pool_manager() if server.host in LOCAL_HOSTS else None,
             )
         except ClickHouseError as error:
+            if code_of(str(error)) == UNAUTHENTICATED:
+                how = "with this key or password" if server.password else "without a key"
+                raise StoreUnreachable(
+                    f"The store {server} does not serve user '{server.user}' {how}. Put one that "
+                    "reads into LTRAIN_STORE or --store, as http://any:KEY@host:8123; "
+                    "`ltrain key make query` makes one."
+                ) from error
             raise StoreUnreachable(
                 f"The store {server} does not serve user '{server.user}': {_why(error)}. "
                 "Is it `ltrain up` or a ClickHouse, and does it run? Check LTRAIN_STORE or --store."

@@ -40,7 +40,12 @@ class Signal:
     @property
     def view(self) -> str:
         """What the table is read as: `otel.otel_logs` as `otel.logs`, the spans as `otel.spans`."""
-        return "otel.spans" if self.table == TRACES else self.table.replace(".otel_", ".")
+        return view_of(self.table)
+
+
+def view_of(table: str) -> str:
+    """Give the view that a table is read as."""
+    return "otel.spans" if table == TRACES else table.replace(".otel_", ".")
 
 
 MARK = "Precedence"
@@ -176,21 +181,27 @@ WRITTEN = {TRACES: COLUMNS, LOGS: LOG_COLUMNS, **METRIC_COLUMNS}
 """The columns of each table that OTLP is written to, in the order of its rows."""
 
 
-def _in_order(most: int) -> str:
+def in_order(most: int = 1_000_000) -> str:
+    """Give the settings under which a query in the order of a table's key needs little memory.
+
+    Args:
+        most: bytes of a block, and of a column of it.
+    """
     return (
-        "ORDER BY RunId, RolloutId, Attempt, TraceId, Timestamp, SpanId "
         f"SETTINGS max_threads = 1, max_block_size = 1024, preferred_block_size_bytes = {most}, "
         f"preferred_max_column_in_block_size_bytes = {most}, read_in_order_use_buffering = 0, "
         "enable_automatic_decision_for_merging_across_partitions_for_final = 0"
     )
 
 
-ROLLOUT_ORDER = _in_order(1_000_000)
+KEY = "ORDER BY RunId, RolloutId, Attempt, TraceId, Timestamp, SpanId"
+
+ROLLOUT_ORDER = f"{KEY} {in_order()}"
 """What a query of `otel.spans` ends with that streams whole rollouts one after another: parts are
 merged once as they are read, a few blocks of each in memory. A sort, or larger blocks, takes
 gigabytes."""
 
-MONTH_ORDER = _in_order(4_000_000)
+MONTH_ORDER = f"{KEY} {in_order(4_000_000)}"
 """The same for a query of one month, which has few parts: larger blocks cost less CPU a row."""
 
 

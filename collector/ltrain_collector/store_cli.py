@@ -43,14 +43,20 @@ def export(
         Path | None, typer.Argument(help="Default: standard output; *.gz and *.zst are packed.")
     ] = None,
     store: Where = None,
-    run: Annotated[str | None, typer.Option(help="Only spans of this run.")] = None,
-    rollout: Annotated[str | None, typer.Option(help="Only spans of this rollout.")] = None,
-    where: Annotated[str | None, typer.Option(help="A condition over otel.spans, in SQL.")] = None,
+    signal: Annotated[str, typer.Option(help="traces, logs or metrics.")] = "traces",
+    run: Annotated[str | None, typer.Option(help="Only of this run; metrics have none.")] = None,
+    rollout: Annotated[
+        str | None, typer.Option(help="Only of this rollout; metrics have none.")
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(help="A condition over otel.spans, otel.logs or otel.metrics_*, in SQL."),
+    ] = None,
     form: Annotated[
         str, typer.Option("--format", help="json (a request a line) or proto.")
     ] = "json",
 ) -> None:
-    """Write stored spans as OTLP, as the Collector's file exporter does: what `import` reads.
+    """Write a signal's records as OTLP, as the Collector's file exporter does: what `import` reads.
 
     Example: ltrain export demo.jsonl.zst --run demo
     """
@@ -58,7 +64,7 @@ def export(
     from ltrain_collector.transfer.command import give_out
 
     with quietly():
-        give_out(out, store, run, rollout, where, form)
+        give_out(out, store, run, rollout, where, form, signal)
 
 
 @keep.command()
@@ -116,15 +122,17 @@ def restore(
     source: Annotated[Path, typer.Argument(help="What `ltrain store backup` wrote.")],
     store: Where = None,
 ) -> None:
-    """Bring a copy back into a store that holds no spans.
+    """Bring a copy back into a store that holds nothing.
 
     Example: ltrain store restore traces.tar --store chdb:///new/folder
     """
+    from ltrain_collector.backup import held
     from ltrain_collector.backup import restore as bring
     from ltrain_collector.store import Store
 
     with Store.open(store) as opened:
-        typer.echo(f"{opened.name} holds {bring(opened, source.absolute())} spans of {source}.")
+        bring(opened, source.absolute())
+        typer.echo(f"{opened.name} holds {held(opened) or 'nothing'} of {source}.")
 
 
 @keep.command()
@@ -138,6 +146,9 @@ def prune(
     yes: Annotated[bool, typer.Option("--yes", help="Remove it; else it is only counted.")] = False,
 ) -> None:
     """Remove old rollouts, whole ones, or say what would go. Datasets made of them keep their rows.
+
+    Log records go with their rollout. Metrics are of no rollout: they go by their age, and stay
+    where --run or --mode is given.
 
     Example: ltrain store prune --older-than 90 --mode val
     """

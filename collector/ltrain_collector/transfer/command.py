@@ -12,8 +12,10 @@ from rich.console import Console
 from ltrain_collector.errors import BadFormat
 from ltrain_collector.report import told_as
 from ltrain_collector.store import Store
-from ltrain_collector.transfer.intake import PLACES, Counts, files_of, take_in
-from ltrain_collector.transfer.output import FORMS, requests, strangers
+from ltrain_collector.transfer.intake import PLACES, Counts, Progress, files_of, take_in
+from ltrain_collector.transfer.output import FORMS, OUTPUTS, counted, strangers
+
+NAMES = {"traces": "spans", "logs": "log records", "metrics": "data points"}
 
 
 def take_in_files(path: Path, dsn: str | None, as_json: bool) -> bool:
@@ -23,9 +25,12 @@ def take_in_files(path: Path, dsn: str | None, as_json: bool) -> bool:
     with Store.open(dsn) as store, console.status("") as shown:
         store.migrate()
         told = {each: number for number, each in enumerate(paths, 1)}
-        counts = take_in(
-            store, paths, lambda now: shown.update(f"{now}, {told[now]} of {len(paths)} files")
-        )
+
+        def seen(now: Progress) -> None:
+            where = f"{now.read >> 20} of {now.size >> 20} MiB" if now.size else "a pipe"
+            shown.update(f"{now.path}, {told[now.path]} of {len(paths)} files: {where}")
+
+        counts = take_in(store, paths, seen)
     print(told_as(_told(counts), as_json), flush=True)
     return not counts.unreadable
 
@@ -53,14 +58,22 @@ def give_out(
     rollout: str | None,
     where: str | None,
     form: str,
+    signal: str = "traces",
 ) -> None:
     """Export to `out`, else to standard output.
 
     Raises:
-        BadFormat: when there is no such form.
+        BadFormat: when there is no such form or signal, or a signal has no runs to choose from.
     """
     if form not in FORMS:
         raise BadFormat(f"Format '{form}' is not written here. Choose from: {', '.join(FORMS)}.")
+    if signal not in OUTPUTS:
+        raise BadFormat(f"There is no signal '{signal}'. Choose from: {', '.join(OUTPUTS)}.")
+    if signal == "metrics" and (run is not None or rollout is not None):
+        raise BadFormat(
+            "Metrics are of no run and no rollout. Choose them with --where, as "
+            "\"ServiceName = 'agent'\"."
+        )
     conditions, params = ["true"], dict[str, object]()
     for name, column, value in (("run", "RunId", run), ("rollout", "RolloutId", rollout)):
         if value is not None:
@@ -70,16 +83,17 @@ def give_out(
     count = 0
     chosen = " AND ".join(conditions)
     with Store.open(dsn, create=False) as store, _opened(out) as file:
-        left_out = strangers(store, chosen, params)
-        for request in requests(store, chosen, params):
+        left_out = strangers(store, chosen, params, signal)
+        for records, request in counted(store, chosen, params, signal):
             file.write(FORMS[form](request))
-            count += sum(len(s.spans) for r in request.resource_spans for s in r.scope_spans)
+            count += records
         file.flush()
+    name = NAMES[signal]
     if left_out:
-        told = f"{left_out} spans were left out: their ids are not 32 and 16 hexadecimal digits."
+        told = f"{left_out} {name} were left out: their ids are not 32 and 16 hexadecimal digits."
         print(told, file=sys.stderr)
     if out is not None:
-        print(f"{count} spans of {store.name} are in {out}.")
+        print(f"{count} {name} of {store.name} are in {out}.")
 
 
 def _opened(out: Path | None) -> Any:

@@ -10,7 +10,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path
 from typing import Any
@@ -39,36 +39,35 @@ class Document:
     json: Any = None
     protobuf: bytes = b""
     fault: str = ""
+    read: int = 0
+    """Bytes of the file, packed as it is, that were read until here."""
 
 
 def documents(path: Path) -> Iterator[Document]:
     """Give the documents of a file; what cannot be read is one with a fault."""
     try:
-        with _opened(path) as file:
+        with path.open("rb") as raw, _opened(raw) as file:
             head = file.peek(64)  # type: ignore[attr-defined]
-            if head.lstrip()[:1] in (b"{", b"["):
-                yield from _texts(path, file)
-            else:
-                yield from _messages(path, file)
+            cut = _texts if head.lstrip()[:1] in (b"{", b"[") else _messages
+            for document in cut(path, file):
+                yield replace(document, read=raw.tell() if raw.seekable() else 0)
     except (OSError, EOFError, zstd.ZstdError, zlib.error) as error:
         yield Document(str(path), fault=f"it ends too early or is damaged: {error}")
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BufferedIOBase]:
-    with path.open("rb") as raw:
-        head = raw.read(4)
-        raw.seek(0)
-        plain: RawIOBase | None = None
-        if head[:2] == GZIP:
-            plain = _Unpacking(gzip.GzipFile(fileobj=raw))
-        elif head == ZSTD:
-            plain = _Unpacking(zstd.ZstdFile(raw))
-        if plain is None:
-            yield raw
-            return
-        with BufferedReader(plain, 1 << 16) as file:
-            yield file
+def _opened(raw: BufferedReader) -> Iterator[BufferedIOBase]:
+    head = raw.peek(4)
+    plain: RawIOBase | None = None
+    if head[:2] == GZIP:
+        plain = _Unpacking(gzip.GzipFile(fileobj=raw))
+    elif head[:4] == ZSTD:
+        plain = _Unpacking(zstd.ZstdFile(raw))
+    if plain is None:
+        yield raw
+        return
+    with BufferedReader(plain, 1 << 16) as file:
+        yield file
 
 
 class _Unpacking(RawIOBase):

@@ -1,13 +1,14 @@
 """`ltrain import`: files of telemetry into the store; the rest is counted with its reasons."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from ltrain_collector import schema
 from ltrain_collector.errors import BadRequest
@@ -22,6 +23,9 @@ from ltrain_collector.transfer.documents import Document, documents
 BATCH = 16 << 20
 """Bytes of rows that are inserted at a time."""
 
+STEP = 4 << 20
+"""Bytes of a file between two words on how far it is."""
+
 PLACES = 20
 """Unreadable places that are named; the others are counted."""
 
@@ -32,19 +36,22 @@ KEYS = {"resourceSpans": TRACES, "resourceLogs": LOGS, "resourceMetrics": METRIC
 
 def _is_traces(message: Any) -> bool:
     spans = (s for r in message.resource_spans for scoped in r.scope_spans for s in scoped.spans)
-    return all(len(s.trace_id) == 16 and s.start_time_unix_nano for s in islice(spans, 1))
+    return all(one.start_time_unix_nano for one in islice(spans, 1))
 
 
 def _is_logs(message: Any) -> bool:
     records = (
         one for r in message.resource_logs for scoped in r.scope_logs for one in scoped.log_records
     )
-    return all(one.time_unix_nano or one.observed_time_unix_nano for one in islice(records, 1))
+    return all(
+        one.time_unix_nano or one.observed_time_unix_nano or not len(UnknownFieldSet(one))
+        for one in islice(records, 1)
+    )
 
 
 def _is_metrics(message: Any) -> bool:
     metrics = (one for r in message.resource_metrics for s in r.scope_metrics for one in s.metrics)
-    return all(one.name and one.WhichOneof("data") for one in islice(metrics, 1))
+    return all(one.WhichOneof("data") for one in islice(metrics, 1))
 
 
 LOOKS: dict[Signal, Callable[[Any], bool]] = {
@@ -53,6 +60,16 @@ LOOKS: dict[Signal, Callable[[Any], bool]] = {
     METRICS: _is_metrics,
 }
 """Says of a message's first record whether it is of this signal, which protobuf does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an import is."""
+
+    path: Path
+    read: int
+    """Bytes of the file."""
+    size: int
 
 
 @dataclass(slots=True)
@@ -94,15 +111,14 @@ def files_of(path: Path) -> list[Path]:
     return found
 
 
-def take_in(store: Store, paths: list[Path], seen: Callable[[Path], None]) -> Counts:
-    """Store all records of the files; `seen` is told of each file before it is read."""
+def take_in(store: Store, paths: list[Path], seen: Callable[[Progress], None]) -> Counts:
+    """Store all records of the files; `seen` is told of each file, and of each STEP of it."""
     counts = Counts()
     waiting: defaultdict[str, list[Block]] = defaultdict(list)
     size = 0
     for path in paths:
-        seen(path)
         counts.files += 1
-        for document in documents(path):
+        for document in _followed(path, seen):
             rows = _rows(document, counts)
             for table, block in rows.blocks.items():
                 waiting[table].append(block)
@@ -113,6 +129,16 @@ def take_in(store: Store, paths: list[Path], seen: Callable[[Path], None]) -> Co
                 size = 0
     counts.stored += _insert(store, waiting)
     return counts
+
+
+def _followed(path: Path, seen: Callable[[Progress], None]) -> Iterator[Document]:
+    size, told = path.stat().st_size, 0
+    seen(Progress(path, 0, size))
+    for document in documents(path):
+        yield document
+        if document.read >= told + STEP:
+            told = document.read
+            seen(Progress(path, told, size))
 
 
 def _rows(document: Document, counts: Counts) -> Rows:

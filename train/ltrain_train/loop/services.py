@@ -16,6 +16,7 @@ from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
+from ltrain_collector.dsn import Server, parse
 from ltrain_instrument import settings
 from ltrain_train.errors import NotReachable
 from ltrain_train.policy.precision import VLLM_NAMES
@@ -97,7 +98,8 @@ class Services:
             )
 
     def _store(self) -> Service:
-        if not self.store_url.startswith("http"):
+        address = parse(self.store_url)
+        if not isinstance(address, Server) or not self.store_url.startswith("http"):
             raise NotReachable(
                 f"LTRAIN_STORE={self.store_url}: agents can only send spans to a store that "
                 f"listens. Start it with `ltrain up --dir {self.store_url.removeprefix('chdb://')}`"
@@ -105,8 +107,9 @@ class Services:
             )
         otlp = _port(settings.OTLP_ENDPOINT.read())
         command = ("up", "--dir", str(self.home / "store"), "--otlp-port", otlp)
-        ports = ("--grpc-port", "0", "--http-port", _port(self.store_url))
-        return Service("store", f"{self.store_url}/ping", b"Ok", command + ports, 60)
+        ports = ("--grpc-port", "0", "--http-port", str(address.port))
+        # `address` without the key that may stand in it
+        return Service("store", f"{address}/ping", b"Ok", command + ports, 60)
 
     def _gateway(self) -> Service:
         command = ("serve", "--policy", self.policy, "--dtype", VLLM_NAMES[self.dtype])

@@ -168,4 +168,5 @@ def _runner(plan: Plan, gateway: str, secret: str) -> Runner:
         workers=rollout.workers,
         concurrency=rollout.concurrency,
         deadline=rollout.deadline,
+        agent_rewards=any(one.from_ != "runner" for one in plan.recipe.reward),
     )

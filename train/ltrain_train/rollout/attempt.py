@@ -1,6 +1,7 @@
 """One attempt at a rollout: what an agent is asked, and what came of it."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -49,6 +50,8 @@ class Attempt:
     """Unix nanoseconds."""
     deadline: float
     """Seconds it has."""
+    environ: Mapping[str, str | None] = field(default_factory=dict, repr=False)
+    """What a process of its own finds beside: the store's key for it."""
 
     @property
     def id(self) -> str:

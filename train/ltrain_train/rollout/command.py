@@ -102,8 +102,9 @@ class Commands:
         )
 
 
-def _handed(attempt: Attempt) -> Mapping[str, str]:
+def _handed(attempt: Attempt) -> Mapping[str, str | None]:
     return {
+        **attempt.environ,
         **attempt.identity.environ(),
         "TRACEPARENT": attempt.traceparent,
         "OPENAI_BASE_URL": attempt.endpoint.base_url,

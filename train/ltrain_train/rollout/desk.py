@@ -27,6 +27,7 @@ from ltrain_train.rollout.attempt import (
 from ltrain_train.rollout.judge import Judge, RewardFailed
 from ltrain_train.rollout.ledger import Ledger
 from ltrain_train.rollout.record import Entry, Record
+from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.rollout.tasks import Task
 
 SLACK = 30.0
@@ -102,7 +103,9 @@ class Desk:
         policy: str,
         sampling: dict[str, float],
         deadline: float,
+        store_keys: StoreKeys | None = None,
     ) -> None:
+        self._store_keys = store_keys
         self._record, self._client = Record(provider), client
         self._judge, self._ledger = judge, ledger
         self._gateway, self._secret, self._policy = gateway, secret, policy
@@ -123,6 +126,7 @@ class Desk:
             traceparent=entry.traceparent,
             started=entry.started,
             deadline=self._deadline,
+            environ=self._environ(identity),
         )
         with self._lock:
             self._open.add(attempt.id)
@@ -170,6 +174,11 @@ class Desk:
         )
         path = f"/rollout/{identity.rollout}/attempt/{identity.attempt}/v1"
         return Endpoint(self._gateway.rstrip("/") + path, sign(self._secret, claims), self._policy)
+
+    def _environ(self, identity: Identity) -> dict[str, str | None]:
+        if self._store_keys is None:
+            return {}
+        return self._store_keys.environ(identity, self._deadline + SLACK)
 
     def _claim(self, flight: Flight) -> bool:
         with self._lock:

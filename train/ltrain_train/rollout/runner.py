@@ -27,6 +27,7 @@ from ltrain_train.rollout.lane import Lane, environment
 from ltrain_train.rollout.ledger import Ledger
 from ltrain_train.rollout.reference import is_reference
 from ltrain_train.rollout.standing import finished
+from ltrain_train.rollout.store_keys import SECRETS, StoreKeys
 from ltrain_train.rollout.tasks import Task, check_ids
 from ltrain_train.rollout.warm import WarmWorkers
 
@@ -65,7 +66,10 @@ class Runner:
         concurrency: int = 16,
         deadline: float = 60.0,
         environ: Mapping[str, str] | None = None,
+        agent_rewards: bool = False,
     ) -> None:
+        """`agent_rewards` lets the store's keys of attempts say what their rollout is worth."""
+        self._store_keys = StoreKeys.of(home, rewards=agent_rewards)
         self._agent, self._folder, self._home = agent, folder.resolve(), home
         self._workers, self._concurrency = workers, concurrency
         self._environ = environment(home, environ or {})
@@ -129,6 +133,7 @@ class Runner:
             policy=self._policy,
             sampling=dict(sampling),
             deadline=self._deadline,
+            store_keys=self._store_keys,
         )
         asked = visits(run, mode, wave, tasks, per_task)
         left = deque(visit for visit in asked if visit.identity.rollout not in skipped)
@@ -203,7 +208,7 @@ class Runner:
             return WarmWorkers(
                 self._agent,
                 folder=self._folder,
-                environ=self._environ,
+                environ={**self._environ, **dict.fromkeys(SECRETS if self._store_keys else ())},
                 logs=logs,
                 workers=self._workers,
                 concurrency=self._concurrency,

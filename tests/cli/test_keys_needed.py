@@ -1,0 +1,75 @@
+"""A store that needs a key: what is said where there is none, or a wrong one."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ltrain.doctor import collector, store
+from ltrain_collector.errors import StoreUnreachable
+from ltrain_collector.keys import Keys, Role
+from ltrain_collector.store import Store
+from ltrain_instrument.diagnosis import State
+from ltrain_train.loop.services import Services
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, dict[Role, str]]]:
+    """Give the ports of OTLP and SQL of `ltrain up`, and its keys by their roles."""
+    folder = tmp_path_factory.mktemp("keyed") / "store"
+    keys = {role: Keys(folder).make(role)[0] for role in (Role.INGEST, Role.QUERY)}
+    argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(folder)]
+    ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
+    up = subprocess.Popen([*argv, *ports], stdout=subprocess.PIPE, text=True)
+    assert up.stdout
+    try:
+        otlp, _, sql = re.findall(r"[\d.]+\.\d+:(\d+)", up.stdout.readline())
+        yield otlp, sql, keys
+    finally:
+        up.terminate()
+        up.wait(20)
+        up.stdout.close()
+
+
+def test_doctor_says_which_key_is_missing(
+    keyed: tuple[str, str, dict[Role, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    otlp, sql, keys = keyed
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{otlp}")
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_HEADERS", raising=False)
+    for key, how in (("", "no key"), ("any:lt_wrong@", "the key of LTRAIN_STORE")):
+        monkeypatch.setenv("LTRAIN_STORE", f"http://{key}127.0.0.1:{sql}")
+        found = store()
+        assert found.state is State.FAULT
+        assert found.found.startswith(f"http://127.0.0.1:{sql}, asked with {how}: it answered 40")
+        assert "`ltrain key make query` makes one" in found.mend
+    monkeypatch.setenv("LTRAIN_STORE", f"http://any:{keys[Role.QUERY]}@127.0.0.1:{sql}")
+    assert store().state is State.OK
+    found = collector()
+    assert found.state is State.FAULT
+    assert found.mend.startswith("Set OTEL_EXPORTER_OTLP_HEADERS to what it asks for")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"Authorization=Bearer%20{keys[Role.INGEST]}")
+    assert collector().state is State.OK
+
+
+@pytest.mark.parametrize(
+    ("key", "how"), [("", "without a key"), ("any:lt_wrong@", "with this key or password")]
+)
+def test_a_store_that_needs_a_key_says_so(
+    keyed: tuple[str, str, dict[Role, str]], key: str, how: str
+) -> None:
+    with pytest.raises(StoreUnreachable, match=rf"{how}\. Put one that reads .*`ltrain key make"):
+        Store.open(f"http://{key}127.0.0.1:{keyed[1]}")
+
+
+def test_a_run_finds_a_store_by_an_address_with_a_key(
+    keyed: tuple[str, str, dict[Role, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _, sql, keys = keyed
+    monkeypatch.setenv("LTRAIN_STORE", f"http://any:{keys[Role.QUERY]}@127.0.0.1:{sql}")
+    service = Services(tmp_path, policy="p", dtype="float32")._store()
+    assert service.health == f"http://127.0.0.1:{sql}/ping"
+    assert keys[Role.QUERY] not in " ".join(service.command)

@@ -1,0 +1,191 @@
+"""An agent has the store's key of its own attempt: it tells of itself, and not what it is worth."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ltrain_collector.keys import Keys, Role
+from ltrain_collector.store import Store
+from ltrain_instrument.errors import BadSetting
+from ltrain_instrument.identity import Identity
+from ltrain_train.rollout.attempt import Outcome
+from ltrain_train.rollout.runner import Runner
+from ltrain_train.rollout.store_keys import StoreKeys
+from ltrain_train.rollout.tasks import Task
+
+FORGER = '''\
+import json, os, sys, time, urllib.error, urllib.request
+from urllib.parse import unquote
+from opentelemetry import trace
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
+
+DISPATCH = os.environ["TRACEPARENT"].split("-")
+
+def post(number, name, **attributes):
+    """Post a span with each key that the environment has; give what the store said."""
+    request = otlp.ExportTraceServiceRequest()
+    scoped = request.resource_spans.add().scope_spans.add()
+    span = scoped.spans.add(name=name, start_time_unix_nano=time.time_ns())
+    span.trace_id, span.parent_span_id = map(bytes.fromhex, DISPATCH[1:3])
+    span.span_id = number.to_bytes(8, "big")
+    for key, value in attributes.items():
+        said = span.attributes.add(key=key.replace("__", ".")).value
+        if isinstance(value, float):
+            said.double_value = value
+        else:
+            said.string_value = value
+    answers = []
+    for variable, text in os.environ.items():
+        if not variable.endswith("_HEADERS"):
+            continue
+        for pair in text.split(","):
+            name, _, value = pair.partition("=")
+            headers = {name: unquote(value), "Content-Type": "application/x-protobuf"}
+            url = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] + "/v1/traces"
+            asked = urllib.request.Request(url, request.SerializeToString(), headers)
+            with urllib.request.urlopen(asked) as answer:
+                given = otlp.ExportTraceServiceResponse.FromString(answer.read())
+            answers.append(given.partial_success.rejected_spans)
+    return answers
+
+with trace.get_tracer("agent").start_as_current_span("work"):
+    pass
+worth = {"gen_ai__evaluation__name": "reward", "gen_ai__evaluation__score__value": 9.0}
+tried = {
+    "own": post(1, "thought"),
+    "reward": post(2, "gen_ai.evaluation.result", **worth),
+    "close": post(3, "ltrain.rollout", ltrain__outcome="ok"),
+    "other": post(4, "thought", ltrain__rollout__id="another"),
+}
+found = {"tried": tried, "environ": dict(os.environ)}
+with open(sys.argv[1], "w") as file:
+    json.dump(found, file)
+print(json.dumps({"said": "done"}))
+'''
+
+
+@dataclass
+class Served:
+    home: Path
+    endpoint: str
+    dsn: str
+    keys: Keys
+
+
+@pytest.fixture
+def served(home: Path, outside: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """`ltrain up` with keys, to which this process has one; `outside` is the gateway alone."""
+    keys = Keys(home.absolute() / "store")
+    ingest, _ = keys.make(Role.INGEST)
+    query, _ = keys.make(Role.QUERY)
+    argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(home / "store")]
+    ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
+    up = subprocess.Popen([*argv, *ports], stdout=subprocess.PIPE, text=True)
+    assert up.stdout
+    try:
+        otlp, _, sql = re.findall(r"[\d.]+\.\d+:(\d+)", up.stdout.readline())
+        endpoint = f"http://127.0.0.1:{otlp}"
+        dsn = f"http://any:{query}@127.0.0.1:{sql}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"Authorization=Bearer%20{ingest}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", f"Authorization=Bearer%20{ingest}")
+        monkeypatch.setenv("LTRAIN_STORE", dsn)
+        yield Served(home, endpoint, dsn, keys)
+    finally:
+        up.terminate()
+        up.wait(20)
+        up.stdout.close()
+
+
+def test_an_agent_cannot_post_its_own_reward(
+    served: Served,
+    runner: Callable[..., Runner],
+    task: Callable[..., Task],
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "forger.py"
+    script.write_text(FORGER)
+    command = f"python {script} {tmp_path / 'found.json'}"
+    lane = runner(command, reward="scores:one")
+    (result,) = lane.run("r", "train", 0, [task()], 1, sampling={})
+    assert (result.outcome, result.rewards) == (Outcome.OK, {"reward": 1.0}), result.reason
+    lane.__exit__(None, None, None)
+
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["tried"] == {"own": [0], "reward": [1], "close": [1], "other": [1]}
+    given = " ".join(value for value in found["environ"].values())
+    secrets = [os.environ["OTEL_EXPORTER_OTLP_HEADERS"], served.dsn]
+    secrets.append((served.home / "store.secret").read_text())
+    assert not [secret for secret in secrets if secret in given]
+
+    with Store.open(served.dsn) as store:
+        rewards = store.query("SELECT rollout, source, name, value FROM otel.rewards").rows()
+        assert rewards == [(result.identity.rollout, "runner", "reward", 1.0)]
+        closed = store.query("SELECT rollout, outcome FROM otel.rollouts").rows()
+        assert closed == [(result.identity.rollout, "ok")]
+        spans = store.query("SELECT SpanName, RolloutId FROM otel.spans ORDER BY SpanName")
+        assert {rollout for _, rollout in spans.rows()} == {result.identity.rollout}
+        assert {"work", "thought", "ltrain.process"} <= set(spans["SpanName"])
+
+
+def test_a_key_may_give_rewards_where_the_agents_word_is_taken(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LTRAIN_STORE", raising=False)
+    identity = Identity(run="r", rollout="abc", attempt=2, task="t", wave=0, sample=1, mode="train")
+    assert StoreKeys.of(home, rewards=True) is None
+    keys = Keys(home.absolute() / "store")
+    keys.make(Role.QUERY)
+    for rewards in (False, True):
+        signer = StoreKeys.of(home, rewards=rewards)
+        assert signer is not None
+        environ = signer.environ(identity, 60)
+        scheme, key = str(environ["OTEL_EXPORTER_OTLP_HEADERS"]).split("%20")
+        assert scheme == "Authorization=Bearer"
+        grant = keys.admit({"authorization": f"Bearer {key}"})
+        assert grant.rewards is rewards
+        assert grant.identity == {n: str(v) for n, v in identity.attributes().items()}
+        assert environ["LTRAIN_STORE"] is environ["LTRAIN_STORE_SECRET"] is None
+
+
+def test_without_keys_an_agent_has_what_it_had(
+    runner: Callable[..., Runner],
+    task: Callable[..., Task],
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "tenant=7")
+    lane = runner(f"env > {tmp_path / 'env'}")
+    (result,) = lane.run("r", "train", 0, [task()], 1, sampling={})
+    assert result.outcome is Outcome.OK
+    lines = (tmp_path / "env").read_text().splitlines()
+    assert {"OTEL_EXPORTER_OTLP_HEADERS=tenant=7", f"LTRAIN_HOME={home}"} <= set(lines)
+
+
+def test_a_store_elsewhere_is_signed_for_with_its_secret_alone(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Keys(home.absolute() / "store").make(Role.QUERY)
+    monkeypatch.setenv("LTRAIN_STORE", "http://any:key@store.example:8123")
+    assert StoreKeys.of(home, rewards=False) is None
+    monkeypatch.setenv("LTRAIN_STORE_SECRET", "s" * 32)
+    signer = StoreKeys.of(home, rewards=False)
+    assert signer is not None
+    assert signer.secret == "s" * 32
+
+
+def test_a_secret_that_cannot_be_read_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LTRAIN_STORE", raising=False)
+    Keys(home.absolute() / "store").make(Role.QUERY)
+    (home / "store.secret").mkdir()
+    with pytest.raises(BadSetting, match="Set LTRAIN_STORE_SECRET to it"):
+        StoreKeys.of(home, rewards=False)
