@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from packaging.requirements import Requirement
 
+from ltrain import doctor_collector
 from ltrain_collector import dsn
 from ltrain_instrument import diagnosis
 from ltrain_instrument.choice import Choice
@@ -44,6 +45,7 @@ def examine() -> list[Finding]:
     asked = _Questions()
     for name, check in (
         ("collector", collector),
+        ("health", doctor_collector.health),
         ("store", store),
         ("gateway", gateway),
         ("vllm", vllm),
@@ -154,7 +156,7 @@ def collector() -> Finding:
         return Finding("collector", State.OK, f"takes spans at {where}")
     reason = receipt.reason.replace(delivery.url, where)
     mend = "`ltrain up` starts one here; OTEL_EXPORTER_OTLP_ENDPOINT names another."
-    return Finding("collector", State.FAULT, reason, mend)
+    return Finding("collector", State.FAULT, reason, receipt.remedy or mend)
 
 
 def store() -> Finding:
@@ -164,7 +166,8 @@ def store() -> Finding:
     mend = "`ltrain up` makes and serves one; LTRAIN_STORE names another."
     if isinstance(address, dsn.Server):
         if (fault := _get(f"{address}/ping")) is None:
-            return Finding("store", State.OK, f"answers at {address}")
+            well = Finding("store", State.OK, f"answers at {address}")
+            return doctor_collector.store(address) or well
         if given:
             return Finding("store", State.FAULT, f"{address}: {fault}", mend)
         address = dsn.Folder((HOME.read() / "store").absolute())
