@@ -9,15 +9,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, requires, version
-from types import MappingProxyType
-from urllib.parse import urlsplit
 
 from packaging.requirements import Requirement
 
+from ltrain import doctor_collector
 from ltrain_collector import dsn
 from ltrain_instrument import diagnosis
 from ltrain_instrument.choice import Choice
@@ -45,6 +44,7 @@ def examine() -> list[Finding]:
     asked = _Questions()
     for name, check in (
         ("collector", collector),
+        ("health", doctor_collector.health),
         ("store", store),
         ("gateway", gateway),
         ("vllm", vllm),
@@ -146,12 +146,6 @@ def failure(choice: Choice) -> Finding | None:
     return Finding(name, State.FAULT, f"{what} fails: {''.join(last)}", mend)
 
 
-KEY = (
-    "Put a key that reads into it: LTRAIN_STORE=http://any:KEY@HOST:8123; `ltrain key make query` "
-    "makes one."
-)
-
-
 def collector() -> Finding:
     """Send a request without spans to where agents send theirs."""
     delivery = Delivery(traces_url(), timeout=PATIENCE / 2)
@@ -174,13 +168,8 @@ def store() -> Finding:
     mend = "`ltrain up` makes and serves one; LTRAIN_STORE names another."
     if isinstance(address, dsn.Server):
         if (fault := _get(f"{address}/ping")) is None:
-            # whose name a key goes under is all the same to `ltrain up`, not to a ClickHouse
-            user = {"X-ClickHouse-User": address.user, "X-ClickHouse-Key": address.password}
-            fault = _get(f"{address}/?query=SELECT%201", user if address.password else {})
-            if fault is None:
-                return Finding("store", State.OK, f"answers at {address}")
-            what = "the key of LTRAIN_STORE" if address.password else "no key"
-            return Finding("store", State.FAULT, f"{address}, asked with {what}: {fault}", KEY)
+            well = Finding("store", State.OK, f"answers at {address}")
+            return doctor_collector.store(address) or well
         if given:
             return Finding("store", State.FAULT, f"{address}: {fault}", mend)
         address = dsn.Folder((HOME.read() / "store").absolute())
@@ -212,16 +201,10 @@ def vllm() -> Finding:
         return Finding("vllm", state, found, mend)
 
 
-def _get(url: str, headers: Mapping[str, str] = MappingProxyType({})) -> str | None:
+def _get(url: str) -> str | None:
     """Say what is wrong with an address; None when it answers."""
-    parts = urlsplit(url)
-    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     try:
-        connection = kind(parts.hostname or "", parts.port, timeout=PATIENCE / 2)
-        target = f"{parts.path}?{parts.query}" if parts.query else parts.path
-        connection.request("GET", target, headers=headers)
-        status = connection.getresponse().status
-        connection.close()
+        status, _ = doctor_collector.fetch(url)
     except (OSError, HTTPException, ValueError) as error:
         return str(error) or type(error).__name__
     return None if status == 200 else f"it answered {status}"

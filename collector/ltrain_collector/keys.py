@@ -147,6 +147,17 @@ class Keys:
             raise Refused(403, f"A key of role '{grant.role}' does not put spans in.")
         return grant
 
+    def reading(self, headers: Mapping[str, str]) -> Grant | None:
+        """Give what a request that reads may do; as `enter`.
+
+        Raises:
+            Refused: when it may not come in, or its key is for something else.
+        """
+        grant = self.enter(headers)
+        if grant is not None and not grant.reads:
+            raise Refused(403, f"A key of role '{grant.role}' reads nothing.")
+        return grant
+
     def make(self, role: Role, note: str = "") -> tuple[str, MadeKey]:
         """Make a key and give it, for the only time."""
         key = "lt_" + secrets.token_urlsafe(32)

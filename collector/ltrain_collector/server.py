@@ -26,6 +26,9 @@ from ltrain_collector.keys import Keys
 from ltrain_collector.query.facade import Facade
 from ltrain_collector.store import Store
 from ltrain_collector.tls import BadTls, Tls
+from ltrain_collector.watch.diary import Diary
+from ltrain_collector.watch.health import Health
+from ltrain_collector.watch.state import Watched
 from ltrain_instrument.errors import LtrainError
 
 HOST = "127.0.0.1"
@@ -55,20 +58,25 @@ class _Apps:
 
 
 class _Server(uvicorn.Server):
-    """Serves gRPC beside it, and says when both are ready."""
+    """Serves gRPC beside it, says when both are ready, and keeps the diary."""
 
-    def __init__(self, config: uvicorn.Config, grpc: Callable[[], Grpc], ready: str) -> None:
+    def __init__(
+        self, config: uvicorn.Config, grpc: Callable[[], Grpc], ready: str, diary: Diary
+    ) -> None:
         super().__init__(config)
         self._grpc_of = grpc
+        self._diary = diary
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._grpc, port = self._grpc_of()
         await self._grpc.start()
         await super().startup(sockets)
+        self._diary.start()
         print(self._ready.format(grpc_port=port), flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._diary.stop()
         await asyncio.gather(super().shutdown(sockets), self._grpc.stop(GRACE))
 
 
@@ -104,7 +112,8 @@ def serve(directory: Path, ports: Ports, host: str = HOST, tls: Tls | None = Non
         try:
             Store(EmbeddedBackend(engine), str(directory)).migrate()
             intake = Intake(engine)
-            apps = _Apps(otlp, sql, Receiver(intake, keys), facade)
+            health = Health(Watched(intake, facade.counters, engine, directory.absolute()))
+            apps = _Apps(otlp, sql, Receiver(intake, keys, health), facade)
             config = uvicorn.Config(
                 apps,
                 http="httptools",
@@ -121,7 +130,7 @@ def serve(directory: Path, ports: Ports, host: str = HOST, tls: Tls | None = Non
             _outlive_signals()
             grpc = partial(server_of, GrpcReceiver(intake, keys), host, ports.grpc, tls)
             ready = _ready(directory, otlp, sql, tls)
-            _Server(config, grpc, ready).run(sockets=[otlp, sql])
+            _Server(config, grpc, ready, Diary(health)).run(sockets=[otlp, sql])
         finally:
             facade.close()
             engine.close()

@@ -32,6 +32,8 @@ class SignalCounters:
     """Requests that were answered with success."""
     accepted: int = 0
     """Records that are stored."""
+    doubled: int = 0
+    """Accepted records whose request had been stored before, byte for byte."""
     rejected: int = 0
     """Records of answered requests that cannot be: `partial_success`."""
     refused: Counter[str] = field(default_factory=Counter)

@@ -7,7 +7,6 @@ readable.
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 from google.protobuf.message import Message
 
@@ -18,8 +17,9 @@ from ltrain_collector.ingest.commit import WINDOW, GroupCommit
 from ltrain_collector.ingest.counters import Counters, SignalCounters, TableCounters
 from ltrain_collector.ingest.inflate import inflate
 from ltrain_collector.ingest.refusals import Refusal
+from ltrain_collector.ingest.repeats import Repeated
 from ltrain_collector.ingest.rows import Rows
-from ltrain_collector.ingest.signals import SIGNALS, Signal
+from ltrain_collector.ingest.signals import METRICS, SIGNALS, Signal
 from ltrain_collector.keys import Grant
 
 BODY = 64 << 20
@@ -53,6 +53,7 @@ class Intake:
             table: GroupCommit(partial(self._insert, table), window, counters=counters)
             for table, counters in self.counters.tables.items()
         }
+        self._repeated = Repeated()
         self._writers: list[asyncio.Task[None]] = []
         self._lanes = {
             large: ThreadPoolExecutor(1, "ltrain-decode-large" if large else "ltrain-decode")
@@ -75,39 +76,29 @@ class Intake:
         self._start()
         large = arrival.size * (8 if as_json or encoding else 1) > LARGE
         work = partial(_rows, signal, arrival, encoding, as_json, grant)
-        rows = await asyncio.get_running_loop().run_in_executor(self._lanes[large], work)
+        lane = self._lanes[large]
+        rows, digest = await asyncio.get_running_loop().run_in_executor(lane, work)
         await self._commit(rows)
         counters = self.counters.signals[signal.name]
         counters.requests += 1
         counters.accepted += rows.count
+        counters.doubled += rows.count if self._repeated.add(digest) else 0
         counters.rejected += rows.rejected
         counters.lag.add(arrival.age)
         return signal.answer(rows)
 
+    async def keep(self, metrics: Message) -> None:
+        """Store the collector's own measures, counted nowhere: else each round would make the next.
+
+        Raises:
+            QueryFailed: when the engine refuses them.
+        """
+        for table, block in METRICS.encode(metrics, None).blocks.items():
+            await asyncio.to_thread(self._insert, table, [block.payload])
+
     def refuse(self, signal: Signal, refusal: Refusal) -> None:
         """Count a request that was not taken."""
         self.counters.signals[signal.name].refused[refusal.reason] += 1
-
-    def health(self) -> dict[str, Any]:
-        """Give the counters as `/health` says them."""
-        tables = self.counters.tables.values()
-        signals = {
-            name: {
-                "requests": of.requests,
-                "accepted": of.accepted,
-                "rejected": of.rejected,
-                "refused": dict(of.refused),
-            }
-            for name, of in self.counters.signals.items()
-        }
-        return {
-            "status": "ok",
-            "requests": sum(of.requests for of in self.counters.signals.values()),
-            **signals,
-            "inserts": sum(of.inserts for of in tables),
-            "failures": sum(of.failures for of in tables),
-            "waiting_bytes": self.budget.waiting,
-        }
 
     async def _commit(self, rows: Rows) -> None:
         commits = [self._commits[table].commit(block) for table, block in rows.blocks.items()]
@@ -128,11 +119,11 @@ class Intake:
 
 def _rows(
     signal: Signal, arrival: Arrival, encoding: str, as_json: bool, grant: Grant | None
-) -> Rows:
+) -> tuple[Rows, int]:
     body = arrival.body()
     plain = inflate(body, encoding, JSON_BODY if as_json else BODY)
     if plain is not body:
         arrival.hold(len(body) + len(plain))
     rows = signal.rows(plain, as_json, grant)
     arrival.hold(rows.size)
-    return rows
+    return rows, hash((signal.name, body))

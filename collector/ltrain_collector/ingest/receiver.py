@@ -1,4 +1,7 @@
-"""OTLP over HTTP: requests in, answered once they are readable. `GET /health` says how it goes."""
+"""OTLP over HTTP: requests in, answered once they are readable.
+
+`GET /health` says how it goes, to whoever asks; `GET /metrics` tells Prometheus all of it.
+"""
 
 import asyncio
 import json
@@ -22,6 +25,8 @@ from ltrain_collector.ingest.intake import BODY, BODY_SECONDS, JSON_BODY, READY,
 from ltrain_collector.ingest.refusals import Malformed, Refusal, TooSlow, Unsupported
 from ltrain_collector.ingest.signals import SIGNALS, Signal
 from ltrain_collector.keys import Grant, Keys
+from ltrain_collector.watch import exposition
+from ltrain_collector.watch.health import Health
 
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
@@ -35,9 +40,10 @@ RPC_CODES = {401: 16, 403: 7, 404: 5, 405: 12}
 class Receiver:
     """The ASGI app of the OTLP port."""
 
-    def __init__(self, intake: Intake, keys: Keys) -> None:
+    def __init__(self, intake: Intake, keys: Keys, health: Health) -> None:
         self._intake = intake
         self._keys = keys
+        self._health = health
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = headers_of(scope)
@@ -47,7 +53,11 @@ class Receiver:
             if method in ("GET", "HEAD") and path in ("/health", ""):
                 if not self._keys.guarded:  # who probes has no key
                     guard(headers)
-                await reply(send, 200, json.dumps(self._intake.health()).encode() + b"\n", JSON)
+                await reply(send, 200, json.dumps(self._health.told()).encode() + b"\n", JSON)
+            elif method in ("GET", "HEAD") and path == "/metrics":
+                self._keys.reading(headers)
+                text = exposition.text(await self._health.watched.state())
+                await reply(send, 200, text, exposition.KIND)
             elif method == "POST" and path in PATHS:
                 grant = self._keys.ingesting(headers)
                 await self._export(_Export(PATHS[path], headers, kind, grant), receive, send)
@@ -132,4 +142,6 @@ def _not_here(method: str, path: str) -> Refused:
     if path.rstrip("/") in PATHS:
         return Refused(405, f"{method} {path} is not served here; POST {path} is.")
     served = ", ".join(f"POST {path}" for path in PATHS)
-    return Refused(404, f"{method} {path} is not served here; {served} and GET /health are.")
+    return Refused(
+        404, f"{method} {path} is not served here; {served}, GET /health and GET /metrics are."
+    )

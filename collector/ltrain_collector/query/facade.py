@@ -7,6 +7,7 @@ leaves ends its query.
 
 import asyncio
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -29,6 +30,7 @@ from ltrain_collector.keys import Grant, Keys, Role
 from ltrain_collector.query.access import DENIED, Reader
 from ltrain_collector.query.answer import Answer, refuse
 from ltrain_collector.query.compression import packer
+from ltrain_collector.query.counters import QueryCounters
 from ltrain_collector.query.running import Runner
 from ltrain_collector.query.sessions import Session, Sessions
 from ltrain_collector.query.statement import Statement, fields_of, read
@@ -65,6 +67,7 @@ class Facade:
         self._lanes: asyncio.Queue[ThreadPoolExecutor] | None = None
         self._readers = asyncio.Semaphore(READERS)
         self._held = 0
+        self.counters = QueryCounters()
 
     def close(self) -> None:
         """Close the sessions' connections."""
@@ -92,8 +95,10 @@ class Facade:
             finally:
                 self._held -= len(body)
         except Refused as error:
+            self.counters.errors += 1
             await _refused(send, error)
         except QueryFailed as error:
+            self.counters.errors += 1
             await refuse(send, error.code, f"{error}\n".encode())
         except ClientGone:
             return
@@ -149,6 +154,8 @@ class Facade:
         lane = await lanes.get()
         tag = f"ltrain:{secrets.token_hex(8)}"
         parts = self._runner.run(statement, session, grant, tag)
+        begun = time.monotonic()
+        self.counters.running += 1
         try:
             while not gone.done():
                 step = loop.run_in_executor(lane, _next, parts, answer)
@@ -158,15 +165,19 @@ class Facade:
                 await answer.write(part)
             return answer.end
         except QueryFailed as error:
+            self.counters.errors += 1
             return partial(answer.fail, error)
         # whatever it is, the client must hear of it
         except Exception as error:
+            self.counters.errors += 1
             text = f"Code: {NO_CODE}. DB::Exception: {error!r}"
             return partial(answer.fail, QueryFailed(text, NO_CODE))
         finally:
             gone.cancel()
             await loop.run_in_executor(lane, parts.close)
             lanes.put_nowait(lane)
+            self.counters.running -= 1
+            self.counters.seconds.add(time.monotonic() - begun)
 
     async def _watched(self, step: asyncio.Future[Any], gone: asyncio.Future[Any], tag: str) -> Any:
         """Wait for the next part; end the query when its client leaves."""

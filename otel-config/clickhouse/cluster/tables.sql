@@ -466,6 +466,37 @@ SELECT
 FROM otel.otel_metrics_sum
 FINAL;
 
+CREATE OR REPLACE VIEW otel.collector_health ON CLUSTER '{cluster}' AS
+SELECT
+    name,
+    labels,
+    argMax(value, time) AS value,
+    max(time) AS measured
+FROM
+(
+    SELECT
+        MetricName AS name,
+        Attributes AS labels,
+        Value AS value,
+        TimeUnix AS time
+    FROM otel.metrics_gauge
+    WHERE (ServiceName = 'ltrain-collector') AND (TimeUnix > (now() - toIntervalDay(1)))
+    UNION ALL
+    SELECT
+        MetricName,
+        Attributes,
+        Value,
+        TimeUnix
+    FROM otel.metrics_sum
+    WHERE (ServiceName = 'ltrain-collector') AND (TimeUnix > (now() - toIntervalDay(1)))
+)
+GROUP BY
+    name,
+    labels
+ORDER BY
+    name ASC,
+    toString(labels) ASC;
+
 CREATE OR REPLACE VIEW otel.metrics_summary ON CLUSTER '{cluster}' AS
 SELECT
     *,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ltrain_collector.ingest.counters import Tally
+from ltrain_collector.migration import program
 
 
 def test_a_measure_is_counted_under_its_bound() -> None:
@@ -32,9 +33,13 @@ def test_health_says_what_was_done(
     connection.request("GET", "/health")
     health = json.loads(connection.getresponse().read())
     connection.close()
+    disk = health.pop("disk")
+    assert 0 < disk["free"] <= disk["size"]
+    assert health["recent"].pop("lag") > 0
     nothing = {"requests": 0, "accepted": 0, "rejected": 0, "refused": {}}
     assert health == {
         "status": "ok",
+        "version": program(),
         "requests": 3,
         "traces": {"requests": 2, "accepted": 2, "rejected": 1, "refused": {}},
         "logs": {**nothing, "refused": {"malformed": 1}},
@@ -42,4 +47,5 @@ def test_health_says_what_was_done(
         "inserts": 1,
         "failures": 0,
         "waiting_bytes": 0,
+        "recent": {"requests": 3, "rejected": 1, "refused": {"malformed": 1}, "failures": 0},
     }

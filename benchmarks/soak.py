@@ -1,0 +1,282 @@
+"""Minutes of writers, readers and prunes at once: errors, lost and doubled rows, memory."""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import clickhouse_connect
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from ltrain_collector.keeping import Choice, days_ago, prune
+from ltrain_collector.schema import ROLLOUT_ORDER
+from ltrain_collector.store import Store
+
+SECONDS = 300
+PRUNE = 30
+"""Seconds from one prune to the next."""
+OLD = 90
+"""Days: the age of every second rollout, and what is older than a third of it is pruned."""
+RECORDS = 32
+"""Of one request."""
+PACE = 0.1
+"""Seconds from one request of a writer to its next."""
+AGAIN = 5
+"""Of so many requests one is sent twice, as by a client that did not hear of the first."""
+FLAT = 1.25
+"""The server's memory at the end, of that at minute 1, at most: medians of a tenth of the time."""
+DAY = 86_400 * 10**9
+SEEN = {
+    "traces": ("spans", "SpanId"),
+    "logs": ("logs", "Body"),
+    "metrics": ("metrics_gauge", "Value"),
+}
+"""Of each signal the view, and the column that tells its records apart in one request."""
+
+
+@dataclass
+class Soak:
+    """What is going on, and what was found."""
+
+    otlp: int
+    dsn: str
+    pid: int
+    ended: threading.Event = field(default_factory=threading.Event)
+    stored: dict[str, set[str]] = field(default_factory=lambda: {name: set() for name in SEEN})
+    """Of each signal the requests that were answered with success, by name; old ones begin so."""
+    errors: list[str] = field(default_factory=list)
+    retries: int = 0
+    queries: int = 0
+    pruned: int = 0
+    memory: list[float] = field(default_factory=list)
+    """MB of the server, one a second."""
+
+    def guarded(self, work: Callable[[], None]) -> threading.Thread:
+        """Give a thread that does `work` until the end, and notes what it raises."""
+
+        def run() -> None:
+            while not self.ended.is_set():
+                try:
+                    work()
+                except Exception as error:  # whatever it is, it counts
+                    self.errors.append(f"{type(error).__name__}: {error}"[:300])
+                    self.ended.wait(1)
+
+        return threading.Thread(target=run)
+
+
+def request(signal: str, name: str, number: int, begun: int) -> bytes:
+    """Make a request of `RECORDS` records of rollout `name`."""
+    at = begun - (OLD * DAY if name.startswith("old") else 0) + number * 10**6
+    kinds: dict[str, Any] = {
+        "traces": ExportTraceServiceRequest,
+        "logs": ExportLogsServiceRequest,
+        "metrics": ExportMetricsServiceRequest,
+    }
+    made = kinds[signal]()
+    resource = getattr(made, f"resource_{'spans' if signal == 'traces' else signal}").add()
+    about = {"service.name": "soak", "ltrain.run.id": "soak", "ltrain.rollout.id": name}
+    for key, text in about.items():
+        resource.resource.attributes.add(key=key).value.string_value = text
+    scoped = getattr(resource, f"scope_{'spans' if signal == 'traces' else signal}").add()
+    if signal == "metrics":
+        points = scoped.metrics.add(name=name).gauge.data_points
+    for record in range(1, RECORDS + 1):
+        if signal == "traces":
+            span = scoped.spans.add(name="chat", start_time_unix_nano=at, end_time_unix_nano=at + 1)
+            span.trace_id, span.span_id = os.urandom(16), record.to_bytes(8, "big")
+            span.attributes.add(key="input").value.string_value = os.urandom(700).hex()
+        elif signal == "logs":
+            log = scoped.log_records.add(time_unix_nano=at)
+            log.body.string_value = str(record)
+        else:
+            points.add(time_unix_nano=at + record, as_double=record)
+    return bytes(made.SerializeToString())
+
+
+def write(soak: Soak, signal: str, writer: int) -> Callable[[], None]:
+    """Give what sends one request until it is stored, some of them twice."""
+    begun, sent = time.time_ns(), 0
+
+    def work() -> None:
+        nonlocal sent
+        sent += 1
+        name = f"{'old' if sent % 2 else 'new'}-{signal}-{writer}-{sent}"
+        body = request(signal, name, sent, begun)
+        for _ in range(1 + (sent % AGAIN == 0)):
+            while not deliver(soak, signal, body):
+                soak.retries += 1
+                time.sleep(0.2)
+        soak.stored[signal].add(name)
+        soak.ended.wait(PACE)
+
+    return work
+
+
+def deliver(soak: Soak, signal: str, body: bytes) -> bool:
+    """Send a request; say whether it is stored.
+
+    Raises:
+        ValueError: when it never will be.
+    """
+    connection = HTTPConnection("127.0.0.1", soak.otlp, timeout=30)
+    try:
+        kind = {"Content-Type": "application/x-protobuf"}
+        connection.request("POST", f"/v1/{signal}", body, kind)
+        answer = connection.getresponse()
+        said = answer.read()
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()
+    if answer.status not in (200, 503):
+        raise ValueError(f"{answer.status} {said!r}")
+    return answer.status == 200
+
+
+def readers(soak: Soak, store: Store) -> list[Callable[[], None]]:
+    """Give what reads: frames, streams of whole rollouts, a client nobody here wrote."""
+    client = clickhouse_connect.get_client(dsn=soak.dsn)
+    newest = "Timestamp > now() - INTERVAL 1 DAY"
+
+    def asked() -> None:
+        for view in ("rollouts", "token_use", "collector_health"):
+            store.query(f"SELECT * FROM otel.{view}")
+        store.query("SELECT RolloutId, count() FROM otel.spans GROUP BY 1")
+        rest(4)
+
+    def streamed() -> None:
+        before = ""
+        for frame in store.stream(f"SELECT * FROM otel.spans WHERE {newest} {ROLLOUT_ORDER}"):
+            if frame["RolloutId"][0] < before:
+                raise ValueError("Rollouts came out of their order.")
+            before = frame["RolloutId"][-1]
+        rest(1)
+
+    def connected() -> None:
+        client.query("SELECT count() FROM otel.logs WHERE RunId = 'soak'")
+        with client.query_row_block_stream(f"SELECT * FROM otel.spans WHERE {newest}") as blocks:
+            for _ in blocks:
+                pass
+        rest(2)
+
+    def rest(queries: int) -> None:
+        soak.queries += queries
+        soak.ended.wait(0.5)
+
+    return [asked, streamed, connected]
+
+
+def remove(soak: Soak, store: Store) -> None:
+    """Prune the old rollouts."""
+    choice = Choice(before=days_ago(OLD / 3))
+    soak.pruned += sum(one.rows for one in prune(store, choice, really=True))
+
+
+def measure(soak: Soak) -> None:
+    """Note the server's memory."""
+    pages = int(Path(f"/proc/{soak.pid}/statm").read_text().split()[1])
+    soak.memory.append(pages * 4096 / 1e6)
+    soak.ended.wait(1)
+
+
+def judged(store: Store, stored: dict[str, set[str]]) -> tuple[int, int, int]:
+    """Give the records that are lost, those that are there twice, and all that are there."""
+    lost = doubled = there = 0
+    for signal, (view, key) in SEEN.items():
+        name = "MetricName" if signal == "metrics" else "ResourceAttributes['ltrain.rollout.id']"
+        sql = (
+            f"SELECT {name} AS name, count() AS n, uniqExact({key}) AS once FROM otel.{view} "
+            "WHERE ServiceName = 'soak' GROUP BY name"
+        )
+        found = {name: (n, once) for name, n, once in store.query(sql).rows()}
+        there += sum(n for n, _ in found.values())
+        doubled += sum(n - once for n, once in found.values())
+        for kept in (one for one in stored[signal] if one.startswith("new")):
+            lost += RECORDS - found.get(kept, (0, 0))[1]
+    return lost, doubled, there
+
+
+def run(soak: Soak, seconds: float, every: float) -> dict[str, object]:
+    """Let all of it go on for `seconds`; give what was found."""
+    with Store.open(soak.dsn) as store:
+        writing = [("traces", 1), ("traces", 2), ("logs", 3), ("metrics", 4)]
+        work = [*(write(soak, *each) for each in writing), *readers(soak, store)]
+        threads = [soak.guarded(one) for one in (*work, lambda: measure(soak))]
+        for thread in threads:
+            thread.start()
+        began = time.monotonic()
+        while (left := began + seconds - time.monotonic()) > 0:
+            soak.ended.wait(min(every, left))
+            if time.monotonic() - began < seconds:
+                remove(soak, store)
+        soak.ended.set()
+        for thread in threads:
+            thread.join()
+        lost, doubled, there = judged(store, soak.stored)
+    tenth = max(1, len(soak.memory) // 10)
+    first = min(60, len(soak.memory) // 2)
+    return {
+        "errors": len(soak.errors),
+        "lost": lost,
+        "doubled": doubled,
+        "stored": RECORDS * sum(map(len, soak.stored.values())),
+        "pruned": soak.pruned,
+        "there": there,
+        "retries": soak.retries,
+        "queries": soak.queries,
+        "mb_at_minute_1": round(median(soak.memory[first : first + tenth])),
+        "mb_at_the_end": round(median(soak.memory[-tenth:])),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
+        argv = [sys.executable, "-m", "ltrain", "up", "--dir", f"{directory}/store", *ports]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout
+            otlp, _, sql = re.findall(r"[\d.]+\.\d+:(\d+)", server.stdout.readline())
+            soak = Soak(int(otlp), f"http://127.0.0.1:{sql}", server.pid)
+            try:
+                found = run(soak, given.seconds, PRUNE)
+            finally:
+                server.terminate()
+    for error in soak.errors[:20]:
+        print(error)
+    last, first = found["mb_at_the_end"], found["mb_at_minute_1"]
+    assert isinstance(last, int) and isinstance(first, int)
+    ratio = round(last / first, 3)
+    told = {
+        "name": "soak",
+        "value": last,
+        "unit": f"MB of the server after {given.seconds:g} s, at most {FLAT:g} of minute 1; no "
+        "error, nothing lost, nothing doubled",
+        "peer": first,
+        "ratio": ratio,
+        **found,
+    }
+    print(json.dumps(told))
+    sys.exit(bool(found["errors"] or found["lost"] or found["doubled"]) or ratio > FLAT)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""What a collector measures of itself, a row each: for `/metrics`, the store and the docs."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ltrain_collector.ingest.counters import SignalCounters, TableCounters, Tally
+from ltrain_collector.watch.state import State
+
+Value = float | Tally
+Readings = Iterable[tuple[tuple[str, ...], Value]]
+"""Values, each with those of the measure's labels."""
+
+
+class Kind(StrEnum):
+    COUNTER = "counter"
+    """Only grows, from 0 at the process's start."""
+    GAUGE = "gauge"
+    """As it is now."""
+    HISTOGRAM = "histogram"
+    """How often a value was at most each bound, and their sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One thing that is measured."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    doc: str
+    read: Callable[[State], Readings]
+
+
+def _plain(name: str, kind: Kind, doc: str, read: Callable[[State], Value]) -> Measure:
+    return Measure(f"ltrain_collector_{name}", kind, (), doc, lambda state: [((), read(state))])
+
+
+def _signals(name: str, kind: Kind, doc: str, read: Callable[[SignalCounters], Value]) -> Measure:
+    def readings(state: State) -> Readings:
+        return [((name,), read(of)) for name, of in state.counters.signals.items()]
+
+    return Measure(f"ltrain_collector_{name}", kind, ("signal",), doc, readings)
+
+
+def _tables(name: str, kind: Kind, doc: str, read: Callable[[TableCounters], Value]) -> Measure:
+    def readings(state: State) -> Readings:
+        return [((name,), read(of)) for name, of in state.counters.tables.items()]
+
+    return Measure(f"ltrain_collector_{name}", kind, ("table",), doc, readings)
+
+
+def _refused(state: State) -> Readings:
+    for name, of in state.counters.signals.items():
+        for reason, count in of.refused.items():
+            yield (name, reason), count
+
+
+def _rows(state: State) -> Readings:
+    return [((name,), table.rows) for name, table in state.tables.items()]
+
+
+def _bytes(state: State) -> Readings:
+    return [((name,), table.bytes) for name, table in state.tables.items()]
+
+
+COUNTER, GAUGE, HISTOGRAM = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+
+MEASURES = (
+    _signals(
+        "requests_total",
+        COUNTER,
+        "OTLP requests that were answered with success.",
+        lambda of: of.requests,
+    ),
+    _signals("accepted_total", COUNTER, "Records that are stored.", lambda of: of.accepted),
+    _signals(
+        "rejected_total",
+        COUNTER,
+        "Records of answered requests that cannot be stored: partial_success.",
+        lambda of: of.rejected,
+    ),
+    _signals(
+        "doubled_total",
+        COUNTER,
+        "Records among the accepted whose request had been stored before, byte for byte: sent "
+        "again, and read once.",
+        lambda of: of.doubled,
+    ),
+    Measure(
+        "ltrain_collector_refused_total",
+        COUNTER,
+        ("signal", "reason"),
+        "OTLP requests that were not taken: malformed, too_large, unsupported, too_slow, "
+        "overloaded, engine.",
+        _refused,
+    ),
+    _signals(
+        "lag_seconds",
+        HISTOGRAM,
+        "Seconds from a request's first byte to its commit.",
+        lambda of: of.lag,
+    ),
+    _plain(
+        "waiting_bytes",
+        GAUGE,
+        "Bytes of requests that are being read, decoded or inserted.",
+        lambda state: state.waiting,
+    ),
+    _tables("inserts_total", COUNTER, "Inserts that were tried.", lambda of: of.inserts),
+    _tables(
+        "insert_failures_total",
+        COUNTER,
+        "Requests whose rows the engine refused.",
+        lambda of: of.failures,
+    ),
+    _tables(
+        "inserted_rows_total",
+        COUNTER,
+        "Rows that were inserted, copies included.",
+        lambda of: of.inserted,
+    ),
+    _tables(
+        "rows_per_insert",
+        HISTOGRAM,
+        "Rows of an insert that was made.",
+        lambda of: of.rows,
+    ),
+    _plain(
+        "query_seconds",
+        HISTOGRAM,
+        "Seconds of a query or insert of the ClickHouse port, to the last part of its answer; its "
+        "count is the number of them.",
+        lambda state: state.queries.seconds,
+    ),
+    _plain(
+        "query_errors_total",
+        COUNTER,
+        "Queries of the ClickHouse port that failed or were not let in.",
+        lambda state: state.queries.errors,
+    ),
+    _plain(
+        "queries_running",
+        GAUGE,
+        "Queries of the ClickHouse port that have begun and not ended.",
+        lambda state: state.queries.running,
+    ),
+    Measure(
+        "ltrain_collector_store_rows",
+        GAUGE,
+        ("table",),
+        "Rows on disk, copies that no merge took out yet included.",
+        _rows,
+    ),
+    Measure("ltrain_collector_store_bytes", GAUGE, ("table",), "Bytes on disk.", _bytes),
+    _plain(
+        "disk_free_bytes",
+        GAUGE,
+        "Free bytes of the disk that the store is on.",
+        lambda state: state.free,
+    ),
+    _plain(
+        "disk_size_bytes",
+        GAUGE,
+        "Bytes of the disk that the store is on.",
+        lambda state: state.size,
+    ),
+    _plain(
+        "resident_bytes",
+        GAUGE,
+        "Memory of the process, the engine's included.",
+        lambda state: state.resident,
+    ),
+    _plain("cpu_seconds_total", COUNTER, "CPU of the process.", lambda state: state.cpu),
+    _plain(
+        "start_time_seconds",
+        GAUGE,
+        "When the process began, in Unix seconds.",
+        lambda state: state.begun,
+    ),
+    _plain(
+        "missed_rounds_total",
+        COUNTER,
+        "Rounds of these measures that could not be put into the store.",
+        lambda state: state.missed,
+    ),
+    Measure(
+        "ltrain_collector_info",
+        GAUGE,
+        ("version",),
+        "1; its label is ltrain's version.",
+        lambda state: [((state.program,), 1.0)],
+    ),
+)

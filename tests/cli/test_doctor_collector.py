@@ -1,0 +1,148 @@
+"""`ltrain doctor` about a real `ltrain up`: what it refused, its disk, its keys, its lag."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ltrain.doctor_collector import judged
+from ltrain_collector.keys import Keys, Role
+from ltrain_instrument.diagnosis import State
+
+LTRAIN = str(Path(sys.executable).with_name("ltrain"))
+FREE = [word for port in ("otlp", "grpc", "http") for word in (f"--{port}-port", "0")]
+SMALL = ("unshare", "--map-root-user", "--mount", "sh", "-c")
+
+Up = Callable[..., tuple[int, int]]
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    """Start servers that are ended with the test; give the ports of OTLP and SQL."""
+    running: list[subprocess.Popen[str]] = []
+
+    def begin(*within: str) -> tuple[int, int]:
+        argv = [*within, LTRAIN, "up", "--dir", str(tmp_path / "store"), *FREE]
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+        running.append(process)
+        assert process.stdout
+        otlp, _, sql = re.findall(r"[\d.]+\.\d+:(\d+)", process.stdout.readline())
+        return int(otlp), int(sql)
+
+    yield begin
+    for process in running:
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+def doctor(tmp_path: Path, otlp: int, store: str, **environ: str) -> dict[str, dict[str, str]]:
+    """Give what is found, by its name."""
+    ours = ("LTRAIN_", "OTEL_", "TRACELOOP_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    given = {
+        "LTRAIN_HOME": str(tmp_path / "home"),
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{otlp}",
+        "LTRAIN_STORE": store,
+    }
+    done = subprocess.run(
+        [LTRAIN, "doctor", "--json"],
+        env=kept | given | environ,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    found: list[dict[str, Any]] = json.loads(done.stdout)["findings"]
+    return {each["name"]: each for each in found}
+
+
+def post(otlp: int, body: bytes) -> int:
+    connection = HTTPConnection("127.0.0.1", otlp, timeout=20)
+    try:
+        connection.request("POST", "/v1/traces", body, {"Content-Type": "application/x-protobuf"})
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_what_was_refused_is_said(tmp_path: Path, up: Up) -> None:
+    otlp, sql = up()
+    store = f"http://127.0.0.1:{sql}"
+    found = doctor(tmp_path, otlp, store)
+    assert (found["health"]["state"], found["store"]["state"]) == ("ok", "ok")
+    none = "requests in five minutes, none refused"  # its own, where that was counted by then
+    assert found["health"]["found"] in (f"0 {none}", f"1 {none}")
+    assert [post(otlp, b"\xff"), post(otlp, b"\xfe")] == [400, 400]
+    health = doctor(tmp_path, otlp, store)["health"]
+    assert health["state"] == "fault"
+    assert health["found"] == "requests refused in the last five minutes: 2 malformed"
+    assert health["mend"].endswith("is lost: mend its sender.")
+
+
+def test_a_key_that_is_missing_or_wrong_is_said(tmp_path: Path, up: Up) -> None:
+    keys = Keys(tmp_path / "store")
+    made = {role: keys.make(role)[0] for role in Role}
+    otlp, sql = up()
+    found = doctor(tmp_path, otlp, f"http://127.0.0.1:{sql}")
+    assert found["collector"]["state"] == "fault"
+    assert found["collector"]["mend"].startswith("Set OTEL_EXPORTER_OTLP_HEADERS")
+    assert found["store"]["found"] == f"http://127.0.0.1:{sql}: it wants a key"
+    assert "ltrain key make query" in found["store"]["mend"]
+    assert found["health"]["state"] == "ok"
+
+    header = f"authorization=Bearer%20{made[Role.QUERY]}"
+    wrong = f"http://any:{made[Role.INGEST]}@127.0.0.1:{sql}"
+    found = doctor(tmp_path, otlp, wrong, OTEL_EXPORTER_OTLP_HEADERS=header)
+    assert "A key of role 'query' does not put spans in." in found["collector"]["found"]
+    assert found["store"]["found"] == f"http://127.0.0.1:{sql}: its key is not taken"
+    assert all(key not in json.dumps(found) for key in made.values())
+
+    header = f"authorization=Bearer%20{made[Role.INGEST]}"
+    right = f"http://any:{made[Role.QUERY]}@127.0.0.1:{sql}"
+    found = doctor(tmp_path, otlp, right, OTEL_EXPORTER_OTLP_HEADERS=header)
+    assert (found["collector"]["state"], found["store"]["state"]) == ("ok", "ok")
+
+
+def test_a_disk_that_is_nearly_full_is_said(tmp_path: Path, up: Up) -> None:
+    script = ('mount -t tmpfs -o size=64m none "$0" && exec "$@"', str(tmp_path / "disk"))
+    (tmp_path / "disk").mkdir()
+    if not shutil.which("unshare") or subprocess.run((*SMALL, *script, "true")).returncode:
+        pytest.skip("this machine lets nobody mount a disk of his own")
+    (tmp_path / "store").symlink_to(tmp_path / "disk" / "store")
+    otlp, sql = up(*SMALL, script[0].replace("&& exec", '&& mkdir "$0/store" && exec'), script[1])
+    health = doctor(tmp_path, otlp, f"http://127.0.0.1:{sql}")["health"]
+    assert health["state"] == "fault"
+    assert re.fullmatch(r"0\.0\d GiB of the store's disk are free", health["found"])
+    assert "ltrain store prune" in health["mend"]
+
+
+def test_everything_that_is_wrong_is_said() -> None:
+    told = {
+        "version": "0.0.1",
+        "recent": {
+            "requests": 9,
+            "rejected": 3,
+            "refused": {"engine": 2, "overloaded": 1},
+            "failures": 2,
+            "lag": 10.0,
+        },
+        "disk": {"size": 1 << 40, "free": 40 << 30},
+    }
+    found = [(state, what) for state, what, _ in judged(told)]
+    assert found[:5] == [
+        (State.FAULT, "requests refused in the last five minutes: 2 engine, 1 overloaded"),
+        (State.NOTE, "3 records rejected in the last five minutes"),
+        (State.FAULT, "2 inserts failed in the last five minutes"),
+        (State.FAULT, "requests are stored after as much as 10 s"),
+        (State.FAULT, "40.00 GiB of the store's disk are free"),
+    ]
+    assert found[5][1].startswith("it is ltrain 0.0.1, this is ")

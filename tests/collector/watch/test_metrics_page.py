@@ -1,0 +1,129 @@
+"""`/metrics` of a real `ltrain up`, as Prometheus' own parser reads it, and in the docs."""
+
+import re
+import urllib.request
+from collections.abc import Callable
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from ltrain_collector.keys import Keys, Role
+from ltrain_collector.store import Store
+from ltrain_collector.watch.measures import MEASURES
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def samples(port: int, key: str = "") -> dict[tuple[str, ...], float]:
+    """Give each value by its name and the values of its labels."""
+    asked = urllib.request.Request(f"http://127.0.0.1:{port}/metrics")
+    if key:
+        asked.add_header("Authorization", f"Bearer {key}")
+    with urllib.request.urlopen(asked, timeout=20) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        text = answer.read().decode()
+    return {
+        (sample.name.removeprefix("ltrain_collector_"), *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def refused(port: int, path: str = "/metrics", **headers: str) -> int:
+    connection = HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("GET", path, headers=headers)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def post(port: int, path: str, body: bytes) -> int:
+    connection = HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("POST", path, body, {"Content-Type": "application/x-protobuf"})
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_what_was_done_is_measured(
+    start: Callable[..., Any], request_of: Callable[..., bytes], tmp_path: Path
+) -> None:
+    up = start(tmp_path / "store")
+    twice = request_of((1, 1), (1, 2))
+    sent = [("traces", twice), ("traces", twice), ("traces", request_of((1, 3), start=0))]
+    sent += [("logs", b"\xff"), ("metrics", b"")]
+    told = [post(up.otlp, f"/v1/{signal}", body) for signal, body in sent]
+    assert told == [200, 200, 200, 400, 200]
+    with Store.open(up.dsn) as store:
+        assert store.query("SELECT count() AS n FROM otel.spans")["n"].item() == 2
+        before = samples(up.otlp)["query_seconds_count",]
+        assert store.query("SELECT 1 AS n")["n"].item() == 1
+        assert refused(up.sql, "/?query=SELECT+nothing") == 404
+    found = samples(up.otlp)
+    traces = "otel.otel_traces"
+    expected: dict[tuple[str, ...], float] = {
+        ("requests_total", "traces"): 3,
+        ("requests_total", "logs"): 0,
+        ("accepted_total", "traces"): 4,
+        ("doubled_total", "traces"): 2,
+        ("rejected_total", "traces"): 1,
+        ("refused_total", "malformed", "logs"): 1,
+        ("lag_seconds_count", "traces"): 3,
+        ("lag_seconds_bucket", "+Inf", "traces"): 3,
+        ("lag_seconds_bucket", "+Inf", "logs"): 0,
+        ("inserts_total", traces): 2,
+        ("insert_failures_total", traces): 0,
+        ("inserted_rows_total", traces): 4,
+        ("rows_per_insert_bucket", "1.0", traces): 0,
+        ("rows_per_insert_bucket", "8.0", traces): 2,
+        ("rows_per_insert_sum", traces): 4,
+        ("waiting_bytes",): 0,
+        ("query_seconds_count",): before + 2,
+        ("query_errors_total",): 1,
+        ("queries_running",): 0,
+        ("missed_rounds_total",): 0,
+    }
+    assert {name: found.get(name) for name in expected} == expected
+    assert found["store_rows", traces] in (2, 4)
+    assert found["store_bytes", traces] > 0
+    assert 0 < found["disk_free_bytes",] < found["disk_size_bytes",]
+    assert found["resident_bytes",] > 100 << 20
+    assert found["cpu_seconds_total",] > 0.1
+    with urllib.request.urlopen(f"{up.dsn}/metrics", timeout=20) as other:
+        assert other.read() == b"Ok.\n"
+
+
+def test_who_may_read_it(start: Callable[..., Any], tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "store")
+    made = {role: keys.make(role)[0] for role in Role}
+    up = start(tmp_path / "store")
+    for role in (Role.QUERY, Role.ADMIN):
+        assert samples(up.otlp, made[role])["requests_total", "traces"] == 0
+    assert refused(up.otlp, Authorization=f"Bearer {made[Role.INGEST]}") == 403
+    assert refused(up.otlp) == 401
+
+
+def test_a_page_in_a_browser_may_not(up: Any) -> None:
+    assert refused(up.otlp, Origin="http://evil.example") == 403
+
+
+def test_every_measure_is_in_the_docs() -> None:
+    rows = re.findall(
+        r"^\| `(ltrain_collector_\w+)` \| (\w+) \| (.*?) \| (.+) \|$",
+        (DOCS / "collector.md").read_text(),
+        re.MULTILINE,
+    )
+    assert rows == [
+        (each.name, str(each.kind), ", ".join(f"`{one}`" for one in each.labels), each.doc)
+        for each in MEASURES
+    ]
+
+
+def test_names_are_prometheus_own_style() -> None:
+    counters = {each.name for each in MEASURES if each.kind == "counter"}
+    assert {name for name in counters if not name.endswith("_total")} == set()
+    assert [each.name for each in MEASURES if re.search("_(ms|mb|count|sum)$", each.name)] == []
