@@ -120,6 +120,8 @@ def write(soak: Soak, signal: str, writer: int) -> Callable[[], None]:
         body = request(signal, name, sent, begun)
         for _ in range(1 + (sent % AGAIN == 0)):
             while not deliver(soak, signal, body):
+                if soak.ended.is_set():
+                    return
                 soak.retries += 1
                 time.sleep(0.2)
         soak.stored[signal].add(name)
@@ -182,8 +184,10 @@ def readers(soak: Soak, store: Store) -> list[Callable[[], None]]:
     return [asked, streamed, connected]
 
 
-def remove(soak: Soak, store: Store) -> None:
-    """Prune the old rollouts."""
+def remove(soak: Soak, store: Store, every: float) -> None:
+    """Prune the old rollouts, after a while."""
+    if soak.ended.wait(every):
+        return
     choice = Choice(before=days_ago(OLD / 3))
     soak.pruned += sum(one.rows for one in prune(store, choice, really=True))
 
@@ -217,17 +221,16 @@ def run(soak: Soak, seconds: float, every: float) -> dict[str, object]:
     with Store.open(soak.dsn) as store:
         writing = [("traces", 1), ("traces", 2), ("logs", 3), ("metrics", 4)]
         work = [*(write(soak, *each) for each in writing), *readers(soak, store)]
-        threads = [soak.guarded(one) for one in (*work, lambda: measure(soak))]
+        work += [lambda: measure(soak), lambda: remove(soak, store, every)]
+        threads = [soak.guarded(one) for one in work]
         for thread in threads:
             thread.start()
-        began = time.monotonic()
-        while (left := began + seconds - time.monotonic()) > 0:
-            soak.ended.wait(min(every, left))
-            if time.monotonic() - began < seconds:
-                remove(soak, store)
-        soak.ended.set()
-        for thread in threads:
-            thread.join()
+        try:
+            time.sleep(seconds)
+        finally:
+            soak.ended.set()
+            for thread in threads:
+                thread.join()
         lost, doubled, there = judged(store, soak.stored)
     tenth = max(1, len(soak.memory) // 10)
     first = min(60, len(soak.memory) // 2)
