@@ -11,6 +11,7 @@ from polars.testing import assert_frame_equal
 from typer.testing import CliRunner
 
 from ltrain.cli import app
+from ltrain_collector import schema
 from ltrain_collector.backup import backup, restore
 from ltrain_collector.errors import BadBackup, BadPrune
 from ltrain_collector.keeping import Choice, days_ago, prune, status
@@ -50,7 +51,7 @@ def test_a_store_says_how_it_stands(held: Store, request_of: Callable[..., bytes
     held.command("SYSTEM STOP MERGES otel.otel_traces")
     held.insert_otlp(request_of((9, 1), start=NOON - 9 * DAY))
     told: Any = status(held)
-    assert told["version"] == 4
+    assert told["version"] == len(schema.steps())
     assert told["runs"] == [
         {"run": "", "rollouts": 0, "spans": 1, "newest": "2026-09-12 14:13:20+00:00"},
         {"run": "demo", "rollouts": 3, "spans": 4, "newest": "2026-09-21 14:13:20+00:00"},
@@ -67,7 +68,7 @@ def test_a_store_says_how_it_stands(held: Store, request_of: Callable[..., bytes
 
 def test_pruning_takes_whole_rollouts(held: Store) -> None:
     before = left(held)
-    (said,) = prune(held, cut(), really=False)
+    said, *_ = prune(held, cut(), really=False)
     assert (said.rows, said.kept) == (2, 3)
     assert left(held) == before == [("", 1), ("long", 2), ("new", 1), ("old", 1)]
     list(prune(held, cut(), really=True))
@@ -147,5 +148,6 @@ def test_a_copy_that_is_not_whole_is_refused(held: Store, tmp_path: Path, spoil:
 def test_migrate_says_what_it_did(tmp_path: Path) -> None:
     argv = ["store", "migrate", "--store", f"chdb://{tmp_path}/new"]
     said = CliRunner().invoke(app, argv).stdout
-    assert "ran 01_database, 02_traces, 03_trace_executions, 04_domain; it is at version 4" in said
-    assert "had every step; it is at version 4" in CliRunner().invoke(app, argv).stdout
+    steps = "01_database, 02_traces, 03_trace_executions, 04_domain, 02_logs, 02_metrics"
+    assert f"ran {steps}; it is at version 6" in said
+    assert "had every step; it is at version 6" in CliRunner().invoke(app, argv).stdout
