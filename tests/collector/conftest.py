@@ -4,7 +4,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,17 +104,18 @@ def start_up(
     )
     assert process.stdout
     line = _line(process.stdout)
-    assert line.startswith("ltrain: store ready"), line
+    if not line.startswith("ltrain: store ready"):
+        process.kill()
+        process.communicate()
+        pytest.fail(line)
     ports = [int(port) for port in re.findall(r"[\d.]+\.\d+:(\d+)", line)]
     return Up(directory, process, *ports)
 
 
 def _line(stream: IO[str], seconds: float = 30.0) -> str:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if select.select([stream], [], [], 0.2)[0]:
-            return stream.readline()
-    return "nothing was printed"
+    poll = select.poll()  # chDB keeps descriptors: stores opened before may have taken the low ones
+    poll.register(stream, select.POLLIN)
+    return stream.readline() if poll.poll(seconds * 1000) else "nothing was printed"
 
 
 @pytest.fixture
