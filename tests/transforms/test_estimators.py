@@ -145,7 +145,8 @@ def test_advantages_of_a_group_sum_to_zero(groups: list[list[tuple[int, int, int
         told = pl.select(w=white, n=frame["tokens"])
         square = (pl.col("w").pow(2) * pl.col("n")).sum()
         variance = told.select(square / (pl.col("n").sum() - 1)).item()
-        assert variance == pytest.approx(1.0, abs=1e-4) or white.abs().max() == 0.0
+        # the 1e-8 that verl adds to a variance weighs where that is small itself: 1e-5 at the least
+        assert variance == pytest.approx(1.0, abs=5e-3) or white.abs().max() == 0.0
 
 
 @settings(deadline=None)
