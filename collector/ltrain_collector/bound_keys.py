@@ -1,22 +1,15 @@
 """Bound keys: for one rollout, signed with the store's secret, checked without any list."""
 
-import contextlib
-import os
-import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ltrain_collector.secret import ALGORITHM, shared_secret
 from ltrain_instrument.attributes import ROLLOUT_ID
-from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.settings import STORE_SECRET
-
-ALGORITHM = "HS256"
-SHORTEST_SECRET = 32
-"""Characters; HS256 asks for as many bytes as its digest has (RFC 7518, section 3.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +44,8 @@ def store_secret(store: Path) -> str:
     Raises:
         BadSetting: when it is shorter than 32 characters.
     """
-    given = STORE_SECRET.read()
     path = store.with_name(f"{store.name}.secret")
-    secret = given or _file_secret(path)
-    if len(secret) < SHORTEST_SECRET:
-        where = STORE_SECRET.name if given else str(path)
-        raise BadSetting(
-            f"The store's secret in {where} has {len(secret)} characters; it needs at least "
-            f"{SHORTEST_SECRET}. Remove it and ltrain makes one."
-        )
-    return secret
+    return shared_secret("The store's secret", STORE_SECRET, path)
 
 
 def verified(secret: str, key: str) -> Bound | None:
@@ -79,24 +64,6 @@ def verified(secret: str, key: str) -> Bound | None:
     if not carried.get(ROLLOUT_ID):
         return None
     return Bound(carried, content.get("rewards") is True, float(content["exp"]))
-
-
-def _file_secret(path: Path) -> str:
-    with contextlib.suppress(FileNotFoundError):
-        return path.read_text().strip()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    made = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    write_private(made, secrets.token_hex(32))
-    with contextlib.suppress(FileExistsError):  # another process was first: its secret counts
-        os.link(made, path)
-    made.unlink()
-    return path.read_text().strip()
-
-
-def write_private(path: Path, text: str) -> None:
-    """Make a file that only its owner can read."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
 
 
 def _jwt() -> Any:

@@ -21,7 +21,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from ltrain_collector.asgi import Refused, guard
-from ltrain_collector.bound_keys import sign, store_secret, verified, write_private
+from ltrain_collector.bound_keys import sign, store_secret, verified
+from ltrain_collector.secret import write_private
 from ltrain_instrument.attributes import ATTEMPT_ID, ROLLOUT_ID
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity

@@ -5,9 +5,6 @@
 * An admin key publishes policy versions; it lives for an hour and never reaches an agent.
 """
 
-import contextlib
-import os
-import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -17,13 +14,11 @@ from typing import Any
 
 import jwt
 
-from ltrain_instrument.errors import BadSetting, LtrainError
+from ltrain_collector.secret import ALGORITHM, shared_secret
+from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.settings import GATEWAY_SECRET, HOME
 
-ALGORITHM = "HS256"
-SHORTEST_SECRET = 32
-"""Characters; HS256 asks for as many bytes as its digest has (RFC 7518, section 3.2)."""
 ADMIN_SECONDS = 3600
 KNOWN_KEYS = 4096
 """Verified keys that are remembered: a rollout uses one key for all its calls."""
@@ -52,16 +47,8 @@ def gateway_secret(home: Path | None = None) -> str:
     Raises:
         BadSetting: when it is shorter than 32 characters.
     """
-    given = GATEWAY_SECRET.read()
     path = (home or HOME.read()) / "gateway.secret"
-    secret = given or _file_secret(path)
-    if len(secret) < SHORTEST_SECRET:
-        where = GATEWAY_SECRET.name if given else str(path)
-        raise BadSetting(
-            f"The gateway secret in {where} has {len(secret)} characters; it needs at least "
-            f"{SHORTEST_SECRET}. Remove it and ltrain makes one."
-        )
-    return secret
+    return shared_secret("The gateway secret", GATEWAY_SECRET, path)
 
 
 def sign(secret: str, claims: RolloutClaims) -> str:
@@ -145,16 +132,3 @@ def _rollout_claims(content: Mapping[str, Any]) -> RolloutClaims:
         sampling=content["sampling"],
         expires=content["expires"],
     )
-
-
-def _file_secret(path: Path) -> str:
-    with contextlib.suppress(FileNotFoundError):
-        return path.read_text().strip()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    made = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(secrets.token_hex(32))
-    with contextlib.suppress(FileExistsError):  # another process was first: its secret counts
-        os.link(made, path)
-    made.unlink()
-    return path.read_text().strip()
