@@ -6,6 +6,7 @@ from collections.abc import Callable
 from backports.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
 
 from ltrain_collector.ingest.refusals import Malformed, TooLarge, Unsupported
+from ltrain_collector.unpackers import Unpacker, Zlib
 
 WINDOW_LOG = 23
 """8 MiB, the most that RFC 9659 lets zstd ask of an HTTP server's memory."""
@@ -43,30 +44,12 @@ def too_large(limit: int) -> TooLarge:
     return TooLarge(f"The body is longer than {limit >> 20} MiB. Send less at a time.")
 
 
-class _Zlib:
-    """zlib's decompressor, with the manners of zstd's."""
-
-    def __init__(self, wbits: int) -> None:
-        self._unpacker = zlib.decompressobj(wbits)
-
-    def decompress(self, body: bytes, limit: int) -> bytes:
-        return self._unpacker.decompress(body, limit)
-
-    @property
-    def eof(self) -> bool:
-        return self._unpacker.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._unpacker.unused_data
-
-
 def _zstd() -> ZstdDecompressor:
     return ZstdDecompressor(options={DecompressionParameter.window_log_max: WINDOW_LOG})
 
 
-UNPACKERS: dict[str, Callable[[], _Zlib | ZstdDecompressor]] = {
-    "gzip": lambda: _Zlib(31),
-    "deflate": lambda: _Zlib(15),
+UNPACKERS: dict[str, Callable[[], Unpacker]] = {
+    "gzip": lambda: Zlib(31),
+    "deflate": lambda: Zlib(15),
     "zstd": _zstd,
 }

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ltrain_collector.asgi import Refused
+from ltrain_collector.unpackers import Zlib
 
 
 class Packer(Protocol):
@@ -111,24 +112,6 @@ _BLOCK: dict[int, Callable[[bytes, int], bytes]] = {
 }
 
 
-class _Zlib:
-    """zlib's, with the names of the others."""
-
-    def __init__(self, bits: int) -> None:
-        self._inner = zlib.decompressobj(wbits=bits)
-
-    def decompress(self, body: bytes, limit: int) -> bytes:
-        return self._inner.decompress(body, limit)
-
-    @property
-    def eof(self) -> bool:
-        return self._inner.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._inner.unused_data
-
-
 class _Lz4Packer:
     def __init__(self) -> None:
         import lz4.frame
@@ -171,8 +154,8 @@ _PACK: dict[str, Callable[[], Packer]] = {
 }
 
 _UNPACK: dict[str, Callable[[], Any]] = {
-    "gzip": lambda: _Zlib(31),
-    "deflate": lambda: _Zlib(15),
+    "gzip": lambda: Zlib(31),
+    "deflate": lambda: Zlib(15),
     "lz4": _lz4,
     "zstd": _zstd,
 }

@@ -1,0 +1,37 @@
+"""Unpackers of compressed bodies, all with the manners of zstd's."""
+
+import zlib
+from typing import Protocol
+
+
+class Unpacker(Protocol):
+    """Unpacks one compressed body."""
+
+    def decompress(self, body: bytes, limit: int, /) -> bytes:
+        """Give at most `limit` bytes of what it was."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the end was met."""
+
+    @property
+    def unused_data(self) -> bytes:
+        """What came after the end."""
+
+
+class Zlib:
+    """zlib's, for gzip (`wbits` 31) and deflate (15)."""
+
+    def __init__(self, wbits: int) -> None:
+        self._inner = zlib.decompressobj(wbits)
+
+    def decompress(self, body: bytes, limit: int, /) -> bytes:
+        return self._inner.decompress(body, limit)
+
+    @property
+    def eof(self) -> bool:
+        return self._inner.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inner.unused_data
