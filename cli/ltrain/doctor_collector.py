@@ -25,8 +25,6 @@ SHARE = 0.05
 ENDED = ("malformed", "too_large", "unsupported")
 """Why a request is refused for ever: its client gives up."""
 
-VERSION = "SELECT max(version) FROM otel.ltrain_migrations WHERE step = 'views'"
-
 Fault = tuple[State, str, str]
 """How bad, what, and what mends it."""
 
@@ -85,7 +83,7 @@ def judged(told: dict[str, Any]) -> Iterator[Fault]:
 def store(server: dsn.Server) -> Finding | None:
     """Say what a query meets: a key that is missing or wrong, tables of another version."""
     sent = {"X-ClickHouse-User": server.user, "X-ClickHouse-Key": server.password}
-    status, answer = fetch(f"{server}/", VERSION, sent)
+    status, answer = fetch(f"{server}/", schema.VERSION, sent)
     text = answer.decode(errors="replace").strip()
     if status in (401, 403):
         known = "LTRAIN_STORE=http://any:KEY@host:8123; `ltrain key make query` makes one."

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from ltrain_instrument.errors import LtrainError
 
+UNKNOWN_TABLE, UNKNOWN_DATABASE = 60, 81
+
 NO_CODE = 1002
 """ClickHouse's UNKNOWN_EXCEPTION: it failed without a number of its own."""
 
@@ -51,6 +53,11 @@ class QueryFailed(LtrainError, RuntimeError):
         super().__init__(message)
         self.code = code
         """ClickHouse's number, e.g. 60 for an unknown table; 1002 where it gave none."""
+
+    @property
+    def table_missing(self) -> bool:
+        """Whether a table, or its database, is not there."""
+        return self.code in (UNKNOWN_TABLE, UNKNOWN_DATABASE)
 
 
 def code_of(message: str) -> int:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from ltrain_collector import schema
 from ltrain_collector.errors import BadPrune, QueryFailed
-from ltrain_collector.migration import VERSION, program
+from ltrain_collector.migration import program
 from ltrain_collector.store import Store
 
 PARTS = (
@@ -17,7 +17,7 @@ PARTS = (
 def status(store: Store) -> dict[str, object]:
     """Say how the store stands: versions, and per signal rows, bytes, times and copies."""
     told: dict[str, object] = {"store": store.name, "program": program()}
-    told["version"] = int(store.query(VERSION).item())
+    told["version"] = int(store.query(schema.VERSION).item())
     for name, signal in schema.SIGNALS.items():
         database, _, table = signal.table.partition(".")
         [parts] = store.query(PARTS, {"database": database, "name": table}).to_dicts()

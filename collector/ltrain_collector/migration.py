@@ -16,19 +16,10 @@ import polars as pl
 from ltrain_collector import schema
 from ltrain_collector.errors import BadTable, QueryFailed, StoreNewer
 
-UNKNOWN = (60, 81)
-"""ClickHouse's numbers of a table and a database that are not there."""
-
 BUSY = (57, 81, 82, 517, 529)
 """Another migration was in the midst of the same change: a name was taken, or not yet there."""
 
 TRIES = 8
-
-VIEWS = "views"
-"""What is written down once the views are made, so that a reader knows whose they are."""
-
-VERSION = f"SELECT max(version) AS version FROM otel.ltrain_migrations WHERE step = '{VIEWS}'"
-"""SQL of the number of steps that the program knew which made a store's views; 0 of none."""
 
 
 class Database(Protocol):
@@ -80,13 +71,13 @@ def migrate(store: Database, tables: Mapping[str, str]) -> Migrated:
         for statement in schema.statements(view):
             _run(store, statement)
     newest = len(schema.steps())
-    if int(store.query(VERSION).item()) != newest:
-        _record(store, VIEWS, newest)
+    if int(store.query(schema.VERSION).item()) != newest:
+        _record(store, schema.VIEWS, newest)
     return Migrated(new, newest)
 
 
 def _refuse_newer(store: Database) -> None:
-    known = {*schema.steps(), VIEWS}
+    known = {*schema.steps(), schema.VIEWS}
     if unknown := sorted(_done(store) - known):
         raise StoreNewer(
             f"The store {store.name} was changed by a newer ltrain (steps {', '.join(unknown)}); "
@@ -139,7 +130,7 @@ def _done(store: Database) -> set[str]:
     try:
         return set(store.query("SELECT DISTINCT step FROM otel.ltrain_migrations")["step"])
     except QueryFailed as error:
-        if error.code in UNKNOWN:
+        if error.table_missing:
             return set()
         raise
 

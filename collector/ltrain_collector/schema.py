@@ -70,6 +70,12 @@ SIGNALS = {
 PEOPLE = ("06_people", "07_named")
 """Views over those of the signals."""
 
+VIEWS = "views"
+"""What is written down once the views are made, so that a reader knows whose they are."""
+
+VERSION = f"SELECT max(version) AS version FROM otel.ltrain_migrations WHERE step = '{VIEWS}'"
+"""SQL of the number of steps that the program knew which made a store's views; 0 of none."""
+
 COLUMNS = (
     "Timestamp",
     "TraceId",

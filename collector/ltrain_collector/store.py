@@ -21,7 +21,7 @@ from ltrain_collector.engine import Engine
 from ltrain_collector.errors import MEND, DamagedData, NoStore, NotMigrated, QueryFailed, TooMuch
 from ltrain_collector.ingest.rows import Rows
 from ltrain_collector.ingest.signals import TRACES, Signal
-from ltrain_collector.migration import VERSION, Migrated, migrate
+from ltrain_collector.migration import Migrated, migrate
 from ltrain_collector.parameters import Parameters
 from ltrain_instrument.settings import HOME, STORE
 
@@ -181,7 +181,7 @@ class Store:
     def _behind(self) -> bool:
         """Say whether the views were made by an older ltrain, or never."""
         try:
-            found = pl.concat(self._backend.batches(VERSION, None))
+            found = pl.concat(self._backend.batches(schema.VERSION, None))
         except QueryFailed:
             return True
         return int(found.item()) < len(schema.steps())

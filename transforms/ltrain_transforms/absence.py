@@ -9,9 +9,6 @@ from ltrain_transforms.errors import BadRecipe, NothingToBuild
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.source import Selection, conditions, unit
 
-UNKNOWN_TABLE, UNKNOWN_DATABASE = 60, 81
-"""ClickHouse's numbers: a store that holds nothing of ours."""
-
 
 @contextmanager
 def selecting(store: Store, source: Source, selection: Selection) -> Iterator[None]:
@@ -24,7 +21,7 @@ def selecting(store: Store, source: Source, selection: Selection) -> Iterator[No
     try:
         yield
     except QueryFailed as error:
-        if error.code in (UNKNOWN_TABLE, UNKNOWN_DATABASE):
+        if error.table_missing:
             raise NothingToBuild(
                 _sentence(store, source, selection, "Nothing is in it.")
             ) from error

@@ -12,11 +12,7 @@ from ltrain_collector.store import Store
 from ltrain_transforms.membership import resolve_logs
 from ltrain_transforms.tables import DROPS, LOGS
 
-UNKNOWN_TABLE = (60, 81)
-"""ClickHouse's numbers for a table and a database that are not there."""
-
 _NAME = "if(EventName != '', EventName, LogAttributes['event.name'])"
-_THERE = f"SELECT 1 AS there FROM otel.logs WHERE startsWith({_NAME}, 'gen_ai.') LIMIT 1"
 _SELECT = f"""SELECT
     RolloutId AS rollout_id, toString(Attempt) AS attempt, TraceId AS trace_id, SpanId AS span_id,
     toUnixTimestamp64Nano(Timestamp) AS time, ScopeName AS scope, {_NAME} AS name, Body AS body,
@@ -30,13 +26,9 @@ ORDER BY time, trace_id, span_id, name, body, attributes"""
 
 def attached(store: Store, spans: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Fill `logs` of resolved `SPANS`; give them, and the records that belong to none, `DROPS`."""
-    if spans.is_empty() or not _holds(store):
+    if spans.is_empty() or (found := _found(store, spans)).is_empty():
         return spans, DROPS.empty()
-    asked = {
-        "rollouts": spans["rollout_id"].drop_nulls().unique().to_list(),
-        "traces": spans["trace_id"].unique().to_list(),
-    }
-    known, lost = resolve_logs(_typed(store.query(_SELECT, asked)), spans)
+    known, lost = resolve_logs(_typed(found), spans)
     return spans.drop("logs").join(
         _written(known, spans),
         ["execution_id", "trace_id", "span_id"],
@@ -45,12 +37,16 @@ def attached(store: Store, spans: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFr
     ).select(spans.columns), lost
 
 
-def _holds(store: Store) -> bool:
+def _found(store: Store, spans: pl.DataFrame) -> pl.DataFrame:
+    asked = {
+        "rollouts": spans["rollout_id"].drop_nulls().unique().to_list(),
+        "traces": spans["trace_id"].unique().to_list(),
+    }
     try:
-        return not store.query(_THERE).is_empty()
+        return store.query(_SELECT, asked)
     except QueryFailed as error:
-        if error.code in UNKNOWN_TABLE:  # a store of traces alone
-            return False
+        if error.table_missing:  # a store of traces alone
+            return pl.DataFrame()
         raise
 
 

@@ -96,7 +96,7 @@ def _stored(
         try:
             return _of_store(store, asked, home, recipe, say)
         except QueryFailed as error:
-            if subject.is_bare(error):
+            if error.table_missing:
                 raise subject.nothing(asked, home, None) from error
             raise
 

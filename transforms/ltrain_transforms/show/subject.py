@@ -9,9 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from ltrain_collector.errors import QueryFailed
 from ltrain_collector.store import Store
-from ltrain_transforms.absence import UNKNOWN_DATABASE, UNKNOWN_TABLE
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.manifest import MANIFEST
@@ -134,8 +132,3 @@ def _few(names: list[str]) -> str:
 def _runs(store: Store) -> list[str]:
     sql = "SELECT DISTINCT toString(RunId) AS run FROM otel.spans WHERE RunId != '' ORDER BY run"
     return [str(name) for name in store.query(sql)["run"]]
-
-
-def is_bare(error: QueryFailed) -> bool:
-    """Say whether a query failed because the store holds nothing of ours."""
-    return error.code in (UNKNOWN_TABLE, UNKNOWN_DATABASE)
