@@ -3,8 +3,6 @@
 A table's fields are in the order of its columns in `schema.METRIC_COLUMNS`.
 """
 
-import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
@@ -25,7 +23,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     SummaryDataPoint,
 )
 
-from ltrain_collector import claims, schema
+from ltrain_collector import schema
 from ltrain_collector.ingest.rowbinary import (
     array,
     counts,
@@ -38,8 +36,9 @@ from ltrain_collector.ingest.rowbinary import (
     unsigned64,
 )
 from ltrain_collector.ingest.rowbinary import time as moment
-from ltrain_collector.ingest.rows import AHEAD, Block, Rejected, Repeats, Rows
+from ltrain_collector.ingest.rows import Rows
 from ltrain_collector.ingest.values import attributes, service_of
+from ltrain_collector.ingest.writer import Writer
 from ltrain_collector.keys import Grant
 
 Point = NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint | SummaryDataPoint
@@ -52,77 +51,59 @@ def encode(request: ExportMetricsServiceRequest, grant: Grant | None = None) -> 
     Raises:
         TooLarge: when they repeat too much.
     """
-    writer = _Writer(grant)
+    writer = Writer(grant)
     for resource_metrics in request.resource_metrics:
-        writer.resource(resource_metrics)
-    rejected = writer.rejected
-    blocks = {
-        table: Block(b"".join(parts), writer.count[table]) for table, parts in writer.parts.items()
-    }
-    return Rows(blocks, rejected.count, rejected.reason)
+        _write(writer, resource_metrics)
+    return writer.rows()
 
 
-class _Writer:
-    def __init__(self, grant: Grant | None) -> None:
-        self.parts: defaultdict[str, list[bytes]] = defaultdict(list)
-        self.count: defaultdict[str, int] = defaultdict(int)
-        self.rejected = Rejected()
-        self.repeats = Repeats()
-        self.latest = time.time_ns() + AHEAD
-        self.grant = grant
-
-    def resource(self, metrics: ResourceMetrics) -> None:
-        given = metrics.resource.attributes
-        service = short(service_of(given))
-        resource = attributes(given) + short(metrics.schema_url)
-        for scoped in metrics.scope_metrics:
-            scope = scoped.scope
-            head = b"".join(
-                (
-                    resource,
-                    short(scope.name),
-                    short(scope.version),
-                    attributes(scope.attributes),
-                    unsigned32(scope.dropped_attributes_count),
-                    short(scoped.schema_url),
-                    service,
-                )
+def _write(writer: Writer, metrics: ResourceMetrics) -> None:
+    given = metrics.resource.attributes
+    service = short(service_of(given))
+    resource = attributes(given) + short(metrics.schema_url)
+    for scoped in metrics.scope_metrics:
+        scope = scoped.scope
+        head = b"".join(
+            (
+                resource,
+                short(scope.name),
+                short(scope.version),
+                attributes(scope.attributes),
+                unsigned32(scope.dropped_attributes_count),
+                short(scoped.schema_url),
+                service,
             )
-            for metric in scoped.metrics:
-                claimed = claims.fault(self.grant, metrics.resource, scope, metric)
-                self.metric(metric, head, claimed)
+        )
+        for metric in scoped.metrics:
+            _write_metric(writer, metric, head, writer.claimed(metrics.resource, scope, metric))
 
-    def metric(self, metric: Metric, head: bytes, claimed: str) -> None:
-        """Append the rows of one metric, but where it claims what its client may not.
 
-        `head` is what all metrics of one resource and scope share.
-        """
-        name = metric.WhichOneof("data")
-        if not name:
-            return
-        kind: Kind = getattr(metric, name)
-        table, fields = KINDS[name]
-        head += short(metric.name) + string(metric.description) + string(metric.unit)
-        points: Sequence[Point] = kind.data_points
-        self.repeats.add(head, len(points))
-        for point in points:
-            if fault := self.fault(point) or claimed:
-                self.rejected.add(fault)
-                continue
-            claims.stamp(self.grant, point)
-            self.parts[table] += (
+def _write_metric(writer: Writer, metric: Metric, head: bytes, claimed: str) -> None:
+    """Write the rows of one metric, but where it claims what its client may not.
+
+    `head` is what all metrics of one resource and scope share.
+    """
+    name = metric.WhichOneof("data")
+    if not name:
+        return
+    kind: Kind = getattr(metric, name)
+    table, fields = KINDS[name]
+    head += short(metric.name) + string(metric.description) + string(metric.unit)
+    points: Sequence[Point] = kind.data_points
+    writer.repeats(head, len(points))
+    for point in points:
+        if writer.takes(point, _fault(point, writer.latest) or claimed):
+            shared = (
                 head,
                 attributes(point.attributes),
                 moment(point.start_time_unix_nano),
                 unsigned64(point.time_unix_nano),
-                *fields(point, kind),
             )
-            self.count[table] += 1
+            writer.add(table, (*shared, *fields(point, kind)))
 
-    def fault(self, point: Point) -> str:
-        if point.time_unix_nano >= self.latest:
-            return "time_unix_nano is more than a year ahead"
-        return ""
+
+def _fault(point: Point, latest: int) -> str:
+    return "time_unix_nano is more than a year ahead" if point.time_unix_nano >= latest else ""
 
 
 Fields = Callable[..., tuple[bytes, ...]]

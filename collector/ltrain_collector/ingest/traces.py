@@ -3,17 +3,17 @@
 The fields are in the order of `schema.COLUMNS`.
 """
 
-import time
 from collections.abc import Iterable
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
-from ltrain_collector import claims, schema
+from ltrain_collector import schema
 from ltrain_collector.ingest.rowbinary import array, short, string, unsigned64
 from ltrain_collector.ingest.rowbinary import time as moment
-from ltrain_collector.ingest.rows import AHEAD, Block, Rejected, Repeats, Rows
+from ltrain_collector.ingest.rows import Rows
 from ltrain_collector.ingest.values import attributes, service_of
+from ltrain_collector.ingest.writer import Writer
 from ltrain_collector.keys import Grant
 
 KINDS = ("Unspecified", "Internal", "Server", "Client", "Producer", "Consumer")
@@ -33,70 +33,53 @@ def encode(request: ExportTraceServiceRequest, grant: Grant | None = None) -> Ro
     Raises:
         TooLarge: when they repeat too much.
     """
-    writer = _Writer(grant)
+    writer = Writer(grant)
     for resource_spans in request.resource_spans:
-        writer.resource(resource_spans)
-    rejected = writer.rejected
-    blocks = {schema.TRACES: Block(b"".join(writer.parts), writer.count)} if writer.count else {}
-    return Rows(blocks, rejected.count, rejected.reason)
+        _write(writer, resource_spans)
+    return writer.rows()
 
 
-class _Writer:
-    def __init__(self, grant: Grant | None) -> None:
-        self.parts: list[bytes] = []
-        self.count = 0
-        self.rejected = Rejected()
-        self.repeats = Repeats()
-        self.latest = time.time_ns() + AHEAD
-        self.grant = grant
+def _write(writer: Writer, spans: ResourceSpans) -> None:
+    given = spans.resource.attributes
+    resource = short(service_of(given)) + attributes(given)
+    for scoped in spans.scope_spans:
+        head = resource + short(scoped.scope.name) + short(scoped.scope.version)
+        writer.repeats(head, len(scoped.spans))
+        for span in scoped.spans:
+            claimed = writer.claimed(spans.resource, scoped.scope, span)
+            if writer.takes(span, _fault(span, writer.latest) or claimed):
+                writer.add(schema.TRACES, _row(span, head))
 
-    def resource(self, spans: ResourceSpans) -> None:
-        given = spans.resource.attributes
-        resource = short(service_of(given)) + attributes(given)
-        for scoped in spans.scope_spans:
-            head = resource + short(scoped.scope.name) + short(scoped.scope.version)
-            self.repeats.add(head, len(scoped.spans))
-            for span in scoped.spans:
-                claimed = claims.fault(self.grant, spans.resource, scoped.scope, span)
-                if fault := self.fault(span) or claimed:
-                    self.rejected.add(fault)
-                else:
-                    claims.stamp(self.grant, span)
-                    self.span(span, head)
 
-    def fault(self, span: Span) -> str:
-        trace, number = span.trace_id, span.span_id
-        if len(trace) != 16 or len(number) != 8 or trace == NO_TRACE or number == NO_SPAN:
-            return "trace_id must have 16 bytes and span_id 8, not all of them 0"
-        if not 0 < span.start_time_unix_nano < self.latest:
-            return "start_time_unix_nano is 0 or more than a year ahead"
-        return ""
+def _fault(span: Span, latest: int) -> str:
+    trace, number = span.trace_id, span.span_id
+    if len(trace) != 16 or len(number) != 8 or trace == NO_TRACE or number == NO_SPAN:
+        return "trace_id must have 16 bytes and span_id 8, not all of them 0"
+    if not 0 < span.start_time_unix_nano < latest:
+        return "start_time_unix_nano is 0 or more than a year ahead"
+    return ""
 
-    def span(self, span: Span, head: bytes) -> None:
-        """Append one row; `head` is what all spans of one resource and scope share."""
-        start, end, parent = (
-            span.start_time_unix_nano,
-            span.end_time_unix_nano,
-            span.parent_span_id,
-        )
-        status = span.status
-        self.parts += (
-            unsigned64(start),
-            b"\x20" + span.trace_id.hex().encode(),
-            b"\x10" + span.span_id.hex().encode(),
-            string(parent.hex()) if parent and parent != NO_SPAN else b"\0",
-            string(span.trace_state) if span.trace_state else b"\0",
-            short(span.name),
-            short(_name(KINDS, span.kind)),
-            head,
-            attributes(span.attributes),
-            unsigned64(max(end - start, 0)),
-            short(_name(STATUSES, status.code)),
-            string(status.message) if status.message else b"\0",
-            _events(span.events) if span.events else _NO_EVENTS,
-            _links(span.links) if span.links else _NO_LINKS,
-        )
-        self.count += 1
+
+def _row(span: Span, head: bytes) -> tuple[bytes, ...]:
+    """Give the fields of one row; `head` is what all spans of one resource and scope share."""
+    start, end, parent = span.start_time_unix_nano, span.end_time_unix_nano, span.parent_span_id
+    status = span.status
+    return (
+        unsigned64(start),
+        b"\x20" + span.trace_id.hex().encode(),
+        b"\x10" + span.span_id.hex().encode(),
+        string(parent.hex()) if parent and parent != NO_SPAN else b"\0",
+        string(span.trace_state) if span.trace_state else b"\0",
+        short(span.name),
+        short(_name(KINDS, span.kind)),
+        head,
+        attributes(span.attributes),
+        unsigned64(max(end - start, 0)),
+        short(_name(STATUSES, status.code)),
+        string(status.message) if status.message else b"\0",
+        _events(span.events) if span.events else _NO_EVENTS,
+        _links(span.links) if span.links else _NO_LINKS,
+    )
 
 
 def _events(events: Iterable[Span.Event]) -> bytes:

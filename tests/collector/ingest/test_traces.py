@@ -7,7 +7,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from ltrain_collector.errors import BadRequest
-from ltrain_collector.ingest import rows
+from ltrain_collector.ingest import writer
 from ltrain_collector.ingest.refusals import TooLarge
 from ltrain_collector.ingest.signals import TRACES
 from ltrain_collector.ingest.traces import encode
@@ -133,7 +133,7 @@ def test_a_parent_of_noughts_is_none(folder: Store) -> None:
 
 
 def test_a_resource_is_not_repeated_beyond_measure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "REPEATED", 500)
+    monkeypatch.setattr(writer, "REPEATED", 500)
     request, span = one_span()
     request.resource_spans[0].resource.attributes.add(key="k").value.string_value = "x" * 200
     assert encode(request).count == 1
