@@ -2,6 +2,7 @@
 
 import gzip
 import http.client
+import ipaddress
 import os
 import ssl
 from contextlib import suppress
@@ -63,6 +64,19 @@ def _plain(url: str) -> str:
     return f"{scheme or 'http'}{mark or '://'}{where.rpartition('@')[2]}{slash}{path}"
 
 
+def _packed(host: str) -> bool:
+    """Say whether requests to `host` are compressed: unless told, those that leave this machine."""
+    told = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION") or os.environ.get(
+        "OTEL_EXPORTER_OTLP_COMPRESSION"
+    )
+    if told:
+        return told != "none"
+    try:
+        return not ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host != "localhost"
+
+
 def _headers() -> dict[str, str]:
     text = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or os.environ.get(
         "OTEL_EXPORTER_OTLP_HEADERS", ""
@@ -116,9 +130,10 @@ class Delivery:
         self.url = _plain(url)
         self._timeout = timeout
         self._parts = urlsplit(self.url)
-        self._gzip = os.environ.get("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip") != "none"
+        self.packed = _packed(self._parts.hostname or "")
+        """Whether requests are compressed on their way."""
         self._headers = {"Content-Type": _PROTOBUF, **_headers()}
-        if self._gzip:
+        if self.packed:
             self._headers["Content-Encoding"] = "gzip"
         self._connection: http.client.HTTPConnection | None = None
         self._pid = os.getpid()
@@ -126,7 +141,7 @@ class Delivery:
     def post(self, request: bytes) -> Receipt:
         """Send one serialised ExportTraceServiceRequest; never raises for the network."""
         # Level 1: three times faster than the default, a tenth larger, on chat histories
-        body = gzip.compress(request, 1, mtime=0) if self._gzip else request
+        body = gzip.compress(request, 1, mtime=0) if self.packed else request
         if self._pid != os.getpid():
             self._connection = None  # a forked child must not write into its parent's stream
             self._pid = os.getpid()

@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from ltrain_instrument.allowance import PAUSE
-from ltrain_instrument.delivery import traces_url
+from ltrain_instrument.delivery import Delivery, traces_url
 from ltrain_instrument.errors import SpoolFull
 from ltrain_instrument.segment import SUFFIX, Segment
 from ltrain_instrument.spool import LIMIT, Spool
@@ -270,4 +270,36 @@ def test_headers_are_sent_and_a_restarted_collector_is_met_again(
     assert names(sink) == {"a": 1, "b": 1}
     _, headers, _ = sink.requests[0]
     assert (headers["authorization"], headers["tenant"]) == ("Bearer x", "7")
+    assert "content-encoding" not in headers  # nothing is won on the way to this very machine
+
+
+def test_requests_are_compressed_where_that_was_asked_for(
+    sink: Sink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+    spool = Spool(tmp_path, sink.url)
+    spool.append(request("a"))
+    assert spool.flush(5)
+    spool.close()
+    assert names(sink) == {"a": 1}
+    _, headers, _ = sink.requests[0]
     assert headers["content-encoding"] == "gzip"
+
+
+@pytest.mark.parametrize(
+    ("url", "told", "packed"),
+    [
+        ("http://127.0.0.1:4318", "", False),
+        ("http://[::1]:4318", "", False),
+        ("http://localhost:4318", "", False),
+        ("http://collector:4318", "", True),
+        ("http://10.0.0.2:4318", "", True),
+        ("http://collector:4318", "none", False),
+        ("http://127.0.0.1:4318", "gzip", True),
+    ],
+)
+def test_requests_are_compressed_where_they_leave_the_machine(
+    url: str, told: str, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", told)
+    assert Delivery(url, timeout=1.0).packed is packed
