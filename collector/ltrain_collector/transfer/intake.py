@@ -9,6 +9,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from ltrain_collector import schema
 from ltrain_collector.errors import BadRequest
@@ -43,10 +44,14 @@ def _is_logs(message: Any) -> bool:
     records = (
         one for r in message.resource_logs for scoped in r.scope_logs for one in scoped.log_records
     )
-    return all(
-        one.time_unix_nano or one.observed_time_unix_nano or not len(UnknownFieldSet(one))
-        for one in islice(records, 1)
-    )
+    return all(_is_record(one) for one in islice(records, 1))
+
+
+def _is_record(one: LogRecord) -> bool:
+    if one.time_unix_nano or one.observed_time_unix_nano:
+        return True
+    ids = len(one.trace_id) in (0, 16) and len(one.span_id) in (0, 8)
+    return ids and not len(UnknownFieldSet(one))
 
 
 def _is_metrics(message: Any) -> bool:

@@ -34,6 +34,8 @@ NOON = 1_790_000_000_000_000_000
 VIEWS = {signal.view: signal for signal in schema.SIGNALS.values()}
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+"""A metric has a name: without one protobuf does not tell it from a log record."""
 said = st.lists(st.tuples(texts, texts), max_size=3, unique_by=lambda pair: pair[0])
 times = st.integers(NOON - 10**18, NOON)
 numbers = st.floats(allow_nan=False) | st.just(float("nan"))
@@ -115,7 +117,7 @@ def metric_requests(draw: Any) -> ExportMetricsServiceRequest:
         scoped.scope.dropped_attributes_count = draw(st.integers(0, 9))
         fill(scoped.scope.attributes, draw(said))
         for _ in range(draw(st.integers(1, 4))):
-            metric = scoped.metrics.add(name=draw(texts), description=draw(texts))
+            metric = scoped.metrics.add(name=draw(names), description=draw(texts))
             metric.unit = draw(texts)
             points_of(metric, draw, draw(st.sampled_from(kinds)))
     return made
