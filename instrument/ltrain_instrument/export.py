@@ -98,7 +98,6 @@ class SpoolingExporter(SpanExporter):
         try:
             self._spool = self._spool or self._opened()
             self._spool.append(request)
-            self._spool.away = True
         except SpoolFull as error:
             self._lose(str(error))
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,6 +102,16 @@ def test_an_endpoint_that_answers_with_a_web_page(
 def test_an_endpoint_that_hangs(start: Start, sink: Sink, tmp_path: Path, silent: str) -> None:
     assert "does not answer" in _ends(start, OTEL_EXPORTER_OTLP_ENDPOINT=silent)
     _arrive_later(sink, tmp_path)
+
+
+def test_who_comes_next_sends_what_waits_and_its_own(
+    start: Start, sink: Sink, tmp_path: Path
+) -> None:
+    _ends(start, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
+    sink.delay = 0.2
+    assert _ends(start) == ""
+    assert Counter(span.name for span in sink.spans) == dict.fromkeys(NAMES, 2)
+    assert list((tmp_path / "home" / "spool").glob("*.otlp")) == []
 
 
 def test_an_address_without_its_scheme_is_understood(start: Start, sink: Sink) -> None:
