@@ -7,11 +7,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.asking import post
 
 from ltrain.doctor_collector import judged
 from ltrain_collector.keys import Keys, Role
@@ -65,15 +65,6 @@ def doctor(tmp_path: Path, otlp: int, store: str, **environ: str) -> dict[str, d
     return {each["name"]: each for each in found}
 
 
-def post(otlp: int, body: bytes) -> int:
-    connection = HTTPConnection("127.0.0.1", otlp, timeout=20)
-    try:
-        connection.request("POST", "/v1/traces", body, {"Content-Type": "application/x-protobuf"})
-        return connection.getresponse().status
-    finally:
-        connection.close()
-
-
 def test_what_was_refused_is_said(tmp_path: Path, up: Up) -> None:
     otlp, sql = up()
     store = f"http://127.0.0.1:{sql}"
@@ -81,7 +72,7 @@ def test_what_was_refused_is_said(tmp_path: Path, up: Up) -> None:
     assert (found["health"]["state"], found["store"]["state"]) == ("ok", "ok")
     none = "requests in five minutes, none refused"  # its own, where that was counted by then
     assert found["health"]["found"] in (f"0 {none}", f"1 {none}")
-    assert [post(otlp, b"\xff"), post(otlp, b"\xfe")] == [400, 400]
+    assert [post(otlp, body).status for body in (b"\xff", b"\xfe")] == [400, 400]
     health = doctor(tmp_path, otlp, store)["health"]
     assert health["state"] == "fault"
     assert health["found"] == "requests refused in the last five minutes: 2 malformed"

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import jwt
 import pytest
 from clickhouse_connect.driver.exceptions import DatabaseError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from tests import asking
 
 from ltrain_collector.asgi import Refused
 from ltrain_collector.bound_keys import sign, store_secret
@@ -237,29 +237,19 @@ def keyed(tmp_path: Path, start: Any) -> tuple[Any, dict[str, str], Keys]:
     return start(tmp_path / "store", 0, 0, "--host", "0.0.0.0"), made, keys
 
 
-def post(port: int, body: bytes, key: str = "", **headers: str) -> tuple[int, bytes]:
-    connection = HTTPConnection("127.0.0.1", port, timeout=30)
-    given = {"Content-Type": "application/x-protobuf", "Host": "store.example", **headers}
-    if key:
-        given["Authorization"] = f"Bearer {key}"
-    try:
-        connection.request("POST", "/v1/traces", body, given)
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
+def post(port: int, body: bytes, key: str = "") -> asking.Answer:
+    given = {"Authorization": f"Bearer {key}"} if key else {}
+    return asking.post(port, body, Host="store.example", **given)
 
 
 def test_each_role_opens_its_own_doors(keyed: Any, request_of: Any) -> None:
     up, made, keys = keyed
     body = request_of((1, 1), ltrain__rollout__id="abc")
     bound = keys.sign(Identity(rollout="abc"), 60)
-    assert [post(up.otlp, body, key)[0] for key in ("", "wrong", made["query"])] == [401, 403, 403]
-    assert [post(up.otlp, body, key)[0] for key in (made["ingest"], made["admin"], bound)] == [
-        200,
-        200,
-        200,
-    ]
+    shut = [post(up.otlp, body, key).status for key in ("", "wrong", made["query"])]
+    assert shut == [401, 403, 403]
+    opened = [post(up.otlp, body, key).status for key in (made["ingest"], made["admin"], bound)]
+    assert opened == [200, 200, 200]
     for key, code in (("", 516), ("wrong", 516), (made["ingest"], 497), (bound, 497)):
         with pytest.raises(DatabaseError, match=f"Code: {code}") as told:
             clickhouse_connect.get_client(host="127.0.0.1", port=up.sql, password=key)
@@ -279,7 +269,7 @@ def test_each_role_opens_its_own_doors(keyed: Any, request_of: Any) -> None:
 
 def test_a_store_is_opened_with_its_key(keyed: Any, request_of: Any) -> None:
     up, made, _ = keyed
-    assert post(up.otlp, request_of((1, 1), (1, 2)), made["ingest"])[0] == 200
+    assert post(up.otlp, request_of((1, 1), (1, 2)), made["ingest"]).status == 200
     with Store.open(f"http://reader:{made['query']}@127.0.0.1:{up.sql}") as store:
         assert store.query("SELECT count() AS n FROM otel.spans")["n"].item() == 2
         assert sum(part.height for part in store.stream("SELECT * FROM otel.spans")) == 2
@@ -320,7 +310,7 @@ def test_what_a_bound_key_may_not_say_is_counted(keyed: Any, request_of: Any) ->
     own = request_of((1, 1), (1, 2), name="think")
     other = request_of((1, 3), ltrain__rollout__id="def")
     reward = request_of((1, 4), name="gen_ai.evaluation.result")
-    status, body = post(up.otlp, own + other + reward, key)
+    status, body, _ = post(up.otlp, own + other + reward, key)
     partial = ExportTraceServiceResponse.FromString(body).partial_success
     assert (status, partial.rejected_spans) == (200, 2)
     assert "not bound to" in partial.error_message
@@ -337,10 +327,8 @@ def test_keys_are_not_printed(keyed: Any, request_of: Any, capfd: Any) -> None:
     up, made, _ = keyed
     post(up.otlp, b"\xff", made["ingest"])
     post(up.otlp, request_of((1, 1)), "lt_wrong")
-    connection = HTTPConnection("127.0.0.1", up.sql, timeout=30)
-    connection.request("GET", f"/?query=SELECT+no&user=x&password={made['admin']}")
-    assert made["admin"] not in connection.getresponse().read().decode()
-    connection.close()
+    url = f"/?query=SELECT+no&user=x&password={made['admin']}"
+    assert made["admin"] not in asking.ask(up.sql, "GET", url).text
     up.stop()
     printed = "".join(capfd.readouterr())
     assert not any(key in printed for key in (*made.values(), "lt_wrong"))

@@ -4,11 +4,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.asking import post
 
 from ltrain_collector.store import Store
 
@@ -16,16 +16,6 @@ from ltrain_collector.store import Store
 def ltrain(*argv: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ltrain", *argv]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
-
-def post(port: int, body: bytes) -> int:
-    connection = HTTPConnection("127.0.0.1", port, timeout=30)
-    try:
-        kind = {"Content-Type": "application/x-protobuf"}
-        connection.request("POST", "/v1/traces", body, kind)
-        return connection.getresponse().status
-    finally:
-        connection.close()
 
 
 PORTS = {"--otlp-port": "otlp", "--grpc-port": "grpc", "--http-port": "sql"}
@@ -75,7 +65,7 @@ def test_open_inserts_are_finished_before_the_end(
     told: list[int] = []
     bodies = [request_of((trace, 1)) for trace in range(1, 9)]
     threads = [
-        threading.Thread(target=lambda body=body: told.append(post(up.otlp, body)))
+        threading.Thread(target=lambda body=body: told.append(post(up.otlp, body).status))
         for body in bodies
     ]
     for thread in threads:
@@ -93,7 +83,7 @@ def test_what_was_stored_is_there_after_a_restart(
     start: Callable[..., Any], request_of: Callable[..., bytes], tmp_path: Path
 ) -> None:
     first = start(tmp_path / "store")
-    assert post(first.otlp, request_of((1, 1), (1, 2))) == 200
+    assert post(first.otlp, request_of((1, 1), (1, 2))).status == 200
     assert first.stop() == 0
     second = start(tmp_path / "store", first.otlp, first.sql, grpc=first.grpc)
     assert (second.otlp, second.sql, second.grpc) == (first.otlp, first.sql, first.grpc)

@@ -1,14 +1,12 @@
-import json
 import os
 import shutil
 import subprocess
-import urllib.request
 from collections.abc import Callable
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.asking import health, post
 
 from ltrain_collector.store import Store
 
@@ -25,17 +23,6 @@ def small_disk(directory: Path) -> tuple[str, ...]:
     return command
 
 
-def post(port: int, body: bytes) -> tuple[int, str | None, bytes]:
-    connection = HTTPConnection("127.0.0.1", port, timeout=20)
-    kind = {"Content-Type": "application/x-protobuf"}
-    try:
-        connection.request("POST", "/v1/traces", body, kind)
-        answer = connection.getresponse()
-        return answer.status, answer.getheader("Retry-After"), answer.read()
-    finally:
-        connection.close()
-
-
 def test_a_full_disk_is_said_and_freed_it_is_used_again(
     start: Callable[..., Any], request_of: Callable[..., bytes], tmp_path: Path
 ) -> None:
@@ -45,20 +32,19 @@ def test_a_full_disk_is_said_and_freed_it_is_used_again(
         request_of(*((trace, span) for span in range(1, 65)), text=os.urandom(4000).hex())
         for trace in range(1, 4)
     ]
-    assert post(up.otlp, bodies[0])[0] == 200
+    assert post(up.otlp, bodies[0]).status == 200
     room = os.statvfs(inside)
     (inside / "ballast").write_bytes(bytes(room.f_bavail * room.f_frsize - 100_000))
     for _ in range(2):
-        status, again, says = post(up.otlp, bodies[1])
-        assert (status, again) == (503, "1")
-        assert b"disk is full" in says
+        answer = post(up.otlp, bodies[1])
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+        assert b"disk is full" in answer.body
     (inside / "ballast").unlink()
-    assert post(up.otlp, bodies[1])[0] == 200
-    assert post(up.otlp, bodies[2])[0] == 200
+    assert post(up.otlp, bodies[1]).status == 200
+    assert post(up.otlp, bodies[2]).status == 200
     with Store.open(up.dsn) as store:
         stored = store.query("SELECT TraceId, count() AS n FROM otel.spans GROUP BY 1 ORDER BY 1")
     assert stored["n"].to_list() == [64, 64, 64]
-    with urllib.request.urlopen(f"http://127.0.0.1:{up.otlp}/health") as answer:
-        health = json.load(answer)
-    assert health["traces"]["refused"] == {"engine": 2}
-    assert (health["traces"]["accepted"], health["failures"]) == (192, 2)
+    told = health(up.otlp)
+    assert told["traces"]["refused"] == {"engine": 2}
+    assert (told["traces"]["accepted"], told["failures"]) == (192, 2)

@@ -1,6 +1,4 @@
 import gzip
-import json
-import urllib.request
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +14,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import MetricsServiceStub
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
+from tests.asking import health
 
 from ltrain_collector.store import Store
 
@@ -103,5 +102,4 @@ def test_a_client_that_goes_away_leaves_nothing_behind(
         call = channel.unary_unary(TRACES).future(request_of((number + 1, 1)))
         call.cancel()
     assert channel.unary_unary(TRACES)(b"") == b""
-    with urllib.request.urlopen(f"http://127.0.0.1:{up.otlp}/health") as answer:
-        assert json.load(answer)["status"] == "ok"
+    assert health(up.otlp)["status"] == "ok"

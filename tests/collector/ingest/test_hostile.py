@@ -16,6 +16,7 @@ import pytest
 from backports import zstd
 from google.rpc import status_pb2
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.asking import ask, health
 
 from ltrain_collector.ingest.rowbinary import length
 from ltrain_collector.store import Store
@@ -72,7 +73,7 @@ def server(
         with Store.open(up.dsn) as store:
             sql = "SELECT count() AS n FROM otel.spans WHERE RolloutId = 'good'"
             assert store.query(sql)["n"].item() == len(good.told)
-        assert health(up)["waiting_bytes"] == 0
+        assert health(up.otlp)["waiting_bytes"] == 0
         assert psutil.Process(up.process.pid).memory_info().rss < MEMORY
     finally:
         good.stopped.set()
@@ -81,29 +82,13 @@ def server(
     assert ended == 0
 
 
-def health(up: Any) -> dict[str, Any]:
-    connection = HTTPConnection("127.0.0.1", up.otlp, timeout=20)
-    try:
-        connection.request("GET", "/health")
-        told: dict[str, Any] = json.loads(connection.getresponse().read())
-        return told
-    finally:
-        connection.close()
-
-
 def post(up: Any, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
-    connection = HTTPConnection("127.0.0.1", up.otlp, timeout=60)
-    try:
-        connection.request("POST", "/v1/traces", body, headers)
-        answer = connection.getresponse()
-        raw = answer.read()
-        if answer.status == 200:
-            return 200, ""
-        if headers["Content-Type"] == JSON["Content-Type"]:
-            return answer.status, str(json.loads(raw)["message"])
-        return answer.status, str(status_pb2.Status.FromString(raw).message)
-    finally:
-        connection.close()
+    answer = ask(up.otlp, "POST", "/v1/traces", body, headers, timeout=60)
+    if answer.status == 200:
+        return 200, ""
+    if headers["Content-Type"] == JSON["Content-Type"]:
+        return answer.status, str(answer.json["message"])
+    return answer.status, str(status_pb2.Status.FromString(answer.body).message)
 
 
 def call(up: Any, body: bytes) -> grpc.RpcError | None:
@@ -313,4 +298,4 @@ def test_a_body_that_does_not_end_is_given_up(server: Any) -> None:
     assert stalled.details() == "No whole message came in 10 seconds."
     never.set()
     channel.close()
-    assert health(server)["traces"]["refused"]["too_slow"] == 2
+    assert health(server.otlp)["traces"]["refused"]["too_slow"] == 2

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPConnection
 from typing import Any
 
 import grpc
@@ -13,22 +12,13 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
+from tests.asking import Answer, post
 
 from ltrain_collector.ingest.signals import LOGS, METRICS, TRACES, Signal
 from ltrain_collector.store import Store
 
 NOON = 1_790_000_000_000_000_000
 MONTH = 31 * 86_400 * 10**9
-
-
-def post(port: int, path: str, body: bytes) -> tuple[int, bytes]:
-    connection = HTTPConnection("127.0.0.1", port, timeout=30)
-    try:
-        connection.request("POST", path, body, {"Content-Type": "application/x-protobuf"})
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
 
 
 def records() -> Message:
@@ -78,11 +68,11 @@ def test_a_request_that_is_sent_again_is_read_once(
     ):
         for signal, body in sent:
             for _ in range(2):  # each an insert of its own
-                assert post(up.otlp, signal.path, body)[0] == 200
+                assert post(up.otlp, body, signal.path).status == 200
             assert channel.unary_unary(f"/{signal.service}/Export")(body) == b""
             with ThreadPoolExecutor(4) as pool:  # and some of one insert
-                told = pool.map(lambda _, s=signal, b=body: post(up.otlp, s.path, b)[0], range(4))
-                assert set(told) == {200}
+                told = pool.map(lambda _, s=signal, b=body: post(up.otlp, b, s.path), range(4))
+                assert {answer.status for answer in told} == {200}
         expected = {"spans": 20, "logs": 20, "metrics_gauge": 20, "metrics_sum": 20}
         assert counted(store) == expected
         copies = store.query("SELECT count() AS n FROM otel.otel_logs")["n"].item()
@@ -97,16 +87,16 @@ def test_one_clock_that_is_wild_fails_alone(up: Any, request_of: Callable[..., b
     good = [request_of((10, number), ltrain__rollout__id="tame") for number in range(1, 9)]
     barrier = threading.Barrier(9)
 
-    def send(body: bytes) -> tuple[int, bytes]:
+    def send(body: bytes) -> Answer:
         barrier.wait()
-        return post(up.otlp, "/v1/traces", body)
+        return post(up.otlp, body)
 
     with ThreadPoolExecutor(9) as pool:
         told = list(pool.map(send, [wild, *good]))
-    assert told[0][0] == 400
-    says = status_pb2.Status.FromString(told[0][1]).message
+    assert told[0].status == 400
+    says = status_pb2.Status.FromString(told[0].body).message
     assert says.startswith("The times of this request are of more than 100 months.")
-    assert {status for status, _ in told[1:]} == {200}
+    assert {answer.status for answer in told[1:]} == {200}
     with Store.open(up.dsn) as store:
         sql = "SELECT RolloutId FROM otel.spans WHERE RolloutId IN ('wild', 'tame')"
         assert store.query(sql)["RolloutId"].to_list() == ["tame"] * 8

@@ -1,11 +1,9 @@
 """More than memory should hold is refused before it is read, and taken once there is room."""
 
-import json
 import socket
 import threading
 import time
 from collections.abc import Callable
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +11,12 @@ import grpc
 import psutil
 import pytest
 from google.rpc import error_details_pb2, status_pb2
+from tests.asking import health
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\n"
 
 MIB = 1 << 20
-
-
-def health(up: Any) -> dict[str, Any]:
-    connection = HTTPConnection("127.0.0.1", up.otlp, timeout=20)
-    try:
-        connection.request("GET", "/health")
-        told: dict[str, Any] = json.loads(connection.getresponse().read())
-        return told
-    finally:
-        connection.close()
 
 
 def holding(up: Any, size: int) -> socket.socket:
@@ -52,7 +41,7 @@ def test_beyond_what_may_wait_clients_come_back_later(
     before = psutil.Process(up.process.pid).memory_info().rss
     held = [holding(up, 62 * MIB) for _ in range(4)]
     held.append(holding(up, 6 * MIB))
-    wait_for(lambda: health(up)["waiting_bytes"] == 254 * MIB)
+    wait_for(lambda: health(up.otlp)["waiting_bytes"] == 254 * MIB)
 
     with socket.create_connection(("127.0.0.1", up.otlp), 30) as connection:
         expected = (
@@ -79,9 +68,9 @@ def test_beyond_what_may_wait_clients_come_back_later(
 
         for connection in held:
             connection.close()
-        wait_for(lambda: health(up)["waiting_bytes"] == 0)
+        wait_for(lambda: health(up.otlp)["waiting_bytes"] == 0)
         assert export(body, timeout=20) == b""
-    assert health(up)["traces"] == {
+    assert health(up.otlp)["traces"] == {
         "requests": 1,
         "accepted": 1,
         "rejected": 0,

@@ -12,6 +12,7 @@ from backports import zstd
 from google.protobuf import json_format
 from google.rpc import status_pb2
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from tests.asking import ask, health, post
 
 from ltrain_collector.store import Store
 
@@ -24,18 +25,6 @@ def store(up: Any) -> Iterator[Store]:
         yield opened
 
 
-def send(
-    port: int, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
-) -> tuple[int, bytes]:
-    connection = HTTPConnection("127.0.0.1", port, timeout=20)
-    try:
-        connection.request(method, path, body, headers or {})
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
-
-
 def count(store: Store, rollout: str) -> int:
     sql = "SELECT count() AS n FROM otel.spans WHERE RolloutId = {rollout:String}"
     return int(store.query(sql, {"rollout": rollout})["n"].item())
@@ -46,24 +35,24 @@ def test_rows_are_readable_once_they_are_answered_for(
 ) -> None:
     for number in range(5):
         body = request_of((1, number + 1), ltrain__rollout__id="at-once")
-        assert send(up.otlp, "POST", "/v1/traces", body, PROTOBUF) == (200, b"")
+        assert post(up.otlp, body)[:2] == (200, b"")
         assert count(store, "at-once") == number + 1
 
 
 def test_requests_that_arrive_together_are_inserted_together(
     up: Any, store: Store, request_of: Callable[..., bytes]
 ) -> None:
-    before = json.loads(send(up.otlp, "GET", "/health")[1])
+    before = health(up.otlp)
     barrier = threading.Barrier(16)
 
     def one(number: int) -> int:
         body = request_of((number + 1, 1), ltrain__rollout__id="together")
         barrier.wait()
-        return send(up.otlp, "POST", "/v1/traces", body, PROTOBUF)[0]
+        return post(up.otlp, body).status
 
     with ThreadPoolExecutor(16) as pool:
         assert set(pool.map(one, range(16))) == {200}
-    after = json.loads(send(up.otlp, "GET", "/health")[1])
+    after = health(up.otlp)
     assert after["traces"]["accepted"] - before["traces"]["accepted"] == 16
     assert after["waiting_bytes"] == 0
     assert after["requests"] - before["requests"] == 16
@@ -76,7 +65,7 @@ def test_an_impossible_span_is_told_and_the_others_stay(
 ) -> None:
     good = request_of((1, 1), (1, 2), ltrain__rollout__id="partly")
     bad = request_of((1, 3), start=2**63, ltrain__rollout__id="partly")
-    status, body = send(up.otlp, "POST", "/v1/traces", good + bad, PROTOBUF)
+    status, body, _ = post(up.otlp, good + bad)
     partial = ExportTraceServiceResponse.FromString(body).partial_success
     assert (status, partial.rejected_spans) == (200, 1)
     assert "more than a year ahead" in partial.error_message
@@ -106,21 +95,21 @@ ZIPPED = {**PROTOBUF, "Content-Encoding": "gzip"}
 def test_a_bad_request_is_told_what_is_wrong(
     up: Any, path: str, body: bytes, headers: dict[str, str], status: int, says: str
 ) -> None:
-    answer = send(up.otlp, "POST", path, body, headers)
-    assert answer[0] == status
+    answer = ask(up.otlp, "POST", path, body, headers)
+    assert answer.status == status
     told = status_pb2.Status()
     if headers is JSON or (status == 415 and "Content-Encoding" not in headers):
-        json_format.Parse(answer[1], told)
+        json_format.Parse(answer.body, told)
     else:
-        told.ParseFromString(answer[1])
+        told.ParseFromString(answer.body)
     assert told.code
     assert says in told.message
 
 
 def test_another_method_is_told_which_is_served(up: Any) -> None:
-    status, body = send(up.otlp, "GET", "/v1/logs")
-    assert status == 405
-    assert json.loads(body)["message"] == "GET /v1/logs is not served here; POST /v1/logs is."
+    answer = ask(up.otlp, "GET", "/v1/logs")
+    assert answer.status == 405
+    assert answer.json["message"] == "GET /v1/logs is not served here; POST /v1/logs is."
 
 
 def test_json_is_answered_in_json(up: Any, store: Store) -> None:
@@ -133,9 +122,9 @@ def test_json_is_answered_in_json(up: Any, store: Store) -> None:
     }
     late = {**span, "startTimeUnixNano": str(2**63)}
     body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span, late]}]}]}).encode()
-    status, answer = send(up.otlp, "POST", "/v1/traces", body, JSON)
-    assert status == 200
-    assert json.loads(answer) == {
+    answer = ask(up.otlp, "POST", "/v1/traces", body, JSON)
+    assert answer.status == 200
+    assert answer.json == {
         "partialSuccess": {
             "rejectedSpans": "1",
             "errorMessage": "start_time_unix_nano is 0 or more than a year ahead",
@@ -143,7 +132,7 @@ def test_json_is_answered_in_json(up: Any, store: Store) -> None:
     }
     given = store.query("SELECT TraceId, SpanName FROM otel.spans WHERE RolloutId = 'json'")
     assert given.rows() == [("0a" * 16, "from a browser")]
-    assert send(up.otlp, "POST", "/v1/logs", b"{}", JSON) == (200, b"{}")
+    assert ask(up.otlp, "POST", "/v1/logs", b"{}", JSON)[:2] == (200, b"{}")
 
 
 @pytest.mark.parametrize(
@@ -158,21 +147,21 @@ def test_a_packed_request_is_read(
     pack: Callable[[bytes], bytes],
 ) -> None:
     body = pack(request_of((1, 1), ltrain__rollout__id=f"packed-{encoding}"))
-    headers = {**PROTOBUF, "Content-Encoding": encoding}
-    assert send(up.otlp, "POST", "/v1/traces", body, headers) == (200, b"")
+    headers = {"Content-Encoding": encoding}
+    assert post(up.otlp, body, **headers)[:2] == (200, b"")
     assert count(store, f"packed-{encoding}") == 1
 
 
 def test_refused_requests_are_counted_by_reason(up: Any) -> None:
-    before = json.loads(send(up.otlp, "GET", "/health")[1])["logs"]
-    send(up.otlp, "POST", "/v1/logs", b"\xff", PROTOBUF)
-    after = json.loads(send(up.otlp, "GET", "/health")[1])["logs"]
+    before = health(up.otlp)["logs"]
+    post(up.otlp, b"\xff", "/v1/logs")
+    after = health(up.otlp)["logs"]
     refused = before["refused"].get("malformed", 0) + 1
     assert after == {**before, "refused": {**before["refused"], "malformed": refused}}
 
 
 def test_an_empty_request_is_a_good_one(up: Any) -> None:
-    assert send(up.otlp, "POST", "/v1/traces", b"", PROTOBUF) == (200, b"")
+    assert post(up.otlp, b"")[:2] == (200, b"")
 
 
 def test_a_client_that_leaves_in_the_middle_harms_nobody(up: Any) -> None:
@@ -182,4 +171,4 @@ def test_a_client_that_leaves_in_the_middle_harms_nobody(up: Any) -> None:
     connection.putheader("Content-Length", "1000")
     connection.endheaders(b"half")
     connection.close()
-    assert send(up.otlp, "GET", "/health")[0] == 200
+    assert ask(up.otlp, "GET", "/health").status == 200

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import clickhouse_connect
 import pytest
+from tests import asking
 from tests.collector.conftest import Up, start_up
 
 from ltrain_collector.keys import Keys, Role
@@ -34,14 +35,10 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Up, str, s
 
 
 def ask(up: Up, key: str, sql: str, method: str = "POST", **fields: str) -> Asked:
-    connection = HTTPConnection("127.0.0.1", up.sql, timeout=60)
     url = "/?" + urlencode({"database": "otel", **fields})
-    connection.request(method, url, sql.encode(), {"X-ClickHouse-Key": key})
-    answer = connection.getresponse()
+    answer = asking.ask(up.sql, method, url, sql.encode(), {"X-ClickHouse-Key": key}, timeout=60)
     code = answer.headers.get("X-ClickHouse-Exception-Code", "0")
-    text = answer.read().decode()
-    connection.close()
-    return answer.status, code, text
+    return answer.status, code, answer.text
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Iterator
-from http.client import HTTPConnection, HTTPResponse
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -20,6 +20,7 @@ import pytest
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import DatabaseError
 from clickhouse_connect.driver.external import ExternalData
+from tests import asking
 
 from ltrain_collector.keys import Keys, Role
 
@@ -37,14 +38,9 @@ def client(up: Any) -> Iterator[Client]:
         yield opened
 
 
-def ask(up: Any, sql: str, method: str = "POST", **fields: str) -> tuple[int, bytes, HTTPResponse]:
-    connection = HTTPConnection("127.0.0.1", up.sql, timeout=60)
+def ask(up: Any, sql: str, method: str = "POST", **fields: str) -> asking.Answer:
     url = "/?" + urlencode(fields if method == "POST" else {**fields, "query": sql})
-    connection.request(method, url, sql if method == "POST" else None)
-    answer = connection.getresponse()
-    body = answer.read()
-    connection.close()
-    return answer.status, body, answer
+    return asking.ask(up.sql, method, url, sql if method == "POST" else None, timeout=60)
 
 
 def curl(*argv: str, stdin: bytes = b"") -> str:
@@ -116,56 +112,56 @@ def test_a_session_keeps_what_was_set(up: Any) -> None:
 
 def test_a_session_has_its_database(up: Any) -> None:
     for sql in ("USE otel", "SET max_threads = 2"):
-        assert ask(up, sql, session_id="uses")[0] == 200
-    assert ask(up, "SELECT currentDatabase()", session_id="uses")[1] == b"otel\n"
-    assert ask(up, "SELECT currentDatabase()", session_id="uses", database="system")[1] == (
+        assert ask(up, sql, session_id="uses").status == 200
+    assert ask(up, "SELECT currentDatabase()", session_id="uses").body == b"otel\n"
+    assert ask(up, "SELECT currentDatabase()", session_id="uses", database="system").body == (
         b"system\n"
     )
-    assert ask(up, "SELECT currentDatabase()", session_id="uses", database="default")[1] == (
+    assert ask(up, "SELECT currentDatabase()", session_id="uses", database="default").body == (
         b"default\n"
     )
-    assert ask(up, "SELECT currentDatabase()")[1] == b"default\n"
+    assert ask(up, "SELECT currentDatabase()").body == b"default\n"
 
 
 def test_what_fails_to_be_set_is_not_kept(up: Any) -> None:
-    status, _, answer = ask(up, "SET no_such_setting = 1", session_id="fails")
-    assert (status, answer.headers["X-ClickHouse-Exception-Code"]) == (404, "115")
-    assert ask(up, "SELECT 1", session_id="fails")[1] == b"1\n"
+    answer = ask(up, "SET no_such_setting = 1", session_id="fails")
+    assert (answer.status, answer.headers["X-ClickHouse-Exception-Code"]) == (404, "115")
+    assert ask(up, "SELECT 1", session_id="fails").body == b"1\n"
 
 
 def test_a_session_has_one_query_at_a_time(up: Any) -> None:
     told: list[int] = []
     held = threading.Thread(
         target=lambda: told.append(
-            ask(up, f"{SLOW} SETTINGS max_execution_time = 3", session_id="l")[0]
+            ask(up, f"{SLOW} SETTINGS max_execution_time = 3", session_id="l").status
         )
     )
     before = running(up)
     held.start()
     wait_until(lambda: running(up) == before + 1)
-    _, body, answer = ask(up, "SELECT 1", session_id="l")
+    answer = ask(up, "SELECT 1", session_id="l")
     assert answer.headers["X-ClickHouse-Exception-Code"] == "373"
-    assert b"Session is locked by a concurrent client" in body
-    assert ask(up, "SELECT 1", session_id="other")[1] == b"1\n"
+    assert b"Session is locked by a concurrent client" in answer.body
+    assert ask(up, "SELECT 1", session_id="other").body == b"1\n"
     held.join()
     assert told == [408]
-    assert ask(up, "SELECT 1", session_id="l")[1] == b"1\n"
+    assert ask(up, "SELECT 1", session_id="l").body == b"1\n"
 
 
 def test_a_session_ends(up: Any) -> None:
     fields = {"session_id": "ends", "session_check": "1"}
-    assert ask(up, "SELECT 1", **fields)[2].headers["X-ClickHouse-Exception-Code"] == "372"
-    assert ask(up, "SET max_threads = 2", session_id="ends", session_timeout="1")[0] == 200
-    assert ask(up, "SELECT 1", session_timeout="1", **fields)[1] == b"1\n"
+    assert ask(up, "SELECT 1", **fields).headers["X-ClickHouse-Exception-Code"] == "372"
+    assert ask(up, "SET max_threads = 2", session_id="ends", session_timeout="1").status == 200
+    assert ask(up, "SELECT 1", session_timeout="1", **fields).body == b"1\n"
     until = time.monotonic() + 20
     while time.monotonic() < until:
         time.sleep(1.1)  # longer than it lives
-        if ask(up, "SELECT 1", session_timeout="1", **fields)[0] != 200:
+        if ask(up, "SELECT 1", session_timeout="1", **fields).status != 200:
             break
     else:
         pytest.fail("it never ended")
     for wrong in ("0", "3601", "x"):
-        answer = ask(up, "SELECT 1", session_id="e", session_timeout=wrong)[2]
+        answer = ask(up, "SELECT 1", session_id="e", session_timeout=wrong)
         assert answer.headers["X-ClickHouse-Exception-Code"] == "374"
 
 
@@ -178,15 +174,15 @@ def test_one_request_is_one_statement(up: Any, client: Client) -> None:
 
 
 def test_the_query_id_comes_back(up: Any) -> None:
-    answer = ask(up, "SELECT 1", query_id="mine")[2]
+    answer = ask(up, "SELECT 1", query_id="mine")
     assert answer.headers["X-ClickHouse-Query-Id"] == "mine"
-    assert ask(up, "SELECT no", query_id="mine")[2].headers["X-ClickHouse-Query-Id"] == "mine"
+    assert ask(up, "SELECT no", query_id="mine").headers["X-ClickHouse-Query-Id"] == "mine"
 
 
 @pytest.mark.parametrize("field", ["query_id", "default_format"])
 def test_a_header_is_not_ended_by_what_the_url_says(up: Any, field: str) -> None:
     for sql in ("SELECT 1", "SELECT no"):
-        answer = ask(up, sql, **{field: "TSV\r\nX-Forged: 1\r\n\r\n\u00e9"})[2]
+        answer = ask(up, sql, **{field: "TSV\r\nX-Forged: 1\r\n\r\n\u00e9"})
         assert "X-Forged" not in answer.headers
 
 
@@ -208,9 +204,9 @@ def test_a_header_is_not_ended_by_what_the_url_says(up: Any, field: str) -> None
     ],
 )
 def test_errors_have_clickhouses_code_and_status(up: Any, sql: str, status: int, code: str) -> None:
-    given, body, answer = ask(up, sql)
-    assert (given, answer.headers["X-ClickHouse-Exception-Code"]) == (status, code)
-    assert body.startswith(f"Code: {code}. DB::Exception: ".encode())
+    answer = ask(up, sql)
+    assert (answer.status, answer.headers["X-ClickHouse-Exception-Code"]) == (status, code)
+    assert answer.body.startswith(f"Code: {code}. DB::Exception: ".encode())
 
 
 def test_curl_asks_and_inserts(up: Any, client: Client, tmp_path: Path) -> None:
@@ -254,7 +250,7 @@ def test_a_get_only_reads(up: Any, client: Client) -> None:
         "DROP TABLE default.c",
         "CREATE TABLE default.d (a Int) ENGINE = Memory",
     ):
-        _, _, answer = ask(up, sql, "GET")
+        answer = ask(up, sql, "GET")
         assert answer.headers["X-ClickHouse-Exception-Code"] == "164", sql
     assert client.command("SELECT count() FROM c") == 0
 
@@ -269,7 +265,7 @@ def test_a_get_only_reads(up: Any, client: Client) -> None:
 def test_a_format_with_a_head_has_it_once(up: Any, form: str) -> None:
     name = '`a "\n`' if form.startswith("CSV") else '`a "`'
     sql = f"SELECT number AS n, toString(number) AS {name} FROM numbers(200000) FORMAT {form}"
-    lines = ask(up, sql)[1].decode().splitlines()
+    lines = ask(up, sql).text.splitlines()
     heads = 2 if "Types" in form else 1 if "Names" in form else 0
     heads += form.startswith("CSV")
     assert len(lines) == 200_000 + heads
@@ -278,16 +274,12 @@ def test_a_format_with_a_head_has_it_once(up: Any, form: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd", "lz4"])
 def test_answers_are_packed_as_asked(up: Any, encoding: str) -> None:
-    connection = HTTPConnection("127.0.0.1", up.sql, timeout=60)
     sql = "SELECT number FROM numbers(100000)"
-    connection.request("POST", "/", sql, {"Accept-Encoding": encoding})
-    answer = connection.getresponse()
+    answer = asking.ask(up.sql, "POST", "/", sql, {"Accept-Encoding": encoding}, timeout=60)
     assert answer.headers["Content-Encoding"] == encoding
-    body = answer.read()
-    connection.close()
-    plain = ask(up, sql)[1]
-    assert len(body) < len(plain) * 0.8
-    assert unpacked(body, encoding) == plain
+    plain = ask(up, sql).body
+    assert len(answer.body) < len(plain) * 0.8
+    assert unpacked(answer.body, encoding) == plain
 
 
 def unpacked(body: bytes, encoding: str) -> bytes:
@@ -307,10 +299,8 @@ def test_a_body_that_unpacks_to_too_much_is_refused(up: Any) -> None:
     from backports import zstd
 
     body = zstd.compress(bytes(1 << 20)) * 1100
-    connection = HTTPConnection("127.0.0.1", up.sql, timeout=60)
-    connection.request("POST", "/", body, {"Content-Encoding": "zstd"})
-    assert connection.getresponse().status == 413
-    connection.close()
+    headers = {"Content-Encoding": "zstd"}
+    assert asking.ask(up.sql, "POST", "/", body, headers, timeout=60).status == 413
 
 
 @pytest.mark.parametrize(
@@ -325,11 +315,9 @@ def test_a_body_that_unpacks_to_too_much_is_refused(up: Any) -> None:
 def test_what_is_not_served_is_said(
     up: Any, fields: dict[str, str], headers: dict[str, str], status: int, says: str
 ) -> None:
-    connection = HTTPConnection("127.0.0.1", up.sql, timeout=60)
-    connection.request("POST", "/?" + urlencode(fields), b"SELECT 1", headers)
-    answer = connection.getresponse()
-    assert (answer.status, says in answer.read().decode()) == (status, True)
-    connection.close()
+    url = "/?" + urlencode(fields)
+    answer = asking.ask(up.sql, "POST", url, b"SELECT 1", headers, timeout=60)
+    assert (answer.status, says in answer.text) == (status, True)
 
 
 def test_external_data_is_refused_with_a_sentence(client: Client) -> None:
@@ -339,10 +327,8 @@ def test_external_data_is_refused_with_a_sentence(client: Client) -> None:
 
 
 def test_a_query_that_is_no_text_is_refused(up: Any) -> None:
-    connection = HTTPConnection("127.0.0.1", up.sql, timeout=60)
-    connection.request("POST", "/", b"SELECT '\xff\xfe'")
-    assert connection.getresponse().status == 400
-    connection.close()
+    sql = b"SELECT '\xff\xfe'"
+    assert asking.ask(up.sql, "POST", "/", sql, timeout=60).status == 400
 
 
 @pytest.mark.parametrize("form", ["TSV", "ArrowStream", "JSON"])
@@ -357,7 +343,7 @@ def test_a_client_that_leaves_ends_its_query(up: Any, form: str) -> None:
 
 def running(up: Any) -> int:
     sql = "SELECT count() FROM system.processes WHERE query LIKE '%sipHash64(number)%'"
-    return int(ask(up, f"{sql} AND query NOT LIKE '%processes%'")[1])
+    return int(ask(up, f"{sql} AND query NOT LIKE '%processes%'").body)
 
 
 def wait_until(met: Any, seconds: float = 20.0) -> None:
@@ -387,9 +373,9 @@ def test_answers_stream_in_bounded_memory(up: Any) -> None:
 
 def test_an_answer_in_one_piece_is_limited(up: Any) -> None:
     sql = "SELECT concat(toString(number), repeat('x', 1000)) FROM numbers(800000) FORMAT JSON"
-    status, body, answer = ask(up, sql)
-    assert (status, answer.headers["X-ClickHouse-Exception-Code"]) == (500, "396")
-    assert b"are streamed" in body
+    answer = ask(up, sql)
+    assert (answer.status, answer.headers["X-ClickHouse-Exception-Code"]) == (500, "396")
+    assert b"are streamed" in answer.body
 
 
 class Grafana:
@@ -413,15 +399,11 @@ class Grafana:
             }
         )
         headers = {"Accept-Encoding": "gzip", "Authorization": f"Basic {self._login}"}
-        connection = HTTPConnection("127.0.0.1", self._port, timeout=60)
-        connection.request("POST", f"/?{url}", sql.encode(), headers)
-        answer = connection.getresponse()
-        body = answer.read()
-        connection.close()
+        answer = asking.ask(self._port, "POST", f"/?{url}", sql.encode(), headers, timeout=60)
         if answer.status != 200:
-            raise RuntimeError(body.decode())
+            raise RuntimeError(answer.text)
         assert answer.headers["Content-Encoding"] == "gzip"
-        return self._rows(gzip.decompress(body))
+        return self._rows(gzip.decompress(answer.body))
 
     def _rows(self, body: bytes) -> list[tuple[object, ...]]:
         """Decode as its `Block.Decode` does: the revision decides what stands around the data."""

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import DatabaseError, StreamFailureError
+from tests.asking import ask
 
 TABLE = (
     "CREATE TABLE default.t (id UInt64, s String, m Map(LowCardinality(String), String)) "
@@ -124,22 +125,14 @@ def test_many_clients_at_once(up: Any) -> None:
 
 
 def test_reading_only_is_kept_to(up: Any) -> None:
-    connection = HTTPConnection("127.0.0.1", up.sql, timeout=20)
-    connection.request("GET", "/?query=DROP+TABLE+otel.otel_traces")
-    answer = connection.getresponse()
+    answer = ask(up.sql, "GET", "/?query=DROP+TABLE+otel.otel_traces")
     assert (answer.status, answer.headers["X-ClickHouse-Exception-Code"]) == (500, "164")
-    connection.close()
 
 
 def test_a_web_page_is_not_served(up: Any) -> None:
-    connection = HTTPConnection("127.0.0.1", up.sql, timeout=20)
-    connection.request("POST", "/", b"SELECT 1", {"Origin": "http://evil.example"})
-    assert connection.getresponse().status == 403
-    connection.close()
+    headers = {"Origin": "http://evil.example"}
+    assert ask(up.sql, "POST", "/", b"SELECT 1", headers).status == 403
 
 
 def test_ping_answers(up: Any) -> None:
-    connection = HTTPConnection("127.0.0.1", up.sql, timeout=20)
-    connection.request("GET", "/ping")
-    assert connection.getresponse().read() == b"Ok.\n"
-    connection.close()
+    assert ask(up.sql, "GET", "/ping").body == b"Ok.\n"

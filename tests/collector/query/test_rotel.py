@@ -9,12 +9,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.client import HTTPConnection
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.asking import post
 from tests.collector.test_kill import KILLS, RECORDS, begin, end, rows
 
 from ltrain_collector.keys import Keys, Role
@@ -70,14 +70,6 @@ def wait_until(met: Any, log: Path, seconds: float = 30.0) -> None:
         time.sleep(0.05)
 
 
-def post(port: int, body: bytes) -> int:
-    connection = HTTPConnection("127.0.0.1", port, timeout=30)
-    connection.request("POST", "/v1/traces", body, {"Content-Type": "application/x-protobuf"})
-    status = connection.getresponse().status
-    connection.close()
-    return status
-
-
 @pytest.mark.parametrize("compression", ["lz4", "none"])
 def test_rotel_in_front_loses_nothing(
     tmp_path: Path, start: Any, request_of: Any, compression: str
@@ -91,7 +83,7 @@ def test_rotel_in_front_loses_nothing(
     ):
         for number in range(1, 21):
             ids = [(number, span) for span in range(1, 33)]
-            assert post(port, request_of(*ids, ltrain__rollout__id=f"r{number:02}")) == 200
+            assert post(port, request_of(*ids, ltrain__rollout__id=f"r{number:02}")).status == 200
         sql = "SELECT count() AS n, uniqExact(RolloutId) AS rollouts, any(ServiceName) AS service"
         wait_until(
             lambda: store.query(f"{sql} FROM otel.spans").rows() == [(640, 20, "agent")], log
@@ -99,12 +91,8 @@ def test_rotel_in_front_loses_nothing(
         assert store.query("SELECT count() AS n FROM otel.otel_traces")["n"].item() == 640
         store.command("SYSTEM STOP MERGES otel.otel_traces")  # they would make one of two copies
         direct = request_of((21, 1), ltrain__rollout__id="r21")
-        connection = HTTPConnection("127.0.0.1", up.otlp, timeout=30)
-        headers = {"Content-Type": "application/x-protobuf", "Authorization": f"Bearer {key}"}
-        connection.request("POST", "/v1/traces", direct, headers)
-        assert connection.getresponse().status == 200
-        connection.close()
-        assert post(port, direct) == 200
+        assert post(up.otlp, direct, Authorization=f"Bearer {key}").status == 200
+        assert post(port, direct).status == 200
         wait_until(lambda: copies(store, "r21") == 2, log)
         columns = "* EXCEPT (IngestedAt)"
         sql = f"SELECT {columns} FROM otel.otel_traces WHERE RolloutId = 'r21'"
@@ -125,7 +113,7 @@ def test_rotel_without_a_key_is_not_let_in(tmp_path: Path, start: Any, request_o
     up = start(tmp_path / "store")
     log = tmp_path / "rotel.log"
     with rotel(up.sql, query, "lz4", log) as port:
-        assert post(port, request_of((1, 1))) == 200  # it answers before it inserts
+        assert post(port, request_of((1, 1))).status == 200  # it answers before it inserts
         wait_until(lambda: "403" in log.read_text() or "497" in log.read_text(), log)
     with Store.open(f"http://reader:{key}@127.0.0.1:{up.sql}") as store:
         assert store.query("SELECT count() AS n FROM otel.spans")["n"].item() == 0

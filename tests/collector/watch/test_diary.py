@@ -6,11 +6,11 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.asking import ask
 
 from ltrain_collector.embedded import EmbeddedBackend
 from ltrain_collector.engine import Engine
@@ -138,7 +138,7 @@ def test_a_server_writes_them_and_ends_with_a_full_disk(
     room = os.statvfs(inside)
     (inside / "ballast").write_bytes(bytes(room.f_bavail * room.f_frsize))
     ends = time.monotonic() + 60
-    while "missed_rounds_total 0.0" in (page := metrics(up.otlp)):
+    while "missed_rounds_total 0.0" in (page := ask(up.otlp, "GET", "/metrics").text):
         assert time.monotonic() < ends, page
         time.sleep(0.2)
     (inside / "ballast").unlink()
@@ -146,14 +146,6 @@ def test_a_server_writes_them_and_ends_with_a_full_disk(
         while not store.query("SELECT Value FROM otel.metrics_gauge").height:
             assert time.monotonic() < ends
             time.sleep(0.2)
-    assert 'insert_failures_total{table="otel.otel_metrics_gauge"} 0.0' in metrics(up.otlp)
+    page = ask(up.otlp, "GET", "/metrics").text
+    assert 'insert_failures_total{table="otel.otel_metrics_gauge"} 0.0' in page
     assert up.stop() == 0
-
-
-def metrics(port: int) -> str:
-    connection = HTTPConnection("127.0.0.1", port, timeout=20)
-    try:
-        connection.request("GET", "/metrics")
-        return connection.getresponse().read().decode()
-    finally:
-        connection.close()

@@ -1,13 +1,12 @@
 """`/metrics` of a real `ltrain up`, as Prometheus' own parser reads it, and in the docs."""
 
 import re
-import urllib.request
 from collections.abc import Callable
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
+from tests.asking import ask, post
 
 from ltrain_collector.keys import Keys, Role
 from ltrain_collector.store import Store
@@ -18,35 +17,19 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 def samples(port: int, key: str = "") -> dict[tuple[str, ...], float]:
     """Give each value by its name and the values of its labels."""
-    asked = urllib.request.Request(f"http://127.0.0.1:{port}/metrics")
-    if key:
-        asked.add_header("Authorization", f"Bearer {key}")
-    with urllib.request.urlopen(asked, timeout=20) as answer:
-        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-        text = answer.read().decode()
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    answer = ask(port, "GET", "/metrics", headers=headers)
+    assert answer.status == 200
+    assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     return {
         (sample.name.removeprefix("ltrain_collector_"), *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(text)
+        for family in text_string_to_metric_families(answer.text)
         for sample in family.samples
     }
 
 
 def refused(port: int, path: str = "/metrics", **headers: str) -> int:
-    connection = HTTPConnection("127.0.0.1", port, timeout=20)
-    try:
-        connection.request("GET", path, headers=headers)
-        return connection.getresponse().status
-    finally:
-        connection.close()
-
-
-def post(port: int, path: str, body: bytes) -> int:
-    connection = HTTPConnection("127.0.0.1", port, timeout=20)
-    try:
-        connection.request("POST", path, body, {"Content-Type": "application/x-protobuf"})
-        return connection.getresponse().status
-    finally:
-        connection.close()
+    return ask(port, "GET", path, headers=headers).status
 
 
 def test_what_was_done_is_measured(
@@ -56,7 +39,7 @@ def test_what_was_done_is_measured(
     twice = request_of((1, 1), (1, 2))
     sent = [("traces", twice), ("traces", twice), ("traces", request_of((1, 3), start=0))]
     sent += [("logs", b"\xff"), ("metrics", b"")]
-    told = [post(up.otlp, f"/v1/{signal}", body) for signal, body in sent]
+    told = [post(up.otlp, body, f"/v1/{signal}").status for signal, body in sent]
     assert told == [200, 200, 200, 400, 200]
     with Store.open(up.dsn) as store:
         assert store.query("SELECT count() AS n FROM otel.spans")["n"].item() == 2
@@ -93,8 +76,7 @@ def test_what_was_done_is_measured(
     assert 0 < found["disk_free_bytes",] < found["disk_size_bytes",]
     assert found["resident_bytes",] > 100 << 20
     assert found["cpu_seconds_total",] > 0.1
-    with urllib.request.urlopen(f"{up.dsn}/metrics", timeout=20) as other:
-        assert other.read() == b"Ok.\n"
+    assert ask(up.sql, "GET", "/metrics")[:2] == (200, b"Ok.\n")
 
 
 def test_who_may_read_it(start: Callable[..., Any], tmp_path: Path) -> None:
