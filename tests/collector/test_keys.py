@@ -29,6 +29,9 @@ def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
 
+FREE = ("--otlp-port", "0", "--grpc-port", "0", "--http-port", "0")
+
+
 def ltrain(*argv: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ltrain", *argv]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -172,7 +175,7 @@ def test_a_forged_key_is_refused(tmp_path: Path, make: Any) -> None:
 
 def test_keys_that_cannot_be_read_are_said(tmp_path: Path) -> None:
     (tmp_path / "store.keys.json").write_text("[{")
-    done = ltrain("up", "--dir", str(tmp_path / "store"), "--otlp-port", "0", "--http-port", "0")
+    done = ltrain("up", "--dir", str(tmp_path / "store"), *FREE)
     assert done.returncode == 1
     assert "cannot be read" in done.stderr
     assert "Traceback" not in done.stderr
@@ -223,7 +226,7 @@ def test_a_key_that_cannot_be_is_said(tmp_path: Path, argv: tuple[str, ...], say
 
 
 def test_without_keys_only_this_machine_is_served(tmp_path: Path) -> None:
-    done = ltrain("up", "--dir", str(tmp_path / "s"), "--host", "0.0.0.0", "--http-port", "0")
+    done = ltrain("up", "--dir", str(tmp_path / "s"), "--host", "0.0.0.0", *FREE)
     assert done.returncode == 1
     assert "ltrain key make" in done.stderr
     assert not (tmp_path / "s").exists()
@@ -351,6 +354,6 @@ def test_both_ports_speak_tls(tmp_path: Path, start: Any, request_of: Any) -> No
         host="127.0.0.1", port=up.sql, interface="https", ca_cert=str(certificate)
     ) as client:
         assert client.query("SELECT 1").result_rows == [(1,)]
-    done = ltrain("up", "--dir", str(tmp_path / "s"), *files[:2], "--tls-key", "/dev/null")
+    done = ltrain("up", "--dir", str(tmp_path / "s"), *FREE, *files[:2], "--tls-key", "/dev/null")
     assert done.returncode == 1
     assert "TLS cannot be served" in done.stderr

@@ -32,6 +32,7 @@ def inflate(body: bytes, encoding: str, limit: int) -> bytes:
     except (zlib.error, ZstdError) as error:
         raise Malformed(f"The body is not {encoding}: {error}.") from error
     if len(plain) > limit:
+        del plain  # the refusal lives on for a while, and this frame with it
         raise too_large(limit)
     if not unpacker.eof:
         raise Malformed(f"The {encoding} body ends too early.")

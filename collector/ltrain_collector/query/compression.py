@@ -58,6 +58,7 @@ def unpack(body: bytes, encoding: str, limit: int) -> bytes:
         parts.append(part)
         size += len(part)
         if size > limit:
+            del part, parts  # the refusal lives on for a while, and this frame with it
             raise Refused(413, f"The body is longer than {limit >> 20} MiB. Send less at a time.")
         if not unpacker.eof:
             raise Refused(400, f"The {encoding} body ends too early.")
