@@ -24,6 +24,7 @@ from ltrain_instrument import (
     content,
     crewai,
     handover,
+    httpx_twins,
     joining,
     llama_index,
     mcp_calls,
@@ -98,6 +99,8 @@ class LtrainDistro(BaseDistro):  # type: ignore[misc]
         """Instrument now, when the agent imports the library, or never: one serves a library."""
         if self._loader is not None:
             load = partial(super().load_instrumentor, entry_point, **options)
+            if entry_point.module == httpx_twins.HOME:
+                load = partial(httpx_twins.load, load)
             self._loader.add(entry_point, load)
 
 
