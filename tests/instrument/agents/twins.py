@@ -20,7 +20,7 @@ if how == "asks":
     )
 
     assert second in sys.modules
-    assert SyncOpenTelemetryTransport and SyncOpenTelemetryTransportHttpx2
+    assert SyncOpenTelemetryTransport is not SyncOpenTelemetryTransportHttpx2
 after = import_module(second)
 assert getattr(home, names[first]) is makers[0]
 makers.append(getattr(home, names[second]))
