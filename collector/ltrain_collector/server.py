@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import ipaddress
 import signal
 import socket
 import ssl
@@ -30,6 +29,7 @@ from ltrain_collector.watch.diary import Diary
 from ltrain_collector.watch.health import Health
 from ltrain_collector.watch.state import Watched
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.loopback import is_loopback
 
 HOST = "127.0.0.1"
 """Where nobody else reaches it: what is served without keys."""
@@ -99,7 +99,7 @@ def serve(directory: Path, ports: Ports, host: str = HOST, tls: Tls | None = Non
         StoreUnusable: when the folder cannot be used.
     """
     keys = Keys(directory.absolute())
-    if not keys.guarded and not _loopback(host):
+    if not keys.guarded and not is_loopback(host):
         raise OpenToAll(host, directory)
     # gRPC binds its own, once there is a store to serve
     _bind(host, ports.grpc, "--grpc-port").close()
@@ -151,15 +151,6 @@ def _address(listener: socket.socket) -> str:
 def _host(listener: socket.socket) -> str:
     host = listener.getsockname()[0]
     return f"[{host}]" if ":" in host else str(host)
-
-
-def _loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _load(config: uvicorn.Config, tls: Tls | None) -> None:

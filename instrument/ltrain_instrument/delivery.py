@@ -2,7 +2,6 @@
 
 import gzip
 import http.client
-import ipaddress
 import os
 import ssl
 from contextlib import suppress
@@ -13,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from ltrain_instrument import settings
+from ltrain_instrument.loopback import is_loopback
 
 CONNECT_TIMEOUT = 2.0
 """Seconds to wait for a connection; a collector that is up accepts at once."""
@@ -69,12 +69,7 @@ def _packed(host: str) -> bool:
     told = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION") or os.environ.get(
         "OTEL_EXPORTER_OTLP_COMPRESSION"
     )
-    if told:
-        return told != "none"
-    try:
-        return not ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host != "localhost"
+    return told != "none" if told else not is_loopback(host)
 
 
 def _headers() -> dict[str, str]:

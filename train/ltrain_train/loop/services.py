@@ -17,12 +17,11 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from ltrain_collector.dsn import Server, parse
-from ltrain_instrument import settings
+from ltrain_instrument import loopback, settings
 from ltrain_train.errors import NotReachable
 from ltrain_train.policy.precision import VLLM_NAMES
 from ltrain_train.process import Child, Children
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 DEFAULT_STORE = "http://127.0.0.1:8123"
 WATCH = 1.0
 """Seconds between two looks at the store that was started here."""
@@ -117,7 +116,7 @@ class Services:
         return Service("gateway", f"{self.gateway_url}/health", b'"ready"', command + port, 300)
 
     def _start(self, service: Service) -> Child:
-        if urlsplit(service.health).hostname not in LOOPBACK:
+        if urlsplit(service.health).hostname not in loopback.NAMES:
             raise NotReachable(
                 f"No {service.name} answers at {service.health}, and only those on this machine "
                 "are started here."

@@ -13,11 +13,10 @@ from urllib.parse import quote
 from ltrain_collector.bound_keys import sign, store_secret
 from ltrain_collector.dsn import Folder, Server, parse
 from ltrain_collector.keys import Keys
+from ltrain_instrument import loopback
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.settings import GATEWAY_SECRET, STORE, STORE_SECRET
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
 
@@ -72,6 +71,6 @@ class StoreKeys:
 def _folder(home: Path) -> Path | None:
     """Give the store's folder; None where it is on another machine."""
     at = parse(STORE.read()) if STORE.read() else None
-    if isinstance(at, Server) and at.host not in LOOPBACK:
+    if isinstance(at, Server) and at.host not in loopback.NAMES:
         return None
     return (at.path if isinstance(at, Folder) else home / "store").absolute()
