@@ -99,7 +99,9 @@ def store(server: dsn.Server) -> Finding | None:
     return None
 
 
-def fetch(url: str, body: str | None = None, headers: dict[str, str] | None = None) -> Any:
+def fetch(
+    url: str, body: str | None = None, headers: dict[str, str] | None = None
+) -> tuple[int, bytes]:
     """Give status and body of what an address answers; with a body it is a POST."""
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection

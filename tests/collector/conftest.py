@@ -145,3 +145,13 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     running = start_up(tmp_path_factory.mktemp("up") / "store")
     yield running
     assert running.stop() == 0
+
+
+@pytest.fixture(params=["folder", "server"])
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    """The same tests on both kinds."""
+    if request.param == "folder":
+        yield request.getfixturevalue("folder")
+        return
+    with Store.open(request.getfixturevalue("up").dsn) as opened:
+        yield opened

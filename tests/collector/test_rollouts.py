@@ -1,7 +1,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -16,16 +15,6 @@ from .conftest import RequestOf
 MARCH = 1_772_539_200_000_000_000
 APRIL = MARCH + 31 * 86_400_000_000_000
 SECOND = 1_000_000_000
-
-
-@pytest.fixture(params=["folder", "server"])
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    """The same tests on both kinds."""
-    if request.param == "folder":
-        yield request.getfixturevalue("folder")
-        return
-    with Store.open(request.getfixturevalue("up").dsn) as opened:
-        yield opened
 
 
 def test_rollouts_come_whole_and_each_span_once(store: Store, request_of: RequestOf) -> None:

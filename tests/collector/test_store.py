@@ -1,6 +1,6 @@
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,16 +20,6 @@ from ltrain_collector.errors import (
 from ltrain_collector.store import Store
 
 HOSTILE = "a\\b'c\n\t\"é\0{x} %s ${y} --"
-
-
-@pytest.fixture(params=["folder", "server"])
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    """The same tests on both kinds."""
-    if request.param == "folder":
-        yield request.getfixturevalue("folder")
-        return
-    with Store.open(request.getfixturevalue("up").dsn) as opened:
-        yield opened
 
 
 def test_both_kinds_give_the_same_types(store: Store) -> None:

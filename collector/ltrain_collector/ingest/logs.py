@@ -45,12 +45,8 @@ def _write(writer: Writer, logs: ResourceLogs) -> None:
         writer.repeats(head, len(scoped.log_records))
         for record in scoped.log_records:
             claimed = writer.claimed(logs.resource, scope, record)
-            if writer.takes(record, _fault(record, writer.latest) or claimed):
+            if writer.takes(record, writer.ahead(_time(record)) or claimed):
                 writer.add(schema.LOGS, _row(record, service, head))
-
-
-def _fault(record: LogRecord, latest: int) -> str:
-    return "time_unix_nano is more than a year ahead" if _time(record) >= latest else ""
 
 
 def _row(record: LogRecord, service: bytes, head: bytes) -> tuple[bytes, ...]:

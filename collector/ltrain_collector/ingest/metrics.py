@@ -92,7 +92,7 @@ def _write_metric(writer: Writer, metric: Metric, head: bytes, claimed: str) -> 
     points: Sequence[Point] = kind.data_points
     writer.repeats(head, len(points))
     for point in points:
-        if writer.takes(point, _fault(point, writer.latest) or claimed):
+        if writer.takes(point, writer.ahead(point.time_unix_nano) or claimed):
             shared = (
                 head,
                 attributes(point.attributes),
@@ -100,10 +100,6 @@ def _write_metric(writer: Writer, metric: Metric, head: bytes, claimed: str) -> 
                 unsigned64(point.time_unix_nano),
             )
             writer.add(table, (*shared, *fields(point, kind)))
-
-
-def _fault(point: Point, latest: int) -> str:
-    return "time_unix_nano is more than a year ahead" if point.time_unix_nano >= latest else ""
 
 
 Fields = Callable[..., tuple[bytes, ...]]

@@ -47,6 +47,10 @@ class Writer:
                 "scope attributes. Send less at a time, or shorter attributes."
             )
 
+    def ahead(self, time_unix_nano: int) -> str:
+        """Say what is wrong with a record of this time; '' when nothing."""
+        return "time_unix_nano is more than a year ahead" if time_unix_nano >= self.latest else ""
+
     def claimed(self, resource: Resource, scope: InstrumentationScope, record: Any) -> str:
         """Say what `record` claims that its client may not; '' when nothing."""
         return claims.fault(self._grant, resource, scope, record)
