@@ -1,5 +1,7 @@
 from collections import Counter
 
+import pytest
+
 from ltrain_train.loop.waves import tasks_of
 
 TASKS = [f"t{number}" for number in range(10)]
@@ -17,3 +19,14 @@ def test_a_wave_is_the_same_whenever_it_is_asked_for() -> None:
 
 def test_a_wave_larger_than_the_file_holds_every_task_once() -> None:
     assert Counter(tasks_of(0, TASKS, 99, seed=0)) == {task: 1 for task in TASKS}
+
+
+@pytest.mark.parametrize(("size", "tasks"), [(12, 16), (4, 10), (7, 8), (9, 10)])
+def test_a_wave_across_epochs_holds_no_task_twice(size: int, tasks: int) -> None:
+    names = [f"t{number}" for number in range(tasks)]
+    for seed in range(20):
+        waves = [tasks_of(wave, names, size, seed) for wave in range(tasks)]
+        assert all(len(set(wave)) == size for wave in waves)
+        seen = [task for wave in waves for task in wave]
+        epochs = [seen[first : first + tasks] for first in range(0, len(seen), tasks)]
+        assert all(set(epoch) == set(names) for epoch in epochs)

@@ -10,12 +10,16 @@ T = TypeVar("T")
 def tasks_of(wave: int, tasks: Sequence[T], size: int, seed: int) -> list[T]:
     """Give the tasks of the `wave`-th wave, counted from 0; an epoch's rest opens the next.
 
-    A wave larger than the task file holds every task once.
+    No wave holds a task twice: where one ends an epoch and begins another, those of the one wait in
+    the other. A wave larger than the task file holds every task once.
     """
     size = min(size, len(tasks))
-    first, chosen = wave * size, []
-    for place in range(first, first + size):
-        epoch, rank = divmod(place, len(tasks))
-        order = random.Random(f"{seed}/{epoch}").sample(range(len(tasks)), len(tasks))
-        chosen.append(tasks[order[rank]])
-    return chosen
+    first = wave * size
+    order: list[int] = []
+    for epoch in range(-(-(first + size) // len(tasks))):
+        drawn = random.Random(f"{seed}/{epoch}").sample(range(len(tasks)), len(tasks))
+        begun = len(order) % size
+        held = set(order[len(order) - begun :])
+        head = [task for task in drawn if task not in held][: -begun % size]
+        order += dict.fromkeys([*head, *drawn])
+    return [tasks[place] for place in order[first : first + size]]
