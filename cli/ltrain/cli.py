@@ -43,6 +43,9 @@ def demo(
 
 @app.command()
 def doctor(
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds that a server has to answer.")
+    ] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of lines.")] = False,
 ) -> None:
     """Say what is installed, reachable and misconfigured, each fault with its mend.
@@ -56,7 +59,7 @@ def doctor(
 
     from ltrain.doctor import examine, healthy, report
 
-    findings = examine()
+    findings = examine(timeout)
     if as_json:
         told = {"well": healthy(findings), "findings": [asdict(each) for each in findings]}
         typer.echo(json.dumps(told, indent=2, ensure_ascii=False))

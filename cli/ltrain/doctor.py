@@ -1,7 +1,7 @@
 """`ltrain doctor`: what is installed, reachable and misconfigured, each with its mend.
 
-All questions are asked at once. A server that hangs costs two seconds in all, and so does the next;
-an instrumentor that is tried has ten.
+All questions are asked at once: servers that hang cost one timeout in all. An instrumentor that is
+tried has ten seconds at least.
 """
 
 import os
@@ -26,33 +26,40 @@ from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.redaction import bare
 from ltrain_instrument.settings import GATEWAY, HOME, STORE, VLLM_PYTHON
 
-PATIENCE = 2.0
-"""Seconds that a server has to answer."""
 TRIAL = 10.0
-"""Seconds that an instrumentor has to load; they are tried side by side."""
+"""Least seconds that an instrumentor has to load; they are tried side by side."""
+REPLIES = 2
+"""Requests that a check sends to its server, one after the other; the store's sends two."""
+SLACK = 2.0
+"""Seconds after the last answer in which a finding is made."""
 PYTHONS = ((3, 11), (3, 12))
 
 Check = Callable[[], Finding | None]
 
 
-def examine() -> list[Finding]:
-    """Give what is found, in the order of the way that a span takes."""
+def examine(timeout: float = 1.0) -> list[Finding]:
+    """Return what is found, in the order of the way that a span takes.
+
+    Args:
+        timeout: seconds that a server has for an answer.
+    """
     settings = [*diagnosis.settings(os.environ), *diagnosis.variables(os.environ)]
     here = [_python(), *_extras()]
     chosen = diagnosis.chosen(os.environ)
     instrumentors = {name: diagnosis.instrumentor(choice) for name, choice in chosen.items()}
     asked = _Questions()
     for name, check in (
-        ("collector", collector),
-        ("health", doctor_collector.health),
-        ("store", store),
-        ("gateway", gateway),
+        ("collector", partial(collector, timeout)),
+        ("health", partial(doctor_collector.health, timeout)),
+        ("store", partial(store, timeout)),
+        ("gateway", partial(gateway, timeout)),
         ("vllm", vllm),
     ):
-        asked.ask(name, check, PATIENCE)
+        asked.ask(name, check, REPLIES * timeout + SLACK)
+    trial = max(TRIAL, REPLIES * timeout)
     for name, choice in chosen.items():
         if choice.taken is not None and (choice.entry is not None or choice.taken.switch):
-            asked.ask(name, partial(failure, choice), TRIAL)
+            asked.ask(name, partial(failure, choice, trial), trial + SLACK)
     waiting = list(diagnosis.spool(HOME.read()))
     answers = asked.answers()
     for name in chosen:
@@ -122,8 +129,8 @@ def _extras() -> Iterator[Finding]:
             yield Finding(name, State.OK, "installed")
 
 
-def failure(choice: Choice) -> Finding | None:
-    """Say how a library's instrumentor fails; None when it loads."""
+def failure(choice: Choice, seconds: float = TRIAL) -> Finding | None:
+    """Return how a library's instrumentor fails; None when it loads within `seconds`."""
     name = choice.library.name
     try:
         done = subprocess.run(
@@ -131,11 +138,13 @@ def failure(choice: Choice) -> Finding | None:
             env=os.environ | {"TRACELOOP_TELEMETRY": "false"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=TRIAL,
+            timeout=seconds,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        found = f"its instrumentor took more than {TRIAL:.0f} s to load, and was not tried further"
+        found = (
+            f"its instrumentor took more than {seconds:.0f} s to load, and was not tried further"
+        )
         return Finding(name, State.NOTE, found)
     if done.returncode == 0:
         return None
@@ -146,9 +155,9 @@ def failure(choice: Choice) -> Finding | None:
     return Finding(name, State.FAULT, f"{what} fails: {''.join(last)}", mend)
 
 
-def collector() -> Finding:
+def collector(timeout: float) -> Finding:
     """Send a request without spans to where agents send theirs."""
-    delivery = Delivery(traces_url(), timeout=PATIENCE / 2)
+    delivery = Delivery(traces_url(), timeout=timeout)
     receipt = delivery.post(b"")
     delivery.close()
     where = bare(delivery.url)
@@ -161,15 +170,15 @@ def collector() -> Finding:
     return Finding("collector", State.FAULT, reason, mend)
 
 
-def store() -> Finding:
+def store(timeout: float) -> Finding:
     """Look for the store, without opening it."""
     given = STORE.read()
     address = dsn.parse(given or "http://127.0.0.1:8123")
     mend = "`ltrain up` makes and serves one; LTRAIN_STORE names another."
     if isinstance(address, dsn.Server):
-        if (fault := _get(f"{address}/ping")) is None:
+        if (fault := _get(f"{address}/ping", timeout)) is None:
             well = Finding("store", State.OK, f"answers at {address}")
-            return doctor_collector.store(address) or well
+            return doctor_collector.store(address, timeout) or well
         if given:
             return Finding("store", State.FAULT, f"{address}: {fault}", mend)
         address = dsn.Folder((HOME.read() / "store").absolute())
@@ -178,10 +187,10 @@ def store() -> Finding:
     return Finding("store", State.NOTE, f"there is none in {address.path}", mend)
 
 
-def gateway() -> Finding:
+def gateway(timeout: float) -> Finding:
     """Ask the gateway for its health."""
     where = bare(GATEWAY.read())
-    fault = _get(f"{GATEWAY.read().rstrip('/')}/health")
+    fault = _get(f"{GATEWAY.read().rstrip('/')}/health", timeout)
     if fault is None:
         return Finding("gateway", State.OK, f"answers at {where}")
     state = State.FAULT if os.environ.get(GATEWAY.name) else State.NOTE
@@ -201,10 +210,10 @@ def vllm() -> Finding:
         return Finding("vllm", state, found, mend)
 
 
-def _get(url: str) -> str | None:
-    """Say what is wrong with an address; None when it answers."""
+def _get(url: str, timeout: float) -> str | None:
+    """Return what is wrong with an address; None when it answers."""
     try:
-        status, _ = doctor_collector.fetch(url)
+        status, _ = doctor_collector.fetch(url, timeout)
     except (OSError, HTTPException, ValueError) as error:
         return str(error) or type(error).__name__
     return None if status == 200 else f"it answered {status}"

@@ -14,8 +14,6 @@ from ltrain_collector import dsn, schema
 from ltrain_instrument.delivery import traces_url
 from ltrain_instrument.diagnosis import Finding, State
 
-PATIENCE = 1.0
-"""Seconds to wait for an answer."""
 LAG = 2.5
 """Seconds in which 95 of 100 requests should be stored."""
 FREE = 1 << 30
@@ -29,11 +27,11 @@ Fault = tuple[State, str, str]
 """How bad, what, and what mends it."""
 
 
-def health() -> Finding | None:
+def health(timeout: float) -> Finding | None:
     """Say how the collector does that agents send to; None where it has nothing to say."""
     base = traces_url().removesuffix("/v1/traces")
     try:
-        status, text = fetch(f"{base}/health")
+        status, text = fetch(f"{base}/health", timeout)
         told: Any = json.loads(text) if status == 200 else None
     except (OSError, HTTPException, ValueError):
         return None  # who takes spans there was asked already
@@ -80,10 +78,10 @@ def judged(told: dict[str, Any]) -> Iterator[Fault]:
         yield State.NOTE, found, "pip install --upgrade ltrain where it is older."
 
 
-def store(server: dsn.Server) -> Finding | None:
+def store(server: dsn.Server, timeout: float) -> Finding | None:
     """Say what a query meets: a key that is missing or wrong, tables of another version."""
     sent = {"X-ClickHouse-User": server.user, "X-ClickHouse-Key": server.password}
-    status, answer = fetch(f"{server}/", schema.VERSION, sent)
+    status, answer = fetch(f"{server}/", timeout, schema.VERSION, sent)
     text = answer.decode(errors="replace").strip()
     if status in (401, 403):
         known = "LTRAIN_STORE=http://any:KEY@host:8123; `ltrain key make query` makes one."
@@ -100,12 +98,12 @@ def store(server: dsn.Server) -> Finding | None:
 
 
 def fetch(
-    url: str, body: str | None = None, headers: dict[str, str] | None = None
+    url: str, timeout: float, body: str | None = None, headers: dict[str, str] | None = None
 ) -> tuple[int, bytes]:
-    """Give status and body of what an address answers; with a body it is a POST."""
+    """Return status and body of what an address answers; with a body it is a POST."""
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=PATIENCE)
+    connection = kind(parts.hostname or "", parts.port, timeout=timeout)
     try:
         connection.request("POST" if body else "GET", parts.path, body, headers or {})
         answer = connection.getresponse()

@@ -53,7 +53,7 @@ def doctor(tmp_path: Path, otlp: int, store: str, **environ: str) -> dict[str, d
         "LTRAIN_STORE": store,
     }
     done = subprocess.run(
-        [LTRAIN, "doctor", "--json"],
+        [LTRAIN, "doctor", "--timeout", "50", "--json"],
         env=kept | given | environ,
         cwd=tmp_path,
         capture_output=True,

@@ -42,17 +42,17 @@ def test_doctor_says_which_key_is_missing(
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_HEADERS", raising=False)
     for key, how in (("", "it wants a key"), ("any:lt_wrong@", "its key is not taken")):
         monkeypatch.setenv("LTRAIN_STORE", f"http://{key}127.0.0.1:{sql}")
-        found = store()
+        found = store(50)
         assert found.state is State.FAULT
         assert found.found == f"http://127.0.0.1:{sql}: {how}"
         assert "`ltrain key make query` makes one" in found.mend
     monkeypatch.setenv("LTRAIN_STORE", f"http://any:{keys[Role.QUERY]}@127.0.0.1:{sql}")
-    assert store().state is State.OK
-    found = collector()
+    assert store(50).state is State.OK
+    found = collector(50)
     assert found.state is State.FAULT
     assert found.mend.startswith("Set OTEL_EXPORTER_OTLP_HEADERS to what it asks for")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"Authorization=Bearer%20{keys[Role.INGEST]}")
-    assert collector().state is State.OK
+    assert collector(50).state is State.OK
 
 
 @pytest.mark.parametrize(

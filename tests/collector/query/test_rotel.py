@@ -145,7 +145,8 @@ def test_kill_9_behind_rotel_doubles_nothing_and_loses_what_rotel_drops(
                     for name, made in acknowledged.items()
                 )
 
-            wait_until(accounted, log, seconds=150)
+            # rotel gives a request up after 300 s of retries, 30 s apart: then it is a drop
+            wait_until(accounted, log, seconds=420)
             for name, found in rows(store).items():
                 assert found.keys() <= acknowledged[name]
                 assert set(found.values()) == {RECORDS}
