@@ -1,6 +1,6 @@
-"""What both HTTP apps need of ASGI: read a bounded body, answer, keep strangers out."""
+"""What both HTTP apps need of ASGI: read a bounded body, and answer."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 
 from ltrain_instrument.errors import LtrainError
@@ -29,19 +29,6 @@ def headers_of(scope: Scope) -> dict[str, str]:
     return {
         name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
     }
-
-
-def guard(headers: Mapping[str, str]) -> None:
-    """Refuse what a web page in this machine's browser could send: we have no keys to check.
-
-    Raises:
-        Refused: when the request comes from a page, or names another host.
-    """
-    host = headers.get("host", "").rsplit(":", 1)[0]
-    if host not in LOCAL_HOSTS or "origin" in headers:
-        raise Refused(
-            403, "Only programs on this machine are served here, by 127.0.0.1 or localhost."
-        )
 
 
 async def parts_of(receive: Receive) -> AsyncIterator[bytes]:

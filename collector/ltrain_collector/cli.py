@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ltrain_collector import store_cli
-from ltrain_instrument.settings import HOME
+from ltrain_instrument.settings import ALLOW_HOSTS, HOME
 
 app = typer.Typer()
 key = typer.Typer(help="Make, list and revoke the keys of a store's folder.", no_args_is_help=True)
@@ -35,6 +35,13 @@ def up(
     host: Annotated[
         str, typer.Option(help="The address to listen on; another machine's reach needs keys.")
     ] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A name by which clients ask for this machine, e.g. of a container; may be given "
+            "again. Default: LTRAIN_ALLOW_HOSTS."
+        ),
+    ] = None,
     tls_cert: Annotated[
         Path | None, typer.Option(help="Certificate, PEM: both HTTP ports speak TLS.")
     ] = None,
@@ -54,7 +61,7 @@ def up(
         raise typer.BadParameter("--tls-cert and --tls-key go together.")
     tls = Tls(tls_cert, tls_key) if tls_cert and tls_key else None
     ports = Ports(otlp_port, grpc_port, http_port)
-    serve(directory or HOME.read() / "store", ports, host, tls)
+    serve(directory or HOME.read() / "store", ports, host, tls, allow_host or ALLOW_HOSTS.read())
 
 
 @app.command()

@@ -14,13 +14,13 @@ import os
 import secrets
 import time
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
 
-from ltrain_collector.asgi import Refused, guard
+from ltrain_collector.asgi import Refused
 from ltrain_collector.bound_keys import sign, store_secret, verified
 from ltrain_collector.secret import write_private
 from ltrain_instrument.attributes import ATTEMPT_ID, ROLLOUT_ID
@@ -84,16 +84,25 @@ class NoSuchKey(LtrainError, LookupError):
     """A key that is to be revoked and is not there."""
 
 
-class BadKeys(LtrainError, ValueError):
-    """A file of keys that cannot be read."""
+class BadKeys(Refused):
+    """A file of keys that cannot be read: who asks meanwhile hears so with HTTP's status 503."""
+
+
+def _ignore() -> None:
+    """Let damage be raised only."""
 
 
 class Keys:
     """The keys of one store; usable from any thread, and from several processes."""
 
-    def __init__(self, store: Path) -> None:
-        """`store` is the store's folder, which need not be there yet."""
+    def __init__(self, store: Path, on_damage: Callable[[], None] = _ignore) -> None:
+        """`store` is the store's folder, which need not be there yet.
+
+        Args:
+            on_damage: is called whenever a request finds the keys damaged.
+        """
         self._store = store
+        self._on_damage = on_damage
         self._file = store.with_name(f"{store.name}.keys.json")
         self._stamp: tuple[int, int] | None = None
         self._made: dict[str, MadeKey] = {}
@@ -134,7 +143,6 @@ class Keys:
         """
         if self.guarded:
             return self.admit(headers, fields)
-        guard(headers)
         return None
 
     def ingesting(self, headers: Mapping[str, str]) -> Grant | None:
@@ -194,10 +202,12 @@ class Keys:
     def _renew(self) -> None:
         """Read the file where it has changed."""
         try:
-            found = self._file.stat()
+            found = self._file.lstat()
         except (FileNotFoundError, NotADirectoryError):
             self._made, self._stamp = {}, None
             return
+        except OSError as error:
+            raise self._damaged(error) from error
         self._guarded = True
         stamp = (found.st_mtime_ns, found.st_ino)
         if stamp != self._stamp:
@@ -206,12 +216,21 @@ class Keys:
     def _rows(self) -> list[MadeKey]:
         try:
             rows = json.loads(self._file.read_text())
+            if not isinstance(rows, list):
+                raise ValueError("it is not a list of keys")
             return [MadeKey(**{**row, "role": Role(row["role"])}) for row in rows]
-        except (ValueError, TypeError, KeyError, OSError) as error:
-            raise BadKeys(
-                f"The keys in {self._file} cannot be read: {error}. Put the file back, or move it "
-                "away and make new keys with `ltrain key make`."
-            ) from error
+        except (ValueError, TypeError, KeyError, RecursionError, OSError) as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> BadKeys:
+        self._on_damage()
+        why = error.strerror if isinstance(error, OSError) else error
+        return BadKeys(
+            503,
+            f"The store's keys, in the file {self._file.name} beside its folder, cannot be read "
+            f"({why}), so nobody is served: put the file back, or move it away and make new keys "
+            "with `ltrain key make`.",
+        )
 
     def _made_grant(self, key: str) -> Grant | None:
         self._renew()

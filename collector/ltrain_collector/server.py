@@ -5,7 +5,7 @@ import errno
 import signal
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,10 @@ from ltrain_collector.ingest.grpc_receiver import GrpcReceiver, server_of
 from ltrain_collector.ingest.intake import Intake
 from ltrain_collector.ingest.receiver import Receiver
 from ltrain_collector.keys import Keys
+from ltrain_collector.listen.browsers import Guard
+from ltrain_collector.listen.connection import protocol
+from ltrain_collector.listen.descriptors import raise_limit
+from ltrain_collector.listen.refusals import Reason, Refusals
 from ltrain_collector.query.facade import Facade
 from ltrain_collector.store import Store
 from ltrain_collector.tls import BadTls, Tls
@@ -89,18 +93,30 @@ class Ports:
     sql: int
 
 
-def serve(directory: Path, ports: Ports, host: str = HOST, tls: Tls | None = None) -> None:
+def serve(
+    directory: Path,
+    ports: Ports,
+    host: str = HOST,
+    tls: Tls | None = None,
+    allow_hosts: Iterable[str] = (),
+) -> None:
     """Serve `directory` until SIGTERM or SIGINT.
 
+    Args:
+        allow_hosts: names that requests may name in `Host`, beside this machine's and `host`.
+
     Raises:
+        BadKeys: when the file of its keys is damaged.
         OpenToAll: when others could reach it and no key was made.
         PortTaken: when a port is.
         StoreInUse: when another process has the folder.
         StoreUnusable: when the folder cannot be used.
     """
-    keys = Keys(directory.absolute())
+    refusals = Refusals()
+    keys = Keys(directory.absolute(), partial(refusals.add, Reason.KEYS))
     if not keys.guarded and not is_loopback(host):
         raise OpenToAll(host, directory)
+    descriptors = raise_limit()
     # gRPC binds its own, once there is a store to serve
     _bind(host, ports.grpc, "--grpc-port").close()
     with (
@@ -112,11 +128,12 @@ def serve(directory: Path, ports: Ports, host: str = HOST, tls: Tls | None = Non
         try:
             Store(EmbeddedBackend(engine), str(directory)).migrate()
             intake = Intake(engine)
-            health = Health(Watched(intake, facade.counters, engine, directory.absolute()))
+            watched = Watched(intake, facade.counters, engine, directory.absolute(), refusals)
+            health = Health(watched)
             apps = _Apps(otlp, sql, Receiver(intake, keys, health), facade)
             config = uvicorn.Config(
-                apps,
-                http="httptools",
+                Guard(apps, (host, *allow_hosts), refusals),
+                http=protocol(descriptors, refusals),
                 loop="uvloop",
                 lifespan="off",
                 ws="none",
@@ -128,7 +145,8 @@ def serve(directory: Path, ports: Ports, host: str = HOST, tls: Tls | None = Non
             )
             _load(config, tls)
             _outlive_signals()
-            grpc = partial(server_of, GrpcReceiver(intake, keys), host, ports.grpc, tls)
+            receiver = GrpcReceiver(intake, keys, refusals)
+            grpc = partial(server_of, receiver, host, ports.grpc, tls, descriptors.served // 4)
             ready = _ready(directory, otlp, sql, tls)
             _Server(config, grpc, ready, Diary(health)).run(sockets=[otlp, sql])
         finally:

@@ -85,6 +85,10 @@ def whole_number(text: str) -> int | None:
     return int(text) if text else None
 
 
+def names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 HOME = Setting("LTRAIN_HOME", Path, ".ltrain", "Folder of store, policies, runs, spool, datasets.")
 SPOOL_LIMIT = Setting(
     "LTRAIN_SPOOL_LIMIT",
@@ -121,6 +125,13 @@ STORE_SECRET = Setting(
     "",
     "Signs the store's bound keys; unset: the file `<folder>.secret` beside the store's folder, "
     "made on first use.",
+)
+ALLOW_HOSTS = Setting(
+    "LTRAIN_ALLOW_HOSTS",
+    names,
+    "",
+    "Names by which clients ask for the collector and the gateway, beside 127.0.0.1 and localhost, "
+    "separated by commas: a request whose `Host` is not listed is refused.",
 )
 POLICY_URLS = Setting(
     "LTRAIN_POLICY_URLS",
@@ -172,6 +183,7 @@ SETTINGS: tuple[Setting[Any], ...] = (
     GATEWAY,
     GATEWAY_SECRET,
     STORE_SECRET,
+    ALLOW_HOSTS,
     POLICY_URLS,
     POLICY_VERSION,
     VLLM_PYTHON,

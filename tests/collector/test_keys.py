@@ -237,7 +237,8 @@ def keyed(tmp_path: Path, start: Any) -> tuple[Any, dict[str, str], Keys]:
     """A server that any machine may reach, and a key of each role."""
     keys = Keys(tmp_path / "store")
     made = {role.value: keys.make(role)[0] for role in Role}
-    return start(tmp_path / "store", 0, 0, "--host", "0.0.0.0"), made, keys
+    wide = ("--host", "0.0.0.0", "--allow-host", "store.example")
+    return start(tmp_path / "store", 0, 0, *wide), made, keys
 
 
 def post(port: int, body: bytes, key: str = "") -> asking.Answer:

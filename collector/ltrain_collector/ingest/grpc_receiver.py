@@ -19,6 +19,9 @@ from ltrain_collector.ingest.intake import BODY, BODY_SECONDS, Intake
 from ltrain_collector.ingest.refusals import Malformed, Overloaded, Refusal, TooSlow
 from ltrain_collector.ingest.signals import SIGNALS, Signal
 from ltrain_collector.keys import Grant, Keys
+from ltrain_collector.listen.browsers import DENIED, ORIGIN
+from ltrain_collector.listen.connection import HEAD
+from ltrain_collector.listen.refusals import Reason, Refusals
 from ltrain_collector.tls import Tls
 
 READING = 16
@@ -29,6 +32,8 @@ OPTIONS = (
     ("grpc.per_message_decompression", 0),
     ("grpc.so_reuseport", 0),
     ("grpc.max_concurrent_streams", 128),
+    ("grpc.max_metadata_size", HEAD),
+    ("grpc.absolute_max_metadata_size", HEAD),
 )
 
 MAGIC = {
@@ -42,6 +47,7 @@ MAGIC = {
 RPC_CODES = {
     401: grpc.StatusCode.UNAUTHENTICATED,
     403: grpc.StatusCode.PERMISSION_DENIED,
+    503: grpc.StatusCode.UNAVAILABLE,
 }
 
 CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -52,9 +58,10 @@ METHODS = {f"/{signal.service}/Export": signal for signal in SIGNALS}
 class GrpcReceiver(grpc.GenericRpcHandler):  # type: ignore[misc]
     """OTLP's three services."""
 
-    def __init__(self, intake: Intake, keys: Keys) -> None:
+    def __init__(self, intake: Intake, keys: Keys, refusals: Refusals) -> None:
         self._intake = intake
         self._keys = keys
+        self._refusals = refusals
         self._reading = asyncio.Semaphore(READING)
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
@@ -65,6 +72,7 @@ class GrpcReceiver(grpc.GenericRpcHandler):  # type: ignore[misc]
     def _export(self, signal: Signal) -> Callable[[Any, aio.ServicerContext], Awaitable[bytes]]:
         async def export(_: Any, context: aio.ServicerContext) -> bytes:
             try:
+                self._refuse_page(context)
                 grant = self._grant(context)
                 # a client that goes away must not take what waits out of the count
                 return await asyncio.shield(self._answer(signal, grant, context))
@@ -80,11 +88,23 @@ class GrpcReceiver(grpc.GenericRpcHandler):  # type: ignore[misc]
 
         return export
 
+    def _refuse_page(self, context: aio.ServicerContext) -> None:
+        """Refuse what only a browser sends, although none speaks gRPC."""
+        names = {name for name, _ in context.invocation_metadata() or ()}
+        if "origin" in names or "sec-fetch-site" in names:
+            self._refusals.add(Reason.ORIGIN)
+            raise Refused(403, ORIGIN.sentence)
+
     def _grant(self, context: aio.ServicerContext) -> Grant | None:
         if not self._keys.guarded:  # no page in a browser speaks gRPC
             return None
         metadata = context.invocation_metadata() or ()
-        return self._keys.ingesting({name: value for name, value in metadata})
+        try:
+            return self._keys.ingesting({name: value for name, value in metadata})
+        except Refused as error:
+            if error.status in DENIED:
+                self._refusals.add(Reason.DENIED)
+            raise
 
     async def _answer(
         self, signal: Signal, grant: Grant | None, context: aio.ServicerContext
@@ -115,14 +135,18 @@ class GrpcReceiver(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 def server_of(
-    receiver: GrpcReceiver, host: str, port: int, tls: Tls | None = None
+    receiver: GrpcReceiver, host: str, port: int, tls: Tls | None, connections: int
 ) -> tuple[aio.Server, int]:
-    """Give a server that is to be started, and its port.
+    """Return a server that is to be started, and its port.
+
+    Args:
+        connections: that it may hold at a time; gRPC closes those beyond it.
 
     Raises:
         PortTaken: when another process listens there.
     """
-    server = aio.server(options=OPTIONS)
+    limit = ("grpc.max_allowed_incoming_connections", connections)
+    server = aio.server(options=(*OPTIONS, limit))
     server.add_generic_rpc_handlers((receiver,))
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:

@@ -6,12 +6,11 @@ statement is looked at, and what is not known to be harmless is refused.
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from ltrain_collector.engine import Engine
 from ltrain_collector.errors import QueryFailed
-from ltrain_collector.query.syntax import Node, Parsed
+from ltrain_collector.query.syntax import Node, Parsed, nodes
 
 DENIED = 497
 """ClickHouse's ACCESS_DENIED."""
@@ -95,7 +94,7 @@ class Reader:
             return
         if not (parsed.reads or _sets(parsed.tree)):
             raise _denied("this statement", "SELECT, SHOW, DESCRIBE, EXISTS and EXPLAIN")
-        for key, node in _nodes(parsed.tree, ""):
+        for key, node in nodes(parsed.tree):
             self._check_node(key, node, database)
 
     def _check_node(self, key: str, node: Node, database: str) -> None:
@@ -140,19 +139,6 @@ class Reader:
             found = b"".join(self._engine.formatted(OUTSIDE, "TSV", {})).decode()
             self._known = frozenset(found.split())
         return self._known
-
-
-def _nodes(value: Any, key: str) -> Iterator[tuple[str, Node]]:
-    """Give every node of the tree with the key that it stands at."""
-    if isinstance(value, dict):
-        if "type" in value or "func_name" in value:
-            yield key, value
-        for name, below in value.items():
-            if (value.get("type"), name) != ("ExplainQuery", "settings"):  # of the explanation
-                yield from _nodes(below, name)
-    elif isinstance(value, list):
-        for below in value:
-            yield from _nodes(below, key)
 
 
 def _sets(tree: Node) -> bool:

@@ -31,6 +31,7 @@ from ltrain_collector.query.access import DENIED, Reader
 from ltrain_collector.query.answer import Answer, refuse
 from ltrain_collector.query.compression import packer
 from ltrain_collector.query.counters import QueryCounters
+from ltrain_collector.query.outside import Outside
 from ltrain_collector.query.running import Runner
 from ltrain_collector.query.sessions import Session, Sessions
 from ltrain_collector.query.statement import Statement, fields_of, read
@@ -63,7 +64,7 @@ class Facade:
     def __init__(self, engine: Engine, keys: Keys) -> None:
         self._keys = keys
         self._sessions = Sessions(engine)
-        self._runner = Runner(engine, self._sessions, Reader(engine))
+        self._runner = Runner(engine, self._sessions, Reader(engine), Outside(engine))
         self._lanes: asyncio.Queue[ThreadPoolExecutor] | None = None
         self._readers = asyncio.Semaphore(READERS)
         self._held = 0

@@ -13,8 +13,9 @@ from ltrain_collector.formats import READS, in_parts, parts
 from ltrain_collector.keys import Grant, Role
 from ltrain_collector.query import greeting
 from ltrain_collector.query.access import DENIED, MEMORY, Reader
+from ltrain_collector.query.outside import Outside
 from ltrain_collector.query.sessions import Session, Sessions
-from ltrain_collector.query.statement import Statement
+from ltrain_collector.query.statement import SETTING, Statement
 from ltrain_collector.query.syntax import Parsed, parse
 
 CHUNK = 1 << 18
@@ -39,6 +40,7 @@ class Runner:
     engine: Engine
     sessions: Sessions
     reader: Reader
+    outside: Outside
 
     def run(
         self, statement: Statement, session: Session | None, grant: Grant | None, tag: str
@@ -55,6 +57,9 @@ class Runner:
                     "`ltrain key make admin` makes one that does. (ACCESS_DENIED)",
                     DENIED,
                 )
+            if grant is None:
+                own = SETTING.findall(statement.sql)
+                self.outside.check_settings({**statement.settings, **dict.fromkeys(own, "")})
             yield self._insert(statement, session, tag)
             return
         parsed = parse(self.engine, statement.sql)
@@ -65,9 +70,12 @@ class Runner:
             self.reader.check(parsed, settings, database)
             settings |= {"readonly": "2", "max_memory_usage": str(MEMORY)}
         elif statement.reading:
-            if session is not None and not (parsed.reads or not parsed.tree):
+            if session is not None and not parsed.reads:
                 raise READ_ONLY
-            settings.setdefault("readonly", "2")
+            if settings.get("readonly") != "1":
+                settings["readonly"] = "2"
+        if grant is None:
+            self.outside.check(statement.sql, parsed, settings)
         yield from self._query(statement, parsed, form, settings, database, session, tag)
 
     def _query(

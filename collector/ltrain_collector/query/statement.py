@@ -33,11 +33,18 @@ TRANSPORT = {
 }
 """URL parameters that are about the transport; every other one is a setting or a parameter."""
 
+NAME = r"(?:\w+|`[^`\\]+`|\"[^\"\\]+\")"
+COLUMN = rf"\s*{NAME}(?:\.{NAME})*\s*"
+VALUE = r"(?:-?[\w.]+|'[^'\\]*')"
+SETTING = re.compile(rf"(\w+)\s*=\s*{VALUE}")
+SETTINGS = rf"\w+\s*=\s*{VALUE}(?:\s*,\s*\w+\s*=\s*{VALUE})*"
 INSERT = re.compile(
-    rb"\s*(?:/\*.*?\*/\s*)?(INSERT\s+INTO\s+(?:TABLE\s+)?[\w.`\"]+\s*(?:\([^)]*\)\s*)?"
-    rb"(?:SETTINGS\s+[^()]*?)?)FORMAT\s+(\w+)[ \t]*(?:\r?\n|;|$)",
+    rf"\s*(?:/\*.*?\*/\s*)?(INSERT\s+INTO\s+(?:TABLE\s+)?{NAME}(?:\.{NAME})?\s*"
+    rf"(?:\({COLUMN}(?:,{COLUMN})*\)\s*)?(?:SETTINGS\s+{SETTINGS}\s+)?)"
+    r"FORMAT\s+(\w+)[ \t]*(?:\r?\n|;|$)".encode(),
     re.IGNORECASE | re.DOTALL,
 )
+"""An insert whose rows follow: names and settings only, so that nothing else runs with it."""
 FORMAT = re.compile(r"\bFORMAT\s+(\w+)[\s;]*$", re.IGNORECASE)
 
 
@@ -108,7 +115,7 @@ def read(
         settings=settings,
         database=fields.get("database") or headers.get("x-clickhouse-database", ""),
         rows=rows,
-        reading=method in ("GET", "HEAD"),
+        reading=method != "POST",
         query_id=fields.get("query_id") or headers.get("x-clickhouse-query-id") or _new_id(),
         revision=_whole(fields.get("client_protocol_version", "")),
     )

@@ -6,6 +6,7 @@ INTO OUTFILE names.
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ Node = dict[str, Any]
 NO_TREE = 36
 """BAD_ARGUMENTS: the parser has no tree for DESCRIBE, SHOW CREATE, GRANT and inline data."""
 
-OUTFILE = re.compile(r"\bINTO OUTFILE\b", re.I)
+OUTFILE = re.compile(r"\b(INTO OUTFILE|FROM INFILE)\b", re.I)
 READING = re.compile(r"(?:Select|Explain|Show)\w*$")
 
 
@@ -60,7 +61,22 @@ def parse(engine: Engine, sql: str) -> Parsed:
         parsed = Parsed(None, _ask(engine, "formatQuerySingleLine", sql).strip())
     if (parsed.tree and "out_file" in parsed.tree) or OUTFILE.search(parsed.text):
         raise QueryFailed("Code: 348. DB::Exception: INTO OUTFILE is not allowed", 348)
+    if any("infile" in node for _, node in nodes(parsed.tree)):
+        raise QueryFailed("Code: 348. DB::Exception: FROM INFILE is not allowed", 348)
     return parsed
+
+
+def nodes(value: Any, key: str = "") -> Iterator[tuple[str, Node]]:
+    """Yield every node of a tree with the key that it stands at."""
+    if isinstance(value, dict):
+        if "type" in value or "func_name" in value:
+            yield key, value
+        for name, below in value.items():
+            if (value.get("type"), name) != ("ExplainQuery", "settings"):  # of the explanation
+                yield from nodes(below, name)
+    elif isinstance(value, list):
+        for below in value:
+            yield from nodes(below, key)
 
 
 def _ask(engine: Engine, function: str, sql: str) -> str:

@@ -95,6 +95,14 @@ MEASURES = (
         "overloaded, engine.",
         _refused,
     ),
+    Measure(
+        "ltrain_collector_blocked_total",
+        COUNTER,
+        ("reason",),
+        "Requests of all ports that were refused before they were read: origin, fetch_site, host, "
+        "headers, descriptors, keys, denied.",
+        lambda state: [((reason,), count) for reason, count in state.blocked.items()],
+    ),
     _signals(
         "lag_seconds",
         HISTOGRAM,

@@ -12,6 +12,7 @@ from ltrain_collector.engine import Engine
 from ltrain_collector.errors import QueryFailed
 from ltrain_collector.ingest.counters import Counters
 from ltrain_collector.ingest.intake import Intake
+from ltrain_collector.listen.refusals import Refusals
 from ltrain_collector.migration import program
 from ltrain_collector.query.counters import QueryCounters
 
@@ -39,6 +40,8 @@ class State:
 
     counters: Counters
     queries: QueryCounters
+    blocked: dict[str, int]
+    """Requests that were refused before they were read, by reason."""
     waiting: int
     """Bytes of requests that are here."""
     missed: int
@@ -58,13 +61,19 @@ class Watched:
     """A collector, as it is looked at."""
 
     def __init__(
-        self, intake: Intake, queries: QueryCounters, engine: Engine, folder: Path
+        self,
+        intake: Intake,
+        queries: QueryCounters,
+        engine: Engine,
+        folder: Path,
+        refusals: Refusals,
     ) -> None:
         self.intake = intake
         self.missed = 0
         self._queries = queries
         self._engine = engine
         self._folder = folder
+        self._refusals = refusals
         self._begun = time.time()
         self.program = program()
 
@@ -75,6 +84,7 @@ class Watched:
         return State(
             counters=self.intake.counters,
             queries=self._queries,
+            blocked=self._refusals.by_reason(),
             waiting=self.intake.budget.waiting,
             missed=self.missed,
             tables=tables,

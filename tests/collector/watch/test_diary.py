@@ -18,6 +18,7 @@ from ltrain_collector.errors import QueryFailed
 from ltrain_collector.ingest.budget import Arrival
 from ltrain_collector.ingest.intake import Intake
 from ltrain_collector.ingest.signals import TRACES
+from ltrain_collector.listen.refusals import Refusals
 from ltrain_collector.query.counters import QueryCounters
 from ltrain_collector.store import Store
 from ltrain_collector.watch.diary import Diary
@@ -28,7 +29,7 @@ HEALTH = "SELECT name, toString(labels) AS labels, value FROM otel.collector_hea
 
 
 def watched(engine: Engine, folder: Path) -> Health:
-    return Health(Watched(Intake(engine), QueryCounters(), engine, folder))
+    return Health(Watched(Intake(engine), QueryCounters(), engine, folder, Refusals()))
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from ltrain_collector.listen.refusals import Refusals
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
@@ -43,6 +44,7 @@ class Gateway:
         self.publication = publication
         self.policy = publication.policy
         self.attempts = Attempts()
+        self.refusals = Refusals()
         self._keys = Keyring(secret)
         self._tracer = provider.get_tracer(attributes.SCOPE_GATEWAY)
         self._prod = Attempt(Identity(mode="prod"))
@@ -134,7 +136,10 @@ class Gateway:
         """Say whether calls are answered at once."""
         gate = self.publication.gate
         said = {"status": "ready" if gate.is_open else "waiting", "policy": self.policy}
-        return _json({**said, "version": gate.version, "in_flight": gate.in_flight})
+        blocked = self.refusals.by_reason()
+        return _json(
+            {**said, "version": gate.version, "in_flight": gate.in_flight, "blocked": blocked}
+        )
 
     def _claims(self, scope: Scope, headers: Headers) -> RolloutClaims:
         claims = self._keys.rollout(bearer(headers.get("authorization")))

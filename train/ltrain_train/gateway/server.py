@@ -17,7 +17,11 @@ from pathlib import Path
 import uvicorn
 import uvloop
 
+from ltrain_collector.listen.browsers import Guard
+from ltrain_collector.listen.connection import protocol
+from ltrain_collector.listen.descriptors import raise_limit
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.settings import ALLOW_HOSTS
 from ltrain_instrument.telemetry import open_telemetry
 from ltrain_train.gateway.app import Gateway
 from ltrain_train.gateway.keys import gateway_secret
@@ -170,9 +174,10 @@ class _Server(uvicorn.Server):
 
 
 def _config(gateway: Gateway) -> uvicorn.Config:
+    refusals = gateway.refusals
     return uvicorn.Config(
-        gateway.app(),
-        http="httptools",
+        Guard(gateway.app(), ALLOW_HOSTS.read(), refusals),
+        http=protocol(raise_limit(), refusals),
         ws="none",
         lifespan="off",
         log_level="warning",

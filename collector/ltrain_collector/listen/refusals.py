@@ -1,0 +1,37 @@
+"""Requests that a server refuses before its application reads them, counted by reason."""
+
+from collections import Counter
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Why a request was refused."""
+
+    ORIGIN = "origin"
+    """It carries an `Origin`: a web page sent it."""
+    FETCH_SITE = "fetch_site"
+    """Its `Sec-Fetch-*` headers show that a page of another site sent it."""
+    HOST = "host"
+    """Its `Host` is not listed: a page may have rebound a name of its own to this machine."""
+    HEADERS = "headers"
+    """Its request line and headers exceed the limit."""
+    DESCRIPTORS = "descriptors"
+    """The process has too many open descriptors for another connection."""
+    KEYS = "keys"
+    """The store's keys or its secret are damaged, so no key can be verified."""
+    DENIED = "denied"
+    """Its key is missing, unknown, or not for this; or its statement needs an admin key."""
+
+
+class Refusals:
+    """Counts since the process began; used from one event loop."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[Reason] = Counter({reason: 0 for reason in Reason})
+
+    def add(self, reason: Reason) -> None:
+        self.counts[reason] += 1
+
+    def by_reason(self) -> dict[str, int]:
+        """Return every reason with its count."""
+        return {str(reason): count for reason, count in self.counts.items()}

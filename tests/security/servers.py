@@ -1,0 +1,118 @@
+"""`ltrain up` and `ltrain serve` as a user runs them, on free ports, for tests that attack them."""
+
+import os
+import queue
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.asking import Answer, ask
+
+WAIT = 120.0
+"""Seconds for what takes three on an idle machine."""
+
+FREE = ("--otlp-port", "0", "--grpc-port", "0", "--http-port", "0")
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """A running `ltrain up`."""
+
+    process: subprocess.Popen[str]
+    home: Path
+    otlp: int
+    grpc: int
+    sql: int
+
+    def run(self, sql: str, method: str = "POST", **headers: str) -> Answer:
+        """Run a statement as a program would."""
+        return ask(self.sql, method, "/", sql, headers)
+
+    def blocked(self, **headers: str) -> dict[str, int]:
+        """Return the counts of refusals by reason, from `/metrics`."""
+        text = ask(self.otlp, "GET", "/metrics", headers=headers).text
+        found = re.findall(r'^ltrain_collector_blocked_total{reason="(\w+)"} (\S+)$', text, re.M)
+        return {reason: int(float(count)) for reason, count in found}
+
+
+@contextmanager
+def collector(home: Path, *more: str, within: Sequence[str] = ()) -> Iterator[Up]:
+    """Run `ltrain up` with `home` as its LTRAIN_HOME; `within` is a command that runs it."""
+    argv = (*within, sys.executable, "-m", "ltrain", "up", *FREE, *more)
+    with _running(argv, {"LTRAIN_HOME": str(home)}) as (process, line):
+        ready = line(r"ltrain: store ready")
+        otlp, grpc, sql = (int(port) for port in re.findall(r":(\d{2,5})\b", ready))
+        yield Up(process, home, otlp, grpc, sql)
+
+
+@contextmanager
+def gateway(home: Path, upstream: str) -> Iterator[int]:
+    """Run `ltrain serve` before a policy server that runs already; yield the gateway's port."""
+    command = (sys.executable, "-m", "ltrain", "serve", str(_model(home.parent / "model")))
+    argv = (*command, "--port", "0", "--upstream", upstream)
+    nowhere = {"LTRAIN_HOME": str(home), "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
+    with _running(argv, nowhere) as (_, line):
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/v1", line(r".*gateway ready"))
+        assert found is not None
+        yield int(found[1])
+
+
+def _model(folder: Path) -> Path:
+    """Write files that look like a model's, with one tensor of a byte."""
+    folder.mkdir(parents=True)
+    for name in ("config.json", "tokenizer.json"):
+        (folder / name).write_text("{}")
+    header = b'{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+    content = len(header).to_bytes(8, "little") + header + b"\0"
+    (folder / "model.safetensors").write_bytes(content)
+    return folder
+
+
+@contextmanager
+def _running(argv: Sequence[str], more: dict[str, str]) -> Iterator["_Running"]:
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("LTRAIN_")}
+    process = subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**kept, **more}
+    )
+    try:
+        yield process, _Lines(process)
+    finally:
+        process.terminate()
+        try:
+            process.wait(WAIT)
+        finally:
+            process.kill()
+
+
+class _Lines:
+    """What a process prints, read while it runs."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._process = process
+        self._all: list[str] = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def __call__(self, pattern: str) -> str:
+        """Wait for a line that begins with `pattern`."""
+        while True:
+            line = self._lines.get(timeout=WAIT)
+            self._all.append(line)
+            if re.match(pattern, line):
+                return line
+            assert line, "".join(self._all)
+
+    def _read(self) -> None:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+        self._process.stdout.close()
+
+
+_Running = tuple[subprocess.Popen[str], _Lines]
