@@ -18,6 +18,7 @@ from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.learner.client import LearnerClient
 from ltrain_train.loop.journal import Journal, Wave, open_journal
 from ltrain_train.loop.online import Online
+from ltrain_train.loop.patience import until_served
 from ltrain_train.loop.phases import Phases
 from ltrain_train.loop.services import Services
 from ltrain_train.loop.update import Updater
@@ -138,7 +139,7 @@ def _serve(journal: Journal, policies: Policies, gateway: GatewayClient) -> int:
     published = [wave.published for wave in journal.waves if wave.published is not None]
     version = published[-1] if published else journal.base
     policies.path(journal.policy, version)
-    gateway.publish(journal.policy, version)
+    until_served(lambda: gateway.publish(journal.policy, version))
     return version
 
 
