@@ -1,12 +1,12 @@
 """Runs one command and leaves nothing of it behind.
 
 Called as `python guard.py LIFELINE GRACE HELD SCRATCH COMMAND…`, it stands between
-`ltrain_train.process` and each child, in a session of its own. It ends as the command ends. When the
-pipe LIFELINE closes, because its owner asks for the end or died of whatever cause, the command's
-process group gets SIGTERM, and after GRACE seconds SIGKILL. Descendants that left the group, Ray's
-daemons for one, are adopted by the guard and ended too. When all have ended, the folder SCRATCH is
-removed. The descriptors HELD, numbers between commas, stay open in the guard and nowhere below it:
-a lock on one of them ends when everything that the command started has ended.
+`ltrain_train.process` and each child, in a session of its own. It ends as the command ends. When
+the pipe LIFELINE closes, because its owner asks for the end or died of whatever cause, the process
+group of the command gets SIGTERM, and after GRACE seconds SIGKILL. Descendants that left the group,
+Ray's daemons for one, are adopted by the guard and ended too. When all have ended, the folder
+SCRATCH is removed. The descriptors HELD, numbers between commas, stay open in the guard and nowhere
+below it: a lock on one of them ends when everything that the command started has ended.
 
 It imports only the standard library, so that it starts in a few milliseconds.
 """

@@ -53,7 +53,9 @@ class Receiver:
             if method in ("GET", "HEAD") and path in ("/health", ""):
                 if not self._keys.guarded:  # who probes has no key
                     guard(headers)
-                await reply(send, 200, json.dumps(self._health.told()).encode() + b"\n", JSON)
+                told = self._health.told()
+                status = 200 if told["status"] == "ok" else 503
+                await reply(send, status, json.dumps(told).encode() + b"\n", JSON)
             elif method in ("GET", "HEAD") and path == "/metrics":
                 self._keys.reading(headers)
                 text = exposition.text(await self._health.watched.state())
