@@ -125,6 +125,9 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
 
         def _admin(self, body: Any) -> None:
             fake.admin.append((self.path, body))
+            if self.path == "/collective_rpc" and RELOAD:
+                print("reloading", flush=True)
+                time.sleep(RELOAD)
             if self.path == "/collective_rpc" and fake.refuse_reload:
                 fake.refuse_reload -= 1
                 return self._json(500, {"error": "no such weights"})
@@ -227,9 +230,15 @@ def _logprobs(tokens: list[int], body: dict[str, Any]) -> dict[str, Any] | None:
     return {"content": [{"token": f"w{each}", "logprob": logprob(each)} for each in tokens]}
 
 
+FIRST_ID = int(os.environ.get("FAKE_VLLM_FIRST_ID", "1000"))
+"""The first token id of a prompt."""
+RELOAD = float(os.environ.get("FAKE_VLLM_RELOAD", "0"))
+"""Seconds that new weights take; with any, each beginning is printed."""
+
+
 def _prompt_ids(body: dict[str, Any], words: list[str]) -> dict[str, Any]:
     asked = body.get("return_token_ids")
-    return {"prompt_token_ids": [1000 + i for i, _ in enumerate(words)] if asked else None}
+    return {"prompt_token_ids": [FIRST_ID + i for i, _ in enumerate(words)] if asked else None}
 
 
 def _choice(index: int, words: list[str], body: dict[str, Any]) -> dict[str, Any]:
