@@ -6,7 +6,7 @@ PACKAGES := instrument collector transforms train cli
 TYPED := $(PACKAGES) setup tests examples benchmarks
 BIN := .venv/bin
 # Their tests start vLLM or a learner, which fill the machine: one at a time
-MODELS := tests/end_to_end tests/train
+MODELS := tests/end_to_end tests/train tests/chaos
 # Agents written with the common frameworks, in environments of their own
 FRAMEWORKS := tests/frameworks
 # What goes to the command behind a target: make test ARGS="-k gateway", make demo ARGS="--seed 1"

@@ -21,6 +21,8 @@ import time
 import zlib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from socketserver import TCPServer
 from typing import Any, Self
 
 SLOW = 1.0
@@ -31,10 +33,22 @@ def logprob(token: int) -> float:
     return float(struct.unpack("<f", struct.pack("<f", -0.1 - token / 7))[0])
 
 
-class FakeVllm:
-    """Serves on a free port; keeps the bodies, paths and raw answers it has seen."""
+class UnixServer(ThreadingHTTPServer):
+    """Listens on a unix socket, as vLLM does with --uds."""
 
-    def __init__(self, port: int = 0) -> None:
+    address_family = socket.AF_UNIX
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)  # that of HTTP wants host and port
+
+
+class FakeVllm:
+    """Serves on a free port or a unix socket; keeps the bodies, paths and raw answers it has seen.
+
+    `at` is a port of loopback, 0 for any free one, or a socket's path.
+    """
+
+    def __init__(self, at: int | Path = 0) -> None:
         self.requests: list[dict[str, Any]] = []
         self.answers: list[bytes] = []
         self.admin: list[tuple[str, Any]] = []
@@ -45,7 +59,10 @@ class FakeVllm:
         """How many reloads it refuses from now on."""
         self.aborted = threading.Event()
         """Set when a client goes away in mid-answer."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
+        if isinstance(at, Path):
+            self._server: ThreadingHTTPServer = UnixServer(str(at), _handler(self, nagle=True))  # type: ignore[arg-type]
+        else:
+            self._server = ThreadingHTTPServer(("127.0.0.1", at), _handler(self))
         self._server.daemon_threads = False
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
@@ -63,10 +80,10 @@ class FakeVllm:
         self._thread.join()
 
 
-def _handler(fake: FakeVllm) -> type[BaseHTTPRequestHandler]:
+def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
+        disable_nagle_algorithm = not nagle  # a unix socket has no such option
 
         def log_message(self, *args: object) -> None:
             """Print nothing."""
@@ -108,6 +125,9 @@ def _handler(fake: FakeVllm) -> type[BaseHTTPRequestHandler]:
 
         def _admin(self, body: Any) -> None:
             fake.admin.append((self.path, body))
+            if self.path == "/collective_rpc" and RELOAD:
+                print("reloading", flush=True)
+                time.sleep(RELOAD)
             if self.path == "/collective_rpc" and fake.refuse_reload:
                 fake.refuse_reload -= 1
                 return self._json(500, {"error": "no such weights"})
@@ -210,9 +230,15 @@ def _logprobs(tokens: list[int], body: dict[str, Any]) -> dict[str, Any] | None:
     return {"content": [{"token": f"w{each}", "logprob": logprob(each)} for each in tokens]}
 
 
+FIRST_ID = int(os.environ.get("FAKE_VLLM_FIRST_ID", "1000"))
+"""The first token id of a prompt."""
+RELOAD = float(os.environ.get("FAKE_VLLM_RELOAD", "0"))
+"""Seconds that new weights take; with any, each beginning is printed."""
+
+
 def _prompt_ids(body: dict[str, Any], words: list[str]) -> dict[str, Any]:
     asked = body.get("return_token_ids")
-    return {"prompt_token_ids": [1000 + i for i, _ in enumerate(words)] if asked else None}
+    return {"prompt_token_ids": [FIRST_ID + i for i, _ in enumerate(words)] if asked else None}
 
 
 def _choice(index: int, words: list[str], body: dict[str, Any]) -> dict[str, Any]:
@@ -264,5 +290,5 @@ def _dump(content: object) -> bytes:
 
 if __name__ == "__main__":
     print(*sys.argv[1:], flush=True)
-    with FakeVllm(int(sys.argv[sys.argv.index("--port") + 1])):
+    with FakeVllm(Path(sys.argv[sys.argv.index("--uds") + 1])):
         signal.pause()

@@ -32,7 +32,7 @@ def health(timeout: float) -> Finding | None:
     base = traces_url().removesuffix("/v1/traces")
     try:
         status, text = fetch(f"{base}/health", timeout)
-        told: Any = json.loads(text) if status == 200 else None
+        told: Any = json.loads(text) if status in (200, 503) else None
     except (OSError, HTTPException, ValueError):
         return None  # who takes spans there was asked already
     if not isinstance(told, dict) or "recent" not in told:
@@ -51,6 +51,8 @@ def judged(told: dict[str, Any]) -> Iterator[Fault]:
     """Give what is wrong by what `/health` tells."""
     recent, disk = told["recent"], told["disk"]
     log = "The log of `ltrain up` has the reasons."
+    if told["status"] != "ok":
+        yield State.FAULT, told["status"], log
     refused = {reason: count for reason, count in recent["refused"].items() if count}
     if refused:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(refused.items()))

@@ -22,6 +22,7 @@ import pyarrow as pa
 from ltrain_collector import folder
 from ltrain_collector.errors import MEND, QueryFailed, code_of
 from ltrain_collector.formats import parts
+from ltrain_instrument.errors import LtrainError
 
 OPTIONS = {
     "max_server_memory_usage": 4 << 30,
@@ -79,6 +80,7 @@ class Engine:
             uri=f"chdb://{directory}",
         )
         self._directory = directory
+        self.presence = folder.Presence(directory)
         self._closed = threading.Event()
         self._spare: list[IO[bytes]] = []
         self._say_what_is_broken()
@@ -183,14 +185,21 @@ class Engine:
             return self.insert_over(connection, into, form, chunks)
 
     def insert_over(self, connection: Any, into: str, form: str, chunks: Iterable[bytes]) -> int:
-        """Insert over an open connection; all or nothing."""
+        """Insert over an open connection; all or nothing.
+
+        Raises:
+            StoreGone: when the folder was removed; the rows are then in no store.
+        """
+        self.presence.check()
         # chDB's own streaming insert reports success where the disk is full; a file does not lie
         with self._file(chunks) as path:
             table, *own = re.split(r"(?i)\sSETTINGS\s", into, maxsplit=1)
             options = ", ".join((*(each.strip() for each in own), FROM_MEMORY))
             source = f"FROM INFILE {literal(path)} COMPRESSION 'none'"
             sql = f"{table} {source} SETTINGS {options} FORMAT {form}"
-            return int(connection.query(sql).rows_read())
+            rows = int(connection.query(sql).rows_read())
+        self.presence.check()
+        return rows
 
     @contextmanager
     def _file(self, chunks: Iterable[bytes]) -> Iterator[str]:
@@ -252,7 +261,7 @@ def query_errors() -> Iterator[None]:
         yield
     # chdb raises ChdbError and RuntimeError, ADBC its own tree, Arrow an OSError in mid-stream
     except (RuntimeError, adbc_driver_manager.Error, OSError) as error:
-        if isinstance(error, QueryFailed):
+        if isinstance(error, LtrainError):
             raise
         message = str(error)
         start = max(message.find("Code: "), 0)

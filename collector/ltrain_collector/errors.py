@@ -31,6 +31,17 @@ class StoreDamaged(StoreUnusable):
     """A store whose files are not as ClickHouse left them."""
 
 
+class StoreGone(StoreUnusable):
+    """A folder that was removed or replaced while it was open."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(
+            f"The store's folder {directory} was removed or replaced while it was open: what is "
+            "sent is not kept. Stop this process and start it again, which makes a new store, or "
+            "bring a copy back with `ltrain store restore COPY --store chdb:///new/folder`."
+        )
+
+
 class StoreUnreachable(LtrainError, ConnectionError):
     """A server that does not answer or does not let us in."""
 

@@ -5,7 +5,7 @@ import os
 import re
 from pathlib import Path
 
-from ltrain_collector.errors import MEND, StoreDamaged, StoreInUse, unusable
+from ltrain_collector.errors import MEND, StoreDamaged, StoreGone, StoreInUse, unusable
 
 FILES = {"data", "metadata", "metadata_dropped", "status", "store", "tmp", "uuid"}
 """Of which chDB makes some at once in a folder of its own."""
@@ -66,6 +66,28 @@ def _in_use(directory: Path, holder: str) -> StoreInUse:
         "If that is `ltrain up`, reach it over HTTP: LTRAIN_STORE=http://127.0.0.1:8123 (its own "
         "port where it was given another); else end it first."
     )
+
+
+class Presence:
+    """Whether an open folder is still where it was opened, and not another one of its name."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._identity = _identity(directory)
+
+    def check(self) -> None:
+        """Raise `StoreGone` when the folder is not there: the engine would write into a new one."""
+        if self._identity is None or _identity(self._directory) != self._identity:
+            raise StoreGone(self._directory)
+
+
+def _identity(directory: Path) -> tuple[int, int] | None:
+    """Return what tells the lock file of an open store from any other file."""
+    try:
+        found = os.stat(directory / "status")
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def refusal(directory: Path, message: str) -> StoreInUse | StoreDamaged:

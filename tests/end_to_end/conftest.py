@@ -138,9 +138,10 @@ def learned(project: Callable[[str], Project]) -> Iterator[Learned]:
             name="two",
             options=VllmOptions(dtype="float32"),
             log=made.folder / "vllm.log",
+            sockets=made.folder / "sockets",
         )
         vllm.start(made.model)
-        with recorder.Recorder(vllm.url) as between, Children() as before:
+        with recorder.Recorder(vllm.socket) as between, Children() as before:
             port = made.environ["LTRAIN_GATEWAY"].rpartition(":")[2]
             serve = ("serve", str(made.model), "--policy", "two", "--port", port)
             before.start(

@@ -11,5 +11,13 @@ class NothingToTrain(LtrainError, LookupError):
     """A dataset without one row that the policy can learn from."""
 
 
+class DiskFull(LtrainError, OSError):
+    """A disk without room for what a run must write."""
+
+
+class RunInUse(LtrainError, RuntimeError):
+    """A run or a policy that another process works on."""
+
+
 class BadRun(LtrainError, ValueError):
     """A run that lacks what it needs: tasks, an agent, a model."""

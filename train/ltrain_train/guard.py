@@ -1,9 +1,12 @@
-"""Runs one command and leaves nothing of it behind: `python guard.py LIFELINE GRACE COMMAND…`.
+"""Runs one command and leaves nothing of it behind.
 
-It stands between `ltrain_train.process` and each child, in a session of its own. It ends as the
-command ends. When the pipe LIFELINE closes, because its owner asks for the end or died of whatever
-cause, the command's process group gets SIGTERM, and after GRACE seconds SIGKILL. Descendants that
-left the group, Ray's daemons for one, are adopted by the guard and ended too.
+Called as `python guard.py LIFELINE GRACE HELD SCRATCH COMMAND…`, it stands between
+`ltrain_train.process` and each child, in a session of its own. It ends as the command ends. When
+the pipe LIFELINE closes, because its owner asks for the end or died of whatever cause, the process
+group of the command gets SIGTERM, and after GRACE seconds SIGKILL. Descendants that left the group,
+Ray's daemons for one, are adopted by the guard and ended too. When all have ended, the folder
+SCRATCH is removed. The descriptors HELD, numbers between commas, stay open in the guard and nowhere
+below it: a lock on one of them ends when everything that the command started has ended.
 
 It imports only the standard library, so that it starts in a few milliseconds.
 """
@@ -28,32 +31,36 @@ OURS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 def main(arguments: list[str]) -> int:
     """Run the command to its end and give its exit status, negative for a signal."""
-    lifeline, grace, command = int(arguments[0]), float(arguments[1]), arguments[2:]
+    lifeline, grace = int(arguments[0]), float(arguments[1])
+    held = [int(number) for number in arguments[2].split(",") if number]
+    scratch, command = arguments[3], arguments[4:]
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.pthread_sigmask(signal.SIG_BLOCK, OURS)  # one sent now waits until the command can die
     child = os.fork()
     if child == 0:
-        _become(lifeline, command)
+        _become([lifeline, *held], command)
     for number in OURS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, OURS)
-    guard = Guard(lifeline, child)
+    guard = Guard(lifeline, child, held)
     if not guard.wait(ended_by_owner=True, seconds=None):
         os.killpg(0, signal.SIGTERM)
         guard.wait(ended_by_owner=False, seconds=grace)
     guard.sweep()
+    if scratch:
+        _remove(scratch)
     return guard.status
 
 
 class Guard:
     """The command's exit status, and the end of everything it started."""
 
-    def __init__(self, lifeline: int, child: int) -> None:
+    def __init__(self, lifeline: int, child: int, held: Iterable[int] = ()) -> None:
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_read, False)
         os.set_blocking(wake_write, False)
         self._lifeline, self._wake, self._child = lifeline, wake_read, child
-        self._kept = {lifeline, wake_read, wake_write}
+        self._kept = {lifeline, wake_read, wake_write, *held}
         self.status = -int(signal.SIGKILL)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -103,8 +110,10 @@ class Guard:
                     os.close(number)
 
 
-def _become(lifeline: int, command: list[str]) -> None:
-    os.close(lifeline)
+def _become(private: list[int], command: list[str]) -> None:
+    """Replace this process by the command, which has none of the descriptors `private`."""
+    for descriptor in private:
+        os.close(descriptor)
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, OURS)
     try:
@@ -112,6 +121,12 @@ def _become(lifeline: int, command: list[str]) -> None:
     except OSError as error:
         os.write(2, f"{command[0]}: {error.strerror}\n".encode())
     os._exit(127)
+
+
+def _remove(folder: str) -> None:
+    import shutil  # takes longer to import than all of the above
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _descendants() -> list[int]:

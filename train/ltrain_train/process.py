@@ -2,6 +2,8 @@
 
 * Every child runs under `ltrain_train.guard`. When the owner stops it, ends or is killed, however
   hard, the guard ends the child and everything the child started.
+* A child may have a scratch folder, for sockets and temporary files. Only this user can enter it;
+  the guard removes it when the child and all it started have ended.
 * What a child prints goes to its log file; an error quotes the log's last lines.
 * A child that dies at its start is a `ChildDied` there; one that dies later is a `ChildDied` at
   the next `check()`.
@@ -121,9 +123,13 @@ class Child:
 
 
 class Children:
-    """The child processes of one owner; leaving the `with` block stops them, last started first."""
+    """The child processes of one owner; leaving the `with` block stops them, last started first.
 
-    def __init__(self) -> None:
+    `held` are descriptors that the guard of each child keeps open until all of it has ended.
+    """
+
+    def __init__(self, held: Sequence[int] = ()) -> None:
+        self._held = tuple(held)
         self._children: list[Child] = []
         self._lock = threading.Lock()
 
@@ -150,11 +156,13 @@ class Children:
         cwd: Path | None = None,
         pass_fds: Sequence[int] = (),
         grace: float = GRACE,
+        scratch: Path | None = None,
     ) -> Child:
         """Start a command and, where `ready` is given, wait until it returns True.
 
         `env` is laid over this process's environment; None removes a variable. `pass_fds` are open
-        in the command under the same numbers. Output is appended to `log`.
+        in the command under the same numbers. Output is appended to `log`. `scratch` is made,
+        for this user alone, and removed when the child and all it started have ended.
 
         Raises:
             ChildDied: when there is no such program, or it ends before it is ready.
@@ -162,7 +170,9 @@ class Children:
         """
         if shutil.which(argv[0]) is None:
             raise ChildDied(f"{name}: there is no program '{argv[0]}' ({shlex.join(argv)}).")
-        child = _spawn(name, argv, _environment(env), log, cwd, pass_fds, grace)
+        child = _spawn(
+            name, argv, _environment(env), log, cwd, pass_fds, grace, self._held, scratch
+        )
         with self._lock:
             self._children = [each for each in self._children if each.alive or not each.stopped]
             self._children.append(child)
@@ -209,10 +219,17 @@ def _spawn(
     cwd: Path | None,
     pass_fds: Sequence[int],
     grace: float,
+    held: Sequence[int],
+    scratch: Path | None,
 ) -> Child:
     log.parent.mkdir(parents=True, exist_ok=True)
+    if scratch is not None:
+        scratch.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        scratch.mkdir(mode=0o700)
     inner, lifeline = os.pipe()
-    guarded = [sys.executable, "-I", "-S", guard.__file__, str(inner), str(grace), *argv]
+    kept = ",".join(map(str, held))
+    options = [str(inner), str(grace), kept, str(scratch or "")]
+    guarded = [sys.executable, "-I", "-S", guard.__file__, *options, *argv]
     try:
         with log.open("ab") as output:
             process = subprocess.Popen(
@@ -222,12 +239,14 @@ def _spawn(
                 stderr=subprocess.STDOUT,
                 env=environ,
                 cwd=cwd,
-                pass_fds=(inner, *pass_fds),
+                pass_fds=(inner, *held, *pass_fds),
                 start_new_session=True,
             )
             return Child(name, process, lifeline, log, grace)
     except BaseException:
         os.close(lifeline)
+        if scratch is not None:
+            scratch.rmdir()
         raise
     finally:
         os.close(inner)

@@ -50,7 +50,10 @@ class Receiver:
         try:
             method, path = scope["method"], scope["path"].rstrip("/")
             if method in ("GET", "HEAD") and path in ("/health", ""):
-                await reply(send, 200, json.dumps(self._health.told()).encode() + b"\n", JSON)
+                told = self._health.told()
+                status = 200 if told["status"] == "ok" else 503
+                await reply(send, status, json.dumps(told).encode() + b"
+", JSON)
             elif method in ("GET", "HEAD") and path == "/metrics":
                 self._keys.reading(headers)
                 text = exposition.text(await self._health.watched.state())

@@ -28,7 +28,7 @@ class Health:
         }
         size, free = self.watched.disk()
         return {
-            "status": "ok",
+            "status": self.watched.fault() or "ok",
             "version": self.watched.program,
             "requests": sum(of.requests for of in intake.counters.signals.values()),
             **signals,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ltrain_collector.engine import Engine
-from ltrain_collector.errors import QueryFailed
+from ltrain_collector.errors import QueryFailed, StoreGone
 from ltrain_collector.ingest.counters import Counters
 from ltrain_collector.ingest.intake import Intake
 from ltrain_collector.listen.refusals import Refusals
@@ -96,9 +96,18 @@ class Watched:
             program=self.program,
         )
 
+    def fault(self) -> str:
+        """Return why nothing can be stored; '' when nothing is known to be wrong."""
+        try:
+            self._engine.presence.check()
+        except StoreGone as error:
+            return str(error)
+        return ""
+
     def disk(self) -> tuple[int, int]:
-        """Give the bytes of the store's disk, and those that are free."""
-        disk = shutil.disk_usage(self._folder)
+        """Return the bytes of the store's disk, and those that are free."""
+        there = next(each for each in (self._folder, *self._folder.parents) if each.exists())
+        disk = shutil.disk_usage(there)
         return disk.total, disk.free
 
     def _tables(self) -> dict[str, Table]:

@@ -1,11 +1,12 @@
 """A proxy that keeps what passes: requests and answers, byte for byte."""
 
 import http.client
+import socket
 import threading
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Self
-from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +16,25 @@ class Passed:
     answer: bytes
 
 
-class Recorder:
-    """Stands before the server at `upstream`, on a free port."""
+class UnixConnection(http.client.HTTPConnection):
+    """A connection to a server on a unix socket."""
 
-    def __init__(self, upstream: str) -> None:
+    def __init__(self, path: Path) -> None:
+        super().__init__("vllm", timeout=300)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+class Recorder:
+    """Stands before the server on the unix socket `upstream`, on a free port."""
+
+    def __init__(self, upstream: Path) -> None:
         self.passed: list[Passed] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, urlsplit(upstream)))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, upstream))
         self._server.daemon_threads = False
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
@@ -38,9 +52,7 @@ class Recorder:
         self._thread.join()
 
 
-def _handler(recorder: Recorder, upstream: object) -> type[BaseHTTPRequestHandler]:
-    netloc = str(upstream.netloc)  # type: ignore[attr-defined]
-
+def _handler(recorder: Recorder, upstream: Path) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -55,7 +67,7 @@ def _handler(recorder: Recorder, upstream: object) -> type[BaseHTTPRequestHandle
 
         def _pass(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
-            connection = http.client.HTTPConnection(netloc, timeout=300)
+            connection = UnixConnection(upstream)
             try:
                 headers = {"content-type": "application/json"}
                 connection.request(self.command, self.path, body, headers)

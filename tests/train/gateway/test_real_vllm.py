@@ -38,10 +38,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def recorder(folder: Path, load: Any) -> Iterator[Any]:
     model = _write_model(folder / "model", 0)
     with Children() as children:
-        options = VllmOptions(dtype="float32")
-        vllm = Vllm(children, name="policy", options=options, log=folder / "vllm.log")
+        vllm = Vllm(
+            children,
+            name="policy",
+            options=VllmOptions(dtype="float32"),
+            log=folder / "vllm.log",
+            sockets=folder / "sockets",
+        )
         vllm.start(model)
-        with load("recorder").Recorder(vllm.url) as recorder:
+        with load("recorder").Recorder(vllm.socket) as recorder:
             yield recorder
 
 

@@ -5,8 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +140,9 @@ time.sleep(600)
 """
 
 
-def test_a_killed_owner_leaves_no_process(tiny: Path, tmp_path: Path) -> None:
+def test_it_listens_on_loopback_and_a_killed_owner_leaves_nothing(
+    tiny: Path, tmp_path: Path
+) -> None:
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER, tiny, tmp_path], stdout=subprocess.PIPE, text=True
     )
@@ -147,10 +151,16 @@ def test_a_killed_owner_leaves_no_process(tiny: Path, tmp_path: Path) -> None:
         assert owner.stdout.readline() == "ready\n"
         family = psutil.Process(owner.pid).children(recursive=True)
         assert any("raylet" in child.name() for child in family)
+        listening = [address for child in family for address in _listening(child)]
+        assert len(listening) > 3
+        assert all(ip_address(address).is_loopback for address in listening), listening
+        [scratch] = Path(tempfile.gettempdir()).glob(f"ltrain-ray-{owner.pid}-*")
+        assert scratch.stat().st_mode & 0o777 == 0o700
         os.kill(owner.pid, signal.SIGKILL)
     owner.wait()
     gone, alive = psutil.wait_procs(family, timeout=20)
     assert (len(gone), alive) == (len(family), [])
+    assert not scratch.exists()
 
 
 def test_a_learner_that_dies_is_named_with_its_log(tiny: Path, tmp_path: Path) -> None:
@@ -158,6 +168,13 @@ def test_a_learner_that_dies_is_named_with_its_log(tiny: Path, tmp_path: Path) -
         _learner_below(psutil.Process()).kill()
         with pytest.raises(ChildDied, match="learner ended by signal SIGKILL"):
             learner.wait(timeout=60)
+
+
+def _listening(process: psutil.Process) -> list[str]:
+    """Return the addresses that a process listens on, IPv4 ones without IPv6's prefix."""
+    connections = process.net_connections("inet")
+    found = [each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN]
+    return [address.removeprefix("::ffff:") for address in found]
 
 
 def _learner_below(owner: psutil.Process) -> psutil.Process:

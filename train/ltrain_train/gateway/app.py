@@ -27,7 +27,7 @@ from ltrain_train.gateway.keys import BadKey, Keyring, RolloutClaims, bearer
 from ltrain_train.gateway.publication import Publication
 from ltrain_train.gateway.refusal import Refused
 from ltrain_train.gateway.request import read_request
-from ltrain_train.gateway.upstream import UpstreamFailed
+from ltrain_train.gateway.upstream import UpstreamAway, UpstreamFailed
 from ltrain_train.policy.errors import BadModel, UnknownVersion
 
 ROLLOUT = "/rollout/{rollout}/attempt/{attempt:int}"
@@ -213,6 +213,7 @@ STATUS_OF: dict[type[Exception], HTTPStatus] = {
     BadKey: HTTPStatus.UNAUTHORIZED,
     UnknownVersion: HTTPStatus.NOT_FOUND,
     BadModel: HTTPStatus.UNPROCESSABLE_ENTITY,
+    UpstreamAway: HTTPStatus.SERVICE_UNAVAILABLE,
     UpstreamFailed: HTTPStatus.BAD_GATEWAY,
 }
 

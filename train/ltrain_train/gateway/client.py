@@ -1,6 +1,7 @@
 """The gateway as the runner and the loop see it."""
 
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import httpx
@@ -20,6 +21,10 @@ class GatewayUnreachable(LtrainError, ConnectionError):
 
 class GatewayRefused(LtrainError, RuntimeError):
     """The gateway said no; the sentence is its own."""
+
+
+class PolicyServerAway(GatewayRefused):
+    """The gateway answers, but its policy server is away: the same request may succeed later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,7 @@ class GatewayClient:
         """Serve a version from now on; give the seconds that calls had to wait.
 
         Raises:
+            GatewayUnreachable, PolicyServerAway: when it should be published again later.
             GatewayRefused: when there is no such version, or it cannot be loaded.
         """
         path, key = f"/admin/policies/{policy}/current", sign_admin(self._secret)
@@ -93,7 +99,9 @@ class GatewayClient:
                 f"No gateway answers at {self.url}: {error}. Start it with `ltrain serve MODEL`, "
                 "or set LTRAIN_GATEWAY to its address."
             ) from error
-        if answer.status_code != 200:
+        if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
+            raise PolicyServerAway(_sentence(answer))
+        if answer.status_code != HTTPStatus.OK:
             raise GatewayRefused(_sentence(answer))
         said: dict[str, Any] = answer.json()
         return said

@@ -1,7 +1,8 @@
 """Putting a version into service: checked first, loaded while no call runs, current when loaded.
 
-A load that fails leaves the version before it in service; a policy server that cannot even go back
-is given up, and started again where ltrain runs it.
+A load that is refused leaves the version before it in service. A policy server that dies while it
+loads, or cannot even go back, is given up and, where ltrain runs it, started again with the version
+before; who publishes tries again.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from ltrain_train.gateway.gate import Gate
-from ltrain_train.gateway.upstream import Upstream, UpstreamFailed
+from ltrain_train.gateway.upstream import Upstream, UpstreamAway, UpstreamFailed
 from ltrain_train.policy.versions import Policies
 
 
@@ -37,6 +38,7 @@ class Publication:
         Raises:
             UnknownVersion: when there is none.
             BadModel: when its directory is not complete, or does not fit.
+            UpstreamAway: when the policy server died, or has unknown weights and must be restarted.
             UpstreamFailed: when the policy server refuses it.
         """
         await asyncio.to_thread(self.policies.check, self.policy, version)
@@ -56,11 +58,15 @@ class Publication:
         before = self.gate.version
         try:
             await self._load(version)
-        except UpstreamFailed:
+        except UpstreamFailed as error:
             try:
                 await self._load(before)
             except UpstreamFailed:
                 self._give_up()
+                raise UpstreamAway(
+                    f"The policy server was lost while it loaded {self.policy} v{version}: {error} "
+                    f"Publish v{version} again when it serves v{before}."
+                ) from error
             raise
         self.gate.version = version
         self._say(f"serving {self.policy} v{version}, before it v{before}")

@@ -90,8 +90,8 @@ class Service:
     async def run(self, secret: str, listening: socket.socket) -> None:
         """Answer on a bound socket until a signal, or until vLLM cannot be kept alive."""
         options = self._options
-        url = options.upstream or (self._vllm.url if self._vllm else "")
-        upstream = Upstream(url, self._policy)
+        address = self._vllm.socket if self._vllm else options.upstream
+        upstream = Upstream(address or "", self._policy)
         provider = open_telemetry("ltrain-gateway", home=options.home)
         publication = Publication(
             self._policies,
@@ -111,8 +111,15 @@ class Service:
             provider.shutdown()
 
     def _start_vllm(self) -> Vllm:
-        log = self._options.home / "logs" / "vllm.log"
-        vllm = Vllm(self._children, name=self._policy, options=self._options.vllm, log=log)
+        home = self._options.home
+        log = home / "logs" / "vllm.log"
+        vllm = Vllm(
+            self._children,
+            name=self._policy,
+            options=self._options.vllm,
+            log=log,
+            sockets=home / "sockets",
+        )
         self._say(f"starting vLLM; its log is {log}")
         vllm.start(self._current())
         return vllm
@@ -204,8 +211,8 @@ async def _join(publication: Publication, say: Callable[[str], None]) -> None:
     served = await publication.upstream.models()
     if publication.policy not in served:
         raise UpstreamFailed(
-            f"The policy server at {publication.upstream.url} serves {', '.join(served)}. Start it "
-            f"with --served-model-name {publication.policy}, or give --policy {served[0]}."
+            f"The policy server at {publication.upstream.address} serves {', '.join(served)}. "
+            f"Start it with --served-model-name {publication.policy}, or give --policy {served[0]}."
         )
     await publication.join()
 

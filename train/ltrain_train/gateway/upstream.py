@@ -25,13 +25,18 @@ class UpstreamFailed(LtrainError, ConnectionError):
     """The policy server is away, or refuses what it must do."""
 
 
-class Upstream:
-    """One policy server, by its base URL and the model name that it serves under."""
+class UpstreamAway(UpstreamFailed):
+    """The policy server does not answer, or died in the middle: it may come back."""
 
-    def __init__(self, url: str, model: str) -> None:
-        self.url = url.rstrip("/")
+
+class Upstream:
+    """One policy server, by its base URL or its unix socket, and the model name it serves under."""
+
+    def __init__(self, address: str | Path, model: str) -> None:
+        self.address = str(address).rstrip("/")
+        """As a sentence names it."""
         self.model = model
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
+        self.url, connector = _reached(address)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT)
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
         self._chat = f"{self.url}/v1/chat/completions"
@@ -74,7 +79,7 @@ class Upstream:
             if (await self._json("POST", "/reset_prefix_cache")).get("success"):
                 return
             await asyncio.sleep(0.1)
-        raise UpstreamFailed(f"{self.url} does not reset its prefix cache: it still computes.")
+        raise UpstreamFailed(f"{self.address} does not reset its prefix cache: it still computes.")
 
     async def _json(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         timeout = aiohttp.ClientTimeout(total=RELOAD, sock_connect=CONNECT)
@@ -84,11 +89,18 @@ class Upstream:
                 text = await answer.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             why = str(error) or type(error).__name__
-            raise UpstreamFailed(f"No policy server answers at {self.url}: {why}.") from error
+            raise UpstreamAway(f"No policy server answers at {self.address}: {why}.") from error
         if answer.status != 200:
-            raise UpstreamFailed(_refusal(self.url, method, path, answer.status, text))
+            raise UpstreamFailed(_refusal(self.address, method, path, answer.status, text))
         said: dict[str, Any] = orjson.loads(text) if text else {}
         return said
+
+
+def _reached(address: str | Path) -> tuple[str, aiohttp.BaseConnector]:
+    """Return the base URL of requests to `address`, and what makes connections to it."""
+    if isinstance(address, Path):
+        return "http://vllm", aiohttp.UnixConnector(str(address), limit=0, keepalive_timeout=60)
+    return address.rstrip("/"), aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
 
 
 async def events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
@@ -100,11 +112,11 @@ async def events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
                 yield event.data
 
 
-def _refusal(url: str, method: str, path: str, status: int, text: bytes) -> str:
+def _refusal(address: str, method: str, path: str, status: int, text: bytes) -> str:
     said = text[:500].decode(errors="replace")
     if status == 404:
         return (
-            f"The policy server at {url} has no {method} {path}: start vLLM with "
+            f"The policy server at {address} has no {method} {path}: start vLLM with "
             "VLLM_SERVER_DEV_MODE=1, or let `ltrain serve` start it."
         )
-    return f"The policy server at {url} refused {method} {path} with status {status}: {said}"
+    return f"The policy server at {address} refused {method} {path} with status {status}: {said}"

@@ -1,25 +1,26 @@
 """vLLM as a child process: started, warmed up, watched, stopped.
 
-It listens on a port of its own on the loopback interface, with its admin routes on, which have no
-key: only the gateway knows the port.
+Its admin routes, which have no key, are on: they replace weights. So it listens on a unix socket in
+a folder that only this user can enter, and on no port. Its own processes talk over sockets there.
 """
 
-import json
+import getpass
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import Request, urlopen
+
+import httpx
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.settings import VLLM_PYTHON
 from ltrain_train.process import Child, ChildDied, Children
+from ltrain_train.scratch import scratch_path
 
 MODULE = "vllm.entrypoints.cli.main"
 START = 900.0
@@ -31,6 +32,10 @@ SWITCHED_OFF = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 """No reports, no downloads."""
+SOCKET = "http"
+"""Of its folder: where vLLM answers."""
+SOCKET_NAME = 36
+"""Bytes of the longest name of a socket in that folder: vLLM's own are UUIDs."""
 
 FIRST_ERROR = re.compile(
     r"^(?:\([^)]*\) ERROR [^]]*\] )?((?:\w+\.)*\w+(?:Error|Exception): .+)$", re.M
@@ -72,9 +77,11 @@ class VllmOptions:
 
 
 class Vllm:
-    """One vLLM server."""
+    """One vLLM server; each start has a folder of its own for sockets, below `sockets`."""
 
-    def __init__(self, children: Children, *, name: str, options: VllmOptions, log: Path) -> None:
+    def __init__(
+        self, children: Children, *, name: str, options: VllmOptions, log: Path, sockets: Path
+    ) -> None:
         self.name = name
         """What it serves the model under."""
         self.log = log
@@ -82,11 +89,12 @@ class Vllm:
         self._options = options
         self._python = find_python()
         self._child: Child | None = None
-        self.port = free_port()
+        self._folder = scratch_path("vllm", below=sockets, socket_name=SOCKET_NAME)
 
     @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+    def socket(self) -> Path:
+        """Where it answers, the same after each start."""
+        return self._folder / SOCKET
 
     @property
     def child(self) -> Child:
@@ -102,14 +110,16 @@ class Vllm:
         """
         logged = self.log.stat().st_size if self.log.exists() else 0
         try:
-            self._child = self._children.start(
-                "vLLM",
-                self._command(model),
-                env=self._environment(),
-                log=self.log,
-                ready=lambda: _healthy(self.url) and _warm(self.url, self.name),
-                timeout=START,
-            )
+            with self._client() as client:
+                self._child = self._children.start(
+                    "vLLM",
+                    self._command(model),
+                    env=self._environment(),
+                    log=self.log,
+                    ready=lambda: _healthy(client) and _warm(client, self.name),
+                    timeout=START,
+                    scratch=self._folder,
+                )
         except ChildDied as death:
             cause = _cause(self.log, logged)
             raise ChildDied(
@@ -121,8 +131,12 @@ class Vllm:
         if self.child.alive:
             os.killpg(self.child.pid, signal.SIGKILL)
 
+    def _client(self) -> httpx.Client:
+        transport = httpx.HTTPTransport(uds=str(self.socket))
+        return httpx.Client(transport=transport, base_url="http://vllm", timeout=5, trust_env=False)
+
     def _command(self, model: Path) -> Sequence[str]:
-        at = ("--host", "127.0.0.1", "--port", str(self.port))
+        at = ("--uds", str(self.socket))
         named = ("--served-model-name", self.name)
         launched = (str(self._python), "-m", MODULE, "serve", str(model))
         return [*launched, *named, *at, *self._options.arguments()]
@@ -133,6 +147,10 @@ class Vllm:
             "VLLM_CPU_KVCACHE_SPACE": str(self._options.kv_cache_gib),
             "VLLM_SERVER_DEV_MODE": "1",  # the routes that replace weights
             "PYTHONPATH": None,  # of this environment, whose packages are not vLLM's
+            "TMPDIR": str(self._folder),
+            "TORCHINDUCTOR_CACHE_DIR": _compiled(),  # in TMPDIR it would be lost at each start
+            "VLLM_HOST_IP": "127.0.0.1",
+            "VLLM_RPC_BASE_PATH": str(self._folder),
         }
 
 
@@ -158,13 +176,6 @@ def find_python() -> Path:
     return python.absolute()
 
 
-def free_port() -> int:
-    """Give a port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _cause(log: Path, start: int) -> str | None:
     """Give the first error in a log: vLLM's last lines only say that there was one."""
     with log.open("rb") as opened:
@@ -174,21 +185,24 @@ def _cause(log: Path, start: int) -> str | None:
     return found.group(1) if found else None
 
 
-def _healthy(url: str) -> bool:
+def _compiled() -> str:
+    """Return where torch keeps what it compiled, on this machine, for this user."""
+    kept = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    return kept or str(Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}")
+
+
+def _healthy(client: httpx.Client) -> bool:
     try:
-        with urlopen(f"{url}/health", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (URLError, OSError):
+        return client.get("/health").status_code == 200
+    except httpx.HTTPError:
         return False
 
 
-def _warm(url: str, model: str) -> bool:
+def _warm(client: httpx.Client, model: str) -> bool:
     """Answer a first request, which takes seconds longer than those after it."""
     message = {"role": "user", "content": "hello"}
-    body = json.dumps({"model": model, "messages": [message], "max_tokens": 1}).encode()
-    headers = {"content-type": "application/json"}
+    body = {"model": model, "messages": [message], "max_tokens": 1}
     try:
-        with urlopen(Request(f"{url}/v1/chat/completions", body, headers), timeout=120) as answer:
-            return bool(answer.status == 200)
-    except (URLError, OSError):
+        return client.post("/v1/chat/completions", json=body, timeout=120).status_code == 200
+    except httpx.HTTPError:
         return False

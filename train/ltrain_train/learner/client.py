@@ -19,6 +19,7 @@ from ltrain_train.learner.environment import environment
 from ltrain_train.learner.errors import LearnerFailed
 from ltrain_train.learner.messages import Job, StepReport
 from ltrain_train.process import Child, Children
+from ltrain_train.scratch import scratch_path
 from ltrain_transforms.recipe import Train
 
 __all__ = ["LearnerClient", "StepReport"]
@@ -27,6 +28,8 @@ LOOK = 0.5
 """Seconds between two looks at a learner that does not answer: it may have died."""
 TERM_GRACE = 3.0
 """Seconds after SIGTERM: Ray does not hear it while it starts, and no file is ever half written."""
+RAY_SOCKET = len("session_2026-11-22_10-32-50_887843_4194304/sockets/plasma_store")
+"""Bytes of the longest path of a socket in Ray's folder."""
 GRACE = 10.0
 """Seconds that a learner has to end by itself when it is closed."""
 
@@ -54,8 +57,9 @@ class LearnerClient:
         on them. `checkpoint` goes on where `save` left off. `children` may own the process.
         """
         paths = (base.absolute(), checkpoint and checkpoint.absolute(), home and home.absolute())
+        self._scratch = scratch_path("ray", below=None, socket_name=RAY_SOCKET)
         self.job = Job(
-            base=paths[0], checkpoint=paths[1], home=paths[2],
+            base=paths[0], checkpoint=paths[1], home=paths[2], scratch=self._scratch,
             train=train, policy=policy, recipe=recipe, seed=seed, ranks=ranks,
         )  # fmt: skip
         self.log = directory / "learner.log"
@@ -74,10 +78,11 @@ class LearnerClient:
             self._child = self._children.start(
                 "learner",
                 [sys.executable, "-m", "ltrain_train.learner", *map(str, numbers)],
-                env=environment(self.job.ranks),
+                env=environment(self.job.ranks, self._scratch),
                 log=self.log,
                 pass_fds=numbers,
                 grace=TERM_GRACE,
+                scratch=self._scratch,
             )
         finally:
             for number in numbers:

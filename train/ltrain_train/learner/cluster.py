@@ -1,15 +1,11 @@
 """Ray, for one learner on this machine; the one module that knows it.
 
 * The cluster listens on loopback and asks every peer for the token in its environment.
-* It writes nothing outside its own directory under the system's temporary one, which goes with it.
-* It dies with the process that started it, however that one dies; a directory that such a death
-  left behind is removed by the next learner.
+* It writes nothing outside the scratch folder of the learner's process, which goes with it.
+* It dies with the process that started it, however that one dies.
 """
 
-import os
-import shutil
 import socket
-import tempfile
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +16,6 @@ import ray
 
 from ltrain_train.learner.errors import LearnerFailed
 
-PREFIX = "ltrain-ray-"
 LOOPBACK = "127.0.0.1"
 GROUP = "ltrain"
 """Name of the worker group."""
@@ -30,13 +25,11 @@ STORE = 256 << 20
 """Bytes of Ray's object store: batches pass through it, weights don't."""
 
 
-def start(cpus: int) -> None:
-    """Start Ray in this process's own cluster.
+def start(cpus: int, scratch: Path | None) -> None:
+    """Start Ray in this process's own cluster, with its files in `scratch`.
 
     Call it from the main thread: the kernel ends Ray's daemons with the thread that started them.
     """
-    directory = _directory()
-    _remove_left(directory.parent)
     ray.init(
         num_cpus=cpus,
         num_gpus=None,
@@ -45,7 +38,7 @@ def start(cpus: int) -> None:
         log_to_driver=False,
         configure_logging=False,
         _node_ip_address=LOOPBACK,
-        _temp_dir=str(directory),
+        _temp_dir=str(scratch) if scratch else None,
     )
 
 
@@ -75,14 +68,8 @@ def warm(module: str, ranks: int, port: int) -> None:
 
 
 def stop() -> None:
-    """Stop what `start` started and remove its directory."""
+    """Stop what `start` started."""
     ray.shutdown()
-    remove_directory()
-
-
-def remove_directory() -> None:
-    """Remove the cluster's directory; its daemons end with this process."""
-    shutil.rmtree(_directory(), ignore_errors=True)
 
 
 def remote(worker: type) -> Any:
@@ -109,16 +96,3 @@ def free_port() -> int:
 
 def _import(module: str) -> None:
     import_module(module)
-
-
-def _directory() -> Path:
-    root = tempfile.gettempdir()
-    # Ray puts sockets some 70 bytes below, and the kernel takes no path over 107
-    return Path(root if len(root) < 20 else "/tmp") / f"{PREFIX}{os.getpid()}"
-
-
-def _remove_left(root: Path) -> None:
-    for directory in root.glob(f"{PREFIX}*"):
-        owner = directory.name.removeprefix(PREFIX)
-        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
-            shutil.rmtree(directory, ignore_errors=True)

@@ -119,7 +119,8 @@ class Worker(TrainingWorker):
         torch.manual_seed(job.seed)
         if get_device_name() == "cpu":  # verl would ask torch for `cpu:gloo,cpu:gloo`
             rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-            distributed.init_process_group("gloo", rank=rank, world_size=world)
+            meeting = os.environ.get("DIST_INIT_METHOD")
+            distributed.init_process_group("gloo", meeting, rank=rank, world_size=world)
         if shares(job):
             os.environ["VERL_ENGINE_VENDOR"] = tree_engine.VENDOR
         super().__init__(_worker_config(job))

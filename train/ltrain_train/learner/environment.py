@@ -20,6 +20,9 @@ FIXED = {
     "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin while they wait slow a busy machine tenfold
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_AUTH_MODE": "token",
+    # 0 is Ray's way to say that no other machine joins: without it Ray replaces 127.0.0.1 by the
+    # address of this machine, and all of its processes listen on every interface
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_worker_niceness": "0",  # the default, 15, starves training beside any other work
     "RAY_prestart_worker_first_driver": "0",  # it would not have a rank's environment
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -30,8 +33,13 @@ NVIDIA = Path("/dev/nvidiactl")
 """There where a CUDA device is; importing torch to find out would take seconds."""
 
 
-def environment(ranks: int) -> dict[str, str]:
-    """Give the variables of a learner of so many ranks, with a token for its cluster alone."""
+def environment(ranks: int, scratch: Path | None = None) -> dict[str, str]:
+    """Return the variables of a learner of so many ranks, with a token for its cluster alone.
+
+    The ranks meet through a file in `scratch`: torch's own server would listen on every interface.
+    """
     threads = max(1, len(os.sched_getaffinity(0)) // ranks)
     made = {"OMP_NUM_THREADS": str(threads), "RAY_AUTH_TOKEN": token_hex(32)}
+    if scratch is not None:
+        made["DIST_INIT_METHOD"] = (scratch / "ranks").as_uri()
     return FIXED | made | ({} if NVIDIA.exists() else CPU)

@@ -1,6 +1,9 @@
 """What a user can mend in training: rows, a base model, a checkpoint, a loss."""
 
 from ltrain_instrument.errors import LtrainError
+from ltrain_train.errors import DiskFull
+
+__all__ = ["BadBase", "BadCheckpoint", "BadLoss", "BadSamples", "DiskFull", "LearnerFailed"]
 
 
 class BadSamples(LtrainError, ValueError):

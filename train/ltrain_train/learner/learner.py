@@ -17,7 +17,13 @@ from ltrain_train.learner.checkpoint import fingerprint, read_record, record, wr
 from ltrain_train.learner.errors import BadSamples
 from ltrain_train.learner.messages import Job, StepReport
 from ltrain_train.learner.samples import Row, Rows, deal, read_rows
-from ltrain_train.learner.weights import copy_rest, vocabulary, whole
+from ltrain_train.learner.weights import (
+    checkpoint_size,
+    copy_rest,
+    export_size,
+    vocabulary,
+    whole,
+)
 
 STALE = "stale"
 """Why a row is left out here: it was sampled too many versions ago."""
@@ -76,13 +82,14 @@ class Learner:
 
     def export(self, directory: Path, *, dtype: str) -> None:
         """Write the policy as a model directory that transformers and vLLM load, merged."""
-        with whole(directory) as draft:
+        with whole(directory, "the new version", export_size(self.job.base, dtype)) as draft:
             copy_rest(self.job.base, draft, dtype)
             self.group.export(draft, dtype)
 
     def save(self, directory: Path) -> None:
         """Write a checkpoint."""
-        with whole(directory) as draft:
+        size = checkpoint_size(self.job.base, self.job.train.lora_rank)
+        with whole(directory, "the checkpoint", size) as draft:
             self.group.save_checkpoint(str(draft))
             write_record(draft, record(self.job, self.base, self.steps, self.updates))
 

@@ -25,6 +25,8 @@ class Job:
     """The recipe's digest, for spans."""
     checkpoint: Path | None = None
     """Where to go on from."""
+    scratch: Path | None = None
+    """Holds Ray's files and goes with the process; None: where Ray keeps them."""
     home: Path | None = None
     """Holds the spool of spans; None: no spans are written."""
     seed: int = 0
@@ -40,7 +42,7 @@ class Job:
     def decode(cls, fields: dict[str, Any]) -> Self:
         paths = {
             name: Path(fields[name])
-            for name in ("base", "checkpoint", "home")
+            for name in ("base", "checkpoint", "scratch", "home")
             if fields[name] is not None
         }
         return cls(**(fields | paths | {"train": Train.model_validate(fields["train"])}))

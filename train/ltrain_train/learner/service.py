@@ -83,7 +83,7 @@ class Service:
             read_record(job.checkpoint, record(job, fingerprint(job.base)))
         with ThreadPoolExecutor(1) as pool:
             importing = pool.submit(import_module, LEARNER)
-            cluster.start(cpus=job.ranks)
+            cluster.start(job.ranks, job.scratch)
             port = cluster.free_port()
             cluster.warm(ENGINE, job.ranks, port)
             learner = importing.result().Learner
@@ -104,7 +104,6 @@ FAILED = LearnerFailed.__name__
 
 
 def _end_at_once(*_: object) -> None:
-    cluster.remove_directory()
     os._exit(128 + signal.SIGTERM)
 
 

@@ -8,6 +8,7 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,7 +16,10 @@ from uuid import uuid4
 import torch
 from safetensors.torch import save_file
 
+from ltrain_train.disk import MARGIN, disk_full, free_bytes, is_full, require_space
 from ltrain_train.learner.errors import BadBase
+from ltrain_train.policy.errors import BadModel
+from ltrain_train.policy.weights import shapes
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 NAMES = {"bf16": "bfloat16", "fp32": "float32"}
@@ -29,10 +33,14 @@ SHARD = 4 << 30
 
 
 @contextmanager
-def whole(directory: Path) -> Iterator[Path]:
-    """Give a directory to fill, which gets the name `directory` when the block ends well.
+def whole(directory: Path, what: str, size: int) -> Iterator[Path]:
+    """Yield a directory to fill, which gets the name `directory` when the block ends well.
 
-    What had that name is replaced. A reader sees the old one or the new one, never a part.
+    What had that name is replaced. A reader sees the old one or the new one, never a part. An
+    error names it as `what`, of about `size` bytes.
+
+    Raises:
+        DiskFull: when the disk has no room for it; then nothing of it is left.
     """
     draft = directory.parent / f".{directory.name}.{uuid4().hex[:8]}"
     if directory.exists():
@@ -40,6 +48,7 @@ def whole(directory: Path) -> Iterator[Path]:
             shutil.rmtree(left)
     draft.mkdir(parents=True)
     try:
+        require_space(draft, size, what)
         yield draft
         if directory.exists():
             old = draft.with_name(f"{draft.name}.old")
@@ -48,8 +57,38 @@ def whole(directory: Path) -> Iterator[Path]:
             shutil.rmtree(old)
         else:
             draft.rename(directory)
+    except Exception as error:  # torch and safetensors have errors of their own for a full disk
+        if is_full(error) or free_bytes(draft) < MARGIN:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise disk_full(directory, what, size) from error
+        raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def export_size(base: Path, dtype: str) -> int:
+    """Return the bytes of an export in `dtype` of the model in `base`, nearly."""
+    return _elements(base) * DTYPES[dtype].itemsize
+
+
+def checkpoint_size(base: Path, rank: int) -> int:
+    """Return the bytes of a checkpoint, nearly: fp32 weights, and AdamW's two moments of each.
+
+    With a LoRA rank these are the adapter's; all matrices are counted as if they had one.
+    """
+    try:
+        found = shapes(base).values()
+    except BadModel:
+        return 0
+    adapter = sum(rank * sum(shape) for shape in found if len(shape) == 2)
+    return 12 * (adapter if rank else _elements(base))
+
+
+def _elements(base: Path) -> int:
+    try:
+        return sum(prod(shape) for shape in shapes(base).values())
+    except BadModel:  # weights in .bin files, whose headers take torch to read
+        return 0
 
 
 def check_base(base: Path) -> None:

@@ -1,9 +1,13 @@
 """What `ltrain run` does and prints."""
 
 import json
+import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -12,9 +16,12 @@ from rich.console import Console
 
 from ltrain_collector.store import Store
 from ltrain_instrument import settings
+from ltrain_instrument.errors import LtrainError
+from ltrain_train.disk import disk_full, is_full
 from ltrain_train.errors import BadRun
 from ltrain_train.loop import report
 from ltrain_train.loop.journal import Journal
+from ltrain_train.loop.lock import RunLock, run_lock
 from ltrain_train.loop.once import Once, from_dataset, from_store
 from ltrain_train.loop.start import Plan, run_online
 from ltrain_transforms.dataset import Dataset
@@ -54,8 +61,8 @@ def online(given: Plan, *, as_json: bool) -> Journal:
         if as_json
         else (lambda wave: console.print(report.line(wave), highlight=False, soft_wrap=True))
     )
-    with heard_by(_interrupt):
-        journal = run_online(given, say)
+    with _locked(given) as lock:
+        journal = run_online(given, say, lock)
     if not as_json:
         console.print(report.table(journal))
         console.print(report.spent(journal, time.monotonic() - began), soft_wrap=True)
@@ -64,12 +71,12 @@ def online(given: Plan, *, as_json: bool) -> Journal:
 
 def once(given: Plan, store: str | None, dataset: Path | None, *, as_json: bool) -> None:
     """Train once, from a dataset or else from the store, and say what came of it."""
-    with heard_by(_interrupt):
+    with _locked(given) as lock:
         if dataset is not None:
-            done = from_dataset(given, Dataset.open(dataset))
+            done = from_dataset(given, Dataset.open(dataset), lock)
         else:
             with Store.open(store, create=False) as opened:
-                done = from_store(given, opened)
+                done = from_store(given, opened, lock)
     _say(given, done, as_json=as_json)
 
 
@@ -93,7 +100,36 @@ def _say(given: Plan, done: Once, *, as_json: bool) -> None:
         print(f"No gateway runs here; serve it with `ltrain serve --policy {given.policy}`.")
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Unwind, which stops every child, and say so at once."""
+@contextmanager
+def _locked(plan: Plan) -> Iterator[RunLock]:
+    """Hold the plan's run and policy, and unwind on ctrl-C or SIGTERM.
+
+    Raises:
+        RunInUse: when another process works on one of them.
+        DiskFull: when the block met a full disk.
+    """
+    try:
+        with (
+            run_lock(plan.home, run=plan.name, policy=plan.policy) as lock,
+            heard_by(partial(_interrupt, lock)),
+            lock.working(),
+        ):
+            yield lock
+    except OSError as error:
+        if isinstance(error, LtrainError) or not is_full(error):
+            raise
+        raise disk_full(Path(error.filename or plan.home), "what the run writes") from error
+
+
+def _interrupt(lock: RunLock, number: int, frame: FrameType | None) -> None:
+    """Unwind, which stops every child, and say so at once; a second signal changes nothing."""
+    if lock.stopping:
+        print(
+            f"\nltrain: still stopping; `kill -9 {os.getpid()}` ends it at once.",
+            file=sys.stderr,
+            flush=True,
+        )
+        return
+    lock.stop()
     print("\nltrain: stopping; the same command goes on from here.", file=sys.stderr, flush=True)
     raise KeyboardInterrupt

@@ -10,10 +10,12 @@ from ltrain_instrument.telemetry import open_telemetry
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.learner.client import LearnerClient
+from ltrain_train.loop.lock import RunLock
 from ltrain_train.loop.phases import Phases
 from ltrain_train.loop.services import answers
 from ltrain_train.loop.start import Plan
 from ltrain_train.loop.update import Update, Updater
+from ltrain_train.process import Children
 from ltrain_transforms.build import build
 from ltrain_transforms.dataset import Dataset
 
@@ -28,18 +30,20 @@ class Once:
     """Whether a gateway took it."""
 
 
-def from_store(plan: Plan, store: Store) -> Once:
+def from_store(plan: Plan, store: Store, lock: RunLock) -> Once:
     """Build a dataset from `store` by the recipe, train on it, publish the version.
 
     Raises:
         NothingToTrain: when no row is left to train on.
     """
     out = plan.home / "datasets" / f"{plan.name}-once-v{plan.policies().current(plan.policy)}"
-    return from_dataset(plan, build(store, plan.recipe, out))
+    return from_dataset(plan, build(store, plan.recipe, out), lock)
 
 
-def from_dataset(plan: Plan, dataset: Dataset) -> Once:
+def from_dataset(plan: Plan, dataset: Dataset, lock: RunLock) -> Once:
     """Train on a dataset that was built, and publish the version.
+
+    The learner holds `lock` until it has ended.
 
     Raises:
         NothingToTrain: when it has no row.
@@ -47,7 +51,7 @@ def from_dataset(plan: Plan, dataset: Dataset) -> Once:
     policies = plan.policies()
     version = policies.current(plan.policy)
     with ExitStack() as stack:
-        learner = stack.enter_context(_learner(plan, policies.path(plan.policy, version)))
+        learner = stack.enter_context(_learner(plan, policies.path(plan.policy, version), lock))
         provider = open_telemetry("ltrain-loop", home=plan.home)
         stack.callback(provider.shutdown)
         gateway = _gateway(plan.home)
@@ -64,7 +68,7 @@ def _gateway(home: Path) -> GatewayClient | None:
     return GatewayClient(url, gateway_secret(home)) if answers(f"{url}/health") else None
 
 
-def _learner(plan: Plan, base: Path) -> LearnerClient:
+def _learner(plan: Plan, base: Path, lock: RunLock) -> LearnerClient:
     return LearnerClient(
         plan.train,
         base,
@@ -72,4 +76,5 @@ def _learner(plan: Plan, base: Path) -> LearnerClient:
         policy=plan.policy,
         recipe=plan.recipe.digest,
         home=plan.home,
+        children=Children(lock.descriptors),
     )

@@ -1,12 +1,15 @@
 """The store and the gateway a run needs: what answers is used, what doesn't is started here.
 
-Only addresses on this machine are started; one elsewhere that does not answer is an error. A store
-that was started here and dies is started again: spans wait on disk until it is back.
+Only addresses on this machine are started; one elsewhere that does not answer is an error. What was
+started here and dies is started again: spans wait on disk until the store is back, agents and the
+loop wait for the gateway, which serves the version that was current.
 """
 
 import logging
 import sys
 import time
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
@@ -23,8 +26,11 @@ from ltrain_train.policy.precision import VLLM_NAMES
 from ltrain_train.process import Child, Children
 
 DEFAULT_STORE = "http://127.0.0.1:8123"
-WATCH = 1.0
-"""Seconds between two looks at the store that was started here."""
+WATCH = 0.5
+"""Seconds between two looks at what was started here."""
+DEATHS = 3
+"""Deaths within ten minutes after which a service is not started again."""
+DEATHS_WITHIN = 600.0
 
 _logger = logging.getLogger("ltrain.loop")
 
@@ -43,16 +49,17 @@ class Service:
 
 
 class Services:
-    """Owns what it started, and nothing else."""
+    """Owns what it started, and nothing else; `held` stays open until all of that has ended."""
 
-    def __init__(self, home: Path, *, policy: str, dtype: str) -> None:
+    def __init__(self, home: Path, *, policy: str, dtype: str, held: Sequence[int] = ()) -> None:
         self.home, self.policy, self.dtype = home, policy, dtype
-        self.children = Children()
+        self.children = Children(held)
         self.store_url = settings.STORE.read() or DEFAULT_STORE
         self.gateway_url = settings.GATEWAY.read()
         self._began = time.monotonic()
         self._wanted: list[Service] = []
         self._owned: dict[str, Child] = {}
+        self._deaths: dict[str, deque[float]] = {}
         self._leaving = Event()
         self._watch: Thread | None = None
 
@@ -69,6 +76,7 @@ class Services:
 
     def release_gateway(self) -> None:
         """Ask the gateway that was started here for its end; the store hears its last spans."""
+        self._leave()
         if "gateway" in self._owned:
             self._owned["gateway"].ask()
 
@@ -83,8 +91,8 @@ class Services:
             if not answers(service.health, service.says):
                 self._wait_for(service)
                 return False
-        if self._watch is None and "store" in self._owned:
-            self._watch = Thread(target=self._keep, args=(self._wanted[0],), daemon=True)
+        if self._watch is None and self._owned:
+            self._watch = Thread(target=self._keep, daemon=True)
             self._watch.start()
         return True
 
@@ -127,13 +135,36 @@ class Services:
             log=self.home / "logs" / f"{service.name}.log",
         )
 
-    def _keep(self, service: Service) -> None:
-        while not self._leaving.wait(WATCH):
-            child = self._owned[service.name]
-            if not child.alive:
-                _logger.warning("ltrain: the %s ended; starting it again", service.name)
-                child.ask()  # its end is known
-                self._owned[service.name] = self._start(service)
+    def _keep(self) -> None:
+        """Start again what was started here and died, until it is left or dies again and again."""
+        kept = [service for service in self._wanted if service.name in self._owned]
+        while kept and not self._leaving.wait(WATCH):
+            kept = [
+                service
+                for service in kept
+                if self._owned[service.name].alive or self._restarted(service)
+            ]
+
+    def _restarted(self, service: Service) -> bool:
+        child = self._owned[service.name]
+        child.ask()  # its end is known
+        deaths = self._deaths.setdefault(service.name, deque(maxlen=DEATHS))
+        deaths.append(time.monotonic())
+        if len(deaths) == DEATHS and deaths[-1] - deaths[0] < DEATHS_WITHIN:
+            _logger.error(
+                "ltrain: the %s ended %s, %d times within %.0f s; it is not started again. "
+                "Its log is %s.",
+                *(service.name, child.ending(), DEATHS, DEATHS_WITHIN, child.log),
+            )
+            return False
+        _logger.warning("ltrain: the %s ended %s; starting it again", service.name, child.ending())
+        self._owned[service.name] = self._start(service)
+        return True
+
+    def _leave(self) -> None:
+        self._leaving.set()
+        if self._watch is not None:
+            self._watch.join()
 
     def __enter__(self) -> Self:
         return self
@@ -144,9 +175,7 @@ class Services:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._leaving.set()
-        if self._watch is not None:
-            self._watch.join()
+        self._leave()
         self.children.stop()
 
 

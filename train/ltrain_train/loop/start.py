@@ -17,12 +17,15 @@ from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.learner.client import LearnerClient
 from ltrain_train.loop.journal import Journal, Wave, open_journal
+from ltrain_train.loop.lock import RunLock
 from ltrain_train.loop.online import Online
+from ltrain_train.loop.patience import until_served
 from ltrain_train.loop.phases import Phases
 from ltrain_train.loop.services import Services
 from ltrain_train.loop.update import Updater
 from ltrain_train.policy.precision import fast_dtype
 from ltrain_train.policy.versions import Policies
+from ltrain_train.process import Children
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.tasks import load_tasks
 from ltrain_transforms.recipe import Recipe, Rollout, Train
@@ -82,8 +85,10 @@ class Plan:
         return self.recipe.rollout
 
 
-def run_online(plan: Plan, say: Callable[[Wave], None]) -> Journal:
+def run_online(plan: Plan, say: Callable[[Wave], None], lock: RunLock) -> Journal:
     """Drive the agent, train and serve, until the recipe's updates are done.
+
+    What is started holds `lock` until it has ended.
 
     Raises:
         BadRun: when it lacks tasks, an agent or a model.
@@ -99,11 +104,11 @@ def run_online(plan: Plan, say: Callable[[Wave], None]) -> Journal:
         policy=plan.policy,
         base=policies.current(plan.policy),
     )
-    with ExitStack() as stack:
+    with ExitStack() as stack, lock.working():
         services = stack.enter_context(
-            Services(plan.home, policy=plan.policy, dtype=plan.train.dtype)
+            Services(plan.home, policy=plan.policy, dtype=plan.train.dtype, held=lock.descriptors)
         )
-        learner = stack.enter_context(_learner(plan, policies, journal))
+        learner = stack.enter_context(_learner(plan, policies, journal, lock))
         stack.callback(services.release_gateway)  # it takes as long to end as the learner
         services.start()
         while not services.ready():
@@ -138,11 +143,11 @@ def _serve(journal: Journal, policies: Policies, gateway: GatewayClient) -> int:
     published = [wave.published for wave in journal.waves if wave.published is not None]
     version = published[-1] if published else journal.base
     policies.path(journal.policy, version)
-    gateway.publish(journal.policy, version)
+    until_served(lambda: gateway.publish(journal.policy, version))
     return version
 
 
-def _learner(plan: Plan, policies: Policies, journal: Journal) -> LearnerClient:
+def _learner(plan: Plan, policies: Policies, journal: Journal, lock: RunLock) -> LearnerClient:
     return LearnerClient(
         plan.train,
         policies.path(plan.policy, journal.base),
@@ -152,6 +157,7 @@ def _learner(plan: Plan, policies: Policies, journal: Journal) -> LearnerClient:
         home=plan.home,
         checkpoint=journal.checkpoint if journal.trained else None,
         seed=plan.rollout.seed,
+        children=Children(lock.descriptors),
     )
 
 

@@ -15,6 +15,7 @@ from ltrain_instrument import attributes
 from ltrain_train.errors import NothingToTrain
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.learner.client import LearnerClient, StepReport
+from ltrain_train.loop.patience import until_served
 from ltrain_train.loop.phases import Phases
 from ltrain_train.policy.versions import Policies
 from ltrain_transforms.dataset import Dataset
@@ -72,8 +73,8 @@ class Updater:
             attributes.RECIPE_DIGEST: self.recipe.digest,
         }
         with self.tracer.start_as_current_span(attributes.SPAN_PUBLISH, attributes=said):
-            if self.gateway is not None:
-                self.gateway.publish(self.policy, version)
+            if (gateway := self.gateway) is not None:
+                until_served(lambda: gateway.publish(self.policy, version))
             else:
                 self.policies.set_current(self.policy, version)
 

@@ -32,8 +32,8 @@ from ltrain_train.rollout.tasks import Task
 
 SLACK = 30.0
 """Seconds that key and lease outlive the deadline."""
-AWAY = 60.0
-"""Seconds that a gateway may be away before the run ends for it."""
+AWAY = 600.0
+"""Seconds that a gateway may be away before the run ends for it: a killed one starts vLLM again."""
 PAUSE = 0.5
 """Seconds between two looks for it."""
 

@@ -1,0 +1,282 @@
+"""A run of the real loop that can be hit: store, gateway, runner, learner; a fake vLLM."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+HERE = Path(__file__).parent
+TESTS = HERE.parent
+WAIT = 600.0
+"""Seconds for what takes ten on an idle machine."""
+WAVE = 16
+"""Rollouts in a wave."""
+UPDATES = 2
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = WAIT) -> Any:
+    """Wait for a true value of `condition` and return it."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
+        time.sleep(0.05)
+    return found
+
+
+@dataclass
+class Run:
+    """One `ltrain run`, and what it printed."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+
+    @property
+    def text(self) -> str:
+        return self.output.read_text()
+
+    def line(self, words: str) -> None:
+        """Wait until it has printed `words`."""
+        until(lambda: words in self.text or self.ended, f"'{words}'")
+        assert words in self.text, self.text
+
+    @property
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def end(self) -> int:
+        """Wait for its end and return the exit status."""
+        status = self.process.wait(WAIT)
+        assert "Traceback" not in self.text, self.text
+        return status
+
+    def finish(self) -> None:
+        """Wait for its end, which must be a good one."""
+        assert self.end() == 0, self.text
+
+
+@dataclass
+class Project:
+    """A folder with an agent, tasks, a recipe and a tiny policy; its processes are found by it."""
+
+    folder: Path
+    temporary: Path
+    """Where its processes put temporary files."""
+    within: Sequence[str] = ()
+    """A command that runs another one: in a namespace of its own."""
+    root: Path = Path("/")
+    """Through which the files of that namespace are seen."""
+    runs: list[Run] = field(default_factory=list)
+    environ: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def home(self) -> Path:
+        return self.folder / ".ltrain"
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file of the home."""
+        return self.root / self.home.relative_to("/") / name
+
+    def prepare(self, model: Path) -> None:
+        """Write everything that a run needs."""
+        shutil.copytree(HERE / "project", self.folder, dirs_exist_ok=True)
+        shutil.copytree(model, self.folder / "tiny")
+        tasks = [{"id": f"t{number}", "input": f"w{number} w7"} for number in range(8)]
+        text = "".join(f"{json.dumps(task)}\n" for task in tasks)
+        (self.folder / "tasks.jsonl").write_text(text)
+        python = self.folder / "python"
+        python.write_text(
+            f'#!/bin/sh\n[ "$1" = -I ] && exit 0\n'
+            f"[ -e {self.folder}/away ] && rm {self.folder}/away && sleep 30\n"
+            f'exec {sys.executable} {TESTS / "fake_vllm.py"} "$@"\n'
+        )
+        python.chmod(0o755)
+        otlp, store, gateway = _free_ports(3)
+        kept = {name: text for name, text in os.environ.items() if not name.startswith("LTRAIN_")}
+        self.environ = {
+            **kept,
+            "LTRAIN_HOME": str(self.home),
+            "LTRAIN_STORE": f"http://127.0.0.1:{store}",
+            "LTRAIN_GATEWAY": f"http://127.0.0.1:{gateway}",
+            "LTRAIN_VLLM_PYTHON": str(python),
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{otlp}",
+            "FAKE_VLLM_FIRST_ID": "100",  # within the tiny policy's vocabulary
+            "FAKE_VLLM_RELOAD": "2",
+            "PYTHONUNBUFFERED": "1",
+            "TMPDIR": str(self.temporary),
+        }
+
+    def start(self) -> Run:
+        """Start the run, or the same command again."""
+        output = self.folder / f"out-{len(self.runs)}"
+        command = [sys.executable, "-m", "ltrain", "run", str(self.folder / "ltrain.toml")]
+        with output.open("wb") as writing:
+            process = subprocess.Popen(
+                [*self.within, *command, "--model", str(self.folder / "tiny"), "--json"],
+                stdout=writing,
+                stderr=subprocess.STDOUT,
+                env=self.environ,
+                cwd=self.folder,
+            )
+        self.runs.append(Run(process, output))
+        return self.runs[-1]
+
+    def in_second_wave(self) -> Run:
+        """Start a run and wait until it is in the middle of its second wave of rollouts."""
+        run = self.start()
+        self.begun(run, WAVE + 4)
+        return run
+
+    def begun(self, run: Run, attempts: int) -> None:
+        """Wait until so many attempts were begun."""
+        until(lambda: run.ended or len(self.attempts()) >= attempts, f"{attempts} attempts")
+        assert not run.ended, run.text
+
+    def attempts(self) -> list[dict[str, Any]]:
+        """Return the lines of the run's ledger that begin an attempt."""
+        ledger = self.file("runs/chaos/attempts.jsonl")
+        lines = ledger.read_text().splitlines() if ledger.exists() else []
+        rows = [json.loads(line) for line in lines if line.endswith("}")]
+        return [row for row in rows if "outcome" not in row]
+
+    def processes(self) -> list[psutil.Process]:
+        """Return what runs for this project: all that was started with its home."""
+        return [each for each in psutil.process_iter() if self._owns(each)]
+
+    def _owns(self, process: psutil.Process) -> bool:
+        try:
+            ours = process.environ().get("LTRAIN_HOME") == str(self.home)
+            return ours and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
+
+    def find(self, *words: str, guard: bool = False) -> psutil.Process:
+        """Wait for the process with all `words` in its command line, or else its guard."""
+
+        def found() -> psutil.Process | None:
+            for each in self.processes():
+                try:
+                    line = " ".join(each.cmdline())
+                except psutil.Error:
+                    continue
+                if all(word in line for word in words) and ("guard.py" in line) == guard:
+                    return each
+            return None
+
+        process: psutil.Process = until(found, f"a process {words}")
+        return process
+
+    def kill(self, *words: str, guard: bool = False) -> None:
+        """End a process without a chance to clean up."""
+        process = self.find(*words, guard=guard)
+        process.kill()
+        until(lambda: not process.is_running() or _zombie(process), f"the end of {words}")
+
+    def listening(self) -> set[str]:
+        """Return the addresses that its processes listen on."""
+        found = set()
+        for process in self.processes():
+            try:
+                connections = process.net_connections("inet")
+            except psutil.Error:
+                continue
+            found |= {c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN}
+        return {address.removeprefix("::ffff:") for address in found}
+
+    def close(self) -> None:
+        """End what a failed test left."""
+        for run in self.runs:
+            if not run.ended:
+                run.process.kill()
+            run.process.wait()
+        for process in self.processes():
+            try:
+                process.kill()
+            except psutil.Error:
+                continue
+
+    def check(self) -> None:
+        """Hold what the run left against what it must leave, when its last command has ended."""
+        assert self.left() == []
+        journal = json.loads(self.file("runs/chaos/journal.json").read_text())
+        assert journal["finished"], journal
+        waves = [(wave["wave"], wave["rollouts"], wave["outcomes"]) for wave in journal["waves"]]
+        assert waves == [(number, WAVE, {"ok": WAVE}) for number in range(UPDATES)]
+        published = [wave["published"] for wave in journal["waves"]]
+        assert published == sorted(set(published)) and None not in published
+        numbers = [(row["rollout"], row["attempt"]) for row in self.attempts()]
+        assert [each for each, count in Counter(numbers).items() if count > 1] == []
+        assert self._rollouts() == Counter({(1, True): WAVE * UPDATES})
+        assert self._outcomes() <= {"ok", "infra", "cancelled"}
+
+    def left(self) -> list[str]:
+        """Return what a run that has ended left: processes, scratch folders, drafts."""
+        processes = [" ".join(each.cmdline())[:200] for each in self.processes()]
+        folders = [*self.temporary.glob("ltrain-*"), *self.file("sockets").glob("*")]
+        drafts = [*self.file("policies/chaos").glob(".*"), *self.file("runs/chaos").rglob(".*")]
+        return [*processes, *map(str, folders), *map(str, drafts)]
+
+    def _rollouts(self) -> Counter[tuple[int, bool]]:
+        """Count rollouts by attempts that ended well, and whether the agent made the reward."""
+        rows = self.sql(
+            "SELECT RolloutId AS r, uniqExact(Attempt) AS n FROM otel.spans WHERE "
+            "SpanAttributes['ltrain.rollout.outcome'] = 'ok' GROUP BY r"
+        )
+        rewards = self.sql(
+            "SELECT rollout AS r, groupUniqArray(value) AS v FROM otel.rewards GROUP BY r"
+        )
+        earned = {row["r"]: row["v"] for row in rewards}
+        return Counter((int(row["n"]), earned.get(row["r"]) in ([0.5], [1.0])) for row in rows)
+
+    def _outcomes(self) -> set[str]:
+        rows = self.sql(
+            "SELECT DISTINCT SpanAttributes['ltrain.rollout.outcome'] AS o FROM otel.spans "
+            "WHERE o != ''"
+        )
+        return {row["o"] for row in rows}
+
+    def sql(self, query: str) -> list[dict[str, Any]]:
+        """Ask the run's store, which no process may have open."""
+        store = f"chdb://{self.home / 'store'}"
+        command = [sys.executable, "-m", "ltrain", "sql", query, "--store", store]
+        done = subprocess.run(
+            [*self.within, *command, "--format", "json"],
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        rows: list[dict[str, Any]] = json.loads(done.stdout)
+        return rows
+
+
+def interrupt(run: Run) -> None:
+    """Send what ctrl-C sends."""
+    run.process.send_signal(signal.SIGINT)
+
+
+def _zombie(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()

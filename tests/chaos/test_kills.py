@@ -1,0 +1,205 @@
+"""Kills in the middle of a run: every rollout counts once, nothing is left, the command finishes.
+
+Loop, store, gateway, runner and learner are real; vLLM is a fake on a unix socket.
+"""
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def _load(file: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"chaos_{file.stem}", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+driver = _load(HERE / "driver.py")
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tiny = _load(HERE.parent / "train" / "tiny.py")
+    written: Path = tiny.write_model(tmp_path_factory.mktemp("model") / "tiny", seed=1)
+    return written
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A temporary folder whose path is short enough for Ray's sockets."""
+    with tempfile.TemporaryDirectory(prefix="lc-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def project(tmp_path: Path, temporary: Path, model: Path) -> Iterator[Any]:
+    made = driver.Project(tmp_path / "chaos", temporary)
+    made.prepare(model)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _kill_vllm(project: Any) -> None:
+    project.kill("fake_vllm.py")
+
+
+def _kill_vllm_for_long(project: Any) -> None:
+    (project.folder / "away").touch()
+    project.kill("fake_vllm.py")
+
+
+def _kill_vllm_in_publication(project: Any) -> None:
+    log = project.file("logs/vllm.log")
+    before = log.read_text().count("reloading")
+    driver.until(lambda: log.read_text().count("reloading") > before, "a publication")
+    project.kill("fake_vllm.py")
+
+
+def _kill_gateway(project: Any) -> None:
+    project.kill("-m ltrain serve")
+
+
+def _kill_gateways_guard(project: Any) -> None:
+    project.kill("-m ltrain serve", guard=True)
+
+
+def _kill_collector(project: Any) -> None:
+    project.kill("-m ltrain up")
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        _kill_vllm,
+        _kill_vllm_for_long,
+        _kill_vllm_in_publication,
+        _kill_gateway,
+        _kill_gateways_guard,
+        _kill_collector,
+    ],
+)
+def test_a_run_outlives(project: Any, harm: Callable[[Any], None]) -> None:
+    run = project.in_second_wave()
+    listening = project.listening()
+    assert all(ip_address(address).is_loopback for address in listening), listening
+    harm(project)
+    run.finish()
+    project.check()
+
+
+def _kill_learner(project: Any) -> None:
+    project.kill("-m ltrain_train.learner")
+
+
+def _kill_rank(project: Any) -> None:
+    project.kill("ray::Worker")
+
+
+@pytest.mark.parametrize("harm", [_kill_learner, _kill_rank])
+def test_a_run_ends_in_words_and_the_same_command_finishes(
+    project: Any, harm: Callable[[Any], None]
+) -> None:
+    run = project.in_second_wave()
+    harm(project)
+    assert run.end() == 1
+    assert "ltrain: " in run.text
+    assert project.left() == []
+    project.start().finish()
+    project.check()
+
+
+def test_a_killed_run_leaves_nothing_and_the_same_command_waits_for_that(project: Any) -> None:
+    run = project.in_second_wave()
+    run.process.kill()
+    run.process.wait()
+    again = project.start()
+    again.line(f"ltrain: waiting for the run that is stopping (pid {run.process.pid})")
+    again.finish()
+    project.check()
+
+
+def test_two_interrupts_end_a_run_whole(project: Any) -> None:
+    run = project.in_second_wave()
+    driver.interrupt(run)
+    run.line("ltrain: stopping; the same command goes on from here.")
+    driver.interrupt(run)
+    assert run.end() != 0
+    assert project.left() == []
+    project.start().finish()
+    project.check()
+
+
+def test_the_same_command_at_once_waits_for_the_run_that_stops(project: Any) -> None:
+    run = project.in_second_wave()
+    driver.interrupt(run)
+    time.sleep(0.7)
+    again = project.start()
+    again.line(f"ltrain: waiting for the run that is stopping (pid {run.process.pid})")
+    assert run.end() != 0
+    again.finish()
+    project.check()
+
+
+def test_a_second_run_is_refused(project: Any) -> None:
+    run = project.in_second_wave()
+    other = project.start()
+    assert other.end() == 1
+    assert f"The run chaos of {project.home} is in use by process {run.process.pid}" in other.text
+    run.finish()
+    project.check()
+
+
+@pytest.fixture
+def small_disk(project: Any) -> Iterator[Any]:
+    """The project with a disk of 4 MiB for its checkpoints, in a namespace of its own."""
+    folder = project.home / "runs"
+    folder.mkdir(parents=True)
+    mount = f"mount -t tmpfs -o size=4m none {folder} && echo mounted && exec sleep 3600"
+    if not shutil.which("unshare"):
+        raise RuntimeError("This test needs unshare and nsenter, of Debian's util-linux.")
+    with subprocess.Popen(
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", mount],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as keeper:
+        try:
+            assert keeper.stdout is not None
+            assert keeper.stdout.readline() == "mounted\n"
+            inside = ("--user", "--mount", "--preserve-credentials", "--wd=/")
+            project.within = ("nsenter", "--target", str(keeper.pid), *inside)
+            project.root = Path(f"/proc/{keeper.pid}/root")
+            yield project
+        finally:
+            keeper.kill()
+
+
+def test_a_full_disk_at_a_checkpoint_is_told_and_space_is_enough(small_disk: Any) -> None:
+    project = small_disk
+    ballast = project.file("runs/ballast")
+    ballast.write_bytes(bytes(3 << 20))
+    run = project.start()
+    assert run.end() == 1
+    assert f"ltrain: The disk of {project.home}/runs/chaos/checkpoints" in run.text
+    assert "the checkpoint needs about 1.8 MB" in run.text
+    assert "MB are free" in run.text and "Free space there" in run.text
+    assert project.left() == []
+    assert not any(project.file("runs/chaos/checkpoints").glob("*"))
+    ballast.unlink()
+    project.start().finish()
+    project.check()
