@@ -159,7 +159,7 @@ def _read(
     spans, unresolved = read(store, Source(), Selection())
     found, unreadable = calls(spans)
     assert (unresolved.to_dicts(), unreadable.to_dicts()) == ([], [])
-    written, seen = states(found)
+    written, seen, _ = states(found)
     return Ran(
         done.returncode,
         done.stdout,

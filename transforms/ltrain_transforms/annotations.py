@@ -16,6 +16,7 @@ import polars as pl
 
 from ltrain_instrument import attributes
 from ltrain_transforms.spans import Span, each
+from ltrain_transforms.untrusted import index
 
 AGENT_LIGHTNING = "agentlightning.annotation"
 """The name of its reward spans."""
@@ -89,7 +90,10 @@ def _numbered(pattern: re.Pattern[str], span: Span) -> dict[tuple[str, int], dic
     for name, value in span.attributes.items():
         match = pattern.fullmatch(name)
         if match is not None:
-            key = (match.groupdict().get("of", ""), int(match["n"]))
+            number = index(match["n"])
+            if number is None:
+                continue
+            key = (match.groupdict().get("of", ""), number)
             found.setdefault(key, {})[match["what"]] = value
     return found
 

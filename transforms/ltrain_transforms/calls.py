@@ -17,6 +17,8 @@ from ltrain_transforms.spans import Span, each
 from ltrain_transforms.tables import CALLS
 from ltrain_transforms.tokens import lists
 
+LISTS = ("tokens", "source_spans")
+"""Cells that become lists, all at once."""
 LATER = ("reads", "action", "nth")
 """Columns that `states` fills."""
 
@@ -31,27 +33,85 @@ def calls(spans: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         for cells in _rows(members, broken):
             for column, cell in zip(columns.values(), cells, strict=True):
                 column.append(cell)
-    tokens, damaged = measured(columns.pop("tokens"))
-    source_spans = _source_spans(columns.pop("source_spans"))
-    plain = {name: CALLS.schema[name] for name in columns}
-    whole = pl.DataFrame(columns, plain).with_columns(source_spans, *tokens, *_neighbours())
+    plain = _framed(columns, broken)
+    tokens, damaged = measured(columns["tokens"])
+    source_spans = _source_spans(columns["source_spans"])
+    whole = plain.with_columns(source_spans, *tokens, *_neighbours())
     return CALLS.select(whole.lazy()).collect(), faults.drops([*broken, *damaged])
+
+
+def _framed(columns: dict[str, list[Any]], broken: list[Fault]) -> pl.DataFrame:
+    """Return the cells that have a type of their own; rows that do not fit leave `columns`."""
+    schema = {name: CALLS.schema[name] for name in columns if name not in LISTS}
+    try:
+        return pl.DataFrame({name: columns[name] for name in schema}, schema)
+    # broad: Polars raises TypeError, OverflowError and its own on a cell of another type
+    except Exception as error:
+        height = len(columns["call_id"])
+        unfit = [index for index in range(height) if not _fits(columns, schema, index)]
+        if not unfit:
+            raise
+        for index in reversed(unfit):
+            cells = {name: column.pop(index) for name, column in columns.items()}
+            ids = cells["source_spans"]
+            broken += [faults.of_span(span, "unreadable", error) for span in ids]
+        return _framed(columns, broken)
+
+
+def _fits(columns: dict[str, list[Any]], schema: dict[str, pl.DataType], index: int) -> bool:
+    try:
+        pl.DataFrame({name: [columns[name][index]] for name in schema}, schema)
+    except Exception:  # as above
+        return False
+    return True
 
 
 def _rows(spans: Iterable[Span], broken: list[Fault]) -> Iterable[Cells]:
     """Give the cells of one execution's calls, in their order; add to `broken` what is not."""
     by_id, doubled = faults.unique(spans)
-    broken += [faults.of_span(span, "duplicate_span") for span in doubled]
+    broken += [faults.of_span(span.span_id, "duplicate_span") for span in doubled]
     cyclic = faults.cyclic(by_id)
     described = []
     for span in by_id.values():
         if (reason := faults.reason(span, cyclic)) is not None:
-            broken.append(faults.of_span(span, reason))
-        elif (partial := describe(span)) is not None:
+            broken.append(faults.of_span(span.span_id, reason))
+            continue
+        partial, failures = describe(span)
+        if partial is not None:
             described.append(Described(span, partial))
-    found = _placed(by_id, described)
-    broken += [fault for call in found for fault in _unreadable(call)]
-    return map(row, found)
+            broken += [faults.of_reader(span.span_id, *failure) for failure in failures]
+        elif failures:
+            broken.append(faults.of_span(span.span_id, "unreadable", failures[-1][1]))
+    return _readable(by_id, described, broken)
+
+
+def _readable(
+    by_id: dict[str, Span], described: Sequence[Described], broken: list[Fault]
+) -> list[Cells]:
+    """Return the cells of the calls, without the spans that cannot be put together."""
+    while True:
+        try:
+            found = _placed(by_id, described)
+            cells = list(map(row, found))
+        # broad: messages are parsed when they are compared, so what a span holds may fail here
+        # too; each span that fails by itself becomes a drop, or all where none does
+        except Exception as error:
+            failed = [one for one in described if not _stands(one)] or described
+            broken += [faults.of_span(one.span.span_id, "unreadable", error) for one in failed]
+            ids = {one.span.span_id for one in failed}
+            described = [one for one in described if one.span.span_id not in ids]
+            continue
+        broken += [fault for call in found for fault in _unreadable(call)]
+        return cells
+
+
+def _stands(one: Described) -> bool:
+    """Return whether a span is a call by itself."""
+    try:
+        list(map(row, _placed({one.span.span_id: one.span}, [one])))
+    except Exception:  # as above: it is counted there
+        return False
+    return True
 
 
 def _placed(by_id: dict[str, Span], described: Sequence[Described]) -> list[Call]:

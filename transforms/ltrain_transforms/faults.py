@@ -9,12 +9,14 @@ import polars as pl
 
 from ltrain_transforms.spans import LARGEST, Span
 from ltrain_transforms.tables import DROPS
+from ltrain_transforms.untrusted import HALVES
 
 REASONS = {
     "too_large": f"its attributes are larger than {LARGEST >> 20} million characters",
     "duplicate_span": "the same span, or another with its id, came first",
     "backwards": "it ends before it starts",
     "cyclic_parents": "it is its own ancestor",
+    "unreadable": "no reader makes a call of it",
 }
 """Of whole spans, stage `spans`."""
 
@@ -30,8 +32,30 @@ Fault = tuple[str, str, str, str]
 """A row of `DROPS`."""
 
 
-def of_span(span: Span, reason: str) -> Fault:
-    return "spans", span.span_id, reason, REASONS[reason]
+SHORT = 200
+"""Characters of an error that a drop quotes: it may repeat what the span holds."""
+
+
+def of_span(span_id: str, reason: str, error: Exception | None = None) -> Fault:
+    sentence = REASONS[reason] if error is None else f"{REASONS[reason]}: {words(error)}"
+    return "spans", span_id, reason, sentence
+
+
+def of_reader(span_id: str, dialect: str, error: Exception) -> Fault:
+    """Return the drop of what one dialect would have said; the id is `span:dialect`."""
+    sentence = f"{dialect} cannot be read of it; the call is kept without: {words(error)}"
+    return "calls", f"{span_id}:{dialect}", "unreadable", sentence
+
+
+def of_states(execution: str, error: Exception) -> Fault:
+    sentence = f"its states cannot be read; its calls are kept without them: {words(error)}"
+    return "states", execution, "unreadable", sentence
+
+
+def words(error: Exception) -> str:
+    """Return the beginning of what an error says, fit for a table."""
+    text = HALVES.sub("\ufffd", f"{type(error).__name__}: {error}")
+    return text if len(text) <= SHORT else text[:SHORT] + "…"
 
 
 def of_attribute(span_id: str, name: str, reason: str) -> Fault:

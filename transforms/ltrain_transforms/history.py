@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ltrain_transforms.spans import parsed
+from ltrain_transforms.untrusted import parsed
 
 Message = dict[str, Any]
 """As the gen_ai conventions have it: `{"role", "parts": [{"type", ...}]}`."""

@@ -37,7 +37,7 @@ class Observed:
     """`SEEN` of the calls."""
     evaluations: pl.DataFrame
     unreadable: pl.DataFrame
-    """`DROPS`: spans whose call cannot be read."""
+    """`DROPS`: spans whose call, executions whose states cannot be read."""
     unheard: pl.DataFrame
     """`DROPS`: evaluations that judge nothing."""
 
@@ -85,8 +85,9 @@ def observed(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None) -> 
     Args:
         newest: when the newest span of all that are selected ended, in nanoseconds.
     """
-    called, unreadable = calls(spans)
-    written, seen = states(called)
+    called, broken = calls(spans)
+    written, seen, unwalked = states(called)
+    unreadable = gathered(DROPS, broken, unwalked)
     called = _with_seen(called, seen)
     attempted = executions(spans, called, cutoff(newest, recipe.source.idle))
     judged, unheard = evaluations(spans, called)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ltrain_transforms.dialects.messages import tool_requests
 from ltrain_transforms.merging import Call
-from ltrain_transforms.spans import parsed
+from ltrain_transforms.untrusted import parsed
 
 
 def assign(calls: Sequence[Call]) -> None:

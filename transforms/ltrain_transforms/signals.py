@@ -12,7 +12,7 @@ import polars as pl
 from ltrain_transforms import tool_faults
 from ltrain_transforms.dialects.messages import parts_of, text_of
 from ltrain_transforms.scripts import foreign, mix
-from ltrain_transforms.spans import parsed
+from ltrain_transforms.untrusted import parsed
 
 WORD = r"[0-9A-Za-z_\u{80}-\u{2FFF}]{3,}|[0-9]+|[\u{3000}-\u{10FFFF}]"
 """What a result is recognised by when an answer repeats it: of Chinese and Japanese a character."""

@@ -1,12 +1,13 @@
-"""One span as a value, with its attributes parsed; the only place where their JSON is read."""
+"""One span as a value: its attributes as text, and read by `untrusted` where one is asked for."""
 
-import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import orjson
 import polars as pl
+
+from ltrain_transforms import untrusted
+from ltrain_transforms.untrusted import parsed
 
 LARGEST = 64 << 20
 """Characters of one span's attributes beyond which they are not read."""
@@ -78,42 +79,12 @@ class Span(NamedTuple):
         return parsed(self.get(*names))
 
     def whole(self, *names: str) -> int | None:
-        """Give the first of these attributes as an integer; null where it is none."""
-        text = self.get(*names)
-        if text is None:
-            return None
-        if text.isdecimal() and len(text) < 19:
-            return int(text)
-        try:
-            number = float(text)
-        except ValueError:
-            return None
-        return int(number) if abs(number) < 1 << 63 else None
+        """Return the first of these attributes as a count; null where it is none."""
+        return untrusted.whole(self.get(*names))
 
     def flag(self, name: str) -> bool:
         """Say whether the attribute is there and true."""
         return (self.attributes.get(name) or "").lower() in ("true", "1")
-
-
-LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-
-
-def parsed(text: Any) -> Any:
-    """Read JSON; what is no JSON stays as it is."""
-    if not isinstance(text, str) or not text:
-        return text
-    try:
-        return orjson.loads(text)
-    except ValueError:
-        return _leniently(text)
-
-
-def _leniently(text: str) -> Any:
-    """Read what Python writes beyond the standard: NaN, and halves of a surrogate pair."""
-    try:
-        return json.loads(LONE_SURROGATE.sub(r"\\ufffd", text))
-    except (ValueError, RecursionError):
-        return text
 
 
 COLUMNS = (

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
 from ltrain_transforms.dialects.messages import tool_requests
-from ltrain_transforms.spans import parsed
+from ltrain_transforms.untrusted import parsed
 
 Faults = tuple[int | None, int | None]
 """How many requests name no offered tool, and how many break their tool's schema."""

@@ -18,7 +18,7 @@ def told(store: Store, name: str) -> tuple[list[tuple[Any, ...]], pl.DataFrame]:
     for request in requests(f"{name}.otlp.json", stamped=True):
         store.insert_otlp(request)
     called, _ = calls(read(store, Source(), Selection())[0])
-    written, seen = states(called)
+    written, seen, _ = states(called)
     kinds = called.select("call_id", "kind")
     by = written.join(kinds, left_on="written_by", right_on="call_id", how="left")
     rows = by.sort("t", maintain_order=True).select("variable", "value", "kind").rows()

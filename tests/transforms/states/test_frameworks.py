@@ -123,7 +123,7 @@ def test_a_failed_tool_leaves_its_error(told: Told) -> None:
 def test_a_trace_without_content_has_no_variables(told: Told) -> None:
     call = told.llm([], None, input=None)
     told.call("tool", "t")
-    written, seen = states(told.calls)
+    written, seen, _ = states(told.calls)
     assert written.is_empty()
     assert seen.row(0) == (call, [], None, None, 0)
 
@@ -148,7 +148,7 @@ def test_equal_graph_states_have_equal_digests_whatever_the_ids() -> None:
         told = Told(id)
         told.node("model", {"messages": [message("hello", id)], "step": 1})
         told.llm([user("hello")], assistant("hi there"), node="model", agent="model")
-        written, seen = states(told.calls)
+        written, seen, _ = states(told.calls)
         digests.append((seen["state_digest"].to_list(), written["digest"].to_list()))
         assert json.loads(written["value"][0]) == [message("hello", id)]
     assert digests[0] == digests[1]

@@ -59,7 +59,7 @@ def test_a_pipeline_that_retrieves_with_the_models_own_words(
         text("assistant", ANSWER),
     )
     called, _ = calls(read_back(scene))
-    written, seen = states(called)
+    written, seen, _ = states(called)
     assert written.select("t", "variable", "value", "written_by").rows() == [
         (0, "input", json.dumps(QUESTION), None),
         (1, "retrieval.search.query", json.dumps(QUERY), first),
@@ -101,7 +101,7 @@ def test_an_agent_that_calls_search_as_a_tool(scene: Any, read_back: ReadBack) -
     history.append({"role": "tool", "parts": [response]})
     last = chat(rollout, history, text("assistant", ANSWER))
     called, _ = calls(read_back(scene))
-    written, seen = states(called)
+    written, seen, _ = states(called)
     assert written.select("t", "variable", "value", "written_by").rows() == [
         (0, "input", json.dumps(QUESTION), None),
         (1, "tool.search.arguments", '{"query":"first Palme d\'Or winning film"}', first),

@@ -62,7 +62,7 @@ def fold(rows: pl.DataFrame) -> dict[str, str]:
 @settings(max_examples=60, deadline=None)
 @given(steps=EXECUTION)
 def test_the_last_snapshot_is_the_fold_of_all_writes(steps: list[dict[str, Any]]) -> None:
-    written, _ = states(play("e", steps))
+    written, _, _ = states(play("e", steps))
     last = snapshot(written, len(steps))
     assert dict(last.select("variable", "value").iter_rows()) == fold(written)
     assert written["t"].is_sorted()
@@ -76,7 +76,7 @@ def test_the_last_snapshot_is_the_fold_of_all_writes(steps: list[dict[str, Any]]
 def test_a_write_is_seen_after_its_writer_has_begun(steps: list[dict[str, Any]]) -> None:
     calls = play("e", steps)
     began = dict(calls.select("call_id", "seq").iter_rows())
-    written, _ = states(calls)
+    written, _, _ = states(calls)
     named = written.filter(pl.col("written_by").is_not_null())
     assert all(t > began[by] for t, by in named.select("t", "written_by").iter_rows())
 
@@ -87,7 +87,7 @@ def test_a_digest_depends_on_nothing_but_the_chosen_variables(
     steps: list[dict[str, Any]], chosen: set[str]
 ) -> None:
     calls = play("e", steps)
-    written, _ = states(calls)
+    written, _, _ = states(calls)
     kept = written.filter(pl.col("variable").is_in(chosen))
     found = digest(written, calls, chosen)
     assert_frame_equal(digest(kept, calls, chosen), found)
@@ -105,7 +105,7 @@ def test_a_digest_depends_on_nothing_but_the_chosen_variables(
 @given(steps=EXECUTION)
 def test_all_of_a_graphs_variables_give_the_states_own_digest(steps: list[dict[str, Any]]) -> None:
     calls = play("e", steps)
-    written, seen = states(calls)
+    written, seen, _ = states(calls)
     own = seen.select("call_id", "state_digest")
     if calls.filter(pl.col("kind") == "node").is_empty():
         return
@@ -136,6 +136,6 @@ def test_batches_cut_anywhere_give_the_same_rows(
 
 
 def test_no_calls_give_no_states() -> None:
-    written, seen = states(CALLS.empty())
+    written, seen, _ = states(CALLS.empty())
     assert (written.height, seen.height) == (0, 0)
     assert digest(written, CALLS.empty(), ["query"]).is_empty()

@@ -41,6 +41,8 @@ DIALECTS = (
     agentlightning,
 )
 Reader = Callable[[Span], Partial]
+Failures = tuple[tuple[str, Exception], ...]
+"""The dialects that could not read a span, and what each raised."""
 
 BOOKKEEPING = frozenset(
     {
@@ -55,16 +57,28 @@ BOOKKEEPING = frozenset(
 """Names of spans that describe an execution or its training, never a call."""
 
 
-def describe(span: Span) -> Partial | None:
-    """Say what `span` says of a call; None where it describes none."""
+def describe(span: Span) -> tuple[Partial | None, Failures]:
+    """Return what `span` says of a call, None where it describes none, and who could not read it.
+
+    A reader that raises says nothing; the others are read.
+    """
     if span.name in BOOKKEEPING:
-        return None
-    partial: Partial = events.read(span) if span.logs_text else {}
-    for read in _readers(span.names):
-        partial |= read(span)
-    partial |= gateway.read(span)
-    if "kind" not in partial:
-        return None
+        return None, ()
+    partial: Partial = {}
+    failures: Failures = ()
+    readers = _readers(span.names)
+    for read in (events.read, *readers) if span.logs_text else readers:
+        try:
+            partial |= read(span)
+        # broad: a span can be written so that a reader raises anything; the rest of the trace
+        # must be read, and each failure becomes a drop that names the dialect and the error
+        except Exception as error:
+            failures += ((read.__module__.rpartition(".")[2], error),)
+    return (_completed(span, partial) if "kind" in partial else None), failures
+
+
+def _completed(span: Span, partial: Partial) -> Partial:
+    """Add what the span itself says of the end, and take out what only looks like a value."""
     if partial.get("input_tokens") == 0 and partial.get("output_tokens") == 0:
         del partial["input_tokens"], partial["output_tokens"]  # not zero: a stream without usage
     if span.failed:
@@ -79,8 +93,9 @@ def describe(span: Span) -> Partial | None:
 
 @lru_cache(maxsize=1024)  # an instrumentation writes the same names again and again
 def _readers(names: str) -> tuple[Reader, ...]:
-    """Give the dialects that a span with these attribute names speaks."""
-    return tuple(each.read for each in DIALECTS if any(mark in names for mark in each.MARKS))
+    """Return the dialects that a span with these attribute names speaks, the gateway's last."""
+    spoken = (each.read for each in DIALECTS if any(mark in names for mark in each.MARKS))
+    return (*spoken, gateway.read)
 
 
 def _error_type(span: Span) -> Partial:

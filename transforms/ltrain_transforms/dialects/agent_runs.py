@@ -2,10 +2,10 @@
 
 import json
 import re
-from ast import literal_eval
 from typing import Any
 
-from ltrain_transforms.spans import Span, parsed
+from ltrain_transforms.spans import Span
+from ltrain_transforms.untrusted import literal, parsed
 
 AUTOGEN = "openinference.instrumentation.autogen_agentchat"
 SMOLAGENTS = "openinference.instrumentation.smolagents"
@@ -13,11 +13,10 @@ SMOLAGENTS = "openinference.instrumentation.smolagents"
 METHODS = {AUTOGEN: ".on_messages_stream", SMOLAGENTS: ".run"}
 """What stands behind an agent's name in the names of its spans."""
 
-_TEXT = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
-_MESSAGE = re.compile(
-    rf"id=.*? source=(?P<source>{_TEXT}) .* content=(?P<content>{_TEXT}) .*type='\w+'", re.DOTALL
-)
-"""A message as AutoGen's classes print themselves."""
+# possessive: an unfinished literal costs one look at each character, not one at each pair
+_TEXT = r"'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\""
+_FIELD = re.compile(rf"(?P<literal>{_TEXT}) ", re.DOTALL)
+_TYPE = re.compile(r"type='\w+'")
 _ANSWER = re.compile(rf"FinalAnswerStep\(output=(?P<output>{_TEXT})\)$")
 """The end of a stream as smolagents' classes print themselves."""
 
@@ -46,7 +45,7 @@ def gave(span: Span) -> str | None:
     if span.scope != SMOLAGENTS or not text or "StreamDelta(" not in text[:100]:
         return text
     answer = _ANSWER.search(text)
-    return None if answer is None else str(literal_eval(answer["output"]))
+    return None if answer is None else literal(answer["output"])
 
 
 def arguments(span: Span) -> str | None:
@@ -65,7 +64,19 @@ def arguments(span: Span) -> str | None:
 
 
 def _message(text: Any) -> dict[str, str] | None:
-    found = _MESSAGE.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    """Read a message as AutoGen's classes print themselves: `id=… source=… content=… type=…`."""
+    if not isinstance(text, str) or not text.startswith("id="):
         return None
-    return {"role": literal_eval(found["source"]), "content": literal_eval(found["content"])}
+    role, end = _field(text, " source=", 0)
+    content, end = _field(text, " content=", end)
+    closed = _TYPE.fullmatch(text, max(text.rfind("type='"), end))
+    if role is None or content is None or closed is None:
+        return None
+    return {"role": role, "content": content}
+
+
+def _field(text: str, name: str, after: int) -> tuple[str | None, int]:
+    """Return the literal behind the first `name`, and where it ends."""
+    at = text.find(name, after)
+    found = _FIELD.match(text, at + len(name)) if at >= 0 else None
+    return (None, after) if found is None else (literal(found["literal"]), found.end())

@@ -12,7 +12,8 @@ from ltrain_transforms.dialects import gen_ai
 from ltrain_transforms.dialects.indexed import flattened
 from ltrain_transforms.dialects.partial import Kind, Partial, said
 from ltrain_transforms.dialects.tool_results import unwrap
-from ltrain_transforms.spans import Span, parsed
+from ltrain_transforms.spans import Span
+from ltrain_transforms.untrusted import parsed
 
 KINDS: dict[str, Kind] = {
     "llm": "llm",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ltrain_transforms.dialects.messages import Message, Messages
-from ltrain_transforms.spans import parsed
+from ltrain_transforms.untrusted import parsed
 
 Part = dict[str, Any]
 

@@ -9,7 +9,8 @@ from typing import Any
 from ltrain_transforms.dialects.chat import messages
 from ltrain_transforms.dialects.messages import Message, Messages
 from ltrain_transforms.dialects.partial import Partial, said, word
-from ltrain_transforms.spans import Log, Span, parsed
+from ltrain_transforms.spans import Log, Span
+from ltrain_transforms.untrusted import parsed
 
 CHOICE = "gen_ai.choice"
 DETAILS = "gen_ai.client.inference.operation.details"

@@ -6,7 +6,8 @@ from ltrain_transforms.dialects.messages import Message, Messages
 from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, said
 from ltrain_transforms.dialects.tool_arguments import arguments
 from ltrain_transforms.dialects.tool_results import unwrap
-from ltrain_transforms.spans import Span, parsed
+from ltrain_transforms.spans import Span
+from ltrain_transforms.untrusted import parsed
 
 KINDS: dict[str, Kind] = {
     "chat": "llm",

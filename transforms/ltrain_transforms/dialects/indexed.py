@@ -3,7 +3,8 @@
 from typing import Any
 
 from ltrain_transforms.dialects.messages import Message, Messages
-from ltrain_transforms.spans import Span, parsed
+from ltrain_transforms.spans import Span
+from ltrain_transforms.untrusted import index, parsed
 
 
 def indices(span: Span, prefix: str) -> list[int]:
@@ -13,7 +14,7 @@ def indices(span: Span, prefix: str) -> list[int]:
         return []
     within = [name for name in span.attributes if name.startswith(dotted)]
     numbers = {name[start:].split(".", 1)[0] for name in within}
-    return sorted(int(number) for number in numbers if number.isdecimal())
+    return sorted(number for number in map(index, numbers) if number is not None)
 
 
 def tool_call(span: Span, at: str, name: str, arguments: str) -> dict[str, Any]:

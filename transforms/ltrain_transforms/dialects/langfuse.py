@@ -8,6 +8,7 @@ from ltrain_transforms.dialects import chat
 from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, said
 from ltrain_transforms.dialects.tool_results import unwrap
 from ltrain_transforms.spans import Span
+from ltrain_transforms.untrusted import BEYOND
 
 KINDS: dict[str, Kind] = {
     "generation": "llm",
@@ -59,4 +60,4 @@ def _llm(span: Span) -> Partial:
 def _first(counts: dict[str, object], *names: str) -> int | None:
     """Give the first count; SDKs pass on whichever names the provider has."""
     given = (counts.get(name) for name in names)
-    return next((n for n in given if isinstance(n, int) and abs(n) < 1 << 63), None)
+    return next((n for n in given if type(n) is int and 0 <= n < BEYOND), None)

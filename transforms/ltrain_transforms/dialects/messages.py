@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from ltrain_transforms.spans import parsed
+from ltrain_transforms.untrusted import parsed
 
 Message = dict[str, Any]
 """As the gen_ai conventions have it: `{"role", "parts": [{"type", ...}], "finish_reason"}`."""

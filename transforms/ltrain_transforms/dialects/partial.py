@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from functools import cached_property
+from math import isfinite
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from ltrain_transforms.dialects.messages import Messages
@@ -25,7 +26,8 @@ class Parameters:
     @property
     def temperature(self) -> float | None:
         given = self.values.get("temperature")
-        return given if isinstance(given, int | float) and type(given) is not bool else None
+        number = isinstance(given, int | float) and not isinstance(given, bool)
+        return float(given) if given is not None and number and isfinite(given) else None
 
     @cached_property
     def text(self) -> str:

@@ -4,7 +4,7 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from ltrain_transforms.spans import parsed
+from ltrain_transforms.untrusted import parsed
 
 ENVELOPE = '"input_str"'
 """A key of LangChain's callback payload, which traceloop writes whole."""

@@ -7,7 +7,7 @@ status does not; MCP has `isError`.
 from typing import Any
 
 from ltrain_transforms.dialects.partial import Partial, said, word
-from ltrain_transforms.spans import parsed
+from ltrain_transforms.untrusted import parsed
 
 
 def unwrap(text: str | None) -> Partial:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ltrain_transforms.dialects.messages import parts_of, text_of, tool_requests
 from ltrain_transforms.show.tree import Row
-from ltrain_transforms.spans import parsed
+from ltrain_transforms.untrusted import parsed
 
 STEERING = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"

@@ -11,6 +11,8 @@ from operator import itemgetter
 import polars as pl
 import pyarrow as pa
 
+from ltrain_transforms import faults
+from ltrain_transforms.faults import Fault
 from ltrain_transforms.states.snapshots import digest, snapshot
 from ltrain_transforms.states.step import Saw, Step
 from ltrain_transforms.states.variables import Row
@@ -35,18 +37,25 @@ _WITHOUT_READS = pl.Schema({name: dtype for name, dtype in SEEN.items() if name 
 __all__ = ["SEEN", "digest", "snapshot", "states"]
 
 
-def states(calls: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Give `states`, and `SEEN`, from `calls`."""
+def states(calls: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Return `states` and `SEEN`, made from `calls`, and what could not be read as `DROPS`."""
     ordered = calls.select(Step._fields).sort("execution_id", "seq")
     steps = map(Step._make, zip(*(column.to_list() for column in ordered), strict=True))
     rows: list[Row] = []
     saw: list[Saw] = []
-    for _, own in groupby(steps, key=itemgetter(0)):
-        walk = Walk(list(own))  # one at a time: what it has parsed is not kept
-        walk.walk()
+    broken: list[Fault] = []
+    for execution, own in groupby(steps, key=itemgetter(0)):
+        try:
+            walk = Walk(list(own))  # one at a time: what it has parsed is not kept
+            walk.walk()
+        # broad: inputs and outputs are an agent's, of any shape; an execution whose states cannot
+        # be read has none, which is a drop, and the others are walked
+        except Exception as error:
+            broken.append(faults.of_states(execution, error))
+            continue
         rows += sorted(walk.variables.rows, key=lambda row: row[1])
         saw += walk.saw.values()
-    return _frame(rows, STATES.schema), _seen(saw)
+    return _frame(rows, STATES.schema), _seen(saw), faults.drops(broken)
 
 
 def _frame(rows: Sequence[tuple[object, ...]], schema: pl.Schema) -> pl.DataFrame:

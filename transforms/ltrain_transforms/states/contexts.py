@@ -16,8 +16,9 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from ltrain_transforms.states.prompts import BETWEEN, Turn, joined, turns
-from ltrain_transforms.states.values import SHORTEST, load
+from ltrain_transforms.states.values import SHORTEST
 from ltrain_transforms.states.variables import Found
+from ltrain_transforms.untrusted import parsed
 
 HELD = 16
 """Histories of one agent and node that are kept for comparison; the oldest are forgotten."""
@@ -232,7 +233,7 @@ def _continued(histories: Sequence[_History], raw: str) -> _History | None:
 def _longer(old: _History, raw: str) -> tuple[Prompt, _History]:
     """Read only what was added since."""
     added = raw[old.length :].lstrip(", ")
-    fresh = turns(load(f"[{added}")) if added != "]" else []
+    fresh = turns(parsed(f"[{added}")) if added != "]" else []
     hashed, ids = old.hash and old.hash.copy(), old.ids | _answered(fresh)
     if hashed:
         hashed.update(_hashable(fresh))
@@ -245,7 +246,7 @@ def _longer(old: _History, raw: str) -> tuple[Prompt, _History]:
 
 
 def _afresh(raw: str, invocation: str | None, hashes: bool) -> tuple[Prompt, _History]:
-    every = turns(load(raw))
+    every = turns(parsed(raw))
     text, ids, dialogue = joined(every), _answered(every), _dialogue(every)
     hashed, found = sha256(_hashable(every)) if hashes else None, Found()
     history = _History(raw, _length(raw), every, dialogue, text, ids, hashed, found, invocation)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ltrain_transforms.states.step import Step
-from ltrain_transforms.states.values import load, opened
+from ltrain_transforms.states.values import opened
+from ltrain_transforms.untrusted import parsed
 
 HOLDERS = ("node", "agent", "tool")
 """Kinds of calls that another call can lie in."""
@@ -33,7 +34,7 @@ class Shown:
         if len(self.ended) == 1 and not self.before:
             return self.ended[0].call_id
         for node in (*self.ended, *reversed(self.before)):
-            output = opened(load(node.output))
+            output = opened(parsed(node.output))
             if output == value or (isinstance(output, dict) and key in output):
                 return node.call_id
         return self.ended[-1].call_id if self.ended else None
@@ -80,7 +81,7 @@ class Graph:
         """Give the state that a node is shown."""
         scope = self._scopes.setdefault(node.parent_id, _Scope())
         scope.at(node.start)
-        values, ended = opened(load(node.input)), scope.ended
+        values, ended = opened(parsed(node.input)), scope.ended
         scope.running.append(node)
         if not isinstance(values, dict):
             return None
@@ -91,7 +92,7 @@ class Graph:
     def left(self, whole: Step) -> Shown | None:
         """Give the state that a graph left."""
         graph = self.wholes[whole.call_id]
-        scope, values = self._scopes.get(graph, _Scope()), opened(load(whole.output))
+        scope, values = self._scopes.get(graph, _Scope()), opened(parsed(whole.output))
         if not isinstance(values, dict):
             return None
         ended, scope.ended = [*scope.ended, *scope.running], []

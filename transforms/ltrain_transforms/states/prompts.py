@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ltrain_transforms.states.values import dump, load, structured
+from ltrain_transforms.states.values import dump, structured
+from ltrain_transforms.untrusted import parsed
 
 BETWEEN = "\x1e"
 """Stands between the turns of a prompt, so that no text is found across two of them."""
@@ -38,7 +39,7 @@ def turns(messages: Any) -> list[Turn]:
 
 def read(text: str | None) -> list[Turn]:
     """Read the messages of an input or an output, JSON."""
-    return turns(load(text))
+    return turns(parsed(text))
 
 
 def joined(spoken: Iterable[Turn]) -> str:

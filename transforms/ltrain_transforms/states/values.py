@@ -12,6 +12,8 @@ from typing import Any
 
 import orjson
 
+from ltrain_transforms.untrusted import parsed
+
 SHORTEST = 3
 """Characters below which a text that occurs in a prompt says nothing."""
 SHOWN = ("page_content", "content", "text")
@@ -19,40 +21,13 @@ SHOWN = ("page_content", "content", "text")
 
 ROLES = ("user", "human", "assistant", "ai", "system")
 
-DEEPEST = 254
-"""Levels of nesting that orjson writes."""
 ENVELOPE = ("tags", "metadata", "kwargs")
 """What traceloop's payloads of LangChain's callbacks hold beside the inputs or outputs."""
 
 
-def load(text: str | None) -> Any:
-    """Read JSON; what is no JSON, or is nested beyond any use, stays text."""
-    if not text:
-        return text
-    try:
-        value = orjson.loads(text)
-    except ValueError:
-        value = _leniently(text)
-    if len(text) > DEEPEST and text.count("[") + text.count("{") > DEEPEST:
-        try:
-            orjson.dumps(value)
-        except TypeError:
-            return text
-    return value
-
-
-def _leniently(text: str) -> Any:
-    """Read what is JSON for Python only: NaN, and halves of surrogate pairs, which become `?`."""
-    try:
-        written = json.dumps(json.loads(text), ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return text
-    return json.loads(written.encode("utf-8", "replace"))
-
-
-def structured(text: str | None) -> Any:
+def structured(text: Any) -> Any:
     """Read an object or a list; any other text, numbers too, stays as it was said."""
-    return load(text) if text and text.lstrip()[:1] in ("{", "[") else text
+    return parsed(text) if isinstance(text, str) and text.lstrip()[:1] in ("{", "[") else text
 
 
 def dump(value: Any) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ltrain_transforms.states.values import comparable, dumped, load, needles, part, together
+from ltrain_transforms.states.values import comparable, dumped, needles, part, together
+from ltrain_transforms.untrusted import parsed
 
 Row = tuple[str, int, str, str, str, str | None]
 """Cells of `STATES`."""
@@ -140,7 +141,7 @@ class Variables:
                 self.held[new] = self.held.pop(row[2])
                 before = next((r for r in reversed(self.rows[:index]) if r[2] == row[2]), None)
                 if before is not None:
-                    self.held[row[2]] = Held.of(load(before[3]), None, None)
+                    self.held[row[2]] = Held.of(parsed(before[3]), None, None)
 
 
 def _occurs(sought: tuple[str, ...], text: str) -> bool:

@@ -15,8 +15,9 @@ from ltrain_transforms.states.contexts import SLACK, Contexts, Prompt, Rewriting
 from ltrain_transforms.states.graph import Graph, Shown
 from ltrain_transforms.states.prompts import BETWEEN, Turn, joined, read
 from ltrain_transforms.states.step import Saw, Step
-from ltrain_transforms.states.values import digest, load, needles, opened, structured, text_in
+from ltrain_transforms.states.values import digest, needles, opened, structured, text_in
 from ltrain_transforms.states.variables import Due, Variables
+from ltrain_transforms.untrusted import parsed
 
 
 class Walk:
@@ -116,7 +117,7 @@ class Walk:
             self._left[self._seen_from(index, step)].append(step)
         outermost = step.parent_id is None
         if outermost and not (self.has_state and "messages" not in (step.input or "")):
-            given = text_in(opened(load(step.input)))
+            given = text_in(opened(parsed(step.input)))
             self._awaits_input = not (isinstance(given, str) and given)
             if not self._awaits_input:
                 self._write(index, names.INPUT, given, None)
@@ -124,7 +125,7 @@ class Walk:
             self._agent(index, step)
 
     def _agent(self, index: int, step: Step) -> None:
-        given, said = text_in(opened(load(step.input))), text_in(opened(load(step.output)))
+        given, said = text_in(opened(parsed(step.input))), text_in(opened(parsed(step.output)))
         if given:
             self._write(index, names.of_agent(step, "input"), given, None)
         if self._awaits_input and isinstance(given, str) and given:
@@ -273,7 +274,7 @@ class Walk:
         root = next(
             (s for s in reversed(self.steps) if s.kind == "agent" and not s.parent_id), None
         )
-        given = text_in(opened(load(root.output))) if root is not None and root.output else None
+        given = text_in(opened(parsed(root.output))) if root is not None and root.output else None
         answers = (s for s in reversed(self._answers) if self.saw[s.call_id].action == "answer")
         last = next(answers, None)
         said = self._said[last.call_id] if last is not None else None

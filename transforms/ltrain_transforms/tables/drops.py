@@ -9,7 +9,7 @@ DROPS = Table(
         Column(
             "stage",
             STRING,
-            "spans, calls, executions, rewards, groups or rows; of a conversion, exports.",
+            "spans, calls, states, executions, rewards, groups or rows; of a conversion, exports.",
         ),
         Column("id", STRING, "What was dropped."),
         Column("reason", STRING, "A name from the docs."),
