@@ -88,7 +88,7 @@ class Service:
         options = self._options
         url = options.upstream or (self._vllm.url if self._vllm else "")
         upstream = Upstream(url, self._policy)
-        provider = open_telemetry("ltrain-gateway", home=options.home)
+        provider = open_telemetry("ltrain-gateway", home=options.home, strict=True)
         publication = Publication(
             self._policies,
             self._policy,
