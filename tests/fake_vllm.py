@@ -57,6 +57,8 @@ class FakeVllm:
         """Whether it takes requests that ask for them."""
         self.refuse_reload = 0
         """How many reloads it refuses from now on."""
+        self.sick = False
+        """Whether its engine is dead: it answers, health too, with status 500 and more."""
         self.aborted = threading.Event()
         """Set when a client goes away in mid-answer."""
         if isinstance(at, Path):
@@ -90,7 +92,7 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
 
         def do_GET(self) -> None:
             if self.path == "/health":
-                return self._json(200, {})
+                return self._json(503 if fake.sick else 200, {})
             if self.path == "/weight_info":
                 return self._json(200, {"weight_version": fake.weights})
             return self._json(200, {"object": "list", "data": [{"id": "policy"}]})
@@ -105,7 +107,7 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
                 os.kill(os.getpid(), signal.SIGKILL)
             if body.get("return_token_ids") and not fake.knows_token_ids:
                 return self._json(400, {"error": {"message": "unknown field", "code": 400}})
-            if "boom" in words or ("once" in words and fake.requests.count(body) == 1):
+            if fake.sick or "boom" in words or ("once" in words and fake.requests.count(body) == 1):
                 return self._json(500, {"error": {"message": "the engine is dead"}})
             if "long" in words:
                 return self._json(400, {"error": {"message": "too many tokens", "code": 400}})

@@ -1,13 +1,14 @@
 """What a bound key may not say: who a span is of, what a gateway saw, what an attempt is worth.
 
-An agent holds the key of its own attempt. It tells its own story; what is trained on, the reward
-and the tokens, is the word of others, and neither may be made up. Looked at is whatever can have
-the form that a reader believes: resource, scope, span, its events, a log record, a metric's points.
+An agent holds the key of its own attempt, or of its run where one process makes many attempts. It
+tells its own story; what is trained on, the reward and the tokens, is the word of others, and
+neither may be made up. Every field that readers trust is checked: resource, scope, span, its
+events, a log record, a metric's points.
 Links may point anywhere: a span that carries its rollout is never resolved through them.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
@@ -24,6 +25,14 @@ IDENTITY = {
     "agentlightning.attempt_id": names.ATTEMPT_ID,
 }
 """Every attribute that readers take an identity from, and which it is."""
+
+OPEN = {names.ATTEMPT_ID}
+"""What the key of a rollout may leave open."""
+
+OPEN_IN_RUN = OPEN | {
+    *(names.ROLLOUT_ID, names.TASK_ID, names.DOMAIN, names.WAVE, names.SAMPLE_INDEX)
+}
+"""What the key of a run may leave open."""
 
 OWN = {names.SPANS, names.TRUNCATED, names.CUT, names.REDACTED}
 """Attributes of ours that an agent's own process writes; all others are a gateway's, a runner's or
@@ -51,8 +60,9 @@ def fault(grant: Grant | None, resource: Resource, scope: InstrumentationScope, 
     Args:
         record: a span, a log record, or a metric, whose points are looked at too.
     """
-    if grant is None or not grant.rollout:
+    if grant is None or not grant.bound:
         return ""
+    open_names = OPEN if grant.rollout else OPEN_IN_RUN
     if scope.name.strip() in OTHERS_SCOPES:
         return f"scope '{scope.name}' is not an agent's to use"
     rewarding = False
@@ -62,7 +72,7 @@ def fault(grant: Grant | None, resource: Resource, scope: InstrumentationScope, 
         rewarding |= name in REWARDING
     for attributes in (resource.attributes, scope.attributes, *_attributes(record)):
         for one in attributes:
-            if why := _fault(grant.identity, one):
+            if why := _fault(grant.identity, open_names, one):
                 return why
             rewarding |= one.key == names.REWARD_SCOPE or REWARD.match(one.key) is not None
     if rewarding and not grant.rewards:
@@ -77,7 +87,7 @@ def stamp(grant: Grant | None, record: Any) -> None:
     Args:
         record: a span, a log record or a metric's point without `fault`.
     """
-    if grant is None or not grant.rollout:
+    if grant is None or not grant.bound:
         return
     others = [one for one in record.attributes if IDENTITY.get(one.key) not in grant.identity]
     carried = [
@@ -88,11 +98,11 @@ def stamp(grant: Grant | None, record: Any) -> None:
     record.attributes.extend([*others, *carried])
 
 
-def _fault(identity: Mapping[str, str], one: KeyValue) -> str:
+def _fault(identity: Mapping[str, str], open_names: Set[str], one: KeyValue) -> str:
     key = one.key
     if (which := IDENTITY.get(key)) is not None:
         claimed, bound = _text(one.value), identity.get(which)
-        if claimed and claimed != bound and not (bound is None and which == names.ATTEMPT_ID):
+        if claimed and claimed != bound and not (bound is None and which in open_names):
             return f"'{key}' claims what the key is not bound to"
     elif key in TOKENS or (
         key.startswith("ltrain.") and key not in OWN and key != names.REWARD_SCOPE

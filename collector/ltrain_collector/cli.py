@@ -106,14 +106,14 @@ def sql(
 
 @key.command("make")
 def make_key(
-    role: Annotated[str, typer.Argument(help="query, ingest or admin.")],
+    role: Annotated[str, typer.Argument(help="query, ingest, service or admin.")],
     directory: Directory = None,
     note: Annotated[str, typer.Option(help="Who has it, for the list.")] = "",
     bind: Annotated[
         list[str] | None,
         typer.Option(
-            help="Bind an ingest key to a rollout: rollout=ID, and attempt, run, task, domain, "
-            "wave, sample, mode as its spans carry them; once for each."
+            help="Bind an ingest key to a rollout, rollout=ID, or to all of a run, run=NAME; and "
+            "attempt, task, domain, wave, sample, mode as its spans carry them; once for each."
         ),
     ] = None,
     hours: Annotated[float, typer.Option(min=0.01, help="A bound key expires after this.")] = 24,

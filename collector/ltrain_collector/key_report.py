@@ -30,18 +30,19 @@ def chosen(role: str) -> Role:
 
 
 def bound(keys: Keys, role: Role, pairs: Sequence[str], seconds: float, rewards: bool) -> str:
-    """Give a key that is bound to what `pairs`, each name=value, say.
+    """Return a key that is bound to what `pairs`, each name=value, say.
 
     Raises:
-        BadBinding: when they name no rollout, or something that no span carries.
+        BadBinding: when they name no rollout and no run, or something that no span carries.
     """
     given = dict(pair.partition("=")[::2] for pair in pairs)
     wrong = sorted(set(given) - set(NAMES))
-    if role is not Role.INGEST or wrong or not given.get("rollout"):
+    if role is not Role.INGEST or wrong or not (given.get("rollout") or given.get("run")):
         what = f"'{wrong[0]}'" if wrong else f"role '{role}', {', '.join(pairs) or 'nothing'}"
         raise BadBinding(
-            f"A key cannot be bound so: {what}. Only ingest keys are bound, to a rollout and more "
-            f"of its identity: --bind rollout=ID --bind attempt=1. Names: {', '.join(NAMES)}."
+            f"A key cannot be bound so: {what}. Only ingest keys are bound, to a rollout or a run, "
+            f"and more of its identity: --bind rollout=ID --bind attempt=1. Names: "
+            f"{', '.join(NAMES)}."
         )
     try:
         values = {name: int(text) if name in WHOLE else text for name, text in given.items()}
@@ -59,4 +60,4 @@ def lines(keys: Keys) -> Iterator[str]:
         yield "No keys." if not keys.guarded else "No keys: nobody is let in."
     for one in made:
         when = datetime.fromtimestamp(one.created, UTC).strftime("%Y-%m-%d %H:%M")
-        yield f"{one.id}  {one.role:<6}  {when}  {one.note}".rstrip()
+        yield f"{one.id}  {one.role:<7}  {when}  {one.note}".rstrip()

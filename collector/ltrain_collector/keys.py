@@ -3,7 +3,9 @@
 * A made key is random and shown once; the store's folder has its digest in a file beside it, which
   only its owner can read. While that file is there, every request needs a key.
 * A bound key is signed with the store's secret, so that a runner makes one for each attempt without
-  asking the store: it puts spans of one rollout in until it expires, and nothing else.
+  asking the store: it puts in spans of one rollout, or of one run, until it expires, and nothing
+  else. A process of ltrain on the store's machine signs its own service key the same way.
+* A key that a request shows is checked, also where no request needs one.
 * A key is never written to a log or an answer.
 """
 
@@ -21,9 +23,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from ltrain_collector.asgi import Refused
-from ltrain_collector.bound_keys import sign, store_secret, verified
+from ltrain_collector.bound_keys import Kind, Signed, sign, store_secret, verified
 from ltrain_collector.secret import write_private
-from ltrain_instrument.attributes import ATTEMPT_ID, ROLLOUT_ID
+from ltrain_collector.sender import Sender
+from ltrain_instrument.attributes import ATTEMPT_ID, ROLLOUT_ID, RUN_ID
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
 
@@ -38,8 +41,18 @@ class Role(StrEnum):
     """Reads the database `otel` with SQL."""
     INGEST = "ingest"
     """Puts spans, logs and metrics in over OTLP."""
+    SERVICE = "service"
+    """Puts in what ltrain's own processes record: gateway, runner, learner, loop."""
     ADMIN = "admin"
     """May do all."""
+
+
+INGESTING = {
+    Role.INGEST: Sender.INGEST,
+    Role.SERVICE: Sender.SERVICE,
+    Role.ADMIN: Sender.ADMIN,
+}
+"""The roles that put something in, and what the store records about their keys' holders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +61,26 @@ class Grant:
 
     role: Role
     name: str = ""
-    """The key's id, by which it is listed; of a bound key its rollout."""
+    """The key's id, by which it is listed; of a bound key its rollout, or its run."""
     identity: Mapping[str, str] = field(default_factory=dict)
-    """Attributes that everything sent with a bound key carries, by their names."""
+    """Attributes that everything sent with a bound key carries, by their names; else empty."""
     rewards: bool = False
     """A bound key that may say what its own rollout is worth."""
 
     @property
     def rollout(self) -> str | None:
-        """The rollout that the key is bound to."""
+        """The rollout that the key is bound to; None for a run's key too."""
         return self.identity.get(ROLLOUT_ID)
+
+    @property
+    def bound(self) -> bool:
+        """Whether this is the key of an agent."""
+        return bool(self.identity)
+
+    @property
+    def sender(self) -> Sender:
+        """What the store records about the key's holder."""
+        return Sender.AGENT if self.bound else INGESTING.get(self.role, Sender.NONE)
 
     @property
     def reads(self) -> bool:
@@ -65,7 +88,7 @@ class Grant:
 
     @property
     def ingests(self) -> bool:
-        return self.role in (Role.INGEST, Role.ADMIN)
+        return self.role in INGESTING
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +159,13 @@ class Keys:
     def enter(
         self, headers: Mapping[str, str], fields: Mapping[str, str] | None = None
     ) -> Grant | None:
-        """Give what a request may do; None where no keys are asked for: all, from this machine.
+        """Return what a request may do; None where it shows no key and needs none: all, from this
+        machine.
 
         Raises:
-            Refused: when it may not come in.
+            Refused: when it may not come in, or shows a key that is unknown, revoked or expired.
         """
-        if self.guarded:
+        if self.guarded or _given(headers, fields or {}):
             return self.admit(headers, fields)
         return None
 
@@ -196,7 +220,7 @@ class Keys:
             self._write(left)
 
     def sign(self, identity: Identity, seconds: float, *, rewards: bool = False) -> str:
-        """Give a key that puts spans of `identity`'s rollout in, for `seconds`."""
+        """Return a key that puts in spans of `identity`'s rollout, or run, for `seconds`."""
         return sign(store_secret(self._store), identity, seconds, rewards=rewards)
 
     def _renew(self) -> None:
@@ -243,8 +267,7 @@ class Keys:
             found = verified(store_secret(self._store), key)
             if found is None:
                 return None
-            name = ".".join(filter(None, map(found.identity.get, (ROLLOUT_ID, ATTEMPT_ID))))
-            grant = Grant(Role.INGEST, name, found.identity, found.rewards)
+            grant = _granted(found)
             known = (found.expires, grant)
             while len(self._bound) >= KNOWN_KEYS:
                 self._bound.pop(next(iter(self._bound)), None)
@@ -276,6 +299,14 @@ def _given(headers: Mapping[str, str], fields: Mapping[str, str]) -> str:
         with contextlib.suppress(ValueError):
             return b64decode(rest, validate=True).decode().partition(":")[2]
     return headers.get("x-clickhouse-key") or fields.get("password", "")
+
+
+def _granted(key: Signed) -> Grant:
+    if key.kind is Kind.SERVICE:
+        return Grant(Role.SERVICE, str(Role.SERVICE))
+    attempt = filter(None, map(key.identity.get, (ROLLOUT_ID, ATTEMPT_ID)))
+    name = ".".join(attempt) or key.identity[RUN_ID]
+    return Grant(Role.INGEST, name, key.identity, key.rewards)
 
 
 def _digest(key: str) -> str:

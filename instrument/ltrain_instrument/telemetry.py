@@ -26,8 +26,9 @@ _logger = logging.getLogger("ltrain.telemetry")
 class SpoolProcessor(SpanProcessor):
     """Appends each ended span to a spool before `end()` returns."""
 
-    def __init__(self, spool: Spool) -> None:
-        self._spool = spool
+    def __init__(self, spool: Spool, *, strict: bool = False) -> None:
+        """`strict` raises what the disk says from the `end()` of the span that it did not take."""
+        self._spool, self._strict = spool, strict
         self.lost = 0
         """Spans that the disk did not take."""
 
@@ -35,13 +36,15 @@ class SpoolProcessor(SpanProcessor):
         """Do nothing: a span counts when it ends."""
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Write the span to disk; a full disk is counted and warned of, never raised."""
+        """Write the span to disk; a full disk is counted and warned of, and raised if strict."""
         try:
             self._spool.append(encode_spans([span]).SerializeToString())
         except OSError as error:
             if not self.lost:
                 _logger.warning("ltrain: spans are lost, the spool cannot be written: %s", error)
             self.lost += 1
+            if self._strict:
+                raise
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         """Wait for the collector's acknowledgement of all spans."""
@@ -53,13 +56,18 @@ class SpoolProcessor(SpanProcessor):
 
 
 def open_telemetry(
-    service: str, *, home: Path | None = None, endpoint: str | None = None
+    service: str,
+    *,
+    home: Path | None = None,
+    endpoint: str | None = None,
+    strict: bool = False,
 ) -> TracerProvider:
     """Give a tracer provider whose spans survive this process and an absent collector.
 
     Spans go through `home`/spool to `endpoint`, a base URL; every span is sampled, and has at
     most LTRAIN_SPAN_LIMIT bytes, without what LTRAIN_REDACT matches. `force_flush` waits for the
-    collector, `shutdown` closes the spool. The provider is not made global.
+    collector, `shutdown` closes the spool. The provider is not made global. If `strict`, the
+    `end()` of a span that cannot be written raises OSError.
 
     Raises:
         BadSetting: when one of the two cannot be read.
@@ -71,7 +79,7 @@ def open_telemetry(
         sampler=sampling.ALWAYS_ON, resource=resource, span_limits=_unlimited()
     )
     provider.add_span_processor(screen)
-    provider.add_span_processor(SpoolProcessor(spool))
+    provider.add_span_processor(SpoolProcessor(spool, strict=strict))
     return provider
 
 

@@ -232,6 +232,22 @@ def test_an_attempt_that_the_key_leaves_open_may_be_any() -> None:
     assert {one.key for one in span.attributes} == {"ltrain.attempt.id", "ltrain.rollout.id"}
 
 
+def test_a_run_key_sends_any_rollout_of_its_run() -> None:
+    grant = Grant(Role.INGEST, "run", {"ltrain.run.id": "run", "ltrain.mode": "train"})
+    own = [("ltrain.rollout.id", "a"), ("ltrain.attempt.id", 2), ("ltrain.task.id", "t")]
+    span = span_of(*own, ("ltrain.wave", 1), ("ltrain.sample.index", 0), ("ltrain.domain", "d"))
+    assert fault(grant, Resource(), InstrumentationScope(), span) == ""
+    stamp(grant, span)
+    carried = {one.key: one.value.string_value for one in span.attributes}
+    assert (carried["ltrain.run.id"], carried["ltrain.mode"]) == ("run", "train")
+    assert carried["ltrain.rollout.id"] == "a"
+    for forged in (("ltrain.run.id", "other"), ("ltrain.mode", "val"), ("prompt_token_ids", "[1]")):
+        assert fault(grant, Resource(), InstrumentationScope(), span_of(*own, forged)) != ""
+    runner = InstrumentationScope(name="ltrain.runner")
+    assert fault(grant, Resource(), runner, span_of(*own)) != ""
+    assert fault(grant, Resource(), InstrumentationScope(), span_of(REWARDS[0])) != ""
+
+
 def test_a_span_in_anothers_trace_is_still_of_its_own_rollout(folder: Store) -> None:
     """Without ids it would be of its trace's rollout: it gets those of its key."""
     theirs, mine = ExportTraceServiceRequest(), ExportTraceServiceRequest()

@@ -16,9 +16,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests import asking
 
 from ltrain_collector.asgi import Refused
-from ltrain_collector.bound_keys import sign, store_secret
+from ltrain_collector.bound_keys import sign, sign_service, store_secret
 from ltrain_collector.errors import StoreUnreachable
 from ltrain_collector.keys import Grant, Keys, NoSuchKey, Role
+from ltrain_collector.sender import Sender
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Identity
 
@@ -129,6 +130,55 @@ def test_a_runner_elsewhere_signs_with_the_same_secret(
     assert not (tmp_path / "store.secret").exists()
 
 
+def test_a_run_key_names_no_rollout(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "store")
+    grant = keys.admit(bearer(keys.sign(Identity(run="r", mode="train"), 60)))
+    assert grant == Grant(Role.INGEST, "r", {"ltrain.run.id": "r", "ltrain.mode": "train"})
+    assert (grant.bound, grant.rollout, grant.sender) == (True, None, Sender.AGENT)
+    with pytest.raises(ValueError, match="its rollout, or of its run"):
+        keys.sign(Identity(mode="train"), 60)
+
+
+def test_a_service_signs_its_own_key(tmp_path: Path) -> None:
+    key = sign_service(store_secret(tmp_path / "store"), 60)
+    grant = Keys(tmp_path / "store").admit(bearer(key))
+    assert grant == Grant(Role.SERVICE, "service")
+    assert (grant.ingests, grant.reads, grant.bound) == (True, False, False)
+
+
+@pytest.mark.parametrize(
+    ("role", "sender"),
+    [
+        (Role.INGEST, Sender.INGEST),
+        (Role.SERVICE, Sender.SERVICE),
+        (Role.ADMIN, Sender.ADMIN),
+        (Role.QUERY, Sender.NONE),
+    ],
+)
+def test_a_grant_names_its_sender(tmp_path: Path, role: Role, sender: Sender) -> None:
+    keys = Keys(tmp_path / "store")
+    assert keys.admit(bearer(keys.make(role)[0])).sender is sender
+
+
+def test_a_store_without_keys_checks_the_key_it_is_shown(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "store")
+    here = {"host": "127.0.0.1"}
+    assert keys.ingesting(here) is None
+    grant = keys.ingesting(here | bearer(keys.sign(Identity(rollout="abc"), 60)))
+    assert grant is not None
+    assert grant.rollout == "abc"
+    expired = keys.sign(Identity(rollout="abc"), -1)
+    for wrong in (expired, "lt_unknown", sign_service(SECRET, 60)):
+        with pytest.raises(Refused) as refused:
+            keys.ingesting(here | bearer(wrong))
+        assert refused.value.status == 403
+    with pytest.raises(Refused, match="reads nothing"):
+        keys.reading(here | bearer(keys.sign(Identity(rollout="abc"), 60)))
+    with pytest.raises(Refused, match="Only programs on this machine"):
+        keys.enter({"host": "store.example"} | bearer(keys.sign(Identity(rollout="abc"), 60)))
+    assert not keys.guarded
+
+
 def test_a_remembered_key_expires(tmp_path: Path) -> None:
     keys = Keys(tmp_path / "store")
     key = keys.sign(Identity(rollout="abc"), 2)
@@ -157,6 +207,11 @@ def forged(**claims: Any) -> dict[str, Any]:
         lambda secret: jwt.encode(forged(kind="admin"), secret, algorithm="HS256"),
         lambda secret: jwt.encode(forged(kind="rollout"), secret, algorithm="HS256"),
         lambda secret: jwt.encode(forged(identity={}), secret, algorithm="HS256"),
+        lambda secret: jwt.encode(forged(kind="service"), SECRET, algorithm="HS256"),
+        lambda secret: jwt.encode({"kind": "service"}, secret, algorithm="HS256"),
+        lambda secret: jwt.encode(
+            forged(identity={"ltrain.mode": "train"}), secret, algorithm="HS256"
+        ),
         lambda secret: jwt.encode(forged(identity="abc"), secret, algorithm="HS256"),
         lambda secret: jwt.encode(forged(exp=1), secret, algorithm="HS256"),
         lambda secret: jwt.encode({"kind": "ingest"}, secret, algorithm="HS256"),
@@ -205,6 +260,12 @@ def test_the_command_binds_to_a_rollout(tmp_path: Path) -> None:
         "ltrain.attempt.id": "1",
         "ltrain.mode": "val",
     }
+
+
+def test_the_command_binds_to_a_run(tmp_path: Path) -> None:
+    where = ("--dir", str(tmp_path / "store"))
+    key = ltrain("key", "make", "ingest", "--bind", "run=demo", *where).stdout.strip()
+    assert Keys(tmp_path / "store").admit(bearer(key)).identity == {"ltrain.run.id": "demo"}
 
 
 @pytest.mark.parametrize(

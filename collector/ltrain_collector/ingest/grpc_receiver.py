@@ -96,8 +96,6 @@ class GrpcReceiver(grpc.GenericRpcHandler):  # type: ignore[misc]
             raise Refused(403, ORIGIN.sentence)
 
     def _grant(self, context: aio.ServicerContext) -> Grant | None:
-        if not self._keys.guarded:  # no page in a browser speaks gRPC
-            return None
         metadata = context.invocation_metadata() or ()
         try:
             return self._keys.ingesting({name: value for name, value in metadata})

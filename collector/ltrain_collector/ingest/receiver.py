@@ -52,8 +52,7 @@ class Receiver:
             if method in ("GET", "HEAD") and path in ("/health", ""):
                 told = self._health.told()
                 status = 200 if told["status"] == "ok" else 503
-                await reply(send, status, json.dumps(told).encode() + b"
-", JSON)
+                await reply(send, status, json.dumps(told).encode() + b"\n", JSON)
             elif method in ("GET", "HEAD") and path == "/metrics":
                 self._keys.reading(headers)
                 text = exposition.text(await self._health.watched.state())

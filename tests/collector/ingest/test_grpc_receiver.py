@@ -16,7 +16,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 from tests.asking import health
 
+from ltrain_collector.keys import Keys
 from ltrain_collector.store import Store
+from ltrain_instrument.identity import Identity
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
@@ -93,6 +95,19 @@ def test_a_message_that_is_too_long_is_not_tried_again(channel: grpc.Channel) ->
 def test_another_service_is_not_here(channel: grpc.Channel) -> None:
     error = failure(channel, TRACES.replace("trace", "profiles"), b"")
     assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_key_that_is_shown_is_checked(
+    up: Any, channel: grpc.Channel, request_of: Callable[..., bytes]
+) -> None:
+    """The server asks for none."""
+    body = request_of((9, 9), ltrain__rollout__id="grpc-bound")
+    good = Keys(up.directory).sign(Identity(rollout="grpc-bound"), 600)
+    for key in ("lt_unknown", Keys(up.directory).sign(Identity(rollout="grpc-bound"), -1)):
+        error = failure(channel, TRACES, body, metadata=[("authorization", f"Bearer {key}")])
+        assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+    metadata = [("authorization", f"Bearer {good}")]
+    assert channel.unary_unary(TRACES)(body, timeout=20, metadata=metadata) == b""
 
 
 def test_a_client_that_goes_away_leaves_nothing_behind(

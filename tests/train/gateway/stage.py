@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import uvicorn
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 
-from ltrain_instrument.identity import Identity
+from ltrain_collector.keys import Keys
+from ltrain_instrument.identity import Identity, Mode
 from ltrain_instrument.telemetry import open_telemetry
 from ltrain_train.gateway.app import Gateway
 from ltrain_train.gateway.client import GatewayClient
@@ -38,6 +40,7 @@ class Stage:
         self.identity = IDENTITY
         self.policies = Policies(home)
         self.given_up = 0
+        self.publication: Publication
         self.said: list[str] = []
         self._upstream = upstream
         self._started = threading.Event()
@@ -45,6 +48,11 @@ class Stage:
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self.client = GatewayClient(self.url, SECRET)
         self.http = httpx.Client(base_url=self.url, timeout=30, trust_env=False)
+
+    @staticmethod
+    def identity_of(mode: Mode) -> Identity:
+        """Return the identity of an attempt in another mode."""
+        return replace(IDENTITY, mode=mode)
 
     def key(self, identity: Identity = IDENTITY, **given: Any) -> str:
         claims = {"policy": "policy", "sampling": {}, "expires": time.time() + 60, **given}
@@ -107,8 +115,12 @@ class Stage:
             give_up=self._give_up,
             say=self.said.append,
         )
-        provider = open_telemetry("ltrain-gateway", home=self.home, endpoint=NOBODY)
-        gateway = Gateway(publication, secret=SECRET, provider=provider)
+        self.publication = publication
+        self.loop = asyncio.get_running_loop()
+        provider = open_telemetry("ltrain-gateway", home=self.home, endpoint=NOBODY, strict=True)
+        gateway = Gateway(
+            publication, secret=SECRET, provider=provider, store_keys=Keys(self.home / "store")
+        )
         config = uvicorn.Config(gateway.app(), lifespan="off", log_level="error", ws="none")
         self._server = uvicorn.Server(config)
         self._started.set()

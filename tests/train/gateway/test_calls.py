@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from ltrain_instrument.allow import Allow
+
 TRACE = {"traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-00"}
 
 
@@ -137,7 +139,7 @@ def test_what_the_client_asked_for_it_gets(stage: Any, load: Any, stream: bool) 
 
 
 def test_several_choices_are_lists_of_lists(stage: Any) -> None:
-    stage.ask("w3 w14", n=2, temperature=1)
+    stage.ask("w3 w14", key=stage.key(allow=(Allow.CHOICES,)), n=2, temperature=1)
     (span,) = stage.spans()
     said = span["attributes"]
     assert said["gen_ai.request.choice.count"] == 2
@@ -179,7 +181,7 @@ def test_without_sampling_in_the_key_the_request_is_the_agents(stage: Any, vllm:
     ],
 )
 def test_constrained_decoding_is_marked(stage: Any, field: dict[str, Any]) -> None:
-    stage.ask("w3", **field)
+    stage.ask("w3", key=stage.key(allow=(Allow.CONSTRAINED,)), **field)
     assert stage.spans()[0]["attributes"]["ltrain.constrained"] is True
 
 

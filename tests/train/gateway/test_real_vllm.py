@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ltrain_instrument.allow import Allow
 from ltrain_train.gateway.vllm import Vllm, VllmOptions
 from ltrain_train.process import Children
 
@@ -95,7 +96,7 @@ def written(span: dict[str, Any]) -> list[tuple[Any, list[int], list[float]]]:
 
 def test_ids_and_logprobs_are_what_vllm_answered_byte_for_byte(stage: Any, recorder: Any) -> None:
     asked = [{"stream": bool(i % 2), "n": 1 + (i % 3 == 0), "max_tokens": 8 + i} for i in range(12)]
-    key = stage.key(sampling={"temperature": 0.9})
+    key = stage.key(sampling={"temperature": 0.9}, allow=(Allow.CHOICES,))
     with ThreadPoolExecutor(6) as pool:
         answers = [
             pool.submit(stage.ask, f"w{i} w7", key=key, temperature=0.1, **body)

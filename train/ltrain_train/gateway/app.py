@@ -16,6 +16,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from ltrain_collector.asgi import Refused as BadStoreKey
+from ltrain_collector.keys import Keys
 from ltrain_collector.listen.refusals import Refusals
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import LtrainError
@@ -25,6 +27,7 @@ from ltrain_train.gateway.attempts import Attempt, Attempts
 from ltrain_train.gateway.exchange import Exchange
 from ltrain_train.gateway.keys import BadKey, Keyring, RolloutClaims, bearer
 from ltrain_train.gateway.publication import Publication
+from ltrain_train.gateway.recording import Recording
 from ltrain_train.gateway.refusal import Refused
 from ltrain_train.gateway.request import read_request
 from ltrain_train.gateway.upstream import UpstreamAway, UpstreamFailed
@@ -40,8 +43,18 @@ _propagator = TraceContextTextMapPropagator()
 class Gateway:
     """One policy behind its routes."""
 
-    def __init__(self, publication: Publication, *, secret: str, provider: TracerProvider) -> None:
+    def __init__(
+        self,
+        publication: Publication,
+        *,
+        secret: str,
+        provider: TracerProvider,
+        store_keys: Keys | None = None,
+    ) -> None:
+        """`provider` raises OSError for a span that it cannot write; `store_keys` open `/v1`."""
         self.publication = publication
+        self.recording = Recording()
+        self._store_keys = store_keys
         self.policy = publication.policy
         self.attempts = Attempts()
         self.refusals = Refusals()
@@ -73,13 +86,16 @@ class Gateway:
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a chat completion, as a stream or whole."""
         headers = Headers(scope=scope)
-        sampling: dict[str, float] = {}
-        attempt = self._prod
         if "rollout" in scope["path_params"]:
             claims = self._claims(scope, headers)
-            attempt, sampling = self.attempts.open(claims), claims.sampling
-        request = read_request(await _body(receive), self.policy, sampling)
-        if attempt is self._prod:
+            attempt = self.attempts.open(claims)
+            trained, allowed = claims.identity.mode == "train", claims.allow
+            raw = await _body(receive)
+            request = read_request(raw, self.policy, claims.sampling, trained, allowed)
+        else:
+            self._admit(headers)
+            attempt = self._prod
+            request = read_request(await _body(receive), self.policy, {})
             self._require_served(request.model)
         context = _remote_context(headers)
         attempt.context = attempt.context or context
@@ -93,6 +109,7 @@ class Gateway:
             send,
             upstream=publication.upstream,
             gate=publication.gate,
+            recording=self.recording,
             policy=self.policy,
         ).run(receive)
 
@@ -100,6 +117,8 @@ class Gateway:
         """List the one model there is."""
         if "rollout" in request.path_params:
             self._claims(request.scope, request.headers)
+        else:
+            self._admit(request.headers)
         model = {"id": self.policy, "object": "model", "created": 0, "owned_by": "ltrain"}
         return _json({"object": "list", "data": [model]})
 
@@ -107,15 +126,18 @@ class Gateway:
         """Revoke an attempt's key, cut its calls, and say how many there were."""
         attempt = self.attempts.of(self._claims(request.scope, request.headers))
         first = not attempt.closed
+        if attempt.flying:
+            attempt.cut_by_outage = not await self.publication.upstream.healthy()
         await attempt.close()
         if first:
             counts = {attributes.SPANS: attempt.spans, attributes.LLM_CALLS: attempt.llm_calls}
-            self._tracer.start_span(
+            span = self._tracer.start_span(
                 attributes.SPAN_PROCESS,
                 attempt.context or _remote_context(request.headers),
                 SpanKind.INTERNAL,
                 {**attempt.identity.attributes(), **counts},
-            ).end()
+            )
+            self.recording.require(span.end)
         return _json(attempt.counts)
 
     async def policy_state(self, request: Request) -> Response:
@@ -133,12 +155,17 @@ class Gateway:
         return _json({"policy": self.policy, "current": version, "seconds": seconds})
 
     async def health(self, request: Request) -> Response:
-        """Say whether calls are answered at once."""
+        """Return whether calls are answered at once, and whether they are recorded."""
         gate = self.publication.gate
-        said = {"status": "ready" if gate.is_open else "waiting", "policy": self.policy}
-        blocked = self.refusals.by_reason()
         return _json(
-            {**said, "version": gate.version, "in_flight": gate.in_flight, "blocked": blocked}
+            {
+                "status": "ready" if gate.is_open else "waiting",
+                "policy": self.policy,
+                "version": gate.version,
+                "in_flight": gate.in_flight,
+                "recording": self.recording.trouble or "ok",
+                "blocked": self.refusals.by_reason(),
+            }
         )
 
     def _claims(self, scope: Scope, headers: Headers) -> RolloutClaims:
@@ -151,6 +178,23 @@ class Gateway:
             )
         self._require_served(claims.policy)
         return claims
+
+    def _admit(self, headers: Headers) -> None:
+        """Accept a call of production: where the store has keys, it shows one that was made."""
+        if self._store_keys is None or not self._store_keys.guarded:
+            return
+        try:
+            grant = self._store_keys.admit(headers)
+        except BadStoreKey as error:
+            raise BadKey(
+                f"{error} The store has keys, so /v1 needs one, of any role: 'Authorization: "
+                "Bearer KEY'."
+            ) from error
+        if grant.rollout is not None:
+            raise BadKey(
+                "A key that is bound to a rollout does not open /v1. Use the base URL and the key "
+                "that the attempt was started with."
+            )
 
     def _admin(self, request: Request) -> None:
         self._keys.admin(bearer(request.headers.get("authorization")))

@@ -1,11 +1,14 @@
 """The attempts that call through the gateway: what each has done, and whether its key still works.
 
-Counts live as long as the gateway: after a restart they begin at zero, and so does the list of
-closed attempts.
+* Counts live as long as the gateway: after a restart they begin at zero, and so does the list of
+  closed attempts. `since` tells a runner that there was one.
+* What an outage did to an attempt is known here alone: an agent's word for it does not count.
 """
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -15,6 +18,8 @@ from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.keys import RolloutClaims
 from ltrain_train.gateway.refusal import Refused
 
+STARTED = time.time()
+"""Unix seconds at which this process began to count."""
 REMEMBERED = 20_000
 """Attempts after which expired ones are forgotten."""
 
@@ -28,15 +33,40 @@ class Attempt:
     """Calls that were answered."""
     spans: int = 0
     """Call spans that have ended, failed calls included."""
-    failures: int = 0
-    """Calls that failed for another reason than the agent's: the policy server's."""
+    unanswered: set[bytes] = field(default_factory=set)
+    """Digests of requests that an outage left unanswered; one that is asked again leaves it."""
+    away_seconds: float = 0.0
+    """Seconds in which a call waited for a policy server that was away."""
+    cut_by_outage: bool = False
+    """Whether the policy server was away when its calls in flight were cut."""
     context: Context | None = None
     """Of its first call: the trace that its own span belongs to."""
     flying: set[asyncio.Task[None]] = field(default_factory=set)
+    _waiting: int = 0
+    _waiting_since: float = 0.0
 
     @property
-    def counts(self) -> dict[str, int]:
-        return {"llm_calls": self.llm_calls, "spans": self.spans, "failures": self.failures}
+    def counts(self) -> dict[str, float]:
+        return {
+            "llm_calls": self.llm_calls,
+            "spans": self.spans,
+            "failures": len(self.unanswered),
+            "away_seconds": self.away_seconds,
+            "since": STARTED,
+        }
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count the time inside as an outage; calls that wait side by side count once."""
+        if not self._waiting:
+            self._waiting_since = time.monotonic()
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self.away_seconds += time.monotonic() - self._waiting_since
 
     async def close(self) -> None:
         """Refuse further calls and cut those in flight; their spans have ended on return."""

@@ -36,7 +36,11 @@ class CallCounts:
     spans: int
     """Call spans, failed calls included; the gateway's own span for the attempt is not counted."""
     failures: int
-    """Calls that failed because the policy server did, not the agent."""
+    """Requests that an outage of the policy server, or of the disk, left unanswered."""
+    away_seconds: float = 0.0
+    """Seconds in which a call waited for a policy server that was away."""
+    since: float = 0.0
+    """Unix seconds at which the gateway began to count."""
 
 
 class GatewayClient:

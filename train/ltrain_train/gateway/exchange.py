@@ -2,11 +2,15 @@
 
 * The span is on disk before the last byte of the answer is sent: before the body, or in a stream
   before the chunk that ends it.
+* A span that cannot be written ends the call with status 503, a stream with an error.
 * An agent that goes away ends the generation, and the span says so.
+* A request that the policy server fails on while it is well is the agent's mistake: status 400.
+  Where the server is away, the call waits, and what it does not get is counted as an outage's.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from hashlib import sha256
 from http import HTTPStatus
 from typing import Any
 
@@ -21,6 +25,7 @@ from ltrain_instrument.tokens.request import Request
 from ltrain_instrument.tokens.span import CallSpan
 from ltrain_train.gateway.attempts import Attempt
 from ltrain_train.gateway.gate import Gate
+from ltrain_train.gateway.recording import Recording
 from ltrain_train.gateway.refusal import Refused, send_json
 from ltrain_train.gateway.upstream import Upstream, events
 
@@ -31,6 +36,10 @@ STREAM_START: Message = {
 }
 NOTICED = 0.5
 """Seconds after which the gate is shut before a policy server that has died."""
+
+
+class ServerFailed(ConnectionError):
+    """The policy server answered with a status of 500 and more, or broke its answer off."""
 
 
 class Exchange:
@@ -45,11 +54,17 @@ class Exchange:
         *,
         upstream: Upstream,
         gate: Gate,
+        recording: Recording,
         policy: str,
     ) -> None:
         self.request, self.span, self.attempt = request, span, attempt
         self.upstream, self.gate, self.policy = upstream, gate, policy
+        self.recording = recording
+        self._body = orjson.dumps(request.body)
         self._send = send
+        self._shuts = gate.shuts
+        self._waits = False
+        """Whether it waits for a policy server that is away."""
         self._answer = Answer()
         self._started = False
         """Whether the agent has been sent a status."""
@@ -74,28 +89,53 @@ class Exchange:
 
     async def _guarded(self) -> None:
         try:
-            try:
-                await self._through_gate()
-            except aiohttp.ClientConnectorError:  # dead, and perhaps not yet noticed: wait for it
-                await asyncio.sleep(NOTICED)
-                await self._through_gate()
+            await self._answered_at_last()
+        except Refused as refused:  # the answer could not be recorded
+            self.attempt.unanswered.add(self._digest)
+            await self._refuse(refused)
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            await self._upstream_failed(f"{type(error).__name__}: {error}")
+            await self._server_failed(f"{type(error).__name__}: {error}")
         finally:
             if not self.span.ended:
-                self._end(lambda: self.span.failed("cancelled", self._why(), self._answer))
+                self._cut()
+
+    async def _answered_at_last(self) -> None:
+        """Ask twice where the server failed before it began to answer."""
+        try:
+            await self._through_gate()
+        except aiohttp.ClientConnectorError:  # dead, and perhaps not yet noticed: wait for it
+            with self.attempt.waiting():
+                await asyncio.sleep(NOTICED)
+            await self._through_gate()
+        except ServerFailed:
+            if self._started:
+                raise
+            await asyncio.sleep(NOTICED)
+            await self._through_gate()
 
     async def _through_gate(self) -> None:
-        version = await self.gate.enter()
+        version = await self._enter()
+        self._shuts = self.gate.shuts
         try:
             self.span.sampled_by(self.policy, version)
             await self._ask()
         finally:
             self.gate.leave()
 
+    async def _enter(self) -> int:
+        if self.gate.is_open:
+            return await self.gate.enter()
+        self._waits = True
+        with self.attempt.waiting():
+            version = await self.gate.enter()
+        self._waits = False
+        return version
+
     async def _ask(self) -> None:
-        async with self.upstream.chat(orjson.dumps(self.request.body)) as response:
-            if response.status != 200:
+        async with self.upstream.chat(self._body) as response:
+            if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise ServerFailed(f"{response.status}: {_message(_loads(await response.read()))}")
+            if response.status != HTTPStatus.OK:
                 await self._pass_on(response)
             elif self.request.stream:
                 await self._stream(response)
@@ -117,7 +157,7 @@ class Exchange:
                 continue
             payload, shown = read(event.decode(), self.request.instead)
             if "error" in payload:
-                raise ConnectionError(_message(payload))
+                raise ServerFailed(_message(payload))
             self._answer.take(payload)
             if self.request.hides(payload):
                 continue
@@ -135,15 +175,38 @@ class Exchange:
 
     async def _pass_on(self, response: aiohttp.ClientResponse) -> None:
         body = await response.read()
-        ours = response.status >= 500
-        self._fail(str(response.status), _message(_loads(body)), ours=ours)
+        self._fail(str(response.status), _message(_loads(body)))
         await self._begin(send_json(self._send, response.status, body))
 
-    async def _upstream_failed(self, why: str) -> None:
-        """Say it in a way that makes OpenAI's clients try again."""
-        sentence = f"The policy server failed ({why}). It is started again where ltrain runs it."
-        self._fail("upstream", sentence, ours=True)
-        await self._refuse(Refused(HTTPStatus.SERVICE_UNAVAILABLE, sentence))
+    async def _server_failed(self, why: str) -> None:
+        """Tell an outage, which OpenAI's clients wait for, from a request that is at fault."""
+        if await self._is_away():
+            self.attempt.unanswered.add(self._digest)
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+            sentence = (
+                f"The policy server is away ({why}). Ask again: it is started again where ltrain "
+                "runs it."
+            )
+        else:
+            status = HTTPStatus.BAD_REQUEST
+            sentence = (
+                f"The policy server fails on this request ({why}) and is well otherwise. Change "
+                "the request."
+            )
+        self._fail("upstream" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "400", sentence)
+        await self._refuse(Refused(status, sentence))
+
+    async def _is_away(self) -> bool:
+        """Return whether the policy server died, or was replaced, while it had this call."""
+        if self._outage:
+            return True
+        if self._started:  # the others have waited
+            await asyncio.sleep(NOTICED)
+        return self._outage or not await self.upstream.healthy()
+
+    @property
+    def _outage(self) -> bool:
+        return not self.gate.is_open or self.gate.shuts != self._shuts
 
     async def _refuse(self, refused: Refused) -> None:
         if not self._started:
@@ -158,18 +221,35 @@ class Exchange:
     async def _send_body(self, body: bytes, *, more: bool) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
-    def _answered(self) -> None:
-        self._end(lambda: self.span.answered(self._answer))
-        self.attempt.llm_calls += 1
+    @property
+    def _digest(self) -> bytes:
+        """What tells a request from others of its attempt, and is the same when it is repeated."""
+        return sha256(self._body).digest()
 
-    def _fail(self, kind: str, sentence: str, *, ours: bool) -> None:
+    def _answered(self) -> None:
+        """End the span before the answer's last byte.
+
+        Raises:
+            Refused: when it cannot be written.
+        """
+        self.recording.require(lambda: self.span.answered(self._answer))
+        self.attempt.spans += 1
+        self.attempt.llm_calls += 1
+        self.attempt.unanswered.discard(self._digest)
+
+    def _cut(self) -> None:
+        """End the span of a call that nobody waits for any more."""
+        if self._waits or self.attempt.cut_by_outage:
+            self.attempt.unanswered.add(self._digest)
+        self._end(lambda: self.span.failed("cancelled", self._why(), self._answer))
+
+    def _fail(self, kind: str, sentence: str) -> None:
         if not self.span.ended:
             self._end(lambda: self.span.failed(kind, sentence))
-            self.attempt.failures += ours
 
     def _end(self, end: Callable[[], None]) -> None:
-        end()
-        self.attempt.spans += 1
+        if self.recording.end(end):
+            self.attempt.spans += 1
 
     def _why(self) -> str:
         return "the attempt was closed" if self.attempt.closed else "the client went away"

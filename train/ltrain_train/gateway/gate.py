@@ -21,6 +21,8 @@ class Gate:
     def __init__(self, version: int) -> None:
         self.version = version
         self.in_flight = 0
+        self.shuts = 0
+        """How often it was shut: a call that saw it change was in flight then."""
         self._open = asyncio.Event()
         self._open.set()
         self._empty = asyncio.Event()
@@ -54,6 +56,7 @@ class Gate:
         """
         async with self._owner:
             self._open.clear()
+            self.shuts += 1
             try:
                 await self._drained(drain)
                 yield

@@ -15,6 +15,7 @@ from typing import Any
 import jwt
 
 from ltrain_collector.secret import ALGORITHM, shared_secret
+from ltrain_instrument.allow import Allow
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.settings import GATEWAY_SECRET, HOME
@@ -37,6 +38,8 @@ class RolloutClaims:
     """The policy that answers, whatever model name the agent asks for."""
     sampling: dict[str, float] = field(default_factory=dict)
     """Imposed on every call, neutral values for what it leaves out; empty imposes nothing."""
+    allow: tuple[Allow, ...] = ()
+    """What its calls may ask for in mode `train` although it makes them untrainable."""
     expires: float
     """Unix seconds."""
 
@@ -54,8 +57,9 @@ def gateway_secret(home: Path | None = None) -> str:
 def sign(secret: str, claims: RolloutClaims) -> str:
     """Give the key of one attempt."""
     identity = {name: value for name, value in asdict(claims.identity).items() if value is not None}
-    content = {"kind": "rollout", "identity": identity, "policy": claims.policy}
-    return _encode(secret, {**content, "sampling": claims.sampling}, claims.expires)
+    content: dict[str, Any] = {"kind": "rollout", "identity": identity, "policy": claims.policy}
+    content |= {"sampling": claims.sampling, "allow": list(claims.allow)}
+    return _encode(secret, content, claims.expires)
 
 
 def sign_admin(secret: str) -> str:
@@ -130,5 +134,6 @@ def _rollout_claims(content: Mapping[str, Any]) -> RolloutClaims:
         identity=Identity(**content["identity"]),
         policy=content["policy"],
         sampling=content["sampling"],
+        allow=tuple(map(Allow, content["allow"])),
         expires=content["expires"],
     )

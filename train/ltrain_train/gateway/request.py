@@ -1,37 +1,49 @@
-"""A chat request as it comes to the gateway, and the sampling that a key imposes on it.
+"""A chat request as it comes to the gateway, and the sampling that a key imposes on it."""
 
-Imposed sampling replaces whatever would change the probabilities of the sampled tokens.
-"""
-
-from http import HTTPStatus
+from collections.abc import Collection
 from typing import Any
 
 import orjson
 
+from ltrain_instrument.allow import Allow
 from ltrain_instrument.tokens.request import Request, ask
-from ltrain_train.gateway.refusal import Refused
-
-NEUTRAL: dict[str, float] = {
-    "temperature": 1.0,
-    "top_p": 1.0,
-    "top_k": 0,
-    "min_p": 0.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "repetition_penalty": 1.0,
-}
-"""Sampling from the model's own distribution."""
+from ltrain_train.gateway.body import bad, read_body
+from ltrain_train.gateway.liberties import require_trainable
+from ltrain_train.gateway.sampling import NEUTRAL
 
 
-def read_request(raw: bytes, served: str, sampling: dict[str, float]) -> Request:
+def read_request(
+    raw: bytes,
+    served: str,
+    sampling: dict[str, float],
+    trained: bool = False,
+    allowed: Collection[Allow] = (),
+) -> Request:
     """Read an agent's request and make it one that the server `served` answers for training.
 
+    Args:
+        raw: the body.
+        served: the model's name in the policy server.
+        sampling: imposed on it; empty imposes nothing.
+        trained: whether it is made in mode `train`.
+        allowed: what such a call may ask for although it makes it untrainable.
+
     Raises:
-        Refused: when it is not a JSON object with a model and messages.
+        Refused: 400, when it is no chat request, or may not ask for what it does.
     """
-    body = _parse(raw)
-    if not sampling:
-        return ask("chat", body, served=served)
+    body = read_body(raw)
+    if trained:
+        asked = {name: value for name, value in body.items() if name not in sampling}
+        require_trainable(asked, allowed)
+    request = _imposed(body, served, sampling) if sampling else ask("chat", body, served=served)
+    try:
+        orjson.dumps(request.body)
+    except TypeError as error:  # a number or a text that JSON cannot say
+        raise bad(f"The request cannot be passed on: {error}. Send plain JSON.") from error
+    return request
+
+
+def _imposed(body: dict[str, Any], served: str, sampling: dict[str, float]) -> Request:
     imposed = NEUTRAL | sampling
     overruled = {
         name: body[name] for name in imposed if body.get(name) not in (None, imposed[name])
@@ -40,22 +52,3 @@ def read_request(raw: bytes, served: str, sampling: dict[str, float]) -> Request
     if "seed" not in imposed and body.get("seed") is not None:
         overruled["seed"] = body.pop("seed")
     return ask("chat", body, served=served, imposed=imposed, overruled=overruled)
-
-
-def _parse(raw: bytes) -> dict[str, Any]:
-    try:
-        body = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise _bad(f"The request's body is not JSON: {error}.") from error
-    if not isinstance(body, dict):
-        raise _bad("The request's body is not a JSON object.")
-    if not isinstance(body.get("model"), str):
-        raise _bad("The request has no 'model': give the policy's name.")
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
-        raise _bad("The request has no 'messages': give a list of chat messages.")
-    return body
-
-
-def _bad(sentence: str) -> Refused:
-    return Refused(HTTPStatus.BAD_REQUEST, sentence)

@@ -92,7 +92,7 @@ class Service:
         options = self._options
         address = self._vllm.socket if self._vllm else options.upstream
         upstream = Upstream(address or "", self._policy)
-        provider = open_telemetry("ltrain-gateway", home=options.home)
+        provider = open_telemetry("ltrain-gateway", home=options.home, strict=True)
         publication = Publication(
             self._policies,
             self._policy,

@@ -17,6 +17,8 @@ from ltrain_instrument.tokens.events import Events
 
 CONNECT = 10.0
 """Seconds for a connection on the same machine, while it loads a model on every core."""
+HEALTH = 5.0
+"""Seconds in which a server that is well says so."""
 RELOAD = 300.0
 """Seconds for reading weights from disk into the server."""
 
@@ -48,6 +50,15 @@ class Upstream:
         """Post a chat completion; leaving the context before its end aborts the generation."""
         headers = {"content-type": "application/json"}
         return self._session.post(self._chat, data=body, headers=headers)
+
+    async def healthy(self) -> bool:
+        """Return whether the server says that its engine is alive."""
+        timeout = aiohttp.ClientTimeout(total=HEALTH)
+        try:
+            async with self._session.get(f"{self.url}/health", timeout=timeout) as answer:
+                return answer.status == 200
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return False
 
     async def models(self) -> list[str]:
         """Give the names that the server serves under."""

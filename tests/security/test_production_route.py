@@ -1,0 +1,72 @@
+"""`/v1` takes a key where the store has keys, and never speaks for an attempt."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.fake_vllm import FakeVllm
+from tests.train.gateway.stage import IDENTITY, Stage
+
+from ltrain_collector.bound_keys import sign_service, store_secret
+from ltrain_collector.keys import Keys, Role
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    model = tmp_path / "model"
+    model.mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        (model / name).write_text("{}")
+    (model / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    with FakeVllm() as vllm:
+        stage = Stage(vllm.url, tmp_path / "home")
+        stage.policies.register("policy", model)
+        with stage.running():
+            yield stage
+
+
+def status(stage: Stage, key: str | None) -> int:
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    answers = [
+        stage.ask("w3", identity=None, headers=headers),
+        stage.http.get("/v1/models", headers=headers),
+    ]
+    (code,) = {answer.status_code for answer in answers}
+    if code != 200:
+        for answer in answers:
+            assert "/v1" in answer.json()["error"]["message"]
+    return code
+
+
+def test_without_keys_in_the_store_it_is_open(stage: Stage) -> None:
+    assert status(stage, None) == 200
+    assert status(stage, "EMPTY") == 200  # what clients send that must send something
+
+
+def test_with_keys_in_the_store_it_takes_one_of_them(stage: Stage) -> None:
+    keys = Keys(stage.home / "store")
+    made = [keys.make(role)[0] for role in Role]
+    assert [status(stage, key) for key in made] == [200] * len(made)
+    assert status(stage, sign_service(store_secret(stage.home / "store"), 60)) == 200
+    for wrong in (None, "lt_guessed", stage.key(), keys.sign(IDENTITY, 60)):
+        assert status(stage, wrong) == 401
+    keys.revoke(keys.all()[0].id)
+    assert status(stage, made[0]) == 401
+
+
+def test_an_attempt_calls_with_its_own_key_all_the_same(stage: Stage) -> None:
+    Keys(stage.home / "store").make(Role.QUERY)
+    assert stage.ask("w3").status_code == 200
+
+
+def test_an_attempts_trace_does_not_make_a_call_the_attempts(stage: Stage) -> None:
+    trace = f"00-{'c' * 32}-{'d' * 16}-01"
+    baggage = "ltrain.rollout.id=abc,ltrain.attempt.id=1,ltrain.mode=train,ltrain.run.id=demo"
+    stage.ask("w3", headers={"traceparent": trace})
+    stage.ask("w4", identity=None, headers={"traceparent": trace, "baggage": baggage})
+    own, other = stage.spans()
+    assert own["attributes"]["ltrain.rollout.id"] == "abc"
+    assert own["trace"] == other["trace"]
+    identity = {name: value for name, value in other["attributes"].items() if ".id" in name}
+    assert [name for name in identity if name.startswith("ltrain.")] == []
+    assert other["attributes"]["ltrain.mode"] == "prod"

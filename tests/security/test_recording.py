@@ -1,0 +1,79 @@
+"""The gateway gives no answer that it did not record: its disk is full, its collector away."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.fake_vllm import FakeVllm
+from tests.train.gateway.stage import IDENTITY, Stage
+
+from ltrain_instrument.identity import Identity
+from ltrain_train.gateway.client import GatewayRefused
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    """A gateway whose spool holds one MiB, and no collector to empty it."""
+    monkeypatch.setenv("LTRAIN_SPOOL_LIMIT", "1")
+    model = tmp_path / "model"
+    model.mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        (model / name).write_text("{}")
+    (model / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    with FakeVllm() as vllm:
+        stage = Stage(vllm.url, tmp_path / "home")
+        stage.policies.register("policy", model)
+        with stage.running():
+            yield stage
+
+
+def message(response: httpx.Response) -> str:
+    return str(response.json()["error"]["message"])
+
+
+def fill(stage: Stage) -> Path:
+    ballast = stage.home / "spool" / "ballast"
+    ballast.parent.mkdir(parents=True, exist_ok=True)
+    ballast.write_bytes(bytes(2 << 20))
+    return ballast
+
+
+@pytest.mark.parametrize("identity", [IDENTITY, None], ids=["attempt", "production"])
+def test_an_answer_that_cannot_be_recorded_is_not_given(
+    stage: Stage, identity: Identity | None
+) -> None:
+    ballast = fill(stage)
+    response = stage.ask("w3", identity=identity)
+    assert response.status_code == 503
+    assert "gives no answer that it cannot record" in message(response)
+    assert "LTRAIN_SPOOL_LIMIT" in message(response)
+    health = stage.http.get("/health").json()
+    assert "LTRAIN_SPOOL_LIMIT" in health["recording"]
+    assert health["status"] == "ready"
+
+    ballast.unlink()
+    time.sleep(1.1)  # the spool is measured again after a second
+    assert stage.ask("w3", identity=identity).status_code == 200
+    assert stage.http.get("/health").json()["recording"] == "ok"
+    assert len([span for span in stage.spans() if span["name"] == "chat policy"]) == 1
+
+
+def test_a_stream_ends_with_an_error_instead_of_its_last_chunk(stage: Stage) -> None:
+    fill(stage)
+    response = stage.ask("w3 w4", stream=True)
+    events = [event for event in response.text.split("\n\n") if event]
+    assert "cannot record" in events[-1] and '"code":503' in events[-1]
+    assert "[DONE]" not in response.text
+    assert '"finish_reason": "stop"' not in response.text
+
+
+def test_what_was_not_recorded_is_an_outage_and_so_is_an_end_that_was_not(stage: Stage) -> None:
+    ballast = fill(stage)
+    assert stage.ask("w3").status_code == 503
+    with pytest.raises(GatewayRefused, match="cannot record"):
+        stage.client.close_rollout(IDENTITY, stage.key())
+    ballast.unlink()
+    counts = stage.client.close_rollout(IDENTITY, stage.key())
+    assert (counts.llm_calls, counts.spans, counts.failures) == (0, 0, 1)
