@@ -22,7 +22,6 @@ from ltrain_collector.listen.connection import protocol
 from ltrain_collector.listen.descriptors import raise_limit
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.settings import ALLOW_HOSTS
-from ltrain_instrument.telemetry import open_telemetry
 from ltrain_train.gateway.app import Gateway
 from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.gateway.publication import Publication
@@ -30,6 +29,7 @@ from ltrain_train.gateway.upstream import Upstream, UpstreamFailed
 from ltrain_train.gateway.vllm import Vllm, VllmOptions
 from ltrain_train.policy.versions import Policies
 from ltrain_train.process import Children
+from ltrain_train.service_key import open_service
 
 HOST = "127.0.0.1"
 WATCH = 0.2
@@ -92,7 +92,7 @@ class Service:
         options = self._options
         address = self._vllm.socket if self._vllm else options.upstream
         upstream = Upstream(address or "", self._policy)
-        provider = open_telemetry("ltrain-gateway", home=options.home, strict=True)
+        provider = open_service("ltrain-gateway", options.home, strict=True)
         publication = Publication(
             self._policies,
             self._policy,
