@@ -17,18 +17,23 @@ from uuid import uuid4
 from ltrain_instrument.frames import LONGEST, Reader, Record, batches, framed, mark_sent
 
 SUFFIX = ".otlp"
+REMEMBERED = 4 << 20
+"""Bytes of a segment that its process keeps in memory, too; a longer one is read to be sent."""
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Segment:
     """A locked file of records; not thread safe."""
 
-    __slots__ = ("_descriptor", "_reader", "path")
+    __slots__ = ("_descriptor", "_end", "_own", "_reader", "path")
 
-    def __init__(self, path: Path, descriptor: int) -> None:
+    def __init__(self, path: Path, descriptor: int, *, new: bool = False) -> None:
         self.path = path
         self._descriptor = descriptor
         self._reader: Reader | None = None
+        self._own: list[Record] | None = [] if new else None
+        """What this process has appended, so that it need not be read again."""
+        self._end = 0
 
     @classmethod
     def create(cls, directory: Path) -> Self:
@@ -41,7 +46,7 @@ class Segment:
                 directory.mkdir(parents=True, exist_ok=True)
                 continue
             if _locked(descriptor) and os.fstat(descriptor).st_nlink:
-                return cls(path, descriptor)
+                return cls(path, descriptor, new=True)
             os.close(descriptor)  # another process took the empty file for a dead one's
 
     @classmethod
@@ -82,7 +87,15 @@ class Segment:
         """
         if len(request) > LONGEST:
             raise OSError(errno.EFBIG, f"A span of {len(request)} bytes is too large to keep")
-        frame = memoryview(framed(request))
+        frame = framed(request)
+        own, self._own = self._own, None  # whatever interrupts the write, the file can be read
+        self._write(frame)
+        if own is not None and self._end < REMEMBERED:
+            own.append(Record(self._end, request))
+            self._end += len(frame)
+            self._own = own
+
+    def _write(self, frame: bytes) -> None:
         written = 0
         try:
             while written < len(frame):
@@ -94,6 +107,8 @@ class Segment:
 
     def batches(self, limit: int) -> Iterator[list[Record]]:
         """Yield what waits in order, in lists of at most `limit` bytes or of one record."""
+        if self._own is not None:
+            return batches(self._own, limit)
         self._reader = Reader(self._descriptor)
         return batches(self._reader, limit)
 

@@ -31,6 +31,8 @@ RESCAN = 1.0
 """Seconds between two looks for segments whose owner died."""
 PATIENCE = 2.0
 """Seconds without an answer after which a collector counts as away."""
+SILENCE = 1.0
+"""Seconds without an answer after which a process that ends says so; its flush waits for 1.5."""
 
 
 class Spool:
@@ -271,8 +273,11 @@ class Spool:
 
     def say_what_waits(self) -> None:
         """Warn, as the process ends, that the collector does not have all."""
-        if self._open is not None or isinstance(self._sending, Segment):
-            trouble = self.trouble or f"{self._delivery.url} does not answer"
+        sending = isinstance(self._sending, Segment)
+        trouble = self.trouble
+        if sending and time.monotonic() - self._spoke > SILENCE:
+            trouble = trouble or f"{self._delivery.url} does not answer"
+        if trouble and (sending or self._open is not None):
             self._warn(
                 f"Spans wait in {self.directory}: {trouble}. The next ltrain process "
                 "that reaches the collector sends them.",
