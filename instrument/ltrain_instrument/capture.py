@@ -17,9 +17,10 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_instrument.attributes import SCOPE_INSTRUMENT
 from ltrain_instrument.census import Census
+from ltrain_instrument.gate import Gate, put_in_gate
 
 if TYPE_CHECKING:
-    from ltrain_instrument.export import SpoolingExporter
+    from ltrain_instrument.export import SpoolProcessor
 
 LAST_WORDS = 1.5
 """Seconds that a dying process waits for the collector; then what is left goes to disk."""
@@ -35,41 +36,49 @@ class Capture:
     """One provider with its census; `flush` and `farewell` never raise for the network."""
 
     def __init__(
-        self, provider: TracerProvider, census: Census, exporters: Sequence[SpoolingExporter] = ()
+        self, provider: TracerProvider, census: Census, spooling: Sequence[SpoolProcessor] = ()
     ) -> None:
         self.provider = provider
         self.census = census
-        self._exporters = exporters
-        """Those that keep what they could not send; a batch processor never asks them for it."""
+        self._spooling = spooling
+        """Those of the provider's processors that keep spans on disk."""
         self._until: float | None = None
         """When the network's time is up, once this process is leaving."""
         self._speaking = False
+        self._gate = Gate()
+        if spooling:
+            put_in_gate(provider, self._gate)
         self.tracer = census.tracer = provider.get_tracer(SCOPE_INSTRUMENT)
 
     def flush(self, timeout: float) -> bool:
         """Hand over all ended spans; True when the collector has them."""
-        millis = int(timeout * 1000)
-        handed = self.provider.force_flush(millis)
-        return all([exporter.force_flush(millis) for exporter in self._exporters]) and handed
+        return self.provider.force_flush(int(timeout * 1000))
 
     def farewell(self) -> None:
         """Hand over everything, open spans and counts included; can be said again."""
         self._until = self._until or time.monotonic() + LAST_WORDS
         self._speaking = True
         try:
-            for exporter in self._exporters:
-                exporter.hurry(self._until)
-            self.flush(LAST_WORDS)
+            for processor in self._spooling:
+                processor.hurry(self._until)
             for leave in _leaving:
                 leave()
-            self.census.end_open()
+            self.census.leave()
             self.census.report_all(self.tracer)
             self.flush(LAST_WORDS)
-            if SPAWNED not in os.environ:
-                for exporter in self._exporters:
-                    exporter.say_what_waits()
+            for processor in self._spooling:
+                processor.say_what_is_lost()
+                if SPAWNED not in os.environ:
+                    processor.say_what_waits()
         finally:
             self._speaking = False
+
+    def stay(self) -> None:
+        """Take a farewell back, in a process that lives on."""
+        self._until, self._speaking = None, False
+        for processor in self._spooling:
+            processor.unhurried()
+        self.census.stay()
 
     def install(self) -> None:
         """Make this the process's capture, and say farewell whichever way it ends."""
@@ -82,14 +91,15 @@ class Capture:
             _on_signals(self._die)
 
     def _forked(self) -> None:
-        self._until, self._speaking = None, False
-        for exporter in self._exporters:
-            exporter.unhurried()
+        self.stay()
         self.census.forked()
 
     def _die(self, number: int, frame: FrameType | None) -> None:
         if self._speaking:
             return  # on the way out already; this frame sits on locks that the last words need
+        self._gate.after(lambda: self._end_by(number))
+
+    def _end_by(self, number: int) -> None:
         aside(self.farewell, LAST_BREATH)
         _set_signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

@@ -1,8 +1,11 @@
-"""Stamps identity on every span and counts the spans that ended for each attempt.
+"""Stamps identity on every span and counts the spans of each attempt.
 
-A reader compares the counts with what has arrived, and so knows whether an attempt is complete.
+A reader compares the counts with what has arrived, and so knows whether an attempt is complete. A
+count is of spans that ended. Once the process leaves it is of all that started, and each further
+span is counted before it can end: a daemon thread may be stopped anywhere.
 """
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -34,8 +37,13 @@ class Tally:
     stamp: Mapping[str, str | int] = field(init=False)
     anchor: SpanContext | None = None
     """The first span seen: the trace that later spans without a parent join."""
+    started: int = 0
     ended: int = 0
     reported: int = 0
+
+    def due(self, leaving: bool) -> int:
+        """Return how many spans a reader should wait for."""
+        return self.started if leaving else self.ended
 
     def __post_init__(self) -> None:
         self.stamp = self.identity.attributes()
@@ -51,6 +59,7 @@ class Census(SpanProcessor):
         self._open: dict[int, tuple[Span, Tally]] = {}
         self._tallies: OrderedDict[Attempt, Tally] = OrderedDict()
         self._lock = threading.Lock()
+        self._leaving = False
         self._count_process()
 
     def _count_process(self) -> None:
@@ -67,13 +76,22 @@ class Census(SpanProcessor):
         else:  # plain baggage has changed a field of the same attempt
             span.set_attributes(identity.attributes())
         at = span.get_span_context()
-        if at is None:
+        if at is None or not at.trace_flags.sampled:
             return
         if tally.anchor is None:
             tally.anchor = at
+        if span.name != attributes.SPAN_PROCESS:
+            self._count_start(tally)
         self._open[at.span_id] = (span, tally)
         if len(self._open) > OPEN_AT_MOST:
             self._end(next(iter(self._open.values()))[0])
+
+    def _count_start(self, tally: Tally) -> None:
+        with self._lock:
+            tally.started += 1
+            leaving = self._leaving
+        if leaving and tally.identity.rollout is not None and self.tracer is not None:
+            self._say(tally, self.tracer)
 
     def on_end(self, span: ReadableSpan) -> None:
         """Count the span for the identity it started with."""
@@ -94,16 +112,16 @@ class Census(SpanProcessor):
         return self._tally(identity).anchor
 
     def report(self, identity: Identity, tracer: Tracer) -> None:
-        """End a span that says how many spans this process has ended for the attempt so far."""
+        """End a span that says how many spans of the attempt a reader should have so far."""
         self._say(self._tally(identity), tracer)
 
     def _say(self, tally: Tally, tracer: Tracer) -> None:
         with self._lock:
-            tally.reported = ended = tally.ended
+            tally.reported = due = tally.due(self._leaving)
         where = with_identity(tally.identity)
         if tally.anchor is not None:
             where = trace.set_span_in_context(NonRecordingSpan(tally.anchor), where)
-        counted = {attributes.SPANS: ended}
+        counted = {attributes.SPANS: due}
         tracer.start_span(attributes.SPAN_PROCESS, where, attributes=counted).end()
 
     def report_grown(self, identity: Identity, tracer: Tracer) -> None:
@@ -115,18 +133,28 @@ class Census(SpanProcessor):
     def report_all(self, tracer: Tracer) -> None:
         """Report every attempt whose count has grown since its last report."""
         with self._lock:
-            grown = [t.identity for t in self._tallies.values() if t.ended > t.reported]
+            leaving = self._leaving
+            grown = [t.identity for t in self._tallies.values() if t.due(leaving) > t.reported]
         for identity in grown:
             self.report(identity, tracer)
 
-    def end_open(self) -> None:
+    def leave(self) -> None:
         """End the spans that their owners will not end any more, innermost first."""
+        with self._lock:
+            self._leaving = True
+        _sdk.addFilter(_not_of_ended)
         for span, _ in reversed(list(self._open.values())):
             self._end(span)
 
+    def stay(self) -> None:
+        """Count as before `leave`, in a process that lives on."""
+        self._leaving = False
+        _sdk.removeFilter(_not_of_ended)
+
     def _end(self, span: Span) -> None:
-        span.set_attribute(attributes.TRUNCATED, True)
-        span.end()
+        if span.is_recording():
+            span.set_attribute(attributes.TRUNCATED, True)
+            span.end()
 
     def forked(self) -> None:
         """Forget, in a child process, what the parent will end and report."""
@@ -170,5 +198,12 @@ class Census(SpanProcessor):
             with self._lock:
                 self._tallies.pop(key, None)
 
+
+def _not_of_ended(record: logging.LogRecord) -> bool:
+    """Drop what the SDK says to owners whose spans were ended for them."""
+    return "ended span" not in record.getMessage()
+
+
+_sdk = logging.getLogger("opentelemetry.sdk.trace")
 
 _NONE: tuple[None, None] = (None, None)

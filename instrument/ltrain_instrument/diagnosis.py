@@ -142,6 +142,7 @@ def _spool(name: str, directory: Path) -> Iterator[Finding]:
     try:
         waiting = [path.stat() for path in directory.glob(f"*{SUFFIX}")]
         refused = len(list((directory / "refused").glob(f"*{SUFFIX}")))
+        damaged = len(list((directory / "damaged").glob(f"*{SUFFIX}")))
     except OSError as error:
         yield Finding(name, State.FAULT, f"{directory}: {error.strerror}", "Set LTRAIN_HOME.")
         return
@@ -159,6 +160,13 @@ def _spool(name: str, directory: Path) -> Iterator[Finding]:
             State.FAULT,
             f"{refused} files of spans that the collector refused are in {directory / 'refused'}",
             f"Mend what it complained of, then move them to {directory}.",
+        )
+    if damaged:
+        yield Finding(
+            "damaged",
+            State.FAULT,
+            f"{damaged} spool files with damage are in {directory / 'damaged'}",
+            "Their whole spans were sent. Delete them once you know what damaged them.",
         )
 
 

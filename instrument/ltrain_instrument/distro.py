@@ -33,7 +33,7 @@ from ltrain_instrument import (
 )
 from ltrain_instrument.capture import Capture
 from ltrain_instrument.census import Census
-from ltrain_instrument.export import SpoolingExporter
+from ltrain_instrument.export import SpoolProcessor
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.loading import Loader
 from ltrain_instrument.screen import Screen
@@ -117,13 +117,13 @@ class LtrainConfigurator(_OTelSDKConfigurator):
         screen = Screen.for_agent()
         census = Census(Identity.from_environ())
         own = {SERVICE_INSTANCE_ID: str(uuid4())}
-        keeping: list[SpoolingExporter] = []
+        keeping: list[SpoolProcessor] = []
         declared = bool(os.environ.get("OTEL_CONFIG_FILE"))
         if not declared:
             options |= {
                 "resource_attributes": {**options.get("resource_attributes", {}), **own},
                 "span_processors": [census, screen],
-                "export_span_processor": partial(_batches, keeping),
+                "export_span_processor": partial(_exporting, keeping),
             }
         try:
             super()._configure(**({} if declared else options))  # type: ignore[no-untyped-call]
@@ -182,12 +182,12 @@ def configure() -> None:
     initialize()
 
 
-def _batches(keeping: list[SpoolingExporter], exporter: SpanExporter) -> SpanProcessor:
-    """Batch an exporter's spans; the stock OTLP/HTTP one is replaced by ours, which keeps them."""
-    if isinstance(exporter, OTLPSpanExporter):
-        exporter = SpoolingExporter(settings.HOME.read().absolute() / "spool")
-        keeping.append(exporter)
-    return BatchSpanProcessor(exporter)
+def _exporting(keeping: list[SpoolProcessor], exporter: SpanExporter) -> SpanProcessor:
+    """Return what exports; the stock OTLP/HTTP exporter is replaced by a spool on disk."""
+    if not isinstance(exporter, OTLPSpanExporter):
+        return BatchSpanProcessor(exporter)
+    keeping.append(SpoolProcessor.for_agent(settings.HOME.read().absolute() / "spool"))
+    return keeping[-1]
 
 
 def _keep_logs_in() -> None:

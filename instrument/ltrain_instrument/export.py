@@ -1,146 +1,126 @@
-"""The agents' exporter: straight to the collector, and to disk when the collector is away."""
+"""Puts each ended span on disk before `end()` returns; a spool sends it from there."""
 
 import logging
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+import weakref
 from pathlib import Path
-from uuid import uuid4
+from typing import Self
 
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from ltrain_instrument import settings
-from ltrain_instrument.courier import Courier
-from ltrain_instrument.delivery import Delivery, Fate, traces_url
+from ltrain_instrument.encoding import Encoder
 from ltrain_instrument.errors import BadSetting, SpoolFull
-from ltrain_instrument.segment import SUFFIX
-from ltrain_instrument.spool import LIMIT, Spool
+from ltrain_instrument.spool import Spool
 
-PATIENCE = 2.0
-"""Seconds to wait for an answer; later it is the spool's, which waits on its own time."""
+GATHER = "OTEL_BSP_SCHEDULE_DELAY"
+"""Milliseconds that an agent's spans wait, on disk, for others to be sent with."""
+RESCAN = 10.0
+"""Seconds between two looks of an agent for what dead ones left: hundreds may share a folder."""
+MEMORY = 32 << 20
+"""Bytes of spans that an agent holds where its disk does not take them."""
 
 _logger = logging.getLogger("ltrain.export")
 
 
-class SpoolingExporter(SpanExporter):
-    """Never blocks for long and never fails: a request is sent, or it is on disk."""
+class SpoolProcessor(SpanProcessor):
+    """Appends each ended span to a spool; raises for neither disk nor network unless strict."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._limit = _limit()
-        self._courier = Courier(Delivery(traces_url(), timeout=PATIENCE))
-        # What dead processes left is forwarded by who comes next
-        self._spool = self._opened() if any(directory.glob(f"*{SUFFIX}")) else None
+    def __init__(self, spool: Spool, *, patient: bool = True, strict: bool = False) -> None:
+        """One that is not `patient` flushes only until the collector is seen to be away.
+
+        If `strict`, `end()` raises the OSError of a span that is not on disk.
+        """
+        self._spool = spool
+        self._patient, self._strict = patient, strict
+        self._encoder = Encoder()
         self._until = math.inf
-        self._pid = os.getpid()
-        self._instance = ""
+        self._interrupted: list[ReadableSpan] = []
+        """Spans whose write an exception of the agent's own signal handler ended."""
         self.lost = 0
-        """Spans that neither the collector nor the disk took."""
+        """Spans that neither the disk nor, in time, the collector took."""
+        forget = weakref.WeakMethod(self._forked)
+        os.register_at_fork(after_in_child=lambda: (forked := forget()) and forked())
 
-    def _opened(self) -> Spool:
-        return Spool(self._directory, limit=self._limit)
+    @classmethod
+    def for_agent(cls, directory: Path) -> Self:
+        """Return one that waits for no collector, and does without a disk while one answers."""
+        spool = Spool(directory, limit=_limit(), gather=_gather(), rescan=RESCAN, memory=MEMORY)
+        return cls(spool, patient=False)
 
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Hand over the spans, in requests of at most 8 MiB."""
-        for count, request in self._requests(spans):
-            if not self._handed_over(request):
-                self.lost += count
-        return SpanExportResult.SUCCESS
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Do nothing: a span counts when it ends."""
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Write the span to disk; what cannot be written is counted and warned of."""
+        if span.context is None or not span.context.trace_flags.sampled:
+            return
+        self._write(span)
+        while self._interrupted:
+            self._write(self._interrupted.pop())
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
-        """Wait for the collector, unless it is away: what it lacks is on disk."""
+        """Wait for the collector's acknowledgement of all spans."""
+        while self._interrupted:
+            self._write(self._interrupted.pop())
         wait = min(timeout_millis / 1000, self._left)
-        if self._spool is not None and not self._spool.flush(wait, patient=False):
-            return False
-        return self.lost == 0
-
-    def hurry(self, until: float) -> None:
-        """Send nothing after `until` on the monotonic clock: what comes then goes to disk."""
-        self._until = until
-        self._courier.hurry(until)
-
-    def unhurried(self) -> None:
-        """Take the time there is again, in a forked child."""
-        self._until = math.inf
+        return self._spool.flush(wait, patient=self._patient) and self.lost == 0
 
     def shutdown(self) -> None:
-        """Leave what the collector lacks on disk."""
-        if self._spool is not None:
-            self._spool.close(min(PATIENCE, self._left))
+        """Forward what can be forwarded at once and leave the rest on disk."""
+        self._spool.close(min(2.0, self._left))
+
+    def hurry(self, until: float) -> None:
+        """Wait for nothing after `until` on the monotonic clock."""
+        self._until = until
+
+    def unhurried(self) -> None:
+        """Wait as before `hurry`, in a process that lives on."""
+        self._until = math.inf
 
     def say_what_waits(self) -> None:
         """Warn, as the process ends, that the collector does not have all."""
-        if self._spool is not None:
-            self._spool.say_what_waits()
+        self._spool.say_what_waits()
+
+    def say_what_is_lost(self) -> None:
+        """Count and warn of what is in memory only, as the process ends."""
+        if self._spool.held:
+            self._lose(self._spool.disk_error, self._spool.held)
 
     @property
     def _left(self) -> float:
         return max(0.0, self._until - time.monotonic())
 
-    def _handed_over(self, request: bytes) -> bool:
-        if self._spool is not None and not self._spool.empty:
-            return self._kept(request)  # it is the spool that finds out when the collector is back
-        if not self._left:
-            return self._kept(request)
-        receipt = self._courier.post(request, PATIENCE)
-        if receipt.fate is Fate.TAKEN:
-            return True
-        kept = self._kept(request)
-        if self._spool is not None and kept:
-            self._spool.note(receipt)
-        return kept
-
-    def _kept(self, request: bytes) -> bool:
+    def _write(self, span: ReadableSpan) -> None:
         try:
-            self._spool = self._spool or self._opened()
-            self._spool.append(request)
-        except SpoolFull as error:
-            self._lose(str(error))
-            return False
+            self._spool.append(self._encoder.request(span))
         except OSError as error:
-            self._lose(
-                f"the collector at {self._courier.delivery.url} is away and {self._directory} "
-                f"cannot be written ({error}). Set LTRAIN_HOME to a folder that can."
-            )
-            return False
-        return True
+            self._lose(error)
+            if self._strict:
+                raise
+        except Exception as error:  # any type may hide in an attribute
+            self.lost += 1
+            _logger.warning("ltrain: span '%s' cannot be encoded: %s", span.name, error)
+        except BaseException:  # raised by a signal handler of the agent
+            self._interrupted.append(span)
+            raise
 
-    def _lose(self, reason: str) -> None:
+    def _lose(self, error: OSError | None, count: int = 1) -> None:
         if not self.lost:
-            _logger.warning("ltrain: spans are lost: %s", reason)
+            why = str(error)
+            if not isinstance(error, SpoolFull):
+                why = (
+                    f"{self._spool.directory} cannot be written ({error}). "
+                    f"Set {settings.HOME.name} to a folder that can."
+                )
+            _logger.warning("ltrain: spans are lost: %s", why)
+        self.lost += count
 
-    def _requests(self, spans: Sequence[ReadableSpan]) -> Iterator[tuple[int, bytes]]:
-        try:
-            request = self._encode(spans)
-        except Exception as error:  # any type may hide in an attribute; its neighbours must pass
-            if len(spans) == 1:
-                self.lost += 1
-                _logger.warning("ltrain: span '%s' cannot be encoded: %s", spans[0].name, error)
-                return
-        else:
-            if len(request) <= LIMIT or len(spans) == 1:
-                yield len(spans), request
-                return
-        half = len(spans) // 2
-        yield from self._requests(spans[:half])
-        yield from self._requests(spans[half:])
-
-    def _encode(self, spans: Sequence[ReadableSpan]) -> bytes:
-        message = encode_spans(spans)
-        if os.getpid() != self._pid:
-            # A forked child inherits its parent's resource, but counts its spans on its own
-            self._pid, self._instance = os.getpid(), str(uuid4())
-        if self._instance:
-            for group in message.resource_spans:
-                for pair in group.resource.attributes:
-                    if pair.key == SERVICE_INSTANCE_ID:
-                        pair.value.string_value = self._instance
-        encoded: bytes = message.SerializeToString()
-        return encoded
+    def _forked(self) -> None:
+        self._interrupted = []
 
 
 def _limit() -> int:
@@ -149,3 +129,9 @@ def _limit() -> int:
     except BadSetting as error:  # a slip here must not cost the agent its spans
         _logger.warning("ltrain: %s The default holds.", error)
         return int(settings.SPOOL_LIMIT.default)
+
+
+def _gather() -> float:
+    """Return seconds; what is no number OpenTelemetry takes for its default."""
+    text = os.environ.get(GATHER, "")
+    return int(text) / 1000 if text.strip().isdecimal() else 0.5

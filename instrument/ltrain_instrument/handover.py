@@ -103,7 +103,12 @@ def _wrap_exec() -> None:
         # os.execvp tries every folder of PATH: only the one that there is ends this program
         if known is not None and (isinstance(path, int) or os.access(path, os.X_OK)):
             capture.aside(known.farewell, LAST_BREATH)
-        execute(path, argv, environment(env))
+        try:
+            execute(path, argv, environment(env))
+        except BaseException:
+            if known is not None:
+                known.stay()
+            raise
 
     def execv(path: Any, argv: Any, /) -> NoReturn:
         execve(path, argv, os.environ)

@@ -2,37 +2,37 @@
 
 Rules: what `append` has returned for is on disk until a collector has acknowledged it. A collector
 that is away costs the caller nothing. What a dead process left is forwarded by any other spool on
-the directory. A request that the collector refuses is kept in `refused/` and counted. Neither
-folder outgrows LTRAIN_SPOOL_LIMIT by more than a few requests; the oldest ones stay.
+the directory. What the collector refuses is kept in `refused/`, a file with damage in `damaged/`,
+and both are counted. No folder outgrows LTRAIN_SPOOL_LIMIT by more than a few requests; the oldest
+ones stay.
 """
 
 import contextlib
-import logging
 import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from ltrain_instrument import settings
 from ltrain_instrument.allowance import Allowance
+from ltrain_instrument.aside import Aside
 from ltrain_instrument.delivery import Authorization, Delivery, Fate, Receipt, traces_url
-from ltrain_instrument.errors import SpoolFull
-from ltrain_instrument.segment import SUFFIX, Segment
+from ltrain_instrument.forwarding import Forwarder, Waiting
+from ltrain_instrument.memory import Memory
+from ltrain_instrument.once import Once
+from ltrain_instrument.orphans import Orphans
+from ltrain_instrument.segment import Segment
 
-LIMIT = 8 << 20
-"""Bytes of one merged request: half of the 16 MiB that collectors take."""
 GATHER = 0.01
 """Seconds between the first append and the request, in which others join it."""
 RESCAN = 1.0
 """Seconds between two looks for segments whose owner died."""
-LONGEST_PAUSE = 1.0
-"""Seconds between two tries while the collector is away."""
-LONGEST_PAUSE_REMEDY = 10.0
-"""The same while it answers, but with what a user has to mend."""
-
-_logger = logging.getLogger("ltrain.spool")
+PATIENCE = 2.0
+"""Seconds without an answer after which a collector counts as away."""
+SILENCE = 1.0
+"""Seconds without an answer after which a process that ends says so; its flush waits for 1.5."""
 
 
 class Spool:
@@ -44,26 +44,37 @@ class Spool:
         endpoint: str | None = None,
         *,
         limit: int | None = None,
+        gather: float = GATHER,
+        rescan: float = RESCAN,
+        memory: int = 0,
         authorization: Authorization | None = None,
     ) -> None:
-        """Open the folder; `limit` is in MiB, that of LTRAIN_SPOOL_LIMIT if not given.
+        """Open the folder.
 
-        All that lies in the folder is sent with `authorization`, whoever put it there.
+        `limit` is in MiB, that of LTRAIN_SPOOL_LIMIT if not given; `memory` is how many bytes that
+        the disk did not take are held until the collector takes them. All that lies in the folder
+        is sent with `authorization`, whoever put it there.
         """
-        self._directory = directory
+        self.directory = directory
         limit = (settings.SPOOL_LIMIT.read() if limit is None else limit) << 20
+        self._gather, self._rescan, self._memory = gather, rescan, memory
         self._allowance = Allowance(directory, limit)
-        self._refusals = Allowance(directory / "refused", limit)
+        self._warn = Once()
+        self._orphans = Orphans(directory, Aside(directory / "damaged", limit), self._warn)
         self._delivery = Delivery(traces_url(endpoint), timeout=30.0, authorization=authorization)
-        self.refused = 0
-        """Requests that the collector will never take, moved to `refused/`."""
-        self.dropped = 0
-        """Those of them that `refused/` had no room for."""
+        self._forwarder = Forwarder(
+            self._delivery,
+            Aside(directory / "refused", limit),
+            self._warn,
+            note=self.note,
+            pause=self._pause,
+        )
         self.trouble = ""
         """Why the last request did not pass; '' when it did."""
-        self._said: set[str] = set()
+        self.disk_error: OSError | None = None
+        """Why the disk did not take the last request that it refused."""
         self._open: Segment | None = None
-        self._sending: Segment | None = None
+        self._sending: Waiting | None = None
         self._reset()
         self._start()
         fork = weakref.WeakMethod(self._forked)
@@ -75,14 +86,19 @@ class Spool:
         """Whether to look for orphans before the spool counts as empty."""
         self._closed = False
         self.away = False
-        """Whether the collector did not answer the last try, the caller's own included."""
+        """Whether the collector did not take the last request that it was sent."""
+        self._spoke = time.monotonic()
+        """When the collector last answered, or was first asked."""
+        self._held = Memory()
+        self._waits = False
+        """Whether something was appended that is not being sent yet."""
         self._thread: threading.Thread | None = None
 
     def _forked(self) -> None:
         """Leave segments and thread to the parent; the child starts its own when it appends."""
-        for segment in (self._open, self._sending):
-            if segment is not None:
-                segment.abandon()
+        for waiting in (self._open, self._sending):
+            if isinstance(waiting, Segment):
+                waiting.abandon()
         self._open = self._sending = None
         self._reset()
 
@@ -95,40 +111,84 @@ class Spool:
     @property
     def empty(self) -> bool:
         """Whether all that was appended and adopted is with the collector."""
-        return self._open is None and self._sending is None and not self._look
+        return not (self._waits or self._look) and self._sending is None
+
+    @property
+    def held(self) -> int:
+        """Requests that are in memory only."""
+        return sum(map(len, self._memories))
+
+    @property
+    def _memories(self) -> list[Memory]:
+        return [each for each in (self._held, self._sending) if isinstance(each, Memory)]
+
+    @property
+    def refused(self) -> int:
+        """Requests that the collector will never take."""
+        return self._forwarder.refused
+
+    @property
+    def dropped(self) -> int:
+        """Those of them that `refused/` did not take."""
+        return self._forwarder.dropped
+
+    @property
+    def damaged(self) -> int:
+        """Files of which something or all is no request; they are in `damaged/`."""
+        return self._orphans.damaged
 
     def append(self, request: bytes) -> None:
         """Write one serialised ExportTraceServiceRequest to disk.
 
         Raises:
             SpoolFull: when the folder has reached its limit.
-            OSError: when the disk does not take it.
+            OSError: when the disk does not take it. Neither while it may be held in memory.
         """
         with self._changed:
-            self._allowance.take(len(request))
-            first = self._open is None
-            segment = self._open or Segment.create(self._directory)
-            self._open = segment
+            try:
+                self._write(request)
+            except OSError as error:
+                self.disk_error = error
+                size = len(request) + sum(each.size for each in self._memories)
+                if self._closed or size > self._memory:
+                    raise
+                self._held.append(request)
+            finally:
+                if not (self._waits or self._closed):
+                    self._waits = True
+                    self._changed.notify_all()
+                if self._thread is None:
+                    self._start()
+
+    def _write(self, request: bytes) -> None:
+        self._allowance.take(len(request))
+        self._open = segment = self._open or Segment.create(self.directory)
+        try:
             segment.append(request)
+        finally:
             if self._closed:
                 segment.release()
                 self._open = None
-            elif first:
-                self._changed.notify_all()
-                if self._thread is None:
-                    self._start()
 
     def flush(self, timeout: float, *, patient: bool = True) -> bool:
         """Wait until the collector has acknowledged everything, adopted segments included.
 
         One that is not `patient` stops waiting as soon as the collector is seen to be away.
         """
+        deadline = time.monotonic() + timeout
         with self._changed:
             if self._thread is None:
                 return True  # a forked child that has appended nothing
             self._look = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self.empty or (self.away and not patient), timeout)
+            while not self.empty:
+                now = time.monotonic()
+                until = deadline
+                if self._sending is not None and not patient:
+                    until = min(deadline, self._spoke + PATIENCE)
+                if now >= until or (self.away and not patient):
+                    break
+                self._changed.wait(until - now)
             return self.empty
 
     def close(self, timeout: float = 2.0) -> None:
@@ -147,105 +207,81 @@ class Spool:
 
     def _run(self) -> None:
         while not self._closed:
-            try:
-                segment = self._next()
-                if segment is not None:
-                    self._send(segment)
-            except OSError as error:  # the disk: say it, and go on with what can be read
-                _logger.warning("ltrain: spool %s: %s", self._directory, error)
-                time.sleep(LONGEST_PAUSE)
+            waiting = self._next()
+            if waiting is not None:
+                self._send(waiting)
         self._delivery.close()
 
-    def _next(self) -> Segment | None:
-        """Wait for a segment to send: this process's own, else one whose owner died."""
+    def _next(self) -> Waiting | None:
+        """Wait for what there is to send: this process's own, else what a dead one left."""
         with self._changed:
-            self._changed.wait_for(lambda: self._open or self._look or self._closed, RESCAN)
-            gather = self._open is not None and not self._look
-        if gather:
-            time.sleep(GATHER)
-        with self._changed:
+            self._wait(lambda: self._waits or self._look, self._rescan)
+            if self._waits:
+                self._wait(lambda: self._look, self._gather)
             if self._closed:
                 return None
-            self._sending, self._open = self._open or self._orphan(), None
+            self._sending = self._own() or self._orphans.next()
+            self._waits = bool(self._open or self._held)
             self._look = self._look and self._sending is not None
+            self._spoke = time.monotonic()
             self._changed.notify_all()
             return self._sending
 
-    def _orphan(self) -> Segment | None:
-        # A folder that cannot be read holds nothing; `append` says what is wrong with it
-        with contextlib.suppress(OSError), os.scandir(self._directory) as entries:
-            for entry in entries:
-                if entry.name.endswith(SUFFIX) and (found := Segment.adopt(Path(entry.path))):
-                    return found
+    def _wait(self, ready: Callable[[], bool], timeout: float) -> None:
+        self._changed.wait_for(lambda: self._closed or ready(), timeout)
+
+    def _pause(self, seconds: float) -> bool:
+        with self._changed:
+            return not self._changed.wait_for(lambda: self._closed, seconds)
+
+    def _own(self) -> Waiting | None:
+        if self._open is not None:
+            mine, self._open = self._open, None
+            return mine
+        if self._held:
+            held, self._held = self._held, Memory()
+            return held
         return None
 
-    def _send(self, segment: Segment) -> None:
+    def _send(self, waiting: Waiting) -> None:
         try:
-            if all(self._deliver(batch) for batch in segment.batches(LIMIT)):
-                segment.remove()
+            if self._forwarder.forward(waiting):
+                if isinstance(waiting, Segment) and waiting.damaged:
+                    what = f"is damaged: {waiting.damaged} bytes in it are no span"
+                    self._orphans.put_aside(waiting.path, f"{what}; the rest was sent")
+                else:
+                    waiting.remove()
+        except Exception as error:  # a thread that died would leave all other segments unsent
+            if isinstance(waiting, Segment):
+                self._orphans.pass_over(waiting.path, error)
         finally:
-            segment.release()
             with self._changed:
+                waiting.release()
+                if isinstance(waiting, Memory):
+                    self._held = waiting.followed_by(self._held)
                 self._sending = None
                 self._changed.notify_all()
 
-    def _deliver(self, requests: Sequence[bytes]) -> bool:
-        """Post until the collector has spoken; False when the spool was closed before it did."""
-        pause = 0.05
-        # Serialised messages concatenate: the sum of requests is the request of all their spans
-        while (receipt := self._delivery.post(b"".join(requests))).fate is Fate.LATER:
-            longest = LONGEST_PAUSE_REMEDY if receipt.remedy else LONGEST_PAUSE
-            with self._changed:
-                self.note(receipt)
-                self._changed.notify_all()
-                if self._changed.wait_for(lambda: self._closed, pause):
-                    return False
-            pause = min(2 * pause, longest)
-        self.note(receipt)
-        if receipt.fate is Fate.REFUSED:
-            return self._split(requests, receipt)
-        if receipt.reason:
-            self._warn(f"Spans refused: {receipt.reason}.")
-        return True
-
-    def _split(self, requests: Sequence[bytes], receipt: Receipt) -> bool:
-        """Find the refused requests among `requests`, so that the others pass."""
-        if len(requests) > 1:
-            half = len(requests) // 2
-            return self._deliver(requests[:half]) and self._deliver(requests[half:])
-        self.refused += 1
-        try:
-            self._refusals.take(len(requests[0]))
-        except SpoolFull as error:
-            self.dropped += 1
-            self._warn(f"Spans refused, and dropped: {receipt.reason}. {error}", "dropped")
-            return True
-        kept = Segment.create(self._directory / "refused")
-        kept.append(requests[0])
-        kept.release()
-        self._warn(
-            f"Spans refused: {receipt.reason}. They are kept in {kept.path.parent}; "
-            f"move the files to {self._directory} to send them again."
-        )
-        return True
-
     def note(self, receipt: Receipt) -> None:
         """Remember whether the collector is away, and why; say what a user has to mend."""
-        self.away = receipt.fate is Fate.LATER
-        self.trouble = receipt.reason if self.away else ""
         if receipt.remedy:
-            self._warn(f"{receipt.reason}. Spans wait in {self._directory}. {receipt.remedy}")
+            text = f"{receipt.reason}. Spans wait in {self.directory}. {receipt.remedy}"
+            self._warn(text, "collector")
+        with self._changed:
+            self.away = receipt.fate is Fate.LATER
+            self.trouble = receipt.reason if self.away else ""
+            self._spoke = time.monotonic()
+            self._changed.notify_all()
 
     def say_what_waits(self) -> None:
         """Warn, as the process ends, that the collector does not have all."""
-        if not self.empty and self.trouble:
+        sending = isinstance(self._sending, Segment)
+        trouble = self.trouble
+        if sending and time.monotonic() - self._spoke > SILENCE:
+            trouble = trouble or f"{self._delivery.url} does not answer"
+        if trouble and (sending or self._open is not None):
             self._warn(
-                f"Spans wait in {self._directory}: {self.trouble}. The next ltrain process "
-                "that reaches the collector sends them."
+                f"Spans wait in {self.directory}: {trouble}. The next ltrain process "
+                "that reaches the collector sends them.",
+                "collector",
             )
-
-    def _warn(self, text: str, kind: str = "collector") -> None:
-        """Log one warning of a kind, and no second."""
-        if kind not in self._said:
-            _logger.warning("ltrain: %s", text)
-        self._said.add(kind)

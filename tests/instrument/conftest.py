@@ -150,7 +150,7 @@ class Sink(Server):
     def named(self, name: str) -> list[Seen]:
         return [span for span in self.spans if span.name == name]
 
-    def wait(self, name: str, count: int = 1, seconds: float = 5.0) -> list[Seen]:
+    def wait(self, name: str, count: int = 1, seconds: float = 60.0) -> list[Seen]:
         deadline = time.monotonic() + seconds
         while len(self.named(name)) < count and time.monotonic() < deadline:
             time.sleep(0.01)

@@ -84,12 +84,99 @@ def test_a_signal_does_what_it_does_without_us(
     assert {name: len(sink.named(name)) for name in more} == more
 
 
-@pytest.mark.parametrize("way", ["SIGKILL", "SIGSEGV"])
-def test_spans_older_than_a_second_survive_a_sudden_death(
-    start: Start, sink: Sink, way: str
+@pytest.mark.parametrize("status", [200, 503])
+@pytest.mark.parametrize(
+    ("way", "code"),
+    [
+        ("abort", -signal.SIGABRT),
+        ("segmentation fault", -signal.SIGSEGV),
+        ("recursion", -signal.SIGSEGV),
+        ("SIGKILL", -signal.SIGKILL),
+        ("SIGSEGV", -signal.SIGSEGV),
+        ("_exit of C", 7),
+    ],
+)
+def test_every_ended_span_survives_a_death_right_after_it(
+    start: Start, sink: Sink, tmp_path: Path, way: str, code: int, status: int
 ) -> None:
-    assert start("leaving", way, **IDENTITY).wait()[0] == -signal.Signals[way]
-    assert [span.name for span in sink.spans] == FIVE
+    sink.status = status
+    assert start("leaving", way, **IDENTITY).wait()[0] == code
+    sink.status = 200
+    _forward(sink, tmp_path)
+    assert Counter(span.name for span in sink.spans) == dict.fromkeys(FIVE, 1)
+
+
+def test_what_the_collector_has_is_not_sent_again_after_a_kill(
+    start: Start, sink: Sink, tmp_path: Path
+) -> None:
+    agent = start("leaving", "sleep", **IDENTITY)
+    agent.says("ready")
+    sink.wait(FIVE[-1])
+    spool = tmp_path / "home" / "spool"
+    deadline = time.monotonic() + 60
+    while list(spool.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    agent.process.kill()
+    assert agent.wait()[0] == -signal.SIGKILL
+    _forward(sink, tmp_path)
+    assert Counter(span.name for span in sink.spans) == dict.fromkeys(FIVE, 1)
+
+
+def test_a_daemon_thread_loses_no_span_and_each_is_counted(
+    start: Start, sink: Sink, tmp_path: Path
+) -> None:
+    agent = start("leaving", "restless daemon", **IDENTITY)
+    agent.says("ready")
+    status, out, err = agent.wait()
+    assert status == 0
+    assert (
+        "ended span" not in err
+    )  # the SDK's words to the thread, whose open span was ended for it
+    _forward(sink, tmp_path)
+    arrived = Counter(span.name for span in sink.spans if span.name != "ltrain.process")
+    assert set(arrived.values()) == {1}
+    ended = {f"restless-{number}" for number in out.split()}
+    assert ended <= arrived.keys()
+    counts = [span.attributes["ltrain.rollout.spans"] for span in sink.named("ltrain.process")]
+    # one more where the thread was stopped inside a span: the rollout is not complete then
+    assert max(counts) - arrived.total() in (0, 1)
+
+
+@pytest.mark.parametrize("time_", range(3))
+def test_a_signal_amid_writes_waits_for_the_write_alone(
+    start: Start, sink: Sink, tmp_path: Path, time_: int
+) -> None:
+    agent = start("leaving", "busy", **IDENTITY)
+    agent.says("ready")
+    agent.says("0")
+    agent.process.send_signal(signal.SIGTERM)
+    assert agent.wait()[0] == -signal.SIGTERM
+    _forward(sink, tmp_path)
+    (opened,) = sink.named("open")
+    assert opened.attributes["ltrain.truncated"] is True
+    arrived = [span for span in sink.spans if span.name != "ltrain.process"]
+    assert len({span.id for span in arrived}) == len(arrived)
+    counts = [span.attributes["ltrain.rollout.spans"] for span in sink.named("ltrain.process")]
+    assert max(counts) == len(arrived)
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing_while_the_collector_answers(
+    start: Start, sink: Sink, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    agent = start("leaving", "return", LTRAIN_HOME=str(tmp_path / "file"), **IDENTITY)
+    agent.says("ready")
+    assert agent.wait() == (0, "", "")
+    _complete(sink)
+
+
+def _forward(sink: Sink, tmp_path: Path) -> None:
+    """Send what is left on disk, as the next process would; nothing stays."""
+    spool = Spool(tmp_path / "home" / "spool", sink.url)
+    assert spool.flush(60)
+    spool.close()
+    assert spool.damaged == 0
+    assert list((tmp_path / "home" / "spool").iterdir()) == []
 
 
 def _complete(sink: Sink, more: Collection[str] = ()) -> None:
@@ -136,13 +223,13 @@ def test_a_collector_that_comes_back_gets_everything_and_slows_nothing(
     for _ in range(3):
         slowest, flush, there = _step(agent, 200)
         assert there == "False"
-        assert slowest < 200_000
-        assert flush < 3000
+        assert slowest < 1_000_000
+        assert flush < 15_000
         time.sleep(3)
     sink.start()
     sink.wait("span-799")
     _step(agent, 200)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while _step(agent, 0)[2] == "False":
         assert time.monotonic() < deadline
     assert agent.wait()[0] == 0
@@ -158,10 +245,10 @@ def test_a_collector_that_stays_away_leaves_the_spans_to_the_next_process(
     _step(agent, 50)
     began = time.monotonic()
     assert agent.wait()[0] == 0
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     sink.start()
     spool = Spool(tmp_path / "home" / "spool", sink.url)
-    assert spool.flush(5)
+    assert spool.flush(60)
     spool.close()
     _arrived(sink, 50)
     assert sink.named("ltrain.process")[0].attributes["ltrain.rollout.spans"] == 50
@@ -170,18 +257,18 @@ def test_a_collector_that_stays_away_leaves_the_spans_to_the_next_process(
 def test_a_collector_that_hangs_holds_up_neither_work_nor_exit(
     start: Start, sink: Sink, tmp_path: Path
 ) -> None:
-    sink.delay = 20
+    sink.delay = 60
     agent = start("steady", **IDENTITY)
     slowest, flush, there = _step(agent, 50)
     assert there == "False"
-    assert slowest < 200_000
-    assert flush < 4000
+    assert slowest < 1_000_000
+    assert flush < 15_000
     began = time.monotonic()
     assert agent.wait()[0] == 0
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     sink.delay = 0
     spool = Spool(tmp_path / "home" / "spool", sink.url)
-    assert spool.flush(5)
+    assert spool.flush(60)
     spool.close()
     assert {f"span-{number}" for number in range(50)} <= {span.name for span in sink.spans}
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from opentelemetry import baggage, context
 from opentelemetry.instrumentation.threading import ThreadingInstrumentor
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import TracerProvider, sampling
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator
@@ -184,6 +184,48 @@ def test_open_spans_are_ended_as_truncated_and_counted(recorder: Recorder) -> No
     assert last["attributes"]["ltrain.rollout.spans"] == 1
     recorder.capture.farewell()
     assert len(recorder.spans()) == 3
+
+
+def _counts(recorder: Recorder) -> list[int]:
+    processes = [s["attributes"] for s in recorder.spans() if s["name"] == "ltrain.process"]
+    return [attributes["ltrain.rollout.spans"] for attributes in processes]
+
+
+def test_a_span_after_the_farewell_is_counted_before_it_ends(recorder: Recorder) -> None:
+    with ltrain.rollout(FIRST):
+        recorder.tracer.start_span("s").end()
+        recorder.capture.farewell()
+        assert _counts(recorder) == [1]
+        late = recorder.tracer.start_span("late")
+        assert _counts(recorder) == [1, 2]
+        late.end()
+        recorder.tracer.start_span("never ended")
+    assert _counts(recorder)[-1] == 3
+    assert [s["name"] for s in recorder.spans() if s["name"] != "ltrain.process"] == ["s", "late"]
+
+
+def test_a_process_that_lives_on_after_its_farewell_counts_as_before(recorder: Recorder) -> None:
+    with ltrain.rollout(FIRST):
+        recorder.tracer.start_span("s").end()
+        recorder.capture.farewell()
+        recorder.capture.stay()  # as after an exec that failed
+        still = recorder.tracer.start_span("still open")
+        assert _counts(recorder) == [1]
+    assert _counts(recorder) == [1, 1]
+    still.end()
+    recorder.capture.farewell()
+    assert _counts(recorder) == [1, 1, 2]
+
+
+def test_spans_that_are_not_sampled_are_not_counted() -> None:
+    provider = TracerProvider(sampler=sampling.StaticSampler(sampling.Decision.RECORD_ONLY))
+    memory = InMemorySpanExporter()
+    census = Census(FIRST)
+    provider.add_span_processor(census)
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    provider.get_tracer("agent").start_span("seen by nobody").end()
+    assert census._process.due(leaving=True) == census._process.due(leaving=False) == 0
+    provider.shutdown()
 
 
 def test_abandoned_spans_do_not_pile_up(recorder: Recorder) -> None:

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 
 from opentelemetry import trace
@@ -40,6 +41,35 @@ def running_on() -> None:
 def hanging() -> None:
     tracer.start_span("in-daemon")
     time.sleep(60)
+
+
+def restless() -> None:
+    """End spans for ever, and print each after it has ended."""
+    number = 0
+    while True:
+        tracer.start_span(f"restless-{number}").end()
+        os.write(1, b"%d\n" % number)
+        number += 1
+
+
+def recursing() -> None:
+    """Fill the C stack: map() calls its function from C."""
+    sys.setrecursionlimit(10**9)
+
+    def deeper(_: int) -> None:
+        list(map(deeper, (0,)))
+
+    deeper(0)
+
+
+CRASHES: dict[str, Callable[[], object]] = {
+    "abort": os.abort,
+    "segmentation fault": lambda: ctypes.string_at(0),
+    "recursion": recursing,
+    "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "SIGSEGV": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+    "_exit of C": lambda: ctypes.CDLL(None)._exit(7),
+}
 
 
 def out(number: int, frame: FrameType | None) -> None:
@@ -113,11 +143,8 @@ def main(way: str) -> None:
         sys.exit(3)
     if way == "os._exit":
         os._exit(4)
-    if way in ("SIGKILL", "SIGSEGV"):
-        time.sleep(1.5)
-        if way == "SIGSEGV":
-            ctypes.string_at(0)
-        os.kill(os.getpid(), signal.SIGKILL)
+    if way in CRASHES:
+        CRASHES[way]()
     if way == "fork":
         child = multiprocessing.get_context("fork").Process(target=forked)
         child.start()
@@ -127,6 +154,11 @@ def main(way: str) -> None:
     if way == "daemon":
         threading.Thread(target=hanging, daemon=True).start()
         time.sleep(0.2)
+    if way == "restless daemon":
+        threading.Thread(target=restless, daemon=True).start()
+        time.sleep(0.2)
+    if way == "busy":
+        restless()
     if way in ("asyncio", "cancelled"):
         asyncio.run(waiting(way == "cancelled"))
     if way == "prefork":

@@ -17,6 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 
 from ltrain_collector.keys import Keys
+from ltrain_instrument.frames import Reader
 from ltrain_instrument.identity import Identity, Mode
 from ltrain_instrument.telemetry import open_telemetry
 from ltrain_train.gateway.app import Gateway
@@ -81,14 +82,12 @@ class Stage:
         for file in sorted(
             (self.home / "services" / "spool").glob("*.otlp"), key=lambda each: each.stat().st_mtime
         ):
-            rest = file.read_bytes()
-            while rest:
-                end = 4 + int.from_bytes(rest[:4], "big")
-                request = ExportTraceServiceRequest.FromString(rest[4:end])
-                rest = rest[end:]
-                for resource in request.resource_spans:
-                    for scope in resource.scope_spans:
-                        found += [_read(span, scope.scope.name) for span in scope.spans]
+            with file.open("rb") as opened:
+                for record in Reader(opened.fileno()):
+                    request = ExportTraceServiceRequest.FromString(record.request)
+                    for resource in request.resource_spans:
+                        for scope in resource.scope_spans:
+                            found += [_read(span, scope.scope.name) for span in scope.spans]
         return sorted(found, key=lambda span: span["end"])
 
     @contextlib.contextmanager

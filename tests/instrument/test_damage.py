@@ -1,0 +1,203 @@
+"""Damage in a spool costs what it hit, and nothing beside it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.instrument.test_spool import names, request
+
+from ltrain_instrument.frames import LONGEST, Reader, framed, mark_sent
+from ltrain_instrument.spool import Spool
+
+if TYPE_CHECKING:
+    from tests.instrument.conftest import Sink
+
+REQUESTS = [bytes([65 + number]) * (20 + number) for number in range(6)]
+FRAMES = [framed(one) for one in REQUESTS]
+HEAD = 12
+"""Bytes before the request: mark, length, checksum."""
+
+
+def read(path: Path) -> tuple[list[bytes], int]:
+    with path.open("rb") as opened:
+        reader = Reader(opened.fileno())
+        return [record.request for record in reader], reader.damaged
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "file"
+
+
+def test_whole_records_are_read_and_sent_ones_are_passed_over(file: Path) -> None:
+    file.write_bytes(b"".join(FRAMES))
+    with file.open("r+b") as opened:
+        second = list(Reader(opened.fileno()))[1]
+        mark_sent(opened.fileno(), second)
+    assert read(file) == ([*REQUESTS[:1], *REQUESTS[2:]], 0)
+
+
+@pytest.mark.parametrize("place", range(HEAD + 22))
+@pytest.mark.parametrize("bit", [0, 7])
+def test_a_flipped_bit_costs_its_own_record(file: Path, place: int, bit: int) -> None:
+    frame = bytearray(FRAMES[2])
+    frame[place] ^= 1 << bit
+    file.write_bytes(b"".join([*FRAMES[:2], frame, *FRAMES[3:]]))
+    assert read(file) == ([*REQUESTS[:2], *REQUESTS[3:]], len(frame))
+
+
+@pytest.mark.parametrize("kept", range(len(FRAMES[-1])))
+def test_a_file_that_ends_early_costs_its_last_record(file: Path, kept: int) -> None:
+    file.write_bytes(b"".join(FRAMES[:-1]) + FRAMES[-1][:kept])
+    assert read(file) == (REQUESTS[:-1], kept)
+
+
+@pytest.mark.parametrize("length", [0, 1, 21, 23, LONGEST + 1, (4 << 30) - 1])
+def test_a_wrong_length_costs_its_own_record(file: Path, length: int) -> None:
+    lying = FRAMES[2][:4] + struct.pack(">I", length) + FRAMES[2][8:]
+    file.write_bytes(b"".join([*FRAMES[:2], lying, *FRAMES[3:]]))
+    assert read(file) == ([*REQUESTS[:2], *REQUESTS[3:]], len(lying))
+
+
+def test_a_terabyte_of_nothing_is_given_up_soon(file: Path) -> None:
+    with file.open("wb") as opened:
+        opened.write(FRAMES[0])
+        opened.truncate(1 << 40)
+    began = time.process_time()
+    assert read(file)[0] == REQUESTS[:1]
+    assert time.process_time() - began < 10
+
+
+CHANGES = st.lists(
+    st.tuples(st.integers(0, 400), st.integers(0, 60), st.binary(max_size=60)), max_size=4
+)
+"""Where bytes are taken out, how many, and what takes their place."""
+
+
+@given(CHANGES)
+def test_whatever_is_written_over_a_file_its_whole_records_are_read(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int, bytes]]
+) -> None:
+    written = b"".join(FRAMES)
+    for at, size, new in changes:
+        written = written[:at] + new + written[at + size :]
+    file = tmp_path_factory.mktemp("damage") / "file"
+    file.write_bytes(written)
+    found, damaged = read(file)
+    whole = [one for one, frame in zip(REQUESTS, FRAMES, strict=True) if frame in written]
+    assert found == whole
+    assert damaged == len(written) - sum(HEAD + len(one) for one in whole)
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+    (path / "inside").write_text("kept")
+
+
+def _link(path: Path) -> None:
+    target = path.with_name("secret")
+    target.write_bytes(framed(request("behind a link")))
+    path.symlink_to(target)
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(path))
+
+
+def _garbled(path: Path) -> None:
+    frame = bytearray(framed(request("garbled")))
+    frame[20] ^= 1
+    path.write_bytes(framed(request("before")) + frame + framed(request("behind")))
+
+
+def _huge(path: Path) -> None:
+    frame = framed(request("huge"))
+    path.write_bytes(frame[:4] + b"\xff" * 4 + frame[8:] + framed(request("behind")))
+
+
+@pytest.mark.parametrize(
+    ("make", "saved"),
+    [
+        (_folder, set()),
+        (_link, set()),
+        (_socket, set()),
+        (os.mkfifo, set()),
+        (lambda path: path.write_bytes(b"garbage" * 100), set()),
+        (lambda path: path.write_bytes(framed(request("before"))[:-1]), set()),
+        (_garbled, {"before", "behind"}),
+        (_huge, {"behind"}),
+    ],
+)
+def test_what_stands_in_the_spool_stops_nothing_and_is_put_aside(
+    sink: Sink,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    make: Callable[[Path], object],
+    saved: set[str],
+) -> None:
+    spool_folder = tmp_path / "s"
+    spool_folder.mkdir()
+    for number in range(3):
+        (spool_folder / f"good-{number}.otlp").write_bytes(framed(request(f"good-{number}")))
+    make(spool_folder / "bad.otlp")
+    for round_ in range(2):
+        spool = Spool(spool_folder, sink.url)
+        spool.append(request(f"own-{round_}"))
+        assert spool.flush(60)
+        spool.close()
+        assert spool.damaged == (round_ == 0)
+    expected = {"good-0", "good-1", "good-2", "own-0", "own-1", *saved}
+    assert names(sink) == Counter(expected)
+    assert [path.name for path in spool_folder.glob("*.otlp")] == []
+    assert [path.name for path in (spool_folder / "damaged").iterdir()] == ["bad.otlp"]
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert f"Spool file '{spool_folder}/bad.otlp' is" in warning
+    assert f"It is kept as '{spool_folder}/damaged/bad.otlp'." in warning
+
+
+def test_a_damaged_file_that_was_put_aside_holds_no_span_to_send(
+    sink: Sink, tmp_path: Path
+) -> None:
+    _garbled(tmp_path / "bad.otlp")
+    spool = Spool(tmp_path, sink.url)
+    assert spool.flush(60)
+    (tmp_path / "damaged" / "bad.otlp").rename(tmp_path / "again.otlp")
+    assert spool.flush(60)
+    spool.close()
+    assert names(sink) == {"before": 1, "behind": 1}
+
+
+def test_a_file_in_the_place_of_refused_costs_only_what_is_refused(
+    sink: Sink,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answer = type(sink).respond
+
+    def picky(self: Sink, path: str, body: bytes) -> tuple[int, str, bytes]:
+        if b"poison" in body:
+            return 400, "text/plain", b"no poison"
+        return answer(self, path, body)
+
+    monkeypatch.setattr(type(sink), "respond", picky)
+    (tmp_path / "refused").write_text("in the way")
+    spool = Spool(tmp_path, sink.url)
+    for name in ("a", "poison", "b"):
+        spool.append(request(name))
+    assert spool.flush(60)
+    spool.close()
+    assert names(sink) == {"a": 1, "b": 1}
+    assert (spool.refused, spool.dropped) == (1, 1)
+    assert caplog.text.count("Spans refused, and dropped: ") == 1
