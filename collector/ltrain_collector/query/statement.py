@@ -35,7 +35,7 @@ TRANSPORT = {
 
 INSERT = re.compile(
     rb"\s*(?:/\*.*?\*/\s*)?(INSERT\s+INTO\s+(?:TABLE\s+)?[\w.`\"]+\s*(?:\([^)]*\)\s*)?"
-    rb"(?:SETTINGS\s+[^()]*?)?)FORMAT\s+(\w+)[ \t]*(?:\r?\n|;|$)",
+    rb"(?:SETTINGS\s[^()]*?)?)FORMAT\s+(\w+)[ \t]*(?:\r?\n|;|$)",
     re.IGNORECASE | re.DOTALL,
 )
 FORMAT = re.compile(r"\bFORMAT\s+(\w+)[\s;]*$", re.IGNORECASE)
