@@ -2,9 +2,12 @@
 
 import asyncio
 import errno
+import os
 import signal
 import socket
 import ssl
+import sys
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -38,8 +41,12 @@ from ltrain_instrument.loopback import is_loopback
 HOST = "127.0.0.1"
 """Where nobody else reaches it: what is served without keys."""
 
-GRACE = 10
+GRACE = 6
 """Seconds that open requests have to end after SIGTERM."""
+
+LAST = 9.0
+"""Seconds after SIGTERM at which the process ends in any case: a function that works on one block
+cannot be interrupted. What was acknowledged is on disk by then."""
 
 
 Grpc = tuple[aio.Server, int]
@@ -65,10 +72,16 @@ class _Server(uvicorn.Server):
     """Serves gRPC beside it, says when both are ready, and keeps the diary."""
 
     def __init__(
-        self, config: uvicorn.Config, grpc: Callable[[], Grpc], ready: str, diary: Diary
+        self,
+        config: uvicorn.Config,
+        grpc: Callable[[], Grpc],
+        ready: str,
+        diary: Diary,
+        facade: Facade,
     ) -> None:
         super().__init__(config)
         self._grpc_of = grpc
+        self._facade = facade
         self._diary = diary
         self._ready = ready
 
@@ -80,8 +93,13 @@ class _Server(uvicorn.Server):
         print(self._ready.format(grpc_port=port), flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._diary.stop()
-        await asyncio.gather(super().shutdown(sockets), self._grpc.stop(GRACE))
+        _end_by_force()
+        await asyncio.gather(
+            self._facade.stop(),
+            self._diary.stop(),
+            super().shutdown(sockets),
+            self._grpc.stop(GRACE),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +166,7 @@ def serve(
             receiver = GrpcReceiver(intake, keys, refusals)
             grpc = partial(server_of, receiver, host, ports.grpc, tls, descriptors.served // 4)
             ready = _ready(directory, otlp, sql, tls)
-            _Server(config, grpc, ready, Diary(health)).run(sockets=[otlp, sql])
+            _Server(config, grpc, ready, Diary(health), facade).run(sockets=[otlp, sql])
         finally:
             facade.close()
             engine.close()
@@ -216,6 +234,23 @@ class BadPort(LtrainError, OSError):
             f"Port {port} of {host} cannot be listened on: {why}. Choose 1024 to 65535 with "
             f"{option}, and an address of this machine with --host."
         )
+
+
+def _end_by_force() -> None:
+    """Let the process end in `LAST` seconds if it did not before."""
+
+    def end() -> None:
+        print(
+            f"ltrain: a query could not be interrupted within {LAST:g} s, so the process ends "
+            "without it. All that was acknowledged is stored.",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(0)
+
+    timer = threading.Timer(LAST, end)
+    timer.daemon = True
+    timer.start()
 
 
 def _outlive_signals() -> None:

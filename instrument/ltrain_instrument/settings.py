@@ -89,6 +89,22 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+LIMITS = ("seconds", "memory", "rows", "disk", "text", "lanes", "waiting")
+"""Of one role's queries: seconds, MiB, rows, MiB, KiB, queries at a time, queries that wait."""
+
+
+def limits(text: str) -> dict[str, int]:
+    """Read `name=number` pairs, separated by commas."""
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    for name, _, value in pairs:
+        if name.strip() not in LIMITS or not value.strip().isdecimal():
+            raise BadSetting(
+                f"'{name}={value}' in '{text}' is not a limit. Allowed: NAME=NUMBER, separated by "
+                f"commas, of {', '.join(LIMITS)}; e.g. seconds=600,memory=4096."
+            )
+    return {name.strip(): int(value) for name, _, value in pairs}
+
+
 HOME = Setting("LTRAIN_HOME", Path, ".ltrain", "Folder of store, policies, runs, spool, datasets.")
 SPOOL_LIMIT = Setting(
     "LTRAIN_SPOOL_LIMIT",
@@ -103,6 +119,21 @@ STORE = Setting(
     "",
     "The trace store: chdb:///dir, http://host:8123 or clickhouse://user:pass@host:8123/otel. "
     "Unset: http://127.0.0.1:8123 where it answers, else the folder `store` of LTRAIN_HOME.",
+)
+QUERY_LIMITS = Setting(
+    "LTRAIN_QUERY_LIMITS",
+    limits,
+    "seconds=300,memory=2048,rows=10000000000,disk=4096,text=256,waiting=32",
+    "Limits of keys of role `query` at the ClickHouse port of `ltrain up`; what is not named keeps "
+    "its default, 0 is no limit. Of a query: `seconds`, MiB of `memory`, `rows` read, MiB of "
+    "temporary files on `disk`, KiB of SQL `text`; of a key: queries at a time (`lanes`, half of "
+    "the cores) and those that wait (`waiting`).",
+)
+ADMIN_LIMITS = Setting(
+    "LTRAIN_ADMIN_LIMITS",
+    limits,
+    "seconds=3600,memory=3072,rows=0,disk=0,text=0,lanes=6,waiting=256",
+    "The same for keys of role `admin`, and for a store without keys.",
 )
 OTLP_ENDPOINT = Setting(
     "OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -179,6 +210,8 @@ SETTINGS: tuple[Setting[Any], ...] = (
     HOME,
     SPOOL_LIMIT,
     STORE,
+    QUERY_LIMITS,
+    ADMIN_LIMITS,
     OTLP_ENDPOINT,
     GATEWAY,
     GATEWAY_SECRET,

@@ -8,8 +8,9 @@ statement is looked at, and what is not known to be harmless is refused.
 import re
 from collections.abc import Mapping
 
-from ltrain_collector.engine import Engine
+from ltrain_collector.engine import Engine, literal
 from ltrain_collector.errors import QueryFailed
+from ltrain_collector.query.limits import Limits
 from ltrain_collector.query.syntax import Node, Parsed, nodes
 
 DENIED = 497
@@ -26,6 +27,28 @@ SYSTEM = {
     *("time_zones", "tokenizers", "unicode", "zeros", "zeros_mt"),
 }
 """Tables of `system` that say nothing of other people's queries, keys, files or hosts."""
+
+OWN = "database = 'otel'"
+WORDS = (
+    "aggregate function combinator pair",
+    *("data type", "format", "function", "keyword", "merge tree setting", "setting"),
+    *("table engine", "table function"),
+)
+ROWS = {
+    **dict.fromkeys(("columns", "data_skipping_indices", "dictionaries", "parts"), OWN),
+    **dict.fromkeys(("parts_columns", "projections", "tables"), OWN),
+    "databases": "name = 'otel'",
+    "functions": "origin = 'System'",
+    "completions": f"context IN ({', '.join(map(literal, WORDS))})",
+}
+"""Rows of tables of `system` that a reader gets: those about other databases are left out."""
+
+FILTERS = "{" + ", ".join(f"'system.{name}': {literal(rows)}" for name, rows in ROWS.items()) + "}"
+"""The same as ClickHouse's setting `additional_table_filters`, which also holds in subqueries, in
+joins, in views and in what SHOW and `information_schema` are made of."""
+
+HINT = re.compile(r":? *Maybe you meant:? ([^?]*)\?\.?")
+"""ClickHouse's guess at a name, which may be of another database."""
 
 TABLE_FUNCTIONS = {
     *("generate_series", "generateseries", "null", "numbers", "numbers_mt", "primes", "values"),
@@ -58,12 +81,10 @@ SETTINGS = re.compile(
     r"interactive|low_cardinality|preferred|short_circuit|wait_end_of_query|readonly)(?:_\w+)?|limit"
 )
 SETTINGS_NEVER = re.compile(
-    r"schema|path|file|template|url|disk|storage|named_col|introspect|udf|memory"
+    r"schema|path|file|template|url|disk|storage|named_col|introspect|udf|memory|query_cache"
 )
-"""Settings that name a file or a host, open a door, or lift the reader's share of memory."""
-
-MEMORY = 2 << 30
-"""Bytes that a reader's query may take; inserts need the rest."""
+"""Settings that name a file or a host, open a door, lift the reader's share of memory, or show what
+another key was answered."""
 
 DESCRIBING = re.compile(
     r"(?:DESCRIBE TABLE|SHOW CREATE(?: TABLE| VIEW| DATABASE)?|EXISTS(?: TABLE| VIEW| DATABASE)?|"
@@ -75,8 +96,9 @@ DESCRIBING = re.compile(
 class Reader:
     """Decides for keys that only read, and knows the engine's table functions."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, limits: Limits) -> None:
         self._engine = engine
+        self._limits = limits
         self._known: frozenset[str] = frozenset()
 
     def check(self, parsed: Parsed, settings: Mapping[str, str], database: str) -> None:
@@ -118,6 +140,7 @@ class Reader:
         elif kind == "SetQuery":
             for change in node.get("changes", ()):
                 _check_setting(change["name"])
+                self._limits.check_setting(change["name"], _value(change))
             if node.get("default_settings"):
                 raise _denied("SETTINGS … = DEFAULT", "a value")
         if "func_name" in node:  # of APPLY
@@ -139,6 +162,21 @@ class Reader:
             found = b"".join(self._engine.formatted(OUTSIDE, "TSV", {})).decode()
             self._known = frozenset(found.split())
         return self._known
+
+
+def _value(change: Node) -> object:
+    value = change.get("value")
+    return value.get("value") if isinstance(value, dict) else value
+
+
+def without_hints(error: QueryFailed) -> QueryFailed:
+    """Return an error without ClickHouse's guesses at names outside the database `otel`."""
+    text = HINT.sub(lambda found: found[0] if _of_otel(found[1]) else "", str(error))
+    return QueryFailed(text, error.code)
+
+
+def _of_otel(name: str) -> bool:
+    return name.startswith(("otel.", "['")) or name == "otel"
 
 
 def _sets(tree: Node) -> bool:

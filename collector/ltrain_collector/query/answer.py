@@ -17,7 +17,7 @@ NOT_FOUND = (46, 47, 50, 56, 60, 63, 73, 78, 81, 115, 336, 511)
 STATUS = {
     **dict.fromkeys(BAD_REQUEST, 400),
     **dict.fromkeys(NOT_FOUND, 404),
-    **dict.fromkeys((192, 193, 497, 512, 516), 403),
+    **dict.fromkeys((192, 193, 452, 497, 512, 516), 403),
     **{194: 401, 159: 408, 48: 501, 76: 503, 209: 503, 439: 503},
 }
 """HTTP status by ClickHouse's error code, as its server gives them; 500 for all others."""

@@ -10,22 +10,19 @@ import pyarrow as pa
 from ltrain_collector.engine import Engine, literal, preamble, query_errors
 from ltrain_collector.errors import QueryFailed
 from ltrain_collector.formats import READS, in_parts, parts
-from ltrain_collector.keys import Grant, Role
+from ltrain_collector.keys import Grant
 from ltrain_collector.query import greeting
-from ltrain_collector.query.access import DENIED, MEMORY, Reader
+from ltrain_collector.query.access import DENIED, FILTERS, Reader, without_hints
+from ltrain_collector.query.limits import TOO_LARGE, Limits, Roles, only_reads
 from ltrain_collector.query.outside import Outside
 from ltrain_collector.query.sessions import Session, Sessions
 from ltrain_collector.query.statement import SETTING, Statement
-from ltrain_collector.query.syntax import Parsed, parse
+from ltrain_collector.query.syntax import Parsed, parse, too_deep
 
 CHUNK = 1 << 18
 INSERTED = 8 << 20
 """Bytes that are handed to the engine at a time."""
 
-WHOLE = 512 << 20
-"""Bytes of an answer in a format that is given in one piece."""
-
-TOO_LARGE = 396
 READ_ONLY = QueryFailed(
     "Code: 164. DB::Exception: Cannot execute query in readonly mode: a GET only reads; POST it. "
     "(READONLY)",
@@ -41,6 +38,7 @@ class Runner:
     sessions: Sessions
     reader: Reader
     outside: Outside
+    roles: Roles
 
     def run(
         self, statement: Statement, session: Session | None, grant: Grant | None, tag: str
@@ -51,7 +49,7 @@ class Runner:
             tag: begins the query's `log_comment`, by which it is found and killed.
         """
         if statement.rows is not None:
-            if grant is not None and grant.role is Role.QUERY:
+            if only_reads(grant):
                 raise QueryFailed(
                     f"Code: {DENIED}. DB::Exception: A key of role 'query' inserts nothing; "
                     "`ltrain key make admin` makes one that does. (ACCESS_DENIED)",
@@ -62,13 +60,28 @@ class Runner:
                 self.outside.check_settings({**statement.settings, **dict.fromkeys(own, "")})
             yield self._insert(statement, session, tag)
             return
-        parsed = parse(self.engine, statement.sql)
+        try:
+            yield from self._limited(statement, session, grant, tag)
+        except RecursionError:
+            raise too_deep() from None
+        except QueryFailed as error:
+            explained = self.roles.of(grant).explained(error)
+            raise (without_hints(explained) if only_reads(grant) else explained) from error
+
+    def _limited(
+        self, statement: Statement, session: Session | None, grant: Grant | None, tag: str
+    ) -> Iterator[bytes]:
+        """Run a statement under the limits of its role."""
+        limits = self.roles.of(grant)
+        limits.check_text(statement.sql)
+        parser = limits.parser if limits.strict else {}
+        parsed = parse(self.engine, statement.sql, {name: str(parser[name]) for name in parser})
         form = parsed.form or statement.form
         database, settings = statement.database, dict(statement.settings)
-        if grant is not None and grant.role is Role.QUERY:
+        if only_reads(grant):
             database = "otel" if database in ("", "default") else database
             self.reader.check(parsed, settings, database)
-            settings |= {"readonly": "2", "max_memory_usage": str(MEMORY)}
+            settings |= {"readonly": "2", "additional_table_filters": FILTERS}
         elif statement.reading:
             if session is not None and not parsed.reads:
                 raise READ_ONLY
@@ -76,7 +89,7 @@ class Runner:
                 settings["readonly"] = "2"
         if grant is None:
             self.outside.check(statement.sql, parsed, settings)
-        yield from self._query(statement, parsed, form, settings, database, session, tag)
+        yield from self._query(statement, parsed, form, settings, database, session, tag, limits)
 
     def _query(
         self,
@@ -87,23 +100,23 @@ class Runner:
         database: str,
         session: Session | None,
         tag: str,
+        limits: Limits,
     ) -> Iterator[bytes]:
         sql = statement.sql
         settings["log_comment"] = f"{tag} {settings.get('log_comment', '')}".strip()
         own = session.connection if session else None
-        whole = own is not None or form not in ARROW
-        if whole and not (in_parts(form) and READS.match(sql)):
-            settings.setdefault("max_result_bytes", str(WHOLE))
+        settings = limits.lowered(settings, _streamed(sql, form, settings, own is not None))
         if session is not None and parsed.kind in ("SetQuery", "UseQuery"):
             self._keep(session, sql, settings)
             return
         if session is not None and parsed.tree and parsed.tree.get("is_temporary"):
             own = self.sessions.connect(session)
-        before = _before(session, statement.database)
+        limiting = limits.statements if parsed.reads else []
+        before = [*limiting, *_before(session, statement.database)]
         database = database or "default"
         try:
             if session is not None and own is not None:
-                with _set(session, settings, database) as connection:
+                with _set(session, settings, database, limiting) as connection:
                     yield from parts(connection, sql, form)
             elif form in ARROW and READS.match(sql):
                 yield from self._arrow(sql, form, settings, database, before)
@@ -114,13 +127,13 @@ class Runner:
             else:
                 yield from self.engine.formatted(sql, form, settings, database, before)
         except QueryFailed as error:
-            raise _advised(error, form, settings) from error
+            raise _advised(error, form, settings, limits) from error
 
     def _keep(self, session: Session, sql: str, settings: dict[str, str]) -> None:
         """Try a SET or USE, then let the session remember it."""
         statements = [*session.statements, sql]
         self.engine.connect(statements).close()
-        session.statements = statements
+        self.sessions.keep(session, statements)
         if session.connection is not None:
             session.connection.query(sql)
 
@@ -160,14 +173,19 @@ class Runner:
 
 
 @contextmanager
-def _set(session: Session, settings: Mapping[str, str], database: str) -> Iterator[Any]:
+def _set(
+    session: Session, settings: Mapping[str, str], database: str, limiting: Iterable[str] = ()
+) -> Iterator[Any]:
     """Give the session's connection with settings for one query; later ones do not see them."""
     # once set it could not be taken back; who only reads was looked at already
     own = {name: value for name, value in settings.items() if name != "readonly"}
     connection = session.connection
     with query_errors():
         try:
-            for statement in preamble(own, database or "default"):
+            for statement in (
+                *(*limiting, *session.statements),
+                *preamble(own, database or "default"),
+            ):
                 connection.query(statement)
             yield connection
         finally:
@@ -185,13 +203,24 @@ def _before(session: Session | None, database: str) -> list[str]:
     return [*session.statements, *(["USE default"] if database == "default" else [])]
 
 
-def _advised(error: QueryFailed, form: str, settings: Mapping[str, str]) -> QueryFailed:
-    if error.code != TOO_LARGE or settings.get("max_result_bytes") != str(WHOLE):
+def _streamed(sql: str, form: str, settings: Mapping[str, str], connected: bool) -> bool:
+    """Return whether the answer is made in parts, which its memory limit covers."""
+    if not READS.match(sql):
+        return False
+    if form in ARROW:
+        return not connected
+    return in_parts(form) and "json_array_of_rows" not in f"{sql}{settings}"
+
+
+def _advised(
+    error: QueryFailed, form: str, settings: Mapping[str, str], limits: Limits
+) -> QueryFailed:
+    if error.code != TOO_LARGE or settings.get("max_result_bytes") != str(limits.whole):
         return error
     return QueryFailed(
-        f"{error} Format {form} is answered in one piece of at most {WHOLE >> 20} MiB; Native, "
-        "ArrowStream, RowBinary, JSONEachRow, CSV and TabSeparated, with names too, are streamed. "
-        "Or set max_result_bytes.",
+        f"{error} Format {form} is answered in one piece of at most {limits.whole >> 20} MiB; "
+        "Native, ArrowStream, RowBinary, JSONEachRow, CSV and TabSeparated, with names too, are "
+        f"streamed. Or {limits.raised('memory')}.",
         error.code,
     )
 

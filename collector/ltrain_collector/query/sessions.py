@@ -27,6 +27,10 @@ MOST_CONNECTED = 64
 """Sessions with temporary tables at a time: each holds a connection."""
 
 
+LONGEST_TEXT = 1 << 19
+"""Characters of all SET and USE of a session: every query of it runs them again."""
+
+
 _SAID = {
     372: "Code: 372. DB::Exception: Session not found",
     373: "Code: 373. DB::Exception: Session is locked by a concurrent client.",
@@ -87,6 +91,21 @@ class Sessions:
         finally:
             session.lock.release()
             session.expires = time.monotonic() + seconds
+
+    def keep(self, session: Session, statements: list[str]) -> None:
+        """Let a session remember its statements.
+
+        Raises:
+            QueryFailed: when they are too long.
+        """
+        if sum(map(len, statements)) > LONGEST_TEXT:
+            raise QueryFailed(
+                f"Code: 164. DB::Exception: The SET and USE of this session are longer than "
+                f"{LONGEST_TEXT >> 10} KiB. Begin another session, or send settings in the URL. "
+                "(READONLY)",
+                164,
+            )
+        session.statements = statements
 
     def connect(self, session: Session) -> Any:
         """Give the session a connection of its own, for its temporary tables.

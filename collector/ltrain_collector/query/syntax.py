@@ -4,11 +4,12 @@ One request is one statement, as on a server: chDB by itself would run several, 
 INTO OUTFILE names.
 """
 
-import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import orjson
 
 from ltrain_collector.engine import Engine, literal
 from ltrain_collector.errors import QueryFailed
@@ -47,18 +48,23 @@ class Parsed:
         return found["name"] if found else None
 
 
-def parse(engine: Engine, sql: str) -> Parsed:
+def parse(engine: Engine, sql: str, limits: Mapping[str, str] | None = None) -> Parsed:
     """Read one statement.
+
+    Args:
+        limits: settings of ClickHouse's parser.
 
     Raises:
         QueryFailed: with ClickHouse's own error when it is none, or more than one.
     """
     try:
-        parsed = Parsed(json.loads(_ask(engine, "parseQueryToJSON", sql)))
+        parsed = Parsed(orjson.loads(_ask(engine, "parseQueryToJSON", sql, limits or {})))
+    except orjson.JSONDecodeError as error:
+        raise too_deep() from error
     except QueryFailed as error:
         if error.code != NO_TREE:
             raise
-        parsed = Parsed(None, _ask(engine, "formatQuerySingleLine", sql).strip())
+        parsed = Parsed(None, _ask(engine, "formatQuerySingleLine", sql, limits or {}).strip())
     if (parsed.tree and "out_file" in parsed.tree) or OUTFILE.search(parsed.text):
         raise QueryFailed("Code: 348. DB::Exception: INTO OUTFILE is not allowed", 348)
     if any("infile" in node for _, node in nodes(parsed.tree)):
@@ -79,11 +85,20 @@ def nodes(value: Any, key: str = "") -> Iterator[tuple[str, Node]]:
             yield from nodes(below, key)
 
 
-def _ask(engine: Engine, function: str, sql: str) -> str:
+def too_deep() -> QueryFailed:
+    """Return the error of a statement that is nested too deeply to be looked at."""
+    return QueryFailed(
+        "Code: 306. DB::Exception: The statement is nested too deeply. Write it with fewer levels "
+        "of expressions and subqueries. (TOO_DEEP_RECURSION)",
+        306,
+    )
+
+
+def _ask(engine: Engine, function: str, sql: str, limits: Mapping[str, str]) -> str:
     # a parameter would be unescaped once more than the statement is when it runs
     asked = f"SELECT {function}({literal(sql)})"
     try:
-        parts = engine.formatted(asked, "TSVRaw", {"max_query_size": str(1 << 30)})
+        parts = engine.formatted(asked, "TSVRaw", {**limits, "max_query_size": str(1 << 30)})
         return b"".join(parts).decode()
     except QueryFailed as error:
         said, _, _ = str(error).partition(": In scope SELECT ")

@@ -147,6 +147,15 @@ MEASURES = (
         "Queries of the ClickHouse port that failed or were not let in.",
         lambda state: state.queries.errors,
     ),
+    Measure(
+        "ltrain_collector_queries_refused_total",
+        COUNTER,
+        ("reason",),
+        "Queries of the ClickHouse port that a limit ended (seconds, rows, memory, size, syntax), "
+        "that their key may not ask (denied, setting), that found no lane (waiting, patience, "
+        "stopping), or that were ended with their client or the server (ended).",
+        lambda state: [((reason,), count) for reason, count in state.queries.refused.items()],
+    ),
     _plain(
         "queries_running",
         GAUGE,

@@ -1,0 +1,409 @@
+"""Queries have limits, keys take turns, and a server that stops ends them."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlencode
+
+import clickhouse_connect
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests import asking
+from tests.collector.conftest import Up, start_up
+
+from ltrain_collector.formats import READS
+from ltrain_collector.keys import Keys, Role
+from ltrain_collector.query.limits import READER_LANES
+from ltrain_collector.query.statement import INSERT
+from ltrain_collector.store import Store
+from ltrain_instrument.errors import BadSetting
+from ltrain_instrument.settings import QUERY_LIMITS
+
+ENDLESS = (
+    "SELECT count() FROM system.numbers WHERE sipHash64(number) = 1",
+    "SELECT count() FROM system.numbers AS a, otel.spans AS b, otel.spans AS c "
+    "WHERE sipHash64(a.number, b.SpanId, c.SpanId) = 1",
+    "SELECT count() FROM system.numbers AS a, numbers(10000) AS b WHERE a.number + b.number = 1",
+    "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r) SELECT count() FROM r "
+    "SETTINGS max_recursive_cte_evaluation_depth = 1000000000",
+    "SELECT number % 100000 AS n, count() FROM system.numbers GROUP BY n",
+    "EXPLAIN SELECT (SELECT sum(sipHash64(number)) FROM system.numbers)",
+)
+UNINTERRUPTIBLE = (
+    "SELECT editDistance(repeat('ab', 32000), repeat('ba', 32000 - number % 2)) FROM numbers(50)"
+)
+BOMBS = (
+    "SELECT count() FROM (SELECT arrayJoin(range(500000000)) AS x)",
+    "SELECT arrayMap(x -> repeat('abc', 900000), range(100000)) FROM numbers(10)",
+    "SELECT groupArray(number) FROM system.numbers",
+    "SELECT count() FROM numbers(100000000) "
+    "WHERE match(repeat(toString(number), 10000), '(a+)+(b|c)*(.*)*z$')",
+    "SELECT repeat('\\0', 1000000) FROM numbers(100000) FORMAT JSON",
+    "SELECT repeat('\\0', 1000000) FROM numbers(100000) FORMAT JSONEachRow "
+    "SETTINGS output_format_json_array_of_rows = 1, max_block_size = 1",
+    "FROM (SELECT repeat('\\0', 1000000) AS a FROM numbers(100000)) SELECT a "
+    "SETTINGS max_block_size = 1 FORMAT Arrow",
+)
+
+
+class Keyed:
+    """A server, and a request to it under a key."""
+
+    def __init__(self, up: Up, keys: dict[str, str]) -> None:
+        self.up, self.keys = up, keys
+
+    def ask(self, key: str, sql: str, **fields: str) -> asking.Answer:
+        headers = {"X-ClickHouse-Key": self.keys[key]}
+        url = "/?" + urlencode(fields)
+        return asking.ask(self.up.sql, "POST", url, sql.encode(), headers, timeout=120)
+
+    def begin(self, key: str, sql: str) -> HTTPConnection:
+        """Send a query without waiting for its answer."""
+        connection = HTTPConnection("127.0.0.1", self.up.sql, timeout=120)
+        connection.request("POST", "/", sql.encode(), {"X-ClickHouse-Key": self.keys[key]})
+        return connection
+
+    def running(self, text: str) -> int:
+        """Return how many queries run that contain `text`, of all keys."""
+        sql = "SELECT count() FROM system.processes WHERE query LIKE {text:String}"
+        return int(self.ask("admin", sql, param_text=f"%{text}%").text)
+
+    def reaches(self, text: str, wanted: int) -> None:
+        """Wait until so many queries run that contain `text`."""
+        until = time.monotonic() + 60
+        while (found := self.running(text)) != wanted:
+            assert time.monotonic() < until, found
+            time.sleep(0.1)
+
+    def refused(self) -> dict[str, int]:
+        """Return the count of refused queries by reason, from `/metrics`."""
+        headers = {"Authorization": f"Bearer {self.keys['admin']}"}
+        lines = asking.ask(self.up.otlp, "GET", "/metrics", None, headers).text.splitlines()
+        name = 'ltrain_collector_queries_refused_total{reason="'
+        found = (line.removeprefix(name).split('"} ') for line in lines if line.startswith(name))
+        return {reason: int(float(count)) for reason, count in found}
+
+
+def start(where: Path) -> Keyed:
+    keys = Keys(where)
+    made = {
+        "admin": keys.make(Role.ADMIN)[0],
+        "one": keys.make(Role.QUERY)[0],
+        "two": keys.make(Role.QUERY)[0],
+        "ingest": keys.make(Role.INGEST)[0],
+    }
+    opened = Keyed(start_up(where), made)
+    headers = {"Authorization": f"Bearer {made['ingest']}"}
+    assert asking.post(opened.up.otlp, spans(1), **headers).status == 200
+    return opened
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
+    """A server whose readers' queries have two seconds, and whose keys may have five waiting."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(
+            "LTRAIN_QUERY_LIMITS", "seconds=3,memory=512,rows=5000000000,waiting=5,lanes=1"
+        )
+        opened = start(tmp_path_factory.mktemp("budget") / "store")
+    for sql in (
+        "CREATE TABLE default.zebra (plumage String) ENGINE = MergeTree ORDER BY plumage",
+        "CREATE VIEW otel.all_tables AS SELECT database, name FROM system.tables",
+        "CREATE FUNCTION zebra_function AS (x) -> x + 1",
+    ):
+        assert opened.ask("admin", sql).status == 200
+    yield opened
+    assert opened.up.stop(signal.SIGTERM) == 0
+
+
+@pytest.fixture
+def patient(tmp_path: Path) -> Iterator[Keyed]:
+    """A server with the default limits."""
+    opened = start(tmp_path / "store")
+    yield opened
+    if opened.up.process.poll() is None:
+        opened.up.stop(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("sql", ENDLESS)
+def test_an_endless_query_ends_and_says_how_to_raise_its_limit(keyed: Keyed, sql: str) -> None:
+    answer = keyed.ask("one", sql)
+    assert answer.headers["X-ClickHouse-Exception-Code"] in ("159", "158")
+    assert "raise the limit with LTRAIN_QUERY_LIMITS=" in answer.text
+    assert keyed.refused().keys() & {"seconds", "rows"}
+
+
+def test_rows_are_limited(keyed: Keyed) -> None:
+    answer = keyed.ask("one", "SELECT count() FROM system.numbers", max_execution_time="0")
+    assert answer.headers["X-ClickHouse-Exception-Code"] in ("158", "159")
+    rows = keyed.ask("one", "SELECT count() FROM numbers(1000)", max_rows_to_read="10")
+    assert rows.headers["X-ClickHouse-Exception-Code"] == "158"
+
+
+@pytest.mark.parametrize("sql", BOMBS)
+def test_a_bomb_takes_no_memory(keyed: Keyed, sql: str) -> None:
+    answer = keyed.ask("one", sql)
+    status = Path(f"/proc/{keyed.up.process.pid}/status").read_text()
+    peak = int(status.split("VmHWM:")[1].split()[0]) >> 10
+    assert answer.headers["X-ClickHouse-Exception-Code"] in ("241", "396", "159", "131", "128")
+    assert peak < 2500, f"{peak} MiB"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1 SETTINGS max_execution_time = 0",
+        "SELECT 1 SETTINGS max_execution_time = 100",
+        "SELECT 1 SETTINGS max_execution_time = -1",
+        "SELECT 1 SETTINGS max_execution_time = DEFAULT",
+        "SELECT * FROM (SELECT 1 SETTINGS max_execution_time = 100)",
+        "SELECT 1 SETTINGS max_rows_to_read = 1e12",
+        "SELECT 1 SETTINGS max_threads = 64",
+        "SELECT 1 SETTINGS max_threads = 'auto'",
+        "SELECT 1 SETTINGS max_final_threads = 64",
+        "SELECT 1 SETTINGS max_temporary_data_on_disk_size_for_query = 0",
+        "SELECT 1 SETTINGS max_result_bytes = 100000000000",
+        "SELECT 1 SETTINGS max_parser_backtracks = 0",
+        "SELECT 1 SETTINGS use_query_cache = 1",
+        "SELECT 1 SETTINGS additional_table_filters = {}",
+        "SET max_execution_time = 100",
+    ],
+)
+def test_a_query_does_not_raise_its_own_limits(keyed: Keyed, sql: str) -> None:
+    answer = keyed.ask("one", sql, session_id="raise")
+    assert (answer.status, answer.headers["X-ClickHouse-Exception-Code"]) in (
+        (403, "452"),
+        (403, "497"),
+    )
+
+
+def test_limits_of_the_url_are_lowered_not_raised(keyed: Keyed) -> None:
+    sql = "SELECT getSetting('max_execution_time'), getSetting('max_threads')"
+    assert keyed.ask("one", sql, max_execution_time="60", max_threads="64").text == "3\t1\n"
+    assert keyed.ask("one", sql, max_execution_time="0").text == "3\t1\n"
+    assert keyed.ask("one", sql, max_execution_time="2").text == "2\t1\n"
+    assert keyed.ask("one", "SET max_execution_time = 1", session_id="low").status == 200
+    assert keyed.ask("one", sql, session_id="low").text == "1\t1\n"
+
+
+def test_an_admin_may_raise_them(keyed: Keyed) -> None:
+    sql = "SELECT getSetting('max_execution_time')"
+    assert keyed.ask("admin", sql).text == "3600\n"
+    assert keyed.ask("admin", f"{sql} SETTINGS max_execution_time = 7200").text == "7200\n"
+    assert keyed.ask("admin", sql, max_execution_time="7200").text == "7200\n"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT " + "(" * 200_000 + "1" + ")" * 200_000,
+        "SELECT 1 IN (" + "1," * 500_000 + "1)",
+        "SELECT " + "(" * 900 + "1" + ")" * 900,
+        "SELECT 1" + "::Int" * 900,
+        "SELECT " + "(a.b(c(d[" * 20_000,
+        "SELECT " + "case when " * 25_000,
+        "SELECT 1" + "+1" * 100_000,
+        "/**/" * 60_000 + "SHOW TABLES",
+        "INSERT INTO t SETTINGS " + " " * 250_000,
+    ],
+    ids=range(9),
+)
+def test_sql_that_is_hard_to_read_stops_nobody(keyed: Keyed, sql: str) -> None:
+    answers: list[asking.Answer] = []
+    thread = threading.Thread(target=lambda: answers.append(keyed.ask("one", sql)))
+    thread.start()
+    while thread.is_alive():
+        assert asking.ask(keyed.up.sql, "GET", "/ping", timeout=20).status == 200
+        time.sleep(0.05)
+    assert answers[0].status in (200, 400, 403, 500)
+    assert "Traceback" not in answers[0].text
+
+
+def test_comments_are_read_once() -> None:
+    began = time.process_time()
+    assert READS.match("/**/" * 50_000 + "SHOW") is None
+    assert READS.match("/* a */ -- b\n /**/ ((SELECT 1))")
+    assert INSERT.match(b"INSERT INTO t SETTINGS " + b" " * 100_000) is None
+    assert time.process_time() - began < 5
+
+
+def test_another_key_is_answered_beside_endless_queries(patient: Keyed) -> None:
+    held = [patient.begin("one", sql) for sql in ENDLESS]
+    patient.reaches("system.numbers", 1 + READER_LANES)  # and the question
+    for _ in range(5):
+        assert patient.ask("two", "SELECT 1").text == "1\n"
+    headers = {"Authorization": f"Bearer {patient.keys['ingest']}"}
+    assert asking.post(patient.up.otlp, spans(1), **headers).status == 200
+    for connection in held:
+        connection.close()
+    patient.reaches("system.numbers", 1)
+    assert patient.ask("one", "SELECT 1").text == "1\n"
+
+
+def test_a_key_may_have_only_so_many_waiting(keyed: Keyed) -> None:
+    held = [keyed.begin("one", ENDLESS[0])]
+    keyed.reaches("sipHash64(number) = 1", 2)
+    held += [keyed.begin("one", ENDLESS[0]) for _ in range(12)]
+    answers = [connection.getresponse() for connection in held]
+    statuses = [answer.status for answer in answers]
+    assert statuses.count(429) == 7
+    refused = answers[statuses.index(429)]
+    assert "raise the limit with LTRAIN_QUERY_LIMITS=waiting=10" in refused.read().decode()
+    assert refused.headers["Retry-After"]
+    assert keyed.refused()["waiting"] == 7
+    for connection in held:
+        connection.close()
+
+
+def test_a_client_that_leaves_frees_its_place(patient: Keyed) -> None:
+    waiting = [patient.begin("one", f"{sql} -- left") for sql in ENDLESS[:1] * 8]
+    patient.reaches("-- left", 1 + READER_LANES)
+    for connection in waiting[1:]:
+        connection.close()  # in the queue, whatever their order
+    assert waiting[0].sock is not None
+    waiting[0].close()
+    patient.reaches("-- left", 1)
+    assert patient.ask("one", "SELECT 1").text == "1\n"
+
+
+def test_who_does_not_read_the_answer_is_cut_off(keyed: Keyed) -> None:
+    sql = "SELECT number, repeat('x', 1000) FROM numbers(4000000000)"
+    connection = keyed.begin("one", f"{sql} -- unread")
+    keyed.reaches("-- unread", 2)
+    keyed.reaches("-- unread", 1)
+    assert keyed.ask("one", "SELECT 1").text == "1\n"
+    connection.close()
+
+
+@pytest.mark.parametrize("sql", [ENDLESS[0], UNINTERRUPTIBLE])
+def test_sigterm_ends_the_server_while_queries_run(patient: Keyed, sql: str) -> None:
+    held = [patient.begin("one", f"{sql} -- stops") for _ in range(6)]
+    held.append(patient.begin("admin", f"{sql} -- stops"))
+    patient.reaches("-- stops", 2 + READER_LANES)
+    ended, acknowledged = threading.Event(), list[int]()
+    headers = {"Authorization": f"Bearer {patient.keys['ingest']}"}
+
+    def send() -> None:
+        number = 0
+        while not ended.is_set():
+            number += 1
+            try:
+                if asking.post(patient.up.otlp, spans(number), **headers).status == 200:
+                    acknowledged.append(number)
+            except OSError:
+                return
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    while not acknowledged:
+        time.sleep(0.05)
+    began = time.monotonic()
+    assert patient.up.stop(signal.SIGTERM) == 0
+    assert time.monotonic() - began < 15  # 9 s are what the server takes itself
+    ended.set()
+    thread.join()
+    for connection in held:
+        connection.close()
+    with Store.open(f"chdb://{patient.up.directory}") as store:
+        found = set(store.query("SELECT SpanName FROM otel.spans")["SpanName"])
+    assert {f"n{number}" for number in acknowledged} <= found
+
+
+def test_a_read_key_sees_no_table_outside_otel(keyed: Keyed) -> None:
+    shows = ["SHOW TABLES FROM default", "SHOW DATABASES", "SHOW FULL TABLES FROM default"]
+    shows += ["SHOW COLUMNS FROM zebra FROM default", "SHOW INDEX FROM zebra FROM default"]
+    names = keyed.ask(
+        "admin",
+        "SELECT concat(database, '.', name) FROM system.tables WHERE "
+        "lower(database) = 'information_schema'",
+    ).text.split()
+    system = ("tables", "columns", "databases", "parts", "parts_columns", "completions")
+    names += [f"system.{name}" for name in (*system, "functions", "data_skipping_indices")]
+    selects = [f"SELECT * FROM {name}" for name in (*names, "otel.all_tables")]
+    for sql in shows + selects:
+        answer = keyed.ask("one", sql)
+        assert answer.status == 200, answer.text
+        for word in ("zebra", "plumage"):
+            assert word not in answer.text, sql
+    assert keyed.ask("one", "SHOW DATABASES").text == "otel\n"
+    assert "zebra" in keyed.ask("admin", "SELECT name FROM system.tables").text
+    assert "otel_traces" in keyed.ask("one", "SHOW TABLES").text
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT count() FROM (SELECT * FROM system.tables) WHERE name = 'zebra'",
+        "SELECT count() FROM system.one JOIN system.tables AS t ON 1 WHERE t.name = 'zebra'",
+        "WITH t AS (SELECT name FROM system.tables) SELECT count() FROM t WHERE name = 'zebra'",
+        "SELECT ('default', 'zebra') IN (SELECT database, name FROM system.tables)",
+        "SELECT count() FROM system.columns AS tables WHERE tables.table = 'zebra'",
+        "SELECT (SELECT count() FROM system.tables WHERE name = 'zebra')",
+        "SELECT count() FROM information_schema.columns WHERE column_name = 'plumage'",
+        "SELECT count() FROM otel.all_tables WHERE name = 'zebra'",
+        "SELECT count() FROM system.tables WHERE name = 'zebra' "
+        "UNION DISTINCT SELECT count() FROM system.databases WHERE name = 'default'",
+        "SELECT count() FROM merge('system', '^tables$') WHERE name = 'zebra'",
+        "SELECT count() FROM `system`.`tables` WHERE name = 'zebra'",
+    ],
+)
+def test_no_question_about_other_tables_is_answered(keyed: Keyed, sql: str) -> None:
+    assert keyed.ask("one", sql).text == "0\n" or keyed.ask("one", sql).status == 403
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DESCRIBE TABLE default.zebra",
+        "DESCRIBE TABLE otel.zebra",
+        "SHOW CREATE TABLE default.zebra",
+        "SHOW CREATE TABLE otel.zebr",
+        "SHOW CREATE DATABASE default",
+        "EXISTS TABLE default.zebra",
+        "SELECT * FROM default.zebra",
+        "SELECT * FROM otel.zebr",
+        "SELECT * FROM zebra",
+        "SELECT plumage FROM otel.spans",
+    ],
+)
+def test_an_error_names_no_other_table(keyed: Keyed, sql: str) -> None:
+    answer = keyed.ask("one", sql)
+    assert answer.status in (403, 404, 500)
+    assert answer.text.count("default.zebra") <= sql.count("default.zebra")
+
+
+def test_stock_clients_go_on_working(keyed: Keyed) -> None:
+    with clickhouse_connect.get_client(
+        host="127.0.0.1", port=keyed.up.sql, username="r", password=keyed.keys["two"]
+    ) as client:
+        assert client.query("SELECT count() FROM otel.spans").result_rows == [(1,)]
+        sql = "SELECT name FROM system.columns WHERE database = 'otel' AND table = 'spans'"
+        assert ("TraceId",) in client.query(sql).result_rows
+        assert client.command("SELECT version()")
+    grafana = "SELECT name FROM system.databases UNION ALL SELECT name FROM system.tables"
+    assert "rewards" in keyed.ask("two", grafana, max_execution_time="60").text
+
+
+def test_a_session_keeps_only_so_much(keyed: Keyed) -> None:
+    long = "SET log_comment = '" + "x" * 200_000 + "'"
+    answers = [keyed.ask("one", long, session_id="long") for _ in range(3)]
+    assert [answer.status for answer in answers][-1] == 500
+    assert "session" in answers[-1].text
+
+
+def test_a_bad_limit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("seconds=soon", "second=3", "3", "rows=-1"):
+        monkeypatch.setenv("LTRAIN_QUERY_LIMITS", text)
+        with pytest.raises(BadSetting, match="is not a limit"):
+            QUERY_LIMITS.read()
+
+
+def spans(number: int) -> bytes:
+    request = ExportTraceServiceRequest()
+    span = request.resource_spans.add().scope_spans.add().spans.add(name=f"n{number}")
+    span.trace_id, span.span_id = number.to_bytes(16, "big"), number.to_bytes(8, "big")
+    span.start_time_unix_nano = 1_790_000_000_000_000_000
+    return bytes(request.SerializeToString())
