@@ -1,5 +1,7 @@
 """Scratch folders: private, short enough for sockets, removed with what used them."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +44,20 @@ def test_a_childs_folder_is_private_and_goes_with_all_it_started(tmp_path: Path)
         children.start("c", command, log=log, ready=lambda: bool(log.read_text()), scratch=folder)
         assert (folder / "file").exists()
         assert folder.stat().st_mode & 0o777 == 0o700
+    assert not folder.exists()
+
+
+def test_a_folder_that_a_killed_guard_left_is_made_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    with Children() as children:
+        command = [sys.executable, "-c", "import time; time.sleep(60)"]
+        first = children.start("c", command, log=tmp_path / "log", scratch=folder)
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait(60)
+        (folder / "left").touch()
+        first.ask()
+        children.start("c", command, log=tmp_path / "log", scratch=folder)
+        assert list(folder.iterdir()) == []
     assert not folder.exists()
 
 
