@@ -1,5 +1,6 @@
 """A run of the real loop that can be hit: store, gateway, runner, learner; a fake vLLM."""
 
+import getpass
 import json
 import os
 import shutil
@@ -20,6 +21,8 @@ HERE = Path(__file__).parent
 TESTS = HERE.parent
 WAIT = 600.0
 """Seconds for what takes ten on an idle machine."""
+SHARED = (f"torchinductor_{getpass.getuser()}",)
+"""What torch keeps in the temporary folder for every process of this user."""
 WAVE = 16
 """Rollouts in a wave."""
 
@@ -230,7 +233,8 @@ class Project:
     def left(self) -> list[str]:
         """Return what a run that has ended left: processes, scratch folders, drafts."""
         processes = [" ".join(each.cmdline())[:200] for each in self.processes()]
-        folders = [*self.temporary.glob("ltrain-*"), *self.file("sockets").glob("*")]
+        temporary = [each for each in self.temporary.iterdir() if each.name not in SHARED]
+        folders = [*temporary, *self.file("sockets").glob("*")]
         drafts = [*self.file("policies/chaos").glob(".*"), *self.file("runs/chaos").rglob(".*")]
         return [*processes, *map(str, folders), *map(str, drafts)]
 
