@@ -1,5 +1,6 @@
 """A run of the real loop that can be hit: store, gateway, runner, learner; a fake vLLM."""
 
+import getpass
 import json
 import os
 import shutil
@@ -20,9 +21,10 @@ HERE = Path(__file__).parent
 TESTS = HERE.parent
 WAIT = 600.0
 """Seconds for what takes ten on an idle machine."""
+SHARED = (f"torchinductor_{getpass.getuser()}",)
+"""What torch keeps in the temporary folder for every process of this user."""
 WAVE = 16
 """Rollouts in a wave."""
-UPDATES = 2
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = WAIT) -> Any:
@@ -70,6 +72,8 @@ class Project:
     """A folder with an agent, tasks, a recipe and a tiny policy; its processes are found by it."""
 
     folder: Path
+    updates: int
+    """Of the recipe: each is a wave, and each harm has a wave of its own."""
     temporary: Path
     """Where its processes put temporary files."""
     within: Sequence[str] = ()
@@ -91,6 +95,8 @@ class Project:
         """Write everything that a run needs."""
         shutil.copytree(HERE / "project", self.folder, dirs_exist_ok=True)
         shutil.copytree(model, self.folder / "tiny")
+        recipe = self.folder / "ltrain.toml"
+        recipe.write_text(recipe.read_text().replace("updates = 2", f"updates = {self.updates}"))
         tasks = [{"id": f"t{number}", "input": f"w{number} w7"} for number in range(8)]
         text = "".join(f"{json.dumps(task)}\n" for task in tasks)
         (self.folder / "tasks.jsonl").write_text(text)
@@ -131,16 +137,21 @@ class Project:
         self.runs.append(Run(process, output))
         return self.runs[-1]
 
-    def in_second_wave(self) -> Run:
-        """Start a run and wait until it is in the middle of its second wave of rollouts."""
-        run = self.start()
-        self.begun(run, WAVE + 4)
-        return run
-
-    def begun(self, run: Run, attempts: int) -> None:
-        """Wait until so many attempts were begun."""
-        until(lambda: run.ended or len(self.attempts()) >= attempts, f"{attempts} attempts")
+    def await_wave(self, run: Run, number: int) -> None:
+        """Wait until the run is in the middle of the rollouts of a wave, the first being 0."""
+        until(lambda: run.ended or len(self.waves()) == number, f"wave {number}")
+        before = len(self.attempts())
+        until(lambda: run.ended or len(self.attempts()) > before + 3, "attempts")
         assert not run.ended, run.text
+
+    def waves(self) -> list[dict[str, Any]]:
+        """Return the waves of the run's journal."""
+        try:
+            journal = json.loads(self.file("runs/chaos/journal.json").read_text())
+        except FileNotFoundError:
+            return []
+        waves: list[dict[str, Any]] = journal["waves"]
+        return waves
 
     def attempts(self) -> list[dict[str, Any]]:
         """Return the lines of the run's ledger that begin an attempt."""
@@ -210,19 +221,20 @@ class Project:
         assert self.left() == []
         journal = json.loads(self.file("runs/chaos/journal.json").read_text())
         assert journal["finished"], journal
-        waves = [(wave["wave"], wave["rollouts"], wave["outcomes"]) for wave in journal["waves"]]
-        assert waves == [(number, WAVE, {"ok": WAVE}) for number in range(UPDATES)]
-        published = [wave["published"] for wave in journal["waves"]]
-        assert published == sorted(set(published)) and None not in published
+        waves = [(wave["wave"], wave["rollouts"], wave["outcomes"]) for wave in self.waves()]
+        assert waves == [(number, WAVE, {"ok": WAVE}) for number in range(self.updates)]
+        published = [wave["published"] for wave in self.waves() if wave["published"] is not None]
+        assert published == sorted(set(published))
         numbers = [(row["rollout"], row["attempt"]) for row in self.attempts()]
         assert [each for each, count in Counter(numbers).items() if count > 1] == []
-        assert self._rollouts() == Counter({(1, True): WAVE * UPDATES})
+        assert self._rollouts() == Counter({(1, True): WAVE * self.updates})
         assert self._outcomes() <= {"ok", "infra", "cancelled"}
 
     def left(self) -> list[str]:
         """Return what a run that has ended left: processes, scratch folders, drafts."""
         processes = [" ".join(each.cmdline())[:200] for each in self.processes()]
-        folders = [*self.temporary.glob("ltrain-*"), *self.file("sockets").glob("*")]
+        temporary = [each for each in self.temporary.iterdir() if each.name not in SHARED]
+        folders = [*temporary, *self.file("sockets").glob("*")]
         drafts = [*self.file("policies/chaos").glob(".*"), *self.file("runs/chaos").rglob(".*")]
         return [*processes, *map(str, folders), *map(str, drafts)]
 

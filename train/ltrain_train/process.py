@@ -225,6 +225,8 @@ def _spawn(
     log.parent.mkdir(parents=True, exist_ok=True)
     if scratch is not None:
         scratch.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if scratch.exists():  # of the start before, whose guard was killed
+            shutil.rmtree(scratch)
         scratch.mkdir(mode=0o700)
     inner, lifeline = os.pipe()
     kept = ",".join(map(str, held))

@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from ltrain_train.gateway.client import GatewayClient, GatewayRefused, GatewayUnreachable
+from ltrain_train.gateway.client import (
+    GatewayClient,
+    GatewayRefused,
+    GatewayUnreachable,
+    PolicyServerAway,
+)
 from ltrain_train.gateway.gate import Gate
 from ltrain_train.gateway.keys import sign_admin
 from ltrain_train.gateway.refusal import Refused
@@ -88,11 +93,21 @@ def test_a_refused_load_leaves_the_version_before(stage: Any, vllm: Any) -> None
     assert (vllm.weights, stage.given_up) == ("policy/v0", 0)
 
 
-def test_a_server_that_cannot_go_back_is_given_up(stage: Any, vllm: Any) -> None:
+def test_a_server_that_cannot_go_back_is_given_up_and_published_again(
+    stage: Any, vllm: Any
+) -> None:
     vllm.refuse_reload = 2
-    with pytest.raises(GatewayRefused):
+    with pytest.raises(PolicyServerAway, match=r"was lost .* Publish v1 again when it serves v0"):
         stage.client.publish("policy", 1)
     assert stage.given_up == 1
+    stage.client.publish("policy", 1)
+    assert vllm.weights == "policy/v1"
+
+
+def test_a_server_that_is_away_may_be_published_to_later(stage_without_vllm: Any) -> None:
+    with pytest.raises(PolicyServerAway, match=r"No policy server answers at http://127"):
+        stage_without_vllm.client.publish("policy", 1)
+    assert stage_without_vllm.client.current("policy") == 0
 
 
 def test_only_an_admin_key_publishes(stage: Any, vllm: Any) -> None:

@@ -28,7 +28,7 @@ LOOK = 0.5
 """Seconds between two looks at a learner that does not answer: it may have died."""
 TERM_GRACE = 3.0
 """Seconds after SIGTERM: Ray does not hear it while it starts, and no file is ever half written."""
-RAY_SOCKET = len("session_2026-11-22_10-32-50_887843_4194304/sockets/plasma_store")
+RAY_SOCKET = len("r/session_2026-11-22_10-32-50_887843_4194304/sockets/plasma_store")
 """Bytes of the longest path of a socket in Ray's folder."""
 GRACE = 10.0
 """Seconds that a learner has to end by itself when it is closed."""

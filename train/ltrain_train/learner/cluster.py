@@ -19,6 +19,8 @@ from ltrain_train.learner.errors import LearnerFailed
 LOOPBACK = "127.0.0.1"
 GROUP = "ltrain"
 """Name of the worker group."""
+FOLDER = "r"
+"""Of the scratch folder: Ray opens its own to everybody, and may not open the one around it."""
 PORTS = range(20000, 32000)
 """Below those that the kernel hands out."""
 STORE = 256 << 20
@@ -38,7 +40,7 @@ def start(cpus: int, scratch: Path | None) -> None:
         log_to_driver=False,
         configure_logging=False,
         _node_ip_address=LOOPBACK,
-        _temp_dir=str(scratch) if scratch else None,
+        _temp_dir=str(scratch / FOLDER) if scratch else None,
     )
 
 

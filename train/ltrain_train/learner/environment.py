@@ -36,10 +36,11 @@ NVIDIA = Path("/dev/nvidiactl")
 def environment(ranks: int, scratch: Path | None = None) -> dict[str, str]:
     """Return the variables of a learner of so many ranks, with a token for its cluster alone.
 
-    The ranks meet through a file in `scratch`: torch's own server would listen on every interface.
+    Temporary files go to `scratch`, verl's locks for one. The ranks meet through a file there:
+    torch's own server would listen on every interface.
     """
     threads = max(1, len(os.sched_getaffinity(0)) // ranks)
     made = {"OMP_NUM_THREADS": str(threads), "RAY_AUTH_TOKEN": token_hex(32)}
     if scratch is not None:
-        made["DIST_INIT_METHOD"] = (scratch / "ranks").as_uri()
+        made |= {"DIST_INIT_METHOD": (scratch / "ranks").as_uri(), "TMPDIR": str(scratch)}
     return FIXED | made | ({} if NVIDIA.exists() else CPU)

@@ -115,10 +115,11 @@ def _locked(plan: Plan) -> Iterator[RunLock]:
             lock.working(),
         ):
             yield lock
-    except OSError as error:
+    except Exception as error:  # Polars and Arrow have errors of their own for a full disk
         if isinstance(error, LtrainError) or not is_full(error):
             raise
-        raise disk_full(Path(error.filename or plan.home), "what the run writes") from error
+        file = getattr(error, "filename", None) or plan.home
+        raise disk_full(Path(file), "what the run writes") from error
 
 
 def _interrupt(lock: RunLock, number: int, frame: FrameType | None) -> None:

@@ -1,0 +1,80 @@
+"""Services that a run started are started again, until they die again and again."""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ltrain_train.loop import services
+from ltrain_train.loop.services import Service, Services
+
+WAIT = 60.0
+
+
+@pytest.fixture
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
+    """A run's services, of which one does nothing until it is killed."""
+    monkeypatch.setattr(services, "WATCH", 0.05)
+    made = Services(tmp_path, policy="p", dtype="float32")
+    idle = ("rollout", "--help")  # any command; the child only has to exist
+    made._wanted = [Service("gateway", "http://127.0.0.1:9/health", b"", idle, 60)]
+    monkeypatch.setattr(sys, "executable", str(_sleeper(tmp_path)))
+    made._owned = {"gateway": made._start(made._wanted[0])}
+    with made:
+        yield made
+
+
+def _sleeper(folder: Path) -> Path:
+    """Write a program that does nothing, whatever its arguments."""
+    program = folder / "sleeper"
+    guard = '[ "$1" = -I ] && exec python3 "$@"\n'  # it starts the guards of children, too
+    program.write_text(f"#!/bin/sh\n{guard}exec sleep 600\n")
+    program.chmod(0o755)
+    return program
+
+
+def test_a_killed_service_is_started_again_and_its_death_said(
+    running: Services, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch = threading.Thread(target=running._keep, daemon=True)
+    first = running._owned["gateway"]
+    with caplog.at_level(logging.WARNING):
+        watch.start()
+        os.killpg(first.pid, signal.SIGKILL)
+        _until(lambda: running._owned["gateway"] is not first)
+    assert caplog.messages == [
+        "ltrain: the gateway ended by signal SIGKILL; starting it again",
+    ]
+    assert running._owned["gateway"].alive
+    running._leave()
+    watch.join(WAIT)
+    assert not watch.is_alive()
+
+
+def test_a_service_that_dies_again_and_again_is_left(
+    running: Services, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch = threading.Thread(target=running._keep, daemon=True)
+    watch.start()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(services.DEATHS):
+            child = running._owned["gateway"]
+            os.killpg(child.pid, signal.SIGKILL)
+            _until(lambda child=child: running._owned["gateway"] is not child or child.stopped)
+            time.sleep(0.1)
+        watch.join(WAIT)
+    assert not watch.is_alive()
+    assert "3 times within 600 s; it is not started again" in caplog.messages[-1]
+
+
+def _until(condition: object) -> None:
+    end = time.monotonic() + WAIT
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < end
+        time.sleep(0.02)

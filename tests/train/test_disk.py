@@ -1,0 +1,76 @@
+"""A full disk is told in words, and leaves nothing half-written."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from ltrain_train import disk
+from ltrain_train.disk import disk_full, is_full, require_space
+from ltrain_train.errors import DiskFull
+from ltrain_train.learner.weights import whole
+
+
+def _caused(cause: Exception) -> Exception:
+    error = RuntimeError("the writer failed")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "full"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), True),
+        (OSError(errno.EIO, "Input/output error"), False),
+        (RuntimeError("SafetensorError: IoError(Os { code: 28, kind: StorageFull })"), True),
+        (RuntimeError("ComputeError: No space left on device (os error 28)"), True),
+        (RuntimeError("the loss is not finite"), False),
+        (_caused(OSError(errno.ENOSPC, "No space left on device")), True),
+    ],
+    ids=repr,
+)
+def test_what_is_a_full_disk(error: Exception, full: bool) -> None:
+    assert is_full(error) is full
+
+
+def test_it_says_which_folder_how_much_and_what_to_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "free_bytes", lambda folder: 3_000_000)
+    said = str(disk_full(tmp_path, "the checkpoint", 120_000_000))
+    assert said.startswith(
+        f"The disk of {tmp_path} is full: the checkpoint needs about 120.0 MB, 3.0 MB are free. "
+    )
+    assert "Free space there: finished runs/" in said and "the same command goes on" in said
+    require_space(tmp_path, 3_000_000, "the checkpoint")
+    with pytest.raises(DiskFull):
+        require_space(tmp_path, 3_000_001, "the checkpoint")
+
+
+def test_a_directory_that_cannot_fit_is_not_begun(tmp_path: Path) -> None:
+    with (
+        pytest.raises(DiskFull, match="the new version needs about"),
+        whole(tmp_path / "v1", "the new version", 1 << 60),
+    ):
+        raise AssertionError("it was begun")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_meanwhile_leaves_the_old_one(tmp_path: Path) -> None:
+    with whole(tmp_path / "1", "the checkpoint", 10) as draft:
+        (draft / "file").write_text("old")
+    with (
+        pytest.raises(DiskFull, match=f"The disk of {tmp_path}/1 is full"),
+        whole(tmp_path / "1", "the checkpoint", 10) as draft,
+    ):
+        (draft / "file").write_text("ne")
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert [each.name for each in tmp_path.iterdir()] == ["1"]
+    assert (tmp_path / "1" / "file").read_text() == "old"
+
+
+def test_another_error_stays_what_it_is(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not finite"), whole(tmp_path / "1", "it", 10):
+        raise ValueError("not finite")
+    assert list(tmp_path.iterdir()) == []
