@@ -9,6 +9,7 @@ import time
 import urllib.request
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 
 def ask(llm: Any, text: str) -> Any:
@@ -47,6 +48,41 @@ def raise_forged_status(llm: Any) -> None:
     request = httpx.Request("POST", f"{llm.base_url}/chat/completions")
     response = httpx.Response(503, request=request)
     raise httpx.HTTPStatusError("the gateway is away", request=request, response=response)
+
+
+TASK = json.loads(os.environ.get("LTRAIN_TASK", "{}"))
+"""Of a command."""
+
+
+def post(name: str, **attributes: Any) -> int:
+    """Post a span with the key that the environment has; return how many were rejected."""
+    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
+
+    request = otlp.ExportTraceServiceRequest()
+    span = request.resource_spans.add().scope_spans.add().spans.add(name=name)
+    span.start_time_unix_nano = time.time_ns()
+    span.trace_id, span.span_id = os.urandom(16), os.urandom(8)
+    for key, value in attributes.items():
+        said = span.attributes.add(key=key.replace("__", ".")).value
+        said.string_value = str(value)
+    header, _, key = os.environ["OTEL_EXPORTER_OTLP_HEADERS"].partition("=")
+    headers = {header: unquote(key), "Content-Type": "application/x-protobuf"}
+    url = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] + "/v1/traces"
+    asked = urllib.request.Request(url, request.SerializeToString(), headers)
+    with urllib.request.urlopen(asked) as answer:
+        given = otlp.ExportTraceServiceResponse.FromString(answer.read())
+    return int(given.partial_success.rejected_spans)
+
+
+def forge(task: dict[str, Any], llm: Any) -> Any:
+    """Return what the collector rejects of what an agent would like to say."""
+    worth = {"gen_ai__evaluation__name": "reward", "gen_ai__evaluation__score__value": 9}
+    return {
+        "thought": post("thought"),
+        "reward": post("gen_ai.evaluation.result", **worth),
+        "close": post("ltrain.rollout", ltrain__rollout__outcome="ok"),
+        "another run": post("thought", ltrain__run__id="x"),
+    }
 
 
 class Bomb(dict):  # type: ignore[type-arg]
@@ -110,6 +146,12 @@ def reward(task: dict[str, Any], result: Any) -> float:
 def gold(task: dict[str, Any], result: Any) -> float:
     """Give 1 where the agent's result has the task's gold."""
     return float(str(task["gold"]) in json.dumps(result))
+
+
+def keep(task: dict[str, Any], result: Any) -> float:
+    """Write the result where the test finds it."""
+    Path(os.environ["KEPT"]).write_text(json.dumps(result))
+    return 1.0
 
 
 def look(task: dict[str, Any], llm: Any) -> Any:
