@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -122,7 +123,7 @@ def solve(task: dict[str, Any], llm: Any) -> Any:
     if how == "garbage":
         write_to_pipes('[1]\n{"id": \nNaN\n' + "[" * 5000 + "\n")
         return "bad"
-    return {
+    ways: dict[str, Callable[[], Any]] = {
         "exit": lambda: os._exit(1),
         "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
         "segfault": lambda: ctypes.string_at(0),
@@ -135,7 +136,8 @@ def solve(task: dict[str, Any], llm: Any) -> Any:
         "bomb": Bomb,
         "deep": deep,
         "unscorable": lambda: {"said": None},
-    }[how]()
+    }
+    return ways[how]()
 
 
 def reward(task: dict[str, Any], result: Any) -> float:
