@@ -35,9 +35,16 @@ OPEN_IN_RUN = OPEN | {
 }
 """What the key of a run may leave open."""
 
+# `ltrain.sender` is the store's word by now: what the request brought is removed
 OWN = {names.SPANS, names.TRUNCATED, names.CUT, names.REDACTED}
 """Attributes of ours that an agent's own process writes; all others are a gateway's, a runner's or
 a learner's."""
+
+SERVICE = "ltrain-collector"
+"""The service of the collector's own metrics."""
+
+MEASURES = "ltrain_collector_"
+"""How the names of the collector's own metrics begin."""
 
 OTHERS_SCOPES = {names.SCOPE_RUNNER, names.SCOPE_GATEWAY, names.SCOPE_CAPTURE, names.SCOPE_LEARNER}
 OTHERS_SPANS = {names.SPAN_ROLLOUT, names.SPAN_DISPATCH, names.SPAN_STEP, names.SPAN_PUBLISH}
@@ -81,6 +88,19 @@ def fault(grant: Grant | None, resource: Resource, scope: InstrumentationScope, 
     return ""
 
 
+def own_measure(name: str, posing: bool) -> str:
+    """Return why a metric that came over OTLP is refused, '' when it is not.
+
+    Args:
+        posing: whether its resource has the collector's own service name.
+    """
+    if posing:
+        return f"service.name '{SERVICE}' is the collector's own; give this service another name"
+    if name.strip().startswith(MEASURES):
+        return f"metrics '{MEASURES}*' are the collector's own; give this metric another name"
+    return ""
+
+
 def stamp(grant: Grant | None, record: Any) -> None:
     """Let what was sent with a bound key carry its identity: it is in no other rollout, whatever
     trace it names.
@@ -106,7 +126,7 @@ def _fault(identity: Mapping[str, str], open_names: Set[str], one: KeyValue) -> 
         if claimed and claimed != bound and not (bound is None and which in open_names):
             return f"'{key}' claims what the key is not bound to"
     elif key in TOKENS or (
-        key.startswith("ltrain.") and key not in OWN and key != names.REWARD_SCOPE
+        key.startswith("ltrain.") and key not in OWN | {names.REWARD_SCOPE, names.SENDER}
     ):
         return f"'{key}' is not an agent's to say"
     return ""

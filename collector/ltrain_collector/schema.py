@@ -54,11 +54,11 @@ MARK = "Precedence"
 SIGNALS = {
     "traces": Signal(
         table=TRACES,
-        steps=("02_traces", "03_trace_executions", "04_domain"),
+        steps=("02_traces", "03_trace_executions", "04_domain", "08_sender_traces"),
         views=("05_spans",),
         made=("otel.otel_trace_executions",),
     ),
-    "logs": Signal(table=LOGS, steps=("02_logs",), views=("05_logs",)),
+    "logs": Signal(table=LOGS, steps=("02_logs", "08_sender_logs"), views=("05_logs",)),
     **{
         table.removeprefix("otel.otel_"): Signal(
             table=table, steps=("02_metrics",), views=("05_metrics",), time="TimeUnix"

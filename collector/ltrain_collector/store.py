@@ -135,10 +135,12 @@ class Store:
     def insert_otlp(self, body: bytes, signal: Signal = TRACES) -> Rows:
         """Insert one serialised OTLP request of `signal`, without a collector.
 
+        A resource that names no sender in `ltrain.sender` gets `local`.
+
         Raises:
             BadRequest: when the bytes are none.
         """
-        rows = signal.rows(body)
+        rows = signal.local(signal.parse(body))
         for table, block in rows.blocks.items():
             self.insert_rows(schema.into(table), block.payload)
         return rows

@@ -22,8 +22,16 @@ def take(
     path: Annotated[Path, typer.Argument(help="A file, or a folder of them.")],
     store: Where = None,
     as_json: Json = False,
+    trusted: Annotated[
+        bool,
+        typer.Option(
+            "--trusted", help="Keep the senders that the files name: for exports of your own store."
+        ),
+    ] = False,
 ) -> None:
     """Store the telemetry of files, each record once, however often it is imported.
+
+    Records of files have the sender `import`, which recipes do not trust unless they say so.
 
     Read is what the Collector's file exporter writes: OTLP in JSON or protobuf, packed with gzip or
     zstd or not, rotated files too; and the spans that agent-lightning 0.3 dumps as JSON. What
@@ -33,7 +41,7 @@ def take(
     """
     from ltrain_collector.transfer.command import take_in_files
 
-    if not take_in_files(path, store, as_json):
+    if not take_in_files(path, store, as_json, trusted):
         raise typer.Exit(1)
 
 

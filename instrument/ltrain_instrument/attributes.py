@@ -17,6 +17,10 @@ ATTEMPT_ID = "ltrain.attempt.id"
 MODE = "ltrain.mode"
 """train, val or prod."""
 
+SENDER = "ltrain.sender"
+"""Who sent a resource's records, by the key they came with: agent, ingest, service, admin, none,
+local or import. Only the store writes it, on the resource."""
+
 POLICY_NAME = "ltrain.policy.name"
 """The policy that was sampled, published or trained."""
 POLICY_VERSION = "ltrain.policy.version"

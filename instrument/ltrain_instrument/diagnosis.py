@@ -15,6 +15,7 @@ from ltrain_instrument.loading import missing
 from ltrain_instrument.otel_limits import COUNTS, LENGTHS, misspelt
 from ltrain_instrument.segment import SUFFIX
 from ltrain_instrument.settings import INSTRUMENTORS, SETTINGS
+from ltrain_instrument.telemetry import SERVICES
 
 FRESH = 60.0
 """Seconds that spans may wait on disk before it is a fault."""
@@ -131,21 +132,27 @@ def instrumentor(choice: Choice) -> Finding:
 
 def spool(home: Path) -> Iterator[Finding]:
     """Say what waits on disk for the collector, and what the collector has refused."""
-    directory = home.absolute() / "spool"
+    yield from _spool("spool", home.absolute() / "spool")
+    services = home.absolute() / SERVICES / "spool"
+    if services.exists():
+        yield from _spool("service spool", services)
+
+
+def _spool(name: str, directory: Path) -> Iterator[Finding]:
     try:
         waiting = [path.stat() for path in directory.glob(f"*{SUFFIX}")]
         refused = len(list((directory / "refused").glob(f"*{SUFFIX}")))
     except OSError as error:
-        yield Finding("spool", State.FAULT, f"{directory}: {error.strerror}", "Set LTRAIN_HOME.")
+        yield Finding(name, State.FAULT, f"{directory}: {error.strerror}", "Set LTRAIN_HOME.")
         return
     age = max((time.time() - each.st_mtime for each in waiting), default=0.0)
     size = sum(each.st_size for each in waiting) / (1 << 20)
     said = f"{len(waiting)} files, {size:.1f} MiB, wait for the collector in {directory}"
     mend = "Once the collector is back, the next ltrain process with this LTRAIN_HOME sends them."
     if age > FRESH:
-        yield Finding("spool", State.FAULT, f"{said}, the oldest {age / 60:.0f} minutes", mend)
+        yield Finding(name, State.FAULT, f"{said}, the oldest {age / 60:.0f} minutes", mend)
     else:
-        yield Finding("spool", State.OK, said if waiting else f"empty ({directory})")
+        yield Finding(name, State.OK, said if waiting else f"empty ({directory})")
     if refused:
         yield Finding(
             "refused",

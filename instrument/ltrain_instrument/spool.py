@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ltrain_instrument import settings
 from ltrain_instrument.allowance import Allowance
-from ltrain_instrument.delivery import Delivery, Fate, Receipt, traces_url
+from ltrain_instrument.delivery import Authorization, Delivery, Fate, Receipt, traces_url
 from ltrain_instrument.errors import SpoolFull
 from ltrain_instrument.segment import SUFFIX, Segment
 
@@ -39,14 +39,22 @@ class Spool:
     """Takes serialised OTLP trace requests and forwards them from a thread of its own."""
 
     def __init__(
-        self, directory: Path, endpoint: str | None = None, *, limit: int | None = None
+        self,
+        directory: Path,
+        endpoint: str | None = None,
+        *,
+        limit: int | None = None,
+        authorization: Authorization | None = None,
     ) -> None:
-        """Open the folder; `limit` is in MiB, that of LTRAIN_SPOOL_LIMIT if not given."""
+        """Open the folder; `limit` is in MiB, that of LTRAIN_SPOOL_LIMIT if not given.
+
+        All that lies in the folder is sent with `authorization`, whoever put it there.
+        """
         self._directory = directory
         limit = (settings.SPOOL_LIMIT.read() if limit is None else limit) << 20
         self._allowance = Allowance(directory, limit)
         self._refusals = Allowance(directory / "refused", limit)
-        self._delivery = Delivery(traces_url(endpoint), timeout=30.0)
+        self._delivery = Delivery(traces_url(endpoint), timeout=30.0, authorization=authorization)
         self.refused = 0
         """Requests that the collector will never take, moved to `refused/`."""
         self.dropped = 0

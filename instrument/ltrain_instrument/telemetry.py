@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace import (
 )
 
 from ltrain_instrument import settings
+from ltrain_instrument.delivery import Authorization
 from ltrain_instrument.screen import Screen
 from ltrain_instrument.spool import Spool
 
@@ -55,25 +56,32 @@ class SpoolProcessor(SpanProcessor):
         self._spool.close()
 
 
+SERVICES = "services"
+"""The folder in a home that only ltrain's own processes write to."""
+
+
 def open_telemetry(
     service: str,
     *,
     home: Path | None = None,
     endpoint: str | None = None,
+    authorization: Authorization | None = None,
     strict: bool = False,
 ) -> TracerProvider:
     """Give a tracer provider whose spans survive this process and an absent collector.
 
-    Spans go through `home`/spool to `endpoint`, a base URL; every span is sampled, and has at
-    most LTRAIN_SPAN_LIMIT bytes, without what LTRAIN_REDACT matches. `force_flush` waits for the
-    collector, `shutdown` closes the spool. The provider is not made global. If `strict`, the
-    `end()` of a span that cannot be written raises OSError.
+    Spans go through `home`/services/spool to `endpoint`, a base URL, with `authorization`. No agent
+    writes to that folder, so that nothing of an agent's goes out with a service's key. Every span
+    is sampled, and has at most LTRAIN_SPAN_LIMIT bytes, without what LTRAIN_REDACT matches.
+    `force_flush` waits for the collector, `shutdown` closes the spool. The provider is not made
+    global. If `strict`, the `end()` of a span that cannot be written raises OSError.
 
     Raises:
         BadSetting: when one of the two cannot be read.
     """
     screen = Screen.from_environ()
-    spool = Spool((home or settings.HOME.read()) / "spool", endpoint)
+    folder = (home or settings.HOME.read()) / SERVICES / "spool"
+    spool = Spool(folder, endpoint, authorization=authorization)
     resource = Resource.create({SERVICE_NAME: service, SERVICE_INSTANCE_ID: str(uuid4())})
     provider = TracerProvider(
         sampler=sampling.ALWAYS_ON, resource=resource, span_limits=_unlimited()

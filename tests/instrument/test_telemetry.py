@@ -31,7 +31,7 @@ def test_a_span_is_on_disk_when_it_has_ended(sink: Sink, tmp_path: Path) -> None
     killed = subprocess.run([sys.executable, "-c", GATEWAY, tmp_path, sink.url], check=False)
     assert killed.returncode == -signal.SIGKILL
     sink.status = 200
-    spool = Spool(tmp_path / "spool", sink.url)
+    spool = Spool(tmp_path / "services" / "spool", sink.url)
     assert spool.flush(5)
     spool.close()
     (span,) = sink.spans
@@ -62,7 +62,7 @@ def test_the_gateways_spans_are_redacted_before_they_are_on_disk(
     messages = '[{"role":"user","parts":[{"type":"text","content":"it is s3cret"}]}]'
     told = {"gen_ai.input.messages": messages, "ltrain.prompt_token_ids": "[41,42]"}
     provider.get_tracer("ltrain.gateway").start_span("chat fake", attributes=told).end()
-    (segment,) = (tmp_path / "spool").glob("*.otlp")
+    (segment,) = (tmp_path / "services" / "spool").glob("*.otlp")
     written = segment.read_bytes()
     provider.shutdown()
     assert b"it is [redacted]" in written
@@ -86,7 +86,8 @@ def test_a_bad_pattern_stops_a_server_of_ours(
 def test_a_disk_that_takes_nothing_is_said_and_never_raised(
     sink: Sink, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "spool").write_text("in the way")
+    (tmp_path / "services").mkdir()
+    (tmp_path / "services" / "spool").write_text("in the way")
     provider = open_telemetry("gateway", home=tmp_path, endpoint=sink.url)
     for _ in range(3):
         provider.get_tracer("t").start_span("s").end()
@@ -105,4 +106,4 @@ def test_shutdown_with_the_collector_away_is_quick_and_keeps_the_spans(
     began = time.monotonic()
     provider.shutdown()
     assert time.monotonic() - began < 1
-    assert len(os.listdir(tmp_path / "spool")) == 1
+    assert len(os.listdir(tmp_path / "services" / "spool")) == 1

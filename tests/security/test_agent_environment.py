@@ -162,6 +162,8 @@ def test_headers_of_other_kinds_stay_and_a_strangers_authorization_is_left_alone
     monkeypatch.delenv("LTRAIN_STORE", raising=False)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     name = "OTEL_EXPORTER_OTLP_HEADERS"
+    assert StoreKeys.of(tmp_path, {name: "tenant=7"}, rewards=False) is None  # there is no store
+    (tmp_path / "store").mkdir()
     keys = StoreKeys.of(tmp_path, {name: "tenant=7"}, rewards=False)
     assert keys is not None
     assert str(keys.run("r")[name]).startswith("tenant=7,Authorization=Bearer%20")

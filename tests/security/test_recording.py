@@ -34,7 +34,7 @@ def message(response: httpx.Response) -> str:
 
 
 def fill(stage: Stage) -> Path:
-    ballast = stage.home / "spool" / "ballast"
+    ballast = stage.home / "services" / "spool" / "ballast"
     ballast.parent.mkdir(parents=True, exist_ok=True)
     ballast.write_bytes(bytes(2 << 20))
     return ballast

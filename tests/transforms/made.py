@@ -6,6 +6,8 @@ from typing import Any
 
 import polars as pl
 
+from ltrain_instrument.attributes import SCOPE_CAPTURE
+from ltrain_transforms.roles import SCOPES, Role
 from ltrain_transforms.tables import LOGS, SPANS
 
 NOON = 1_790_000_000_000_000_000
@@ -37,8 +39,15 @@ def span(
         "attributes": dict(attributes or {}),
         "events": "[]",
         "links": [],
+        **told(scope),
         **more,
     }
+
+
+def told(scope: str) -> Row:
+    """Return what the store and the reader say of a record that a folder's program wrote."""
+    role = Role.CAPTURE if scope == SCOPE_CAPTURE else SCOPES.get(scope, Role.AGENT)
+    return {"sender": "local", "trusted": True, "role": str(role)}
 
 
 def spans(*rows: Row) -> pl.DataFrame:

@@ -12,6 +12,7 @@ import polars as pl
 
 from ltrain_instrument import attributes
 from ltrain_transforms.annotations import AGENT_LIGHTNING, MARKED, Statement, linked, statements
+from ltrain_transforms.roles import Role
 from ltrain_transforms.spans import Span, each
 from ltrain_transforms.tables import DROPS, EVALUATIONS
 
@@ -64,7 +65,7 @@ def _owners(calls: pl.DataFrame) -> Owners:
 
 
 def _rows(span: Span, owners: Owners, answered: Mapping[str, str]) -> Iterator[tuple[object, ...]]:
-    source = "runner" if span.scope == attributes.SCOPE_RUNNER else "agent"
+    source = _source(span.role)
     for said in statements(span):
         pointers = [*said.pointers, answered.get(span.span_id, "")]
         call, fault = _target(said, pointers, owners)
@@ -83,9 +84,13 @@ def _of_logs(span: Span, owners: Owners) -> Iterator[tuple[object, ...]]:
             said = Statement.of_evaluation(log.attributes, [inside])
             call, fault = _target(said, said.pointers, owners)
             value, fault = _number(said.value, fault)
-            source = "runner" if log.scope == attributes.SCOPE_RUNNER else "agent"
+            source = _source(log.role)
             evidence = inside or f"log of {span.execution_id} at {log.time}"
             yield (span.execution_id, call, said.name, source, value, evidence, log.time, fault, 0)
+
+
+def _source(role: str) -> str:
+    return "runner" if role == Role.RUNNER else "agent"
 
 
 def _target(

@@ -9,6 +9,7 @@ from bisect import bisect_right
 import polars as pl
 
 from ltrain_instrument import attributes
+from ltrain_transforms.roles import Role, posing
 from ltrain_transforms.source import REPORTS
 from ltrain_transforms.tables import EXECUTIONS
 
@@ -58,17 +59,24 @@ def executions(spans: pl.DataFrame, calls: pl.DataFrame, over: int | None = None
         superseded=False,
     )
     traffic = pl.col("rollout_id").is_null() & (over is None)
-    complete = (pl.col("closed_by").is_not_null() | traffic) & pl.col("arrived").fill_null(True)
-    return ranked(EXECUTIONS.select(counted.with_columns(complete=complete).lazy()).collect())
+    lost = ~pl.col("agent_arrived").fill_null(True)
+    over_now = pl.col("closed_by").is_not_null() | traffic
+    marked = counted.with_columns(
+        dispatched=pl.col("dispatched") | pl.col("closed"),
+        withheld=lost & pl.col("closed"),
+        complete=over_now & pl.col("arrived").fill_null(True) & (pl.col("closed") | ~lost),
+    )
+    return ranked(EXECUTIONS.select(marked.lazy()).collect())
 
 
 def ranked(executions: pl.DataFrame) -> pl.DataFrame:
     """Rank the attempts at each rollout by their start; all but the last are superseded.
 
+    Those that no runner dispatched come before those that one did, and take the place of none.
     Attempts that lie in different batches are ranked when the batches are put together.
     """
     named = pl.col("rollout_id").is_not_null()
-    rank = pl.struct("start", "execution_id").rank("ordinal").over("rollout_id")
+    rank = pl.struct("dispatched", "start", "execution_id").rank("ordinal").over("rollout_id")
     return executions.with_columns(
         attempt=pl.when(named).then(rank).otherwise(1).cast(pl.Int32),
         superseded=named & (rank < pl.len().over("rollout_id")),
@@ -91,18 +99,28 @@ def _closed_by(over: int | None) -> pl.Expr:
 def _told(spans: pl.DataFrame) -> pl.DataFrame:
     """One row an execution: identity, outcome and times, from whichever span says them."""
     identity = ("rollout_id", "run_id", "task_id", "domain", "mode", "wave", "sample_index")
-    name = pl.col("name")
+    name, runner = pl.col("name"), (pl.col("role") == Role.RUNNER).fill_null(False)
+    believed = ~posing().fill_null(False)
     marked = spans.with_columns(
-        dispatched=name == attributes.SPAN_DISPATCH,
-        closed=name == attributes.SPAN_ROLLOUT,
+        dispatched=runner & (name == attributes.SPAN_DISPATCH),
+        closed=runner & (name == attributes.SPAN_ROLLOUT),
         told=name == attributes.SPAN_PROCESS,
-        bookkeeping=pl.when(name.is_in(BOOKKEEPING)).then("span_id"),
+        bookkeeping=pl.when(name.is_in(BOOKKEEPING) & believed).then("span_id"),
         began=pl.when(name != attributes.SPAN_DISPATCH).then("start"),
+        runner=runner,
     )
     return marked.group_by("execution_id").agg(
-        pl.col(*identity, "session_id").drop_nulls().first(),
+        # a runner knows what it dispatched; an agent could name an easier task
+        *(
+            pl.coalesce(
+                pl.col(one).filter("runner").drop_nulls().first(),
+                pl.col(one).drop_nulls().first(),
+            ).alias(one)
+            for one in identity
+        ),
+        pl.col("session_id").drop_nulls().first(),
         pl.col("dispatched", "closed", "told").any(),
-        outcome=pl.col("outcome").drop_nulls().last(),
+        outcome=pl.col("outcome").filter("runner").drop_nulls().last(),
         start=pl.coalesce(pl.col("began").min(), pl.col("start").min()),
         end=pl.col("end").max(),
         traces=pl.col("trace_id").n_unique(),
@@ -111,18 +129,23 @@ def _told(spans: pl.DataFrame) -> pl.DataFrame:
 
 
 def _arrived(spans: pl.DataFrame) -> pl.DataFrame:
-    """Compare, process by process, the spans that it reported with those that are there."""
+    """Compare, process by process, the spans that it reported with those that are there.
+
+    A process is what one kind of sender says: no agent speaks for a runner or a gateway.
+    """
     report = pl.col("name").is_in(REPORTS)
+    whole = pl.col("seen") >= pl.col("expected")
     return (
         spans.filter(pl.col("rollout_id").is_not_null())
-        .group_by("execution_id", "process")
+        .group_by("execution_id", "process", trusted=pl.col("trusted").fill_null(False))
         .agg(expected=pl.col("reported").max(), seen=(~report).sum())
         .filter(pl.col("expected").is_not_null())
         .group_by("execution_id")
         .agg(
             spans_expected=pl.col("expected").sum(),
             spans_seen=pl.min_horizontal("expected", "seen").sum(),
-            arrived=(pl.col("seen") >= pl.col("expected")).all(),
+            arrived=whole.filter("trusted").all(),
+            agent_arrived=whole.filter(~pl.col("trusted")).all(),
         )
     )
 

@@ -6,16 +6,21 @@ then framework), of retries the last good one; agent, node and time are the oute
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from ltrain_instrument import attributes
 from ltrain_transforms.captures import differences
 from ltrain_transforms.dialects.partial import Partial, Tokens
 from ltrain_transforms.grouping import Described, ancestors
+from ltrain_transforms.roles import Role
 from ltrain_transforms.spans import Span
 
 STRUCTURE: tuple[Literal["agent", "node"], ...] = ("agent", "node")
 """Fields where the outermost span's word counts."""
+GATEWAYS = frozenset(
+    {"tokens", "measured", "policy", "policy_version", "params", "constrained", "delivered"}
+)
+"""Fields in which only a trusted sender is believed about a call that the gateway recorded."""
 MESSAGES: tuple[Literal["input_messages", "output_messages"], ...] = (
     "input_messages",
     "output_messages",
@@ -60,7 +65,7 @@ def merge(described: Sequence[Described]) -> Call:
     """Merge the partials of one call's spans, given outermost first."""
     if len(described) == 1:
         return Call(described, described[0].partial)
-    believed = _believed(described)
+    believed = _believed(_heard(described))
     merged: Partial = {}
     for one in believed:
         merged |= one.partial
@@ -79,20 +84,44 @@ def merge(described: Sequence[Described]) -> Call:
     return Call(described, merged, mismatch=mismatch)
 
 
+def _heard(described: Sequence[Described]) -> Sequence[Described]:
+    """Return the partials without what only the gateway may say of a call that it recorded.
+
+    Else an agent could mark the calls that it does not want to be trained.
+    """
+    if not any(one.span.role == Role.GATEWAY for one in described):
+        return described
+    return [one if one.span.trusted else _silenced(one) for one in described]
+
+
+def _silenced(one: Described) -> Described:
+    kept = {name: value for name, value in one.partial.items() if name not in GATEWAYS}
+    return Described(one.span, cast(Partial, kept))
+
+
+def _marking(spans: Sequence[Span]) -> Sequence[Span]:
+    """Return the spans whose marks count: a trusted sender's, of a call that the gateway saw."""
+    if any(span.role == Role.GATEWAY for span in spans):
+        return [span for span in spans if span.trusted]
+    return spans
+
+
 def _believed(described: Sequence[Described]) -> list[Described]:
     """Sort so that who is to be believed most comes last.
 
-    The gateway and captures before all; then who saw the call succeed; then the instrumentation
-    that is further in, whose longest span is shorter; of its spans, retries, the last.
+    The gateway before captures, they before all others; then who saw the call succeed; then the
+    instrumentation that is further in, whose longest span is shorter; of its spans, retries, the
+    last.
     """
     longest: dict[str, int] = {}
     for one in described:
         span = one.span
         longest[span.scope] = max(longest.get(span.scope, 0), span.end - span.start)
 
-    def goodness(one: Described) -> tuple[bool, bool, int, int]:
+    def goodness(one: Described) -> tuple[bool, bool, bool, int, int]:
+        by_gateway = one.span.role == Role.GATEWAY
         measured, good = one.partial.get("measured", False), one.partial.get("status") != "error"
-        return measured, good, -longest[one.span.scope], one.span.start
+        return by_gateway, measured, good, -longest[one.span.scope], one.span.start
 
     return sorted(described, key=goodness)
 
@@ -164,6 +193,7 @@ class Cells(NamedTuple):
     truncated: bool
     capture_mismatch: str | None
     source_spans: list[str]
+    tokens_from: str | None
     tokens: Tokens | None
     """Token ids as they were written."""
 
@@ -172,6 +202,7 @@ def row(call: Call) -> Cells:
     """Give the cells that one call decides."""
     merged, outer = call.merged, call.outer
     spans = [one.span for one in call.spans]
+    marking, tokens = _marking(spans), merged.get("tokens")
     params, version = merged.get("params"), merged.get("policy_version")
     given, gave, arguments, result = _texts(merged)
     return Cells(
@@ -208,11 +239,12 @@ def row(call: Call) -> Cells:
         requested_by=call.requested_by,
         constrained=merged.get("constrained", False),
         delivered=merged.get("delivered", True),
-        redacted=any([span.flag(attributes.REDACTED) for span in spans]) or call.cut,
-        truncated=any([span.flag(attributes.TRUNCATED) for span in spans]),
+        redacted=any([span.flag(attributes.REDACTED) for span in marking]) or call.cut,
+        truncated=any([span.flag(attributes.TRUNCATED) for span in marking]),
         capture_mismatch=call.mismatch,
         source_spans=[span.span_id for span in spans],
-        tokens=merged.get("tokens"),
+        tokens_from=tokens and tokens.recorded_by,
+        tokens=tokens,
     )
 
 

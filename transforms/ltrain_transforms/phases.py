@@ -17,6 +17,7 @@ from ltrain_transforms.manifest import versions
 from ltrain_transforms.parts import Draft, Part
 from ltrain_transforms.pipeline import credited, traced
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.roles import Role
 from ltrain_transforms.samples import COLUMNS, samples
 from ltrain_transforms.savings import savings
 from ltrain_transforms.selection import gathered
@@ -79,7 +80,7 @@ def trace(batch: Batch) -> Traced:
 
 
 def _told(spans: pl.DataFrame, name: str) -> set[str]:
-    closing = spans.filter(pl.col("name") == attributes.SPAN_ROLLOUT)
+    closing = spans.filter(name=attributes.SPAN_ROLLOUT, role=Role.RUNNER.value)
     return {said for span in each(closing) if (said := span.get(name))}
 
 

@@ -17,6 +17,7 @@ from ltrain_transforms.evaluations import evaluations
 from ltrain_transforms.executions import cutoff, executions
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rewards import outcomes, rewards, settled
+from ltrain_transforms.roles import UNTRUSTED, posing
 from ltrain_transforms.samples import samples
 from ltrain_transforms.selection import counting, dropped, gathered
 from ltrain_transforms.states import digest, states
@@ -179,4 +180,17 @@ def _not_calls(
         ]
     )
     rest = spans.filter(~pl.col("span_id").is_in(used.drop_nulls().implode()))
-    return dropped("spans", rest.with_columns(reason=pl.lit("not_a_call")), "span_id", NOT_A_CALL)
+    poses = posing()
+    stray = rest.filter(~poses).with_columns(reason=pl.lit("not_a_call"))
+    drops = dropped("spans", stray, "span_id", NOT_A_CALL)
+    return gathered(DROPS, drops, _posing(rest.filter(poses)))
+
+
+def _posing(spans: pl.DataFrame) -> pl.DataFrame:
+    """Name the spans that look like a runner's or a gateway's, and whose sender is not trusted."""
+    sender = pl.col("sender").fill_null("")
+    detail = pl.format(UNTRUSTED["untrusted"], sender)
+    drops = spans.select(
+        stage=pl.lit("spans"), id="span_id", reason=pl.lit("untrusted"), detail=detail
+    )
+    return DROPS.select(drops.lazy()).collect()

@@ -4,18 +4,22 @@ Read are those of OpenTelemetry's gen_ai events, of the executions whose spans a
 that names no span that is there is on the first one of its execution, and says so.
 """
 
+from collections.abc import Sequence
+
 import orjson
 import polars as pl
 
 from ltrain_collector.errors import QueryFailed
 from ltrain_collector.store import Store
 from ltrain_transforms.membership import resolve_logs
+from ltrain_transforms.roles import TRUSTED, told
 from ltrain_transforms.tables import DROPS, LOGS
 
 _NAME = "if(EventName != '', EventName, LogAttributes['event.name'])"
 _SELECT = f"""SELECT
     RolloutId AS rollout_id, toString(Attempt) AS attempt, TraceId AS trace_id, SpanId AS span_id,
-    toUnixTimestamp64Nano(Timestamp) AS time, ScopeName AS scope, {_NAME} AS name, Body AS body,
+    toUnixTimestamp64Nano(Timestamp) AS time, ScopeName AS scope,
+    toString(Sender) AS sender, {_NAME} AS name, Body AS body,
     toJSONString(LogAttributes) AS attributes
 FROM otel.logs
 WHERE startsWith({_NAME}, 'gen_ai.')
@@ -24,11 +28,17 @@ WHERE startsWith({_NAME}, 'gen_ai.')
 ORDER BY time, trace_id, span_id, name, body, attributes"""
 
 
-def attached(store: Store, spans: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Fill `logs` of resolved `SPANS`; give them, and the records that belong to none, `DROPS`."""
+def attached(
+    store: Store, spans: pl.DataFrame, trust: Sequence[str] = TRUSTED
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Fill `logs` of resolved `SPANS`; return them, and the records that belong to none, `DROPS`.
+
+    Args:
+        trust: the senders whose records may be a runner's.
+    """
     if spans.is_empty() or (found := _found(store, spans)).is_empty():
         return spans, DROPS.empty()
-    known, lost = resolve_logs(_typed(found), spans)
+    known, lost = resolve_logs(_typed(found, trust), spans)
     return spans.drop("logs").join(
         _written(known, spans),
         ["execution_id", "trace_id", "span_id"],
@@ -50,11 +60,11 @@ def _found(store: Store, spans: pl.DataFrame) -> pl.DataFrame:
         raise
 
 
-def _typed(found: pl.DataFrame) -> pl.DataFrame:
+def _typed(found: pl.DataFrame, trust: Sequence[str]) -> pl.DataFrame:
     filled = found.with_columns(pl.col(pl.String).replace("", None)).with_columns(
         execution_id=pl.lit(None, pl.String)
     )
-    return LOGS.select(filled.lazy()).collect()
+    return LOGS.select(told(filled, trust).lazy()).collect()
 
 
 def _written(records: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
@@ -73,7 +83,7 @@ def _written(records: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
         at = [row[name] for name in ("trace_id", "span_id")]
         if not inside:
             at = [row["first_trace"], row["first_span"]]
-        said = [row[name] for name in ("name", "body", "attributes", "time", "scope")]
+        said = [row[name] for name in ("name", "body", "attributes", "time", "role")]
         cells.setdefault((row["execution_id"], *at), []).append([*said, inside])
     rows = [(*key, orjson.dumps(said).decode()) for key, said in cells.items()]
     schema = {**dict.fromkeys(place, pl.String()), "logs": pl.String()}

@@ -9,13 +9,15 @@ import polars as pl
 
 from ltrain_transforms import contributions
 from ltrain_transforms.recipe import FailedCounts, Recipe, Reward
-from ltrain_transforms.selection import gathered
+from ltrain_transforms.selection import gathered, withheld
 from ltrain_transforms.standing import gated, of_rollouts, standing
 from ltrain_transforms.tables import DROPS, REWARDS
 
 REASONS = {
     **contributions.REASONS,
     "unheard": "no reward of the recipe takes this evaluation from whoever said it",
+    "withheld": "spans are missing that the execution's agent ended, so that it counts as failed "
+    "and gets filter.failed instead; filter.keep = ['incomplete'] lets the evaluation count",
     "gated": "the rule fired, and its gate does not hold for the execution",
 }
 
@@ -51,7 +53,10 @@ def contributed(
 ) -> pl.DataFrame:
     """Give what evaluations say and rules over calls give, as `CONTRIBUTIONS`."""
     asked = [reward for reward in recipe.reward if reward.evaluation]
-    judged = gathered(REWARDS, *(_evaluated(reward, evaluations) for reward in asked))
+    every = gathered(REWARDS, *(_evaluated(reward, evaluations) for reward in asked))
+    withholding = executions.filter(withheld(recipe.filter))["execution_id"]
+    void = pl.col("execution_id").is_in(withholding.implode())
+    judged, voided = every.filter(~void), every.filter(void)
     failed = _of_failed(recipe, executions, judged)
     heard = pl.any_horizontal(pl.lit(False), *map(_heard, asked))
     unheard = evaluations.filter(~heard).with_columns(rule="name", reason=pl.lit("unheard"))
@@ -60,6 +65,9 @@ def contributed(
         [
             contributions.CONTRIBUTIONS.to_frame(),
             counting.select(contributions.CONTRIBUTIONS.names()),
+            voided.with_columns(reason=pl.lit("withheld")).select(
+                contributions.CONTRIBUTIONS.names()
+            ),
             unheard.select(contributions.CONTRIBUTIONS.names()),
             *contributions.of_calls(recipe, calls),
         ]
@@ -137,7 +145,7 @@ def _of_failed(recipe: Recipe, executions: pl.DataFrame, judged: pl.DataFrame) -
     first = next((reward for reward in asked if reward.gate is None), asked[0])
     whole = judged.filter(pl.col("call_id").is_null())["execution_id"]
     failed = executions.filter(
-        pl.col("outcome").is_in(["error", "timeout"]),
+        pl.col("outcome").is_in(["error", "timeout"]) | withheld(recipe.filter),
         ~pl.col("execution_id").is_in(whole.implode()),
     ).with_columns(
         call_id=pl.lit(None),

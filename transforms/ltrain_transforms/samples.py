@@ -22,7 +22,7 @@ from ltrain_transforms.unusable import REASONS, measured, reason
 
 COLUMNS = (
     *("execution_id", "call_id", "input", "output", "temperature"),
-    *("constrained", "delivered", "redacted", "truncated"),
+    *("constrained", "delivered", "redacted", "truncated", "tokens_from"),
     *("prompt_token_ids", "response_token_ids", "response_logprobs"),
 )
 """What is read of `calls`."""
@@ -36,11 +36,11 @@ def samples(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Give `samples` of the transitions of `executions`, and what is left out as `DROPS`."""
     marked = (
-        transitions.join(executions.select("execution_id", "rollout_id"), "execution_id")
+        transitions.join(executions.select("execution_id", "rollout_id", "mode"), "execution_id")
         .join(measured(calls), ["execution_id", "call_id"])
         .sort(*LANE, "t")
-        .with_columns(reason=reason(recipe.filter))
-        .drop("input")
+        .with_columns(reason=reason(recipe))
+        .drop("input", "mode")
     )
     left_out, usable = _split(marked)
     turns = _turns(usable, calls)

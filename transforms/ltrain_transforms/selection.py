@@ -18,7 +18,9 @@ REASONS = {
     "superseded": "a later attempt at the same rollout took its place",
     "infra": "it ended by a failure of ours, not of the agent",
     "cancelled": "it was cancelled",
-    "incomplete": "not closed, or not all spans that its processes ended have arrived",
+    "incomplete": "not closed by a runner that the recipe trusts, or not all spans that its "
+    "processes ended have arrived",
+    "withheld": "spans are missing that its agent ended, and filter.failed is 'drop'",
     "failed": "the agent failed or ran out of time, and filter.failed is 'drop'",
     "unrewarded": "none of the recipe's evaluations is there",
 }
@@ -71,12 +73,18 @@ def counting(
         .when(outcome.is_in(["infra", "cancelled"])).then(outcome)
         .when(~pl.col("complete") & ("incomplete" not in rule.keep)).then(pl.lit("incomplete"))
         .when(outcome.is_in(["error", "timeout"]) & (rule.failed == "drop")).then(pl.lit("failed"))
+        .when(withheld(rule) & (rule.failed == "drop")).then(pl.lit("withheld"))
         .when(~pl.col("execution_id").is_in(rewarded.implode())).then(pl.lit("unrewarded"))
     )  # fmt: skip
     marked = executions.with_columns(reason=reason)
     left_out = marked.filter(pl.col("reason").is_not_null())
     kept = marked.filter(pl.col("reason").is_null()).drop("reason")
     return kept, dropped("executions", left_out, "execution_id", REASONS)
+
+
+def withheld(rule: Filter) -> pl.Expr:
+    """Return of each of `executions` whether it counts as failed, for spans that it withheld."""
+    return pl.col("withheld") & ("incomplete" not in rule.keep)
 
 
 def dropped(

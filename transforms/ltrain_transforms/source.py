@@ -4,12 +4,14 @@ Read are the spans that name a selected rollout, those of the same traces that n
 or a tool that knows of no rollout), and those that link to one of them, with their own traces.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
+from ltrain_transforms import roles
 from ltrain_transforms.membership import resolve
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.records import attached
@@ -73,8 +75,9 @@ def read(
     """Give `SPANS` of the selected executions, or of one batch of them, and `DROPS`."""
     sql, params = query(source, selection, batch)
     found = store.query(f"{sql} {ALONE}", params)
-    spans, unresolved = resolve(_typed(found), source.execution)
-    spans, astray = attached(store, spans)
+    trust = roles.senders(source.trust)
+    spans, unresolved = resolve(_typed(found, trust), source.execution)
+    spans, astray = attached(store, spans, trust)
     return spans, pl.concat([unresolved, astray])
 
 
@@ -191,7 +194,7 @@ _SELECT = f"""SELECT
     {{session}} AS session_id,
     TraceId AS trace_id, SpanId AS span_id, ParentSpanId AS parent_id,
     ResourceAttributes['service.instance.id'] AS process, ScopeName AS scope,
-    toString(SpanName) AS name,
+    toString(Sender) AS sender, toString(SpanName) AS name,
     toUnixTimestamp64Nano(Timestamp) AS start, start + toInt64(Duration) AS end,
     toString(StatusCode) AS status, StatusMessage AS message,
     SpanAttributes['{attributes.OUTCOME}'] AS outcome,
@@ -202,7 +205,7 @@ _SELECT = f"""SELECT
 FROM otel.spans"""
 
 
-def _typed(found: pl.DataFrame) -> pl.DataFrame:
+def _typed(found: pl.DataFrame, trust: Sequence[str]) -> pl.DataFrame:
     """Give ClickHouse's columns the types of `SPANS`; an empty string says nothing."""
     filled = found.with_columns(pl.col(pl.String).replace("", None)).with_columns(
         pl.col("wave", "sample_index", "reported").cast(pl.Int64, strict=False),
@@ -211,4 +214,4 @@ def _typed(found: pl.DataFrame) -> pl.DataFrame:
         scope=pl.col("scope").fill_null(""),
         name=pl.col("name").fill_null(""),
     )
-    return SPANS.select(filled.lazy()).collect()
+    return SPANS.select(roles.told(filled, trust).lazy()).collect()

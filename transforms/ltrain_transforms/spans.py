@@ -25,7 +25,8 @@ class Log(NamedTuple):
     attributes: Mapping[str, str]
     time: int
     """Nanoseconds since the epoch."""
-    scope: str
+    role: str
+    """Whose word it is: one of `roles.Role`."""
     inside: bool
     """Whether it was written in this span, else only in its execution."""
 
@@ -52,6 +53,10 @@ class Span(NamedTuple):
     fault: str | None = None
     """Why the attributes are not read: `too_large`; then there are none."""
     logs_text: str | None = None
+    role: str = "agent"
+    """Whose word it is: one of `roles.Role`."""
+    trusted: bool = False
+    """Whether the recipe trusts its sender."""
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -119,17 +124,18 @@ def _leniently(text: str) -> Any:
 COLUMNS = (
     *("execution_id", "trace_id", "span_id", "parent_id", "process", "scope", "name"),
     *("start", "end", "status", "message", "attributes", "events", "links", "logs"),
+    *("role", "trusted"),
 )
 
 
 def each(spans: pl.DataFrame) -> Iterator[Span]:
     """Go through the rows of a frame of `SPANS`."""
     for row in _rows(spans.select(COLUMNS)):
-        status, message, attributes, events, links, logs = row[9:]
+        status, message, attributes, events, links, logs, role, trusted = row[9:]
         attributes, fault = _bounded(attributes or {})
         said = (status == "Error", message or "", attributes, events or "[]", tuple(links or ()))
         names = "\n".join(("", *attributes))
-        yield Span._make((*row[:9], *said, names, fault, logs))
+        yield Span._make((*row[:9], *said, names, fault, logs, role or "agent", bool(trusted)))
 
 
 def _rows(frame: pl.DataFrame) -> Iterator[tuple[Any, ...]]:

@@ -5,9 +5,13 @@ These filters come after credit; none changes an advantage.
 
 import polars as pl
 
-from ltrain_transforms.recipe import Filter
+from ltrain_transforms.recipe import Recipe
 
 REASONS = {
+    "without_key": "the gateway recorded it without the attempt's key, so nothing was imposed on "
+    "it; agents call the endpoint and the key that their attempt gets",
+    "untrusted_tokens": "the agent's own process recorded its token ids, or a sender that the "
+    "recipe does not trust; tokens = 'capture' in [[policy]] trains them",
     "redacted": "content was removed from it",
     "truncated": "its span was ended by a flush when its process left, not by its owner",
     "multimodal": "it was asked with images, audio or files, which no row of token ids holds",
@@ -37,6 +41,7 @@ def measured(calls: pl.DataFrame) -> pl.DataFrame:
         "execution_id",
         "call_id",
         *("input", "temperature", "constrained", "delivered", "redacted", "truncated"),
+        "tokens_from",
         place=pl.int_range(pl.len()),
         asked=pl.col("prompt_token_ids").list.len(),
         choices=choices.list.len(),
@@ -46,9 +51,17 @@ def measured(calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def reason(rule: Filter) -> pl.Expr:
-    """Name the first reason why a call is left out, of those that the recipe does not keep."""
+def reason(recipe: Recipe) -> pl.Expr:
+    """Return the first reason why a call is left out, of those that the recipe does not keep.
+
+    Reads `measured`, and the `policy` and `mode` of the call.
+    """
+    rule = recipe.filter
+    captured = [policy.name for policy in recipe.policy if policy.tokens == "capture"]
+    by, trusting = pl.col("tokens_from"), pl.col("policy").is_in(captured)
     tests = {
+        "without_key": (by == "traffic") & (pl.col("mode") == "train"),
+        "untrusted_tokens": (by == "capture") & ~trusting,
         "redacted": pl.col("redacted"),
         "truncated": pl.col("truncated"),
         "multimodal": pl.col("input").str.contains(MULTIMODAL),

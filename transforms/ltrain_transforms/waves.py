@@ -8,7 +8,9 @@ from typing import Any
 
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
+from ltrain_transforms import roles
 from ltrain_transforms.recipe import Source
+from ltrain_transforms.roles import Role
 from ltrain_transforms.source import PLACE, Selection, chosen
 
 Waves = dict[str, dict[str, Any]]
@@ -20,7 +22,8 @@ def waves(store: Store, source: Source, selection: Selection) -> Waves:
     if source.execution != "rollout":
         return {}
     where, params = chosen(source, selection)
-    closing = f"SpanName = '{attributes.SPAN_ROLLOUT}'"
+    runner = roles.of(Role.RUNNER, roles.senders(source.trust))
+    closing = f"SpanName = '{attributes.SPAN_ROLLOUT}' AND {runner}"
     sql = (
         f"SELECT {PLACE} AS place, toInt64(count()) AS spans, "
         "toString(max(IngestedAt)) AS ingested, "

@@ -1,3 +1,3 @@
 -- Each record once, our columns included.
 CREATE OR REPLACE VIEW otel.logs AS
-SELECT *, RunId, RolloutId, Attempt, IngestedAt FROM {table} FINAL;
+SELECT *, RunId, RolloutId, Attempt, IngestedAt, Sender FROM {table} FINAL;

@@ -3,7 +3,7 @@
 CREATE OR REPLACE VIEW otel.spans AS
 SELECT
     *, RunId, RolloutId, Attempt, TaskId, Domain, Mode, Wave, PolicyName, PolicyVersion, GenAiOp,
-    GenAiModel, InTokens, OutTokens, ToolName, IngestedAt
+    GenAiModel, InTokens, OutTokens, ToolName, IngestedAt, Sender
 FROM otel.otel_traces FINAL;
 
 CREATE OR REPLACE VIEW otel.trace_executions AS

@@ -17,7 +17,8 @@ SELECT
     toUInt32OrZero(SpanAttributes['gen_ai.usage.input_tokens']) AS InTokens,
     toUInt32OrZero(SpanAttributes['gen_ai.usage.output_tokens']) AS OutTokens,
     SpanAttributes['gen_ai.tool.name'] AS ToolName,
-    toDateTime64(0, 3) AS IngestedAt
+    toDateTime64(0, 3) AS IngestedAt,
+    ResourceAttributes['ltrain.sender'] AS Sender
 FROM {table}
 LIMIT 1 BY TraceId, SpanId;
 

@@ -1,4 +1,5 @@
--- For people: one row a closed attempt, an evaluation, a call that the gateway answered.
+-- For people: one row a closed attempt, an evaluation, a call that the gateway answered. What only a
+-- runner or a gateway may say is taken from the senders that a recipe trusts by default.
 CREATE OR REPLACE VIEW otel.rollouts AS
 SELECT
     Timestamp AS closed,
@@ -10,7 +11,7 @@ SELECT
     toUInt32OrZero(SpanAttributes['ltrain.rollout.llm_calls']) AS llm_calls,
     Duration / 1e9 AS duration
 FROM otel.spans
-WHERE SpanName = 'ltrain.rollout';
+WHERE SpanName = 'ltrain.rollout' AND Sender IN ('service', 'admin', 'local');
 
 CREATE OR REPLACE VIEW otel.rewards AS
 SELECT
@@ -21,7 +22,12 @@ SELECT
     SpanAttributes['gen_ai.evaluation.score.label'] AS label,
     SpanAttributes['gen_ai.evaluation.explanation'] AS explanation,
     SpanAttributes['ltrain.reward.scope'] AS scope,
-    multiIf(ScopeName = 'ltrain.runner', 'runner', ScopeName = 'ltrain.gateway', 'gateway', 'agent') AS source,
+    multiIf(
+        Sender NOT IN ('service', 'admin', 'local'), 'agent',
+        ScopeName = 'ltrain.runner', 'runner',
+        ScopeName = 'ltrain.gateway', 'gateway',
+        'agent'
+    ) AS source,
     TraceId AS trace, SpanId AS span, ParentSpanId AS parent
 FROM otel.spans
 WHERE SpanName = 'gen_ai.evaluation.result';
@@ -41,4 +47,4 @@ SELECT
     Duration / 1e9 AS duration,
     TraceId AS trace, SpanId AS span
 FROM otel.spans
-WHERE ScopeName = 'ltrain.gateway' AND GenAiOp != '';
+WHERE ScopeName = 'ltrain.gateway' AND Sender IN ('service', 'admin', 'local') AND GenAiOp != '';

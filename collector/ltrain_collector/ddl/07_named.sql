@@ -58,10 +58,10 @@ SELECT
     name, labels, argMax(value, time) AS value, max(time) AS measured
 FROM (
     SELECT MetricName AS name, Attributes AS labels, Value AS value, TimeUnix AS time
-    FROM otel.metrics_gauge WHERE ServiceName = 'ltrain-collector' AND TimeUnix > now() - INTERVAL 1 DAY
+    FROM otel.metrics_gauge WHERE ServiceName = 'ltrain-collector' AND ResourceAttributes['ltrain.sender'] IN ('service', 'admin', 'local') AND TimeUnix > now() - INTERVAL 1 DAY
     UNION ALL
     SELECT MetricName, Attributes, Value, TimeUnix
-    FROM otel.metrics_sum WHERE ServiceName = 'ltrain-collector' AND TimeUnix > now() - INTERVAL 1 DAY
+    FROM otel.metrics_sum WHERE ServiceName = 'ltrain-collector' AND ResourceAttributes['ltrain.sender'] IN ('service', 'admin', 'local') AND TimeUnix > now() - INTERVAL 1 DAY
 )
 GROUP BY name, labels
 ORDER BY name, toString(labels);

@@ -93,7 +93,7 @@ class Intake:
         Raises:
             QueryFailed: when the engine refuses them.
         """
-        for table, block in METRICS.encode(metrics, None).blocks.items():
+        for table, block in METRICS.local(metrics).blocks.items():
             await asyncio.to_thread(self._insert, table, [block.payload])
 
     def refuse(self, signal: Signal, refusal: Refusal) -> None:

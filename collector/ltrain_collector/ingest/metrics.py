@@ -23,7 +23,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     SummaryDataPoint,
 )
 
-from ltrain_collector import schema
+from ltrain_collector import claims, schema
+from ltrain_collector.ingest import origin
 from ltrain_collector.ingest.rowbinary import (
     array,
     counts,
@@ -61,6 +62,8 @@ def _write(writer: Writer, metrics: ResourceMetrics) -> None:
     given = metrics.resource.attributes
     service = short(service_of(given))
     resource = attributes(given) + short(metrics.schema_url)
+    foreign = origin.of(given) in origin.OVER_OTLP
+    posing = foreign and service_of(given) == claims.SERVICE
     for scoped in metrics.scope_metrics:
         scope = scoped.scope
         head = b"".join(
@@ -75,7 +78,10 @@ def _write(writer: Writer, metrics: ResourceMetrics) -> None:
             )
         )
         for metric in scoped.metrics:
-            _write_metric(writer, metric, head, writer.claimed(metrics.resource, scope, metric))
+            claimed = writer.claimed(metrics.resource, scope, metric)
+            if foreign:
+                claimed = claims.own_measure(metric.name, posing) or claimed
+            _write_metric(writer, metric, head, claimed)
 
 
 def _write_metric(writer: Writer, metric: Metric, head: bytes, claimed: str) -> None:

@@ -9,10 +9,11 @@ from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
-from ltrain_collector.ingest import logs, messages, metrics, otlp_json, traces
+from ltrain_collector.ingest import logs, messages, metrics, origin, otlp_json, traces
 from ltrain_collector.ingest.refusals import Malformed
 from ltrain_collector.ingest.rows import Rows
 from ltrain_collector.keys import Grant
+from ltrain_collector.sender import Sender
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,36 @@ class Signal:
     encode: Callable[[Any, Grant | None], Rows]
 
     def rows(self, body: bytes, as_json: bool = False, grant: Grant | None = None) -> Rows:
-        """Give the rows of one serialised request; `grant` is what its client may claim.
+        """Return the rows of one serialised request, which carry its sender.
+
+        Args:
+            grant: what its client may claim; None: it showed no key.
 
         Raises:
             BadRequest: when the bytes are none, or too many rows.
         """
-        return self.encode(self._message(body, as_json), grant)
+        message = self._message(body, as_json)
+        if as_json or origin.MARK in body:  # JSON may write the name in escapes
+            origin.forget(message)
+        origin.record(message, Sender.NONE if grant is None else grant.sender)
+        return self.encode(message, grant)
+
+    def local(self, message: Message) -> Rows:
+        """Return the rows of a request of this process; what says no sender is `local`.
+
+        Raises:
+            BadRequest: when it is too many rows.
+        """
+        origin.record(message, Sender.LOCAL, replace=False)
+        return self.encode(message, None)
+
+    def parse(self, body: bytes) -> Message:
+        """Return the request of these bytes.
+
+        Raises:
+            BadRequest: when they are none.
+        """
+        return self._message(body, False)
 
     def answer(self, rows: Rows) -> Any:
         """Give what the client hears of rows that are stored."""

@@ -18,7 +18,7 @@ from ltrain_collector.transfer.output import FORMS, OUTPUTS, counted, strangers
 NAMES = {"traces": "spans", "logs": "log records", "metrics": "data points"}
 
 
-def take_in_files(path: Path, dsn: str | None, as_json: bool) -> bool:
+def take_in_files(path: Path, dsn: str | None, as_json: bool, trusted: bool = False) -> bool:
     """Import, and say whether all of it could be read."""
     paths = files_of(path)
     console = Console(stderr=True)
@@ -30,7 +30,7 @@ def take_in_files(path: Path, dsn: str | None, as_json: bool) -> bool:
             where = f"{now.read >> 20} of {now.size >> 20} MiB" if now.size else "a pipe"
             shown.update(f"{now.path}, {told[now.path]} of {len(paths)} files: {where}")
 
-        counts = take_in(store, paths, seen)
+        counts = take_in(store, paths, seen, trusted)
     print(told_as(_told(counts), as_json), flush=True)
     return not counts.unreadable
 

@@ -13,10 +13,11 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from ltrain_collector import schema
 from ltrain_collector.errors import BadRequest
-from ltrain_collector.ingest import otlp_json
+from ltrain_collector.ingest import origin, otlp_json
 from ltrain_collector.ingest.refusals import Refusal
 from ltrain_collector.ingest.rows import Block, Rows
 from ltrain_collector.ingest.signals import LOGS, METRICS, TRACES, Signal
+from ltrain_collector.sender import Sender
 from ltrain_collector.store import Store
 from ltrain_collector.transfer import lightning
 from ltrain_collector.transfer.documents import Document, documents
@@ -116,15 +117,22 @@ def files_of(path: Path) -> list[Path]:
     return found
 
 
-def take_in(store: Store, paths: list[Path], seen: Callable[[Progress], None]) -> Counts:
-    """Store all records of the files; `seen` is told of each file, and of each STEP of it."""
+def take_in(
+    store: Store, paths: list[Path], seen: Callable[[Progress], None], trusted: bool = False
+) -> Counts:
+    """Store all records of the files.
+
+    Args:
+        seen: is called for each file, and for each STEP of it.
+        trusted: keep the senders that the files name; else all are of `import`.
+    """
     counts = Counts()
     waiting: defaultdict[str, list[Block]] = defaultdict(list)
     size = 0
     for path in paths:
         counts.files += 1
         for document in _followed(path, seen):
-            rows = _rows(document, counts)
+            rows = _rows(document, counts, trusted)
             for table, block in rows.blocks.items():
                 waiting[table].append(block)
             size += rows.size
@@ -146,11 +154,14 @@ def _followed(path: Path, seen: Callable[[Progress], None]) -> Iterator[Document
             seen(Progress(path, told, size))
 
 
-def _rows(document: Document, counts: Counts) -> Rows:
+def _rows(document: Document, counts: Counts, trusted: bool) -> Rows:
     try:
         if document.fault:
             raise BadRequest(document.fault)
         signal, message = _request(document)
+        if not trusted:
+            origin.forget(message)
+        origin.record(message, Sender.IMPORT, replace=not trusted)
         rows = signal.encode(message, None)
     except (BadRequest, Refusal) as error:
         counts.fault(document.place, str(error))

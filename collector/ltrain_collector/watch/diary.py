@@ -19,6 +19,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 
+from ltrain_collector.claims import SERVICE
 from ltrain_collector.ingest.counters import Tally
 from ltrain_collector.watch.health import Health
 from ltrain_collector.watch.measures import MEASURES, Kind, Measure
@@ -26,8 +27,6 @@ from ltrain_collector.watch.state import State
 
 EVERY = 15.0
 """Seconds from one round to the next."""
-
-SERVICE = "ltrain-collector"
 
 CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 

@@ -97,7 +97,7 @@ def test_spans(up: Any, store: Store, protocol: str) -> None:
     provider.shutdown()
     sql = (
         "SELECT * EXCEPT (IngestedAt, TaskId, Domain, Mode, Wave, PolicyName, PolicyVersion, "
-        "GenAiOp, GenAiModel, InTokens, OutTokens, ToolName) FROM otel.spans "
+        "GenAiOp, GenAiModel, InTokens, OutTokens, ToolName, Sender) FROM otel.spans "
         "WHERE RunId = {run:String}"
     )
     assert store.query(sql, {"run": protocol}).to_dicts() == [
@@ -110,7 +110,11 @@ def test_spans(up: Any, store: Store, protocol: str) -> None:
             "SpanName": "chat",
             "SpanKind": "Internal",
             "ServiceName": "sql-agent",
-            "ResourceAttributes": {"service.name": "sql-agent", "ltrain.run.id": protocol},
+            "ResourceAttributes": {
+                "service.name": "sql-agent",
+                "ltrain.run.id": protocol,
+                "ltrain.sender": "none",
+            },
             "ScopeName": "agent",
             "ScopeVersion": "1.0",
             "SpanAttributes": {"ids": "[1,2]", "ok": "true"},
@@ -148,7 +152,7 @@ def test_log_records(up: Any, store: Store, protocol: str) -> None:
         )
     )
     provider.shutdown()
-    sql = "SELECT * EXCEPT (IngestedAt) FROM otel.logs WHERE RolloutId = {rollout:String}"
+    sql = "SELECT * EXCEPT (IngestedAt, Sender) FROM otel.logs WHERE RolloutId = {rollout:String}"
     assert store.query(sql, {"rollout": protocol}).to_dicts() == [
         {
             "Timestamp": MOMENT,
@@ -161,7 +165,11 @@ def test_log_records(up: Any, store: Store, protocol: str) -> None:
             "ServiceName": "sql-agent",
             "Body": '{"rows":[1,2.5]}',
             "ResourceSchemaUrl": "",
-            "ResourceAttributes": {"service.name": "sql-agent", "ltrain.rollout.id": protocol},
+            "ResourceAttributes": {
+                "service.name": "sql-agent",
+                "ltrain.rollout.id": protocol,
+                "ltrain.sender": "none",
+            },
             "ScopeSchemaUrl": "https://scope",
             "ScopeName": "agent",
             "ScopeVersion": "1.0",
@@ -192,7 +200,7 @@ def test_data_points(up: Any, store: Store, protocol: str) -> None:
     assert sender.export(MetricsData([of_resource])) is MetricExportResult.SUCCESS
     sender.shutdown()
     common = {
-        "ResourceAttributes": {"service.name": service},
+        "ResourceAttributes": {"service.name": service, "ltrain.sender": "none"},
         "ResourceSchemaUrl": "",
         "ScopeName": "gateway",
         "ScopeVersion": "1.0",

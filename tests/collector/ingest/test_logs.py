@@ -45,7 +45,11 @@ def test_a_record_is_stored_as_the_exporter_stores_it(folder: Store) -> None:
         "ServiceName": "agent",
         "Body": "no such table",
         "ResourceSchemaUrl": "https://resource",
-        "ResourceAttributes": {"service.name": "agent", "ltrain.run.id": "demo"},
+        "ResourceAttributes": {
+            "service.name": "agent",
+            "ltrain.run.id": "demo",
+            "ltrain.sender": "local",
+        },
         "ScopeSchemaUrl": "https://scope",
         "ScopeName": "sql",
         "ScopeVersion": "0.1",
@@ -55,6 +59,7 @@ def test_a_record_is_stored_as_the_exporter_stores_it(folder: Store) -> None:
         "RunId": "demo",
         "RolloutId": "r1",
         "Attempt": "1",
+        "Sender": "local",
     }
 
 

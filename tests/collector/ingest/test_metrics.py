@@ -16,7 +16,7 @@ MOMENT = datetime.fromtimestamp(NOON / 1e9, UTC)
 DAWN = datetime.fromtimestamp(NOON / 1e9 - 60, UTC)
 
 POINT = {
-    "ResourceAttributes": {"service.name": "gateway"},
+    "ResourceAttributes": {"service.name": "gateway", "ltrain.sender": "local"},
     "ResourceSchemaUrl": "https://resource",
     "ScopeName": "sql",
     "ScopeVersion": "0.1",

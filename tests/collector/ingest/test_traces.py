@@ -50,7 +50,7 @@ def test_a_span_is_stored_as_the_exporter_stores_it(folder: Store) -> None:
         "SpanName": "chat policy",
         "SpanKind": "Server",
         "ServiceName": "agent",
-        "ResourceAttributes": {"service.name": "agent", "host.id": "7"},
+        "ResourceAttributes": {"service.name": "agent", "host.id": "7", "ltrain.sender": "local"},
         "ScopeName": "ltrain.gateway",
         "ScopeVersion": "0.1",
         "SpanAttributes": {"ltrain.rollout.id": "r1", "ltrain.attempt.id": "1"},
@@ -78,6 +78,7 @@ def test_a_span_is_stored_as_the_exporter_stores_it(folder: Store) -> None:
         "InTokens": 0,
         "OutTokens": 0,
         "ToolName": "",
+        "Sender": "local",
     }
 
 

@@ -79,7 +79,7 @@ class Stage:
         """Give the spans that are on disk, oldest first."""
         found = []
         for file in sorted(
-            (self.home / "spool").glob("*.otlp"), key=lambda each: each.stat().st_mtime
+            (self.home / "services" / "spool").glob("*.otlp"), key=lambda each: each.stat().st_mtime
         ):
             rest = file.read_bytes()
             while rest:

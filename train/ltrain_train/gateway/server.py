@@ -19,7 +19,6 @@ import uvloop
 
 from ltrain_collector.keys import Keys
 from ltrain_instrument.errors import LtrainError
-from ltrain_instrument.telemetry import open_telemetry
 from ltrain_train.gateway.app import Gateway
 from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.gateway.publication import Publication
@@ -27,6 +26,7 @@ from ltrain_train.gateway.upstream import Upstream, UpstreamFailed
 from ltrain_train.gateway.vllm import Vllm, VllmOptions
 from ltrain_train.policy.versions import Policies
 from ltrain_train.process import Children
+from ltrain_train.service_key import open_service
 from ltrain_train.store_folder import store_folder
 
 HOST = "127.0.0.1"
@@ -90,7 +90,7 @@ class Service:
         options = self._options
         url = options.upstream or (self._vllm.url if self._vllm else "")
         upstream = Upstream(url, self._policy)
-        provider = open_telemetry("ltrain-gateway", home=options.home, strict=True)
+        provider = open_service("ltrain-gateway", options.home, strict=True)
         publication = Publication(
             self._policies,
             self._policy,

@@ -92,9 +92,9 @@ class Service:
     def _tracer(self, job: Job) -> Any:
         if job.home is None:
             return TracerProvider().get_tracer(attributes.SCOPE_LEARNER)
-        from ltrain_instrument.telemetry import open_telemetry
+        from ltrain_train.service_key import open_service
 
-        self.provider = open_telemetry("ltrain-learner", home=job.home)
+        self.provider = open_service("ltrain-learner", job.home)
         return self.provider.get_tracer(attributes.SCOPE_LEARNER)
 
 

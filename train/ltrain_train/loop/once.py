@@ -6,7 +6,6 @@ from pathlib import Path
 
 from ltrain_collector.store import Store
 from ltrain_instrument import settings
-from ltrain_instrument.telemetry import open_telemetry
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.learner.client import LearnerClient
@@ -14,6 +13,7 @@ from ltrain_train.loop.phases import Phases
 from ltrain_train.loop.services import answers
 from ltrain_train.loop.start import Plan
 from ltrain_train.loop.update import Update, Updater
+from ltrain_train.service_key import open_service
 from ltrain_transforms.build import build
 from ltrain_transforms.dataset import Dataset
 
@@ -48,7 +48,7 @@ def from_dataset(plan: Plan, dataset: Dataset) -> Once:
     version = policies.current(plan.policy)
     with ExitStack() as stack:
         learner = stack.enter_context(_learner(plan, policies.path(plan.policy, version)))
-        provider = open_telemetry("ltrain-loop", home=plan.home)
+        provider = open_service("ltrain-loop", plan.home)
         stack.callback(provider.shutdown)
         gateway = _gateway(plan.home)
         updater = Updater(plan.recipe, policies, learner, gateway, provider, Phases())

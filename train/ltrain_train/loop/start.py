@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ltrain_collector.store import Store
-from ltrain_instrument.telemetry import open_telemetry
 from ltrain_train.errors import BadRun
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.gateway.keys import gateway_secret
@@ -25,6 +24,7 @@ from ltrain_train.policy.precision import fast_dtype
 from ltrain_train.policy.versions import Policies
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.tasks import load_tasks
+from ltrain_train.service_key import open_service
 from ltrain_transforms.recipe import Recipe, Rollout, Train
 
 LOOK = 0.2
@@ -111,7 +111,7 @@ def run_online(plan: Plan, say: Callable[[Wave], None]) -> Journal:
             time.sleep(LOOK)
         secret = gateway_secret(plan.home)
         gateway = GatewayClient(services.gateway_url, secret)
-        provider = open_telemetry("ltrain-loop", home=plan.home)
+        provider = open_service("ltrain-loop", plan.home)
         stack.callback(provider.shutdown)
         phases = Phases()
         return Online(

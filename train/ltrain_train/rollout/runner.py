@@ -19,7 +19,6 @@ from typing import Self
 
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Mode
-from ltrain_instrument.telemetry import open_telemetry
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.rollout.attempt import Attempt, Ending, Outcome, RolloutResult, WaveResult
 from ltrain_train.rollout.command import Commands
@@ -33,6 +32,7 @@ from ltrain_train.rollout.store_keys import SECRETS, StoreKeys
 from ltrain_train.rollout.tasks import Task, check_ids
 from ltrain_train.rollout.visit import Visit, visits
 from ltrain_train.rollout.warm import WarmWorkers
+from ltrain_train.service_key import open_service
 
 __all__ = ["Runner", "finished"]
 
@@ -107,7 +107,7 @@ class Runner:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             self._client = stack.enter_context(closing(GatewayClient(self._gateway, self._secret)))
-            self._provider = open_telemetry("ltrain-runner", home=self._home)
+            self._provider = open_service("ltrain-runner", self._home)
             stack.callback(self._provider.shutdown)
             lane = self._open_lane(self._home / "logs" / "rollouts")
             self._lane = stack.enter_context(closing(lane))

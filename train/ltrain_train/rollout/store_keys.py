@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 from ltrain_collector.bound_keys import sign, store_secret
 from ltrain_collector.keys import Keys
-from ltrain_instrument import loopback
 from ltrain_instrument.delivery import traces_url
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.settings import GATEWAY_SECRET, STORE, STORE_SECRET
+from ltrain_train.service_key import is_here, is_there
 from ltrain_train.store_folder import store_folder
 
 HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
@@ -110,10 +110,8 @@ class StoreKeys:
 
 
 def _is_here(folder: Path | None, headers: Mapping[str, str]) -> bool:
-    """Return whether spans go to a collector of ltrain on this machine, as far as is known."""
-    url = traces_url(None)
-    host = urlsplit(url if "://" in url else f"http://{url}").hostname or ""
-    if folder is None or not loopback.is_loopback(host):
+    """Return whether spans go to a store of ltrain on this machine, as far as is known."""
+    if folder is None or not (is_here() and is_there(folder)):
         return False
     return Keys(folder).guarded or not any(map(_authorizes, headers.values()))
 

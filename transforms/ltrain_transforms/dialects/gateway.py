@@ -2,6 +2,7 @@
 
 from ltrain_instrument import attributes
 from ltrain_transforms.dialects.partial import Partial, Tokens, said
+from ltrain_transforms.roles import Role
 from ltrain_transforms.spans import Span
 
 SCOPES = (attributes.SCOPE_GATEWAY, attributes.SCOPE_CAPTURE)
@@ -38,4 +39,13 @@ def _tokens(span: Span) -> Tokens | None:
         span.whole(attributes.RESPONSE_TOKEN_COUNT),
         span.span_id,
         attributes.PROMPT_TOKEN_IDS,
+        _recorded_by(span),
     )
+
+
+def _recorded_by(span: Span) -> str:
+    """Return who recorded a span's token ids; only a key puts the attempt on a gateway's span."""
+    if span.role != Role.GATEWAY:
+        return "capture"
+    keyed = span.get(attributes.ROLLOUT_ID) and span.get(attributes.MODE) != "prod"
+    return "gateway" if keyed else "traffic"

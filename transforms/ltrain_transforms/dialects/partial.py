@@ -44,6 +44,8 @@ class Tokens(NamedTuple):
     span_id: str
     attribute: str
     """Where the prompt's ids stand."""
+    recorded_by: str = "capture"
+    """Who recorded them: `tokens_from` of `CALLS`."""
 
 
 class Partial(TypedDict, total=False):

@@ -22,6 +22,11 @@ class Source(Section):
     idle: float | None = Field(default=None, gt=0)
     """Seconds without a span after which traffic that nobody closes is over; unset: at once."""
 
+    trust: tuple[Literal["ingest", "none", "agent", "import", ""], ...] = ()
+    """Further senders whose spans may be a runner's or a gateway's: `import` (files), `ingest` (an
+    ingest key), `none` (no key), `agent` (a bound key), "" (nothing recorded). `service`, `admin`
+    and `local` are trusted always."""
+
     @field_validator("since", "until")
     @classmethod
     def _moment(cls, given: str | None) -> str | None:

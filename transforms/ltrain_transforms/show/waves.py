@@ -8,6 +8,8 @@ import polars as pl
 
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
+from ltrain_transforms import roles
+from ltrain_transforms.roles import Role
 
 COUNTING = ("ok", "error", "timeout")
 """Outcomes that are the agent's own; an evaluation such a rollout lacks counts 0."""
@@ -55,7 +57,7 @@ SELECT toString(SpanName) AS name, toUnixTimestamp64Nano(Timestamp) AS start,
     toJSONString(mapFilter((key, value) -> startsWith(key, '{attributes.TRAIN}'), SpanAttributes))
         AS metrics
 FROM otel.spans
-WHERE RunId IN ('', {{run:String}}) AND ScopeName = '{attributes.SCOPE_LEARNER}'
+WHERE RunId IN ('', {{run:String}}) AND {roles.of(Role.LEARNER)}
     AND Timestamp >= fromUnixTimestamp64Nano({{since:Int64}})
     AND SpanName IN ('{attributes.SPAN_STEP}', '{attributes.SPAN_PUBLISH}')
 ORDER BY start

@@ -64,6 +64,12 @@ CALLS = Table(
         Column("prompt_token_ids", IDS, "Prompt as the server tokenised it, or null."),
         Column("response_token_ids", pl.List(IDS), "Sampled tokens of each choice, or null."),
         Column("response_logprobs", pl.List(WEIGHTS), "Their log-probabilities, as sampled."),
+        Column(
+            "tokens_from",
+            STRING,
+            "Who recorded its token ids: gateway (under an attempt's key), traffic (the gateway, "
+            "without one), capture (the agent's own process); null without ids.",
+        ),
         Column("requested_by", STRING, "The LLM call that asked for this tool, or null."),
         Column("previous_status", STRING, "Status of the call of this kind before it, or null."),
         Column("repeat", pl.Int32(), "Earlier calls of this execution with the same input."),

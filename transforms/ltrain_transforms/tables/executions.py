@@ -48,7 +48,18 @@ EXECUTIONS = Table(
             STRING,
             "What says that it is over: runner, processes or idle; null where nothing does.",
         ),
-        Column("complete", FLAG, "Over, and all expected spans arrived."),
+        Column("dispatched", FLAG, "A runner dispatched or closed it."),
+        Column(
+            "complete",
+            FLAG,
+            "Over, and all spans arrived that processes of trusted senders ended; of an attempt "
+            "without a runner, all that any process ended.",
+        ),
+        Column(
+            "withheld",
+            FLAG,
+            "Spans are missing that the agent's own process says it ended: counts as failed.",
+        ),
         Column("superseded", FLAG, "A later attempt took its place."),
         Column("source_spans", STRINGS, "Its dispatch, closing and process spans."),
     ),

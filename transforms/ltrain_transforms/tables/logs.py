@@ -1,6 +1,6 @@
 """Log records that the store gives."""
 
-from ltrain_transforms.tables.column import EXECUTION, INTEGER, STRING, Column, Table
+from ltrain_transforms.tables.column import EXECUTION, FLAG, INTEGER, STRING, Column, Table
 
 LOGS = Table(
     "logs",
@@ -13,6 +13,9 @@ LOGS = Table(
         Column("span_id", STRING, "The span it was written in, or null."),
         Column("time", INTEGER, "When it was written, else observed."),
         Column("scope", STRING, "The instrumentation that made it."),
+        Column("sender", STRING, "Who sent it, as the store recorded it, or null."),
+        Column("trusted", FLAG, "Whether the recipe trusts that sender."),
+        Column("role", STRING, "runner, gateway, learner, capture or agent: by scope and sender."),
         Column("name", STRING, "Its event name."),
         Column("body", STRING, "Its body: text, or JSON."),
         Column("attributes", STRING, "Its attributes, a JSON object of strings."),

@@ -2,7 +2,15 @@
 
 import polars as pl
 
-from ltrain_transforms.tables.column import EXECUTION, INTEGER, STRING, STRINGS, Column, Table
+from ltrain_transforms.tables.column import (
+    EXECUTION,
+    FLAG,
+    INTEGER,
+    STRING,
+    STRINGS,
+    Column,
+    Table,
+)
 
 ATTRIBUTES = pl.Map(pl.String(), pl.String())
 
@@ -25,6 +33,9 @@ SPANS = Table(
         Column("parent_id", STRING, "The span that encloses it, or null."),
         Column("process", STRING, "`service.instance.id` of the process that ended it."),
         Column("scope", STRING, "The instrumentation that made it."),
+        Column("sender", STRING, "Who sent it, as the store recorded it, or null."),
+        Column("trusted", FLAG, "Whether the recipe trusts that sender."),
+        Column("role", STRING, "runner, gateway, learner, capture or agent: by scope and sender."),
         Column("name", STRING, "Its name."),
         Column("start", INTEGER, "When it began."),
         Column("end", INTEGER, "When it ended."),
@@ -38,7 +49,7 @@ SPANS = Table(
         Column(
             "logs",
             STRING,
-            "Its log records, a JSON list of [name, body, attributes, time, scope, whether it was "
+            "Its log records, a JSON list of [name, body, attributes, time, role, whether it was "
             "written in this span], or null.",
         ),
     ),
