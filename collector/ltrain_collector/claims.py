@@ -30,7 +30,8 @@ OPEN = {names.ATTEMPT_ID}
 """What the key of a rollout may leave open."""
 
 OPEN_IN_RUN = OPEN | {
-    *(names.ROLLOUT_ID, names.TASK_ID, names.DOMAIN, names.WAVE, names.SAMPLE_INDEX)
+    *(names.ROLLOUT_ID, names.TASK_ID, names.DOMAIN, names.WAVE, names.SAMPLE_INDEX),
+    names.MODE,
 }
 """What the key of a run may leave open."""
 

@@ -102,6 +102,7 @@ def test_ltrains_workers_give_one_trace_a_rollout_and_the_gold_query_its_reward(
     outside.rules += [(str(task.input), task.gold + ";") for task in tasks[:2]]  # type: ignore[attr-defined]
     outside.rules += [(str(tasks[2].input), BAD)]
     with Runner(
+        run="r",
         agent="agent:solve",
         reward="reward:score",
         folder=folder,
@@ -111,7 +112,7 @@ def test_ltrains_workers_give_one_trace_a_rollout_and_the_gold_query_its_reward(
         home=tmp_path,
         workers=1,
     ) as runner:
-        results = runner.run("r", "val", 0, tasks, 1, sampling={})
+        results = runner.run("val", 0, tasks, 1, sampling={})
     by_task = {str(result.identity.task): result for result in results}
     assert [by_task[task.id].rewards["reward"] for task in tasks] == [1.0, 1.0, 0.0]
     assert [by_task[task.id].llm_calls for task in tasks] == [1, 1, 2]

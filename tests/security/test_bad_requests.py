@@ -71,33 +71,41 @@ RAW = {
     "nothing": b"",
 }
 
+CONTENTS: tuple[Any, ...] = (5, {}, [5], True)
+
+VALUES: dict[str, tuple[Any, ...]] = {
+    "messages": (
+        *([{"role": "user", "content": content}] for content in CONTENTS),
+        *(5, "hi", {}, [], [5], [[]], None, [{"content": "a"}], [{"role": 5}]),
+        [{"role": "assistant", "tool_calls": 5}],
+        [{"role": "assistant", "tool_calls": [5]}],
+        [{"role": "assistant", "tool_calls": [{"function": 5}]}],
+        [{"role": "tool", "tool_call_id": 5, "content": "a"}],
+    ),
+    "model": (5, None, []),
+    "temperature": ("hot", -1, True, [], 10**19),
+    "top_p": (0, 2, "a"),
+    "max_tokens": (-1, 0, "a", 1.5, 2**40),
+    "max_completion_tokens": (-1, 0, {}),
+    "n": (0, -1, 10**9, "a", True),
+    "seed": ("a", 2**63, 2**70, 1.5),
+    "stop": (5, [5], {}),
+    "stream": ("yes", 1, {}),
+    "stream_options": ("yes", {"include_usage": 5}),
+    "logprobs": (5, "a"),
+    "top_logprobs": ("a", 1.5),
+    "tools": (5, [5], {}),
+    "tool_choice": (5, []),
+    "response_format": (5, "json"),
+    "logit_bias": (5, {"a": "b"}, {str(i): 1.0 for i in range(5000)}),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "repetition_penalty"), ("a",)),
+    **dict.fromkeys(("top_k", "min_p", "parallel_tool_calls", "return_token_ids"), ("a",)),
+    **dict.fromkeys(("user", "metadata", "reasoning_effort"), (5,)),
+}
+"""What no client may send, by field."""
+
 FIELDS: list[dict[str, Any]] = [
-    *({"messages": [{"role": "user", "content": wrong}]} for wrong in (5, {}, [5], True)),
-    *({"messages": wrong} for wrong in (5, "hi", {}, [], [5], [[]], None, [{"content": "a"}])),
-    {"messages": [{"role": 5, "content": "a"}]},
-    {"messages": [{"role": "assistant", "tool_calls": 5}]},
-    {"messages": [{"role": "assistant", "tool_calls": [5]}]},
-    {"messages": [{"role": "assistant", "tool_calls": [{"function": 5}]}]},
-    {"messages": [{"role": "tool", "tool_call_id": 5, "content": "a"}]},
-    *({"model": wrong} for wrong in (5, None, [])),
-    *({"temperature": wrong} for wrong in ("hot", -1, True, [], 10**19)),
-    *({"top_p": wrong} for wrong in (0, 2, "a")),
-    *({"max_tokens": wrong} for wrong in (-1, 0, "a", 1.5, 2**40)),
-    *({"max_completion_tokens": wrong} for wrong in (-1, 0, {})),
-    *({"n": wrong} for wrong in (0, -1, 10**9, "a", True)),
-    *({"seed": wrong} for wrong in ("a", 2**63, 2**70, 1.5)),
-    *({"stop": wrong} for wrong in (5, [5], {})),
-    *({"stream": wrong} for wrong in ("yes", 1, {})),
-    *({"stream_options": wrong} for wrong in ("yes", {"include_usage": 5})),
-    *({"logprobs": wrong} for wrong in (5, "a")),
-    *({"top_logprobs": wrong} for wrong in ("a", 1.5)),
-    *({"tools": wrong} for wrong in (5, [5], {})),
-    *({"tool_choice": wrong} for wrong in (5, [])),
-    *({"response_format": wrong} for wrong in (5, "json")),
-    *({"logit_bias": wrong} for wrong in (5, {"a": "b"}, {str(i): 1.0 for i in range(5000)})),
-    *({name: "a"} for name in ("presence_penalty", "frequency_penalty", "repetition_penalty")),
-    *({name: "a"} for name in ("top_k", "min_p", "parallel_tool_calls", "return_token_ids")),
-    *({name: 5} for name in ("user", "metadata", "reasoning_effort")),
+    {name: value} for name, values in VALUES.items() for value in values
 ]
 
 

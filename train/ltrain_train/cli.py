@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ltrain_instrument import settings
+from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Mode
 
 app = typer.Typer()
@@ -92,6 +93,14 @@ def rollout(
         int, typer.Option(min=1, help="Rollouts at a time in a process; a command has one.")
     ] = 16,
     deadline: Annotated[float, typer.Option(min=0.1, help="Seconds an attempt.")] = 60.0,
+    agent_sees: Annotated[
+        list[str] | None,
+        typer.Option(help="Key of the task that the agent sees; once for each. Default: input."),
+    ] = None,
+    allow: Annotated[
+        list[Allow] | None,
+        typer.Option(help="What calls in mode train may ask for although nobody can train them."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every rollout, as JSON.")] = False,
 ) -> None:
     """Run tasks through an agent and keep the traces; a run that was killed goes on.
@@ -118,6 +127,8 @@ def rollout(
             workers=workers,
             concurrency=concurrency,
             deadline=deadline,
+            agent_sees=tuple(agent_sees or ("input",)),
+            allow=tuple(allow or ()),
         )
     )
     typer.echo(driven.as_json() if as_json else driven.table())

@@ -48,7 +48,7 @@ class ServiceKey:
 
     def _secret(self) -> str | None:
         folder = store_folder(self._home)
-        if not STORE_SECRET.read() and not (_is_here() and folder and _is_there(folder)):
+        if not STORE_SECRET.read() and not (is_here() and folder and is_there(folder)):
             return None
         try:
             return store_secret(folder or self._home / "store")
@@ -56,13 +56,14 @@ class ServiceKey:
             return None
 
 
-def _is_here() -> bool:
+def is_here() -> bool:
     """Return whether spans go to a collector on this machine."""
     url = traces_url(None)
     return loopback.is_loopback(urlsplit(url if "://" in url else f"http://{url}").hostname or "")
 
 
-def _is_there(folder: Path) -> bool:
+def is_there(folder: Path) -> bool:
+    """Return whether a store, or its secret, is in its place."""
     return folder.is_dir() or folder.with_name(f"{folder.name}.secret").exists()
 
 

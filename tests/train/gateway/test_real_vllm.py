@@ -157,3 +157,83 @@ def test_weights_are_swapped_while_it_serves(stage: Any) -> None:
         ids = by_version.setdefault(said["ltrain.policy.version"], set())
         ids.add(said["ltrain.response_token_ids"])
     assert {version: len(ids) for version, ids in by_version.items()} == {0: 1, 1: 1}
+
+
+BAD: list[dict[str, Any]] = [
+    {"temperature": 90},
+    {"max_tokens": 2**31 - 1},
+    {"n": 64, "temperature": 0},
+    {"seed": -(2**63)},
+    {"top_logprobs": -7, "logprobs": True},
+    {"top_logprobs": 10**6, "logprobs": True},
+    {"logit_bias": {"99999999": 1.0}},
+    {"logit_bias": {"not a token": 1.0}},
+    {"logit_bias": {"3": 1e30}},
+    {"stop": [""]},
+    {"stop": ["a"] * 1000},
+    {"response_format": {"type": "json_schema"}},
+    {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": 5}}},
+    {"response_format": {"type": "no such type"}},
+    {"structured_outputs": {"grammar": "root ::= ("}},
+    {"structured_outputs": {"regex": "(("}},
+    {"structured_outputs": {"json": {"type": "no such type"}}},
+    {"structured_outputs": {"choice": []}},
+    {"structured_outputs": 5},
+    {"tools": [{}]},
+    {"tools": [{"type": "function", "function": {"name": "f", "parameters": 5}}]},
+    {"tool_choice": "required"},
+    {"tool_choice": {"type": "function", "function": {"name": "absent"}}},
+    {"tool_choice": {}},
+    {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+    {"messages": [{"role": "user", "content": [{"type": "no such part"}]}]},
+    {"messages": [{"role": "user", "content": [{}]}]},
+    {"messages": [{"role": "no such role", "content": "a"}]},
+    {"messages": [{"role": "tool", "content": None}]},
+    {"messages": [{"role": "assistant", "tool_calls": [{}]}]},
+    {"messages": [{"role": "user", "content": "w1 " * 5000}]},
+    {"messages": [{"role": "user", "content": "\0"}]},
+    {"chat_template": "{{ no such"},
+    {"chat_template": "{% for i in range(10**9) %}{% endfor %}"},
+    {"chat_template_kwargs": {"chat_template": 5, "tokenize": True, "messages": 5}},
+    {"continue_final_message": True},
+    {"add_generation_prompt": "perhaps"},
+    {"truncate_prompt_tokens": -5},
+    {"truncate_prompt_tokens": 10**9},
+    {"min_tokens": 10**6},
+    {"allowed_token_ids": []},
+    {"allowed_token_ids": [10**9]},
+    {"bad_words": ["\0", ""]},
+    {"stop_token_ids": [10**12]},
+    {"prompt_logprobs": 10**6},
+    {"priority": 5},
+    {"vllm_xargs": {"a": [[]]}},
+    {"documents": [{"a": 5}]},
+    {"kv_transfer_params": {"do_remote_prefill": True}},
+    {"use_beam_search": True, "n": 3},
+    {"reasoning_effort": "no such effort"},
+    {"request_id": ""},
+    {"cache_salt": ""},
+    {"mm_processor_kwargs": {"a": 5}},
+    {"stream": True, "stream_options": {"include_usage": None, "a": 5}},
+    {"a field of tomorrow": 5},
+]
+
+
+def test_bad_input_is_the_agents_whatever_vllm_says_to_it(stage: Any) -> None:
+    """Some of it gets status 500 of vLLM: then the gateway says that the request is at fault."""
+    other = stage.identity_of("val")  # in mode train most of it does not come so far
+    answers = {}
+    for field in BAD:
+        sent = {"max_tokens": 4, **field}
+        path = f"/rollout/{other.rollout}/attempt/{other.attempt}/v1/chat/completions"
+        body = {"model": "policy", "messages": [{"role": "user", "content": "w1"}], **sent}
+        headers = {"authorization": f"Bearer {stage.key(other)}"}
+        answer = stage.http.post(path, json=body, headers=headers)
+        text = answer.text if answer.status_code != 200 else ""
+        answers[json.dumps(field)[:60]] = (answer.status_code, text[:120])
+    assert {code for code, _ in answers.values()} <= {200, 400, 404, 422}, answers
+    assert stage.ask("w1", identity=other, max_tokens=2).status_code == 200
+    at_fault = [field for field, (_, text) in answers.items() if "fails on this request" in text]
+    print("status 500 of vLLM for:", *at_fault, sep="\n  ")
+    counts = stage.client.close_rollout(other, stage.key(other))
+    assert (counts.failures, counts.away_seconds) == (0, 0)

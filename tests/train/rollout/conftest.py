@@ -12,6 +12,8 @@ from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.tasks import Task
 
 HERE = Path(__file__).parent
+SEEN = ("input", "raises", "leaves", "unsayable", "sleeps", "dies", "exits")
+"""What the agents of these tests are told to do."""
 SECRET = "a secret of thirty-two characters"
 
 
@@ -43,6 +45,7 @@ def runner(outside: Any, home: Path) -> Iterator[Callable[..., Runner]]:
 
         def start(agent: str, **given: Any) -> Runner:
             settings = {
+                "run": "r",
                 "reward": None,
                 "folder": HERE / "agents",
                 "gateway": outside.url,
@@ -52,6 +55,7 @@ def runner(outside: Any, home: Path) -> Iterator[Callable[..., Runner]]:
                 "workers": 1,
                 "concurrency": 4,
                 "deadline": 20.0,
+                "agent_sees": SEEN,
                 "environ": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"},
             }
             return stack.enter_context(Runner(agent=agent, **{**settings, **given}))

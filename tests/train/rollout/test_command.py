@@ -1,5 +1,6 @@
 """Agents that are commands: what they find, what their end means, what is left of them."""
 
+import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -46,7 +47,7 @@ def script(tmp_path: Path) -> str:
 
 
 def only(runner: Runner, task: Task) -> RolloutResult:
-    (result,) = runner.run("r", "train", 0, [task], 1, sampling={})
+    (result,) = runner.run("train", 0, [task], 1, sampling={})
     return result
 
 
@@ -83,12 +84,29 @@ def test_a_command_past_its_deadline_is_ended_with_all_it_started(
     assert not _sleepers()
 
 
-def test_a_killed_command_is_tried_again(
+def test_a_command_that_is_killed_is_an_error(
     runner: Start, task: Make, tmp_path: Path, script: str
 ) -> None:
     once = tmp_path / "once"
     result = only(runner(f"test -e {once} || {{ touch {once}; kill -9 $$; }}; {script}"), task())
-    assert (result.outcome, result.identity.attempt) == (Outcome.OK, 2)
+    assert (result.outcome, result.identity.attempt) == (Outcome.ERROR, 1)
+    assert result.reason.startswith("the command was killed")
+
+
+def test_a_command_that_the_kernel_may_have_killed_for_memory_is_tried_again_once(
+    runner: Start, task: Make, script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kills = itertools.count()
+    monkeypatch.setattr("ltrain_train.rollout.death.oom_kills", lambda: 10**9 + next(kills))
+    result = only(runner("kill -9 $$"), task())
+    assert (result.outcome, result.identity.attempt) == (Outcome.ERROR, 2)
+
+
+@pytest.mark.parametrize("last", ["NaN", "[" * 5000, '{"a": Infinity}'])
+def test_what_is_no_json_is_text(runner: Start, task: Make, last: str) -> None:
+    result = only(runner(f"echo '{last}'", reward="scores:words"), task())
+    assert result.outcome is Outcome.OK
+    assert result.rewards["reward"] >= 1
 
 
 def test_text_that_is_no_json_is_a_result_too(runner: Start, task: Make) -> None:

@@ -4,8 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ltrain_collector.store import Store
 from ltrain_train.rollout.attempt import COUNTING
+from ltrain_train.rollout.judge import RewardFailed
 from ltrain_train.rollout.runner import Runner, finished
 from ltrain_train.rollout.tasks import Task
 
@@ -15,18 +18,22 @@ def test_a_rollout_is_finished_when_its_outcome_counts(
 ) -> None:
     started = runner("plain:solve", reward="scores:fails_on_some")
     tasks = [task("a"), task("b"), task("c", raises=True)]
-    results = started.run("r", "train", 1, tasks, 1, sampling={})
+    results = started.run("train", 1, tasks, 1, sampling={})
     outside.wait_spans(3, name="ltrain.rollout")
+    with pytest.raises(RewardFailed):
+        done = [str(r.identity.rollout) for r in results if r.identity.task == "b"]
+        started.run("train", 1, [task("b")], 4, sampling={}, finished=done)
+    outside.wait_spans(6, name="ltrain.rollout")
     counted = {str(r.identity.rollout) for r in results if r.outcome in COUNTING}
     with Store.open(f"chdb://{tmp_path / 'store'}") as store:
         store.migrate()
         for request in outside.requests:
             store.insert_otlp(request)
         assert finished(store, "r", "train", 1) == counted
-        assert len(counted) == 2
+        assert len(counted) == 3
         assert finished(store, "r", "val", 1) == finished(store, "r", "train", 2) == set()
         per_rollout = store.query(
             "SELECT uniqExact(TraceId) AS traces FROM otel.spans WHERE RolloutId != '' "
             "GROUP BY RolloutId"
         )
-        assert per_rollout["traces"].to_list() == [1, 1, 1]
+        assert per_rollout["traces"].to_list() == [1] * 6

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from ltrain_train.rollout import judge
-from ltrain_train.rollout.blame import is_ours
 from ltrain_train.rollout.judge import Judge, RewardFailed
 from ltrain_train.rollout.reference import BadReference
 from ltrain_train.rollout.tasks import Task
@@ -45,24 +44,3 @@ def test_what_is_no_finite_number_is_refused(value: Any) -> None:
 def test_a_reference_must_lead_to_a_function() -> None:
     with pytest.raises(BadReference, match=r"no function 'wrods'.*Did you mean 'scores:words'"):
         Judge("scores:wrods", AGENTS)
-
-
-@pytest.mark.parametrize(
-    ("url", "status", "name", "ours"),
-    [
-        ("http://gateway/rollout/x/attempt/1/v1/chat", 502, "InternalServerError", True),
-        ("http://gateway/rollout/x/attempt/1/v1/chat", None, "APIConnectionError", True),
-        ("http://gateway/rollout/x/attempt/1/v1/chat", None, "ConnectTimeout", False),
-        ("http://gateway/rollout/x/attempt/1/v1/chat", 400, "BadRequestError", False),
-        ("http://elsewhere/search", 503, "InternalServerError", False),
-    ],
-)
-def test_only_our_own_server_failing_is_our_failure(
-    url: str, status: int | None, name: str, ours: bool
-) -> None:
-    made = type(name, (Exception,), {})("it failed")
-    made.request = type("Request", (), {"url": url})()
-    made.response = type("Response", (), {"status_code": status})() if status else None
-    wrapped = RuntimeError("the chain broke")
-    wrapped.__cause__ = made
-    assert is_ours(wrapped, "http://gateway/rollout/x/attempt/1/v1") is ours

@@ -1,6 +1,7 @@
 """Waves through warm workers: outcomes, ids, attempts, and the trace each rollout leaves."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ def test_every_rollout_of_a_wave_ends_with_its_own_id(
     runner: Start, task: Make, outside: Any
 ) -> None:
     started = runner("plain:solve", reward="scores:one", workers=2)
-    results = started.run("r", "train", 3, [task("a"), task("b")], 3, sampling={"temperature": 0.6})
+    results = started.run("train", 3, [task("a"), task("b")], 3, sampling={"temperature": 0.6})
     assert results.outcomes == {"ok": 6}
     assert results.means() == {"reward": 1.0}
     expected = {rollout_id("r", "train", 3, name, k) for name in "ab" for k in range(3)}
@@ -36,7 +37,7 @@ def test_the_key_says_whose_call_it_is_and_how_to_sample(
     runner: Start, task: Make, outside: Any
 ) -> None:
     started = runner("plain:solve")
-    started.run("r", "train", 0, [task()], 1, sampling={"temperature": 0.6})
+    started.run("train", 0, [task()], 1, sampling={"temperature": 0.6})
     (call,) = outside.calls
     headers = {name.lower(): value for name, value in call.headers.items()}
     claims = Keyring("a secret of thirty-two characters").rollout(
@@ -55,7 +56,7 @@ def test_a_rollout_is_one_trace_from_dispatch_to_close(
     path.write_text(task(domain="music").model_dump_json() + "\n")
     tasks = load_tasks(path)
     started = runner("plain:solve", reward="scores:several")
-    (result,) = started.run("r", "val", 7, tasks, 1, sampling={})
+    (result,) = started.run("val", 7, tasks, 1, sampling={})
     spans = outside.wait_spans(6, rollout=result.identity.rollout)
     by_name = {span.name: span for span in spans}
     assert [span.name for span in spans if span.scope == "ltrain.runner"] == [
@@ -97,7 +98,7 @@ def test_the_agents_spans_have_arrived_when_its_result_returns(
     runner: Start, task: Make, outside: Any
 ) -> None:
     started = runner("plain:solve")
-    (result,) = started.run("r", "train", 0, [task()], 1, sampling={})
+    (result,) = started.run("train", 0, [task()], 1, sampling={})
     agents = [
         span
         for span in outside.spans(rollout=result.identity.rollout)
@@ -113,7 +114,7 @@ def test_what_fails_in_the_agent_is_the_outcome_and_is_not_tried_again(
 ) -> None:
     started = runner("plain:solve", reward="scores:one")
     tasks = [task("a", raises=True), task("b", leaves=True), task("c", unsayable=True), task("d")]
-    results = {r.identity.task: r for r in started.run("r", "train", 0, tasks, 1, sampling={})}
+    results = {r.identity.task: r for r in started.run("train", 0, tasks, 1, sampling={})}
     assert {name: result.outcome for name, result in results.items()} == {
         "a": Outcome.ERROR,
         "b": Outcome.ERROR,
@@ -134,7 +135,7 @@ def test_a_rollout_past_its_deadline_costs_its_worker_and_its_neighbours_are_tri
     started = runner("plain:solve", deadline=2.0, concurrency=2)
     # "slow" starts in the worker after "quick", and is at work when "hangs" runs out of time
     tasks = [task("hangs", sleeps=60), task("quick", sleeps=1.0), task("slow", sleeps=1.5)]
-    results = {r.identity.task: r for r in started.run("r", "train", 0, tasks, 1, sampling={})}
+    results = {r.identity.task: r for r in started.run("train", 0, tasks, 1, sampling={})}
     assert {name: (r.outcome, r.identity.attempt) for name, r in results.items()} == {
         "hangs": (Outcome.TIMEOUT, 1),
         "quick": (Outcome.OK, 1),
@@ -144,12 +145,12 @@ def test_a_rollout_past_its_deadline_costs_its_worker_and_its_neighbours_are_tri
     assert f"{results['slow'].identity.rollout}.1" in outside.closed
 
 
-def test_the_neighbours_of_a_worker_that_dies_are_tried_again(
+def test_what_ran_in_a_worker_that_dies_is_tried_again_alone(
     runner: Start, task: Make, outside: Any, tmp_path: Path
 ) -> None:
     started = runner("plain:solve", concurrency=2)
     tasks = [task("dies", dies=str(tmp_path / "once"), sleeps=0.5), task("neighbour", sleeps=1.5)]
-    results = {r.identity.task: r for r in started.run("r", "train", 0, tasks, 1, sampling={})}
+    results = {r.identity.task: r for r in started.run("train", 0, tasks, 1, sampling={})}
     assert {name: (r.outcome, r.identity.attempt) for name, r in results.items()} == {
         "dies": (Outcome.OK, 2),
         "neighbour": (Outcome.OK, 2),
@@ -158,7 +159,14 @@ def test_the_neighbours_of_a_worker_that_dies_are_tried_again(
     assert first in outside.closed
     closings = outside.wait_spans(2, name="ltrain.rollout", rollout=first.split(".")[0])
     assert [span.attributes["ltrain.rollout.outcome"] for span in closings] == ["infra", "ok"]
-    assert closings[0].attributes["ltrain.rollout.reason"] == "its worker died"
+    assert closings[0].attributes["ltrain.rollout.reason"] == (
+        "its worker died; 1 others ran in it: it is tried again alone"
+    )
+    one, other = (
+        outside.spans(rollout=result.identity.rollout, name="ltrain.solve")[-1]
+        for result in results.values()
+    )
+    assert one.end <= other.start or other.end <= one.start
 
 
 def test_a_coroutine_is_cancelled_at_its_deadline_and_its_worker_lives(
@@ -166,7 +174,7 @@ def test_a_coroutine_is_cancelled_at_its_deadline_and_its_worker_lives(
 ) -> None:
     started = runner("plain:solve_async", deadline=1.0)
     tasks = [task("hangs", sleeps=60), task("b"), task("c")]
-    results = {r.identity.task: r for r in started.run("r", "train", 0, tasks, 1, sampling={})}
+    results = {r.identity.task: r for r in started.run("train", 0, tasks, 1, sampling={})}
     assert results["hangs"].outcome is Outcome.TIMEOUT
     assert results["hangs"].reason == "cancelled after 1 s"
     assert {results[name].identity.attempt for name in "bc"} == {1}
@@ -180,7 +188,7 @@ def test_a_gateway_that_fails_is_not_the_agents_failure(
     outside.refused.clear()
     mend = threading.Thread(target=lambda: (outside.refused.wait(20), outside.mend()))
     mend.start()
-    (result,) = started.run("r", "train", 0, [task()], 1, sampling={})
+    (result,) = started.run("train", 0, [task()], 1, sampling={})
     mend.join()
     assert (result.outcome, result.identity.attempt) == (Outcome.OK, 2)
 
@@ -189,19 +197,21 @@ def test_finished_rollouts_are_skipped_and_attempts_go_on_counting(
     runner: Start, task: Make, outside: Any
 ) -> None:
     started = runner("plain:solve")
-    first = started.run("r", "train", 0, [task("a")], 2, sampling={})
+    first = started.run("train", 0, [task("a")], 2, sampling={})
     done = {str(first[0].identity.rollout)}
-    again = started.run("r", "train", 0, [task("a")], 2, sampling={}, finished=done)
+    again = started.run("train", 0, [task("a")], 2, sampling={}, finished=done)
     assert [(r.identity.rollout, r.identity.attempt) for r in again] == [
         (first[1].identity.rollout, 2)
     ]
 
 
-def test_a_reward_that_fails_is_no_reward_of_zero(runner: Start, task: Make, outside: Any) -> None:
+def test_a_reward_that_fails_on_a_result_is_the_agents_error(
+    runner: Start, task: Make, outside: Any
+) -> None:
     started = runner("plain:solve", reward="scores:fails_on_some")
-    results = started.run("r", "train", 0, [task("a"), task("b")], 1, sampling={})
+    results = started.run("train", 0, [task("a"), task("b")], 1, sampling={})
     by_task = {result.identity.task: result for result in results}
-    assert by_task["b"].outcome is Outcome.INFRA
+    assert by_task["b"].outcome is Outcome.ERROR
     assert by_task["b"].identity.attempt == 1
     assert "scores:fails_on_some failed on task 'b': KeyError: 'gold'" in by_task["b"].reason
     assert (
@@ -210,10 +220,18 @@ def test_a_reward_that_fails_is_no_reward_of_zero(runner: Start, task: Make, out
     )
 
 
-def test_a_reward_that_always_fails_ends_the_run(runner: Start, task: Make) -> None:
-    started = runner("plain:solve", reward="scores:fails")
-    with pytest.raises(RewardFailed, match=r"scores:fails failed on task 'a': KeyError"):
-        started.run("r", "train", 0, [task("a")], 2, sampling={})
+def test_a_reward_that_fails_on_most_ends_the_run_and_none_of_them_counts(
+    runner: Start, task: Make, outside: Any
+) -> None:
+    started = runner("plain:solve", reward="scores:fails_on_some")
+    with pytest.raises(RewardFailed, match=r"failed on task 'b': KeyError.*failed on 2 results"):
+        started.run("train", 0, [task("a"), task("b")], 1, sampling={}, finished=())
+        started.run("train", 1, [task("b")], 2, sampling={})
+    closings = outside.wait_spans(4, name="ltrain.rollout")
+    by_wave = Counter(
+        (s.attributes["ltrain.wave"], s.attributes["ltrain.rollout.outcome"]) for s in closings
+    )
+    assert by_wave == {(0, "ok"): 1, (0, "error"): 1, (1, "infra"): 2}
 
 
 def test_stopping_a_run_closes_what_flies_as_cancelled(
@@ -225,7 +243,7 @@ def test_stopping_a_run_closes_what_flies_as_cancelled(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        started.run("r", "train", 0, [task("a"), task("b", sleeps=30)], 1, sampling={}, seen=stop)
+        started.run("train", 0, [task("a"), task("b", sleeps=30)], 1, sampling={}, seen=stop)
     closings = outside.wait_spans(2, name="ltrain.rollout")
     outcomes = {
         s.attributes["ltrain.task.id"]: s.attributes["ltrain.rollout.outcome"] for s in closings
@@ -246,9 +264,9 @@ def test_an_agent_that_cannot_be_imported_is_an_error_of_the_first_run(
     runner: Start, task: Make, agent: str, says: str
 ) -> None:
     with pytest.raises(BadReference, match=says.replace("(", r"\(")):
-        runner(agent).run("r", "train", 0, [task()], 1, sampling={})
+        runner(agent).run("train", 0, [task()], 1, sampling={})
 
 
 def test_two_tasks_of_one_id_are_refused(runner: Start, task: Make) -> None:
     with pytest.raises(BadTasks, match="two tasks have the id 'a'"):
-        runner("plain:solve").run("r", "train", 0, [task("a"), task("a")], 1, sampling={})
+        runner("plain:solve").run("train", 0, [task("a"), task("a")], 1, sampling={})

@@ -115,12 +115,17 @@ def test_an_agent_cannot_post_its_own_reward(
     script.write_text(FORGER)
     command = f"python {script} {tmp_path / 'found.json'}"
     lane = runner(command, reward="scores:one")
-    (result,) = lane.run("r", "train", 0, [task()], 1, sampling={})
+    (result,) = lane.run("train", 0, [task()], 1, sampling={})
     assert (result.outcome, result.rewards) == (Outcome.OK, {"reward": 1.0}), result.reason
     lane.__exit__(None, None, None)
 
     found = json.loads((tmp_path / "found.json").read_text())
-    assert found["tried"] == {"own": [0], "reward": [1], "close": [1], "other": [1]}
+    assert found["tried"] == {
+        "own": [0, 0],  # by OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_TRACES_HEADERS
+        "reward": [1, 1],
+        "close": [1, 1],
+        "other": [1, 1],
+    }
     given = " ".join(value for value in found["environ"].values())
     secrets = [os.environ["OTEL_EXPORTER_OTLP_HEADERS"], served.dsn]
     secrets.append((served.home / "store.secret").read_text())
@@ -141,34 +146,32 @@ def test_a_key_may_give_rewards_where_the_agents_word_is_taken(
 ) -> None:
     monkeypatch.delenv("LTRAIN_STORE", raising=False)
     identity = Identity(run="r", rollout="abc", attempt=2, task="t", wave=0, sample=1, mode="train")
-    assert StoreKeys.of(home, rewards=True) is None
     keys = Keys(home.absolute() / "store")
-    keys.make(Role.QUERY)
     for rewards in (False, True):
-        signer = StoreKeys.of(home, rewards=rewards)
+        signer = StoreKeys.of(home, {}, rewards=rewards)
         assert signer is not None
-        environ = signer.environ(identity, 60)
+        environ = signer.attempt(identity, 60)
         scheme, key = str(environ["OTEL_EXPORTER_OTLP_HEADERS"]).split("%20")
         assert scheme == "Authorization=Bearer"
         grant = keys.admit({"authorization": f"Bearer {key}"})
         assert grant.rewards is rewards
         assert grant.identity == {n: str(v) for n, v in identity.attributes().items()}
-        assert environ["LTRAIN_STORE"] is environ["LTRAIN_STORE_SECRET"] is None
 
 
-def test_without_keys_an_agent_has_what_it_had(
+def test_without_a_secret_here_an_agent_has_what_it_had(
     runner: Callable[..., Runner],
     task: Callable[..., Task],
     home: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "tenant=7")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "tenant=7,Authorization=Basic%20abc")
     lane = runner(f"env > {tmp_path / 'env'}")
-    (result,) = lane.run("r", "train", 0, [task()], 1, sampling={})
+    (result,) = lane.run("train", 0, [task()], 1, sampling={})
     assert result.outcome is Outcome.OK
     lines = (tmp_path / "env").read_text().splitlines()
-    assert {"OTEL_EXPORTER_OTLP_HEADERS=tenant=7", f"LTRAIN_HOME={home}"} <= set(lines)
+    headers = "OTEL_EXPORTER_OTLP_HEADERS=tenant=7,Authorization=Basic%20abc"
+    assert {headers, f"LTRAIN_HOME={home}"} <= set(lines)
 
 
 def test_a_store_elsewhere_is_signed_for_with_its_secret_alone(
@@ -176,9 +179,9 @@ def test_a_store_elsewhere_is_signed_for_with_its_secret_alone(
 ) -> None:
     Keys(home.absolute() / "store").make(Role.QUERY)
     monkeypatch.setenv("LTRAIN_STORE", "http://any:key@store.example:8123")
-    assert StoreKeys.of(home, rewards=False) is None
+    assert StoreKeys.of(home, {}, rewards=False) is None
     monkeypatch.setenv("LTRAIN_STORE_SECRET", "s" * 32)
-    signer = StoreKeys.of(home, rewards=False)
+    signer = StoreKeys.of(home, {}, rewards=False)
     assert signer is not None
     assert signer.secret == "s" * 32
 
@@ -188,4 +191,4 @@ def test_a_secret_that_cannot_be_read_is_said(home: Path, monkeypatch: pytest.Mo
     Keys(home.absolute() / "store").make(Role.QUERY)
     (home / "store.secret").mkdir()
     with pytest.raises(BadSetting, match="Set LTRAIN_STORE_SECRET to it"):
-        StoreKeys.of(home, rewards=False)
+        StoreKeys.of(home, {}, rewards=False)

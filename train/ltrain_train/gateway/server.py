@@ -17,6 +17,7 @@ from pathlib import Path
 import uvicorn
 import uvloop
 
+from ltrain_collector.keys import Keys
 from ltrain_collector.listen.browsers import Guard
 from ltrain_collector.listen.connection import protocol
 from ltrain_collector.listen.descriptors import raise_limit
@@ -30,6 +31,7 @@ from ltrain_train.gateway.vllm import Vllm, VllmOptions
 from ltrain_train.policy.versions import Policies
 from ltrain_train.process import Children
 from ltrain_train.service_key import open_service
+from ltrain_train.store_folder import store_folder
 
 HOST = "127.0.0.1"
 WATCH = 0.2
@@ -104,7 +106,9 @@ class Service:
         try:
             if options.upstream:
                 await _join(publication, self._say)
-            gateway = Gateway(publication, secret=secret, provider=provider)
+            folder = store_folder(options.home)
+            keys = Keys(folder) if folder else None
+            gateway = Gateway(publication, secret=secret, provider=provider, store_keys=keys)
             await self._answer(gateway, listening)
         finally:
             await upstream.close()

@@ -97,7 +97,7 @@ class Online:
         run = self.journal.run
         with self.phases.phase("generate"):
             done = patiently(lambda: finished(self.store, run, mode, number))
-            self.runner.run(run, mode, number, tasks, per_task, sampling=sampling, finished=done)
+            self.runner.run(mode, number, tasks, per_task, sampling=sampling, finished=done)
         with self.phases.phase("settle"):
             ids = [
                 rollout_id(run, mode, number, task.id, sample)

@@ -124,7 +124,7 @@ def run_online(plan: Plan, say: Callable[[Wave], None], lock: RunLock) -> Journa
             rollout=rollout,
             journal=journal,
             store=stack.enter_context(Store.open(services.store_url)),
-            runner=stack.enter_context(_runner(plan, services.gateway_url, secret)),
+            runner=stack.enter_context(_runner(plan, journal.run, services.gateway_url, secret)),
             updater=Updater(plan.recipe, policies, learner, gateway, provider, phases),
             phases=phases,
             tasks=tasks,
@@ -161,9 +161,10 @@ def _learner(plan: Plan, policies: Policies, journal: Journal, lock: RunLock) ->
     )
 
 
-def _runner(plan: Plan, gateway: str, secret: str) -> Runner:
+def _runner(plan: Plan, run: str, gateway: str, secret: str) -> Runner:
     rollout = plan.rollout
     return Runner(
+        run=run,
         agent=rollout.agent,
         reward=rollout.reward,
         folder=plan.folder,
@@ -175,4 +176,6 @@ def _runner(plan: Plan, gateway: str, secret: str) -> Runner:
         concurrency=rollout.concurrency,
         deadline=rollout.deadline,
         agent_rewards=any(one.from_ != "runner" for one in plan.recipe.reward),
+        agent_sees=rollout.agent_sees,
+        allow=rollout.allow,
     )

@@ -7,20 +7,20 @@ from enum import StrEnum
 from typing import Any
 
 from ltrain_instrument.identity import Identity
-from ltrain_train.rollout.tasks import Task
+from ltrain_train.rollout.machine import oom_kills
 
 ATTEMPTS = 3
-"""Times a rollout is tried before what went wrong around it ends it as `infra`."""
+"""Times a rollout is tried before an outage ends it as `infra`."""
 
 
 class Outcome(StrEnum):
     OK = "ok"
     ERROR = "error"
-    """The agent raised, or its command failed."""
+    """The agent raised, its command or its process failed, or the reward function on its result."""
     TIMEOUT = "timeout"
     """The agent ran past the deadline."""
     INFRA = "infra"
-    """A worker, the gateway or the reward function failed: it does not count."""
+    """An outage that the runner or the gateway saw: it does not count."""
     CANCELLED = "cancelled"
     """The run was stopped while it ran: it does not count."""
 
@@ -42,7 +42,8 @@ class Endpoint:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     identity: Identity
-    task: Task
+    task: Mapping[str, Any]
+    """What the agent sees of it."""
     endpoint: Endpoint
     traceparent: str
     """Of its dispatch span: the root of its trace."""
@@ -52,6 +53,10 @@ class Attempt:
     """Seconds it has."""
     environ: Mapping[str, str | None] = field(default_factory=dict, repr=False)
     """What a process of its own finds beside: the store's key for it."""
+    alone: bool = False
+    """Whether its process is its own: an attempt before it died with others, or for memory."""
+    oom_kills: int = field(default_factory=oom_kills)
+    """Processes that the kernel had killed for memory before it."""
 
     @property
     def id(self) -> str:
@@ -67,6 +72,8 @@ class Ending:
     reason: str = ""
     result: Any = None
     """What `solve` returned or the command printed; only of an `ok`."""
+    died: bool = False
+    """Of an `infra`: its process died, and perhaps for another reason than the agent's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,13 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import Any
 
-from ltrain_train.process import Child, Children
+from ltrain_train.process import Child, ChildDied, Children
 from ltrain_train.rollout.attempt import Attempt, Ending, Outcome
+from ltrain_train.rollout.death import of_death
 from ltrain_train.rollout.lane import KILL_GRACE, Ended, instrumented
+
+LONGEST_RESULT = 16 << 20
+"""Bytes at the end of a command's output in which its result is looked for."""
 
 _SHELL = 'exec >"$1"; eval "$2"'
 """The command's output goes to a file of its own, what it says on stderr to the log."""
@@ -43,8 +47,8 @@ class Commands:
     def wait_ready(self, timeout: float) -> None:
         """Return at once: every attempt starts its own process."""
 
-    def room(self) -> int:
-        """Count the attempts that can start now."""
+    def room(self, *, alone: bool = False) -> int:
+        """Count the attempts that can start now; each is alone in its process."""
         with self._lock:
             return self._slots - len(self._flying)
 
@@ -75,7 +79,7 @@ class Commands:
         output = self._logs / f"{attempt.id}.out"
         try:
             child = self._start(attempt, output)
-        except OSError as error:
+        except (OSError, ChildDied) as error:  # no process, no disk, no launcher
             return Ending(Outcome.INFRA, f"the command cannot be started: {error}")
         try:
             status = child.wait(attempt.deadline)
@@ -83,7 +87,7 @@ class Commands:
             child.stop()
             return Ending(Outcome.TIMEOUT, f"still running after {attempt.deadline:g} s")
         child.stop()
-        ending = _judge(status, child, output)
+        ending = _judge(attempt, status, child, output)
         if ending.outcome is Outcome.OK:
             output.unlink(missing_ok=True)
             if not child.log.stat().st_size:
@@ -110,23 +114,33 @@ def _handed(attempt: Attempt) -> Mapping[str, str | None]:
         "OPENAI_BASE_URL": attempt.endpoint.base_url,
         "OPENAI_API_KEY": attempt.endpoint.api_key,
         "OPENAI_MODEL": attempt.endpoint.model,
-        "LTRAIN_TASK": attempt.task.model_dump_json(),
+        "LTRAIN_TASK": json.dumps(attempt.task),
     }
 
 
-def _judge(status: int, child: Child, output: Path) -> Ending:
+def _judge(attempt: Attempt, status: int, child: Child, output: Path) -> Ending:
     if status == 0:
         return Ending(Outcome.OK, result=_result(output))
-    said = (child.tail(1) or f"nothing on stderr; {output}").strip()
+    last = (child.tail(1) or f"nothing on stderr; {output}").strip()
     if status == -SIGKILL or status == 128 + SIGKILL:  # the kernel's, when memory ends
-        return Ending(Outcome.INFRA, f"the command was killed: {said}")
-    return Ending(Outcome.ERROR, f"the command ended with status {status}: {said}")
+        return of_death(attempt, f"the command was killed: {last}")
+    return Ending(Outcome.ERROR, f"the command ended with status {status}: {last}")
 
 
 def _result(output: Path) -> Any:
-    lines = output.read_text(errors="replace").splitlines() if output.exists() else []
+    lines = _end(output).splitlines() if output.exists() else []
     last = next((line for line in reversed(lines) if line.strip()), "")
     try:
-        return json.loads(last)
-    except ValueError:
+        return json.loads(last, parse_constant=_no_json)
+    except (ValueError, RecursionError):
         return last
+
+
+def _end(output: Path) -> str:
+    with output.open("rb") as file:
+        file.seek(max(0, output.stat().st_size - LONGEST_RESULT))
+        return file.read().decode(errors="replace")
+
+
+def _no_json(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")

@@ -1,14 +1,19 @@
-"""The desk that opens and closes attempts: numbers, keys, rewards and the runner's spans."""
+"""The desk that opens and closes attempts: numbers, keys, rewards and the runner's spans.
+
+An attempt's key is ended before its result is judged. What the reward function fails on is closed
+last: as the agent's errors, or, where it failed on most results, as its own.
+"""
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_instrument import attributes
-from ltrain_instrument.identity import Identity, Mode, rollout_id
+from ltrain_instrument.allow import Allow
+from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.client import (
     CallCounts,
     GatewayClient,
@@ -28,7 +33,8 @@ from ltrain_train.rollout.judge import Judge, RewardFailed
 from ltrain_train.rollout.ledger import Ledger
 from ltrain_train.rollout.record import Entry, Record
 from ltrain_train.rollout.store_keys import StoreKeys
-from ltrain_train.rollout.tasks import Task
+from ltrain_train.rollout.verdict import verdict
+from ltrain_train.rollout.visit import Visit
 
 SLACK = 30.0
 """Seconds that key and lease outlive the deadline."""
@@ -36,19 +42,8 @@ AWAY = 600.0
 """Seconds that a gateway may be away before the run ends for it: a killed one starts vLLM again."""
 PAUSE = 0.5
 """Seconds between two looks for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Visit:
-    """A rollout to be made: identity without attempt, task, and how often it was tried."""
-
-    identity: Identity
-    task: Task
-    tries: int = 1
-
-    def again(self) -> "Visit":
-        """Give the visit for its next try."""
-        return replace(self, tries=self.tries + 1)
+STOPPED = "the run was stopped"
+NO_CALLS = CallCounts(llm_calls=0, spans=0, failures=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,31 +56,38 @@ class Flight:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """An attempt that is closed."""
+class Unjudged:
+    """An attempt with a result that the reward function failed on."""
 
     flight: Flight
-    result: RolloutResult
-    again: bool
-    """Whether the rollout is to be tried once more."""
+    error: RewardFailed
+    llm_calls: int
 
 
-def visits(
-    run: str, mode: Mode, wave: int, tasks: Sequence[Task], per_task: int
-) -> Iterator[Visit]:
-    """Name every rollout of a wave: task after task, so that a group runs together."""
-    for task in tasks:
-        for sample in range(per_task):
-            identity = Identity(
-                run=run,
-                task=task.id,
-                domain=task.domain or None,
-                wave=wave,
-                sample=sample,
-                rollout=rollout_id(run, mode, wave, task.id, sample),
-                mode=mode,
-            )
-            yield Visit(identity, task)
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """An attempt that has ended."""
+
+    flight: Flight
+    result: RolloutResult | None
+    """None while nobody knows whose failure it is that its result has no reward."""
+    again: Visit | None = None
+    """The rollout's next try, where it is tried once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What all attempts of a wave have."""
+
+    policy: str
+    sampling: dict[str, float]
+    """Imposed on their calls."""
+    deadline: float
+    """Seconds each."""
+    agent_sees: tuple[str, ...] = ("input",)
+    """Keys of the task that an agent sees, beside id and domain."""
+    allow: tuple[Allow, ...] = ()
+    """What their calls may ask for although it makes them untrainable."""
 
 
 class Desk:
@@ -100,56 +102,73 @@ class Desk:
         ledger: Ledger,
         gateway: str,
         secret: str,
-        policy: str,
-        sampling: dict[str, float],
-        deadline: float,
+        terms: Terms,
         store_keys: StoreKeys | None = None,
     ) -> None:
         self._store_keys = store_keys
         self._record, self._client = Record(provider), client
         self._judge, self._ledger = judge, ledger
-        self._gateway, self._secret, self._policy = gateway, secret, policy
-        self._sampling, self._deadline = sampling, deadline
+        self._gateway, self._secret, self._terms = gateway, secret, terms
         self._lock = threading.Lock()
         self._open: set[str] = set()
+        self._unjudged: list[Unjudged] = []
 
     def open(self, visit: Visit) -> Flight:
         """Number the attempt, say so in a span, and sign its key."""
         assert visit.identity.rollout is not None
         number = self._ledger.begin(visit.identity.rollout)
         identity = replace(visit.identity, attempt=number)
-        entry = self._record.dispatch(identity, self._deadline + SLACK)
+        terms = self._terms
+        entry = self._record.dispatch(identity, terms.deadline + SLACK)
         attempt = Attempt(
             identity=identity,
-            task=visit.task,
+            task=visit.task.shown(terms.agent_sees),
             endpoint=self._endpoint(identity),
             traceparent=entry.traceparent,
             started=entry.started,
-            deadline=self._deadline,
+            deadline=terms.deadline,
             environ=self._environ(identity),
+            alone=visit.alone,
         )
         with self._lock:
             self._open.add(attempt.id)
         return Flight(visit, attempt, entry)
 
     def settle(self, flight: Flight, ending: Ending) -> Settled | None:
-        """Judge and close an attempt; None where it has been closed before."""
+        """End an attempt's key, judge and close it; None where that has been done before."""
         if not self._claim(flight):
             return None
-        outcome, reason, rewards = self._judged(flight, ending)
-        unjudged = outcome is Outcome.INFRA and ending.outcome is Outcome.OK
         try:
             calls = self._close_key(flight)
         except (GatewayUnreachable, GatewayRefused) as error:
-            outcome, reason, rewards, unjudged = Outcome.INFRA, str(error), {}, False
-            calls = CallCounts(llm_calls=0, spans=0, failures=0)
-        if outcome in (Outcome.ERROR, Outcome.TIMEOUT) and calls.failures:
-            outcome, reason = Outcome.INFRA, f"{calls.failures} calls failed upstream: {reason}"
-        result = self._close(flight, outcome, reason, rewards, calls.llm_calls)
-        again = outcome is Outcome.INFRA and not unjudged and flight.visit.tries < ATTEMPTS
-        if again:
-            self._await_gateway()
-        return Settled(flight, result, again)
+            calls, ending = NO_CALLS, Ending(Outcome.INFRA, str(error), died=ending.died)
+        found = verdict(flight.attempt, ending, calls)
+        try:
+            rewards = self._rewards(flight, found)
+        except RewardFailed as error:
+            with self._lock:
+                self._unjudged.append(Unjudged(flight, error, calls.llm_calls))
+            return Settled(flight, None)
+        result = self._close(flight, found.outcome, found.reason, rewards, calls.llm_calls)
+        if found.outcome is not Outcome.INFRA or flight.visit.tries == ATTEMPTS:
+            return Settled(flight, result)
+        self._await_gateway()
+        return Settled(flight, result, flight.visit.again(alone=found.died))
+
+    def close_unjudged(self, judged: int) -> list[RolloutResult]:
+        """Close what the reward function failed on, after `judged` results that it did not.
+
+        Raises:
+            RewardFailed: when it failed on most results; none of them counts.
+        """
+        with self._lock:
+            unjudged, self._unjudged = self._unjudged, []
+        most = len(unjudged) > judged
+        outcome = Outcome.INFRA if most else Outcome.ERROR
+        results = [self._close_without(each, outcome) for each in unjudged]
+        if most:
+            raise RewardFailed(f"{unjudged[0].error} It failed on {len(unjudged)} results.")
+        return results
 
     def cancel(self, flights: Sequence[Flight]) -> None:
         """Close what is open as `cancelled`; a gateway that is away is asked once."""
@@ -163,22 +182,31 @@ class Desk:
                     calls = self._close_key(flight).llm_calls
                 except (GatewayUnreachable, GatewayRefused):
                     answers = False
-            self._close(flight, Outcome.CANCELLED, "the run was stopped", {}, calls)
+            self._close(flight, Outcome.CANCELLED, STOPPED, {}, calls)
+        with self._lock:
+            unjudged, self._unjudged = self._unjudged, []
+        for each in unjudged:
+            self._close(each.flight, Outcome.CANCELLED, STOPPED, {}, each.llm_calls)
 
     def _endpoint(self, identity: Identity) -> Endpoint:
+        path = f"/rollout/{identity.rollout}/attempt/{identity.attempt}/v1"
+        key = self._key(identity, self._terms.deadline + SLACK)
+        return Endpoint(self._gateway.rstrip("/") + path, key, self._terms.policy)
+
+    def _key(self, identity: Identity, seconds: float) -> str:
         claims = RolloutClaims(
             identity=identity,
-            policy=self._policy,
-            sampling=self._sampling,
-            expires=time.time() + self._deadline + SLACK,
+            policy=self._terms.policy,
+            sampling=self._terms.sampling,
+            allow=self._terms.allow,
+            expires=time.time() + seconds,
         )
-        path = f"/rollout/{identity.rollout}/attempt/{identity.attempt}/v1"
-        return Endpoint(self._gateway.rstrip("/") + path, sign(self._secret, claims), self._policy)
+        return sign(self._secret, claims)
 
     def _environ(self, identity: Identity) -> dict[str, str | None]:
         if self._store_keys is None:
             return {}
-        return self._store_keys.environ(identity, self._deadline + SLACK)
+        return self._store_keys.attempt(identity, self._terms.deadline + SLACK)
 
     def _claim(self, flight: Flight) -> bool:
         with self._lock:
@@ -187,20 +215,22 @@ class Desk:
             self._open.remove(flight.attempt.id)
             return True
 
-    def _judged(self, flight: Flight, ending: Ending) -> tuple[Outcome, str, dict[str, float]]:
+    def _rewards(self, flight: Flight, ending: Ending) -> dict[str, float]:
         if ending.outcome is not Outcome.OK or self._judge is None:
-            return ending.outcome, ending.reason, {}
-        try:
-            rewards = self._judge.rewards(flight.visit.task, ending.result)
-        except RewardFailed as error:
-            return Outcome.INFRA, f"{RewardFailed.__name__}: {error}", {}
+            return {}
+        rewards = self._judge.rewards(flight.visit.task, ending.result)
         for name, value in rewards.items():
             self._record.evaluate(flight.entry, name, value)
-        return Outcome.OK, "", rewards
+        return rewards
 
     def _close_key(self, flight: Flight) -> CallCounts:
-        identity, key = flight.attempt.identity, flight.attempt.endpoint.api_key
-        return self._client.close_rollout(identity, key)
+        # the agent's own may have expired while it waited here for its end
+        identity = flight.attempt.identity
+        return self._client.close_rollout(identity, self._key(identity, SLACK))
+
+    def _close_without(self, unjudged: Unjudged, outcome: Outcome) -> RolloutResult:
+        reason = f"{RewardFailed.__name__}: {unjudged.error}"
+        return self._close(unjudged.flight, outcome, reason, {}, unjudged.llm_calls)
 
     def _close(
         self, flight: Flight, outcome: Outcome, reason: str, rewards: dict[str, float], calls: int

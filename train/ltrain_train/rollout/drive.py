@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ltrain_instrument import settings
+from ltrain_instrument.allow import Allow
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Mode
 from ltrain_train.gateway.client import GatewayClient, GatewayUnreachable
@@ -39,6 +40,8 @@ class Drive:
     workers: int
     concurrency: int
     deadline: float
+    agent_sees: tuple[str, ...]
+    allow: tuple[Allow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ def drive(asked: Drive) -> Driven:
     _check_gateway(asked.gateway, secret)
     run.save()
     with Runner(
+        run=run.name,
         agent=asked.agent,
         reward=asked.reward,
         folder=Path.cwd(),
@@ -97,9 +101,10 @@ def drive(asked: Drive) -> Driven:
         workers=asked.workers,
         concurrency=asked.concurrency,
         deadline=asked.deadline,
+        agent_sees=asked.agent_sees,
+        allow=asked.allow,
     ) as runner:
         results = runner.run(
-            run.name,
             asked.mode,
             WAVE,
             tasks,
@@ -124,6 +129,8 @@ def _asked(asked: Drive, tasks: list[Task]) -> dict[str, str | int | float]:
         "per_task": asked.per_task,
         "temperature": asked.temperature,
         "policy": asked.policy,
+        "agent_sees": ",".join(asked.agent_sees),
+        "allow": ",".join(asked.allow),
     }
 
 

@@ -1,6 +1,7 @@
 """The reward function: `score(task, result) -> float | dict[str, float]`, or a coroutine function.
 
-What it raises is never a reward of 0: it is asked again, and then the rollout does not count.
+It is asked three times; then the result is the agent's failure, and the recipe says what that
+counts. Where it fails on most results, it is the function's failure, and the run ends.
 """
 
 import asyncio
@@ -41,11 +42,14 @@ class Judge:
         for pause in PAUSES:
             try:
                 return self._ask(task, result)
-            except Exception:  # the user's code may raise anything; the last try tells it
+            except (
+                Exception,
+                SystemExit,
+            ):  # the user's code may raise anything; the last try tells it
                 time.sleep(pause)
         try:
             return self._ask(task, result)
-        except Exception as error:  # as above
+        except (Exception, SystemExit) as error:  # as above
             raise RewardFailed(
                 f"{self.reference} failed on task '{task.id}': {type(error).__name__}: {error}. "
                 "It must give a number, or numbers by name, for every result of the agent."

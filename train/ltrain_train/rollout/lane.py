@@ -26,8 +26,8 @@ class Lane(Protocol):
             LtrainError: when the agent cannot be started.
         """
 
-    def room(self) -> int:
-        """Count the attempts that can start now."""
+    def room(self, *, alone: bool = False) -> int:
+        """Count the attempts that can start now, or those that can have a process to themselves."""
 
     def submit(self, attempt: Attempt) -> None:
         """Start an attempt; there must be room."""
@@ -50,7 +50,7 @@ def scripts() -> Path:
     return Path(sys.executable).parent
 
 
-def environment(home: Path, extra: Mapping[str, str]) -> dict[str, str | None]:
+def environment(home: Path, extra: Mapping[str, str | None]) -> dict[str, str | None]:
     """Give what an agent's process finds in its environment, but for its attempt."""
     path = os.pathsep.join([str(scripts()), os.environ.get("PATH", os.defpath)])
     # an identity around the runner itself is not the agents'

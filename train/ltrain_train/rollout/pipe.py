@@ -1,4 +1,7 @@
-"""One worker process and the two pipes to it."""
+"""One worker process and the two pipes to it.
+
+The agent's code holds both pipes too: what comes over them is untrusted.
+"""
 
 import json
 import os
@@ -65,12 +68,18 @@ class WorkerProcess:
         """Tell each message, and the end, from a thread."""
 
         def read() -> None:
-            with os.fdopen(self._results) as results:
+            with os.fdopen(self._results, errors="replace") as results:
                 for line in results:
-                    said(self, json.loads(line))
+                    if (message := _message(line)) is not None:
+                        said(self, message)
             gone(self)
 
         threading.Thread(target=read, name=f"{self.name}-results", daemon=True).start()
+
+    @property
+    def taken(self) -> bool:
+        """Whether an attempt has it to itself."""
+        return any(attempt.alone for attempt in self.flying.values())
 
     def send(self, attempt: Attempt) -> None:
         """Ask for an attempt; a worker that is gone says so by `gone`."""
@@ -102,11 +111,24 @@ class WorkerProcess:
         return self._child.tail()
 
 
+def _message(line: str) -> dict[str, Any] | None:
+    """Return what a worker sends; None for a line that is no message."""
+    try:
+        message = json.loads(line, parse_constant=_no_json)
+    except (ValueError, RecursionError):
+        return None
+    return message if isinstance(message, dict) else None
+
+
+def _no_json(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
 def _request(attempt: Attempt) -> dict[str, Any]:
     return {
         "id": attempt.id,
         "identity": asdict(attempt.identity),
-        "task": attempt.task.model_dump(mode="json"),
+        "task": dict(attempt.task),
         "endpoint": asdict(attempt.endpoint),
         "traceparent": attempt.traceparent,
         "deadline": attempt.deadline,

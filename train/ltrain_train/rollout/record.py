@@ -14,6 +14,8 @@ from ltrain_instrument import attributes
 from ltrain_instrument.identity import Identity
 from ltrain_train.rollout.attempt import Outcome
 
+LONGEST_REASON = 2000
+
 Values = Mapping[str, str | int | float]
 
 
@@ -82,7 +84,7 @@ class Record:
             **digests,
         }
         if reason:
-            said[attributes.OUTCOME_REASON] = reason
+            said[attributes.OUTCOME_REASON] = _sayable(reason)
         self._write(entry, attributes.SPAN_ROLLOUT, said, start=entry.started)
         return (time.time_ns() - entry.started) / 1e9
 
@@ -90,3 +92,8 @@ class Record:
         carried: dict[str, str | int | float] = {**entry.identity.attributes(), **said}
         span = self._tracer.start_span(name, entry.context, attributes=carried, start_time=start)
         span.end()
+
+
+def _sayable(text: str) -> str:
+    """Return text from an agent as a span can carry it: short, without half a surrogate pair."""
+    return text[:LONGEST_REASON].encode(errors="replace").decode()

@@ -16,6 +16,9 @@ from ltrain_train.rollout.attempt import Ending, Outcome
 
 TOGETHER = 0.04
 """Seconds that a result waits for others to share its flush."""
+LONGEST_REASON = 500
+LARGEST_RESULT = 16 << 20
+"""Characters of a result as JSON."""
 FLUSH = 5.0
 """Seconds a flush may take; the spans that it leaves are on their way all the same."""
 
@@ -35,9 +38,11 @@ class Results:
 
     def say(self, message: Mapping[str, Any]) -> None:
         """Send a line at once."""
-        line = json.dumps(message) + "\n"
+        self._write(json.dumps(message))
+
+    def _write(self, line: str) -> None:
         with self._lock:
-            self._out.write(line)
+            self._out.write(line + "\n")
             self._out.flush()
 
     def _send(self) -> None:
@@ -48,14 +53,18 @@ class Results:
                 ended.append(self._waiting.get())
             flush(FLUSH)
             for attempt, ending in ended:
-                self.say(_message(attempt, ending))
+                self._write(_line(attempt, ending))
 
 
-def _message(attempt: str, ending: Ending) -> dict[str, Any]:
+def _line(attempt: str, ending: Ending) -> str:
     message = {"id": attempt, "outcome": ending.outcome.value, "reason": ending.reason}
     try:
-        json.dumps(ending.result)
-    except (TypeError, ValueError) as error:
-        said = f"The agent's result must be JSON (dict, list, str, number, bool, None): {error}"
-        return {**message, "outcome": Outcome.ERROR.value, "reason": said}
-    return {**message, "result": ending.result}
+        line = json.dumps({**message, "result": ending.result}, allow_nan=False)
+    except Exception as error:  # a result of the agent's own classes may raise anything
+        why = f"{type(error).__name__}: {error}"[:LONGEST_REASON]
+    else:
+        if len(line) <= LARGEST_RESULT:
+            return line
+        why = f"it has {len(line)} characters, and may have {LARGEST_RESULT}"
+    reason = f"The agent's result must be JSON (dict, list, str, number, bool, None): {why}"
+    return json.dumps({**message, "outcome": Outcome.ERROR.value, "reason": reason})

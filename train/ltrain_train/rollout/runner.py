@@ -1,12 +1,13 @@
 """Runs tasks through an agent, n times each, and leaves a closed trace of every rollout.
 
-* An attempt's dispatch span is on disk before it starts; after it come the reward function's
-  values, the end of its key, and its closing span, in that order.
-* What fails around the agent (a worker, the gateway) is tried again as another attempt, at most
-  three times; what fails in the agent, or runs out of time, is the rollout's outcome.
-* A reward function that fails ends the rollout as `infra`, never as a reward of 0.
+* An attempt's dispatch span is on disk before it starts; after it come the end of its key, the
+  reward function's values, and its closing span, in that order.
+* What an outage ends is tried again as another attempt, at most three times. That there was one is
+  known from the gateway, the kernel or this process; else it is the agent's, and counts.
+* A reward function that fails on a result makes it the agent's error; on most, it ends the run.
 """
 
+import os
 import queue
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,18 +17,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Mode
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.rollout.attempt import Attempt, Ending, Outcome, RolloutResult, WaveResult
 from ltrain_train.rollout.command import Commands
-from ltrain_train.rollout.desk import Desk, Flight, Settled, Visit, visits
-from ltrain_train.rollout.judge import Judge, RewardFailed
+from ltrain_train.rollout.desk import Desk, Flight, Settled, Terms
+from ltrain_train.rollout.judge import Judge
 from ltrain_train.rollout.lane import Lane, environment
 from ltrain_train.rollout.ledger import Ledger
 from ltrain_train.rollout.reference import is_reference
 from ltrain_train.rollout.standing import finished
 from ltrain_train.rollout.store_keys import SECRETS, StoreKeys
 from ltrain_train.rollout.tasks import Task, check_ids
+from ltrain_train.rollout.visit import Visit, visits
 from ltrain_train.rollout.warm import WarmWorkers
 from ltrain_train.service_key import open_service
 
@@ -55,6 +58,7 @@ class Runner:
     def __init__(
         self,
         *,
+        run: str,
         agent: str,
         reward: str | None,
         folder: Path,
@@ -67,12 +71,33 @@ class Runner:
         deadline: float = 60.0,
         environ: Mapping[str, str] | None = None,
         agent_rewards: bool = False,
+        agent_sees: Sequence[str] = ("input",),
+        allow: Sequence[Allow] = (),
     ) -> None:
-        """`agent_rewards` lets the store's keys of attempts say what their rollout is worth."""
-        self._store_keys = StoreKeys.of(home, rewards=agent_rewards)
+        """Prepare to make rollouts of a run.
+
+        Args:
+            run: the run's name, for all waves.
+            agent: `module:function` or a command.
+            reward: `module:function`; None: there are no rewards.
+            folder: where both are.
+            gateway: its URL.
+            secret: the gateway's.
+            policy: what answers.
+            home: LTRAIN_HOME.
+            workers: processes.
+            concurrency: rollouts at a time in a worker.
+            deadline: seconds an attempt.
+            environ: laid over the agent's environment.
+            agent_rewards: whether the store's keys of attempts say what their rollout is worth.
+            agent_sees: keys of a task that the agent sees, beside id and domain.
+            allow: what calls in mode `train` may ask for although it makes them untrainable.
+        """
+        self._store_keys = StoreKeys.of(home, os.environ, rewards=agent_rewards)
+        self._run, self._agent_sees, self._allow = run, tuple(agent_sees), tuple(allow)
         self._agent, self._folder, self._home = agent, folder.resolve(), home
         self._workers, self._concurrency = workers, concurrency
-        self._environ = environment(home, environ or {})
+        self._environ = environment(home, {**dict.fromkeys(SECRETS), **(environ or {})})
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._judge = Judge(reward, self._folder) if reward else None
         self._gateway, self._secret, self._policy = gateway, secret, policy
@@ -100,7 +125,6 @@ class Runner:
 
     def run(
         self,
-        run: str,
         mode: Mode,
         wave: int,
         tasks: Sequence[Task],
@@ -118,7 +142,7 @@ class Runner:
         Raises:
             BadTasks: when two tasks share an id.
             BadReference, WorkerFailed: when the agent cannot be started.
-            RewardFailed: when the reward function failed on every result.
+            RewardFailed: when the reward function failed on most results.
             GatewayUnreachable: when the gateway stays away.
         """
         check_ids(tasks)
@@ -127,19 +151,19 @@ class Runner:
             provider=self._provider,
             client=self._client,
             judge=self._judge,
-            ledger=Ledger(self._home / "runs" / run),
+            ledger=Ledger(self._home / "runs" / self._run),
             gateway=self._gateway,
             secret=self._secret,
-            policy=self._policy,
-            sampling=dict(sampling),
-            deadline=self._deadline,
+            terms=Terms(
+                self._policy, dict(sampling), self._deadline, self._agent_sees, self._allow
+            ),
             store_keys=self._store_keys,
         )
-        asked = visits(run, mode, wave, tasks, per_task)
+        asked = visits(self._run, mode, wave, tasks, per_task)
         left = deque(visit for visit in asked if visit.identity.rollout not in skipped)
-        return self._fly(desk, left, seen or (lambda result: None))
+        return self._fly(desk, left, seen or (lambda result: None), len(skipped))
 
-    def _fly(self, desk: Desk, waiting: deque[Visit], seen: Seen) -> WaveResult:
+    def _fly(self, desk: Desk, waiting: deque[Visit], seen: Seen, before: int) -> WaveResult:
         lane, results = self._ready_lane(), WaveResult()
         flying: dict[str, Flight] = {}
         settlers = ThreadPoolExecutor(SETTLERS, thread_name_prefix="settle")
@@ -152,9 +176,9 @@ class Runner:
                         raise event
                     if isinstance(event, Settled):
                         del flying[event.flight.attempt.id]
-                        if event.again:
-                            waiting.append(event.flight.visit.again())
-                        else:
+                        if event.again is not None:
+                            waiting.append(event.again)
+                        elif event.result is not None:
                             results.append(event.result)
                             seen(event.result)
                     elif (flight := flying.get(event[0].id)) is not None:
@@ -164,7 +188,10 @@ class Runner:
             desk.cancel(list(flying.values()))
             raise
         settlers.shutdown()
-        _check_rewards(results)
+        judged = sum(result.outcome is Outcome.OK for result in results)
+        for result in desk.close_unjudged(judged + before):
+            results.append(result)
+            seen(result)
         return results
 
     def _dispatch(
@@ -172,8 +199,9 @@ class Runner:
     ) -> None:
         if waiting and not flying:
             lane.wait_ready(START)
-        for _ in range(min(lane.room(), len(waiting))):
-            flight = desk.open(waiting.popleft())
+        while (visit := _next(lane, waiting)) is not None:
+            waiting.remove(visit)
+            flight = desk.open(visit)
             flying[flight.attempt.id] = flight
             lane.submit(flight.attempt)
 
@@ -205,10 +233,11 @@ class Runner:
             self._events.put((attempt, ending))
 
         if is_reference(self._agent):
+            bound = self._store_keys.run(self._run) if self._store_keys else {}
             return WarmWorkers(
                 self._agent,
                 folder=self._folder,
-                environ={**self._environ, **dict.fromkeys(SECRETS if self._store_keys else ())},
+                environ={**self._environ, **bound},
                 logs=logs,
                 workers=self._workers,
                 concurrency=self._concurrency,
@@ -224,7 +253,10 @@ class Runner:
         )
 
 
-def _check_rewards(results: WaveResult) -> None:
-    failed = [result for result in results if result.reason.startswith(RewardFailed.__name__)]
-    if failed and not any(result.outcome is Outcome.OK for result in results):
-        raise RewardFailed(failed[0].reason.removeprefix(f"{RewardFailed.__name__}: "))
+def _next(lane: Lane, waiting: deque[Visit]) -> Visit | None:
+    """Return the visit that can start now; one that needs a process of its own comes first."""
+    alone = next((visit for visit in waiting if visit.alone), None)
+    if alone is not None and lane.room(alone=True):
+        return alone
+    shared = next((visit for visit in waiting if not visit.alone), None)
+    return shared if shared is not None and lane.room() else None

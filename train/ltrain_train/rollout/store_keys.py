@@ -1,76 +1,133 @@
-"""Keys of the store for agents: with its own, an attempt tells of itself and of nothing else.
+"""Keys of the store for agents: with its own, an agent tells of itself and of nothing else.
 
-There are some where the store's secret can be read: LTRAIN_STORE_SECRET, or, where keys were made
-for the store's folder, the file beside it. An agent then finds in its environment neither ltrain's
+The store's secret signs them: LTRAIN_STORE_SECRET, or, where store and collector are on this
+machine, the file beside the store's folder. A command has the key of its attempt; a worker, whose
+process makes many attempts, the key of its run. Either finds in its environment neither ltrain's
 own key nor a secret, and its spans wait in a folder of their own: others send with other keys.
 """
 
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
+from urllib.error import HTTPError, URLError
 from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 from ltrain_collector.bound_keys import sign, store_secret
-from ltrain_collector.dsn import Folder, Server, parse
 from ltrain_collector.keys import Keys
-from ltrain_instrument import loopback
+from ltrain_instrument.delivery import traces_url
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.settings import GATEWAY_SECRET, STORE, STORE_SECRET
+from ltrain_train.service_key import is_here, is_there
+from ltrain_train.store_folder import store_folder
 
 HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
+SIGNALS = tuple(f"OTEL_EXPORTER_OTLP_{name}_HEADERS" for name in ("TRACES", "LOGS", "METRICS"))
 
 SECRETS = (STORE.name, STORE_SECRET.name, GATEWAY_SECRET.name)
 """Variables of ltrain's own processes that hold a secret, or a key that reads."""
 
-WITHHELD = (
-    *(f"OTEL_EXPORTER_OTLP_{signal}_HEADERS" for signal in ("TRACES", "LOGS", "METRICS")),
-    *SECRETS,
-)
+RUN_SECONDS = 30 * 86400.0
+"""How long the key of a run is good: workers are started once for all its waves."""
+PROBE = 5.0
+"""Seconds in which a collector says whether it takes a key."""
+
+_logger = logging.getLogger("ltrain.rollouts")
 
 
 @dataclass(frozen=True, slots=True)
 class StoreKeys:
-    """Signs the keys of attempts."""
+    """Signs the keys of agents."""
 
     secret: str = field(repr=False)
     home: Path
     rewards: bool
     """Whether an agent may say what its own rollout is worth."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What this process sends over OTLP, by the variables that say it."""
 
     @classmethod
-    def of(cls, home: Path, *, rewards: bool) -> Self | None:
-        """Give those of the store that runs write to; None where it has none, or no secret is here.
+    def of(cls, home: Path, environ: Mapping[str, str], *, rewards: bool) -> Self | None:
+        """Return those of the store that runs write to; None where its secret is elsewhere.
 
         Raises:
             BadSetting: when the secret is too short, or may not be read.
         """
-        folder = _folder(home)
-        if not STORE_SECRET.read() and (folder is None or not Keys(folder).guarded):
+        folder = store_folder(home)
+        headers = {name: environ[name] for name in (HEADERS, *SIGNALS) if name in environ}
+        if not STORE_SECRET.read() and not _is_here(folder, headers):
             return None
         try:
             secret = store_secret(folder or home / "store")
         except OSError as error:
             raise BadSetting(
-                f"The store has keys, but its secret cannot be read: {error}. Set "
-                f"{STORE_SECRET.name} to it, so that each attempt gets a key of its own."
+                f"The store's secret cannot be read: {error}. Set {STORE_SECRET.name} to it, so "
+                "that each attempt gets a key of its own."
             ) from error
-        return cls(secret, home, rewards)
+        keys = cls(secret, home, rewards, headers)
+        return keys if keys._taken() else None
 
-    def environ(self, identity: Identity, seconds: float) -> dict[str, str | None]:
-        """Give what the process of one attempt finds in its environment, for `seconds`."""
+    def attempt(self, identity: Identity, seconds: float) -> dict[str, str | None]:
+        """Return what the process of one attempt finds in its environment, for `seconds`."""
+        return self._environ(identity, seconds, f"{identity.rollout}.{identity.attempt}")
+
+    def run(self, name: str) -> dict[str, str | None]:
+        """Return what a process finds that makes attempts of a run."""
+        return self._environ(Identity(run=name), RUN_SECONDS, name)
+
+    def _environ(self, identity: Identity, seconds: float, folder: str) -> dict[str, str | None]:
         key = sign(self.secret, identity, seconds, rewards=self.rewards)
-        spool = self.home / "agents" / f"{identity.rollout}.{identity.attempt}"
+        spool = self.home / "agents" / folder
         return {
-            **dict.fromkeys(WITHHELD),
-            HEADERS: f"Authorization={quote(f'Bearer {key}')}",
+            **{name: _with_key(text, key) for name, text in self.headers.items()},
+            HEADERS: _with_key(self.headers.get(HEADERS, ""), key),
             "LTRAIN_HOME": str(spool.resolve()),
         }
 
+    def _taken(self) -> bool:
+        """Return whether the collector takes its keys; one that is away does not say no."""
+        key = sign(self.secret, Identity(run="probe"), 60)
+        url = traces_url(None)
+        headers = {"Content-Type": "application/x-protobuf", "Authorization": f"Bearer {key}"}
+        try:
+            with urlopen(Request(url, b"", headers), timeout=PROBE):
+                return True
+        except HTTPError as error:
+            if error.code not in (401, 403):
+                return True
+        except (URLError, OSError, ValueError):
+            return True
+        _logger.warning(
+            "ltrain: agents send with ltrain's own headers, since %s does not take keys signed "
+            "with this store's secret. Set %s to the secret of the store it writes to.",
+            url,
+            STORE_SECRET.name,
+        )
+        return False
 
-def _folder(home: Path) -> Path | None:
-    """Give the store's folder; None where it is on another machine."""
-    at = parse(STORE.read()) if STORE.read() else None
-    if isinstance(at, Server) and at.host not in loopback.NAMES:
-        return None
-    return (at.path if isinstance(at, Folder) else home / "store").absolute()
+
+def _is_here(folder: Path | None, headers: Mapping[str, str]) -> bool:
+    """Return whether spans go to a store of ltrain on this machine, as far as is known."""
+    if folder is None or not (is_here() and is_there(folder)):
+        return False
+    return Keys(folder).guarded or not any(map(_authorizes, headers.values()))
+
+
+def _authorizes(headers: str) -> bool:
+    return len(_without_key(headers)) < len(_pairs(headers))
+
+
+def _with_key(headers: str, key: str) -> str:
+    return ",".join([*_without_key(headers), f"Authorization={quote(f'Bearer {key}')}"])
+
+
+def _without_key(headers: str) -> list[str]:
+    names = ("authorization", "x-clickhouse-key")
+    return [pair for pair in _pairs(headers) if pair.partition("=")[0].strip().lower() not in names]
+
+
+def _pairs(headers: str) -> list[str]:
+    return [pair for pair in headers.split(",") if pair.strip()]

@@ -19,7 +19,7 @@ class Task(BaseModel):
 
     id: str = Field(min_length=1)
     input: Any
-    """What the agent is asked."""
+    """What the agent is asked; by default it sees no other key."""
     domain: str = ""
 
     _file: str = PrivateAttr("")
@@ -28,6 +28,14 @@ class Task(BaseModel):
     def file(self) -> str:
         """Digest of the task file it was read from; '' where there was none."""
         return self._file
+
+    def shown(self, fields: Iterable[str]) -> dict[str, Any]:
+        """Return what an agent sees of it: `fields`, its id and its domain.
+
+        The last two are in the identity of all its spans anyway.
+        """
+        whole = self.model_dump(mode="json")
+        return {name: whole[name] for name in ("id", "domain", *fields) if name in whole}
 
     def read_from(self, file: str) -> None:
         """Note the digest of the file that it was read from."""

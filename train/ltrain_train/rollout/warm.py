@@ -1,7 +1,8 @@
 """Warm workers: processes that imported the agent once and run many rollouts at a time.
 
 A worker that dies, or that must be ended because a rollout in it ran past its deadline, is
-replaced; what else ran in it ends as `infra`, to be tried again.
+replaced. Its neighbours in a worker that was ended are tried again. What ran in a worker that died
+is tried again with a worker to itself: then its death is its own.
 """
 
 import threading
@@ -10,7 +11,8 @@ from pathlib import Path
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.process import Children
-from ltrain_train.rollout.attempt import Attempt, Ending, Outcome
+from ltrain_train.rollout.attempt import COUNTING, Attempt, Ending, Outcome
+from ltrain_train.rollout.death import of_death
 from ltrain_train.rollout.lane import Ended
 from ltrain_train.rollout.pipe import WorkerProcess
 from ltrain_train.rollout.reference import BadReference
@@ -66,18 +68,17 @@ class WarmWorkers:
                     f"Their logs are in {self._logs}."
                 )
 
-    def room(self) -> int:
-        """Count the attempts that can start now."""
+    def room(self, *, alone: bool = False) -> int:
+        """Count the attempts that can start now, or those that can have a worker to themselves."""
         with self._changed:
             if self._broken is not None:
                 raise self._broken
-            return self._room()
+            return sum(not worker.flying for worker in self._free()) if alone else self._room()
 
     def submit(self, attempt: Attempt) -> None:
         """Start an attempt in the ready worker that has the fewest."""
         with self._changed:
-            ready = [worker for worker in self._workers if worker.ready]
-            min(ready, key=lambda worker: len(worker.flying)).send(attempt)
+            min(self._free(), key=lambda worker: len(worker.flying)).send(attempt)
 
     def expire(self) -> None:
         """Replace every worker with a rollout past its deadline."""
@@ -85,7 +86,10 @@ class WarmWorkers:
         with self._changed:
             for worker in list(self._workers):
                 if late := worker.late(now):
-                    self._replace(worker, late, "its worker was ended for another's deadline")
+                    reason = "its worker was ended for another's deadline"
+                    flying = self._replace(worker, late)
+                    for attempt in flying:
+                        self._ended(attempt, Ending(Outcome.INFRA, reason))
                     worker.stop()
 
     def close(self) -> None:
@@ -99,9 +103,11 @@ class WarmWorkers:
     def _any_ready(self) -> bool:
         return any(worker.ready for worker in self._workers)
 
+    def _free(self) -> list[WorkerProcess]:
+        return [worker for worker in self._workers if worker.ready and not worker.taken]
+
     def _room(self) -> int:
-        ready = [worker for worker in self._workers if worker.ready]
-        return sum(self._concurrency - len(worker.flying) for worker in ready)
+        return sum(self._concurrency - len(worker.flying) for worker in self._free())
 
     def _start(self) -> WorkerProcess:
         self._started += 1
@@ -119,15 +125,23 @@ class WarmWorkers:
 
     def _said(self, worker: WorkerProcess, message: dict[str, object]) -> None:
         with self._changed:
-            if "broken" in message:
+            if worker.ready:  # from here on the agent's code may write, too
+                self._hear(worker, message)
+            elif "broken" in message:
                 self._broken = BadReference(str(message["broken"]))
             elif "ready" in message:
-                worker.patience = PATIENCE if message["cancels"] else 0.0
+                worker.patience = PATIENCE if message.get("cancels") else 0.0
                 worker.ready = worker in self._workers
-            elif (attempt := worker.flying.pop(str(message["id"]), None)) is not None:
-                outcome, reason = Outcome(str(message["outcome"])), str(message["reason"])
-                self._ended(attempt, Ending(outcome, reason, message.get("result")))
             self._changed.notify_all()
+
+    def _hear(self, worker: WorkerProcess, message: dict[str, object]) -> None:
+        attempt = worker.flying.pop(str(message.get("id")), None)
+        if attempt is None:
+            return
+        outcome, reason = str(message.get("outcome")), str(message.get("reason", ""))
+        if outcome not in COUNTING:
+            outcome, reason = Outcome.ERROR, f"its worker sent '{outcome}', which is no outcome"
+        self._ended(attempt, Ending(Outcome(outcome), reason, message.get("result")))
 
     def _gone(self, worker: WorkerProcess) -> None:
         with self._changed:
@@ -138,7 +152,9 @@ class WarmWorkers:
             if self._closed or worker not in self._workers:
                 return
             if worker.ready:
-                self._replace(worker, set(), "its worker died")
+                dead = self._replace(worker, set())
+                for attempt in dead:
+                    self._ended(attempt, of_death(attempt, "its worker died", len(dead) - 1))
             elif self._broken is None:
                 self._broken = WorkerFailed(
                     f"A worker ended before it had imported '{self._agent}'. "
@@ -146,11 +162,14 @@ class WarmWorkers:
                 )
             self._changed.notify_all()
 
-    def _replace(self, worker: WorkerProcess, late: set[str], reason: str) -> None:
+    def _replace(self, worker: WorkerProcess, late: set[str]) -> list[Attempt]:
+        """Start another worker in its place, and return what ran in it, but for the late."""
         # those that are late end with the process, after its last spans
         worker.late_attempts = [worker.flying.pop(name) for name in late]
         flying, worker.ready = list(worker.flying.values()), False
         worker.flying.clear()
-        for attempt in flying:
-            self._ended(attempt, Ending(Outcome.INFRA, reason))
-        self._workers[self._workers.index(worker)] = self._start()
+        try:
+            self._workers[self._workers.index(worker)] = self._start()
+        except OSError as error:
+            self._broken = WorkerFailed(f"No worker can be started: {error}.")
+        return flying

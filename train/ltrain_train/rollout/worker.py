@@ -6,6 +6,7 @@ its own, so whatever the agent prints is only log.
 
 * Each rollout runs inside `ltrain_instrument.rollout` and one span, a child of its dispatch span.
 * A result is sent only after the spans of its rollout were flushed.
+* What the agent raises is its own: whether an outage made it do so is the gateway's to say.
 * A coroutine is cancelled at its deadline; a thread cannot be, its owner ends the whole process.
 """
 
@@ -29,13 +30,10 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from ltrain_instrument import attributes, rollout
 from ltrain_instrument.identity import Identity
 from ltrain_train.rollout.attempt import Ending, Endpoint, Outcome
-from ltrain_train.rollout.blame import is_ours
 from ltrain_train.rollout.reference import BadReference, load_function
-from ltrain_train.rollout.results import Results
+from ltrain_train.rollout.results import LONGEST_REASON, Results
 
 Solve = Callable[[Mapping[str, Any], Endpoint], Any]
-
-LONGEST_REASON = 500
 
 
 class Worker:
@@ -69,7 +67,7 @@ class Worker:
             with _rollout(request):
                 ending = Ending(Outcome.OK, result=self._solve(request["task"], endpoint))
         except BaseException as error:  # the agent's own, SystemExit too: its outcome is `error`
-            ending = _failure(error, endpoint)
+            ending = _failure(error)
         self._results.put(request["id"], ending)
 
     async def _run_async(self, request: Mapping[str, Any]) -> None:
@@ -81,7 +79,7 @@ class Worker:
                     result = await self._solve(request["task"], endpoint)
             ending = Ending(Outcome.OK, result=result)
         except BaseException as error:  # as in `_run`
-            ending = _failure(error, endpoint)
+            ending = _failure(error)
             if limit.expired():
                 ending = Ending(Outcome.TIMEOUT, f"cancelled after {request['deadline']:g} s")
         self._results.put(request["id"], ending)
@@ -103,10 +101,10 @@ def _rollout(request: Mapping[str, Any]) -> Iterator[None]:
         context.detach(token)
 
 
-def _failure(error: BaseException, endpoint: Endpoint) -> Ending:
+def _failure(error: BaseException) -> Ending:
     traceback.print_exception(error)
     reason = "".join(traceback.format_exception_only(error)).strip()[-LONGEST_REASON:]
-    return Ending(Outcome.INFRA if is_ours(error, endpoint.base_url) else Outcome.ERROR, reason)
+    return Ending(Outcome.ERROR, reason)
 
 
 def _arguments() -> argparse.Namespace:

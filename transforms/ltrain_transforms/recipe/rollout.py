@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from ltrain_instrument.allow import Allow
 from ltrain_transforms.recipe.section import Section
 
 
@@ -28,3 +29,7 @@ class Rollout(Section):
     """Warm worker processes."""
     concurrency: int = Field(default=16, ge=1)
     """Rollouts at a time in one worker."""
+    agent_sees: tuple[str, ...] = ("input",)
+    """Keys of a task that the agent sees, beside id and domain; the reward function sees all."""
+    allow: tuple[Allow, ...] = ()
+    """What an agent's calls in mode `train` may ask for although it makes them untrainable."""

@@ -1,0 +1,167 @@
+"""Agents that would rather be left out than fail: what each tries is in its task's input."""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+
+def ask(llm: Any, text: str) -> Any:
+    body = {"model": llm.model, "messages": [{"role": "user", "content": text}]}
+    headers = {"content-type": "application/json", "authorization": f"Bearer {llm.api_key}"}
+    url = f"{llm.base_url}/chat/completions"
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)["choices"][0]["message"]["content"]
+
+
+def write_to_pipes(text: str) -> None:
+    """Write what the runner may take for a result to every descriptor that is open."""
+    for number in range(3, 64):
+        try:
+            os.write(number, text.encode())
+        except OSError:
+            continue
+
+
+def attempt_of(llm: Any) -> str:
+    parts = llm.base_url.split("/")
+    return f"{parts[parts.index('rollout') + 1]}.{parts[parts.index('attempt') + 1]}"
+
+
+def raise_forged(llm: Any) -> None:
+    import httpx
+
+    request = httpx.Request("POST", f"{llm.base_url}/chat/completions")
+    raise httpx.ConnectError("All connection attempts failed", request=request)
+
+
+def raise_forged_status(llm: Any) -> None:
+    import httpx
+
+    request = httpx.Request("POST", f"{llm.base_url}/chat/completions")
+    response = httpx.Response(503, request=request)
+    raise httpx.HTTPStatusError("the gateway is away", request=request, response=response)
+
+
+TASK = json.loads(os.environ.get("LTRAIN_TASK", "{}"))
+"""Of a command."""
+
+
+def post(name: str, **attributes: Any) -> int:
+    """Post a span with the key that the environment has; return how many were rejected."""
+    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
+
+    request = otlp.ExportTraceServiceRequest()
+    span = request.resource_spans.add().scope_spans.add().spans.add(name=name)
+    span.start_time_unix_nano = time.time_ns()
+    span.trace_id, span.span_id = os.urandom(16), os.urandom(8)
+    for key, value in attributes.items():
+        said = span.attributes.add(key=key.replace("__", ".")).value
+        said.string_value = str(value)
+    header, _, key = os.environ["OTEL_EXPORTER_OTLP_HEADERS"].partition("=")
+    headers = {header: unquote(key), "Content-Type": "application/x-protobuf"}
+    url = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] + "/v1/traces"
+    asked = urllib.request.Request(url, request.SerializeToString(), headers)
+    with urllib.request.urlopen(asked) as answer:
+        given = otlp.ExportTraceServiceResponse.FromString(answer.read())
+    return int(given.partial_success.rejected_spans)
+
+
+def forge(task: dict[str, Any], llm: Any) -> Any:
+    """Return what the collector rejects of what an agent would like to say."""
+    worth = {"gen_ai__evaluation__name": "reward", "gen_ai__evaluation__score__value": 9}
+    return {
+        "thought": post("thought"),
+        "reward": post("gen_ai.evaluation.result", **worth),
+        "close": post("ltrain.rollout", ltrain__rollout__outcome="ok"),
+        "another run": post("thought", ltrain__run__id="x"),
+    }
+
+
+class Bomb(dict):  # type: ignore[type-arg]
+    def items(self) -> Any:
+        raise MemoryError("no result")
+
+
+def deep() -> Any:
+    found: Any = []
+    for _ in range(20_000):
+        found = [found]
+    return found
+
+
+def solve(task: dict[str, Any], llm: Any) -> Any:
+    """Fail in the way that the input names; succeed in any second try."""
+    how, _, marks = task["input"].partition(" ")
+    if how == "kills":
+        time.sleep(0.2)  # its neighbours are in the worker by then
+        os.kill(os.getpid(), signal.SIGKILL)
+    mark = Path(marks) / attempt_of(llm).rpartition(".")[0]
+    tried = mark.exists()
+    mark.touch()
+    if how == "good" or tried:
+        time.sleep(0.5 if how == "good" else 0)
+        return "good"
+    if how == "prompt":
+        return ask(llm, "boom")
+    if how == "surrogate":
+        raise ValueError("half a pair: \ud83d")
+    if how == "infra" or how == "cancelled":
+        write_to_pipes(json.dumps({"id": attempt_of(llm), "outcome": how, "reason": "x"}) + "\n")
+        time.sleep(60)
+    if how == "broken":
+        write_to_pipes('{"broken": "no agent"}\n')
+        return "bad"
+    if how == "garbage":
+        write_to_pipes('[1]\n{"id": \nNaN\n' + "[" * 5000 + "\n")
+        return "bad"
+    ways: dict[str, Callable[[], Any]] = {
+        "exit": lambda: os._exit(1),
+        "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+        "segfault": lambda: ctypes.string_at(0),
+        "abort": os.abort,
+        "connect": lambda: raise_forged(llm),
+        "status": lambda: raise_forged_status(llm),
+        "leave": lambda: sys.exit(3),
+        "nan": lambda: {"said": float("nan")},
+        "bytes": lambda: b"bytes",
+        "bomb": Bomb,
+        "deep": deep,
+        "unscorable": lambda: {"said": None},
+    }
+    return ways[how]()
+
+
+def reward(task: dict[str, Any], result: Any) -> float:
+    """Give 1 to a good result; a result that is no text breaks it."""
+    return float(result.startswith("good"))
+
+
+def gold(task: dict[str, Any], result: Any) -> float:
+    """Give 1 where the agent's result has the task's gold."""
+    return float(str(task["gold"]) in json.dumps(result))
+
+
+def keep(task: dict[str, Any], result: Any) -> float:
+    """Write the result where the test finds it."""
+    Path(os.environ["KEPT"]).write_text(json.dumps(result))
+    return 1.0
+
+
+def look(task: dict[str, Any], llm: Any) -> Any:
+    """Return all that an agent can see without an effort."""
+    from ltrain_instrument import task as handed
+
+    try:
+        parent = Path(f"/proc/{os.getppid()}/environ").read_bytes().decode(errors="replace")
+    except OSError:
+        parent = ""
+    return {"task": task, "handed": handed(), "environ": dict(os.environ), "parent": parent}

@@ -1,0 +1,190 @@
+"""What an agent finds around it: its task without the gold, a key of its own, and no secret."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.train.rollout.outside import Outside
+
+from ltrain_collector.store import Store
+from ltrain_instrument.attributes import ROLLOUT_ID, RUN_ID
+from ltrain_train.rollout.attempt import Outcome
+from ltrain_train.rollout.runner import Runner
+from ltrain_train.rollout.store_keys import StoreKeys
+from ltrain_train.rollout.tasks import Task
+
+AGENTS = Path(__file__).parent / "agents"
+SECRET = "the gateway's secret of 32 characters"
+GOLD = Task.model_validate({"id": "a", "input": "what?", "domain": "d", "gold": "forty-two"})
+LOOK = "python -c 'import hostile_agents as h, json; print(json.dumps(h.look(h.TASK, None)))'"
+
+
+@dataclass
+class Served:
+    home: Path
+    dsn: str
+    gateway: Outside
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """`ltrain up` without keys, as a user has it who asked for none; a gateway beside."""
+    home = tmp_path / "home"
+    monkeypatch.setenv("LTRAIN_HOME", str(home))
+    argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(home / "store")]
+    ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
+    up = subprocess.Popen([*argv, *ports], stdout=subprocess.PIPE, text=True)
+    assert up.stdout
+    try:
+        otlp, _, sql = re.findall(r"[\d.]+\.\d+:(\d+)", up.stdout.readline())
+        dsn = f"http://127.0.0.1:{sql}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{otlp}")
+        monkeypatch.setenv("LTRAIN_STORE", dsn)
+        monkeypatch.setenv("LTRAIN_GATEWAY_SECRET", SECRET)
+        monkeypatch.setenv("PYTHONPATH", str(AGENTS))
+        with Outside() as gateway:
+            yield Served(home, dsn, gateway)
+    finally:
+        up.terminate()
+        up.wait(30)
+        up.stdout.close()
+
+
+@pytest.fixture
+def start(served: Served) -> Iterator[Callable[..., Runner]]:
+    with ExitStack() as stack:
+
+        def started(agent: str, **settings: Any) -> Runner:
+            given = {
+                "run": "r",
+                "agent": agent,
+                "reward": None,
+                "folder": AGENTS,
+                "gateway": served.gateway.url,
+                "secret": SECRET,
+                "policy": "policy",
+                "home": served.home,
+                "workers": 1,
+                "concurrency": 2,
+                "deadline": 60.0,
+                "environ": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"},
+            }
+            return stack.enter_context(Runner(**{**given, **settings}))
+
+        yield started
+
+
+def result_of(runner: Runner, folder: Path) -> Any:
+    """Run the task once and return what the agent returned, which the reward function kept."""
+    (result,) = runner.run("train", 0, [GOLD], 1, sampling={})
+    assert result.outcome is Outcome.OK, result.reason
+    return json.loads((folder / "kept.json").read_text())
+
+
+@pytest.mark.parametrize("agent", ["hostile_agents:look", LOOK], ids=["function", "command"])
+def test_an_agent_sees_no_gold_and_no_secret(
+    start: Callable[..., Runner],
+    served: Served,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    agent: str,
+) -> None:
+    monkeypatch.setenv("KEPT", str(tmp_path / "kept.json"))
+    found = result_of(start(agent, reward="hostile_agents:keep"), tmp_path)
+    assert found["task"] == {"id": "a", "domain": "d", "input": "what?"}
+    assert found["handed"] in (None, found["task"])  # a command's is in LTRAIN_TASK
+    everything = json.dumps(found)
+    secrets = [SECRET, (served.home / "store.secret").read_text().strip(), served.dsn]
+    for one in ("forty-two", *secrets):
+        assert one not in everything
+    assert not {"LTRAIN_STORE", "LTRAIN_STORE_SECRET", "LTRAIN_GATEWAY_SECRET"} & set(
+        found["environ"]
+    )
+    spool = Path(found["environ"]["LTRAIN_HOME"])
+    assert spool.parent == served.home.resolve() / "agents"
+    scheme, _, key = found["environ"]["OTEL_EXPORTER_OTLP_HEADERS"].partition("%20")
+    claims = json.loads(_unpacked(key.split(".")[1]))
+    assert (scheme, claims["kind"], claims["rewards"]) == ("Authorization=Bearer", "ingest", False)
+    assert claims["identity"][RUN_ID] == "r"
+    assert (ROLLOUT_ID in claims["identity"]) is (agent == LOOK)
+
+
+def test_a_recipe_may_show_more_of_the_task(start: Callable[..., Runner]) -> None:
+    reward = "hostile_agents:gold"
+    for sees, value in ((("input",), 0.0), (("input", "gold"), 1.0)):
+        runner = start("hostile_agents:look", reward=reward, agent_sees=sees, run=f"r{value}")
+        (result,) = runner.run("train", 0, [GOLD], 1, sampling={})
+        assert result.rewards == {"reward": value}
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        "hostile_agents:forge",
+        "python -c 'import hostile_agents as h, json; print(json.dumps(h.forge(h.TASK, None)))'",
+    ],
+    ids=["function", "command"],
+)
+def test_with_what_it_finds_an_agent_forges_nothing_in_a_store_without_keys(
+    start: Callable[..., Runner],
+    served: Served,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    agent: str,
+) -> None:
+    monkeypatch.setenv("KEPT", str(tmp_path / "kept.json"))
+    runner = start(agent, reward="hostile_agents:keep")
+    rejected = result_of(runner, tmp_path)
+    assert rejected == {"thought": 0, "reward": 1, "close": 1, "another run": 1}
+    runner.__exit__(None, None, None)
+    with Store.open(served.dsn) as store:
+        values = store.query(
+            "SELECT SpanAttributes['gen_ai.evaluation.score.value'] AS v "
+            "FROM otel.spans WHERE SpanName = 'gen_ai.evaluation.result'"
+        )
+        assert "9" not in values["v"].to_list()
+        names = store.query("SELECT SpanName FROM otel.spans WHERE RunId = 'r'")["SpanName"]
+        assert "thought" in set(names)
+        assert store.query("SELECT count() AS n FROM otel.spans WHERE RunId = 'x'")["n"][0] == 0
+
+
+def test_headers_of_other_kinds_stay_and_a_strangers_authorization_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LTRAIN_STORE", raising=False)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    name = "OTEL_EXPORTER_OTLP_HEADERS"
+    assert StoreKeys.of(tmp_path, {name: "tenant=7"}, rewards=False) is None  # there is no store
+    (tmp_path / "store").mkdir()
+    keys = StoreKeys.of(tmp_path, {name: "tenant=7"}, rewards=False)
+    assert keys is not None
+    assert str(keys.run("r")[name]).startswith("tenant=7,Authorization=Bearer%20")
+    assert StoreKeys.of(tmp_path, {name: "authorization=Basic%20a"}, rewards=False) is None
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector.example:4318")
+    assert StoreKeys.of(tmp_path, {}, rewards=False) is None
+
+
+def test_a_collector_that_does_not_know_the_secret_is_not_sent_its_keys(
+    served: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert StoreKeys.of(served.home, {}, rewards=False) is not None
+    os.environ["LTRAIN_STORE_SECRET"] = "another secret of thirty-two characters"
+    try:
+        assert StoreKeys.of(served.home, {}, rewards=False) is None
+    finally:
+        del os.environ["LTRAIN_STORE_SECRET"]
+    assert "does not take keys signed with this store's secret" in caplog.text
+
+
+def _unpacked(part: str) -> bytes:
+    from base64 import urlsafe_b64decode
+
+    return urlsafe_b64decode(part + "=" * (-len(part) % 4))

@@ -1,0 +1,174 @@
+"""No agent earns another try, or is left out, by failing where it does badly.
+
+A gateway before a fake policy server, a real runner, real workers and commands.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.fake_vllm import FakeVllm
+from tests.train.gateway.stage import SECRET, Stage
+
+from ltrain_train.rollout.attempt import Outcome, RolloutResult
+from ltrain_train.rollout.judge import RewardFailed
+from ltrain_train.rollout.runner import Runner
+from ltrain_train.rollout.tasks import Task
+
+AGENTS = Path(__file__).parent / "agents"
+Start = Callable[..., Runner]
+
+
+@pytest.fixture
+def vllm() -> Iterator[FakeVllm]:
+    with FakeVllm() as fake:
+        yield fake
+
+
+@pytest.fixture
+def stage(vllm: FakeVllm, tmp_path: Path) -> Iterator[Stage]:
+    model = tmp_path / "model"
+    model.mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        (model / name).write_text("{}")
+    (model / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    stage = Stage(vllm.url, tmp_path / "gateway")
+    stage.policies.register("policy", model)
+    with stage.running():
+        yield stage
+
+
+@pytest.fixture
+def start(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    (tmp_path / "marks").mkdir()
+    with ExitStack() as stack:
+
+        def started(agent: str = "hostile_agents:solve", **settings: object) -> Runner:
+            given = {
+                "run": "r",
+                "agent": agent,
+                "reward": "hostile_agents:reward",
+                "folder": AGENTS,
+                "gateway": stage.url,
+                "secret": SECRET,
+                "policy": "policy",
+                "home": tmp_path / "home",
+                "workers": 1,
+                "concurrency": 1,
+                "deadline": 60.0,
+                "environ": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"},
+            }
+            return stack.enter_context(Runner(**{**given, **settings}))  # type: ignore[arg-type]
+
+        yield started
+
+
+def tasks(folder: Path, *how: str) -> list[Task]:
+    return [Task(id=one, input=f"{one} {folder / 'marks'}") for one in how]
+
+
+def by_task(results: list[RolloutResult]) -> dict[str, RolloutResult]:
+    return {str(result.identity.task): result for result in results}
+
+
+def test_what_an_agent_does_to_itself_is_its_error_and_counts(start: Start, tmp_path: Path) -> None:
+    ways = ["connect", "status", "prompt", "leave", "nan", "bytes", "bomb", "deep", "surrogate"]
+    ways += ["broken", "garbage", "exit", "kill", "segfault", "abort"]
+    results = by_task(start().run("train", 0, tasks(tmp_path, *ways), 1, sampling={}))
+    tries = {name: (r.outcome.value, r.identity.attempt) for name, r in results.items()}
+    own = {"broken": ("ok", 1), "garbage": ("ok", 1)}  # its result came all the same, and is bad
+    assert tries == {**dict.fromkeys(ways, ("error", 1)), **own}
+    assert results["broken"].rewards == results["garbage"].rewards == {"reward": 0.0}
+    assert "fails on this request" not in results["connect"].reason
+    assert results["kill"].reason == "its worker died"
+    assert "must be JSON" in results["nan"].reason
+
+
+def test_an_agent_cannot_say_that_its_attempt_was_an_outage(start: Start, tmp_path: Path) -> None:
+    results = by_task(
+        start().run("train", 0, tasks(tmp_path, "infra", "cancelled"), 1, sampling={})
+    )
+    for name in ("infra", "cancelled"):
+        assert results[name].outcome is Outcome.ERROR
+        assert results[name].reason == f"its worker sent '{name}', which is no outcome"
+        assert results[name].identity.attempt == 1
+
+
+def test_who_kills_the_worker_of_others_has_one_more_try_and_they_come_to_their_end(
+    start: Start, tmp_path: Path
+) -> None:
+    runner = start(agent="hostile_agents:solve", concurrency=4)
+    made = [Task(id=f"good-{n}", input=f"good {tmp_path / 'marks'}") for n in range(3)]
+    killer = Task(id="killer", input="kills")  # in each try
+    results = by_task(runner.run("train", 0, [*made, killer], 1, sampling={}))
+    assert {results[task.id].outcome for task in made} == {Outcome.OK}
+    died = results["killer"]
+    assert (died.outcome, died.reason) == (Outcome.ERROR, "its worker died")
+    assert died.identity.attempt in (1, 2)
+
+
+@pytest.mark.parametrize(
+    "command", ["kill -9 $$", "exit 137", "exit 1", "kill -SEGV $$", "ulimit -v 1000; python -c 1"]
+)
+def test_a_command_that_kills_itself_is_an_error(start: Start, command: str) -> None:
+    runner = start(command, reward=None)
+    (result,) = runner.run("train", 0, [Task(id="a", input="x")], 1, sampling={})
+    assert (result.outcome, result.identity.attempt) == (Outcome.ERROR, 1), result.reason
+
+
+def test_a_result_that_breaks_the_reward_function_counts(start: Start, tmp_path: Path) -> None:
+    made = tasks(tmp_path, "unscorable") + [
+        Task(id=f"good-{n}", input=f"good {tmp_path / 'marks'}") for n in range(2)
+    ]
+    results = by_task(start(concurrency=4).run("train", 0, made, 1, sampling={}))
+    broke = results["unscorable"]
+    assert (broke.outcome, broke.identity.attempt, broke.rewards) == (Outcome.ERROR, 1, {})
+    assert "AttributeError" in broke.reason
+    assert results["good-0"].rewards == {"reward": 1.0}
+
+
+def test_a_reward_function_that_fails_on_most_ends_the_run(start: Start, tmp_path: Path) -> None:
+    made = [Task(id=f"u-{n}", input=f"unscorable {tmp_path / 'marks'}") for n in range(2)]
+    made.append(Task(id="good", input=f"good {tmp_path / 'marks'}"))
+    with pytest.raises(RewardFailed, match="It failed on 2 results"):
+        start(concurrency=4).run("train", 0, made, 1, sampling={})
+
+
+def test_a_dead_policy_server_is_an_outage_and_never_a_timeout(start: Start, stage: Stage) -> None:
+    """The gate is shut, as while vLLM starts again, for longer than an attempt may take."""
+    shut, over = threading.Event(), threading.Event()
+
+    async def keep_shut() -> None:
+        async with stage.publication.gate.shut():
+            shut.set()
+            while not over.is_set():
+                await asyncio.sleep(0.01)
+
+    asyncio.run_coroutine_threadsafe(keep_shut(), stage.loop)
+    assert shut.wait(10)
+    runner = start("python asks.py", reward=None, deadline=6.0)
+    opener = threading.Timer(8.0, over.set)
+    opener.start()
+    (result,) = runner.run("train", 0, [Task(id="a", input="w3")], 1, sampling={})
+    opener.join()
+    assert result.outcome is Outcome.OK, result.reason
+    assert result.identity.attempt == 2
+    spans = [span for span in stage.spans() if span["name"] == "ltrain.process"]
+    assert len(spans) == 2
+
+
+def test_an_outage_is_tried_again_and_an_agent_that_hides_it_too(
+    start: Start, stage: Stage, vllm: FakeVllm
+) -> None:
+    vllm.sick = True
+    runner = start("python asks.py || echo 7", reward=None)
+    (result,) = runner.run("train", 0, [Task(id="a", input="w3")], 1, sampling={})
+    assert (result.outcome, result.identity.attempt) == (Outcome.INFRA, 3)
+    assert result.reason == "an outage left 1 calls unanswered"
+    vllm.sick = False
+    (again,) = runner.run("train", 0, [Task(id="a", input="w3")], 1, sampling={})
+    assert (again.outcome, again.identity.attempt) == (Outcome.OK, 4)

@@ -1,0 +1,78 @@
+"""What excuses an attempt's ending: the gateway's counts, and nothing that the agent raises."""
+
+import pytest
+
+from ltrain_instrument.identity import Identity
+from ltrain_train.gateway.client import CallCounts
+from ltrain_train.rollout import death
+from ltrain_train.rollout.attempt import Attempt, Ending, Endpoint, Outcome
+from ltrain_train.rollout.death import of_death
+from ltrain_train.rollout.machine import oom_kills
+from ltrain_train.rollout.verdict import verdict
+
+OK, ERROR, TIMEOUT = (Ending(each, "why") for each in (Outcome.OK, Outcome.ERROR, Outcome.TIMEOUT))
+STARTED = 1_000.0
+
+
+def attempt(*, alone: bool = False, kills: int = 5) -> Attempt:
+    return Attempt(
+        identity=Identity(run="r", rollout="abc", attempt=1, mode="train"),
+        task={"id": "a"},
+        endpoint=Endpoint("http://gateway", "key", "policy"),
+        traceparent="",
+        started=int(STARTED * 1e9),
+        deadline=60,
+        alone=alone,
+        oom_kills=kills,
+    )
+
+
+def counts(failures: int = 0, away: float = 0.0, since: float = 0.0) -> CallCounts:
+    return CallCounts(llm_calls=1, spans=1, failures=failures, away_seconds=away, since=since)
+
+
+@pytest.mark.parametrize(
+    ("ending", "calls", "outcome", "reason"),
+    [
+        (OK, counts(), "ok", "why"),
+        (ERROR, counts(), "error", "why"),
+        (TIMEOUT, counts(), "timeout", "why"),
+        (OK, counts(failures=2), "infra", "an outage left 2 calls unanswered: why"),
+        (ERROR, counts(failures=1), "infra", "an outage left 1 calls unanswered: why"),
+        (ERROR, counts(away=30.0), "error", "why"),
+        (OK, counts(away=30.0), "ok", "why"),
+        (TIMEOUT, counts(away=30.0), "infra", "its calls waited 30.0 s for the policy server: why"),
+        (TIMEOUT, counts(away=0.9), "timeout", "why"),
+        (ERROR, counts(since=STARTED - 1), "error", "why"),
+        (ERROR, counts(since=STARTED + 1), "infra", "the gateway was started again meanwhile: why"),
+        (OK, counts(since=STARTED + 1), "infra", "the gateway was started again meanwhile: why"),
+        (Ending(Outcome.INFRA, "ours"), counts(failures=1), "infra", "ours"),
+    ],
+)
+def test_the_gateways_counts_decide(
+    ending: Ending, calls: CallCounts, outcome: str, reason: str
+) -> None:
+    found = verdict(attempt(), ending, calls)
+    assert (found.outcome.value, found.reason) == (outcome, reason)
+
+
+@pytest.mark.parametrize(
+    ("alone", "neighbours", "starved", "outcome"),
+    [
+        (False, 0, False, "error"),
+        (False, 3, False, "infra"),
+        (False, 0, True, "infra"),
+        (True, 0, True, "error"),
+        (True, 0, False, "error"),
+    ],
+)
+def test_a_death_is_excused_once_where_it_may_have_been_anothers(
+    monkeypatch: pytest.MonkeyPatch, alone: bool, neighbours: int, starved: bool, outcome: str
+) -> None:
+    monkeypatch.setattr(death, "oom_kills", lambda: 5 + starved)
+    ending = of_death(attempt(alone=alone), "its worker died", neighbours)
+    assert (ending.outcome.value, ending.died) == (outcome, outcome == "infra")
+
+
+def test_the_kernels_count_is_read() -> None:
+    assert oom_kills() >= 0
