@@ -6,12 +6,13 @@ new dialect is attacked without a change here.
 
 import ast
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from random import Random
 from typing import Any
 
 import polars as pl
@@ -166,47 +167,71 @@ WORDS = (
         "$ref",
     ),
 )
-LEAVES = st.sampled_from(
-    [
-        *(None, True, False, 0, -1, 2**31, 2**63, 2**64, -(2**70), 1.5, float("nan"), float("inf")),
-        *("", "\x00", "\ud83d", "text", "{", "[1", '{"a": 1}', "1", "tool", "llm", "a" * 300),
-    ]
+LEAVES = (
+    *(None, True, False, 0, -1, 2**31, 2**63, 2**64, -(2**70), 1.5, float("nan"), float("inf")),
+    *("", "\x00", "\ud83d", "text", "{", "[1", '{"a": 1}', "1", "tool", "llm", "a" * 300, *WORDS),
 )
-STRUCTURES = st.recursive(
-    LEAVES | st.sampled_from(WORDS),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=4)
-    ),
-    max_leaves=6,
-)
-PART = st.fixed_dictionaries(
-    {"type": st.sampled_from(["text", "tool_call", "tool_call_response", "image", 5, None, []])},
-    optional={name: STRUCTURES for name in ("content", "id", "name", "arguments", "response")},
-)
-MESSAGES = st.lists(
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "role": st.sampled_from(["user", "assistant", "tool", "system"]) | STRUCTURES,
-            "parts": st.lists(PART | STRUCTURES, max_size=3) | STRUCTURES,
-            "content": STRUCTURES,
-            "tool_calls": STRUCTURES,
-            "finish_reason": STRUCTURES,
-        },
-    )
-    | STRUCTURES,
-    max_size=4,
-)
-VALUES = st.one_of(
-    st.sampled_from(NUMBERS),
-    st.sampled_from(TEXTS),
-    st.sampled_from(BROKEN),
-    st.sampled_from(TOKENS),
-    st.sampled_from(PYTHON),
-    MESSAGES.map(json.dumps),
-    STRUCTURES.map(json.dumps),
-    STRUCTURES.map(lambda value: json.dumps(json.dumps(value))),
-)
+PARTS = ("text", "text", "tool_call", "tool_call", "tool_call_response", "image", 5, None)
+ROLES = ("user", "assistant", "tool", "system", "ai", None, 7)
+
+
+def structure(rng: Random, levels: int = 3) -> Any:
+    """Return any JSON with the keys that readers look for, and halves of surrogate pairs."""
+    kind = rng.randrange(4) if levels else 0
+    if kind < 2:
+        return rng.choice(LEAVES)
+    inner = [structure(rng, levels - 1) for _ in range(rng.randrange(4))]
+    return inner if kind == 2 else {rng.choice(WORDS): one for one in inner}
+
+
+def messages(rng: Random) -> Any:
+    """Return messages, most of which have the shape of the gen_ai conventions or of OpenAI."""
+    return [_message(rng) for _ in range(rng.randrange(5))]
+
+
+def _message(rng: Random) -> Any:
+    said: dict[str, Any] = {"role": rng.choice(ROLES) if rng.random() < 0.8 else structure(rng)}
+    if rng.random() < 0.7:
+        said["parts"] = [_part(rng) for _ in range(rng.randrange(4))]
+    for name in ("content", "tool_calls", "finish_reason", "id", "parts"):
+        if rng.random() < 0.2:
+            said[name] = structure(rng)
+    return said if rng.random() < 0.9 else structure(rng)
+
+
+def _part(rng: Random) -> Any:
+    said = {"type": rng.choice(PARTS)}
+    for name in ("content", "id", "name", "arguments", "response", "result"):
+        if rng.random() < 0.5:
+            said[name] = structure(rng) if rng.random() < 0.5 else rng.choice(TEXTS)
+    return said if rng.random() < 0.9 else structure(rng)
+
+
+def value(rng: Random) -> str:
+    """Return an attribute's value that no writer of the attribute writes."""
+    kind = rng.randrange(9)
+    if kind < 5:
+        return rng.choice((NUMBERS, TEXTS, BROKEN, TOKENS, PYTHON)[kind])
+    if kind < 7:
+        return json.dumps(messages(rng))
+    text = json.dumps(structure(rng))
+    return text if kind == 7 else json.dumps(text)
+
+
+def spoiled(rng: Random, text: str) -> str:
+    """Return JSON of which one value, anywhere in it, is another."""
+    try:
+        root = [json.loads(text)]
+    except (ValueError, RecursionError):
+        return value(rng)
+    at: Any = root
+    while True:
+        key = rng.choice(list(at) if isinstance(at, dict) else range(len(at)))
+        inner = at[key]
+        if not isinstance(inner, dict | list) or not inner or rng.random() < 0.2:
+            at[key] = structure(rng) if rng.random() < 0.7 else rng.choice(LEAVES)
+            return json.dumps(root[0])
+        at = inner
 
 
 # names
@@ -286,13 +311,14 @@ SUFFIXES = (
         "value_match",
     ),
 )
-INDEXED = st.builds(
-    lambda *parts: ".".join(parts),
-    st.sampled_from(PREFIXES),
-    st.sampled_from(INDICES),
-    st.sampled_from(SUFFIXES),
-)
-NAMES = st.deferred(lambda: st.sampled_from(names()) | INDEXED)
+
+
+def name(rng: Random) -> str:
+    """Return the name of an attribute, some with an index that no list has."""
+    if rng.random() < 0.7:
+        return rng.choice(names())
+    return ".".join(map(rng.choice, (PREFIXES, INDICES, SUFFIXES)))
+
 
 KINDS: tuple[dict[str, str], ...] = (
     {"gen_ai.operation.name": "chat"},
@@ -300,6 +326,7 @@ KINDS: tuple[dict[str, str], ...] = (
     {"gen_ai.operation.name": "retrieval"},
     {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"},
     {"mcp.method.name": "tools/call"},
+    *({"gen_ai.operation.name": "chat"},) * 4,
     *({"openinference.span.kind": kind} for kind in ("LLM", "TOOL", "CHAIN", "AGENT", "RETRIEVER")),
     *({"traceloop.span.kind": kind} for kind in ("tool", "workflow", "task")),
     {"llm.request.type": "chat"},
@@ -319,6 +346,15 @@ SCOPES = (
     "openinference.instrumentation.litellm",
     "opentelemetry.instrumentation.openai.v1",
 )
+HOLDERS = (
+    *("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.prompt", "gen_ai.completion"),
+    *("langfuse.observation.input", "langfuse.observation.output", "input.value", "output.value"),
+    *("ai.prompt.messages", "ai.response.text", "ai.response.toolCalls", "metadata"),
+    *("traceloop.entity.input", "traceloop.entity.output", "gen_ai.tool.definitions"),
+    *("gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "gen_ai.system_instructions"),
+    *("agentops.tool.input", "agentops.tool.output", "llm.invocation_parameters"),
+)
+"""Attributes that hold JSON."""
 SPAN_NAMES = (
     *("chat", "", "\x00", "Agent.run", "a.on_messages_stream", "Tool.acall", "X._inner"),
     *(attributes.SPAN_EVALUATION, attributes.SPAN_ROLLOUT, attributes.SPAN_PROCESS),
@@ -326,12 +362,10 @@ SPAN_NAMES = (
 )
 EDGES = (0, 1, -1, 2**63 - 1, -(2**63), NOON, NOON + MS, NOON - MS, 10**18)
 OUTCOMES = ("ok", "error", "timeout", "infra", "cancelled", "x", "\x00", None, None)
-IDS = st.sampled_from("abcdef")
+IDS = "abcdefgh"
 
 
 # spans and traces
-
-PAIRS = st.lists(st.tuples(NAMES, VALUES), max_size=6).map(dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,85 +403,106 @@ def frame(traces: list[Trace]) -> pl.DataFrame:
     return spans(*(row for number, trace in enumerate(traces) for row in trace.named(number)))
 
 
-@st.composite
-def _rows(draw: st.DrawFn) -> Row:
-    """Make a span: of a dialect, or a captured one, with some attributes replaced."""
-    if draw(st.booleans()):
-        base = draw(st.sampled_from(captured()))
+def _span(rng: Random, place: int) -> Row:
+    """Return a span of a dialect, or a captured one, with some attributes replaced."""
+    if rng.random() < 0.6:
+        base = rng.choice(captured())
         own = sorted(base["attributes"])
-        replaced = draw(st.lists(st.sampled_from(own), max_size=4)) if own else []
-        said = {**base["attributes"], **{name: draw(VALUES) for name in replaced}}
-        scope, name = base["scope"], base["name"]
+        replaced = rng.sample(own, min(len(own), rng.randrange(6)))
+        said = {
+            **base["attributes"],
+            **{each: spoiled(rng, base["attributes"][each]) for each in replaced},
+        }
+        scope, called = base["scope"], base["name"]
     else:
-        said, scope = dict(draw(st.sampled_from(KINDS))), draw(st.sampled_from(SCOPES))
-        name = draw(st.sampled_from(SPAN_NAMES))
-    said |= draw(PAIRS)
-    at = st.sampled_from(EDGES) | st.integers(NOON - 5 * MS, NOON + 5 * MS)
-    start, length = draw(at), draw(st.integers(0, 5 * MS))
-    outcome = draw(st.sampled_from(OUTCOMES))
+        said, scope = dict(rng.choice(KINDS)), rng.choice(SCOPES)
+        called = rng.choice(SPAN_NAMES)
+    said |= {name(rng): value(rng) for _ in range(rng.randrange(5))}
+    if rng.random() < 0.6:
+        said |= {rng.choice(HOLDERS): json.dumps(messages(rng)) for _ in range(4)}
+    start, end = _times(rng)
     return {
-        **span(draw(IDS), said, parent=draw(st.none() | IDS), scope=scope),
-        "name": name,
+        **span(_id(rng, place), said, parent=_parent(rng, place), scope=scope),
+        "name": called,
         "start": start,
-        "end": draw(at) if draw(st.integers(0, 9)) == 0 else min(start + length, 2**63 - 1),
-        "status": draw(st.sampled_from(["Unset", "Ok", "Error", "", None])),
-        "message": draw(st.sampled_from([None, "", "boom(", "ValueError('x')", "\x00"])),
-        "links": draw(st.lists(IDS, max_size=2)),
-        "rollout_id": draw(st.sampled_from(["ro", "ro", None])),
-        "attempt": draw(st.sampled_from(["1", None])),
-        "wave": draw(st.sampled_from([0, 1, None, 2**31 - 1])),
-        "process": draw(st.sampled_from(["worker", None])),
-        "outcome": outcome,
-        "reported": draw(st.sampled_from([None, None, 0, 5, -3, 2**63 - 1])),
-        "events": draw(EVENTS),
-        "logs": draw(LOGGED),
+        "end": end,
+        "status": rng.choice(["Unset", "Ok", "Error", "", None]),
+        "message": rng.choice([None, "", "boom(", "ValueError('x')", "\x00"]),
+        "links": rng.sample(IDS, rng.randrange(3)),
+        "rollout_id": rng.choice(["ro", "ro", None]),
+        "attempt": rng.choice(["1", None]),
+        "wave": rng.choice([0, 1, None, 2**31 - 1]),
+        "process": rng.choice(["worker", None]),
+        "outcome": rng.choice(OUTCOMES),
+        "reported": rng.choice([None, None, 0, 5, -3, 2**63 - 1]),
+        "events": json.dumps([_event(rng) for _ in range(rng.randrange(3))]),
+        "logs": json.dumps([_log(rng) for _ in range(rng.randrange(1, 3))])
+        if rng.random() < 0.3
+        else None,
     }
 
 
-EVENTS = st.lists(
-    st.tuples(
-        st.sampled_from([attributes.SPAN_EVALUATION, "exception", "gen_ai.choice", "", "\x00"]),
-        st.dictionaries(
-            st.sampled_from(
-                [
-                    *(attributes.EVALUATION_NAME, attributes.EVALUATION_VALUE),
-                    *(attributes.REWARD_SCOPE, "exception.type"),
-                ]
-            ),
-            st.sampled_from((*NUMBERS, *TEXTS)),
-            max_size=3,
-        ),
-    ),
-    max_size=2,
-).map(json.dumps)
-"""A span's events, as the store writes them."""
+def _id(rng: Random, place: int) -> str:
+    return IDS[place] if rng.random() < 0.9 else rng.choice(IDS)
 
-LOGGED = st.none() | st.lists(
-    st.tuples(
-        st.sampled_from(
-            [
-                *("gen_ai.choice", "gen_ai.user.message", "gen_ai.tool.message", "gen_ai..message"),
-                *("gen_ai.client.inference.operation.details", attributes.SPAN_EVALUATION, ""),
-            ]
-        ),
-        VALUES,
-        st.dictionaries(
-            st.sampled_from(
-                [
-                    *("gen_ai.input.messages", "gen_ai.output.messages"),
-                    *("gen_ai.system_instructions", attributes.EVALUATION_VALUE),
-                    *(attributes.EVALUATION_NAME, attributes.REWARD_SCOPE),
-                ]
-            ),
-            VALUES,
-            max_size=2,
-        ).map(json.dumps),
-        st.sampled_from(EDGES),
-        st.sampled_from(SCOPES),
-        st.booleans(),
-    ),
-    max_size=2,
-).map(json.dumps)
-"""A span's log records, as the store writes them."""
 
-TRACES = st.lists(_rows(), min_size=1, max_size=6).map(lambda rows: Trace(tuple(rows)))
+def _parent(rng: Random, place: int) -> str | None:
+    """Return mostly a span before; sometimes any, so that there are cycles."""
+    if rng.random() < 0.1:
+        return rng.choice(IDS)
+    return rng.choice((None, *IDS[:place]))
+
+
+def _times(rng: Random) -> tuple[int, int]:
+    if rng.random() < 0.1:
+        return rng.choice(EDGES), rng.choice(EDGES)
+    start = NOON + rng.randrange(-5 * MS, 5 * MS)
+    return start, start + rng.randrange(5 * MS)
+
+
+EVENTS = (attributes.SPAN_EVALUATION, "exception", "gen_ai.choice", "", "\x00")
+SAID = (
+    *(attributes.EVALUATION_NAME, attributes.EVALUATION_VALUE, attributes.REWARD_SCOPE),
+    *("exception.type", "gen_ai.input.messages", "gen_ai.output.messages"),
+    "gen_ai.system_instructions",
+)
+LOGGED = (
+    *("gen_ai.choice", "gen_ai.user.message", "gen_ai.tool.message", "gen_ai..message", ""),
+    *("gen_ai.client.inference.operation.details", attributes.SPAN_EVALUATION),
+)
+
+
+def _event(rng: Random) -> list[Any]:
+    """Return a span's event, as the store writes it."""
+    return [rng.choice(EVENTS), {rng.choice(SAID): value(rng) for _ in range(rng.randrange(4))}]
+
+
+def _log(rng: Random) -> list[Any]:
+    """Return a span's log record, as the store writes it."""
+    said = json.dumps({rng.choice(SAID): value(rng) for _ in range(rng.randrange(3))})
+    place = rng.choice(EDGES), rng.choice(SCOPES), rng.random() < 0.8
+    return [rng.choice(LOGGED), value(rng), said, *place]
+
+
+def trace(seed: int) -> Trace:
+    """Return the trace of a seed: drawing each value from hypothesis would take 50 times as long."""
+    rng = Random(seed)
+    return Trace(tuple(_span(rng, place) for place in range(rng.randrange(1, 9))))
+
+
+TRACES = st.integers(0, 2**64).map(trace)
+
+
+def smallest(trace: Trace, fails: Callable[[Trace], bool]) -> Trace:
+    """Return what of a trace still fails: spans, then their attributes, are left out."""
+    for row in trace.rows:
+        less = Trace(tuple(one for one in trace.rows if one is not row))
+        if less.rows and fails(less):
+            trace = less
+    for place, row in enumerate(trace.rows):
+        for each in row["attributes"]:
+            own = dict(trace.rows[place])
+            own["attributes"] = {k: v for k, v in own["attributes"].items() if k != each}
+            less = Trace((*trace.rows[:place], own, *trace.rows[place + 1 :]))
+            trace = less if fails(less) else trace
+    return trace

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ltrain_transforms.contributions import contributions, gamma, looked_at
-from ltrain_transforms.errors import BadRule
 from ltrain_transforms.evaluations import evaluations
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rewards import rewards
@@ -138,10 +137,15 @@ def test_values_that_are_no_numbers_are_named() -> None:
     assert found.filter(pl.col("reason").is_null())["value"].to_list() == [1.0, 1.0]
 
 
-def test_text_that_is_no_number_says_how_to_read_it() -> None:
+def test_text_that_is_no_number_gives_null_for_its_row_alone() -> None:
     rule = rule_of(value="CAST(result AS DOUBLE)")
-    with pytest.raises(BadRule, match=r"Rule 'r'.*conversion from `str`.*TRY_CAST"):
-        given_by(recipe(rule), calls({"result": "much"}))
+    rows = [{"result": text, "seq": at} for at, text in enumerate(("1", "much", "3"))]
+    found = given_by(recipe(rule), calls(*rows))
+    assert sorted(found.select("value", "reason").rows(), key=str) == [
+        (1.0, None),
+        (3.0, None),
+        (None, "null_value"),
+    ]
 
 
 VALUES = st.lists(st.tuples(st.sampled_from("ef"), st.integers(-9, 9)), max_size=12)

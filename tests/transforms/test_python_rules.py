@@ -1,5 +1,6 @@
 """A Python rule is found by its entry point; what it gives is checked, what it raises is named."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,22 +106,34 @@ def test_it_sees_one_execution_at_a_time(
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("stranger", r"names a call in `call_id` that execution .* does not have: nobody"),
-        ("raises", r"raised on execution .*: KeyError: 'tool'"),
-        ("a_list", "gave a list; it must give a Polars frame"),
+        ("stranger", "it names a call in `call_id` that the execution does not have: nobody"),
+        ("raises", "KeyError: 'tool'"),
+        ("a_list", "it gave a list; it must give a Polars frame"),
         ("misspelt", "Unknown column 'evidense'.*Did you mean 'evidence'"),
-        ("valueless", "gave no column 'value'"),
-        ("texts", "gave values of String"),
-        ("missing", "cannot be imported: AttributeError"),
+        ("valueless", "it gave no column 'value'"),
+        ("texts", "it gave values of String"),
     ],
 )
-def test_what_it_does_wrong_is_one_sentence(
+def test_what_it_does_wrong_is_a_drop_of_each_execution(
     scene: Any, read_back: ReadBack, recipe_file: Path, installed: None, name: str, says: str
 ) -> None:
     played(scene)
     recipe = ruled(recipe_file, f'name = "mine"\npython = "{name}"\n')
-    with pytest.raises(BadRule, match=says) as caught:
+    tables = derive(read_back(scene), recipe).tables
+    assert tables["rewards"].is_empty()
+    drops = tables["drops"].filter(reason="rule_failed")
+    assert sorted(drops["id"]) == sorted(attempt.execution for attempt in scene.attempts)
+    assert all(re.search(f"^mine: the rule raised .*{says}", one) for one in drops["detail"])
+
+
+def test_a_function_that_cannot_be_imported_ends_the_build(
+    scene: Any, read_back: ReadBack, recipe_file: Path, installed: None
+) -> None:
+    played(scene)
+    recipe = ruled(recipe_file, 'name = "mine"\npython = "missing"\n')
+    with pytest.raises(BadRule, match="cannot be imported: AttributeError") as caught:
         derive(read_back(scene), recipe)
+    name = "missing"
     assert str(caught.value).startswith(f"Rule 'mine' (python = \"{name}\", my_rules:{name})")
     assert "\n" not in str(caught.value)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from ltrain_collector.store import Store
 from ltrain_transforms import phases
 from ltrain_transforms.absence import nothing, selecting
@@ -16,6 +18,7 @@ from ltrain_transforms.digest import BITS, dataset_id
 from ltrain_transforms.manifest import MANIFEST, SCHEMA_VERSION, Manifest
 from ltrain_transforms.parts import Draft, Part, draft
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.selective_drops import alarms, by_wave
 from ltrain_transforms.source import Batch, Selection, query, read, watermark
 from ltrain_transforms.tables import TABLES
 from ltrain_transforms.waves import Waves, late, unchanged, waves
@@ -199,9 +202,16 @@ class _Build:
             digests={name: f"{digest:032x}" for name, digest in sorted(self.digests.items())},
             counts={table.name: self.rows[table.name] for table in TABLES},
             drops=dict(sorted(self.drops.items())),
+            alarms=self._alarms(),
             savings=dict(sorted(self.savings.items())),
             capture_mismatch=self.mismatches,
         )
+
+    def _alarms(self) -> dict[str, list[str]]:
+        names = ("executions", "calls", "rewards", "drops")
+        if not all(self.folder.table(name).exists() for name in names):
+            return {}  # no batch, no wave
+        return by_wave(alarms(*(pl.scan_parquet(self.folder.table(name)) for name in names)))
 
 
 def _plan(question: Question, out: Path, update: bool, spans: int) -> Plan:

@@ -24,18 +24,20 @@ CONTRIBUTIONS = pl.Schema(
         "value": pl.Float64(),
         "evidence": pl.String(),
         "reason": pl.String(),
+        "error": pl.String(),
     }
 )
-"""`REWARDS`, and why a contribution does not count: null where it does."""
+"""`REWARDS`, why a contribution does not count, null where it does, and what a rule raised."""
 
 REASONS = {
     "uncredited": "the rule fired, and there is no call that it credits",
     "null_value": "the rule fired, and its value is null",
     "infinite_value": "the rule fired, and its value is NaN or infinite",
+    "rule_failed": "the rule raised on the execution, or returned no contributions",
 }
 
 KEYS = ("execution_id", "call_id", "seq", "kind")
-MADE = ("execution_id", "seq", "call_id", "value", "evidence", "reason")
+MADE = ("execution_id", "seq", "call_id", "value", "evidence", "reason", "error")
 
 CREDITED_CALL = {
     Credited.SELF: pl.col("call_id"),
@@ -100,8 +102,10 @@ def contributions(rule: Reward, calls: pl.DataFrame, discount: float) -> pl.Data
     """Give the `CONTRIBUTIONS` of one rule; `calls` are those of `looked_at`, or of `CALLS`."""
     held = _of_python(rule, calls) if rule.python else _of_sql(rule, calls)
     marked = held.with_columns(
-        reason=pl.when(~pl.col("placed")).then(pl.lit("uncredited")).otherwise(fault())
-    )
+        reason=pl.when(pl.col("error").is_not_null()).then(pl.lit("rule_failed"))
+        .when(~pl.col("placed")).then(pl.lit("uncredited"))
+        .otherwise(fault())
+    )  # fmt: skip
     counts = pl.col("reason").is_null()
     given, rest = marked.filter(counts), marked.filter(~counts)
     made = _differences(rule, given, discount) if rule.potential else bounded(rule, given)
@@ -138,18 +142,22 @@ def _of_sql(rule: Reward, calls: pl.DataFrame) -> pl.DataFrame:
         own = with_fit(own, rule.schema_)
     names = sql.with_names(rule.name, own.schema, rule.let)
     rows = own.with_columns(**names)
-    held = sql.fired(rule.name, rows, rule.bound(rule.when), rule.bound(str(rule.value)))
+    held = sql.fired(rows, rule.bound(rule.when), rule.bound(str(rule.value)))
     turns = calls.select("execution_id", credited="call_id", of_credited="turn")
     whole = rule.credit_to == Credited.ROLLOUT
     return (
-        held.with_columns(evidence=pl.col("call_id"), credited=CREDITED_CALL[rule.credit_to])
+        held.with_columns(
+            evidence=pl.col("call_id"),
+            credited=CREDITED_CALL[rule.credit_to],
+            error=pl.lit(None, pl.String),
+        )
         .join(turns, ["execution_id", "credited"], "left", maintain_order="left")
         .with_columns(
             call_id="credited",
             turn="of_credited",
             placed=pl.lit(whole) | pl.col("credited").is_not_null(),
         )
-        .select(*KEYS[:3], "turn", "last_turn", "last_trained", "evidence", "value", "placed")
+        .select(*KEYS[:3], "turn", "last_turn", "last_trained", *MADE[3:5], "placed", "error")
     )
 
 

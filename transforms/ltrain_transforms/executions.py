@@ -16,6 +16,8 @@ from ltrain_transforms.tables import EXECUTIONS
 BOOKKEEPING = (attributes.SPAN_DISPATCH, *REPORTS)
 HOLDERS = ("agent", "node")
 """Kinds of calls whose time is their callees', where they have any."""
+MOST = (1 << 31) - 1
+"""Spans beyond which a report is not counted: what an agent writes must fit its column."""
 SLACK = 2_000_000
 """Nanoseconds by which a call may seem to outlast its successor's start: see `grouping.SLACK`."""
 
@@ -138,11 +140,11 @@ def _arrived(spans: pl.DataFrame) -> pl.DataFrame:
     return (
         spans.filter(pl.col("rollout_id").is_not_null())
         .group_by("execution_id", "process", trusted=pl.col("trusted").fill_null(False))
-        .agg(expected=pl.col("reported").max(), seen=(~report).sum())
+        .agg(expected=pl.col("reported").max().clip(0, MOST), seen=(~report).sum())
         .filter(pl.col("expected").is_not_null())
         .group_by("execution_id")
         .agg(
-            spans_expected=pl.col("expected").sum(),
+            spans_expected=pl.col("expected").sum().clip(0, MOST),
             spans_seen=pl.min_horizontal("expected", "seen").sum(),
             arrived=whole.filter("trusted").all(),
             agent_arrived=whole.filter(~pl.col("trusted")).all(),

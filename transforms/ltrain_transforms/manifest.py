@@ -49,6 +49,8 @@ class Manifest:
     """Rows of each table."""
     drops: dict[str, int]
     """How many were left out, by reason."""
+    alarms: dict[str, list[str]]
+    """By wave as in `waves`: which drops go with low reward, in a sentence each."""
     savings: dict[str, int]
     """What merging saved, in prompt tokens, and why rows begin."""
     capture_mismatch: int

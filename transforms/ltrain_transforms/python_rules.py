@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 import polars as pl
 
 from ltrain_instrument.errors import UnknownName
+from ltrain_transforms import faults
 from ltrain_transforms.errors import BadRule
 
 GROUP = "ltrain.rules"
@@ -18,7 +19,10 @@ GROUP = "ltrain.rules"
 GIVEN = pl.Schema({"call_id": pl.String(), "value": pl.Float64(), "evidence": pl.String()})
 """What a function gives; `evidence` may be left out."""
 
-CONTRIBUTED = pl.Schema({"execution_id": pl.String(), "seq": pl.Int32(), **GIVEN})
+CONTRIBUTED = pl.Schema(
+    {"execution_id": pl.String(), "seq": pl.Int32(), **GIVEN, "error": pl.String()}
+)
+"""What is made of it: one row a contribution; where it failed, one row that says how."""
 
 Function = Callable[..., pl.DataFrame]
 
@@ -44,10 +48,11 @@ def contributed(
 ) -> pl.DataFrame:
     """Give what the function says of each execution, in call order, as `CONTRIBUTED`.
 
-    It sees one execution at a time, so that batches cannot change what it says.
+    It sees one execution at a time, so that batches cannot change what it says. Where it raises, or
+    returns anything but such a frame, the execution has one row with the error.
 
     Raises:
-        BadRule: when it cannot be imported, raises, or gives anything but such a frame.
+        BadRule: when it cannot be imported.
     """
     point = found(rule, name)
     who = f"Rule '{rule}' (python = \"{name}\", {point.value})"
@@ -58,50 +63,56 @@ def contributed(
     groups = calls.sort("execution_id", "seq").partition_by(
         "execution_id", as_dict=True, include_key=True, maintain_order=True
     )
-    parts = [_of_one(who, function, params, str(key[0]), own) for key, own in groups.items()]
+    parts = [_of_one(function, params, str(key[0]), own) for key, own in groups.items()]
     return pl.concat([CONTRIBUTED.to_frame(), *parts])
 
 
 def _of_one(
-    who: str, function: Function, params: Mapping[str, object], execution: str, own: pl.DataFrame
+    function: Function, params: Mapping[str, object], execution: str, own: pl.DataFrame
 ) -> pl.DataFrame:
     try:
-        given = function(own, **params)
-    except Exception as error:  # as above; the sentence says whose it is
-        raise BadRule(f"{who} raised on execution {execution}: {_said(error)}.") from error
-    rows = _checked(who, given)
-    known = own["call_id"].implode()
-    for column in ("call_id", "evidence"):
-        strange = rows.filter(pl.col(column).is_not_null() & ~pl.col(column).is_in(known))
-        if strange.height:
-            raise BadRule(
-                f"{who} names a call in `{column}` that execution {execution} does not have: "
-                f"{strange[column][0]}."
-            )
-    order = own.select(evidence="call_id", seq="seq")
-    placed = rows.join(order, "evidence", "left", maintain_order="left").with_columns(
-        execution_id=pl.lit(execution)
-    )
+        rows = _checked(function(own, **params))
+        _refuse_strangers(rows, own)
+        order = own.select(evidence="call_id", seq="seq")
+        placed = rows.join(order, "evidence", "left", maintain_order="left").with_columns(
+            execution_id=pl.lit(execution), error=pl.lit(None, pl.String)
+        )
+    # broad: a user's function raises whatever the data makes it raise; the other executions must
+    # be judged, and each failure is a drop that names the execution and the error
+    except Exception as error:
+        failed = {"execution_id": execution, "evidence": execution, "error": faults.words(error)}
+        return pl.DataFrame([failed], CONTRIBUTED)
     return placed.sort("seq", nulls_last=True, maintain_order=True).select(
         pl.col(name).cast(dtype) for name, dtype in CONTRIBUTED.items()
     )
 
 
-def _checked(who: str, given: object) -> pl.DataFrame:
+def _refuse_strangers(rows: pl.DataFrame, own: pl.DataFrame) -> None:
+    known = own["call_id"].implode()
+    for column in ("call_id", "evidence"):
+        strange = rows.filter(pl.col(column).is_not_null() & ~pl.col(column).is_in(known))
+        if strange.height:
+            raise BadRule(
+                f"it names a call in `{column}` that the execution does not have: "
+                f"{strange[column][0]}"
+            )
+
+
+def _checked(given: object) -> pl.DataFrame:
     """Give the function's frame with the columns and types of `GIVEN`."""
     frame = given.collect() if isinstance(given, pl.LazyFrame) else given
     if not isinstance(frame, pl.DataFrame):
         kind = type(given).__name__
-        raise BadRule(f"{who} gave a {kind}; it must give a Polars frame: {', '.join(GIVEN)}.")
+        raise BadRule(f"it gave a {kind}; it must give a Polars frame: {', '.join(GIVEN)}")
     for name in frame.columns:
         if name not in GIVEN:
-            raise BadRule(f"{who} gave {UnknownName('column', name, GIVEN)}")
+            raise BadRule(f"it gave {UnknownName('column', name, GIVEN)}")
     lacking = [name for name in ("call_id", "value") if name not in frame.columns]
     if lacking:
-        raise BadRule(f"{who} gave no column '{lacking[0]}'; it must give call_id and value.")
+        raise BadRule(f"it gave no column '{lacking[0]}'; it must give call_id and value")
     dtype = frame.schema["value"]
     if not (dtype.is_numeric() or dtype in (pl.Boolean, pl.Null)):
-        raise BadRule(f"{who} gave values of {dtype}; they must be numbers.")
+        raise BadRule(f"it gave values of {dtype}; they must be numbers")
     if "evidence" not in frame.columns:
         frame = frame.with_columns(evidence=pl.col("call_id"))
     return frame.select(pl.col(name).cast(dtype) for name, dtype in GIVEN.items())

@@ -59,8 +59,9 @@ def contributed(
     judged, voided = every.filter(~void), every.filter(void)
     failed = _of_failed(recipe, executions, judged)
     heard = pl.any_horizontal(pl.lit(False), *map(_heard, asked))
-    unheard = evaluations.filter(~heard).with_columns(rule="name", reason=pl.lit("unheard"))
-    counting = gathered(REWARDS, judged, failed).with_columns(reason=pl.lit(None, pl.String))
+    none, vain = pl.lit(None, pl.String), pl.lit("unheard")
+    unheard = evaluations.filter(~heard).with_columns(rule="name", reason=vain, error=none)
+    counting = gathered(REWARDS, judged, failed).with_columns(reason=none, error=none)
     return pl.concat(
         [
             contributions.CONTRIBUTIONS.to_frame(),
@@ -84,7 +85,8 @@ def resettled(recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame) -
     fired = REWARDS.select(ruled.filter(~vain).lazy()).collect()
     through = gated(gates, gathered(REWARDS, rewards, fired), known)
     names = contributions.CONTRIBUTIONS.names()
-    return pl.concat([through.select(names), ruled.filter(vain).select(names)])
+    told = through.with_columns(error=pl.lit(None, pl.String))
+    return pl.concat([told.select(names), ruled.filter(vain).select(names)])
 
 
 def beside(recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
@@ -103,7 +105,7 @@ def apart(contributed: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         stage=pl.lit("rewards"),
         id="evidence",
         reason="reason",
-        detail=pl.format("{}: {}", "rule", sentence),
+        detail=pl.concat_str("rule", sentence, "error", separator=": ", ignore_nulls=True),
     )
     return REWARDS.select(given.lazy()).collect(), DROPS.select(drops.lazy()).collect()
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from ltrain_transforms import sql
 from ltrain_transforms.recipe import Filter, Policy
 from ltrain_transforms.tables import DROPS, Table
 
@@ -55,7 +56,7 @@ def _selects(policy: Policy) -> pl.Expr:
     if policy.nodes:
         selects &= pl.col("node").is_in(policy.nodes)
     if policy.where is not None:
-        selects &= pl.sql_expr(policy.where)
+        selects &= sql.lenient(policy.where)
     return selects.fill_null(False)
 
 

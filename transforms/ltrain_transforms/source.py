@@ -205,10 +205,14 @@ _SELECT = f"""SELECT
 FROM otel.spans"""
 
 
+COUNTS = ("wave", "sample_index", "reported")
+"""Columns that are numbers in the attributes; null where the text is none that fits."""
+
+
 def _typed(found: pl.DataFrame, trust: Sequence[str]) -> pl.DataFrame:
     """Give ClickHouse's columns the types of `SPANS`; an empty string says nothing."""
     filled = found.with_columns(pl.col(pl.String).replace("", None)).with_columns(
-        pl.col("wave", "sample_index", "reported").cast(pl.Int64, strict=False),
+        *(pl.col(name).cast(SPANS.schema[name], strict=False) for name in COUNTS),
         execution_id=pl.lit(None, pl.String),
         logs=pl.lit(None, pl.String),
         scope=pl.col("scope").fill_null(""),

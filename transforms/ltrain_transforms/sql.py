@@ -5,8 +5,12 @@ subqueries are refused, and what asks a clock. What needs neighbours is a ready 
 `previous_status`, `gap`; what needs a group is one of a rule over the rollout.
 """
 
+import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
+from io import StringIO
+from typing import Any
 
 import polars as pl
 
@@ -24,6 +28,8 @@ ALONE = (
     "a rule sees one call at a time; aggregates are refused. For neighbours there are the columns "
     "repeat, previous_status and gap."
 )
+FOUND = "(found)"
+"""The column that an expression's values are put into; no rule can name it."""
 BEFORE = "SELECT ("
 """What stands before a rule's text when Polars parses it: its columns count from there."""
 
@@ -65,35 +71,69 @@ def names(*texts: str) -> set[str]:
     return {name for text in texts for name in pl.sql_expr(text).meta.root_names()}
 
 
-def fired(rule: str, rows: pl.DataFrame, when: str, value: str) -> pl.DataFrame:
-    """Give the rows where `when` holds, with a column `value`.
+def fired(rows: pl.DataFrame, when: str, value: str) -> pl.DataFrame:
+    """Return the rows where `when` holds, with a column `value`.
 
-    Raises:
-        BadRule: when a value of the data cannot be what the SQL makes of it.
+    Where the SQL fails on a row's data, `when` does not hold and `value` is null: what one agent
+    writes changes no other row.
     """
-    held = rows.filter(_evaluated(rule, rows, "when", when))
-    number = _evaluated(rule, held, "value", value).cast(pl.Float64)
-    return held.with_columns(number.alias("value"))
+    held = rows.filter(_evaluated(rows, when, pl.Boolean()))
+    return held.with_columns(_evaluated(held, value, pl.Float64()).alias("value"))
 
 
-def _evaluated(rule: str, rows: pl.DataFrame, field: str, text: str) -> pl.Series:
-    """Evaluate an expression so that a row's value depends on that row alone.
+def unknown(rows: pl.DataFrame, when: str) -> pl.DataFrame:
+    """Return the rows where `when` is null: nothing is known of them, or it fails."""
+    return rows.filter(_evaluated(rows, when, pl.Boolean()).is_null())
 
-    Polars multiplies a column by the reciprocal of a number that it is divided by, but divides
-    where it has one row, one chunk of one row, or one row of a morsel: the last digit differs.
-    """
+
+def _evaluated(rows: pl.DataFrame, text: str, dtype: pl.DataType) -> pl.Series:
+    """Evaluate an expression row by row; null where it fails."""
     named = [name for name in rows.columns if name in names(text)] or rows.columns[:1]
-    seen = rows.select(named)
-    doubled = pl.concat([seen, seen]) if seen.height == 1 else seen
-    query = doubled.rechunk().lazy().sql(f"SELECT ({text}) AS found FROM self")
+    return _by_halves(rows.select(named), lenient(text), dtype)
+
+
+def _by_halves(rows: pl.DataFrame, expression: pl.Expr, dtype: pl.DataType) -> pl.Series:
+    """Evaluate all rows at once; where that fails, each half, down to the rows that fail.
+
+    A row's value depends on that row alone: Polars multiplies a column by the reciprocal of a
+    number that it is divided by, but divides where it has one row, one chunk of one row, or one
+    row of a morsel, and the last digit differs.
+    """
+    doubled = pl.concat([rows, rows]) if rows.height == 1 else rows
+    query = doubled.rechunk().lazy().with_columns(expression.alias(FOUND))
     try:
-        return query.collect(engine="in-memory")["found"].head(rows.height)
-    except pl.exceptions.PolarsError as error:
-        said = str(error).split("\n", 1)[0]
-        raise BadRule(
-            f"Rule '{rule}', {field} = \"{text}\": {said}. Text that may be no number is read by "
-            "TRY_CAST(… AS DOUBLE), which gives null."
-        ) from error
+        found = query.collect(engine="in-memory")[FOUND].head(rows.height)
+        return found.cast(dtype, strict=False)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        if rows.height <= 1:
+            return pl.Series(FOUND, [None] * rows.height, dtype)
+    middle = rows.height // 2
+    halves = (rows.head(middle), rows.tail(-middle))
+    return pl.concat([_by_halves(half, expression, dtype) for half in halves])
+
+
+@lru_cache(maxsize=256)
+def lenient(text: str) -> pl.Expr:
+    """Compile an expression whose casts and patterns give null where the data does not fit.
+
+    Polars' CAST ends the query there; TRY_CAST, and every other function that is strict by an
+    option, does not. What has no such option is left to `_by_halves`.
+    """
+    tree = json.loads(pl.sql_expr(text).meta.serialize(format="json"))
+    return pl.Expr.deserialize(StringIO(json.dumps(_unstrict(tree))), format="json")
+
+
+def _unstrict(tree: Any) -> Any:
+    if isinstance(tree, list):
+        return [_unstrict(inner) for inner in tree]
+    if not isinstance(tree, dict):
+        return tree
+    inner = {name: _unstrict(value) for name, value in tree.items()}
+    if inner.get("options") == "Strict":
+        inner["options"] = "NonStrict"
+    if inner.get("strict") is True:
+        inner["strict"] = False
+    return inner
 
 
 def bound(rule: str, text: str, params: Mapping[str, Parameter]) -> str:

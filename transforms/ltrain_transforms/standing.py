@@ -45,9 +45,10 @@ def of_rollouts(rules: Sequence[Reward], known: pl.DataFrame) -> list[pl.DataFra
 
 def _of_rollouts(rule: Reward, known: pl.DataFrame) -> pl.DataFrame:
     rows = known.with_columns(**sql.with_names(rule.name, known.schema, rule.let))
-    held = sql.fired(rule.name, rows, rule.bound(rule.when), rule.bound(str(rule.value)))
+    held = sql.fired(rows, rule.bound(rule.when), rule.bound(str(rule.value)))
     made = held.with_columns(
         reason=fault(),
+        error=pl.lit(None, pl.String),
         call_id=pl.lit(None, pl.String),
         rule=pl.lit(rule.name),
         source=pl.lit("rule"),
@@ -74,5 +75,5 @@ def gated(rules: Sequence[Reward], rewards: pl.DataFrame, known: pl.DataFrame) -
 
 def _open(rule: Reward, known: pl.DataFrame) -> pl.Series:
     text = rule.bound(str(rule.gate))
-    held = sql.fired(rule.name, known, text, "1")["execution_id"]
+    held = sql.fired(known, text, "1")["execution_id"]
     return known["execution_id"].is_in(held.implode())

@@ -43,7 +43,7 @@ class Unknown:
             rows = with_fit(rows, reward.schema_)
         rows = rows.with_columns(**sql.with_names(reward.name, rows.schema, reward.let))
         when = reward.bound(reward.when)
-        found = sql.fired(reward.name, rows, f"({when}) IS NULL", "1")
+        found = sql.unknown(rows, when)
         self.rows += found.height
         self.nulls.update({name: found[name].null_count() for name in sql.names(when)})
 

@@ -33,6 +33,8 @@ class Wave:
     samples: int = 0
     tokens: int = 0
     drops: dict[str, int] = field(default_factory=dict)
+    alarms: list[str] = field(default_factory=list)
+    """Which drops go with low reward, in a sentence each."""
     metrics: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall seconds by phase."""

@@ -12,13 +12,14 @@ HEADS = ("gen", "settle", "build", "train", "load")
 
 
 def line(wave: Wave) -> str:
-    """Say of one wave what it scored and how long each phase took."""
+    """Return what one wave scored, how long each phase took, and a line for each alarm."""
     scores = "  ".join(f"{name} {value:.3f}" for name, value in wave.scores.items())
     spent = "  ".join(f"{name} {wave.seconds[name]:.1f} s" for name in _named(wave.seconds))
     trained = f"  -> v{wave.published} from {wave.samples} rows" if wave.published else ""
     if wave.mode == "train" and wave.published is None:
         trained = "  -> nothing to learn: within each group all rewards are equal"
-    return f"{wave.mode} {wave.wave} (v{wave.version}): {scores}  | {spent}{trained}"
+    alarms = "".join(f"\nalarm: {sentence}" for sentence in wave.alarms)
+    return f"{wave.mode} {wave.wave} (v{wave.version}): {scores}  | {spent}{trained}{alarms}"
 
 
 def table(journal: Journal) -> Table:

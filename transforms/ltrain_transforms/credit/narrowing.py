@@ -51,7 +51,11 @@ def narrow(recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame) -> pl.
     return placed.select(pl.col(name).cast(dtype) for name, dtype in NARROW.items())
 
 
+MOST = (1 << 32) - 1
+"""Most tokens that the column holds; usage is whatever an agent reports."""
+
+
 def _length() -> pl.Expr:
     """Count the sampled tokens, else take the usage that was reported."""
     sampled = pl.col("response_token_ids").list.first().list.len()
-    return pl.coalesce(sampled, "output_tokens")
+    return pl.coalesce(sampled, pl.col("output_tokens").clip(0, MOST))

@@ -11,6 +11,7 @@ import polars as pl
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.manifest import KEYS, MANIFEST
 from ltrain_transforms.savings import savings
+from ltrain_transforms.selective_drops import sentences
 from ltrain_transforms.show.report import Cell, Facts, Grid, Report, named
 from ltrain_transforms.show.vain import in_vain
 
@@ -28,9 +29,11 @@ def report(given: Dataset) -> Report:
     """Lay out a dataset's content and lineage."""
     manifest: dict[str, Any] = given.manifest
     vain = tuple(in_vain(given))
+    alarms = tuple(sentences(manifest.get("alarms", {})))  # of older datasets nothing is known
     parts = (
         Facts("Lineage", tuple(lineage(manifest))),
         *((Facts("Named in vain", vain),) if vain else ()),
+        *((Facts("Alarms", alarms),) if alarms else ()),
         Grid("Rows", ("table", "rows"), tuple((name, given.counts[name]) for name in KEYS)),
         _executions(given),
         Grid("Distribution", NUMBERS, tuple(_numbers(given))),

@@ -8,6 +8,7 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.selective_drops import alarms, by_wave
 from ltrain_transforms.source import Selection, read
 
 PLACE = ("mode", "wave")
@@ -24,6 +25,8 @@ class Judged:
     """`mode`, `wave`, `stage`, `reason`, `count`."""
     samples: pl.DataFrame
     """`mode`, `wave`, `samples`, `tokens` that are trained."""
+    alarms: dict[str, list[str]]
+    """By wave: which drops go with low reward."""
 
 
 def judged(
@@ -31,6 +34,7 @@ def judged(
 ) -> Judged:
     """Derive every table of each wave in turn, in the memory of one, and keep the sums."""
     rules, drops, samples = [], [], []
+    alarmed: dict[str, list[str]] = {}
     for mode, wave in waves.select(PLACE).iter_rows():
         say(f"{mode} wave {wave}")
         place = (pl.lit(mode).alias("mode"), pl.lit(wave, pl.Int64).alias("wave"))
@@ -39,11 +43,13 @@ def judged(
         )
         spans = spans if mode else _without_mode(spans)
         tables = derive(spans, recipe).tables
+        names = ("executions", "calls", "rewards", "drops")
+        alarmed |= by_wave(alarms(*(tables[name].lazy() for name in names)))
         rules.append(_rules(tables).select(*place, pl.all()))
         lost = pl.concat([tables["drops"], unresolved])
         drops.append(_counted(lost).select(*place, pl.all()))
         samples.append(_trained(tables["samples"]).select(*place, pl.all()))
-    return Judged(_whole(rules, RULES), _whole(drops, DROPPED), _whole(samples, SAMPLED))
+    return Judged(_whole(rules, RULES), _whole(drops, DROPPED), _whole(samples, SAMPLED), alarmed)
 
 
 def _whole(frames: list[pl.DataFrame], columns: pl.Schema) -> pl.DataFrame:

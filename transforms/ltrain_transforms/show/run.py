@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from ltrain_transforms.selective_drops import sentences
 from ltrain_transforms.show.judged import Judged
 from ltrain_transforms.show.report import Cell, Chart, Facts, Grid, Report, named
 from ltrain_transforms.show.waves import Update, Waves
@@ -58,7 +59,9 @@ def report(run: str, found: Waves, judged: Judged | None, recipe: str) -> Report
             ("judged by", recipe),
         ),
     )
-    parts: Parts = (facts, *(chart for chart in charts if chart.series), *grids)
+    alarms = tuple(sentences(judged.alarms)) if judged else ()
+    told = (Facts("Alarms", alarms),) if alarms else ()
+    parts: Parts = (facts, *told, *(chart for chart in charts if chart.series), *grids)
     return Report(f"run {run}", "", parts, _data(run, found, judged, spent))
 
 
@@ -170,6 +173,7 @@ def _data(run: str, found: Waves, judged: Judged | None, spent: Values) -> dict[
         "evaluations": found.evaluations.to_dicts(),
         "rules": judged.rules.to_dicts() if judged else None,
         "drops": judged.drops.to_dicts() if judged else None,
+        "alarms": judged.alarms if judged else None,
         "samples": judged.samples.to_dicts() if judged else None,
         "seconds": spent,
         "updates": [

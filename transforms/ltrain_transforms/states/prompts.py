@@ -50,7 +50,8 @@ def joined(spoken: Iterable[Turn]) -> str:
 def _turn(message: Any) -> Turn:
     if not isinstance(message, dict):
         return Turn("", message if isinstance(message, str) else "")
-    role, parts = message.get("role") or "", message.get("parts")
+    role, parts = message.get("role"), message.get("parts")
+    role = role if isinstance(role, str) else ""
     if not isinstance(parts, list):
         content = message.get("content") or ""
         return Turn(role, content if isinstance(content, str) else dump(content))

@@ -132,7 +132,8 @@ def _spoken(value: Any) -> list[Any] | None:
         return _in_parts(inner)
     role = value.get("role") or inner.get("type") or value.get("type")
     asked = inner.get("tool_calls")
-    calls = [_asked(call) for call in asked if isinstance(call, dict)] if asked else []
+    listed = asked if isinstance(asked, list) else []
+    calls = [_asked(call) for call in listed if isinstance(call, dict)]
     return [role, inner.get("name"), _without_ids(inner["content"]), calls]
 
 

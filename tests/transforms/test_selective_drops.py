@@ -1,0 +1,76 @@
+"""A wave whose drops go with low reward raises an alarm; one whose drops are chance does not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ltrain_collector.store import Store
+from ltrain_train.loop.journal import Wave
+from ltrain_train.loop.report import line
+from ltrain_transforms.build import build
+from ltrain_transforms.pipeline import derive
+from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.selective_drops import CHOSEN, Alarm, alarms, lower
+from ltrain_transforms.show import dataset
+from ltrain_transforms.unusable import REASONS
+
+
+def test_every_reason_of_an_unusable_call_is_declared() -> None:
+    assert set(REASONS) <= set(CHOSEN)
+
+
+@pytest.mark.parametrize(
+    ("low", "others", "p"),
+    [
+        ([0.0] * 5, [1.0] * 5, 0.002),  # scipy.stats.mannwhitneyu(…, "less", method="asymptotic")
+        ([1, 2, 3, 4, 5], [6, 7, 8, 9, 10], 0.006),
+        ([6, 7, 8, 9, 10], [1, 2, 3, 4, 5], 0.996),
+        ([1.0] * 9, [1.0] * 9, 1.0),
+        ([], [1.0], 1.0),
+    ],
+)
+def test_the_test(low: list[float], others: list[float], p: float) -> None:
+    assert lower(low, others) == pytest.approx(p, abs=0.001)
+
+
+def play(scene: Any, plan: list[tuple[float, bool]]) -> None:
+    """Play rollouts of one task each with a reward, and whether its calls were constrained."""
+    for sample, (reward, constrained) in enumerate(plan):
+        rollout = scene.attempt(sample=sample)
+        rollout.llm(gateway={"ltrain.constrained": True} if constrained else {})
+        rollout.evaluate(reward)
+        rollout.close()
+
+
+def test_an_agent_that_drops_its_bad_rollouts_is_told_of(
+    store: Store, recipe: Recipe, tmp_path: Path, scene: Any
+) -> None:
+    play(scene, [(0.0, True)] * 6 + [(0.0, False)] * 2 + [(1.0, False)] * 8)
+    store.insert_otlp(scene.request())
+    made = build(store, recipe, tmp_path / "out", run=scene.run)
+    sentence = (
+        "wave 0: calls dropped as `constrained` go with low reward (0.00 beside 0.80, p = 0.0017): "
+        "the agent may be choosing what is trained; see docs/samples.md"
+    )
+    assert made.manifest["alarms"] == {"demo/train/0": [sentence]}
+    shown = [part for part in dataset.report(made).parts if part.title == "Alarms"]
+    assert [getattr(part, "rows", None) for part in shown] == [(("demo/train/0", sentence),)]
+
+
+def test_drops_that_are_chance_raise_none(scene: Any, read_back: Any, recipe: Recipe) -> None:
+    play(scene, [(float(n % 2), n % 3 == 0) for n in range(24)])
+    tables = derive(read_back(scene), recipe).tables
+    names = ("executions", "calls", "rewards", "drops")
+    assert alarms(*(tables[name].lazy() for name in names)) == []
+
+
+def test_a_wave_of_a_run_prints_its_alarms() -> None:
+    told = str(Alarm("demo", 3, "constrained", 0.12, 0.71, 0.001))
+    wave = Wave(
+        mode="train", wave=3, version=1, rollouts=8, outcomes={}, evaluations={}, alarms=[told]
+    )
+    assert line(wave).splitlines()[1] == (
+        "alarm: wave 3: calls dropped as `constrained` go with low reward (0.12 beside 0.71, "
+        "p = 0.0010): the agent may be choosing what is trained; see docs/samples.md"
+    )
