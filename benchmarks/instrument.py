@@ -1,4 +1,4 @@
-"""CPU added to calls of openai and LangChain, and to the start, beside others; of a span's spooling."""
+"""CPU that instrumentation adds to calls, a span and a start, beside the stock instrumentors."""
 
 import json
 import os
