@@ -1,4 +1,4 @@
-"""CPU added to calls of openai and LangChain, and to the start, beside the stock instrumentors."""
+"""CPU that instrumentation adds to calls, a span and a start, beside the stock instrumentors."""
 
 import json
 import os
@@ -81,7 +81,17 @@ def start_up(place: Path, port: int) -> dict[str, dict[str, float]]:
     return {what: {way: median(all_) for way, all_ in by.items()} for what, by in found.items()}
 
 
+def spooled() -> None:
+    """Print what a span costs on its way to the disk, by the length of its prompt."""
+    for letters in (500, 5000, 20_000):
+        command = [sys.executable, str(AGENTS / "spooling.py"), str(letters)]
+        runs = [json.loads(subprocess.check_output(command, text=True)) for _ in range(RUNS)]
+        found = {f"{part}_us": median(run[part] for run in runs) for part in runs[0]}
+        print(json.dumps({"span_letters": letters, **found}))
+
+
 def main() -> None:
+    spooled()
     with tempfile.TemporaryDirectory(prefix="ltrain-instrument-") as name:
         server = subprocess.Popen(
             [sys.executable, str(AGENTS / "answering.py")], stdout=subprocess.PIPE, text=True

@@ -82,7 +82,9 @@ def main() -> None:
             requests: list[bytes] = []
             encode.append(cost(lambda: requests.extend(map(encoder.request, spans))))  # noqa: B023
             spool.append(spooled(Path(name), requests))
-    print(json.dumps({"encode": round(median(encode), 1), "spool": round(median(spool), 1)}))
+    # The least of all turns is what it costs where nothing else uses the caches
+    found = {"encode": median(encode), "spool": median(spool), "spool_least": min(spool)}
+    print(json.dumps({what: round(took, 1) for what, took in found.items()}))
 
 
 if __name__ == "__main__":

@@ -111,7 +111,8 @@ SPOOL_LIMIT = Setting(
     int,
     "1024",
     "MiB on disk that spans may take in LTRAIN_HOME's `spool` while they wait for the collector, "
-    "and as much again in `spool/refused`; what comes beyond it is dropped, counted and said once.",
+    "and as much again in `spool/refused` and in `spool/damaged`; what comes beyond it is dropped, "
+    "counted and said once.",
 )
 STORE = Setting(
     "LTRAIN_STORE",
