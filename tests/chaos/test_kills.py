@@ -133,10 +133,7 @@ def test_the_same_command_finishes_a_run_that_was_ended(project: Any) -> None:
     for wave, harm in enumerate(harms, 1):
         project.await_wave(run, wave)
         harm(project, run)
-        before, run = run, project.start()
-        if harm in (_kill_run, _interrupt):
-            pid = before.process.pid
-            run.line(f"ltrain: waiting for the run that is stopping (pid {pid})")
+        run = project.start()
     run.finish()
     project.check()
 
