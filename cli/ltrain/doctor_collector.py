@@ -51,7 +51,7 @@ def judged(told: dict[str, Any]) -> Iterator[Fault]:
     """Give what is wrong by what `/health` tells."""
     recent, disk = told["recent"], told["disk"]
     log = "The log of `ltrain up` has the reasons."
-    if told["status"] != "ok":
+    if told.get("status", "ok") != "ok":
         yield State.FAULT, told["status"], log
     refused = {reason: count for reason, count in recent["refused"].items() if count}
     if refused:

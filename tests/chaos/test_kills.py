@@ -120,27 +120,6 @@ def _kill_collector(project: Any) -> None:
     project.kill("-m ltrain up")
 
 
-@waves(6)
-def test_the_same_command_finishes_a_run_that_was_ended(project: Any) -> None:
-    harms: list[Callable[[Any, Any], None]] = [
-        _kill_learner,
-        _kill_rank,
-        _kill_run,
-        _interrupt_twice,
-        _interrupt,
-    ]
-    run = project.start()
-    for wave, harm in enumerate(harms, 1):
-        project.await_wave(run, wave)
-        harm(project, run)
-        before, run = run, project.start()
-        if harm in (_kill_run, _interrupt):
-            pid = before.process.pid
-            run.line(f"ltrain: waiting for the run that is stopping (pid {pid})")
-    run.finish()
-    project.check()
-
-
 def _kill_learner(project: Any, run: Any) -> None:
     project.kill("-m ltrain_train.learner")
     _ended_in_words(project, run)
@@ -173,6 +152,20 @@ def _interrupt_twice(project: Any, run: Any) -> None:
 def _interrupt(project: Any, run: Any) -> None:
     driver.interrupt(run)
     time.sleep(0.7)
+
+
+@waves(2)
+@pytest.mark.parametrize(
+    "harm", [_kill_learner, _kill_rank, _kill_run, _interrupt_twice, _interrupt]
+)
+def test_the_same_command_finishes_a_run_that_was_ended(
+    project: Any, harm: Callable[[Any, Any], None]
+) -> None:
+    run = project.start()
+    project.await_wave(run, 1)
+    harm(project, run)
+    project.start().finish()
+    project.check()
 
 
 @pytest.fixture

@@ -116,6 +116,14 @@ def test_a_disk_that_is_nearly_full_is_said(tmp_path: Path, up: Up) -> None:
     assert "ltrain store prune" in health["mend"]
 
 
+def test_a_store_that_was_removed_is_a_fault(tmp_path: Path, up: Up) -> None:
+    otlp, sql = up()
+    shutil.rmtree(tmp_path / "store")
+    health = doctor(tmp_path, otlp, f"http://127.0.0.1:{sql}")["health"]
+    assert health["state"] == "fault"
+    assert "was removed or replaced while it was open" in health["found"]
+
+
 def test_everything_that_is_wrong_is_said() -> None:
     told = {
         "version": "0.0.1",

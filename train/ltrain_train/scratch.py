@@ -15,6 +15,8 @@ from secrets import token_hex
 
 LONGEST_SOCKET = 107
 """Bytes of a unix socket's path in Linux."""
+SHORTEST = Path("/tmp")
+"""Where a folder lies when even the temporary directory is too deep."""
 
 
 def scratch_path(kind: str, *, below: Path | None, socket_name: int) -> Path:
@@ -23,16 +25,12 @@ def scratch_path(kind: str, *, below: Path | None, socket_name: int) -> Path:
     `socket_name` is how many bytes the paths of sockets may be longer than the folder's.
     """
     name = f"ltrain-{kind}-{os.getpid()}-{token_hex(2)}"
-    for root in _roots(below):
+    preferred = [] if below is None else [below.absolute()]
+    for root in (*preferred, Path(tempfile.gettempdir()), SHORTEST):
         if len(os.fsencode(root / name)) + 1 + socket_name <= LONGEST_SOCKET:
-            _remove_left(root, kind)
-            return root / name
-    return Path("/tmp") / name
-
-
-def _roots(below: Path | None) -> list[Path]:
-    temporary = Path(tempfile.gettempdir())
-    return [temporary] if below is None else [below.absolute(), temporary]
+            break
+    _remove_left(root, kind)
+    return root / name
 
 
 def _remove_left(root: Path, kind: str) -> None:

@@ -23,6 +23,9 @@ FOLDER = "r"
 """Of the scratch folder: Ray opens its own to everybody, and may not open the one around it."""
 PORTS = range(20000, 32000)
 """Below those that the kernel hands out."""
+STARTS = 3
+"""Ray gives its daemons 30 seconds to start, which on a busy machine is too little at times."""
+LATE = "timed out during startup"
 STORE = 256 << 20
 """Bytes of Ray's object store: batches pass through it, weights don't."""
 
@@ -32,6 +35,16 @@ def start(cpus: int, scratch: Path | None) -> None:
 
     Call it from the main thread: the kernel ends Ray's daemons with the thread that started them.
     """
+    for left in reversed(range(STARTS)):
+        try:
+            return _start(cpus, scratch)
+        except Exception as error:  # Ray has no class for it
+            if LATE not in str(error) or not left:
+                raise
+            print(f"Ray's daemons took too long; starting them again, {left} times at most.")
+
+
+def _start(cpus: int, scratch: Path | None) -> None:
     ray.init(
         num_cpus=cpus,
         num_gpus=None,
