@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Self
 from uuid import uuid4
 
+from ltrain_instrument.private import make_private
+
 SUFFIX = ".otlp"
 _LENGTH = struct.Struct(">I")
 
@@ -29,7 +31,7 @@ class Segment:
     @classmethod
     def create(cls, directory: Path) -> Self:
         """Make an empty segment that is locked before others can see it."""
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private(directory)
         name = uuid4().hex
         hidden = directory / f".{name}"
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

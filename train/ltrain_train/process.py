@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.private import make_private
 from ltrain_train import guard
 
 GRACE = 10.0
@@ -210,7 +211,7 @@ def _spawn(
     pass_fds: Sequence[int],
     grace: float,
 ) -> Child:
-    log.parent.mkdir(parents=True, exist_ok=True)
+    make_private(log.parent)
     inner, lifeline = os.pipe()
     guarded = [sys.executable, "-I", "-S", guard.__file__, str(inner), str(grace), *argv]
     try:
