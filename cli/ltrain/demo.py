@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ltrain_collector.store import Store
 from ltrain_instrument import settings
+from ltrain_instrument.private import make_private
 from ltrain_train.errors import BadRun
 from ltrain_train.loop import command
 from ltrain_train.loop.journal import Journal
@@ -90,7 +91,7 @@ def _check_disk(home: Path, model: Path, updates: int) -> None:
     """Make sure that every version fits: float32 is twice the model, which is bfloat16."""
     weights = sum(file.stat().st_size for file in model.glob("*.safetensors"))
     need = weights * (2 if fast_dtype() == "fp32" else 1) * (updates + 1) + SPARE
-    home.mkdir(parents=True, exist_ok=True)
+    make_private(home)
     free = shutil.disk_usage(home).free
     if free < need:
         raise BadRun(

@@ -23,6 +23,7 @@ from ltrain_instrument.choice import Choice
 from ltrain_instrument.delivery import Delivery, Fate, traces_url
 from ltrain_instrument.diagnosis import Finding, State
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.private import is_private
 from ltrain_instrument.redaction import bare
 from ltrain_instrument.settings import GATEWAY, HOME, STORE, VLLM_PYTHON
 
@@ -60,12 +61,24 @@ def examine(timeout: float = 1.0) -> list[Finding]:
     for name, choice in chosen.items():
         if choice.taken is not None and (choice.entry is not None or choice.taken.switch):
             asked.ask(name, partial(failure, choice, trial), trial + SLACK)
-    waiting = list(diagnosis.spool(HOME.read()))
+    waiting = [*home(), *diagnosis.spool(HOME.read())]
     answers = asked.answers()
     for name in chosen:
         instrumentors[name] = answers.pop(name, None) or instrumentors[name]
     found = [finding for finding in answers.values() if finding is not None]
     return [*here, *settings, *instrumentors.values(), *found, *waiting]
+
+
+def home() -> Iterator[Finding]:
+    """Name the folder of ltrain where other users of this machine may read it."""
+    folder = HOME.read().absolute()
+    if not is_private(folder):
+        yield Finding(
+            "home",
+            State.NOTE,
+            f"{folder} may be read by other users: traces, keys and weights are in it",
+            f"Close it: chmod 700 {folder}",
+        )
 
 
 class _Questions:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from ltrain_collector.errors import MEND, StoreDamaged, StoreGone, StoreInUse, unusable
+from ltrain_instrument.private import make_private
 
 FILES = {"data", "metadata", "metadata_dropped", "status", "store", "tmp", "uuid"}
 """Of which chDB makes some at once in a folder of its own."""
@@ -20,7 +21,7 @@ def check(directory: Path) -> None:
         StoreDamaged: when files of its are missing.
     """
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private(directory)
         probe = directory / ".writable"
         probe.touch()
         probe.unlink()

@@ -29,6 +29,7 @@ from ltrain_collector.sender import Sender
 from ltrain_instrument.attributes import ATTEMPT_ID, ROLLOUT_ID, RUN_ID
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
+from ltrain_instrument.private import make_private
 
 KNOWN_KEYS = 4096
 """Verified keys that are remembered: an attempt sends all its spans with one."""
@@ -278,7 +279,7 @@ class Keys:
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Keep other processes from writing in between."""
-        self._file.parent.mkdir(parents=True, exist_ok=True)
+        make_private(self._file.parent)
         with self._file.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

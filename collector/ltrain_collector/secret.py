@@ -6,6 +6,7 @@ import secrets
 from pathlib import Path
 
 from ltrain_instrument.errors import BadSetting
+from ltrain_instrument.private import make_private
 from ltrain_instrument.settings import Setting
 
 ALGORITHM = "HS256"
@@ -36,7 +37,7 @@ def shared_secret(whose: str, setting: Setting[str], path: Path) -> str:
 def _file_secret(path: Path) -> str:
     with contextlib.suppress(FileNotFoundError):
         return path.read_text().strip()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private(path.parent)
     made = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     write_private(made, secrets.token_hex(32))
     with contextlib.suppress(FileExistsError):  # another process was first: its secret counts

@@ -27,7 +27,7 @@ from ltrain_collector.ingest.receiver import Receiver
 from ltrain_collector.keys import Keys
 from ltrain_collector.listen.browsers import Guard
 from ltrain_collector.listen.connection import protocol
-from ltrain_collector.listen.descriptors import raise_limit
+from ltrain_collector.listen.descriptors import Descriptors, raise_limit
 from ltrain_collector.listen.refusals import Reason, Refusals
 from ltrain_collector.query.facade import Facade
 from ltrain_collector.store import Store
@@ -134,7 +134,7 @@ def serve(
     keys = Keys(directory.absolute(), partial(refusals.add, Reason.KEYS))
     if not keys.guarded and not is_loopback(host):
         raise OpenToAll(host, directory)
-    descriptors = raise_limit()
+    raise_limit()
     # gRPC binds its own, once there is a store to serve
     _bind(host, ports.grpc, "--grpc-port").close()
     with (
@@ -146,6 +146,7 @@ def serve(
         try:
             Store(EmbeddedBackend(engine), str(directory)).migrate()
             intake = Intake(engine)
+            descriptors = Descriptors.now()
             watched = Watched(intake, facade.counters, engine, directory.absolute(), refusals)
             health = Health(watched)
             apps = _Apps(otlp, sql, Receiver(intake, keys, health), facade)

@@ -15,6 +15,7 @@ from typing import Self
 from uuid import uuid4
 
 from ltrain_instrument.frames import LONGEST, Reader, Record, batches, framed, mark_sent
+from ltrain_instrument.private import make_private
 
 SUFFIX = ".otlp"
 REMEMBERED = 4 << 20
@@ -43,7 +44,7 @@ class Segment:
             try:
                 descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
             except FileNotFoundError:
-                directory.mkdir(parents=True, exist_ok=True)
+                make_private(directory)
                 continue
             if _locked(descriptor) and os.fstat(descriptor).st_nlink:
                 return cls(path, descriptor, new=True)

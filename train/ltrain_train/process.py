@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.private import make_private
 from ltrain_train import guard
 
 GRACE = 10.0
@@ -222,7 +223,7 @@ def _spawn(
     held: Sequence[int],
     scratch: Path | None,
 ) -> Child:
-    log.parent.mkdir(parents=True, exist_ok=True)
+    make_private(log.parent)
     if scratch is not None:
         scratch.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if scratch.exists():  # of the start before, whose guard was killed

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
+from ltrain_instrument.private import OWNER_ONLY, make_private
 from ltrain_transforms.digest import rows_digest
 from ltrain_transforms.errors import NoDataset, writing
 from ltrain_transforms.manifest import MANIFEST, ordered
@@ -99,10 +100,10 @@ def draft(out: Path) -> Iterator[Draft]:
 @contextmanager
 def beside(out: Path) -> Iterator[Path]:
     """Have an empty folder beside `out`, of its file system; it is gone afterwards."""
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_private(out.parent)
     _sweep(out)
     folder = out.with_name(f".{out.name}-{os.getpid()}").absolute()
-    folder.mkdir()
+    folder.mkdir(OWNER_ONLY)
     try:
         yield folder
     finally:

@@ -20,7 +20,7 @@ import uvloop
 from ltrain_collector.keys import Keys
 from ltrain_collector.listen.browsers import Guard
 from ltrain_collector.listen.connection import protocol
-from ltrain_collector.listen.descriptors import raise_limit
+from ltrain_collector.listen.descriptors import Descriptors, raise_limit
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.settings import ALLOW_HOSTS
 from ltrain_train.gateway.app import Gateway
@@ -185,10 +185,11 @@ class _Server(uvicorn.Server):
 
 
 def _config(gateway: Gateway) -> uvicorn.Config:
+    raise_limit()
     refusals = gateway.refusals
     return uvicorn.Config(
         Guard(gateway.app(), ALLOW_HOSTS.read(), refusals),
-        http=protocol(raise_limit(), refusals),
+        http=protocol(Descriptors.now(), refusals),
         ws="none",
         lifespan="off",
         log_level="warning",

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from ltrain_instrument.private import make_private
 from ltrain_train.rollout.runs import last_and_next
 
 
@@ -98,7 +99,7 @@ class Journal:
         self.save()
 
     def save(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_private(self.folder)
         said = {key: value for key, value in asdict(self).items() if key != "folder"}
         part = self.path.with_suffix(".part")
         part.write_text(json.dumps(said, indent=1))

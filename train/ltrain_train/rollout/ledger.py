@@ -7,6 +7,7 @@ another attempt.
 import json
 from pathlib import Path
 
+from ltrain_instrument.private import make_private
 from ltrain_train.rollout.attempt import COUNTING, Outcome
 
 
@@ -14,7 +15,7 @@ class Ledger:
     """Appends a line at each beginning and each end; one process at a time writes it."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         self._path = folder / "attempts.jsonl"
         self._last: dict[str, int] = {}
         self.finished: set[str] = set()

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 
+from ltrain_instrument.private import make_private
+
 
 @dataclass(slots=True)
 class Run:
@@ -26,7 +28,7 @@ class Run:
 
     def save(self) -> None:
         """Write `run.json`, whole."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_private(self.folder)
         said = {name: value for name, value in asdict(self).items() if name != "folder"}
         part = self.folder / "run.json.part"
         part.write_text(json.dumps(said, indent=1) + "\n")
