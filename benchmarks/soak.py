@@ -23,6 +23,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from ltrain_collector.bound_keys import sign_owner, store_secret
 from ltrain_collector.keeping import Choice, days_ago, prune
 from ltrain_collector.schema import ROLLOUT_ORDER
 from ltrain_collector.store import Store
@@ -258,7 +259,8 @@ def main() -> None:
         with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout
             otlp, _, sql = re.findall(r"[\d.]+\.\d+:(\d+)", server.stdout.readline())
-            soak = Soak(int(otlp), f"http://127.0.0.1:{sql}", server.pid)
+            key = sign_owner(store_secret(Path(directory, "store")), given.seconds + 3600)
+            soak = Soak(int(otlp), f"http://owner:{key}@127.0.0.1:{sql}", server.pid)
             try:
                 found = run(soak, given.seconds, PRUNE)
             finally:

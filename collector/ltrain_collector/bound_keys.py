@@ -1,8 +1,10 @@
-"""Signed keys: an agent's, bound to its rollout or run, and those of ltrain's own processes.
+"""Signed keys: an agent's, bound to its rollout or run, those of ltrain's own processes, and the
+owner's.
 
 They are signed with the store's secret, expire, and are checked without a list.
 """
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +25,8 @@ class Kind(StrEnum):
     """Bound: an agent's spans."""
     SERVICE = "service"
     """The spans of a process of ltrain."""
+    OWNER = "owner"
+    """Everything: whoever can read the store's secret is its owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class Signed:
 
     kind: Kind
     identity: Mapping[str, str]
-    """Attributes by their names; empty for a service."""
+    """Attributes by their names; empty but for an agent."""
     rewards: bool
     expires: float
     """Unix seconds."""
@@ -56,14 +60,34 @@ def sign_service(secret: str, seconds: float) -> str:
     return _encoded(secret, Kind.SERVICE, seconds)
 
 
+def sign_owner(secret: str, seconds: float) -> str:
+    """Return a key by which the store's owner does all, for `seconds`."""
+    return _encoded(secret, Kind.OWNER, seconds)
+
+
 def store_secret(store: Path) -> str:
     """Give the secret of LTRAIN_STORE_SECRET, else of the file beside the store, made on first use.
 
     Raises:
         BadSetting: when it is shorter than 32 characters.
     """
-    path = store.with_name(f"{store.name}.secret")
-    return shared_secret("The store's secret", STORE_SECRET, path)
+    return shared_secret("The store's secret", STORE_SECRET, secret_file(store))
+
+
+def known_secret(store: Path) -> str | None:
+    """Return the secret as `store_secret` does; None where there is none yet, or it is another's.
+
+    Raises:
+        BadSetting: when it is shorter than 32 characters.
+    """
+    if STORE_SECRET.read() or os.access(secret_file(store), os.R_OK):
+        return store_secret(store)
+    return None
+
+
+def secret_file(store: Path) -> Path:
+    """Return where the secret of the store in a folder is kept."""
+    return store.with_name(f"{store.name}.secret")
 
 
 def verified(secret: str, key: str) -> Signed | None:
@@ -76,10 +100,10 @@ def verified(secret: str, key: str) -> Signed | None:
     except jwt.InvalidTokenError:
         return None
     expires = float(content["exp"])
-    if content.get("kind") == Kind.SERVICE:
-        return Signed(Kind.SERVICE, {}, False, expires)
+    if (kind := content.get("kind")) in (Kind.SERVICE, Kind.OWNER):
+        return Signed(Kind(kind), {}, False, expires)
     identity = content.get("identity")
-    if content.get("kind") != Kind.INGEST or not isinstance(identity, dict):
+    if kind != Kind.INGEST or not isinstance(identity, dict):
         return None
     carried = {str(name): str(value) for name, value in identity.items()}
     if not (carried.get(ROLLOUT_ID) or carried.get(RUN_ID)):

@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from ltrain_collector.errors import BadDsn
+from ltrain_instrument import loopback
 
 PORT = 8123
 """ClickHouse's own HTTP port."""
@@ -54,6 +55,16 @@ def parse(dsn: str) -> Folder | Server:
     if not parts.hostname:
         raise _bad(dsn, "it names no host")
     return _server(parts, port)
+
+
+def folder_of(address: Folder | Server | None, home: Path) -> Path | None:
+    """Return the folder of a store on this machine; None where it is on another one.
+
+    Of a server here, and where no address is known, it is the store of `home`.
+    """
+    if isinstance(address, Server) and address.host not in loopback.NAMES:
+        return None
+    return (address.path if isinstance(address, Folder) else home / "store").absolute()
 
 
 def _folder(dsn: str) -> Folder:

@@ -11,6 +11,10 @@ NO_CODE = 1002
 """ClickHouse's UNKNOWN_EXCEPTION: it failed without a number of its own."""
 
 
+KEYLESS = "Without a key this store is only read"
+"""Begins the refusal of a change, by which our own client knows that an owner's key allows it."""
+
+
 class BadDsn(LtrainError, ValueError):
     """A store's address that cannot be read."""
 
@@ -69,6 +73,10 @@ class QueryFailed(LtrainError, RuntimeError):
     def table_missing(self) -> bool:
         """Whether a table, or its database, is not there."""
         return self.code in (UNKNOWN_TABLE, UNKNOWN_DATABASE)
+
+
+class NotOwner(QueryFailed):
+    """A change of a store without keys by who has not its secret."""
 
 
 def code_of(message: str) -> int:

@@ -4,7 +4,8 @@
   only its owner can read. While that file is there, every request needs a key.
 * A bound key is signed with the store's secret, so that a runner makes one for each attempt without
   asking the store: it puts in spans of one rollout, or of one run, until it expires, and nothing
-  else. A process of ltrain on the store's machine signs its own service key the same way.
+  else. A process of ltrain on the store's machine signs its own service key the same way, and a
+  command of the store's owner an owner's key.
 * A key that a request shows is checked, also where no request needs one.
 * A key is never written to a log or an answer.
 """
@@ -54,6 +55,10 @@ INGESTING = {
     Role.ADMIN: Sender.ADMIN,
 }
 """The roles that put something in, and what the store records about their keys' holders."""
+
+
+UNBOUND = {Kind.SERVICE: Role.SERVICE, Kind.OWNER: Role.ADMIN}
+"""The roles of signed keys that are bound to no rollout and no run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,8 +308,8 @@ def _given(headers: Mapping[str, str], fields: Mapping[str, str]) -> str:
 
 
 def _granted(key: Signed) -> Grant:
-    if key.kind is Kind.SERVICE:
-        return Grant(Role.SERVICE, str(Role.SERVICE))
+    if key.kind in UNBOUND:
+        return Grant(UNBOUND[key.kind], str(key.kind))
     attempt = filter(None, map(key.identity.get, (ROLLOUT_ID, ATTEMPT_ID)))
     name = ".".join(attempt) or key.identity[RUN_ID]
     return Grant(Role.INGEST, name, key.identity, key.rewards)

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from io import RawIOBase
 from typing import Any
@@ -17,8 +17,9 @@ from urllib3.exceptions import HTTPError
 from ltrain_collector.asgi import LOCAL_HOSTS
 from ltrain_collector.dsn import Server
 from ltrain_collector.embedded import FRAMES
-from ltrain_collector.errors import QueryFailed, StoreUnreachable, code_of
+from ltrain_collector.errors import KEYLESS, NotOwner, QueryFailed, StoreUnreachable, code_of
 from ltrain_collector.frames import frame
+from ltrain_collector.owner import ANOTHERS, MISSING, owners_key, refusal
 from ltrain_collector.parameters import Parameters
 
 # what its client logs is in the errors that we raise; without a handler Python prints it, too
@@ -45,6 +46,10 @@ TAIL = 16 << 10
 """Bytes of an answer's end that may hold an error."""
 
 
+Headers = dict[str, str]
+"""Of one request, by their names."""
+
+
 class RemoteBackend:
     def __init__(self, server: Server) -> None:
         """Connect.
@@ -52,6 +57,9 @@ class RemoteBackend:
         Raises:
             StoreUnreachable: when nobody answers, or it does not let us in.
         """
+        self._server = server
+        self._owner = False
+        """Whether changes need an owner's key."""
         try:
             self._client = clickhouse_connect.get_client(
                 host=server.host,
@@ -111,19 +119,52 @@ class RemoteBackend:
                     raise QueryFailed(*answer.failure(error)) from error
 
     def command(self, sql: str) -> None:
-        with _query_errors():
-            self._client.command(sql)
+        self._changed(lambda key: self._client.command(sql, transport_settings=key))
 
     def insert(self, table: str, rows: pa.Table) -> int:
-        with _query_errors():
-            return int(self._client.insert_arrow(table, rows).written_rows)
+        summary = self._changed(
+            lambda key: self._client.insert_arrow(table, rows, transport_settings=key)
+        )
+        return int(summary.written_rows)
 
     def insert_raw(self, into: str, form: str, payload: bytes) -> int:
-        with _query_errors():
-            summary = self._client.raw_insert(
-                into, insert_block=payload, fmt=form, settings={"async_insert": "0"}
+        at_once = {"async_insert": "0"}
+        summary = self._changed(
+            lambda key: self._client.raw_insert(
+                into, None, payload, at_once, form, transport_settings=key
             )
+        )
         return int(summary.written_rows)
+
+    def _changed(self, call: Callable[[Headers], Any]) -> Any:
+        """Return what a call that changes the store returns.
+
+        A store without keys refuses it: then it is made again with an owner's key, and the next
+        ones at once. Calls that read show none, since another store's would keep them out.
+
+        Raises:
+            NotOwner: when this user has not the store's secret.
+        """
+        with _query_errors():
+            if not self._owner:
+                try:
+                    return call({})
+                except ClickHouseError as error:
+                    if self._server.password or KEYLESS not in str(error):
+                        raise
+            return self._changed_by_owner(call)
+
+    def _changed_by_owner(self, call: Callable[[Headers], Any]) -> Any:
+        key = owners_key(self._server)
+        if key is None:
+            raise NotOwner(refusal(self._server, MISSING), UNAUTHENTICATED)
+        self._owner = True
+        try:
+            return call({"Authorization": f"Bearer {key}"})
+        except ClickHouseError as error:
+            if code_of(str(error)) == UNAUTHENTICATED:
+                raise NotOwner(refusal(self._server, ANOTHERS), UNAUTHENTICATED) from error
+            raise
 
     def close(self) -> None:
         self._client.close()

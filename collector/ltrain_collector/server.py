@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import logging
 import os
 import signal
 import socket
@@ -18,6 +19,7 @@ import uvicorn
 from grpc import aio
 
 from ltrain_collector.asgi import Receive, Scope, Send
+from ltrain_collector.bound_keys import secret_file, store_secret
 from ltrain_collector.embedded import EmbeddedBackend
 from ltrain_collector.engine import Engine
 from ltrain_collector.errors import PortTaken
@@ -37,6 +39,9 @@ from ltrain_collector.watch.health import Health
 from ltrain_collector.watch.state import Watched
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.loopback import is_loopback
+from ltrain_instrument.settings import STORE_SECRET
+
+logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 """Where nobody else reaches it: what is served without keys."""
@@ -144,6 +149,7 @@ def serve(
         engine = Engine(directory.absolute())
         facade = Facade(engine, keys)
         try:
+            _make_secret(directory.absolute())
             Store(EmbeddedBackend(engine), str(directory)).migrate()
             intake = Intake(engine)
             descriptors = Descriptors.now()
@@ -171,6 +177,20 @@ def serve(
         finally:
             facade.close()
             engine.close()
+
+
+def _make_secret(directory: Path) -> None:
+    """Let the store have its secret from the beginning, with which its owner signs keys."""
+    try:
+        store_secret(directory)
+    except OSError as error:
+        logger.warning(
+            "ltrain: the store's secret %s cannot be read or made (%s), so commands of its owner "
+            "change nothing over HTTP without an admin key. Set %s.",
+            secret_file(directory),
+            error.strerror,
+            STORE_SECRET.name,
+        )
 
 
 def _ready(directory: Path, otlp: socket.socket, sql: socket.socket, tls: Tls | None) -> str:

@@ -12,6 +12,7 @@ from typing import IO, Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from ltrain_collector.bound_keys import sign_owner, store_secret
 from ltrain_collector.store import Store
 
 NOON = 1_790_000_000_000_000_000
@@ -74,6 +75,16 @@ class Up:
     @property
     def dsn(self) -> str:
         return f"http://127.0.0.1:{self.sql}"
+
+    @property
+    def key(self) -> str:
+        """An owner's key, as ltrain's own commands sign it."""
+        return sign_owner(store_secret(self.directory), 3600)
+
+    @property
+    def owned(self) -> str:
+        """The address with the owner's key, to change the store by."""
+        return f"http://owner:{self.key}@127.0.0.1:{self.sql}"
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
@@ -153,5 +164,5 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     if request.param == "folder":
         yield request.getfixturevalue("folder")
         return
-    with Store.open(request.getfixturevalue("up").dsn) as opened:
+    with Store.open(request.getfixturevalue("up").owned) as opened:
         yield opened

@@ -144,12 +144,13 @@ def test_a_server_that_was_never_migrated_says_what_to_run(
     start: Callable[..., Any], tmp_path: Path
 ) -> None:
     up = start(tmp_path / "store")
-    with Store.open(up.dsn) as store:
+    with Store.open(up.owned) as store:
         store.command("DROP DATABASE otel SYNC")
     done = CliRunner().invoke(app, ["sql", "SELECT * FROM otel.rollouts", "--store", up.dsn])
     assert isinstance(done.exception, NotMigrated)
     assert "run `ltrain store migrate`" in str(done.exception)
-    migrated = CliRunner().invoke(app, ["store", "migrate", "--store", up.dsn])
+    home = {"LTRAIN_HOME": str(tmp_path)}
+    migrated = CliRunner().invoke(app, ["store", "migrate", "--store", up.dsn], env=home)
     assert f"{up.dsn} ran 01_database" in migrated.stdout
     done = CliRunner().invoke(app, ["sql", "SELECT * FROM otel.rollouts", "--store", up.dsn])
     assert done.exit_code == 0

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from ltrain_collector.dsn import Folder, Server, parse
+from ltrain_collector.dsn import Folder, Server, folder_of, parse
 from ltrain_collector.errors import BadDsn
 
 
@@ -43,6 +43,24 @@ def test_a_typo_is_named_with_what_is_allowed(dsn: str, says: str) -> None:
         parse(dsn)
     assert says in str(caught.value)
     assert dsn in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "folder"),
+    [
+        (None, Path("/home/store")),
+        (Server("127.0.0.1", 9000), Path("/home/store")),
+        (Server("localhost"), Path("/home/store")),
+        (Server("::1"), Path("/home/store")),
+        (Folder(Path("/data/store")), Path("/data/store")),
+        (Server("db"), None),
+        (Server("127.0.0.1.evil.example"), None),
+    ],
+)
+def test_a_store_on_this_machine_has_its_folder(
+    address: Folder | Server | None, folder: Path | None
+) -> None:
+    assert folder_of(address, Path("/home")) == folder
 
 
 def test_a_password_is_not_printed() -> None:

@@ -119,7 +119,7 @@ def test_a_store_that_is_up_is_copied_and_brought_back(
     start: Callable[..., Any], tmp_path: Path, request_of: Callable[..., bytes]
 ) -> None:
     one, other = start(tmp_path / "one"), start(tmp_path / "other")
-    with Store.open(one.dsn) as store, Store.open(other.dsn) as empty:
+    with Store.open(one.owned) as store, Store.open(other.owned) as empty:
         store.insert_otlp(request_of((1, 1), (1, 2), ltrain__rollout__id="r"))
         backup(store, tmp_path / "copy.tar")
         assert restore(empty, tmp_path / "copy.tar") == 2

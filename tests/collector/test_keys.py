@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests import asking
 
 from ltrain_collector.asgi import Refused
-from ltrain_collector.bound_keys import sign, sign_service, store_secret
+from ltrain_collector.bound_keys import sign, sign_owner, sign_service, store_secret
 from ltrain_collector.errors import StoreUnreachable
 from ltrain_collector.keys import Grant, Keys, NoSuchKey, Role
 from ltrain_collector.sender import Sender
@@ -179,6 +179,15 @@ def test_a_store_without_keys_checks_the_key_it_is_shown(tmp_path: Path) -> None
     assert not keys.guarded
 
 
+def test_an_owners_key_does_all(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "store")
+    grant = keys.admit(bearer(sign_owner(store_secret(tmp_path / "store"), 60)))
+    assert (grant.role, grant.name, grant.sender) == (Role.ADMIN, "owner", Sender.ADMIN)
+    assert grant.reads and grant.ingests and not grant.bound
+    with pytest.raises(Refused):
+        keys.admit(bearer(sign_owner(store_secret(tmp_path / "store"), -1)))
+
+
 def test_a_remembered_key_expires(tmp_path: Path) -> None:
     keys = Keys(tmp_path / "store")
     key = keys.sign(Identity(rollout="abc"), 2)
@@ -209,6 +218,8 @@ def forged(**claims: Any) -> dict[str, Any]:
         lambda secret: jwt.encode(forged(identity={}), secret, algorithm="HS256"),
         lambda secret: jwt.encode(forged(kind="service"), SECRET, algorithm="HS256"),
         lambda secret: jwt.encode({"kind": "service"}, secret, algorithm="HS256"),
+        lambda secret: jwt.encode(forged(kind="owner"), SECRET, algorithm="HS256"),
+        lambda secret: jwt.encode({"kind": "owner"}, secret, algorithm="HS256"),
         lambda secret: jwt.encode(
             forged(identity={"ltrain.mode": "train"}), secret, algorithm="HS256"
         ),

@@ -108,7 +108,7 @@ def test_several_at_once_are_as_one(
     start: Callable[..., object], tmp_path: Path, new: tuple[pl.DataFrame, pl.DataFrame]
 ) -> None:
     up = start(tmp_path / "up")
-    dsn = up.dsn  # type: ignore[attr-defined]
+    dsn = up.owned  # type: ignore[attr-defined]
     with Store.open(dsn) as store:
         for _ in range(3):
             store.command("DROP DATABASE otel SYNC")

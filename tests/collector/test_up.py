@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.asking import post
+from tests.asking import ask, post
 
 from ltrain_collector.store import Store
 
@@ -48,6 +48,18 @@ def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "Not a directory" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_secret_that_cannot_be_read_is_said(
+    start: Callable[..., Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "store.secret").mkdir()
+    up = start(tmp_path / "store")
+    assert ask(up.sql, "POST", "/", "SELECT 1").text == "1\n"
+    assert f"secret {tmp_path}/store.secret cannot be read or made (Is a directory)" in (
+        capfd.readouterr().err
+    )
+    assert up.stop() == 0
 
 
 def test_a_port_that_is_none_is_wrong_use() -> None:

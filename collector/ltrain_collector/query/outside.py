@@ -1,15 +1,18 @@
-"""What a statement reaches outside the store, which only an admin key allows.
+"""What a request without a key may do: read the store, and nothing outside it.
 
-Who asks a store without keys may read and change it, but must not make it read the machine's files,
-call other hosts or run programs: a page or an agent would do so with the rights of the store's
-owner. So the tree of every statement is checked against what stays within the store.
+* It changes nothing: readers trust rows by the sender that ingest recorded, and a statement could
+  write any sender, or remove what others recorded.
+* It does not read the machine's files, call other hosts or run programs: it would do so with the
+  rights of the store's owner.
+
+So the tree of every statement is checked against what reads, and stays within the store.
 """
 
 import re
 from collections.abc import Mapping
 
 from ltrain_collector.engine import Engine
-from ltrain_collector.errors import QueryFailed
+from ltrain_collector.errors import KEYLESS, QueryFailed
 from ltrain_collector.query.access import DENIED, FUNCTIONS, OUTSIDE
 from ltrain_collector.query.syntax import Node, Parsed, nodes, parse
 
@@ -26,30 +29,18 @@ HARMLESS = re.compile(
 )
 """Functions that a key which only reads may not call, and that stay within the store."""
 
-ENGINES = re.compile(
-    r"(?:Replacing|Summing|Aggregating|Coalescing|Collapsing|VersionedCollapsing|Graphite)?"
-    r"MergeTree|(?:Tiny|Stripe)?Log|Memory|Null|Set|Join|Buffer|Merge|View|MaterializedView|Alias|"
-    r"Dictionary|GenerateRandom|TimeSeries|WindowView"
-)
-DATABASE_ENGINES = re.compile(r"Atomic|Ordinary|Memory")
-BACKUPS = re.compile(r"File")
-"""Where BACKUP may write to: the engine keeps `File` below a folder of the store."""
-
-BY_KIND = {"TABLE_ENGINE": ENGINES, "DATABASE_ENGINE": DATABASE_ENGINES, "BACKUP_NAME": BACKUPS}
-"""Functions that a tree names for another purpose than a call."""
-
 SETTINGS = re.compile(
     r"(?:\w+_)?(?:schema|path|file|template|templates|url|disk|disks|storage|udf)(?:_\w+)?|"
     r"\w*named_col\w*|cluster_for\w+|parallel_replicas_\w+|additional_\w+|"
-    r"allow_introspection_functions"
+    r"allow_introspection_functions|dialect"
 )
-"""Settings that name a file, a host or a disk, or hold SQL of their own."""
+"""Settings that name a file, a host or a disk, hold SQL of their own, or let it mean another."""
 
-SHOWING = re.compile(r"(?:SHOW|EXISTS|UNDROP|CHECK)\b")
+KEPT = ("SetQuery", "UseQuery")
+"""Statements, beside those that read, which are about the request's own session."""
+
+SHOWING = re.compile(r"(?:SHOW|EXISTS)\b")
 DESCRIBING = re.compile(r"DESCRIBE TABLE (.*)", re.DOTALL)
-INSERTING = re.compile(r"INSERT INTO (?!FUNCTION\b|TABLE FUNCTION\b)")
-VALUES = re.compile(r"\bVALUES\s*(?=\()", re.IGNORECASE)
-NAMED = re.compile(r"(\w+) = ")
 
 
 class Outside:
@@ -59,44 +50,25 @@ class Outside:
         self._engine = engine
         self._outside: frozenset[str] = frozenset()
 
-    def check(self, sql: str, parsed: Parsed, settings: Mapping[str, str]) -> None:
-        """Pass a statement that stays within the store.
+    def check(self, parsed: Parsed, settings: Mapping[str, str]) -> None:
+        """Pass a statement that reads, and stays within the store.
 
         Raises:
-            QueryFailed: ACCESS_DENIED, with what reaches outside.
+            QueryFailed: ACCESS_DENIED, with what needs a key.
         """
-        self.check_settings(settings)
+        if not (parsed.reads or parsed.kind in KEPT):
+            raise changes()
+        _check_settings(settings)
         if parsed.tree is None:
-            self._check_text(sql, parsed.text)
-        for key, node in nodes(parsed.tree):
-            self._check_node(key, node)
+            self._check_text(parsed.text)
+        for _, node in nodes(parsed.tree):
+            self._check_node(node)
 
-    def check_settings(self, settings: Mapping[str, str]) -> None:
-        """Pass the settings of a request.
-
-        Raises:
-            QueryFailed: ACCESS_DENIED, when one names a file, a host or a disk.
-        """
-        for name in settings:
-            if not name.startswith("param_") and SETTINGS.fullmatch(name):
-                raise _denied(f"The setting '{name}'")
-
-    def _check_node(self, key: str, node: Node) -> None:
-        kind, name = node.get("type"), str(node.get("name", ""))
-        if kind == "Function" and (key == "engine" or node.get("kind") in BY_KIND):
-            allowed = BY_KIND.get(str(node.get("kind")), ENGINES)
-            if not allowed.fullmatch(name):
-                raise _denied(f"'{name}'")
-        elif kind == "Function":
-            self._check_function(name, node)
-        elif kind == "SetQuery":
-            self.check_settings({change["name"]: "" for change in node.get("changes", ())})
-        elif kind == "CreateQuery" and (node.get("is_dictionary") or node.get("attach_from_path")):
-            raise _denied("A dictionary's source, or a table attached from a folder,")
-        elif kind == "AlterCommand" and "FETCH" in str(node.get("command_type")):
-            raise _denied("FETCH")
-        if node.get("cluster"):
-            raise _denied("ON CLUSTER")
+    def _check_node(self, node: Node) -> None:
+        if node.get("type") == "Function":
+            self._check_function(str(node.get("name", "")), node)
+        elif node.get("type") == "SetQuery":
+            _check_settings({change["name"]: "" for change in node.get("changes", ())})
         if "func_name" in node:  # of APPLY
             self._check_function(str(node["func_name"]), node)
 
@@ -110,23 +82,12 @@ class Outside:
         if lower in self._functions() and not TABLE_FUNCTIONS.fullmatch(lower):
             raise _denied(f"The table function '{name}'")
 
-    def _check_text(self, sql: str, text: str) -> None:
+    def _check_text(self, text: str) -> None:
         """Pass a statement of which the parser gives one line instead of a tree."""
         if described := DESCRIBING.fullmatch(text):
             self._check_as_query(f"SELECT * FROM {described[1]}")
-        elif INSERTING.match(text):
-            self.check_settings(dict.fromkeys(NAMED.findall(text), ""))
-            self._check_values(sql)
         elif not SHOWING.match(text):
             raise _denied("This statement")
-
-    def _check_values(self, sql: str) -> None:
-        """Pass the expressions of INSERT … VALUES; data that name no function pass unread."""
-        if not any(map(_leaves, set(re.findall(r"\w+", sql)))):
-            return
-        found = VALUES.search(sql)
-        if found is not None:
-            self._check_as_query(f"SELECT {sql[found.end() :]}")
 
     def _check_as_query(self, sql: str) -> None:
         try:
@@ -135,14 +96,30 @@ class Outside:
             raise _denied("What this statement names") from error
         if parsed.tree is None:
             raise _denied("What this statement names")
-        for key, node in nodes(parsed.tree):
-            self._check_node(key, node)
+        for _, node in nodes(parsed.tree):
+            self._check_node(node)
 
     def _functions(self) -> frozenset[str]:
         if not self._outside:
             found = b"".join(self._engine.formatted(OUTSIDE, "TSV", {})).decode()
             self._outside = frozenset(found.split())
         return self._outside
+
+
+def changes() -> QueryFailed:
+    """Return the refusal of what would change the store."""
+    return QueryFailed(
+        f"Code: {DENIED}. DB::Exception: {KEYLESS}, so that no program forges or removes what "
+        "others recorded: show an admin key, which `ltrain key make admin` makes, or use a command "
+        "of ltrain as the store's owner. (ACCESS_DENIED)",
+        DENIED,
+    )
+
+
+def _check_settings(settings: Mapping[str, str]) -> None:
+    for name in settings:
+        if not name.startswith("param_") and SETTINGS.fullmatch(name):
+            raise _denied(f"The setting '{name}'")
 
 
 def _leaves(function: str) -> bool:

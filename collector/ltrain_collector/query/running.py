@@ -14,9 +14,9 @@ from ltrain_collector.keys import Grant
 from ltrain_collector.query import greeting
 from ltrain_collector.query.access import DENIED, FILTERS, Reader, without_hints
 from ltrain_collector.query.limits import TOO_LARGE, Limits, Roles, only_reads
-from ltrain_collector.query.outside import Outside
+from ltrain_collector.query.outside import Outside, changes
 from ltrain_collector.query.sessions import Session, Sessions
-from ltrain_collector.query.statement import SETTING, Statement
+from ltrain_collector.query.statement import Statement
 from ltrain_collector.query.syntax import Parsed, parse, too_deep
 
 CHUNK = 1 << 18
@@ -56,8 +56,7 @@ class Runner:
                     DENIED,
                 )
             if grant is None:
-                own = SETTING.findall(statement.sql)
-                self.outside.check_settings({**statement.settings, **dict.fromkeys(own, "")})
+                raise changes()
             yield self._insert(statement, session, tag)
             return
         try:
@@ -82,13 +81,13 @@ class Runner:
             database = "otel" if database in ("", "default") else database
             self.reader.check(parsed, settings, database)
             settings |= {"readonly": "2", "additional_table_filters": FILTERS}
-        elif statement.reading:
-            if session is not None and not parsed.reads:
+        elif statement.reading or grant is None:
+            if grant is None:
+                self.outside.check(parsed, settings)
+            if statement.reading and session is not None and not parsed.reads:
                 raise READ_ONLY
             if settings.get("readonly") != "1":
                 settings["readonly"] = "2"
-        if grant is None:
-            self.outside.check(statement.sql, parsed, settings)
         yield from self._query(statement, parsed, form, settings, database, session, tag, limits)
 
     def _query(

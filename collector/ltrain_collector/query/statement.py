@@ -36,7 +36,6 @@ TRANSPORT = {
 NAME = r"(?:\w+|`[^`\\]+`|\"[^\"\\]+\")"
 COLUMN = rf"\s*{NAME}(?:\.{NAME})*\s*"
 VALUE = r"(?:-?[\w.]+|'[^'\\]*')"
-SETTING = re.compile(rf"(\w+)\s*=\s*{VALUE}")
 SETTINGS = rf"\w+\s*=\s*{VALUE}(?:\s*,\s*\w+\s*=\s*{VALUE})*"
 INSERT = re.compile(
     rf"\s*(?:/\*.*?\*/\s*)?(INSERT\s+INTO\s+(?:TABLE\s+)?{NAME}(?:\.{NAME})?\s*"

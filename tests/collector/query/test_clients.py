@@ -29,7 +29,7 @@ SLOW = "SELECT count() FROM numbers(100000000000) WHERE sipHash64(number) = 1"
 
 @pytest.fixture
 def client(up: Any) -> Iterator[Client]:
-    with clickhouse_connect.get_client(host="127.0.0.1", port=up.sql) as opened:
+    with clickhouse_connect.get_client(host="127.0.0.1", port=up.sql, password=up.key) as opened:
         opened.command("DROP TABLE IF EXISTS default.c")
         opened.command(
             "CREATE TABLE default.c (id UInt64, s String, t DateTime64(9), a Array(String)) "
@@ -73,7 +73,9 @@ def test_every_way_to_insert_and_to_query(client: Client) -> None:
 
 def test_the_asynchronous_client(up: Any, client: Client) -> None:
     async def work() -> list[Any]:
-        opened = await clickhouse_connect.get_async_client(host="127.0.0.1", port=up.sql)
+        opened = await clickhouse_connect.get_async_client(
+            host="127.0.0.1", port=up.sql, password=up.key
+        )
         async with opened:
             await opened.insert("c", [[n, str(n)] for n in range(100)], column_names=["id", "s"])
             await opened.insert_arrow("c", pa.table({"id": pa.array([100], pa.uint64())}))
@@ -92,7 +94,9 @@ def test_the_asynchronous_client(up: Any, client: Client) -> None:
 
 
 def test_a_session_keeps_what_was_set(up: Any) -> None:
-    with clickhouse_connect.get_client(host="127.0.0.1", port=up.sql, session_id="keeps") as client:
+    with clickhouse_connect.get_client(
+        host="127.0.0.1", port=up.sql, password=up.key, session_id="keeps"
+    ) as client:
         client.command("SET max_threads = 3")
         client.command("CREATE TEMPORARY TABLE t (a UInt8)")
         client.command("SET max_block_size = 77")
@@ -223,6 +227,7 @@ def test_curl_asks_and_inserts(up: Any, client: Client, tmp_path: Path) -> None:
     )
     assert curl("--user", "me:x", url, "-d", "SELECT 1") == "1\n"
     assert json.loads(curl(url, "-d", "SELECT 1 AS a FORMAT JSON"))["data"] == [{"a": 1}]
+    key = ("-H", f"X-ClickHouse-Key: {up.key}")
     for form, text in (
         ("CSV", b'1,"a"\n'),
         ("TSV", b"2\tb\n"),
@@ -232,12 +237,12 @@ def test_curl_asks_and_inserts(up: Any, client: Client, tmp_path: Path) -> None:
     ):
         (tmp_path / "rows").write_bytes(text)
         into = quote(f"INSERT INTO default.c (id, s) FORMAT {form}")
-        assert curl(f"{url}?query={into}", "--data-binary", f"@{tmp_path}/rows") == ""
+        assert curl(f"{url}?query={into}", *key, "--data-binary", f"@{tmp_path}/rows") == ""
     packed = gzip.compress(b'6,"f"\n', mtime=0)
     into = quote("INSERT INTO default.c (id, s) FORMAT CSV")
     gzipped = ("-H", "Content-Encoding: gzip", "--data-binary", "@-")
-    assert curl(f"{url}?query={into}", *gzipped, stdin=packed) == ""
-    assert curl(url, "-d", "INSERT INTO default.c (id, s) VALUES (7, 'g')") == ""
+    assert curl(f"{url}?query={into}", *key, *gzipped, stdin=packed) == ""
+    assert curl(url, *key, "-d", "INSERT INTO default.c (id, s) VALUES (7, 'g')") == ""
     assert curl(url, "--compressed", "-d", "SELECT s FROM default.c ORDER BY id") == (
         "a\nb\nc\nd\ne\nf\ng\n"
     )
@@ -250,7 +255,7 @@ def test_a_get_only_reads(up: Any, client: Client) -> None:
         "DROP TABLE default.c",
         "CREATE TABLE default.d (a Int) ENGINE = Memory",
     ):
-        answer = ask(up, sql, "GET")
+        answer = ask(up, sql, "GET", password=up.key)
         assert answer.headers["X-ClickHouse-Exception-Code"] == "164", sql
     assert client.command("SELECT count() FROM c") == 0
 

@@ -18,7 +18,7 @@ TABLE = (
 
 @pytest.fixture
 def client(up: Any) -> Iterator[Client]:
-    with clickhouse_connect.get_client(host="127.0.0.1", port=up.sql) as opened:
+    with clickhouse_connect.get_client(host="127.0.0.1", port=up.sql, password=up.key) as opened:
         opened.command("DROP TABLE IF EXISTS default.t")
         opened.command(TABLE)
         yield opened
@@ -49,7 +49,7 @@ def test_settings_are_for_one_query(client: Client) -> None:
 @pytest.mark.parametrize("compression", ["lz4", "zstd", "gzip", False])
 def test_inserts_may_be_compressed(up: Any, client: Client, compression: str | bool) -> None:
     with clickhouse_connect.get_client(
-        host="127.0.0.1", port=up.sql, compress=compression
+        host="127.0.0.1", port=up.sql, password=up.key, compress=compression
     ) as other:
         other.insert("t", [[1, "q" * 1000, {}]], column_names=["id", "s", "m"])
     assert client.command("SELECT count() FROM t") == 1
@@ -125,7 +125,8 @@ def test_many_clients_at_once(up: Any) -> None:
 
 
 def test_reading_only_is_kept_to(up: Any) -> None:
-    answer = ask(up.sql, "GET", "/?query=DROP+TABLE+otel.otel_traces")
+    owner = {"X-ClickHouse-Key": up.key}
+    answer = ask(up.sql, "GET", "/?query=DROP+TABLE+otel.otel_traces", headers=owner)
     assert (answer.status, answer.headers["X-ClickHouse-Exception-Code"]) == (500, "164")
 
 
