@@ -170,10 +170,10 @@ def test_the_same_command_finishes_a_run_that_was_ended(
 
 @pytest.fixture
 def small_disk(project: Any) -> Iterator[Any]:
-    """The project with a disk of 4 MiB for its checkpoints, in a namespace of its own."""
+    """The project with a disk of 16 MiB for its checkpoints, in a namespace of its own."""
     folder = project.home / "runs"
     folder.mkdir(parents=True)
-    mount = f"mount -t tmpfs -o size=4m none {folder} && echo mounted && exec sleep 3600"
+    mount = f"mount -t tmpfs -o size=16m none {folder} && echo mounted && exec sleep 3600"
     if not shutil.which("unshare"):
         raise RuntimeError("This test needs unshare and nsenter, of Debian's util-linux.")
     with subprocess.Popen(
@@ -196,7 +196,7 @@ def small_disk(project: Any) -> Iterator[Any]:
 def test_a_full_disk_at_a_checkpoint_is_told_and_space_is_enough(small_disk: Any) -> None:
     project = small_disk
     ballast = project.file("runs/ballast")
-    ballast.write_bytes(bytes(3 << 20))
+    ballast.write_bytes(bytes(15 << 20))
     run = project.start()
     assert run.end() == 1
     assert f"ltrain: The disk of {project.home}/runs/chaos/checkpoints" in run.text

@@ -1,11 +1,13 @@
 """Which Python vLLM is started with."""
 
+import gc
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 
-from ltrain_train.gateway.vllm import find_python
+from ltrain_train.gateway.vllm import _accepts, find_python
 
 
 def test_it_is_found_beside_our_own_environment_from_any_folder(
@@ -14,3 +16,16 @@ def test_it_is_found_beside_our_own_environment_from_any_folder(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LTRAIN_VLLM_PYTHON", raising=False)
     assert find_python() == Path(sys.prefix).parent / ".venv-vllm" / "bin" / "python"
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_socket_that_is_bound_and_not_listened_on_is_no_server(tmp_path: Path) -> None:
+    """vLLM binds its socket first and listens on it a minute later."""
+    path = tmp_path / "http"
+    assert not _accepts(path)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        assert not _accepts(path)
+        server.listen()
+        assert _accepts(path)
+    gc.collect()

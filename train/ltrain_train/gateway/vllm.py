@@ -8,6 +8,7 @@ import getpass
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -116,7 +117,9 @@ class Vllm:
                     self._command(model),
                     env=self._environment(),
                     log=self.log,
-                    ready=lambda: _healthy(client) and _warm(client, self.name),
+                    ready=lambda: (
+                        _accepts(self.socket) and _healthy(client) and _warm(client, self.name)
+                    ),
                     timeout=START,
                     scratch=self._folder,
                 )
@@ -189,6 +192,16 @@ def _compiled() -> str:
     """Return where torch keeps what it compiled, on this machine, for this user."""
     kept = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     return kept or str(Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}")
+
+
+def _accepts(path: Path) -> bool:
+    """Tell whether a server listens on a socket; httpx leaves one open where none does."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(str(path))
+        except OSError:
+            return False
+    return True
 
 
 def _healthy(client: httpx.Client) -> bool:

@@ -48,7 +48,7 @@ def whole(directory: Path, what: str, size: int) -> Iterator[Path]:
             shutil.rmtree(left)
     draft.mkdir(parents=True)
     try:
-        require_space(draft, size, what)
+        require_space(directory, size, what)
         yield draft
         if directory.exists():
             old = draft.with_name(f"{draft.name}.old")
