@@ -1,75 +1,99 @@
 """A store copied and brought back, by ClickHouse itself, while it is in use.
 
-ClickHouse writes below a folder that its configuration allows, `backups` in a folder of ours; from
-there the copy goes to its place, once every file in it was found with the size it should have.
+ClickHouse writes below a folder that its configuration allows, `backups` in a folder of ours. A
+copy that comes back gives rows, nothing else: they are restored into tables of our own making in a
+database of their own, checked there, and only then become the store's. Views are made by migration.
 """
 
+import re
 import shutil
-import tarfile
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from xml.etree import ElementTree
 
 from ltrain_collector import schema
-from ltrain_collector.engine import BACKUPS
-from ltrain_collector.errors import BadBackup, QueryFailed
+from ltrain_collector.copies import bring, pack, sum_up
+from ltrain_collector.engine import BACKUPS, literal
+from ltrain_collector.errors import BadBackup, QueryFailed, StoreNewer
 from ltrain_collector.store import Store
+
+STEPS = "otel.ltrain_migrations"
+MADE = tuple(table for signal in schema.SIGNALS.values() for table in signal.made)
+TABLES = (*schema.WRITTEN, *MADE, STEPS)
+"""What a copy may bring; the last is only read."""
+
+KEY = re.compile(r"\bENGINE = (.*?)(?: TTL .*| SETTINGS .*)?$", re.S)
+"""Of a table's SQL what decides how its rows lie on disk."""
+
+LONGEST_SQL = 1 << 20
 
 
 def backup(store: Store, target: Path) -> int:
     """Write the database `otel` to a new folder, or to a file where `target` ends in .tar.
 
-    Gives the number of files.
+    Returns the number of files.
 
     Raises:
         BadBackup: when it cannot be written, or is not whole.
     """
     if target.exists():
         raise BadBackup(f"{target} is there already. Name a new folder, or a new file *.tar.")
-    inside = _folder(store)
-    name = f"ltrain-{time.time_ns()}{'.tar' if target.suffix == '.tar' else ''}"
+    made = _folder(store) / f"ltrain-{time.time_ns()}"
+    part = target.with_name(f".{target.name}.part")
     try:
-        store.command(f"BACKUP DATABASE otel TO File('{inside / name}')")
-        count = verify(inside / name)
+        store.command(f"BACKUP DATABASE otel TO File({literal(str(made))})")
+        count = sum_up(made)
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(inside / name, target)
+        if target.suffix == ".tar":
+            pack(made, part)
+            part.rename(target)
+        else:
+            shutil.move(made, target)
     except (QueryFailed, OSError) as error:
         raise BadBackup(f"The store {store.name} was not copied to {target}: {error}") from error
     finally:
-        _remove(inside / name)
+        _remove(made)
+        part.unlink(missing_ok=True)
     return count
 
 
 def restore(store: Store, source: Path) -> int:
-    """Bring a copy back into a store that holds nothing; gives the number of spans.
+    """Bring a copy's rows back into a store that holds nothing; returns the number of spans.
 
     Raises:
         BadBackup: when there is no whole copy, or the store is not empty.
+        StoreNewer: when a newer program made it.
     """
-    verify(source)
     if there := held(store):
         raise BadBackup(
             f"The store {store.name} holds {there}; a copy goes into an empty one only. "
             "Name another with --store chdb:///new/folder."
         )
     inside = _folder(store)
-    name = f"ltrain-{time.time_ns()}{source.suffix if source.is_file() else ''}"
+    copy = inside / f"ltrain-{time.time_ns()}"
     try:
-        (shutil.copy if source.is_file() else shutil.copytree)(source, inside / name)
-        store.command("DROP DATABASE IF EXISTS otel SYNC")
-        store.command(f"RESTORE DATABASE otel FROM File('{inside / name}')")
+        bring(source, copy)
+        store.migrate()
+        tables = _tables(store, source, copy)
+        with _staged(store, tables) as database:
+            _fill(store, source, copy, database, tables)
+            for table in tables:
+                if table != STEPS:
+                    own = f"{database}.{table.partition('.')[2]}"
+                    store.command(f"ALTER TABLE {table} ATTACH PARTITION ALL FROM {own}")
     except (QueryFailed, OSError) as error:
+        if isinstance(error, BadBackup):
+            raise
         raise BadBackup(f"{source} was not restored into {store.name}: {error}") from error
     finally:
-        _remove(inside / name)
-    store.migrate()
+        _remove(copy)
     return int(store.query("SELECT count() AS n FROM otel.spans")["n"].item())
 
 
 def held(store: Store) -> str:
-    """Say how many records of each signal a store holds; '' where there are none."""
+    """Return how many records of each signal a store holds; '' where there are none."""
     counts: Counter[str] = Counter()
     for name, signal in schema.SIGNALS.items():
         with suppress(QueryFailed):  # it has no tables yet
@@ -81,48 +105,83 @@ def held(store: Store) -> str:
 RECORDS = {"traces": "spans", "logs": "log records"}
 
 
-def verify(copy: Path) -> int:
-    """Give the number of files of a copy.
+def _tables(store: Store, source: Path, copy: Path) -> list[str]:
+    """Return the tables of ours that a copy has, each with its rows in our order.
 
     Raises:
-        BadBackup: when one is missing or shorter than it was.
+        BadBackup: when there is none, or one that ltrain did not make.
     """
+    found = []
+    for table in TABLES:
+        path = copy / "metadata" / f"{table.replace('.', '/')}.sql"
+        if not path.is_file():
+            continue
+        with path.open(errors="replace") as file:
+            theirs = _key(file.read(LONGEST_SQL))
+        database, _, name = table.partition(".")
+        sql = "SELECT create_table_query AS q FROM system.tables WHERE database = {d:String} "
+        rows = store.query(f"{sql} AND name = {{n:String}}", {"d": database, "n": name})
+        if theirs != _key(rows["q"].item()):
+            raise BadBackup(
+                f"{source} is refused: ltrain did not make its table {table}. Bring it back with "
+                "ClickHouse's own RESTORE, and read it with `ltrain store migrate --traces`."
+            )
+        found.append(table)
+    if not found:
+        raise BadBackup(f"{source} is refused: it has no table of a store.")
+    return found
+
+
+def _key(sql: str) -> str:
+    found = KEY.search(" ".join(sql.split()))
+    return found[1] if found else ""
+
+
+@contextmanager
+def _staged(store: Store, tables: list[str]) -> Iterator[str]:
+    """Yield a database with empty tables like ours, which is dropped at the end."""
+    database = f"ltrain_restore_{time.time_ns()}"
+    store.command(f"CREATE DATABASE {database}")
     try:
-        sizes = _sizes(copy)
-        listed = ElementTree.fromstring(_list(copy))
-    except (OSError, KeyError, tarfile.TarError, ElementTree.ParseError) as error:
-        raise BadBackup(
-            f"{copy} is no copy that `ltrain store backup` made, or is cut off: {error}"
-        ) from error
-    wanted = {
-        each.findtext("data_file") or each.findtext("name") or "": int(each.findtext("size") or 0)
-        for each in listed.iter("file")
-    }
-    for name, size in wanted.items():
-        if size and sizes.get(name) != size:
-            found = f"{sizes[name]} bytes" if name in sizes else "missing"
-            raise BadBackup(f"{copy} is not whole: {name} should have {size} bytes, it is {found}.")
-    return len(wanted)
+        for table in tables:
+            store.command(f"CREATE TABLE {database}.{table.partition('.')[2]} AS {table}")
+        yield database
+    finally:
+        store.command(f"DROP DATABASE {database} SYNC")
 
 
-def _sizes(copy: Path) -> dict[str, int]:
-    if copy.is_dir():
-        files = (each for each in copy.rglob("*") if each.is_file())
-        return {str(each.relative_to(copy)): each.stat().st_size for each in files}
-    with tarfile.open(copy) as tar:
-        return {each.name.removeprefix("./"): each.size for each in tar if each.isfile()}
+def _fill(store: Store, source: Path, copy: Path, database: str, tables: list[str]) -> None:
+    """Restore the rows and check them.
 
-
-def _list(copy: Path) -> bytes:
-    if copy.is_dir():
-        return (copy / ".backup").read_bytes()
-    with tarfile.open(copy) as tar:
-        file = tar.extractfile(".backup")
-        return file.read() if file else b""
+    Raises:
+        BadBackup: when a file is damaged.
+        StoreNewer: when a newer program made the copy.
+    """
+    wanted = ", ".join(f"TABLE {one} AS {database}.{one.partition('.')[2]}" for one in tables)
+    store.command(
+        f"RESTORE {wanted} FROM File({literal(str(copy))}) SETTINGS allow_different_table_def = 1"
+    )
+    for table in tables:
+        own = f"{database}.{table.partition('.')[2]}"
+        sql = f"CHECK TABLE {own} SETTINGS check_query_single_value_result = 0"
+        for line in b"".join(store.export(sql, "TSV")).decode().splitlines():
+            part, passed, why = (*line.split("\t"), "", "")[:3]
+            if passed == "0":
+                raise BadBackup(
+                    f"{source} is damaged: part {part} of {table} is not as ClickHouse wrote it "
+                    f"({why[:200]}). Nothing was restored; take another copy."
+                )
+    if STEPS in tables:
+        steps = store.query(f"SELECT DISTINCT step FROM {database}.{STEPS.partition('.')[2]}")
+        if unknown := sorted({*steps["step"]} - {*schema.steps(), schema.VIEWS}):
+            raise StoreNewer(
+                f"{source} was made by a newer ltrain (steps {', '.join(unknown)[:200]}). Upgrade "
+                "this one: pip install --upgrade ltrain."
+            )
 
 
 def _folder(store: Store) -> Path:
-    """Give the folder that the store's engine may write copies to.
+    """Return the folder that the store's engine may write copies to.
 
     Raises:
         BadBackup: when it is on another machine.

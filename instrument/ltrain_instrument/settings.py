@@ -128,7 +128,7 @@ QUERY_LIMITS = Setting(
     "Limits of keys of role `query` at the ClickHouse port of `ltrain up`; what is not named keeps "
     "its default, 0 is no limit. Of a query: `seconds`, MiB of `memory`, `rows` read, MiB of "
     "temporary files on `disk`, KiB of SQL `text`; of a key: queries at a time (`lanes`, half of "
-    "the cores) and those that wait (`waiting`).",
+    "the cores, at least 2) and those that wait (`waiting`).",
 )
 ADMIN_LIMITS = Setting(
     "LTRAIN_ADMIN_LIMITS",

@@ -15,11 +15,12 @@ from ltrain_instrument.settings import ADMIN_LIMITS, QUERY_LIMITS, Setting
 CORES = os.cpu_count() or 1
 READER_THREADS = max(1, CORES // 4)
 """Of one query of a key that only reads: ingest needs cores, whatever readers do."""
-READER_LANES = max(1, CORES // 2)
-"""Queries of such a key that run at a time, where the environment does not say."""
+READER_LANES = max(2, CORES // 2)
+"""Queries of such a key that run at a time, where the environment does not say: a client may ask
+another while it reads the rows of one."""
 
-NICE = 5
-"""Of a reader's threads, where the process may set it: ingest gets three times their CPU."""
+NICE = 10
+"""Of a reader's threads, where the process may set it: ingest gets nine times their CPU."""
 
 WHOLE = 512 << 20
 """Bytes of an answer in a format that is made in one piece."""

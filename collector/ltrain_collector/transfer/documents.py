@@ -20,12 +20,23 @@ from backports import zstd
 
 from ltrain_collector.errors import BadRequest
 
-LONGEST = 256 << 20
-"""Bytes of one document; the Collector's own requests end at 64 MiB."""
+LONGEST = 64 << 20
+"""Bytes of one document: where the Collector's own requests end. JSON takes up to twenty times its
+length in memory."""
+
+SKIPPED = 1 << 30
+"""Bytes of a line that is too long, beyond which the file is not read on."""
+
+STEP = 1 << 20
+
+UNPACKED, RATIO = 1 << 30, 250
+"""A file is refused once it has unpacked to more bytes than this and to so many times its size:
+what agents send packs to a tenth, the same span over and over to a hundredth."""
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
-TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+"""A JSON string, or one that does not end on its line; it never goes back."""
 OPENING = re.compile(rb'\s*\{\s*"(resource|rollout_id)')
 """How a compact document begins: one that did not end before it is torn."""
 
@@ -53,6 +64,8 @@ def documents(path: Path) -> Iterator[Document]:
                 yield replace(document, read=raw.tell() if raw.seekable() else 0)
     except (OSError, EOFError, zstd.ZstdError, zlib.error) as error:
         yield Document(str(path), fault=f"it ends too early or is damaged: {error}")
+    except BadRequest as error:
+        yield Document(str(path), fault=str(error))
 
 
 @contextmanager
@@ -60,9 +73,9 @@ def _opened(raw: BufferedReader) -> Iterator[BufferedIOBase]:
     head = raw.peek(4)
     plain: RawIOBase | None = None
     if head[:2] == GZIP:
-        plain = _Unpacking(gzip.GzipFile(fileobj=raw))
+        plain = _Unpacking(gzip.GzipFile(fileobj=raw), raw)
     elif head[:4] == ZSTD:
-        plain = _Unpacking(zstd.ZstdFile(raw))
+        plain = _Unpacking(zstd.ZstdFile(raw), raw)
     if plain is None:
         yield raw
         return
@@ -73,8 +86,10 @@ def _opened(raw: BufferedReader) -> Iterator[BufferedIOBase]:
 class _Unpacking(RawIOBase):
     """Gives what was unpacked before a file that is cut off raises."""
 
-    def __init__(self, packed: Any) -> None:
+    def __init__(self, packed: Any, raw: BufferedReader) -> None:
         self._packed = packed
+        self._raw = raw
+        self._size = 0
 
     def readable(self) -> bool:
         return True
@@ -82,7 +97,16 @@ class _Unpacking(RawIOBase):
     def readinto(self, buffer: Any) -> int:
         part = self._packed.read1(len(buffer))
         buffer[: len(part)] = part
+        self._size += len(part)
+        if self._size > UNPACKED and self._bomb():
+            raise BadRequest(
+                f"it unpacks to more than {RATIO} times its size, {self._size >> 20} MiB so far: "
+                "the rest is not read. Unpack it yourself if it is what it should be"
+            )
         return len(part)
+
+    def _bomb(self) -> bool:
+        return self._raw.seekable() and self._size > RATIO * self._raw.tell()
 
     def close(self) -> None:
         self._packed.close()
@@ -90,31 +114,40 @@ class _Unpacking(RawIOBase):
 
 
 def _texts(path: Path, file: BufferedIOBase) -> Iterator[Document]:
-    lines: list[bytes] = []
-    depth = size = 0
-    began = 1
+    text = bytearray()
+    depth, began = 0, 1
     for number, line in enumerate(iter(lambda: file.readline(LONGEST), b""), 1):
-        if lines and OPENING.match(line):
+        if text and OPENING.match(line):
             yield Document(f"{path}:{began}", fault="it is cut off")
-            lines, depth, size = [], 0, 0
-        if not lines:
+            text, depth = bytearray(), 0
+        if not text:
             if not line.strip():
                 continue
             began = number
-            if line[-2:-1] == b"}" and (given := _whole(line)) is not None:
-                yield from _each(f"{path}:{number}", given)  # without a look at its brackets
+            if line[-2:-1] == b"}" and (found := _whole(line)) is not None:
+                yield from _each(f"{path}:{number}", found)  # without a look at its brackets
                 continue
-        lines.append(line)
-        size += len(line)
+        if len(text) + len(line) >= LONGEST:
+            skipped = line[-1:] == b"\n" or _skip(file)
+            rest = "" if skipped else "; the rest of the file is not read"
+            why = f"it is longer than {LONGEST >> 20} MiB{rest}. Split it into several documents"
+            yield Document(f"{path}:{began}", fault=why)
+            if not skipped:
+                return
+            text, depth = bytearray(), 0
+            continue
+        text += line
         depth += _depth(line)
-        if size >= LONGEST:
-            yield Document(f"{path}:{began}", fault=f"it is longer than {LONGEST >> 20} MiB")
-            return
         if depth <= 0:
-            yield from _parsed(f"{path}:{began}", b"".join(lines))
-            lines, depth, size = [], 0, 0
-    if lines:
+            yield from _parsed(f"{path}:{began}", bytes(text))
+            text, depth = bytearray(), 0
+    if text:
         yield Document(f"{path}:{began}", fault="it is cut off")
+
+
+def _skip(file: BufferedIOBase) -> bool:
+    """Read to the end of a line, and return whether it had one."""
+    return any(file.readline(STEP)[-1:] in (b"\n", b"") for _ in range(SKIPPED // STEP))
 
 
 def _whole(line: bytes) -> Any:
@@ -125,8 +158,11 @@ def _whole(line: bytes) -> Any:
 
 
 def _depth(line: bytes) -> int:
-    tokens = TOKEN.findall(line)
-    return sum((t in (b"{", b"[")) - (t in (b"}", b"]")) for t in tokens)
+    """Return how many more brackets a line opens than it closes."""
+    plain = STRING.sub(b"", line)
+    return sum(plain.count(each) for each in (b"{", b"[")) - sum(
+        plain.count(each) for each in (b"}", b"]")
+    )
 
 
 def _parsed(place: str, text: bytes) -> Iterator[Document]:
@@ -150,6 +186,8 @@ def _messages(path: Path, file: BufferedIOBase) -> Iterator[Document]:
         place = f"{path}, byte {at}"
         if len(head) < 4 or size > LONGEST:
             why = "it is cut off" if len(head) < 4 else "it is neither OTLP JSON nor its protobuf"
+            if LONGEST < size < LONGEST << 3:
+                why += f", or a message is longer than {LONGEST >> 20} MiB"
             yield Document(place, fault=why)
             return
         body = file.read(size)

@@ -166,6 +166,9 @@ def _rows(document: Document, counts: Counts, trusted: bool) -> Rows:
     except (BadRequest, Refusal) as error:
         counts.fault(document.place, str(error))
         return Rows({})
+    except RecursionError:
+        counts.fault(document.place, "it is nested too deeply")
+        return Rows({})
     counts.records += rows.count + rows.rejected
     if rows.rejected:
         counts.rejected[rows.reason] += rows.rejected

@@ -1,0 +1,123 @@
+"""`ltrain import` of files that are made to take its memory or its time."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from backports import zstd
+
+from ltrain_collector.store import Store
+from ltrain_collector.transfer.documents import LONGEST, documents
+
+MIB = 1 << 20
+PEAK = 1200
+"""MiB; the engine alone takes some hundred."""
+LINE = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"%032x","spanId":"%016x",' % (1, 1)
+GOOD = LINE + b'"name":"chat","startTimeUnixNano":"1790000000000000000"}]}]}]}\n'
+
+
+def take_in(path: Path, store: Path) -> tuple[int, dict[str, object], int]:
+    """Import; return the status, what was said, and the peak of memory in MiB."""
+    argv = [sys.executable, "-m", "ltrain", "import", str(path), "--json"]
+    process = subprocess.Popen([*argv, "--store", f"chdb://{store}"], stdout=subprocess.PIPE)
+    assert process.stdout
+    text = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    process.stdout.close()
+    return process.returncode, json.loads(text), usage.ru_maxrss >> 10
+
+
+def faults(path: Path) -> list[str]:
+    return [each.fault for each in documents(path) if each.fault]
+
+
+def test_a_line_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.jsonl.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b'{"resourceSpans": "')
+        for _ in range(1536):
+            file.write(b"a" * MIB)
+    began = time.process_time()
+    code, said, peak = take_in(path, tmp_path / "store")
+    assert code == 1
+    assert said["stored"] == 0
+    assert "is longer than 64 MiB" in str(said["where_unreadable"])
+    assert peak < PEAK
+    assert time.process_time() - began < 60
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd.compress], ids=["plain", "gz", "zst"])
+def test_what_stands_beside_a_long_line_is_stored(
+    tmp_path: Path, pack: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / "traces.jsonl"
+    path.write_bytes(pack(GOOD + b'{"x": "' + b"y" * (LONGEST + MIB) + b'"}\n' + GOOD))
+    code, said, peak = take_in(path, tmp_path / "store")
+    assert (code, said["stored"], said["unreadable"]) == (1, 2, 1)
+    assert f"{path}:2: it is longer than 64 MiB. Split it" in str(said["where_unreadable"])
+    assert peak < PEAK
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        assert store.query("SELECT SpanName FROM otel.spans").height == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"a": "' + b"x" * (40 * MIB),
+        b'{"a": "' + b'\\"' * (20 * MIB),
+        b"{" + b'"' * (20 * MIB + 1),
+        b"[" * (20 * MIB),
+        b"{" + b"\n" * MIB,
+        b"[" + b"[],\n" * MIB,
+        b"{" + b"{}" * (20 * MIB),
+    ],
+    ids=["open text", "escapes", "quotes", "brackets", "blank lines", "lists", "objects"],
+)
+def test_json_that_does_not_end_is_read_in_a_moment(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "traces.json"
+    path.write_bytes(content)
+    began = time.process_time()
+    assert len(faults(path)) == 1
+    assert time.process_time() - began < 30
+
+
+def test_a_file_that_is_a_bomb_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ltrain_collector.transfer.documents.UNPACKED", 8 * MIB)
+    path = tmp_path / "bomb.zst"
+    path.write_bytes(zstd.compress(b"{}\n" + b"\n" * (512 * MIB)))
+    assert path.stat().st_size < MIB
+    began = time.process_time()
+    [fault] = faults(path)
+    assert "it unpacks to more than 250 times its size" in fault
+    assert time.process_time() - began < 30
+
+
+def test_json_that_is_nested_deeply_is_a_fault(tmp_path: Path) -> None:
+    nested = b'{"arrayValue":{"values":[' * 450 + b"]}}" * 450
+    attribute = b'"attributes":[{"key":"a","value":' + nested + b"}],"
+    path = tmp_path / "traces.jsonl"
+    path.write_bytes(GOOD.replace(b'"name"', attribute + b'"name"') + GOOD)
+    code, said, _ = take_in(path, tmp_path / "store")
+    assert code in (0, 1)
+    assert said["stored"] or said["unreadable"]
+    path.write_bytes(b"[" * 100_000 + b"]" * 100_000 + b"\n" + GOOD)
+    code, said, _ = take_in(path, tmp_path / "other")
+    assert (code, said["stored"], said["unreadable"]) == (1, 1, 1)
+
+
+def test_messages_that_lie_about_their_length(tmp_path: Path) -> None:
+    path = tmp_path / "traces.bin"
+    path.write_bytes((LONGEST + 1).to_bytes(4, "big") + b"x" * 100)
+    assert "a message is longer than 64 MiB" in faults(path)[0]
+    path.write_bytes((4 << 30).to_bytes(5, "big")[1:] + b"x" * 100)
+    assert faults(path)
+    bomb = zstd.compress(b"\0" * (1 << 30))
+    path.write_bytes(len(bomb).to_bytes(4, "big") + bomb)
+    assert "longer than 64 MiB unpacked" in faults(path)[0]
