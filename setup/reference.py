@@ -26,6 +26,7 @@ from ltrain_transforms import (
     membership,
     pipeline,
     rewards,
+    roles,
     selection,
     unusable,
 )
@@ -33,7 +34,7 @@ from ltrain_transforms.tables import TABLES
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 REASONS = {
-    "spans": pipeline.NOT_A_CALL | membership.REASONS | faults.REASONS,
+    "spans": pipeline.NOT_A_CALL | roles.UNTRUSTED | membership.REASONS | faults.REASONS,
     "calls": faults.ATTRIBUTES,
     "executions": selection.REASONS,
     "rewards": evaluations.FAULTS | rewards.REASONS,

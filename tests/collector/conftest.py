@@ -123,7 +123,7 @@ def start_up(
     return Up(directory, process, *ports)
 
 
-def _line(stream: IO[str], seconds: float = 30.0) -> str:
+def _line(stream: IO[str], seconds: float = 120.0) -> str:
     poll = select.poll()  # chDB keeps descriptors: stores opened before may have taken the low ones
     poll.register(stream, select.POLLIN)
     return stream.readline() if poll.poll(seconds * 1000) else "nothing was printed"

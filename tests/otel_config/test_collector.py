@@ -18,6 +18,7 @@ from tests.otel_config.collector import (
     variables,
 )
 
+from ltrain_collector.sender import Sender
 from ltrain_instrument import attributes
 
 OPTIONS = yaml.safe_load((Path(__file__).parent / "options.yaml").read_text())
@@ -136,16 +137,28 @@ def test_the_gateway_takes_nothing_from_outside_without_tls_and_a_key() -> None:
             assert outside == ("auth" in door) == ("tls" in door), door
 
 
-def test_agents_cannot_speak_for_gateway_runner_or_learner() -> None:
+def test_each_receiver_of_the_gateway_records_its_sender() -> None:
     given = config("gateway to clickhouse")
-    claims = given["processors"]["filter/claims"]
-    trusted = (attributes.SCOPE_GATEWAY, attributes.SCOPE_RUNNER, attributes.SCOPE_LEARNER)
-    conditions = [f'scope.name == "{scope}"' for scope in trusted]
-    assert claims["trace_conditions"] == claims["log_conditions"] == conditions
-    for line in given["service"]["pipelines"].values():
-        if "otlp/agents" in line["receivers"] and "otlp/self" not in line["receivers"]:
-            assert "filter/claims" in line["processors"]
-            assert line["receivers"] == ["otlp/agents"]
+    for who, sender in (("agents", Sender.INGEST), ("trusted", Sender.SERVICE)):
+        written = {"key": attributes.SENDER, "action": "upsert", "value": str(sender)}
+        assert given["processors"][f"resource/{who}"] == {"attributes": [written]}
+    for name, line in given["service"]["pipelines"].items():
+        who = name.partition("/")[2]
+        assert line["processors"] == ["memory_limiter", f"resource/{who}"]
+        assert ("otlp/agents" in line["receivers"]) == (line["receivers"] == ["otlp/agents"])
+        assert (who == "agents") == (line["receivers"] == ["otlp/agents"])
+
+
+def test_ltrain_up_gets_each_role_with_its_own_key() -> None:
+    given = config("gateway to ltrain")
+    for name, line in given["service"]["pipelines"].items():
+        who = name.partition("/")[2]
+        assert line["exporters"] == [f"otlp_http/{who}"]
+    keys = {each["headers"]["Authorization"] for each in given["exporters"].values()}
+    assert keys == {
+        "Bearer ${env:LTRAIN_UP_INGEST_KEY}",
+        "Bearer ${env:LTRAIN_UP_SERVICE_KEY}",
+    }
 
 
 def test_every_variable_is_told_where_the_file_begins() -> None:

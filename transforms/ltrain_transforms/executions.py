@@ -139,8 +139,12 @@ def _arrived(spans: pl.DataFrame) -> pl.DataFrame:
     whole = pl.col("seen") >= pl.col("expected")
     return (
         spans.filter(pl.col("rollout_id").is_not_null())
+        .with_columns(believed=~posing().fill_null(False))
         .group_by("execution_id", "process", trusted=pl.col("trusted").fill_null(False))
-        .agg(expected=pl.col("reported").max().clip(0, MOST), seen=(~report).sum())
+        .agg(
+            expected=pl.col("reported").filter("believed").max().clip(0, MOST),
+            seen=(~report).sum(),
+        )
         .filter(pl.col("expected").is_not_null())
         .group_by("execution_id")
         .agg(

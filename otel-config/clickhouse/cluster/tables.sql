@@ -19,12 +19,14 @@ ENGINE = Distributed('{cluster}', otel, ltrain_migrations_local,
 
 INSERT INTO otel.ltrain_migrations (step, version, program) VALUES
 ('01_database',1,'0.1.0'),
-('02_logs',5,'0.1.0'),
-('02_metrics',6,'0.1.0'),
+('02_logs',6,'0.1.0'),
+('02_metrics',8,'0.1.0'),
 ('02_traces',2,'0.1.0'),
 ('03_trace_executions',3,'0.1.0'),
 ('04_domain',4,'0.1.0'),
-('views',6,'0.1.0');
+('08_sender_logs',7,'0.1.0'),
+('08_sender_traces',5,'0.1.0'),
+('views',8,'0.1.0');
 
 CREATE TABLE IF NOT EXISTS otel.otel_logs_local ON CLUSTER '{cluster}'
 (
@@ -48,6 +50,7 @@ CREATE TABLE IF NOT EXISTS otel.otel_logs_local ON CLUSTER '{cluster}'
     `RunId` LowCardinality(String) MATERIALIZED if((LogAttributes['ltrain.run.id']) != '', LogAttributes['ltrain.run.id'], ResourceAttributes['ltrain.run.id']),
     `RolloutId` String MATERIALIZED multiIf((LogAttributes['ltrain.rollout.id']) != '', LogAttributes['ltrain.rollout.id'], (ResourceAttributes['ltrain.rollout.id']) != '', ResourceAttributes['ltrain.rollout.id'], ResourceAttributes['agentlightning.rollout_id']) CODEC(ZSTD(1)),
     `Attempt` LowCardinality(String) MATERIALIZED multiIf((LogAttributes['ltrain.attempt.id']) != '', LogAttributes['ltrain.attempt.id'], (ResourceAttributes['ltrain.attempt.id']) != '', ResourceAttributes['ltrain.attempt.id'], ResourceAttributes['agentlightning.attempt_id']),
+    `Sender` LowCardinality(String) MATERIALIZED ResourceAttributes['ltrain.sender'],
     `IngestedAt` DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
     `RowHash` UInt64 MATERIALIZED cityHash64(Timestamp, TraceId, SpanId, TraceFlags, SeverityText, SeverityNumber, ServiceName, Body, ResourceSchemaUrl, ResourceAttributes, ScopeSchemaUrl, ScopeName, ScopeVersion, ScopeAttributes, LogAttributes, EventName),
     `Precedence` UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3))) CODEC(ZSTD(1)),
@@ -65,10 +68,12 @@ ENGINE = Distributed('{cluster}', otel, otel_logs_local,
     if(RolloutId != '', cityHash64(RolloutId), if(TraceId != '', cityHash64(TraceId), cityHash64(RunId, RolloutId, Attempt, TraceId, Timestamp, RowHash))));
 
 ALTER TABLE otel.otel_logs_local ON CLUSTER '{cluster}'
+    ADD COLUMN IF NOT EXISTS `Sender` LowCardinality(String) MATERIALIZED ResourceAttributes['ltrain.sender'],
     ADD COLUMN IF NOT EXISTS `IngestedAt` DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
     ADD COLUMN IF NOT EXISTS `Precedence` UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3))) CODEC(ZSTD(1));
 
 ALTER TABLE otel.otel_logs ON CLUSTER '{cluster}'
+    ADD COLUMN IF NOT EXISTS `Sender` LowCardinality(String) MATERIALIZED ResourceAttributes['ltrain.sender'],
     ADD COLUMN IF NOT EXISTS `IngestedAt` DateTime64(3) MATERIALIZED now64(3),
     ADD COLUMN IF NOT EXISTS `Precedence` UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3)));
 
@@ -360,6 +365,7 @@ CREATE TABLE IF NOT EXISTS otel.otel_traces_local ON CLUSTER '{cluster}'
     `RunId` LowCardinality(String) MATERIALIZED if((SpanAttributes['ltrain.run.id']) != '', SpanAttributes['ltrain.run.id'], ResourceAttributes['ltrain.run.id']),
     `RolloutId` String MATERIALIZED multiIf((SpanAttributes['ltrain.rollout.id']) != '', SpanAttributes['ltrain.rollout.id'], (ResourceAttributes['ltrain.rollout.id']) != '', ResourceAttributes['ltrain.rollout.id'], ResourceAttributes['agentlightning.rollout_id']) CODEC(ZSTD(1)),
     `Attempt` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['ltrain.attempt.id']) != '', SpanAttributes['ltrain.attempt.id'], (ResourceAttributes['ltrain.attempt.id']) != '', ResourceAttributes['ltrain.attempt.id'], ResourceAttributes['agentlightning.attempt_id']),
+    `Sender` LowCardinality(String) MATERIALIZED ResourceAttributes['ltrain.sender'],
     `TaskId` String MATERIALIZED SpanAttributes['ltrain.task.id'] CODEC(ZSTD(1)),
     `Domain` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.domain'],
     `Mode` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.mode'],
@@ -388,6 +394,7 @@ ENGINE = Distributed('{cluster}', otel, otel_traces_local,
     if(RolloutId != '', cityHash64(RolloutId), if(TraceId != '', cityHash64(TraceId), cityHash64(RunId, RolloutId, Attempt, TraceId, Timestamp, SpanId))));
 
 ALTER TABLE otel.otel_traces_local ON CLUSTER '{cluster}'
+    ADD COLUMN IF NOT EXISTS `Sender` LowCardinality(String) MATERIALIZED ResourceAttributes['ltrain.sender'],
     ADD COLUMN IF NOT EXISTS `TaskId` String MATERIALIZED SpanAttributes['ltrain.task.id'] CODEC(ZSTD(1)),
     ADD COLUMN IF NOT EXISTS `Domain` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.domain'],
     ADD COLUMN IF NOT EXISTS `Mode` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.mode'],
@@ -403,6 +410,7 @@ ALTER TABLE otel.otel_traces_local ON CLUSTER '{cluster}'
     ADD COLUMN IF NOT EXISTS `Precedence` UInt64 MATERIALIZED if(((SpanAttributes['ltrain.truncated']) NOT IN ('', 'false')), 0, bitShiftLeft(toUInt64(1), 62)) + (bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3)))) CODEC(ZSTD(1));
 
 ALTER TABLE otel.otel_traces ON CLUSTER '{cluster}'
+    ADD COLUMN IF NOT EXISTS `Sender` LowCardinality(String) MATERIALIZED ResourceAttributes['ltrain.sender'],
     ADD COLUMN IF NOT EXISTS `TaskId` String MATERIALIZED SpanAttributes['ltrain.task.id'],
     ADD COLUMN IF NOT EXISTS `Domain` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.domain'],
     ADD COLUMN IF NOT EXISTS `Mode` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.mode'],
@@ -434,7 +442,8 @@ SELECT
     RunId,
     RolloutId,
     Attempt,
-    IngestedAt
+    IngestedAt,
+    Sender
 FROM otel.otel_logs
 FINAL;
 
@@ -480,7 +489,7 @@ FROM
         Value AS value,
         TimeUnix AS time
     FROM otel.metrics_gauge
-    WHERE (ServiceName = 'ltrain-collector') AND (TimeUnix > (now() - toIntervalDay(1)))
+    WHERE (ServiceName = 'ltrain-collector') AND ((ResourceAttributes['ltrain.sender']) IN ('service', 'admin', 'local')) AND (TimeUnix > (now() - toIntervalDay(1)))
     UNION ALL
     SELECT
         MetricName,
@@ -488,7 +497,7 @@ FROM
         Value,
         TimeUnix
     FROM otel.metrics_sum
-    WHERE (ServiceName = 'ltrain-collector') AND (TimeUnix > (now() - toIntervalDay(1)))
+    WHERE (ServiceName = 'ltrain-collector') AND ((ResourceAttributes['ltrain.sender']) IN ('service', 'admin', 'local')) AND (TimeUnix > (now() - toIntervalDay(1)))
 )
 GROUP BY
     name,
@@ -521,7 +530,8 @@ SELECT
     InTokens,
     OutTokens,
     ToolName,
-    IngestedAt
+    IngestedAt,
+    Sender
 FROM otel.otel_traces
 FINAL;
 
@@ -549,7 +559,7 @@ SELECT
     TraceId AS trace,
     SpanId AS span
 FROM otel.spans
-WHERE (ScopeName = 'ltrain.gateway') AND (GenAiOp != '');
+WHERE (ScopeName = 'ltrain.gateway') AND (Sender IN ('service', 'admin', 'local')) AND (GenAiOp != '');
 
 CREATE OR REPLACE VIEW otel.rewards ON CLUSTER '{cluster}' AS
 SELECT
@@ -565,7 +575,7 @@ SELECT
     SpanAttributes['gen_ai.evaluation.score.label'] AS label,
     SpanAttributes['gen_ai.evaluation.explanation'] AS explanation,
     SpanAttributes['ltrain.reward.scope'] AS scope,
-    multiIf(ScopeName = 'ltrain.runner', 'runner', ScopeName = 'ltrain.gateway', 'gateway', 'agent') AS source,
+    multiIf((Sender NOT IN ('service', 'admin', 'local')), 'agent', ScopeName = 'ltrain.runner', 'runner', ScopeName = 'ltrain.gateway', 'gateway', 'agent') AS source,
     TraceId AS trace,
     SpanId AS span,
     ParentSpanId AS parent
@@ -611,7 +621,7 @@ SELECT
     toUInt32OrZero(SpanAttributes['ltrain.rollout.llm_calls']) AS llm_calls,
     Duration / 1000000000. AS duration
 FROM otel.spans
-WHERE SpanName = 'ltrain.rollout';
+WHERE (SpanName = 'ltrain.rollout') AND (Sender IN ('service', 'admin', 'local'));
 
 CREATE OR REPLACE VIEW otel.token_use ON CLUSTER '{cluster}' AS
 SELECT

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # a runner without a store must not pay seconds for its impor
 _FINISHED = f"""
 SELECT DISTINCT RolloutId AS rollout
 FROM otel.spans
-WHERE RunId = {{run:String}} AND SpanName = '{SPAN_ROLLOUT}'
+WHERE RunId = {{run:String}} AND SpanName = '{SPAN_ROLLOUT}' AND %s
   AND SpanAttributes['{MODE}'] = {{mode:String}}
   AND SpanAttributes['{WAVE}'] = {{wave:String}}
   AND has({{outcomes:Array(String)}}, SpanAttributes['{OUTCOME}'])
@@ -21,5 +21,7 @@ WHERE RunId = {{run:String}} AND SpanName = '{SPAN_ROLLOUT}'
 
 def finished(store: "Store", run: str, mode: Mode, wave: int) -> set[str]:
     """Give the ids of the rollouts with an outcome that counts: ok, error or timeout."""
+    from ltrain_transforms import roles
+
     asked = {"run": run, "mode": mode, "wave": str(wave), "outcomes": sorted(COUNTING)}
-    return set(store.query(_FINISHED, asked)["rollout"].to_list())
+    return set(store.query(_FINISHED % roles.of(roles.Role.RUNNER), asked)["rollout"].to_list())
