@@ -450,7 +450,8 @@ def _parent(rng: Random, place: int) -> str | None:
     """Return mostly a span before; sometimes any, so that there are cycles."""
     if rng.random() < 0.1:
         return rng.choice(IDS)
-    return rng.choice((None, *IDS[:place]))
+    before: tuple[str | None, ...] = (None, *IDS[:place])
+    return rng.choice(before)
 
 
 def _times(rng: Random) -> tuple[int, int]:
@@ -485,7 +486,7 @@ def _log(rng: Random) -> list[Any]:
 
 
 def trace(seed: int) -> Trace:
-    """Return the trace of a seed: drawing each value from hypothesis would take 50 times as long."""
+    """Return the trace of a seed: to draw each value from hypothesis takes 50 times as long."""
     rng = Random(seed)
     return Trace(tuple(_span(rng, place) for place in range(rng.randrange(1, 9))))
 

@@ -1,34 +1,327 @@
 """No trace of an adversary ends a build: what cannot be read is a drop, and the rest goes on."""
 
-import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from tests.security.hostile import TRACES, Trace, frame
+import json
+import time
+import tomllib
+from collections import Counter
+from io import StringIO
+from pathlib import Path
+from typing import Any
 
-from ltrain_transforms.pipeline import derive
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+from tests.security.hostile import (
+    BROKEN,
+    HUGE,
+    KINDS,
+    NUMBERS,
+    PYTHON,
+    TOKENS,
+    TRACES,
+    Trace,
+    deep,
+    frame,
+    smallest,
+    trace,
+)
+from tests.transforms.made import NOON, Row, span, spans
+
+from ltrain_transforms import tool_faults
+from ltrain_transforms.calls import calls
+from ltrain_transforms.pipeline import Derived, derive
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.show import page, terminal
+from ltrain_transforms.show.rollout import Rollout
+from ltrain_transforms.show.tree import tree
 
 RECIPE = """
-source = { run = "r" }
-policy = [{ name = "policy" }]
+source = { run = "r", idle = 5.0 }
+policy = [{ name = "policy", where = "CAST(input AS INT) IS NULL" }]
 
 [[reward]]
 name = "answer"
 evaluation = "reward"
 from = "any"
+
+[[reward]]
+name = "rows"
+on = "tool"
+when = "CAST(rows AS INT) >= 0 OR result RLIKE name"
+value = "CAST(result AS INT) / input_tokens"
+let = { rows = "result:$.rows" }
+credit_to = "requester"
+
+[[reward]]
+name = "signals"
+on = "llm"
+when = "final OR used OR unknown_tools > 0 OR invalid_requests > 0 OR fits OR depth > 1"
+value = "script_mix + foreign_script + seconds"
+schema = { type = "object" }
+
+[[reward]]
+name = "fast"
+on = "rollout"
+when = "wall < group_wall"
+value = "CAST(rollout_id AS DOUBLE)"
 """
 
+RECIPES = Recipe.model_validate(tomllib.loads(RECIPE))
+TOGETHER = 20
+"""Traces of one build: a frame costs about as much for twenty as for one."""
 
-@pytest.fixture(scope="module")
-def recipe(tmp_path_factory):
-    path = tmp_path_factory.mktemp("r") / "ltrain.toml"
-    path.write_text(RECIPE)
-    return Recipe.load(path)
+
+def built(traces: list[Trace]) -> Derived:
+    """Build and show; every span must be in a lineage or in the drops."""
+    rows = frame(traces)
+    made = derive(rows, RECIPES)
+    tables = made.tables
+    lineage = [
+        tables["calls"]["source_spans"].explode(empty_as_null=True),
+        tables["executions"]["source_spans"].explode(empty_as_null=True),
+        tables["rewards"]["evidence"],
+        tables["drops"]["id"],
+    ]
+    assert set(rows["span_id"]) <= set(pl.concat(lineage))
+    _show(made)
+    return made
+
+
+def _show(made: Derived) -> None:
+    """Lay out the first execution, as a terminal, a page and a program are shown it."""
+    own = pl.col("execution_id") == "e0.1"
+    tables = {name: table.filter(own) for name, table in made.tables.items() if name != "drops"}
+    shown = tree(Rollout("ro0", {**tables, "drops": made.tables["drops"]}, made.outcomes, "test"))
+    terminal.show(shown, Console(file=StringIO(), width=80))
+    page.page(shown).encode()
+    json.dumps(shown.data, default=str)
+
+
+def fails(one: Trace) -> bool:
+    try:
+        built([one])
+    except Exception:  # whatever it is: the strategy looks for the span that makes it so
+        return True
+    return False
 
 
 @settings(
-    max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=2_000 // TOGETHER,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
 )
-@given(st.lists(TRACES, min_size=8, max_size=8))
-def test_no_trace_ends_a_build(recipe, traces: list[Trace]) -> None:
-    derive(frame(traces), recipe)
+@given(st.lists(TRACES, min_size=TOGETHER, max_size=TOGETHER))
+def test_no_trace_ends_a_build(traces: list[Trace]) -> None:
+    try:
+        built(traces)
+    except Exception as error:
+        failing = next((one for one in traces if fails(one)), None)
+        assert failing is None, f"{error!r} of {smallest(failing, fails)}"
+        raise
+
+
+# what ended a build before
+
+
+def read(*said: dict[str, str], **more: Any) -> tuple[pl.DataFrame, list[tuple[str, str]]]:
+    """Return the calls of hostile spans beside a good one, and id and reason of the drops."""
+    good = span("good", {"gen_ai.operation.name": "chat"}, at=(99_999, 100_000))
+    bad = [span(f"bad{n}", one, at=(n, n + 1), **more) for n, one in enumerate(said)]
+    made = derive(spans(*bad, good), RECIPES)
+    assert "good" in made.tables["calls"]["call_id"].to_list()
+    drops = made.tables["drops"].filter(pl.col("stage").is_in(["spans", "calls", "states"]))
+    return made.tables["calls"], drops.select("id", "reason").rows()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"llm.input_messages.{HUGE}.message.role",
+        "llm.input_messages.999999999.message.role",
+        f"llm.output_messages.0.message.tool_calls.{HUGE}.tool_call.id",
+        f"annotations.{HUGE}.annotation.score",
+        "annotations.٣.annotation.score",
+    ],
+)
+def test_an_index_that_no_list_has(name: str) -> None:
+    found, _ = read({"openinference.span.kind": "LLM", name: "user"})
+    assert set(found["call_id"]) == {"bad0", "good"}
+
+
+USAGE = ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens", "ltrain.policy.version")
+
+
+def test_a_number_that_no_count_is() -> None:
+    numbers = (*NUMBERS, "4294967296", "9223372036854775807")
+    chat = {"gen_ai.operation.name": "chat"}
+    found, _ = read(*(chat | dict.fromkeys(USAGE, one) for one in numbers), scope="ltrain.gateway")
+    counted = found.select("input_tokens", "output_tokens").rows()
+    assert len(counted) == len(numbers) + 1
+    assert all(count is None or 0 <= count < 1 << 63 for row in counted for count in row)
+
+
+@pytest.mark.parametrize("reported", [-3, 2**31, 2**63 - 1])
+def test_a_report_of_spans_that_no_process_has(reported: int) -> None:
+    told = {"rollout_id": "ro", "reported": reported, "name": "ltrain.process"}
+    made = derive(spans({**span("a"), **told}, {**span("b"), **told, "process": "x"}), RECIPES)
+    [expected] = made.tables["executions"]["spans_expected"]
+    assert 0 <= expected < 1 << 31
+
+
+@pytest.mark.parametrize("scope", ["autogen_agentchat", "smolagents", "llama_index"])
+@pytest.mark.parametrize("kind", ["AGENT", "TOOL"])
+def test_python_literals_that_are_none(scope: str, kind: str) -> None:
+    said = [
+        {"openinference.span.kind": kind, "input.value": text, "output.value": text}
+        for text in PYTHON
+    ]
+    found, _ = read(*said, scope=f"openinference.instrumentation.{scope}")
+    assert found.height == len(PYTHON) + 1
+
+
+def test_a_long_text_of_autogen_is_read_in_linear_time() -> None:
+    text = json.dumps({"messages": ["id=" + " source='" * 100_000 + " content='" * 100_000]})
+    said = {"openinference.span.kind": "AGENT", "input.value": text}
+    began = time.process_time()
+    read(said, scope="openinference.instrumentation.autogen_agentchat")
+    assert time.process_time() - began < 10, "seconds; by backtracking it takes hours"
+
+
+@pytest.mark.parametrize("kind", list({str(kind): kind for kind in KINDS}.values()), ids=str)
+def test_json_that_is_broken_or_beyond_use(kind: dict[str, str]) -> None:
+    attributes = (
+        *("gen_ai.input.messages", "gen_ai.output.messages", "metadata", "input.value"),
+        *("output.value", "gen_ai.tool.call.arguments", "langfuse.observation.input"),
+        *("langfuse.observation.output", "langfuse.observation.usage_details", "gen_ai.prompt"),
+        *("ai.prompt.messages", "ai.response.toolCalls", "traceloop.entity.output"),
+        *("ltrain.prompt_token_ids", "ltrain.response_token_ids", "ltrain.response_logprobs"),
+        *("prompt_token_ids", "response_token_ids", "logprobs.content"),
+    )
+    said = ({**kind, **dict.fromkeys(attributes, text)} for text in (*BROKEN, *TOKENS))
+    read(*said, scope="ltrain.gateway")
+
+
+@pytest.mark.parametrize("role", [{}, [], 5, {"a": "\ud800"}])
+@pytest.mark.parametrize("arguments", [{}, deep(60), 2**70])
+def test_messages_whose_fields_have_other_types(role: Any, arguments: Any) -> None:
+    request = {"type": "tool_call", "id": role, "name": role, "arguments": arguments}
+    said = json.dumps([{"role": role, "parts": [request, role], "finish_reason": role}])
+    function = {"function": {"name": role, "arguments": arguments}}
+    asked = json.dumps([{"role": role, "content": role, "tool_calls": [function]}])
+    rows = {"gen_ai.input.messages": asked, "gen_ai.output.messages": said}
+    for kind in ("chat", "execute_tool", "invoke_agent"):
+        _, drops = read({"gen_ai.operation.name": kind, **rows, "input.value": asked})
+        assert ("e.1", "unreadable") not in drops, "the states are read, too"
+
+
+@pytest.mark.parametrize("at", [0, -(2**63), 2**63 - 1, 2**62])
+def test_times_at_the_edges(at: int) -> None:
+    rows: list[Row] = [
+        {**span("a", {"gen_ai.operation.name": "chat"}), "start": at, "end": at},
+        {**span("b", {"gen_ai.operation.name": "chat"}), "start": NOON, "end": NOON + 1},
+    ]
+    made = derive(spans(*rows), RECIPES)
+    assert sorted(made.tables["calls"]["call_id"]) == ["a", "b"]
+
+
+# what a reader raises
+
+
+def test_what_one_reader_cannot_read_is_a_drop(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ltrain_transforms.dialects import DIALECTS, _readers, gen_ai
+
+    def read_none(_: object) -> Any:
+        raise RecursionError("no end \ud800" + "x" * 500)
+
+    assert gen_ai in DIALECTS
+    read_none.__module__ = gen_ai.__name__
+    monkeypatch.setattr(gen_ai, "read", read_none)
+    _readers.cache_clear()
+    try:
+        said = {"gen_ai.operation.name": "chat", "openinference.span.kind": "LLM"}
+        found, drops = calls(spans(span("both", said), span("one", {"gen_ai.a": "b"})))
+    finally:
+        _readers.cache_clear()
+    assert found["call_id"].to_list() == ["both"]
+    assert sorted(drops.select("stage", "id", "reason").rows()) == [
+        ("calls", "both:gen_ai", "unreadable"),
+        ("spans", "one", "unreadable"),
+    ]
+    assert "RecursionError: no end \ufffd" in drops["detail"][0]
+    assert max(map(len, drops["detail"])) < 400
+
+
+# rules
+
+
+def test_a_pattern_of_an_agents_schema_takes_linear_time() -> None:
+    tool = {"name": "t", "parameters": {"properties": {"a": {"pattern": "(a+)+$"}}}}
+    asked = {"type": "tool_call", "name": "t", "arguments": {"a": "a" * 40 + "!"}}
+    output = json.dumps([{"role": "assistant", "parts": [asked]}])
+    began = time.process_time()
+    assert tool_faults.faults(json.dumps([tool]), output) == (0, 1)
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"$ref": "http://127.0.0.1:9/x"},
+        {"$ref": "#/nowhere"},
+        {"pattern": "("},
+        {"allOf": [{"$ref": "#/$defs/a"}] * 20},
+    ],
+)
+def test_a_schema_of_an_agent_that_cannot_be_used(schema: dict[str, Any]) -> None:
+    assert tool_faults.fits(json.dumps(schema), '{"a": 1}')
+    assert not tool_faults.fits('{"type": "object"}', deep(5_000))
+
+
+def test_a_rule_gives_null_only_where_it_fails() -> None:
+    results = ["4", "x", HUGE, deep(300), "{", '{"rows": 2}', None]
+    rows = [
+        span(
+            f"s{n}",
+            {
+                "gen_ai.operation.name": "execute_tool",
+                **({"gen_ai.tool.call.result": text} if text else {}),
+            },
+            at=(n, n + 1),
+        )
+        for n, text in enumerate(results)
+    ]
+    text = RECIPE.split("[[reward]]")[0] + (
+        '[[reward]]\nname = "r"\non = "tool"\nvalue = "CAST(result AS INT)"\n'
+        'credit_to = "rollout"\n'
+    )
+    made = derive(spans(*rows), Recipe.model_validate(tomllib.loads(text)))
+    assert made.tables["rewards"].select("evidence", "value").rows() == [("s0", 4.0)]
+    assert Counter(made.tables["drops"]["reason"])["null_value"] == len(results) - 1
+
+
+# a real store
+
+
+def test_a_store_of_hostile_traces_is_built(tmp_path: Path) -> None:
+    from tests.security.stored import request
+
+    from ltrain_collector.store import Store
+    from ltrain_transforms.build import build
+    from ltrain_transforms.exports import Options, write
+    from ltrain_transforms.rules_report import stored
+    from ltrain_transforms.source import Selection
+
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        store.insert_otlp(request([trace(seed) for seed in range(150)]))
+        made = build(store, RECIPES, tmp_path / "out", run="r", mode=None)
+        assert made.counts["executions"] > 100
+        assert stored(store, RECIPES, Selection(run="r", mode=None)).executions > 100
+    for form in ("tasks", "sft", "preferences", "verl"):
+        suffix = "parquet" if form == "verl" else "jsonl"
+        write(made, form, Options(None, None, None, 1, None), tmp_path / f"{form}.{suffix}")
