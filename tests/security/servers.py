@@ -13,6 +13,8 @@ from pathlib import Path
 
 from tests.asking import Answer, ask
 
+from ltrain_collector.bound_keys import sign_owner, store_secret
+
 WAIT = 120.0
 """Seconds for what takes three on an idle machine."""
 
@@ -28,6 +30,17 @@ class Up:
     otlp: int
     grpc: int
     sql: int
+
+    @property
+    def dsn(self) -> str:
+        """The address as any program of this machine knows it."""
+        return f"http://127.0.0.1:{self.sql}"
+
+    @property
+    def owner(self) -> dict[str, str]:
+        """The headers of the store's owner."""
+        key = sign_owner(store_secret(self.home / "store"), 3600)
+        return {"Authorization": f"Bearer {key}"}
 
     def run(self, sql: str, method: str = "POST", **headers: str) -> Answer:
         """Run a statement as a program would."""

@@ -290,9 +290,9 @@ def test_listed_names_are_served(tmp_path: Path) -> None:
     ],
 )
 def test_only_a_post_changes_anything(up: Up, method: str, asked: str) -> None:
-    before = state(up)
-    held = "/?session_id=held"
-    assert ask(up.sql, "POST", held, "CREATE TEMPORARY TABLE mine (a Int8)").status in (200, 500)
+    before, owner = state(up), up.owner
+    mine = "CREATE TEMPORARY TABLE mine (a Int8)"
+    assert ask(up.sql, "POST", "/?session_id=held", mine, owner).status in (200, 500)
     for sql in (
         "DROP+TABLE+otel.otel_logs",
         "CREATE+TABLE+otel.page+(a+Int8)+ENGINE=Memory",
@@ -304,8 +304,8 @@ def test_only_a_post_changes_anything(up: Up, method: str, asked: str) -> None:
         "TRUNCATE+TABLE+otel.otel_traces",
         "SYSTEM+DROP+MARK+CACHE",
     ):
-        answer = ask(up.sql, method, f"/?{asked}&query={sql}")
+        answer = ask(up.sql, method, f"/?{asked}&query={sql}", headers=owner)
         if not sql.startswith("SET"):
             assert answer.status >= 400, (sql, answer.text)
     assert state(up) == before
-    assert ask(up.sql, "GET", f"/?{asked}&query=SELECT+1").text == "1\n"
+    assert ask(up.sql, "GET", f"/?{asked}&query=SELECT+1", headers=owner).text == "1\n"
