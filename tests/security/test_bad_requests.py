@@ -283,3 +283,20 @@ def test_the_seconds_that_an_attempt_waited_at_the_gate_are_counted(stage: Stage
     assert answers == [403, 403]
     assert counts.failures == 2
     assert 0.5 < counts.away_seconds < 30
+
+
+@pytest.mark.parametrize("sick", [False, True])
+def test_a_client_that_gives_up_tells_whose_fault_it_was(
+    stage: Stage, vllm: FakeVllm, sick: bool
+) -> None:
+    """Its own time limit is its own, unless the server that had its call is away by then."""
+    threading.Timer(0.3, lambda: setattr(vllm, "sick", sick)).start()
+    path = f"/rollout/{IDENTITY.rollout}/attempt/{IDENTITY.attempt}/v1/chat/completions"
+    headers = {"authorization": f"Bearer {stage.key()}"}
+    body = ask(messages=[{"role": "user", "content": "slow w3 w4 w5 w6 w7 w8"}], stream=True)
+    with pytest.raises(httpx.ReadTimeout):
+        stage.http.post(path, json=body, headers=headers, timeout=0.8)
+    until = time.monotonic() + 20
+    while not stage.spans() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert closed(stage).failures == int(sick)

@@ -84,7 +84,8 @@ def test_what_an_agent_does_to_itself_is_its_error_and_counts(start: Start, tmp_
     assert tries == {**dict.fromkeys(ways, ("error", 1)), **own}
     assert results["broken"].rewards == results["garbage"].rewards == {"reward": 0.0}
     assert "fails on this request" not in results["connect"].reason
-    assert results["kill"].reason == "its worker died"
+    assert results["kill"].reason.startswith("it ended its worker: kill(")
+    assert results["segfault"].reason == "its worker died"
     assert "must be JSON" in results["nan"].reason
 
 
@@ -98,17 +99,21 @@ def test_an_agent_cannot_say_that_its_attempt_was_an_outage(start: Start, tmp_pa
         assert results[name].identity.attempt == 1
 
 
-def test_who_kills_the_worker_of_others_has_one_more_try_and_they_come_to_their_end(
-    start: Start, tmp_path: Path
+@pytest.mark.parametrize(
+    ("how", "reason"), [("kills", "it ended its worker: kill("), ("crashes", "its worker died")]
+)
+def test_who_kills_the_worker_of_others_fails_and_they_come_to_their_end(
+    start: Start, tmp_path: Path, how: str, reason: str
 ) -> None:
     runner = start(agent="hostile_agents:solve", concurrency=4)
     made = [Task(id=f"good-{n}", input=f"good {tmp_path / 'marks'}") for n in range(3)]
-    killer = Task(id="killer", input="kills")  # in each try
+    killer = Task(id="killer", input=how)  # in each try
     results = by_task(runner.run("train", 0, [*made, killer], 1, sampling={}))
     assert {results[task.id].outcome for task in made} == {Outcome.OK}
     died = results["killer"]
-    assert (died.outcome, died.reason) == (Outcome.ERROR, "its worker died")
-    assert died.identity.attempt in (1, 2)
+    assert died.outcome is Outcome.ERROR
+    assert died.reason.startswith(reason)
+    assert died.identity.attempt in ((1,) if how == "kills" else (1, 2))
 
 
 @pytest.mark.parametrize(

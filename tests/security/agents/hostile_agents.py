@@ -101,9 +101,9 @@ def deep() -> Any:
 def solve(task: dict[str, Any], llm: Any) -> Any:
     """Fail in the way that the input names; succeed in any second try."""
     how, _, marks = task["input"].partition(" ")
-    if how == "kills":
+    if how in ("kills", "crashes"):
         time.sleep(0.2)  # its neighbours are in the worker by then
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL) if how == "kills" else ctypes.string_at(0)
     mark = Path(marks) / attempt_of(llm).rpartition(".")[0]
     tried = mark.exists()
     mark.touch()

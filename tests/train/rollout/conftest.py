@@ -12,7 +12,7 @@ from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.tasks import Task
 
 HERE = Path(__file__).parent
-SEEN = ("input", "raises", "leaves", "unsayable", "sleeps", "dies", "exits")
+SEEN = ("input", "raises", "leaves", "unsayable", "sleeps", "dies", "crashes", "exits")
 """What the agents of these tests are told to do."""
 SECRET = "a secret of thirty-two characters"
 

@@ -145,23 +145,42 @@ def test_a_rollout_past_its_deadline_costs_its_worker_and_its_neighbours_are_tri
     assert f"{results['slow'].identity.rollout}.1" in outside.closed
 
 
-def test_what_ran_in_a_worker_that_dies_is_tried_again_alone(
+def test_what_ran_beside_an_attempt_that_kills_its_worker_is_tried_again(
     runner: Start, task: Make, outside: Any, tmp_path: Path
 ) -> None:
     started = runner("plain:solve", concurrency=2)
     tasks = [task("dies", dies=str(tmp_path / "once"), sleeps=0.5), task("neighbour", sleeps=1.5)]
     results = {r.identity.task: r for r in started.run("train", 0, tasks, 1, sampling={})}
     assert {name: (r.outcome, r.identity.attempt) for name, r in results.items()} == {
-        "dies": (Outcome.OK, 2),
+        "dies": (Outcome.ERROR, 1),
         "neighbour": (Outcome.OK, 2),
     }
+    assert results["dies"].reason.startswith("it ended its worker: kill(")
     first = f"{results['neighbour'].identity.rollout}.1"
     assert first in outside.closed
     closings = outside.wait_spans(2, name="ltrain.rollout", rollout=first.split(".")[0])
     assert [span.attributes["ltrain.rollout.outcome"] for span in closings] == ["infra", "ok"]
     assert closings[0].attributes["ltrain.rollout.reason"] == (
-        "its worker died; 1 others ran in it: it is tried again alone"
+        f"attempt {results['dies'].identity.rollout}.1 ended its worker"
     )
+
+
+def test_what_ran_in_a_worker_that_dies_without_an_author_is_tried_again_alone(
+    runner: Start, task: Make, outside: Any, tmp_path: Path
+) -> None:
+    started = runner("plain:solve", concurrency=2)
+    dies = task("dies", crashes=str(tmp_path / "once"), sleeps=0.5)
+    tasks = [dies, task("neighbour", sleeps=1.5)]
+    results = {r.identity.task: r for r in started.run("train", 0, tasks, 1, sampling={})}
+    assert {name: (r.outcome, r.identity.attempt) for name, r in results.items()} == {
+        "dies": (Outcome.OK, 2),
+        "neighbour": (Outcome.OK, 2),
+    }
+    for result in results.values():
+        closings = outside.wait_spans(2, name="ltrain.rollout", rollout=result.identity.rollout)
+        assert closings[0].attributes["ltrain.rollout.reason"] == (
+            "its worker died; others ran in it: it is tried again alone"
+        )
     one, other = (
         outside.spans(rollout=result.identity.rollout, name="ltrain.solve")[-1]
         for result in results.values()

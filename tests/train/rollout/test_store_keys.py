@@ -146,6 +146,7 @@ def test_a_key_may_give_rewards_where_the_agents_word_is_taken(
 ) -> None:
     monkeypatch.delenv("LTRAIN_STORE", raising=False)
     identity = Identity(run="r", rollout="abc", attempt=2, task="t", wave=0, sample=1, mode="train")
+    (home / "store").mkdir(parents=True)
     keys = Keys(home.absolute() / "store")
     for rewards in (False, True):
         signer = StoreKeys.of(home, {}, rewards=rewards)

@@ -63,8 +63,8 @@ class Exchange:
         self._body = orjson.dumps(request.body)
         self._send = send
         self._shuts = gate.shuts
-        self._waits = False
-        """Whether it waits for a policy server that is away."""
+        self._away = False
+        """Whether the policy server is away while it waits."""
         self._answer = Answer()
         self._started = False
         """Whether the agent has been sent a status."""
@@ -76,6 +76,8 @@ class Exchange:
         self.attempt.flying.add(call)
         try:
             await asyncio.wait((call, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():  # perhaps it went because nobody answers
+                self._away = self._away or not await self.upstream.healthy()
         finally:
             if not self.span.ended:
                 call.cancel()
@@ -125,10 +127,10 @@ class Exchange:
     async def _enter(self) -> int:
         if self.gate.is_open:
             return await self.gate.enter()
-        self._waits = True
+        self._away = True
         with self.attempt.waiting():
             version = await self.gate.enter()
-        self._waits = False
+        self._away = False
         return version
 
     async def _ask(self) -> None:
@@ -239,7 +241,7 @@ class Exchange:
 
     def _cut(self) -> None:
         """End the span of a call that nobody waits for any more."""
-        if self._waits or self.attempt.cut_by_outage:
+        if self._away or self.attempt.cut_by_outage:
             self.attempt.unanswered.add(self._digest)
         self._end(lambda: self.span.failed("cancelled", self._why(), self._answer))
 

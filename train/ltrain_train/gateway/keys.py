@@ -134,6 +134,6 @@ def _rollout_claims(content: Mapping[str, Any]) -> RolloutClaims:
         identity=Identity(**content["identity"]),
         policy=content["policy"],
         sampling=content["sampling"],
-        allow=tuple(map(Allow, content["allow"])),
+        allow=tuple(map(Allow, content.get("allow", ()))),
         expires=content["expires"],
     )

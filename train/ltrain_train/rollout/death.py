@@ -4,7 +4,7 @@ from ltrain_train.rollout.attempt import Attempt, Ending, Outcome
 from ltrain_train.rollout.machine import oom_kills
 
 
-def of_death(attempt: Attempt, how: str, neighbours: int = 0) -> Ending:
+def of_death(attempt: Attempt, how: str, *, shared: bool = False) -> Ending:
     """Return how an attempt ends whose process died.
 
     It is the agent's error, unless the kernel killed a process for memory meanwhile, or other
@@ -13,10 +13,10 @@ def of_death(attempt: Attempt, how: str, neighbours: int = 0) -> Ending:
     Args:
         attempt: what ran in it.
         how: the process and its end, such as "its worker died".
-        neighbours: how many other attempts ran in it.
+        shared: whether other attempts ran in it at any time of this one.
     """
     starved = oom_kills() > attempt.oom_kills
-    if attempt.alone or not (neighbours or starved):
+    if attempt.alone or not (shared or starved):
         return Ending(Outcome.ERROR, how)
-    why = "the kernel killed for memory meanwhile" if starved else f"{neighbours} others ran in it"
+    why = "the kernel killed for memory meanwhile" if starved else "others ran in it"
     return Ending(Outcome.INFRA, f"{how}; {why}: it is tried again alone", died=True)

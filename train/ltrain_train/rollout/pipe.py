@@ -38,6 +38,8 @@ class WorkerProcess:
         """Seconds beyond a deadline that it has to cancel the attempt by itself."""
         self.flying: dict[str, Attempt] = {}
         """What runs in it, by execution id."""
+        self.shared: set[str] = set()
+        """Execution ids of attempts beside which others ran in it."""
         self.late_attempts: list[Attempt] = []
         """What ran past its deadline in it, for which it was stopped."""
         requests, self._requests = os.pipe()
@@ -83,6 +85,8 @@ class WorkerProcess:
 
     def send(self, attempt: Attempt) -> None:
         """Ask for an attempt; a worker that is gone says so by `gone`."""
+        if self.flying:
+            self.shared |= {attempt.id, *self.flying}
         self.flying[attempt.id] = attempt
         line = json.dumps(_request(attempt)) + "\n"
         try:

@@ -1,8 +1,8 @@
 """Warm workers: processes that imported the agent once and run many rollouts at a time.
 
 A worker that dies, or that must be ended because a rollout in it ran past its deadline, is
-replaced. Its neighbours in a worker that was ended are tried again. What ran in a worker that died
-is tried again with a worker to itself: then its death is its own.
+replaced. Its neighbours in a worker that was ended are tried again. What ran beside others in a
+worker that died is tried again with a worker to itself: then its death is its own.
 """
 
 import threading
@@ -127,11 +127,13 @@ class WarmWorkers:
         with self._changed:
             if worker.ready:  # from here on the agent's code may write, too
                 self._hear(worker, message)
+            elif worker not in self._workers:  # replaced: nobody waits for what it writes
+                return
             elif "broken" in message:
                 self._broken = BadReference(str(message["broken"]))
             elif "ready" in message:
                 worker.patience = PATIENCE if message.get("cancels") else 0.0
-                worker.ready = worker in self._workers
+                worker.ready = True
             self._changed.notify_all()
 
     def _hear(self, worker: WorkerProcess, message: dict[str, object]) -> None:
@@ -142,6 +144,13 @@ class WarmWorkers:
         if outcome not in COUNTING:
             outcome, reason = Outcome.ERROR, f"its worker sent '{outcome}', which is no outcome"
         self._ended(attempt, Ending(Outcome(outcome), reason, message.get("result")))
+        if message.get("kills"):
+            self._give_up(worker, f"attempt {attempt.id} ended its worker")
+
+    def _give_up(self, worker: WorkerProcess, reason: str) -> None:
+        for attempt in self._replace(worker, set()):
+            self._ended(attempt, Ending(Outcome.INFRA, reason, died=True))
+        worker.stop()
 
     def _gone(self, worker: WorkerProcess) -> None:
         with self._changed:
@@ -154,7 +163,8 @@ class WarmWorkers:
             if worker.ready:
                 dead = self._replace(worker, set())
                 for attempt in dead:
-                    self._ended(attempt, of_death(attempt, "its worker died", len(dead) - 1))
+                    shared = attempt.id in worker.shared
+                    self._ended(attempt, of_death(attempt, "its worker died", shared=shared))
             elif self._broken is None:
                 self._broken = WorkerFailed(
                     f"A worker ended before it had imported '{self._agent}'. "

@@ -30,6 +30,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from ltrain_instrument import attributes, rollout
 from ltrain_instrument.identity import Identity
 from ltrain_train.rollout.attempt import Ending, Endpoint, Outcome
+from ltrain_train.rollout.last_words import announce
 from ltrain_train.rollout.reference import BadReference, load_function
 from ltrain_train.rollout.results import LONGEST_REASON, Results
 
@@ -127,6 +128,7 @@ def main() -> None:
     except BadReference as error:
         results.say({"broken": str(error)})
         sys.exit(1)
+    announce(results)
     worker = Worker(solve, given.concurrency, results)
     results.say({"ready": os.getpid(), "cancels": worker.cancels})
     with os.fdopen(given.requests) as requests:

@@ -1,6 +1,7 @@
 """Agents without a framework; what each does is in its task."""
 
 import asyncio
+import ctypes
 import json
 import os
 import time
@@ -33,6 +34,9 @@ def solve(task: dict[str, Any], llm: Any) -> Any:
     if task.get("dies") and not Path(task["dies"]).exists():
         Path(task["dies"]).touch()
         os.kill(os.getpid(), 9)
+    if task.get("crashes") and not Path(task["crashes"]).exists():
+        Path(task["crashes"]).touch()
+        ctypes.string_at(0)
     return {"said": said, "pid": os.getpid()}
 
 
