@@ -4,6 +4,7 @@ import gzip
 import http.client
 import os
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,6 +14,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from ltrain_instrument import settings
 from ltrain_instrument.loopback import is_loopback
+
+Authorization = Callable[[], str | None]
+"""Returns the header of the next request; None: the environment's own."""
 
 CONNECT_TIMEOUT = 2.0
 """Seconds to wait for a connection; a collector that is up accepts at once."""
@@ -121,13 +125,19 @@ def _receipt(url: str, status: int, kind: str, answer: bytes) -> Receipt:
 class Delivery:
     """A client of one collector; one thread at a time."""
 
-    def __init__(self, url: str, *, timeout: float) -> None:
+    def __init__(
+        self, url: str, *, timeout: float, authorization: Authorization | None = None
+    ) -> None:
+        """Make a client of `url`; `authorization` takes the place of the environment's own."""
         self.url = _plain(url)
         self._timeout = timeout
         self._parts = urlsplit(self.url)
         self.packed = _packed(self._parts.hostname or "")
         """Whether requests are compressed on their way."""
         self._headers = {"Content-Type": _PROTOBUF, **_headers()}
+        self._authorization = authorization
+        self._signs = True
+        """Whether to send `authorization`: where it is not taken, the environment's is tried."""
         if self.packed:
             self._headers["Content-Encoding"] = "gzip"
         self._connection: http.client.HTTPConnection | None = None
@@ -165,10 +175,19 @@ class Delivery:
         target = self._parts.path or "/"
         if self._parts.query:
             target += f"?{self._parts.query}"
-        connection.request("POST", target, body, self._headers)
+        connection.request("POST", target, body, self._authorized())
         with connection.getresponse() as response:
             kind = response.headers.get_content_type()
+            if response.status in (401, 403):
+                self._signs = not self._signs
             return _receipt(self.url, response.status, kind, response.read())
+
+    def _authorized(self) -> dict[str, str]:
+        text = self._authorization() if self._authorization and self._signs else None
+        if text is None:
+            return self._headers
+        others = {key: one for key, one in self._headers.items() if key.lower() != "authorization"}
+        return {**others, "Authorization": text}
 
     def _connect(self) -> http.client.HTTPConnection:
         host, port = self._parts.hostname or "127.0.0.1", self._parts.port

@@ -27,12 +27,15 @@ _logger = logging.getLogger("ltrain.export")
 
 
 class SpoolProcessor(SpanProcessor):
-    """Appends each ended span to a spool; never raises for disk or network."""
+    """Appends each ended span to a spool before `end()` returns."""
 
-    def __init__(self, spool: Spool, *, patient: bool = True) -> None:
-        """One that is not `patient` flushes only until the collector is seen to be away."""
-        self._spool = spool
-        self._patient = patient
+    def __init__(self, spool: Spool, *, patient: bool = True, strict: bool = False) -> None:
+        """Write to `spool`.
+
+        One that is not `patient` flushes only until the collector is seen to be away. A `strict`
+        one raises what the disk says from the `end()` of the span that it did not take.
+        """
+        self._spool, self._patient, self._strict = spool, patient, strict
         self._encoder = Encoder()
         self._until = math.inf
         self._interrupted: list[ReadableSpan] = []
@@ -52,7 +55,7 @@ class SpoolProcessor(SpanProcessor):
         """Do nothing: a span counts when it ends."""
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Write the span to disk; what cannot be written is counted and warned of."""
+        """Write the span to disk; one that cannot be written is counted and warned of."""
         if span.context is None or not span.context.trace_flags.sampled:
             return
         self._write(span)
@@ -96,6 +99,8 @@ class SpoolProcessor(SpanProcessor):
             self._spool.append(self._encoder.request(span))
         except OSError as error:
             self._lose(error)
+            if self._strict:
+                raise
         except Exception as error:  # any type may hide in an attribute
             self.lost += 1
             _logger.warning("ltrain: span '%s' cannot be encoded: %s", span.name, error)

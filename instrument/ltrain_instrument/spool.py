@@ -18,7 +18,7 @@ from pathlib import Path
 from ltrain_instrument import settings
 from ltrain_instrument.allowance import Allowance
 from ltrain_instrument.aside import Aside
-from ltrain_instrument.delivery import Delivery, Fate, Receipt, traces_url
+from ltrain_instrument.delivery import Authorization, Delivery, Fate, Receipt, traces_url
 from ltrain_instrument.forwarding import Forwarder, Waiting
 from ltrain_instrument.memory import Memory
 from ltrain_instrument.once import Once
@@ -47,8 +47,9 @@ class Spool:
         gather: float = GATHER,
         rescan: float = RESCAN,
         memory: int = 0,
+        authorization: Authorization | None = None,
     ) -> None:
-        """Open the folder.
+        """Open the folder; all that lies in it is sent with `authorization`, whoever put it there.
 
         `limit` is in MiB, that of LTRAIN_SPOOL_LIMIT if not given; `memory` is how many bytes that
         the disk did not take are held until the collector takes them.
@@ -59,7 +60,7 @@ class Spool:
         self._allowance = Allowance(directory, limit)
         self._warn = Once()
         self._orphans = Orphans(directory, Aside(directory / "damaged", limit), self._warn)
-        self._delivery = Delivery(traces_url(endpoint), timeout=30.0)
+        self._delivery = Delivery(traces_url(endpoint), timeout=30.0, authorization=authorization)
         self._forwarder = Forwarder(
             self._delivery,
             Aside(directory / "refused", limit),
@@ -196,7 +197,7 @@ class Spool:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        if self._thread is not None:
+        if self._thread is not None and self._thread.is_alive():
             self._thread.join(0.1 if self.away else max(0.1, deadline - time.monotonic()))
         with self._changed:
             if self._open is not None:
