@@ -27,15 +27,15 @@ _logger = logging.getLogger("ltrain.export")
 
 
 class SpoolProcessor(SpanProcessor):
-    """Appends each ended span to a spool; raises for neither disk nor network unless strict."""
+    """Appends each ended span to a spool before `end()` returns."""
 
     def __init__(self, spool: Spool, *, patient: bool = True, strict: bool = False) -> None:
-        """One that is not `patient` flushes only until the collector is seen to be away.
+        """Write to `spool`.
 
-        If `strict`, `end()` raises the OSError of a span that is not on disk.
+        One that is not `patient` flushes only until the collector is seen to be away. A `strict`
+        one raises what the disk says from the `end()` of the span that it did not take.
         """
-        self._spool = spool
-        self._patient, self._strict = patient, strict
+        self._spool, self._patient, self._strict = spool, patient, strict
         self._encoder = Encoder()
         self._until = math.inf
         self._interrupted: list[ReadableSpan] = []
@@ -55,7 +55,7 @@ class SpoolProcessor(SpanProcessor):
         """Do nothing: a span counts when it ends."""
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Write the span to disk; what cannot be written is counted and warned of."""
+        """Write the span to disk; one that cannot be written is counted and warned of."""
         if span.context is None or not span.context.trace_flags.sampled:
             return
         self._write(span)

@@ -198,7 +198,7 @@ class Spool:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        if self._thread is not None:
+        if self._thread is not None and self._thread.is_alive():
             self._thread.join(0.1 if self.away else max(0.1, deadline - time.monotonic()))
         with self._changed:
             if self._open is not None:

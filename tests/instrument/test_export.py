@@ -92,6 +92,17 @@ def test_a_span_whose_write_is_interrupted_is_written_next(sink: Sink, tmp_path:
     assert [span.name for span in sink.spans] == ["interrupted"]
 
 
+def test_a_strict_processor_raises_what_the_disk_says(sink: Sink, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    processor = SpoolProcessor(Spool(tmp_path / "file", sink.url), strict=True)
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(processor)
+    with pytest.raises(NotADirectoryError):
+        provider.get_tracer("gateway").start_span("call").end()
+    assert processor.lost == 1
+    provider.shutdown()
+
+
 def test_a_gate_puts_off_what_comes_while_the_main_thread_is_inside() -> None:
     gate, done = Gate(), []
     with gate:

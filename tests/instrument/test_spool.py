@@ -16,6 +16,7 @@ from ltrain_instrument.allowance import PAUSE
 from ltrain_instrument.delivery import Delivery, traces_url
 from ltrain_instrument.errors import SpoolFull
 from ltrain_instrument.forwarding import LIMIT
+from ltrain_instrument.leftovers import send_what_is_left
 from ltrain_instrument.segment import Segment
 from ltrain_instrument.spool import Spool
 
@@ -288,6 +289,20 @@ def test_a_disk_that_takes_nothing_is_done_without_while_memory_lasts(
     assert spool.flush(60)
     spool.close()
     assert names(sink) == {"a": 1, "b": 1, "d": 1}
+
+
+def test_what_a_dead_process_left_is_sent_with_its_own_key(sink: Sink, tmp_path: Path) -> None:
+    assert send_what_is_left(tmp_path / "none", sink.url, timeout=60)
+    left = Segment.create(tmp_path)
+    left.append(request("left"))
+    left.release()
+    sink.status = 503
+    assert not send_what_is_left(tmp_path, sink.url, timeout=60)
+    sink.status = 200
+    assert send_what_is_left(tmp_path, sink.url, timeout=60, authorization=lambda: "Bearer its")
+    assert names(sink) == {"left": 1}
+    assert sink.requests[-1][1]["authorization"] == "Bearer its"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_url_is_otels_own(monkeypatch: pytest.MonkeyPatch) -> None:

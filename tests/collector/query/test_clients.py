@@ -222,9 +222,7 @@ def test_curl_asks_and_inserts(up: Any, client: Client, tmp_path: Path) -> None:
     assert curl(f"{url}?default_format=JSONEachRow", "-d", "SELECT 1 AS a") == '{"a":1}\n'
     assert curl(url, "-H", "X-ClickHouse-Format: CSV", "-d", "SELECT 'a'") == '"a"\n'
     assert curl(f"{url}?param_x=a%27b", "-d", "SELECT {x:String}") == "a\\'b\n"
-    assert curl(f"{url}?database=otel&user=me", "-d", "SELECT currentDatabase()") == (
-        "otel\n"
-    )
+    assert curl(f"{url}?database=otel&user=me", "-d", "SELECT currentDatabase()") == ("otel\n")
     assert curl("--user", "me:", url, "-d", "SELECT 1") == "1\n"
     assert json.loads(curl(url, "-d", "SELECT 1 AS a FORMAT JSON"))["data"] == [{"a": 1}]
     key = ("-H", f"X-ClickHouse-Key: {up.key}")
