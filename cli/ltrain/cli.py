@@ -10,6 +10,7 @@ import ltrain_collector.cli
 import ltrain_train.cli
 import ltrain_transforms.cli
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.terminal import visible
 
 app = typer.Typer(
     help="Train the agent you already run, from the traces it already emits.",
@@ -83,7 +84,8 @@ def main() -> None:
     try:
         app()
     except LtrainError as error:
-        typer.echo(f"ltrain: {error}", err=True)
+        message = str(error)
+        typer.echo(f"ltrain: {visible(message) if sys.stderr.isatty() else message}", err=True)
         sys.exit(1)
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -15,6 +16,7 @@ from rich.table import Table
 from ltrain_collector.errors import BadFormat, BadParameter
 from ltrain_collector.parameters import Parameters
 from ltrain_collector.store import Store
+from ltrain_instrument.terminal import visible
 
 FORMATS = {
     "json": "JSONEachRow",
@@ -57,7 +59,8 @@ def write(
     with Store.open(dsn, create=False) as store:
         if form == "table":
             with out.open("w") if out else nullcontext(sys.stdout) as text:
-                show(store.stream(sql, params), Console(file=text))
+                # markup of a trace is text, too
+                show(store.stream(sql, params), Console(file=text, markup=False, emoji=False))
             return
         screen = out is None and sys.stdout.isatty()
         if form.lower() in BINARY and screen:
@@ -69,6 +72,7 @@ def write(
                 return
             parts = store.export(sql, FORMATS.get(form, form), params)
             parts = _array(parts) if form == "json" else parts
+            parts = _shown(parts) if screen else parts
             _copy(parts, file, SCREEN if screen else None)
 
 
@@ -109,6 +113,14 @@ def _array(lines: Iterator[bytes]) -> Iterator[bytes]:
     yield b"\n]\n" if before == b",\n" else b"[]\n"
 
 
+def _shown(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """Make what goes to a terminal safe; a character may lie in two parts."""
+    decoder = getincrementaldecoder("utf-8")("backslashreplace")
+    for part in parts:
+        yield visible(decoder.decode(part)).encode()
+    yield visible(decoder.decode(b"", final=True)).encode()
+
+
 def _copy(parts: Iterator[bytes], file: BinaryIO, limit: int | None) -> None:
     left = limit
     for part in parts:
@@ -142,14 +154,15 @@ def _parquet(store: Store, sql: str, params: Parameters | None, file: BinaryIO) 
 def show(frames: Iterator[pl.DataFrame], console: Console) -> None:
     """Print the first rows as a table, and how many there are."""
     table: Table | None = None
-    shown = total = cut = 0
+    rows = total = cut = 0
+    shown = visible if console.is_terminal else str
     for frame in frames:
-        table = table or Table(*frame.columns, show_header=True)
-        for row in frame.head(max(ROWS - shown, 0)).iter_rows():
-            cells = [_cell(value) for value in row]
+        table = table or Table(*map(shown, frame.columns), show_header=True)
+        for row in frame.head(max(ROWS - rows, 0)).iter_rows():
+            cells = [shown(_cell(value)) for value in row]
             cut += sum(len(cell) > CELL for cell in cells)
             table.add_row(*(cell if len(cell) <= CELL else f"{cell[:CELL]}…" for cell in cells))
-            shown += 1
+            rows += 1
         total += frame.height
         if total > COUNTED:
             break
@@ -157,9 +170,9 @@ def show(frames: Iterator[pl.DataFrame], console: Console) -> None:
         console.print("No rows.")
         return
     console.print(table)
-    if total > shown:
+    if total > rows:
         of = f"more than {COUNTED}" if total > COUNTED else total
-        console.print(f"{shown} of {of} rows; all of them with --format csv or --out.")
+        console.print(f"{rows} of {of} rows; all of them with --format csv or --out.")
     if cut:
         console.print(f"{cut} long cells are cut at {CELL} characters; not so in other formats.")
 

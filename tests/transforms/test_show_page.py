@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from ltrain_collector.store import Store
+from ltrain_instrument.terminal import visible
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.show import page
 from ltrain_transforms.show.lookup import look_up
 from ltrain_transforms.show.report import Chart, Facts, Grid, Report
-from ltrain_transforms.show.words import visible
 
 EVIL = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)>"

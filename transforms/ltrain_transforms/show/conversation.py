@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ltrain_instrument.terminal import visible
 from ltrain_transforms.show.tree import Step
-from ltrain_transforms.show.words import lines, listed, plain, visible
+from ltrain_transforms.show.words import lines, listed, plain
 
 LONGEST = 20_000
 """Characters of a text that a page holds; it says how many more there are."""

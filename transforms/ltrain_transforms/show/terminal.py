@@ -9,10 +9,11 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree as Branches
 
+from ltrain_instrument.terminal import visible
 from ltrain_transforms.show import credit, words
 from ltrain_transforms.show.report import Facts, Grid, Report, told
 from ltrain_transforms.show.tree import Attempt, Row, Step, Tree
-from ltrain_transforms.show.words import short, visible
+from ltrain_transforms.show.words import short
 
 TEXT = 240
 """Characters of what a call said; the page has all of it."""

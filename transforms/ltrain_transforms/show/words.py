@@ -5,22 +5,12 @@ templates.
 """
 
 import json
-import re
 from typing import Any
 
+from ltrain_instrument.terminal import visible
 from ltrain_transforms.dialects.messages import parts_of, text_of, tool_requests
 from ltrain_transforms.show.tree import Row
 from ltrain_transforms.untrusted import parsed
-
-STEERING = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-"""Controls but tab and line feed; bidirectional marks; halves of surrogate pairs."""
-
-
-def visible(text: str) -> str:
-    """Write characters that steer as their numbers."""
-    return STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def short(text: str | None, width: int) -> str:
