@@ -35,7 +35,8 @@ from ltrain_transforms.tables import TABLES
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 REASONS = {
     "spans": pipeline.NOT_A_CALL | roles.UNTRUSTED | membership.REASONS | faults.REASONS,
-    "calls": faults.ATTRIBUTES,
+    "calls": faults.ATTRIBUTES | faults.READERS,
+    "states": faults.STATES,
     "executions": selection.REASONS,
     "rewards": evaluations.FAULTS | rewards.REASONS,
     "groups": credit.REASONS,

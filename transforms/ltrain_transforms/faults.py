@@ -28,6 +28,12 @@ ATTRIBUTES = {
 }
 """Of one attribute of a call, stage `calls`; the id is `span:attribute`."""
 
+READERS = {"unreadable": "{} cannot be read of the span; the call is kept without it"}
+"""Of one dialect of a span, stage `calls`; the id is `span:dialect`."""
+
+STATES = {"unreadable": "its states cannot be read; its calls are kept without them"}
+"""Of an execution, stage `states`."""
+
 Fault = tuple[str, str, str, str]
 """A row of `DROPS`."""
 
@@ -43,13 +49,12 @@ def of_span(span_id: str, reason: str, error: Exception | None = None) -> Fault:
 
 def of_reader(span_id: str, dialect: str, error: Exception) -> Fault:
     """Return the drop of what one dialect would have said; the id is `span:dialect`."""
-    sentence = f"{dialect} cannot be read of it; the call is kept without: {words(error)}"
-    return "calls", f"{span_id}:{dialect}", "unreadable", sentence
+    sentence = READERS["unreadable"].format(dialect)
+    return "calls", f"{span_id}:{dialect}", "unreadable", f"{sentence}: {words(error)}"
 
 
 def of_states(execution: str, error: Exception) -> Fault:
-    sentence = f"its states cannot be read; its calls are kept without them: {words(error)}"
-    return "states", execution, "unreadable", sentence
+    return "states", execution, "unreadable", f"{STATES['unreadable']}: {words(error)}"
 
 
 def words(error: Exception) -> str:
