@@ -22,8 +22,12 @@ LINE = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"%032x","spanId":
 GOOD = LINE + b'"name":"chat","startTimeUnixNano":"1790000000000000000"}]}]}]}\n'
 
 
+SECONDS = 60
+"""Of CPU."""
+
+
 def take_in(path: Path, store: Path) -> tuple[int, dict[str, object], int]:
-    """Import; return the status, what was said, and the peak of memory in MiB."""
+    """Import in a moment; return the status, the report, and the peak of memory in MiB."""
     argv = [sys.executable, "-m", "ltrain", "import", str(path), "--json"]
     process = subprocess.Popen([*argv, "--store", f"chdb://{store}"], stdout=subprocess.PIPE)
     assert process.stdout
@@ -31,6 +35,7 @@ def take_in(path: Path, store: Path) -> tuple[int, dict[str, object], int]:
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     process.stdout.close()
+    assert usage.ru_utime + usage.ru_stime < SECONDS
     return process.returncode, json.loads(text), usage.ru_maxrss >> 10
 
 
@@ -44,13 +49,11 @@ def test_a_line_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
         file.write(b'{"resourceSpans": "')
         for _ in range(1536):
             file.write(b"a" * MIB)
-    began = time.process_time()
-    code, said, peak = take_in(path, tmp_path / "store")
+    code, report, peak = take_in(path, tmp_path / "store")
     assert code == 1
-    assert said["stored"] == 0
-    assert "is longer than 64 MiB" in str(said["where_unreadable"])
+    assert report["stored"] == 0
+    assert "is longer than 64 MiB" in str(report["where_unreadable"])
     assert peak < PEAK
-    assert time.process_time() - began < 60
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd.compress], ids=["plain", "gz", "zst"])
@@ -59,9 +62,9 @@ def test_what_stands_beside_a_long_line_is_stored(
 ) -> None:
     path = tmp_path / "traces.jsonl"
     path.write_bytes(pack(GOOD + b'{"x": "' + b"y" * (LONGEST + MIB) + b'"}\n' + GOOD))
-    code, said, peak = take_in(path, tmp_path / "store")
-    assert (code, said["stored"], said["unreadable"]) == (1, 2, 1)
-    assert f"{path}:2: it is longer than 64 MiB. Split it" in str(said["where_unreadable"])
+    code, report, peak = take_in(path, tmp_path / "store")
+    assert (code, report["stored"], report["unreadable"]) == (1, 2, 1)
+    assert f"{path}:2: it is longer than 64 MiB. Split it" in str(report["where_unreadable"])
     assert peak < PEAK
     with Store.open(f"chdb://{tmp_path}/store") as store:
         assert store.query("SELECT SpanName FROM otel.spans").height == 1
@@ -104,12 +107,12 @@ def test_json_that_is_nested_deeply_is_a_fault(tmp_path: Path) -> None:
     attribute = b'"attributes":[{"key":"a","value":' + nested + b"}],"
     path = tmp_path / "traces.jsonl"
     path.write_bytes(GOOD.replace(b'"name"', attribute + b'"name"') + GOOD)
-    code, said, _ = take_in(path, tmp_path / "store")
+    code, report, _ = take_in(path, tmp_path / "store")
     assert code in (0, 1)
-    assert said["stored"] or said["unreadable"]
+    assert report["stored"] or report["unreadable"]
     path.write_bytes(b"[" * 100_000 + b"]" * 100_000 + b"\n" + GOOD)
-    code, said, _ = take_in(path, tmp_path / "other")
-    assert (code, said["stored"], said["unreadable"]) == (1, 1, 1)
+    code, report, _ = take_in(path, tmp_path / "other")
+    assert (code, report["stored"], report["unreadable"]) == (1, 1, 1)
 
 
 def test_messages_that_lie_about_their_length(tmp_path: Path) -> None:
