@@ -5,6 +5,7 @@ A gateway before a fake policy server, a real runner, real workers and commands.
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -153,10 +154,16 @@ def test_a_dead_policy_server_is_an_outage_and_never_a_timeout(start: Start, sta
             while not over.is_set():
                 await asyncio.sleep(0.01)
 
+    def open_after_an_attempt() -> None:
+        until = time.monotonic() + 120
+        while not stage.spans() and time.monotonic() < until:
+            time.sleep(0.1)
+        over.set()
+
     asyncio.run_coroutine_threadsafe(keep_shut(), stage.loop)
     assert shut.wait(10)
-    runner = start("python asks.py", reward=None, deadline=6.0)
-    opener = threading.Timer(8.0, over.set)
+    runner = start("python asks.py", reward=None, deadline=20.0)
+    opener = threading.Thread(target=open_after_an_attempt)
     opener.start()
     (result,) = runner.run("train", 0, [Task(id="a", input="w3")], 1, sampling={})
     opener.join()
