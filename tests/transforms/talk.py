@@ -70,7 +70,9 @@ class Talk:
     def frames(self) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Give `TRANSITIONS`, `CALLS` and `EXECUTIONS`."""
         ids = dict.fromkeys(call["execution_id"] for call in self.calls)
-        executions = [{"execution_id": one, "rollout_id": f"rollout-{one}"} for one in ids]
+        executions = [
+            {"execution_id": one, "rollout_id": f"rollout-{one}", "mode": "train"} for one in ids
+        ]
         return (
             _frame(TRANSITIONS, self.calls),
             _frame(CALLS, self.calls),

@@ -14,6 +14,7 @@ CASES: dict[str, dict[str, Any]] = {
     "infra": {"outcome": "infra"},
     "cancelled": {"outcome": "cancelled"},
     "incomplete": {"complete": False},
+    "withheld": {"withheld": True},
     "failed": {"outcome": "timeout"},
     "unrewarded": {"execution_id": "nobody said"},
 }
@@ -41,6 +42,12 @@ def test_it_is_a_drop_with_its_reason_in_a_sentence(reason: str) -> None:
     kept, drops = counted(Filter(failed="drop"), execution(), bad)
     assert kept == ["e1"]
     assert drops.rows() == [("executions", bad["execution_id"], reason, REASONS[reason])]
+
+
+def test_what_an_agent_withheld_counts_unless_failures_are_dropped() -> None:
+    bad = execution(execution_id="e2", withheld=True)
+    assert counted(Filter(), bad)[0] == ["e2"]
+    assert counted(Filter(failed="drop", keep=("incomplete",)), bad)[0] == ["e2"]
 
 
 @pytest.mark.parametrize("outcome", ["ok", "error", "timeout", None])

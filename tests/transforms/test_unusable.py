@@ -9,6 +9,8 @@ from tests.transforms.talk import Talk, message, recipe
 from ltrain_transforms.unusable import REASONS
 
 CASES: dict[str, dict[str, Any]] = {
+    "without_key": {"tokens_from": "traffic"},
+    "untrusted_tokens": {"tokens_from": "capture"},
     "redacted": {"redacted": True},
     "truncated": {"truncated": True},
     "multimodal": {
@@ -37,6 +39,14 @@ def test_the_call_is_a_drop_with_its_reason_in_a_sentence(reason: str) -> None:
     rows, drops = talk.samples(recipe(filter={"max_tokens": 50}))
     assert rows["transition_ids"].to_list() == [["c0"]]
     assert drops.rows() == [("rows", "c1", reason, REASONS[reason])]
+
+
+def test_a_recipe_may_trust_what_the_agents_process_recorded() -> None:
+    talk = Talk()
+    talk.call((1, 2), (4,), tokens_from="capture")
+    trusting = {"name": "sql", "tokens": "capture"}
+    rows, drops = talk.samples(recipe(policy=[trusting]))
+    assert (rows.height, drops.height) == (1, 0)
 
 
 @pytest.mark.parametrize(
