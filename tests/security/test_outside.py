@@ -148,13 +148,16 @@ def test_a_url_names_no_file_in_a_setting(up: Up) -> None:
         "DROP DATABASE mine",
     ],
 )
-def test_the_store_itself_is_open_as_before(up: Up, sql: str) -> None:
-    answer = up.run(sql)
+def test_the_store_itself_is_its_owners(up: Up, sql: str) -> None:
+    answer = up.run(sql, **up.owner)
     assert answer.status == 200, answer.text
 
 
-def test_a_copy_goes_out_and_comes_back_over_a_running_store(up: Up, tmp_path: Path) -> None:
-    with Store.open(f"http://127.0.0.1:{up.sql}") as store:
+def test_a_copy_goes_out_and_comes_back_over_a_running_store(
+    up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LTRAIN_HOME", str(up.home))
+    with Store.open(up.dsn) as store:
         assert backup(store, tmp_path / "copy.tar") > 0
         restore(store, tmp_path / "copy.tar")
         store.migrate()
