@@ -14,6 +14,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from ltrain_instrument.terminal import visible
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.show import charts, credit, words
 from ltrain_transforms.show.conversation import conversations, excerpt
@@ -69,7 +70,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"told": told, "visible": words.visible, "short": words.short}
+    made.filters |= {"told": told, "visible": visible, "short": words.short}
     made.globals |= {
         "credit": credit,
         "words": words,
