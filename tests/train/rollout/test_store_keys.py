@@ -105,7 +105,7 @@ def served(home: Path, outside: Any, monkeypatch: pytest.MonkeyPatch) -> Iterato
         up.stdout.close()
 
 
-def test_an_agent_cannot_post_its_own_reward(
+def test_what_an_agent_says_its_rollout_is_worth_is_only_its_word(
     served: Served,
     runner: Callable[..., Runner],
     task: Callable[..., Task],
@@ -122,7 +122,7 @@ def test_an_agent_cannot_post_its_own_reward(
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["tried"] == {
         "own": [0, 0],  # by OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_TRACES_HEADERS
-        "reward": [1, 1],
+        "reward": [0, 0],
         "close": [1, 1],
         "other": [1, 1],
     }
@@ -132,8 +132,10 @@ def test_an_agent_cannot_post_its_own_reward(
     assert not [secret for secret in secrets if secret in given]
 
     with Store.open(served.dsn) as store:
-        rewards = store.query("SELECT rollout, source, name, value FROM otel.rewards").rows()
-        assert rewards == [(result.identity.rollout, "runner", "reward", 1.0)]
+        rewards = store.query("SELECT source, rollout, name, value FROM otel.rewards").rows()
+        rollout = result.identity.rollout
+        words = {("runner", rollout, "reward", 1.0), ("agent", rollout, "reward", 9.0)}
+        assert set(rewards) == words
         closed = store.query("SELECT rollout, outcome FROM otel.rollouts").rows()
         assert closed == [(result.identity.rollout, "ok")]
         spans = store.query("SELECT SpanName, RolloutId FROM otel.spans ORDER BY SpanName")
@@ -141,22 +143,20 @@ def test_an_agent_cannot_post_its_own_reward(
         assert {"work", "thought", "ltrain.process"} <= set(spans["SpanName"])
 
 
-def test_a_key_may_give_rewards_where_the_agents_word_is_taken(
+def test_a_key_is_bound_to_the_whole_identity_of_its_attempt(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("LTRAIN_STORE", raising=False)
     identity = Identity(run="r", rollout="abc", attempt=2, task="t", wave=0, sample=1, mode="train")
     (home / "store").mkdir(parents=True)
     keys = Keys(home.absolute() / "store")
-    for rewards in (False, True):
-        signer = StoreKeys.of(home, {}, rewards=rewards)
-        assert signer is not None
-        environ = signer.attempt(identity, 60)
-        scheme, key = str(environ["OTEL_EXPORTER_OTLP_HEADERS"]).split("%20")
-        assert scheme == "Authorization=Bearer"
-        grant = keys.admit({"authorization": f"Bearer {key}"})
-        assert grant.rewards is rewards
-        assert grant.identity == {n: str(v) for n, v in identity.attributes().items()}
+    signer = StoreKeys.of(home, {})
+    assert signer is not None
+    environ = signer.attempt(identity, 60)
+    scheme, key = str(environ["OTEL_EXPORTER_OTLP_HEADERS"]).split("%20")
+    assert scheme == "Authorization=Bearer"
+    grant = keys.admit({"authorization": f"Bearer {key}"})
+    assert grant.identity == {n: str(v) for n, v in identity.attributes().items()}
 
 
 def test_without_a_secret_here_an_agent_has_what_it_had(
@@ -180,9 +180,9 @@ def test_a_store_elsewhere_is_signed_for_with_its_secret_alone(
 ) -> None:
     Keys(home.absolute() / "store").make(Role.QUERY)
     monkeypatch.setenv("LTRAIN_STORE", "http://any:key@store.example:8123")
-    assert StoreKeys.of(home, {}, rewards=False) is None
+    assert StoreKeys.of(home, {}) is None
     monkeypatch.setenv("LTRAIN_STORE_SECRET", "s" * 32)
-    signer = StoreKeys.of(home, {}, rewards=False)
+    signer = StoreKeys.of(home, {})
     assert signer is not None
     assert signer.secret == "s" * 32
 
@@ -192,4 +192,4 @@ def test_a_secret_that_cannot_be_read_is_said(home: Path, monkeypatch: pytest.Mo
     Keys(home.absolute() / "store").make(Role.QUERY)
     (home / "store.secret").mkdir()
     with pytest.raises(BadSetting, match="Set LTRAIN_STORE_SECRET to it"):
-        StoreKeys.of(home, {}, rewards=False)
+        StoreKeys.of(home, {})

@@ -175,7 +175,6 @@ def _runner(plan: Plan, run: str, gateway: str, secret: str) -> Runner:
         workers=rollout.workers,
         concurrency=rollout.concurrency,
         deadline=rollout.deadline,
-        agent_rewards=any(one.from_ != "runner" for one in plan.recipe.reward),
         agent_sees=rollout.agent_sees,
         allow=rollout.allow,
     )

@@ -142,6 +142,8 @@ class Desk:
             calls = self._close_key(flight)
         except (GatewayUnreachable, GatewayRefused) as error:
             calls, ending = NO_CALLS, Ending(Outcome.INFRA, str(error), died=ending.died)
+        if self._store_keys is not None:
+            self._store_keys.send_what_is_left(flight.attempt.identity)
         found = verdict(flight.attempt, ending, calls)
         try:
             rewards = self._rewards(flight, found)

@@ -70,7 +70,6 @@ class Runner:
         concurrency: int = 16,
         deadline: float = 60.0,
         environ: Mapping[str, str] | None = None,
-        agent_rewards: bool = False,
         agent_sees: Sequence[str] = ("input",),
         allow: Sequence[Allow] = (),
     ) -> None:
@@ -89,11 +88,10 @@ class Runner:
             concurrency: rollouts at a time in a worker.
             deadline: seconds an attempt.
             environ: laid over the agent's environment.
-            agent_rewards: whether the store's keys of attempts say what their rollout is worth.
             agent_sees: keys of a task that the agent sees, beside id and domain.
             allow: what calls in mode `train` may ask for although it makes them untrainable.
         """
-        self._store_keys = StoreKeys.of(home, os.environ, rewards=agent_rewards)
+        self._store_keys = StoreKeys.of(home, os.environ)
         self._run, self._agent_sees, self._allow = run, tuple(agent_sees), tuple(allow)
         self._agent, self._folder, self._home = agent, folder.resolve(), home
         self._workers, self._concurrency = workers, concurrency

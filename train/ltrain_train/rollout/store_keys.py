@@ -4,6 +4,8 @@ The store's secret signs them: LTRAIN_STORE_SECRET, or, where store and collecto
 machine, the file beside the store's folder. A command has the key of its attempt; a worker, whose
 process makes many attempts, the key of its run. Either finds in its environment neither ltrain's
 own key nor a secret, and its spans wait in a folder of their own: others send with other keys.
+What an agent says that its rollout is worth is stored as the agent's word: a recipe takes it only
+with `from = "agent"` or `"any"`.
 """
 
 import logging
@@ -20,6 +22,7 @@ from ltrain_collector.keys import Keys
 from ltrain_instrument.delivery import traces_url
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
+from ltrain_instrument.leftovers import send_what_is_left
 from ltrain_instrument.settings import GATEWAY_SECRET, STORE, STORE_SECRET
 from ltrain_train.service_key import is_here, is_there
 from ltrain_train.store_folder import store_folder
@@ -34,6 +37,8 @@ RUN_SECONDS = 30 * 86400.0
 """How long the key of a run is good: workers are started once for all its waves."""
 PROBE = 5.0
 """Seconds in which a collector says whether it takes a key."""
+LEFTOVERS = 5.0
+"""Seconds in which a collector may take what a dead process left; the rest stays on disk."""
 
 _logger = logging.getLogger("ltrain.rollouts")
 
@@ -44,13 +49,11 @@ class StoreKeys:
 
     secret: str = field(repr=False)
     home: Path
-    rewards: bool
-    """Whether an agent may say what its own rollout is worth."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """What this process sends over OTLP, by the variables that say it."""
 
     @classmethod
-    def of(cls, home: Path, environ: Mapping[str, str], *, rewards: bool) -> Self | None:
+    def of(cls, home: Path, environ: Mapping[str, str]) -> Self | None:
         """Return those of the store that runs write to; None where its secret is elsewhere.
 
         Raises:
@@ -67,24 +70,40 @@ class StoreKeys:
                 f"The store's secret cannot be read: {error}. Set {STORE_SECRET.name} to it, so "
                 "that each attempt gets a key of its own."
             ) from error
-        keys = cls(secret, home, rewards, headers)
+        keys = cls(secret, home, headers)
         return keys if keys._taken() else None
 
     def attempt(self, identity: Identity, seconds: float) -> dict[str, str | None]:
         """Return what the process of one attempt finds in its environment, for `seconds`."""
-        return self._environ(identity, seconds, f"{identity.rollout}.{identity.attempt}")
+        key = sign(self.secret, identity, seconds, rewards=True)
+        return self._environ(key, self._attempt_home(identity))
 
     def run(self, name: str) -> dict[str, str | None]:
         """Return what a process finds that makes attempts of a run."""
-        return self._environ(Identity(run=name), RUN_SECONDS, name)
+        key = sign(self.secret, Identity(run=name), RUN_SECONDS, rewards=True)
+        return self._environ(key, self._agents / name)
 
-    def _environ(self, identity: Identity, seconds: float, folder: str) -> dict[str, str | None]:
-        key = sign(self.secret, identity, seconds, rewards=self.rewards)
-        spool = self.home / "agents" / folder
+    def send_what_is_left(self, identity: Identity) -> None:
+        """Send the spans that the process of an ended attempt left on disk, with its own key."""
+        key = sign(self.secret, identity, 2 * LEFTOVERS, rewards=True)
+        send_what_is_left(
+            self._attempt_home(identity) / "spool",
+            timeout=LEFTOVERS,
+            authorization=lambda: f"Bearer {key}",
+        )
+
+    @property
+    def _agents(self) -> Path:
+        return self.home / "agents"
+
+    def _attempt_home(self, identity: Identity) -> Path:
+        return self._agents / f"{identity.rollout}.{identity.attempt}"
+
+    def _environ(self, key: str, home: Path) -> dict[str, str | None]:
         return {
             **{name: _with_key(text, key) for name, text in self.headers.items()},
             HEADERS: _with_key(self.headers.get(HEADERS, ""), key),
-            "LTRAIN_HOME": str(spool.resolve()),
+            "LTRAIN_HOME": str(home.resolve()),
         }
 
     def _taken(self) -> bool:
