@@ -36,10 +36,11 @@ SETTINGS = re.compile(
 )
 """Settings that name a file, a host or a disk, hold SQL of their own, or let it mean another."""
 
-KEPT = ("SetQuery", "UseQuery")
-"""Statements, beside those that read, which are about the request's own session."""
+OTHERS = ("SetQuery", "UseQuery", "CheckTableQuery")
+"""Statements beside those that read: about the request's own session, or comparing checksums."""
 
 SHOWING = re.compile(r"(?:SHOW|EXISTS)\b")
+
 DESCRIBING = re.compile(r"DESCRIBE TABLE (.*)", re.DOTALL)
 
 
@@ -56,7 +57,7 @@ class Outside:
         Raises:
             QueryFailed: ACCESS_DENIED, with what needs a key.
         """
-        if not (parsed.reads or parsed.kind in KEPT):
+        if not (parsed.reads or parsed.kind in OTHERS):
             raise changes()
         _check_settings(settings)
         if parsed.tree is None:
