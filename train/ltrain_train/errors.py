@@ -19,5 +19,9 @@ class RunInUse(LtrainError, RuntimeError):
     """A run or a policy that another process works on."""
 
 
+class StoreOfAnother(LtrainError, PermissionError):
+    """A store on this machine that does not take the keys of this home."""
+
+
 class BadRun(LtrainError, ValueError):
     """A run that lacks what it needs: tasks, an agent, a model."""

@@ -5,9 +5,13 @@ beside the store's folder on this machine. Elsewhere OTEL_EXPORTER_OTLP_HEADERS 
 is none.
 """
 
+import json
+import os
 import time
 from pathlib import Path
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 from opentelemetry.sdk.trace import TracerProvider
 
@@ -16,10 +20,14 @@ from ltrain_instrument import loopback
 from ltrain_instrument.delivery import traces_url
 from ltrain_instrument.settings import STORE_SECRET
 from ltrain_instrument.telemetry import open_telemetry
+from ltrain_train.errors import StoreOfAnother
 from ltrain_train.store_folder import store_folder
 
 SECONDS = 86400.0
 """How long a key is good; a new one is signed after half of it, so a run may take weeks."""
+PROBE = 5.0
+"""Seconds in which a collector answers whether it takes a key."""
+HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
 
 
 class ServiceKey:
@@ -76,3 +84,45 @@ def open_service(service: str, home: Path, *, strict: bool = False) -> TracerPro
         BadSetting: when a setting cannot be read, or the store's secret is too short.
     """
     return open_telemetry(service, home=home, authorization=ServiceKey(home), strict=strict)
+
+
+def takes(authorization: str) -> bool:
+    """Return whether the collector takes a key; one that is away or unknown does not refuse it."""
+    headers = {"Content-Type": "application/x-protobuf", "Authorization": authorization}
+    try:
+        with urlopen(Request(traces_url(None), b"", headers), timeout=PROBE):
+            return True
+    except HTTPError as error:
+        return error.code not in (401, 403)
+    except (URLError, OSError, ValueError):
+        return True
+
+
+def check_store(home: Path) -> None:
+    """Refuse `ltrain up` of another home: it would record this home's processes as nobody's.
+
+    Raises:
+        StoreOfAnother: when it does not take the keys of this home, and no other key is set.
+    """
+    if os.environ.get(HEADERS) or not is_here():
+        return
+    key = ServiceKey(home)()
+    if takes(key) if key else not _is_ltrain():
+        return
+    folder = store_folder(home) or home / "store"
+    raise StoreOfAnother(
+        f"The collector at {traces_url(None)} is another store's: it does not take keys that are "
+        f"signed with the secret of {folder}, so nothing of this run would count. Start ltrain "
+        f"where its LTRAIN_HOME is, or set {STORE_SECRET.name} to that store's secret (the file "
+        "<store>.secret beside its folder), or stop it and let this command start its own."
+    )
+
+
+def _is_ltrain() -> bool:
+    """Return whether the collector is `ltrain up`, by its health."""
+    url = traces_url(None).removesuffix("/v1/traces") + "/health"
+    try:
+        with urlopen(url, timeout=PROBE) as answer:
+            return "recent" in json.load(answer)
+    except (URLError, OSError, ValueError, TypeError):
+        return False

@@ -27,7 +27,7 @@ from ltrain_train.policy.versions import Policies
 from ltrain_train.process import Children
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.tasks import load_tasks
-from ltrain_train.service_key import open_service
+from ltrain_train.service_key import check_store, open_service
 from ltrain_transforms.recipe import Recipe, Rollout, Train
 
 LOOK = 0.2
@@ -92,7 +92,9 @@ def run_online(plan: Plan, say: Callable[[Wave], None], lock: RunLock) -> Journa
 
     Raises:
         BadRun: when it lacks tasks, an agent or a model.
+        StoreOfAnother: when the store that runs here is another home's.
     """
+    check_store(plan.home)
     rollout = plan.rollout
     tasks = load_tasks(plan.folder / rollout.tasks)
     validation = load_tasks(plan.folder / rollout.validation) if rollout.validation else []

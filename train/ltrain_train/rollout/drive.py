@@ -18,6 +18,7 @@ from ltrain_train.rollout.ledger import Ledger
 from ltrain_train.rollout.runner import Runner, finished
 from ltrain_train.rollout.runs import Run, open_run
 from ltrain_train.rollout.tasks import Task, digest, load_tasks
+from ltrain_train.service_key import check_store
 
 WAVE = 0
 IMPOSED = {"top_p": 1.0}
@@ -88,6 +89,7 @@ def drive(asked: Drive) -> Driven:
     done = _finished(home, run, asked.mode) if run.resumed else set()
     secret = gateway_secret(home)
     _check_gateway(asked.gateway, secret)
+    check_store(home)
     run.save()
     with Runner(
         run=run.name,

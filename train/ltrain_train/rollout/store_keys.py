@@ -13,9 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
-from urllib.error import HTTPError, URLError
 from urllib.parse import quote
-from urllib.request import Request, urlopen
 
 from ltrain_collector.bound_keys import sign, store_secret
 from ltrain_collector.keys import Keys
@@ -24,10 +22,9 @@ from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.leftovers import send_what_is_left
 from ltrain_instrument.settings import GATEWAY_SECRET, STORE, STORE_SECRET
-from ltrain_train.service_key import is_here, is_there
+from ltrain_train.service_key import HEADERS, is_here, is_there, takes
 from ltrain_train.store_folder import store_folder
 
-HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
 SIGNALS = tuple(f"OTEL_EXPORTER_OTLP_{name}_HEADERS" for name in ("TRACES", "LOGS", "METRICS"))
 
 SECRETS = (STORE.name, STORE_SECRET.name, GATEWAY_SECRET.name)
@@ -35,8 +32,6 @@ SECRETS = (STORE.name, STORE_SECRET.name, GATEWAY_SECRET.name)
 
 RUN_SECONDS = 30 * 86400.0
 """How long the key of a run is good: workers are started once for all its waves."""
-PROBE = 5.0
-"""Seconds in which a collector says whether it takes a key."""
 LEFTOVERS = 5.0
 """Seconds in which a collector may take what a dead process left; the rest stays on disk."""
 
@@ -108,21 +103,12 @@ class StoreKeys:
 
     def _taken(self) -> bool:
         """Return whether the collector takes its keys; one that is away does not say no."""
-        key = sign(self.secret, Identity(run="probe"), 60)
-        url = traces_url(None)
-        headers = {"Content-Type": "application/x-protobuf", "Authorization": f"Bearer {key}"}
-        try:
-            with urlopen(Request(url, b"", headers), timeout=PROBE):
-                return True
-        except HTTPError as error:
-            if error.code not in (401, 403):
-                return True
-        except (URLError, OSError, ValueError):
+        if takes(f"Bearer {sign(self.secret, Identity(run='probe'), 60)}"):
             return True
         _logger.warning(
             "ltrain: agents send with ltrain's own headers, since %s does not take keys signed "
             "with this store's secret. Set %s to the secret of the store it writes to.",
-            url,
+            traces_url(None),
             STORE_SECRET.name,
         )
         return False

@@ -1,0 +1,41 @@
+"""A run whose store is another home's stops before it makes rollouts that nobody would believe."""
+
+from pathlib import Path
+
+import pytest
+from tests.security.servers import collector
+
+from ltrain_collector.bound_keys import store_secret
+from ltrain_train.errors import StoreOfAnother
+from ltrain_train.service_key import check_store
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LTRAIN_STORE", "LTRAIN_STORE_SECRET", "OTEL_EXPORTER_OTLP_HEADERS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_the_store_of_this_home_is_used_and_anothers_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    with collector(tmp_path / "home") as up:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{up.otlp}")
+        check_store(up.home)
+        with pytest.raises(StoreOfAnother, match="set LTRAIN_STORE_SECRET"):
+            check_store(other)  # it has no store
+        store_secret(other / "store")
+        with pytest.raises(StoreOfAnother, match="signed with the secret of"):
+            check_store(other)  # its key is another's
+        monkeypatch.setenv("LTRAIN_STORE_SECRET", store_secret(up.home / "store"))
+        check_store(other)
+
+
+def test_a_collector_that_is_away_or_not_ltrains_is_none_of_its_business(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    check_store(tmp_path)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://otel.example:4318")
+    check_store(tmp_path)
