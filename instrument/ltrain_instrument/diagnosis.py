@@ -14,8 +14,7 @@ from ltrain_instrument.instrumentors import LIBRARIES
 from ltrain_instrument.loading import missing
 from ltrain_instrument.otel_limits import COUNTS, LENGTHS, misspelt
 from ltrain_instrument.segment import SUFFIX
-from ltrain_instrument.settings import INSTRUMENTORS, SETTINGS
-from ltrain_instrument.telemetry import SERVICES
+from ltrain_instrument.settings import INSTRUMENTORS, SERVICES, SETTINGS
 
 FRESH = 60.0
 """Seconds that spans may wait on disk before it is a fault."""

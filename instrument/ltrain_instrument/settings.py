@@ -106,6 +106,8 @@ def limits(text: str) -> dict[str, int]:
 
 
 HOME = Setting("LTRAIN_HOME", Path, ".ltrain", "Folder of store, policies, runs, spool, datasets.")
+SERVICES = "services"
+"""The folder in a home that only ltrain's own processes write to."""
 SPOOL_LIMIT = Setting(
     "LTRAIN_SPOOL_LIMIT",
     int,

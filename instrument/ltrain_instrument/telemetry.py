@@ -12,9 +12,6 @@ from ltrain_instrument.export import SpoolProcessor
 from ltrain_instrument.screen import Screen
 from ltrain_instrument.spool import Spool
 
-SERVICES = "services"
-"""The folder in a home that only ltrain's own processes write to."""
-
 
 def open_telemetry(
     service: str,
@@ -36,7 +33,7 @@ def open_telemetry(
         BadSetting: when one of the two cannot be read.
     """
     screen = Screen.from_environ()
-    folder = (home or settings.HOME.read()) / SERVICES / "spool"
+    folder = (home or settings.HOME.read()) / settings.SERVICES / "spool"
     spool = Spool(folder, endpoint, authorization=authorization)
     resource = Resource.create({SERVICE_NAME: service, SERVICE_INSTANCE_ID: str(uuid4())})
     provider = TracerProvider(
