@@ -5,9 +5,11 @@ again for each request and hashes the resource for each span, which is a third o
 """
 
 import os
+from collections.abc import Callable
+from typing import Any
 from uuid import uuid4
 
-from opentelemetry.exporter.otlp.proto.common._internal.trace_encoder import _encode_span
+from opentelemetry.exporter.otlp.proto.common._internal import trace_encoder
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID
 from opentelemetry.sdk.trace import ReadableSpan
@@ -57,6 +59,15 @@ class Encoder:
             if self._instance and pair.key == SERVICE_INSTANCE_ID:
                 pair.value.string_value = self._instance
         return group.SerializeToString(), scoped.SerializeToString()
+
+
+def _public_encode(span: ReadableSpan) -> Any:
+    """Return a span as OTLP's message; its resource is encoded for nothing."""
+    return encode_spans([span]).resource_spans[0].scope_spans[0].spans[0]
+
+
+# private: a release of OpenTelemetry may move it, and an agent must not end for that
+_encode_span: Callable[[ReadableSpan], Any] = getattr(trace_encoder, "_encode_span", _public_encode)
 
 
 def _field(number: int, message: bytes) -> bytes:
