@@ -63,8 +63,10 @@ def unreplicated(statement: str) -> str:
 
 CLUSTER = [unreplicated(each) for each in statements("cluster/tables.sql")]
 SPAN = """
-INSERT INTO otel.otel_traces (Timestamp, TraceId, SpanId, SpanName, SpanAttributes) VALUES
-('2026-09-21 12:00:00', '{trace}', '{span}', 'ltrain.rollout', {attributes})
+INSERT INTO otel.otel_traces
+(Timestamp, TraceId, SpanId, SpanName, ResourceAttributes, SpanAttributes) VALUES
+('2026-09-21 12:00:00', '{trace}', '{span}', 'ltrain.rollout',
+map('ltrain.sender', 'service'), {attributes})
 """
 COLUMNS = """
 SELECT name, type, default_kind, default_expression, compression_codec, is_in_sorting_key

@@ -112,7 +112,7 @@ def test_an_agent_sees_no_gold_and_no_secret(
     assert spool.parent == served.home.resolve() / "agents"
     scheme, _, key = found["environ"]["OTEL_EXPORTER_OTLP_HEADERS"].partition("%20")
     claims = json.loads(_unpacked(key.split(".")[1]))
-    assert (scheme, claims["kind"], claims["rewards"]) == ("Authorization=Bearer", "ingest", False)
+    assert (scheme, claims["kind"]) == ("Authorization=Bearer", "ingest")
     assert claims["identity"][RUN_ID] == "r"
     assert (ROLLOUT_ID in claims["identity"]) is (agent == LOOK)
 
@@ -143,14 +143,11 @@ def test_with_what_it_finds_an_agent_forges_nothing_in_a_store_without_keys(
     monkeypatch.setenv("KEPT", str(tmp_path / "kept.json"))
     runner = start(agent, reward="hostile_agents:keep")
     rejected = result_of(runner, tmp_path)
-    assert rejected == {"thought": 0, "reward": 1, "close": 1, "another run": 1}
+    assert rejected == {"thought": 0, "reward": 0, "close": 1, "another run": 1}
     runner.__exit__(None, None, None)
     with Store.open(served.dsn) as store:
-        values = store.query(
-            "SELECT SpanAttributes['gen_ai.evaluation.score.value'] AS v "
-            "FROM otel.spans WHERE SpanName = 'gen_ai.evaluation.result'"
-        )
-        assert "9" not in values["v"].to_list()
+        words = store.query("SELECT DISTINCT source FROM otel.rewards WHERE value = 9")
+        assert words["source"].to_list() == ["agent"]  # which a recipe takes only where it says so
         names = store.query("SELECT SpanName FROM otel.spans WHERE RunId = 'r'")["SpanName"]
         assert "thought" in set(names)
         assert store.query("SELECT count() AS n FROM otel.spans WHERE RunId = 'x'")["n"][0] == 0
