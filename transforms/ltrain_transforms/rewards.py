@@ -59,20 +59,22 @@ def contributed(
     judged, voided = every.filter(~void), every.filter(void)
     failed = _of_failed(recipe, executions, judged)
     heard = pl.any_horizontal(pl.lit(False), *map(_heard, asked))
-    none, vain = pl.lit(None, pl.String), pl.lit("unheard")
-    unheard = evaluations.filter(~heard).with_columns(rule="name", reason=vain, error=none)
-    counting = gathered(REWARDS, judged, failed).with_columns(reason=none, error=none)
+    unheard = evaluations.filter(~heard).with_columns(rule="name")
     return pl.concat(
         [
             contributions.CONTRIBUTIONS.to_frame(),
-            counting.select(contributions.CONTRIBUTIONS.names()),
-            voided.with_columns(reason=pl.lit("withheld")).select(
-                contributions.CONTRIBUTIONS.names()
-            ),
-            unheard.select(contributions.CONTRIBUTIONS.names()),
+            _with_reason(gathered(REWARDS, judged, failed), None),
+            _with_reason(voided, "withheld"),
+            _with_reason(unheard, "unheard"),
             *contributions.of_calls(recipe, calls),
         ]
     )
+
+
+def _with_reason(evaluated: pl.DataFrame, reason: str | None) -> pl.DataFrame:
+    """Return what evaluations say as `CONTRIBUTIONS`; None: it counts."""
+    reasons = pl.lit(reason, pl.String).alias("reason"), pl.lit(None, pl.String).alias("error")
+    return evaluated.with_columns(reasons).select(contributions.CONTRIBUTIONS.names())
 
 
 def resettled(recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
