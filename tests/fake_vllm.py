@@ -109,6 +109,10 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
                 return self._json(400, {"error": {"message": "unknown field", "code": 400}})
             if fake.sick or "boom" in words or ("once" in words and fake.requests.count(body) == 1):
                 return self._json(500, {"error": {"message": "the engine is dead"}})
+            if "hangup" in words and fake.requests.count(body) == 1:
+                self.close_connection = True  # as a server does with a connection that was idle
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return None
             if "long" in words:
                 return self._json(400, {"error": {"message": "too many tokens", "code": 400}})
             try:

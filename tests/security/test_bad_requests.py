@@ -235,6 +235,11 @@ def test_a_request_that_the_server_fails_on_is_the_agents(
     assert (counts.llm_calls, counts.spans, counts.failures, counts.away_seconds) == (1, 2, 0, 0)
 
 
+def test_a_connection_that_ends_unanswered_is_nobodys_fault(stage: Stage, vllm: FakeVllm) -> None:
+    assert stage.ask("hangup w3").status_code == 200
+    assert len(vllm.requests) == 2
+
+
 def test_a_server_that_fails_once_is_asked_again(stage: Stage, vllm: FakeVllm) -> None:
     assert stage.ask("once w3").status_code == 200
     assert (closed(stage).failures, len(vllm.requests)) == (0, 2)

@@ -42,6 +42,11 @@ class ServerFailed(ConnectionError):
     """The policy server answered with a status of 500 and more, or broke its answer off."""
 
 
+UNANSWERED = (ServerFailed, aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
+"""What a request meets that is asked once more: the last two also where the server had closed a
+connection that was idle."""
+
+
 class Exchange:
     """Carries one call to its end, whatever the end is."""
 
@@ -102,14 +107,14 @@ class Exchange:
                 self._cut()
 
     async def _answered_at_last(self) -> None:
-        """Ask twice where the server failed before it began to answer."""
+        """Ask twice where the server or the connection failed before the answer began."""
         try:
             await self._through_gate()
         except aiohttp.ClientConnectorError:  # dead, and perhaps not yet noticed: wait for it
             with self.attempt.waiting():
                 await asyncio.sleep(NOTICED)
             await self._through_gate()
-        except ServerFailed:
+        except UNANSWERED:
             if self._started:
                 raise
             await asyncio.sleep(NOTICED)

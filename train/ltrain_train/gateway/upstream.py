@@ -21,6 +21,9 @@ HEALTH = 5.0
 """Seconds in which a server that is well says so."""
 RELOAD = 300.0
 """Seconds for reading weights from disk into the server."""
+KEPT = 4.0
+"""Seconds that an idle connection is kept: vLLM closes its end after 5, and a request on a closed
+connection looks like a server that failed."""
 
 
 class UpstreamFailed(LtrainError, ConnectionError):
@@ -110,8 +113,8 @@ class Upstream:
 def _reached(address: str | Path) -> tuple[str, aiohttp.BaseConnector]:
     """Return the base URL of requests to `address`, and what makes connections to it."""
     if isinstance(address, Path):
-        return "http://vllm", aiohttp.UnixConnector(str(address), limit=0, keepalive_timeout=60)
-    return address.rstrip("/"), aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
+        return "http://vllm", aiohttp.UnixConnector(str(address), limit=0, keepalive_timeout=KEPT)
+    return address.rstrip("/"), aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT)
 
 
 async def events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -153,6 +153,7 @@ class Vllm:
             "TMPDIR": str(self._folder),
             "TORCHINDUCTOR_CACHE_DIR": _compiled(),  # in TMPDIR it would be lost at each start
             "VLLM_HOST_IP": "127.0.0.1",
+            "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "60",  # so that the gateway closes idle ones first
             "VLLM_RPC_BASE_PATH": str(self._folder),
         }
 
