@@ -1,5 +1,6 @@
 """The gateway's routes: what agents, the runner and the loop may ask for, and nothing else."""
 
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
@@ -57,6 +58,8 @@ class Gateway:
         self._store_keys = store_keys
         self.policy = publication.policy
         self.attempts = Attempts()
+        self.since = time.time()
+        """Unix seconds from which it answers: a runner learns that it was started again."""
         self.refusals = Refusals()
         self._keys = Keyring(secret)
         self._tracer = provider.get_tracer(attributes.SCOPE_GATEWAY)
@@ -138,7 +141,7 @@ class Gateway:
                 {**attempt.identity.attributes(), **counts},
             )
             self.recording.require(span.end)
-        return _json(attempt.counts)
+        return _json({**attempt.counts, "since": self.since})
 
     async def policy_state(self, request: Request) -> Response:
         """Say which version is served."""

@@ -1,7 +1,7 @@
 """The attempts that call through the gateway: what each has done, and whether its key still works.
 
 * Counts live as long as the gateway: after a restart they begin at zero, and so does the list of
-  closed attempts. `since` tells a runner that there was one.
+  closed attempts.
 * What an outage did to an attempt is known here alone: an agent's word for it does not count.
 """
 
@@ -18,8 +18,6 @@ from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.keys import RolloutClaims
 from ltrain_train.gateway.refusal import Refused
 
-STARTED = time.time()
-"""Unix seconds at which this process began to count."""
 REMEMBERED = 20_000
 """Attempts after which expired ones are forgotten."""
 
@@ -52,7 +50,6 @@ class Attempt:
             "spans": self.spans,
             "failures": len(self.unanswered),
             "away_seconds": self.away_seconds,
-            "since": STARTED,
         }
 
     @contextmanager

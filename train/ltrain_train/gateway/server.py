@@ -139,6 +139,7 @@ class Service:
         answering = asyncio.ensure_future(server.serve(sockets=[listening]))
         watching = asyncio.ensure_future(self._watch(gateway.publication))
         await server.wait_started(answering)
+        gateway.since = time.time()  # until now an agent may have found nobody here
         where = f"http://{HOST}:{listening.getsockname()[1]}"
         version = f"policy {self._policy} v{gateway.publication.gate.version}"
         self._say(f"gateway ready at {where}/v1, {version}")
