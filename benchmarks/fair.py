@@ -18,7 +18,8 @@ from statistics import median
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ltrain_collector.keys import Keys, Role
+from ltrain_collector.grants import Role
+from ltrain_collector.keys import Keys
 
 SECONDS = 8.0
 """Of each measurement."""

@@ -14,7 +14,7 @@ from typing import Any
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from ltrain_collector.keys import Grant
+from ltrain_collector.grants import Grant
 from ltrain_instrument import attributes as names
 
 IDENTITY = {

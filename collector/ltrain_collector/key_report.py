@@ -5,7 +5,8 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import get_args
 
-from ltrain_collector.keys import Keys, Role
+from ltrain_collector.grants import Role
+from ltrain_collector.keys import Keys
 from ltrain_instrument.errors import LtrainError, UnknownName
 from ltrain_instrument.identity import Identity, Mode
 

@@ -18,15 +18,14 @@ import secrets
 import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from enum import StrEnum
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from ltrain_collector.asgi import Refused
 from ltrain_collector.bound_keys import Kind, Signed, sign, store_secret, verified
+from ltrain_collector.grants import Grant, Role
 from ltrain_collector.secret import write_private
-from ltrain_collector.sender import Sender
 from ltrain_instrument.attributes import ATTEMPT_ID, ROLLOUT_ID, RUN_ID
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
@@ -35,66 +34,8 @@ from ltrain_instrument.private import make_private
 KNOWN_KEYS = 4096
 """Verified keys that are remembered: an attempt sends all its spans with one."""
 
-
-class Role(StrEnum):
-    """What a key is for."""
-
-    QUERY = "query"
-    """Reads the database `otel` with SQL."""
-    INGEST = "ingest"
-    """Puts spans, logs and metrics in over OTLP."""
-    SERVICE = "service"
-    """Puts in what ltrain's own processes record: gateway, runner, learner, loop."""
-    ADMIN = "admin"
-    """May do all."""
-
-
-INGESTING = {
-    Role.INGEST: Sender.INGEST,
-    Role.SERVICE: Sender.SERVICE,
-    Role.ADMIN: Sender.ADMIN,
-}
-"""The roles that put something in, and what the store records about their keys' holders."""
-
-
 UNBOUND = {Kind.SERVICE: Role.SERVICE, Kind.OWNER: Role.ADMIN}
 """The roles of signed keys that are bound to no rollout and no run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """What the key of a request allows."""
-
-    role: Role
-    name: str = ""
-    """The key's id, by which it is listed; of a bound key its rollout, or its run."""
-    identity: Mapping[str, str] = field(default_factory=dict)
-    """Attributes that everything sent with a bound key carries, by their names; else empty."""
-    rewards: bool = False
-    """A bound key that may say what its own rollout is worth."""
-
-    @property
-    def rollout(self) -> str | None:
-        """The rollout that the key is bound to; None for a run's key too."""
-        return self.identity.get(ROLLOUT_ID)
-
-    @property
-    def bound(self) -> bool:
-        """Whether this is the key of an agent."""
-        return bool(self.identity)
-
-    @property
-    def sender(self) -> Sender:
-        """What the store records about the key's holder."""
-        return Sender.AGENT if self.bound else INGESTING.get(self.role, Sender.NONE)
-
-    @property
-    def reads(self) -> bool:
-        return self.role in (Role.QUERY, Role.ADMIN)
-
-    @property
-    def ingests(self) -> bool:
-        return self.role in INGESTING
 
 
 @dataclass(frozen=True, slots=True)

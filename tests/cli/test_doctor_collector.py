@@ -14,7 +14,8 @@ import pytest
 from tests.asking import post
 
 from ltrain.doctor_collector import judged
-from ltrain_collector.keys import Keys, Role
+from ltrain_collector.grants import Role
+from ltrain_collector.keys import Keys
 from ltrain_instrument.diagnosis import State
 
 LTRAIN = str(Path(sys.executable).with_name("ltrain"))

@@ -13,8 +13,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from ltrain_collector import schema
 from ltrain_collector.claims import fault, stamp
+from ltrain_collector.grants import Grant, Role
 from ltrain_collector.ingest.traces import encode
-from ltrain_collector.keys import Grant, Role
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 

@@ -18,7 +18,8 @@ from tests import asking
 from ltrain_collector.asgi import Refused
 from ltrain_collector.bound_keys import sign, sign_owner, sign_service, store_secret
 from ltrain_collector.errors import StoreUnreachable
-from ltrain_collector.keys import Grant, Keys, NoSuchKey, Role
+from ltrain_collector.grants import Grant, Role
+from ltrain_collector.keys import Keys, NoSuchKey
 from ltrain_collector.sender import Sender
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Identity

@@ -8,7 +8,8 @@ import pytest
 from tests.asking import ask, post
 from tests.security.servers import Up, collector
 
-from ltrain_collector.keys import BadKeys, Keys, Role
+from ltrain_collector.grants import Role
+from ltrain_collector.keys import BadKeys, Keys
 
 DAMAGED = {
     "empty": b"",

@@ -8,7 +8,8 @@ from tests.fake_vllm import FakeVllm
 from tests.train.gateway.stage import IDENTITY, Stage
 
 from ltrain_collector.bound_keys import sign_service, store_secret
-from ltrain_collector.keys import Keys, Role
+from ltrain_collector.grants import Role
+from ltrain_collector.keys import Keys
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from tests import asking
 from tests.collector.conftest import Up, start_up
 
 from ltrain_collector.formats import READS
-from ltrain_collector.keys import Keys, Role
+from ltrain_collector.grants import Role
+from ltrain_collector.keys import Keys
 from ltrain_collector.query.limits import READER_LANES, READER_THREADS
 from ltrain_collector.query.statement import INSERT
 from ltrain_collector.store import Store

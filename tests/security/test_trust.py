@@ -21,7 +21,8 @@ from tests import asking
 from tests.collector.conftest import Up, start_up
 from tests.transforms.conftest import RECIPE, RUNNER, Attempt, Said, Scene, tokens
 
-from ltrain_collector.keys import Keys, Role
+from ltrain_collector.grants import Role
+from ltrain_collector.keys import Keys
 from ltrain_collector.store import Store
 from ltrain_collector.transfer.intake import take_in
 from ltrain_collector.transfer.output import line, requests

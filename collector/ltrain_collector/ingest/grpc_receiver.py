@@ -13,12 +13,13 @@ from grpc import aio
 
 from ltrain_collector.asgi import Refused
 from ltrain_collector.errors import PortTaken
+from ltrain_collector.grants import Grant
 from ltrain_collector.ingest.answers import refused
 from ltrain_collector.ingest.budget import Arrival
 from ltrain_collector.ingest.intake import BODY, BODY_SECONDS, Intake
 from ltrain_collector.ingest.refusals import Malformed, Overloaded, Refusal, TooSlow
 from ltrain_collector.ingest.signals import SIGNALS, Signal
-from ltrain_collector.keys import Grant, Keys
+from ltrain_collector.keys import Keys
 from ltrain_collector.listen.browsers import DENIED, ORIGIN
 from ltrain_collector.listen.connection import HEAD
 from ltrain_collector.listen.refusals import Reason, Refusals

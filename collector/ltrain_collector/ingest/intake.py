@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 
 from ltrain_collector import schema
 from ltrain_collector.engine import Engine
+from ltrain_collector.grants import Grant
 from ltrain_collector.ingest.budget import WAITING_BYTES, Arrival, Budget
 from ltrain_collector.ingest.commit import WINDOW, GroupCommit
 from ltrain_collector.ingest.counters import Counters, SignalCounters, TableCounters
@@ -20,7 +21,6 @@ from ltrain_collector.ingest.refusals import Refusal
 from ltrain_collector.ingest.repeats import Repeated
 from ltrain_collector.ingest.rows import Rows
 from ltrain_collector.ingest.signals import METRICS, SIGNALS, Signal
-from ltrain_collector.keys import Grant
 
 BODY = 64 << 20
 """Bytes of one request, once unpacked: what OpenTelemetry's exporters send at most."""

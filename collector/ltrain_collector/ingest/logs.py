@@ -7,12 +7,12 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs
 
 from ltrain_collector import schema
+from ltrain_collector.grants import Grant
 from ltrain_collector.ingest.rowbinary import short, string, unsigned64
 from ltrain_collector.ingest.rows import Rows
 from ltrain_collector.ingest.traces import NO_SPAN, NO_TRACE
 from ltrain_collector.ingest.values import attributes, service_of, text
 from ltrain_collector.ingest.writer import Writer
-from ltrain_collector.keys import Grant
 
 
 def encode(request: ExportLogsServiceRequest, grant: Grant | None = None) -> Rows:

@@ -24,6 +24,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from ltrain_collector import claims, schema
+from ltrain_collector.grants import Grant
 from ltrain_collector.ingest import origin
 from ltrain_collector.ingest.rowbinary import (
     array,
@@ -40,7 +41,6 @@ from ltrain_collector.ingest.rowbinary import time as moment
 from ltrain_collector.ingest.rows import Rows
 from ltrain_collector.ingest.values import attributes, service_of
 from ltrain_collector.ingest.writer import Writer
-from ltrain_collector.keys import Grant
 
 Point = NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint | SummaryDataPoint
 Kind = Gauge | Sum | Histogram | ExponentialHistogram | Summary

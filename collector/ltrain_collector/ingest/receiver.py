@@ -17,13 +17,14 @@ from ltrain_collector.asgi import (
     parts_of,
     reply,
 )
+from ltrain_collector.grants import Grant
 from ltrain_collector.ingest.answers import refused, serialised, status_of
 from ltrain_collector.ingest.budget import Arrival
 from ltrain_collector.ingest.inflate import too_large
 from ltrain_collector.ingest.intake import BODY, BODY_SECONDS, JSON_BODY, READY, Intake
 from ltrain_collector.ingest.refusals import Malformed, Refusal, TooSlow, Unsupported
 from ltrain_collector.ingest.signals import SIGNALS, Signal
-from ltrain_collector.keys import Grant, Keys
+from ltrain_collector.keys import Keys
 from ltrain_collector.watch import exposition
 from ltrain_collector.watch.health import Health
 

@@ -9,12 +9,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
 from ltrain_collector import schema
+from ltrain_collector.grants import Grant
 from ltrain_collector.ingest.rowbinary import array, short, string, unsigned64
 from ltrain_collector.ingest.rowbinary import time as moment
 from ltrain_collector.ingest.rows import Rows
 from ltrain_collector.ingest.values import attributes, service_of
 from ltrain_collector.ingest.writer import Writer
-from ltrain_collector.keys import Grant
 
 KINDS = ("Unspecified", "Internal", "Server", "Client", "Producer", "Consumer")
 STATUSES = ("Unset", "Ok", "Error")

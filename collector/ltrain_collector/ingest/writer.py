@@ -8,9 +8,9 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from ltrain_collector import claims
+from ltrain_collector.grants import Grant
 from ltrain_collector.ingest.refusals import TooLarge
 from ltrain_collector.ingest.rows import Block, Rows
-from ltrain_collector.keys import Grant
 
 REPEATED = 64 << 20
 """Bytes that the rows of one request may repeat of its resources and scopes: a resource of 32 MiB

@@ -25,7 +25,8 @@ from ltrain_collector.asgi import (
 )
 from ltrain_collector.engine import Engine
 from ltrain_collector.errors import NO_CODE, QueryFailed, code_of
-from ltrain_collector.keys import Grant, Keys
+from ltrain_collector.grants import Grant
+from ltrain_collector.keys import Keys
 from ltrain_collector.query.access import DENIED, Reader
 from ltrain_collector.query.answer import Answer, refuse
 from ltrain_collector.query.compression import packer

@@ -10,7 +10,7 @@ import pyarrow as pa
 from ltrain_collector.engine import Engine, literal, preamble, query_errors
 from ltrain_collector.errors import QueryFailed
 from ltrain_collector.formats import READS, in_parts, parts
-from ltrain_collector.keys import Grant
+from ltrain_collector.grants import Grant
 from ltrain_collector.query import greeting
 from ltrain_collector.query.access import DENIED, FILTERS, Reader, without_hints
 from ltrain_collector.query.limits import TOO_LARGE, Limits, Roles, only_reads

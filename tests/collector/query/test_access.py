@@ -10,7 +10,8 @@ import pytest
 from tests import asking
 from tests.collector.conftest import Up, start_up
 
-from ltrain_collector.keys import Keys, Role
+from ltrain_collector.grants import Role
+from ltrain_collector.keys import Keys
 from ltrain_collector.query.access import FUNCTIONS
 
 Asked = tuple[int, str, str]

@@ -22,7 +22,8 @@ from clickhouse_connect.driver.exceptions import DatabaseError
 from clickhouse_connect.driver.external import ExternalData
 from tests import asking
 
-from ltrain_collector.keys import Keys, Role
+from ltrain_collector.grants import Role
+from ltrain_collector.keys import Keys
 
 SLOW = "SELECT count() FROM numbers(100000000000) WHERE sipHash64(number) = 1"
 

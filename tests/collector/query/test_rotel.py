@@ -17,7 +17,8 @@ import pytest
 from tests.asking import post
 from tests.collector.test_kill import KILLS, RECORDS, begin, end, rows
 
-from ltrain_collector.keys import Keys, Role
+from ltrain_collector.grants import Role
+from ltrain_collector.keys import Keys
 from ltrain_collector.store import Store
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from tests.asking import ask, post
 
-from ltrain_collector.keys import Keys, Role
+from ltrain_collector.grants import Role
+from ltrain_collector.keys import Keys
 from ltrain_collector.store import Store
 from ltrain_collector.watch.measures import MEASURES
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from ltrain_collector.keys import Keys, Role
+from ltrain_collector.grants import Role
+from ltrain_collector.keys import Keys
 from ltrain_collector.store import Store
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
