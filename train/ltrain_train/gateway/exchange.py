@@ -42,9 +42,8 @@ class ServerFailed(ConnectionError):
     """The policy server answered with a status of 500 and more, or broke its answer off."""
 
 
-UNANSWERED = (ServerFailed, aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
-"""What a request meets that is asked once more: the last two also where the server had closed a
-connection that was idle."""
+CLOSED = (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
+"""What a request meets on a connection that the server closed, perhaps while it was idle."""
 
 
 class Exchange:
@@ -114,10 +113,15 @@ class Exchange:
             with self.attempt.waiting():
                 await asyncio.sleep(NOTICED)
             await self._through_gate()
-        except UNANSWERED:
+        except ServerFailed:
             if self._started:
                 raise
             await asyncio.sleep(NOTICED)
+            await self._through_gate()
+        except CLOSED:
+            await asyncio.sleep(NOTICED)
+            if self._started or await self._is_away():  # the request itself may have killed it
+                raise
             await self._through_gate()
 
     async def _through_gate(self) -> None:
