@@ -141,23 +141,13 @@ def _kill_run(project: Any, run: Any) -> None:
     run.process.wait()
 
 
-def _interrupt_twice(project: Any, run: Any) -> None:
-    driver.interrupt(run)
-    run.line("ltrain: stopping; the same command goes on from here.")
-    driver.interrupt(run)
-    assert run.end() != 0
-    assert project.left() == []
-
-
 def _interrupt(project: Any, run: Any) -> None:
     driver.interrupt(run)
     time.sleep(0.7)
 
 
 @waves(2)
-@pytest.mark.parametrize(
-    "harm", [_kill_learner, _kill_rank, _kill_run, _interrupt_twice, _interrupt]
-)
+@pytest.mark.parametrize("harm", [_kill_learner, _kill_rank, _kill_run, _interrupt])
 def test_the_same_command_finishes_a_run_that_was_ended(
     project: Any, harm: Callable[[Any, Any], None]
 ) -> None:
