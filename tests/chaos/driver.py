@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from tests.ports import free_ports
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
@@ -107,7 +107,7 @@ class Project:
             f'exec {sys.executable} {TESTS / "fake_vllm.py"} "$@"\n'
         )
         python.chmod(0o755)
-        otlp, store, gateway = _free_ports(3)
+        otlp, store, gateway = free_ports(3)
         kept = {name: text for name, text in os.environ.items() if not name.startswith("LTRAIN_")}
         self.environ = {
             **kept,
@@ -283,12 +283,3 @@ def _zombie(process: psutil.Process) -> bool:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()

@@ -146,8 +146,19 @@ def _interrupt(project: Any, run: Any) -> None:
     time.sleep(0.7)
 
 
+def _interrupt_twice(project: Any, run: Any) -> None:
+    driver.interrupt(run)
+    run.line("ltrain: stopping; the same command goes on from here.")
+    driver.interrupt(run)
+    run.line("ltrain: still stopping; ")
+    assert run.end() != 0
+    assert project.left() == []
+
+
 @waves(2)
-@pytest.mark.parametrize("harm", [_kill_learner, _kill_rank, _kill_run, _interrupt])
+@pytest.mark.parametrize(
+    "harm", [_kill_learner, _kill_rank, _kill_run, _interrupt, _interrupt_twice]
+)
 def test_the_same_command_finishes_a_run_that_was_ended(
     project: Any, harm: Callable[[Any, Any], None]
 ) -> None:

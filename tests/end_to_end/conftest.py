@@ -5,7 +5,6 @@ import json
 import os
 import random
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.ports import free_ports
 
 from ltrain_train.gateway.vllm import Vllm, VllmOptions
 from ltrain_train.process import Children
@@ -78,17 +78,6 @@ class Project:
         assert done.returncode == 0, done.stderr
         rows: list[dict[str, Any]] = json.loads(done.stdout)
         return rows
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 @pytest.fixture(scope="session")

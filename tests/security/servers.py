@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.asking import Answer, ask
+from tests.train.gateway.conftest import write_model
 
 from ltrain_collector.bound_keys import sign_owner, store_secret
 
@@ -66,24 +67,13 @@ def collector(home: Path, *more: str, within: Sequence[str] = ()) -> Iterator[Up
 @contextmanager
 def gateway(home: Path, upstream: str) -> Iterator[int]:
     """Run `ltrain serve` before a policy server that runs already; yield the gateway's port."""
-    command = (sys.executable, "-m", "ltrain", "serve", str(_model(home.parent / "model")))
+    command = (sys.executable, "-m", "ltrain", "serve", str(write_model(home.parent / "model")))
     argv = (*command, "--port", "0", "--upstream", upstream)
     nowhere = {"LTRAIN_HOME": str(home), "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
     with _running(argv, nowhere) as (_, line):
         found = re.search(r"http://127\.0\.0\.1:(\d+)/v1", line(r".*gateway ready"))
         assert found is not None
         yield int(found[1])
-
-
-def _model(folder: Path) -> Path:
-    """Write files that look like a model's, with one tensor of a byte."""
-    folder.mkdir(parents=True)
-    for name in ("config.json", "tokenizer.json"):
-        (folder / name).write_text("{}")
-    header = b'{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
-    content = len(header).to_bytes(8, "little") + header + b"\0"
-    (folder / "model.safetensors").write_bytes(content)
-    return folder
 
 
 @contextmanager

@@ -3,8 +3,6 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,25 +16,6 @@ from ltrain_train.gateway.client import CallCounts
 DEEP = '{"a":' * 450 + "1" + "}" * 450
 LISTS = "[" * 900 + "]" * 900
 USER = {"role": "user", "content": "w3"}
-
-
-@pytest.fixture
-def vllm() -> Iterator[FakeVllm]:
-    with FakeVllm() as fake:
-        yield fake
-
-
-@pytest.fixture
-def stage(vllm: FakeVllm, tmp_path: Path) -> Iterator[Stage]:
-    model = tmp_path / "model"
-    model.mkdir()
-    for name in ("config.json", "tokenizer.json"):
-        (model / name).write_text("{}")
-    (model / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
-    stage = Stage(vllm.url, tmp_path / "home")
-    stage.policies.register("policy", model)
-    with stage.running():
-        yield stage
 
 
 def post(stage: Stage, body: Any, **claims: Any) -> httpx.Response:

@@ -24,25 +24,6 @@ Start = Callable[..., Runner]
 
 
 @pytest.fixture
-def vllm() -> Iterator[FakeVllm]:
-    with FakeVllm() as fake:
-        yield fake
-
-
-@pytest.fixture
-def stage(vllm: FakeVllm, tmp_path: Path) -> Iterator[Stage]:
-    model = tmp_path / "model"
-    model.mkdir()
-    for name in ("config.json", "tokenizer.json"):
-        (model / name).write_text("{}")
-    (model / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
-    stage = Stage(vllm.url, tmp_path / "gateway")
-    stage.policies.register("policy", model)
-    with stage.running():
-        yield stage
-
-
-@pytest.fixture
 def start(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     (tmp_path / "marks").mkdir()

@@ -122,36 +122,37 @@ def test_a_url_names_no_file_in_a_setting(up: Up) -> None:
     assert denied(up, "SELECT 1", "/?format_schema=FILE")
     rows = "INSERT INTO otel.otel_trace_executions FORMAT TSV\n"
     assert denied(up, rows, "/?format_schema=FILE")
-    assert up.blocked()["denied"] > 2
+    assert up.blocked()["denied"] >= 2
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "CREATE DATABASE mine",
-        "CREATE TABLE mine.t (`a b` String, c Int64) ENGINE = ReplacingMergeTree ORDER BY c "
-        "TTL toDateTime(c) SETTINGS index_granularity = 1024",
-        "INSERT INTO mine.t VALUES ('file', 1), (lower('URL'), 2)",
-        "INSERT INTO `mine`.`t` (`a b`, c) SETTINGS async_insert=0, log_comment='x' FORMAT TSV\n"
-        "file('x')\t3\n",
-        "INSERT INTO mine.t SELECT concat('url(', toString(number)), number FROM numbers(4, 2)",
-        "ALTER TABLE mine.t ADD COLUMN d String DEFAULT upper(`a b`)",
-        "CREATE VIEW mine.v AS SELECT * FROM mine.t WHERE c IN (SELECT c FROM mine.t)",
-        "CREATE FUNCTION mine AS (x) -> lower(x)",
-        "SELECT mine(`a b`), domain('http://x/y'), file FROM (SELECT *, 1 AS file FROM mine.v)",
-        "SELECT * FROM merge('mine', '^t$')",
-        "SELECT * FROM format(JSONEachRow, '{\"a\": 1}')",
-        "DESCRIBE TABLE (SELECT * FROM mine.v)",
-        "DESCRIBE mine.t",
-        "SHOW CREATE TABLE mine.t",
-        "OPTIMIZE TABLE mine.t FINAL",
-        "RENAME TABLE mine.t TO mine.u",
-        "DROP DATABASE mine",
-    ],
-)
-def test_the_store_itself_is_its_owners(up: Up, sql: str) -> None:
-    answer = up.run(sql, **up.owner)
-    assert answer.status == 200, answer.text
+OF_THE_OWNER = [
+    "CREATE DATABASE mine",
+    "CREATE TABLE mine.t (`a b` String, c Int64) ENGINE = ReplacingMergeTree ORDER BY c "
+    "TTL toDateTime(c) SETTINGS index_granularity = 1024",
+    "INSERT INTO mine.t VALUES ('file', 1), (lower('URL'), 2)",
+    "INSERT INTO `mine`.`t` (`a b`, c) SETTINGS async_insert=0, log_comment='x' FORMAT TSV\n"
+    "file('x')\t3\n",
+    "INSERT INTO mine.t SELECT concat('url(', toString(number)), number FROM numbers(4, 2)",
+    "ALTER TABLE mine.t ADD COLUMN d String DEFAULT upper(`a b`)",
+    "CREATE VIEW mine.v AS SELECT * FROM mine.t WHERE c IN (SELECT c FROM mine.t)",
+    "CREATE FUNCTION mine AS (x) -> lower(x)",
+    "SELECT mine(`a b`), domain('http://x/y'), file FROM (SELECT *, 1 AS file FROM mine.v)",
+    "SELECT * FROM merge('mine', '^t$')",
+    "SELECT * FROM format(JSONEachRow, '{\"a\": 1}')",
+    "DESCRIBE TABLE (SELECT * FROM mine.v)",
+    "DESCRIBE mine.t",
+    "SHOW CREATE TABLE mine.t",
+    "OPTIMIZE TABLE mine.t FINAL",
+    "RENAME TABLE mine.t TO mine.u",
+    "DROP DATABASE mine",
+]
+"""One after the other."""
+
+
+def test_the_store_itself_is_its_owners(up: Up) -> None:
+    for sql in OF_THE_OWNER:
+        answer = up.run(sql, **up.owner)
+        assert answer.status == 200, (sql, answer.text)
 
 
 def test_a_copy_goes_out_and_comes_back_over_a_running_store(

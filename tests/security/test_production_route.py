@@ -1,29 +1,10 @@
 """`/v1` takes a key where the store has keys, and never speaks for an attempt."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-from tests.fake_vllm import FakeVllm
 from tests.train.gateway.stage import IDENTITY, Stage
 
 from ltrain_collector.bound_keys import sign_service, store_secret
 from ltrain_collector.grants import Role
 from ltrain_collector.keys import Keys
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    model = tmp_path / "model"
-    model.mkdir()
-    for name in ("config.json", "tokenizer.json"):
-        (model / name).write_text("{}")
-    (model / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
-    with FakeVllm() as vllm:
-        stage = Stage(vllm.url, tmp_path / "home")
-        stage.policies.register("policy", model)
-        with stage.running():
-            yield stage
 
 
 def status(stage: Stage, key: str | None) -> int:

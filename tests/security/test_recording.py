@@ -1,32 +1,20 @@
 """The gateway gives no answer that it did not record: its disk is full, its collector away."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-from tests.fake_vllm import FakeVllm
 from tests.train.gateway.stage import IDENTITY, Stage
 
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.client import GatewayRefused
 
 
-@pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    """A gateway whose spool holds one MiB, and no collector to empty it."""
+@pytest.fixture(autouse=True)
+def one_mib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gateway's spool holds one MiB, and no collector empties it."""
     monkeypatch.setenv("LTRAIN_SPOOL_LIMIT", "1")
-    model = tmp_path / "model"
-    model.mkdir()
-    for name in ("config.json", "tokenizer.json"):
-        (model / name).write_text("{}")
-    (model / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
-    with FakeVllm() as vllm:
-        stage = Stage(vllm.url, tmp_path / "home")
-        stage.policies.register("policy", model)
-        with stage.running():
-            yield stage
 
 
 def message(response: httpx.Response) -> str:
