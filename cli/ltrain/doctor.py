@@ -33,6 +33,7 @@ REPLIES = 2
 """Requests that a check sends to its server, one after the other; the store's sends two."""
 SLACK = 2.0
 """Seconds after the last answer in which a finding is made."""
+REPORT = "This is a defect of ltrain; report it with this line"
 PYTHONS = ((3, 11), (3, 12))
 
 Check = Callable[[], Finding | None]
@@ -94,6 +95,9 @@ class _Questions:
                 self._answers[name] = check()
             except LtrainError as error:
                 self._answers[name] = Finding(name, State.FAULT, str(error))
+            except Exception as error:  # in a thread, where nobody else would report it
+                found = f"the check itself failed: {type(error).__name__}: {error}"
+                self._answers[name] = Finding(name, State.FAULT, found, REPORT)
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
@@ -213,7 +217,7 @@ def gateway(timeout: float) -> Finding:
 
 def vllm() -> Finding:
     """Look for vLLM's own Python."""
-    from ltrain_train.gateway.vllm import NoVllm, find_python
+    from ltrain_train.gateway.vllm_python import NoVllm, find_python
 
     try:
         return Finding("vllm", State.OK, f"in the environment of {find_python()}")

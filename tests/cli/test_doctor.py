@@ -57,8 +57,23 @@ def hanging() -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
+LIGHT = """
+import sys
+lacking = "httpx polars torch chdb pyarrow starlette numpy orjson jwt uvicorn jinja2"
+sys.modules.update(dict.fromkeys(lacking.split()))
+from ltrain.cli import main
+main()
+"""
+"""`ltrain` where only the agent's part is installed."""
+
+
 def doctor(
-    tmp_path: Path, url: str, *args: str, timeout: float = 50, **environ: str
+    tmp_path: Path,
+    url: str,
+    *args: str,
+    timeout: float = 50,
+    command: tuple[str, ...] = (LTRAIN,),
+    **environ: str,
 ) -> tuple[int, str]:
     """Run it; with a timeout that a busy machine keeps, where the servers answer at all."""
     ours = ("LTRAIN_", "OTEL_", "TRACELOOP_")
@@ -70,7 +85,7 @@ def doctor(
         "LTRAIN_GATEWAY": url,
     }
     done = subprocess.run(
-        [LTRAIN, "doctor", "--timeout", str(timeout), *args],
+        [*command, "doctor", "--timeout", str(timeout), *args],
         env=kept | given | environ,
         cwd=tmp_path,
         capture_output=True,
@@ -100,6 +115,16 @@ def test_all_is_well(tmp_path: Path, answering: str) -> None:
     assert found["gateway"] == ("ok", f"answers at {answering}")
     assert found["openai"][1].startswith("opentelemetry-instrumentation-openai ")
     assert found["spool"] == ("ok", f"empty ({tmp_path}/home/spool)")
+
+
+def test_it_needs_no_more_than_an_agents_environment_has(tmp_path: Path, answering: str) -> None:
+    here = (sys.executable, "-c", LIGHT)
+    _, out = doctor(tmp_path, answering, "--json", command=here)
+    found = states(out)
+    assert {found[name][0] for name in ("collector", "store", "gateway", "vllm")} == {"ok"}
+    lacking = {"LTRAIN_VLLM_PYTHON": str(tmp_path / "none")}
+    _, out = doctor(tmp_path, answering, "--json", command=here, **lacking)
+    assert states(out)["vllm"] == ("fault", f"There is no Python at '{tmp_path}/none'")
 
 
 def test_servers_that_hang_are_faults_soon(tmp_path: Path, hanging: str) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ltrain_train.gateway.vllm import _accepts, find_python
+from ltrain_train.gateway.vllm import _accepts
+from ltrain_train.gateway.vllm_python import find_python
 
 
 def test_it_is_found_beside_our_own_environment_from_any_folder(

@@ -9,8 +9,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +16,7 @@ from pathlib import Path
 
 import httpx
 
-from ltrain_instrument.errors import LtrainError
-from ltrain_instrument.settings import VLLM_PYTHON
+from ltrain_train.gateway.vllm_python import find_python
 from ltrain_train.process import Child, ChildDied, Children
 from ltrain_train.scratch import scratch_path
 
@@ -41,10 +38,6 @@ SOCKET_NAME = 36
 FIRST_ERROR = re.compile(
     r"^(?:\([^)]*\) ERROR [^]]*\] )?((?:\w+\.)*\w+(?:Error|Exception): .+)$", re.M
 )
-
-
-class NoVllm(LtrainError, FileNotFoundError):
-    """No Python with vLLM where one must be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,28 +149,6 @@ class Vllm:
             "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "60",  # so that the gateway closes idle ones first
             "VLLM_RPC_BASE_PATH": str(self._folder),
         }
-
-
-def find_python() -> Path:
-    """Give the Python that vLLM is installed for, beside this environment where none is named.
-
-    Raises:
-        NoVllm: when there is none, or vLLM is not there.
-    """
-    python = VLLM_PYTHON.read()
-    beside = Path(sys.prefix).parent / ".venv-vllm" / "bin" / "python"  # as `make setup` makes it
-    if VLLM_PYTHON.name not in os.environ and beside.is_file():
-        python = beside
-    mend = (
-        "vLLM has an environment of its own: `make setup` makes it, or set "
-        f"{VLLM_PYTHON.name} to a Python that has vLLM."
-    )
-    if python is None or not python.is_file():
-        raise NoVllm(f"There is no Python at '{python}'. {mend}")
-    probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
-    if subprocess.run([python, "-I", "-c", probe], check=False, capture_output=True).returncode:
-        raise NoVllm(f"The Python at '{python}' has no vLLM. {mend}")
-    return python.absolute()
 
 
 def _cause(log: Path, start: int) -> str | None:
