@@ -28,6 +28,10 @@ STARTS = 3
 LATE = "timed out during startup"
 STORE = 256 << 20
 """Bytes of Ray's object store: batches pass through it, weights don't."""
+OUT_OF_MEMORY = (
+    "The machine ran out of memory, and Ray ended the worker. Free memory, or lower "
+    "`tokens_per_micro_batch` in [train]; the learner's log lists what used the memory."
+)
 
 
 def start(cpus: int, scratch: Path | None) -> None:
@@ -93,7 +97,9 @@ def remote(worker: type) -> Any:
 
 
 def sentence(error: Exception) -> str:
-    """Give what went wrong in a worker, without the traceback that Ray puts around it."""
+    """Return what went wrong in a worker, without the traceback that Ray puts around it."""
+    if isinstance(error, ray.exceptions.OutOfMemoryError):
+        return OUT_OF_MEMORY
     cause: Any = error
     if isinstance(error, ray.exceptions.RayTaskError):
         cause = cause.as_instanceof_cause()
