@@ -103,7 +103,8 @@ def sentence(error: Exception) -> str:
     cause: Any = error
     if isinstance(error, ray.exceptions.RayTaskError):
         cause = cause.as_instanceof_cause()
-    return str(cause).strip().splitlines()[-1] if str(cause).strip() else type(error).__name__
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
 
 
 def free_port() -> int:
