@@ -214,6 +214,44 @@ def test_what_a_killed_process_left_is_forwarded_by_another(
     assert list(tmp_path.iterdir()) == []
 
 
+def leave(folder: Path, *spans: str) -> None:
+    """Leave each span in the file of a process that is gone."""
+    for span in spans:
+        left = Segment.create(folder)
+        left.append(request(span))
+        left.release()
+
+
+def test_what_dead_processes_left_passes_beside_a_busy_process(sink: Sink, tmp_path: Path) -> None:
+    spool = Spool(tmp_path, sink.url, rescan=0.2)
+    assert spool.flush(60)
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.wait(0.001):
+            spool.append(request("own"))
+
+    busy = threading.Thread(target=write)
+    busy.start()
+    try:
+        leave(tmp_path, "left", "left", "left")
+        sink.wait("left", 3)
+    finally:
+        stop.set()
+        busy.join()
+    assert spool.flush(60)
+    spool.close()
+
+
+def test_one_look_finds_all_that_dead_processes_left(sink: Sink, tmp_path: Path) -> None:
+    spool = Spool(tmp_path, sink.url, rescan=2.0)
+    assert spool.flush(60)
+    leave(tmp_path, *map(str, range(50)))
+    for number in range(50):
+        sink.wait(str(number), seconds=20)
+    spool.close()
+
+
 def test_one_owner_at_a_time_reads_a_segment(tmp_path: Path) -> None:
     segment = Segment.create(tmp_path)
     for text in (b"first", b"second", b"third"):
