@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from ltrain_instrument.allowance import PAUSE
-from ltrain_instrument.delivery import Delivery, traces_url
+from ltrain_instrument.delivery import Authorization, Delivery, traces_url
 from ltrain_instrument.errors import SpoolFull
 from ltrain_instrument.forwarding import LIMIT
 from ltrain_instrument.leftovers import send_what_is_left
@@ -337,7 +337,8 @@ def test_what_a_dead_process_left_is_sent_with_its_own_key(sink: Sink, tmp_path:
     sink.status = 503
     assert not send_what_is_left(tmp_path, sink.url, timeout=60)
     sink.status = 200
-    assert send_what_is_left(tmp_path, sink.url, timeout=60, authorization=lambda: "Bearer its")
+    key = Authorization(lambda: "Bearer its")
+    assert send_what_is_left(tmp_path, sink.url, timeout=60, authorization=key)
     assert names(sink) == {"left": 1}
     assert sink.requests[-1][1]["authorization"] == "Bearer its"
     assert list(tmp_path.iterdir()) == []

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from ltrain_collector.bound_keys import sign, store_secret
 from ltrain_collector.keys import Keys
-from ltrain_instrument.delivery import traces_url
+from ltrain_instrument.delivery import Authorization, traces_url
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.leftovers import send_what_is_left
@@ -84,7 +84,7 @@ class StoreKeys:
         send_what_is_left(
             self._attempt_home(identity) / "spool",
             timeout=LEFTOVERS,
-            authorization=lambda: f"Bearer {key}",
+            authorization=Authorization(lambda: f"Bearer {key}"),
         )
 
     @property
