@@ -127,6 +127,19 @@ def test_it_needs_no_more_than_an_agents_environment_has(tmp_path: Path, answeri
     assert states(out)["vllm"] == ("fault", f"There is no Python at '{tmp_path}/none'")
 
 
+def test_a_home_that_cannot_be_looked_at_is_a_fault(tmp_path: Path, answering: str) -> None:
+    # What stat(2) refuses even to root, as it refuses others a home that they may not enter
+    home = tmp_path / ("x" * 300)
+    environ = {"LTRAIN_HOME": str(home), "LTRAIN_STORE": f"chdb://{home}/store"}
+    status, out = doctor(tmp_path, answering, "--json", **environ)
+    found = states(out)
+    assert status == 1
+    assert found["home"] == ("fault", f"{home}: File name too long")
+    assert found["store"][0] == found["spool"][0] == "fault"
+    assert "the check itself failed" not in found["store"][1]
+    assert found["collector"][0] == "ok"
+
+
 def test_servers_that_hang_are_faults_soon(tmp_path: Path, hanging: str) -> None:
     status, out = doctor(tmp_path, hanging, "--json", timeout=1)  # 2 s where the machine is free
     assert status == 1
