@@ -175,7 +175,7 @@ class Spool:
                 self._open = None
 
     def flush(self, timeout: float, *, patient: bool = True) -> bool:
-        """Wait until the collector has acknowledged everything, adopted segments included.
+        """Wait until the collector has acknowledged all that can be read, adopted segments too.
 
         One that is not `patient` stops waiting as soon as the collector is seen to be away.
         """

@@ -344,6 +344,17 @@ def test_what_a_dead_process_left_is_sent_with_its_own_key(sink: Sink, tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_stays_in_a_folder_is_not_with_the_collector(
+    sink: Sink, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "damaged").write_text("in the way")
+    (tmp_path / "bad.otlp").write_bytes(b"garbage")
+    leave(tmp_path, "left")
+    assert not send_what_is_left(tmp_path, sink.url, timeout=60)
+    assert names(sink) == {"left": 1}
+    assert "It stays where it is" in caplog.text
+
+
 def test_the_url_is_otels_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", raising=False)
