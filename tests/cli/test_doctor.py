@@ -130,8 +130,8 @@ def test_it_needs_no_more_than_an_agents_environment_has(tmp_path: Path, answeri
 def test_a_home_that_cannot_be_looked_at_is_a_fault(tmp_path: Path, answering: str) -> None:
     # What stat(2) refuses even to root, as it refuses others a home that they may not enter
     home = tmp_path / ("x" * 300)
-    environ = {"LTRAIN_HOME": str(home), "LTRAIN_STORE": f"chdb://{home}/store"}
-    status, out = doctor(tmp_path, answering, "--json", **environ)
+    store = f"chdb://{home}/store"
+    status, out = doctor(tmp_path, answering, "--json", LTRAIN_HOME=str(home), LTRAIN_STORE=store)
     found = states(out)
     assert status == 1
     assert found["home"] == ("fault", f"{home}: File name too long")
