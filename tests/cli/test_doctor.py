@@ -122,8 +122,8 @@ def test_it_needs_no_more_than_an_agents_environment_has(tmp_path: Path, answeri
     _, out = doctor(tmp_path, answering, "--json", command=here)
     found = states(out)
     assert {found[name][0] for name in ("collector", "store", "gateway", "vllm")} == {"ok"}
-    lacking = {"LTRAIN_VLLM_PYTHON": str(tmp_path / "none")}
-    _, out = doctor(tmp_path, answering, "--json", command=here, **lacking)
+    lacking = str(tmp_path / "none")
+    _, out = doctor(tmp_path, answering, "--json", command=here, LTRAIN_VLLM_PYTHON=lacking)
     assert states(out)["vllm"] == ("fault", f"There is no Python at '{tmp_path}/none'")
 
 
