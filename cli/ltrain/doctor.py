@@ -73,7 +73,12 @@ def examine(timeout: float = 1.0) -> list[Finding]:
 def home() -> Iterator[Finding]:
     """Name the folder of ltrain where other users of this machine may read it."""
     folder = HOME.read().absolute()
-    if not is_private(folder):
+    try:
+        private = is_private(folder)
+    except OSError as error:
+        yield Finding("home", State.FAULT, f"{folder}: {error.strerror}", "Set LTRAIN_HOME.")
+        return
+    if not private:
         yield Finding(
             "home",
             State.NOTE,
@@ -93,7 +98,7 @@ class _Questions:
         def answer() -> None:
             try:
                 self._answers[name] = check()
-            except LtrainError as error:
+            except (LtrainError, OSError) as error:
                 self._answers[name] = Finding(name, State.FAULT, str(error))
             except Exception as error:  # in a thread, where nobody else would report it
                 found = f"the check itself failed: {type(error).__name__}: {error}"
@@ -237,7 +242,7 @@ def _get(url: str, timeout: float) -> str | None:
 
 
 def report(findings: list[Finding]) -> Iterator[str]:
-    """Give lines for a terminal, the mend below what it mends."""
+    """Return lines for a terminal, the mend below what it mends."""
     width = max(len(each.name) for each in findings)
     for each in findings:
         yield f"{each.state:<5}  {each.name:<{width}}  {each.found}"
@@ -248,5 +253,5 @@ def report(findings: list[Finding]) -> Iterator[str]:
 
 
 def healthy(findings: list[Finding]) -> bool:
-    """Say whether nothing has to be mended."""
+    """Return whether nothing has to be fixed."""
     return all(each.state is not State.FAULT for each in findings)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
@@ -105,13 +106,13 @@ CONTENT = (
 
 
 def chosen(environ: Mapping[str, str]) -> dict[str, Choice]:
-    """Give the choices for libraries that are installed here."""
+    """Return the choices for libraries that are installed here."""
     found = choices(wanted(environ)[0], disabled(environ))
     return {each.name: found[each.name] for each in LIBRARIES if _version(each.distribution)}
 
 
 def instrumentor(choice: Choice) -> Finding:
-    """Say who instruments a library, and who is left out."""
+    """Return who instruments a library, and who is left out."""
     library, taken = choice.library, choice.taken
     name = f"{library.name} {_version(library.distribution)}"
     if choice.off:
@@ -121,20 +122,21 @@ def instrumentor(choice: Choice) -> Finding:
             return Finding(name, State.OK, "not instrumented; nothing needs it")
         mend = f"pip install {library.instrumentors[0].distribution}"
         return Finding(name, State.FAULT if library.needed else State.NOTE, missing(choice), mend)
-    said = "built in" if taken.built_in else f"{taken.distribution} {_version(taken.distribution)}"
+    maker = "built in" if taken.built_in else f"{taken.distribution} {_version(taken.distribution)}"
     reasons: dict[str, list[str]] = {}
     for other, why in choice.left.items():
         reasons.setdefault(why, []).append(other)
     left = [f"; left out, {why}: {', '.join(others)}" for why, others in reasons.items()]
-    return Finding(name, State.OK, said + "".join(left))
+    return Finding(name, State.OK, maker + "".join(left))
 
 
 def spool(home: Path) -> Iterator[Finding]:
-    """Say what waits on disk for the collector, and what the collector has refused."""
+    """Yield what waits on disk for the collector, and what the collector has refused."""
     yield from _spool("spool", home.absolute() / "spool")
     services = home.absolute() / SERVICES / "spool"
-    if services.exists():
-        yield from _spool("service spool", services)
+    with suppress(OSError):  # a home that may not be entered is named above
+        if services.exists():
+            yield from _spool("service spool", services)
 
 
 def _spool(name: str, directory: Path) -> Iterator[Finding]:
@@ -147,12 +149,12 @@ def _spool(name: str, directory: Path) -> Iterator[Finding]:
         return
     age = max((time.time() - each.st_mtime for each in waiting), default=0.0)
     size = sum(each.st_size for each in waiting) / (1 << 20)
-    said = f"{len(waiting)} files, {size:.1f} MiB, wait for the collector in {directory}"
+    found = f"{len(waiting)} files, {size:.1f} MiB, wait for the collector in {directory}"
     mend = "Once the collector is back, the next ltrain process with this LTRAIN_HOME sends them."
     if age > FRESH:
-        yield Finding(name, State.FAULT, f"{said}, the oldest {age / 60:.0f} minutes", mend)
+        yield Finding(name, State.FAULT, f"{found}, the oldest {age / 60:.0f} minutes", mend)
     else:
-        yield Finding(name, State.OK, said if waiting else f"empty ({directory})")
+        yield Finding(name, State.OK, found if waiting else f"empty ({directory})")
     if refused:
         yield Finding(
             "refused",

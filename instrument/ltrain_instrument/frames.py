@@ -18,6 +18,8 @@ LONGEST = 64 << 20
 """Bytes of one request; collectors take 16 MiB."""
 ENDURED = 256 << 20
 """Bytes of damage that are searched for whole records; what comes after them is given up."""
+_FALSE_MARK = 1 << 10
+"""Bytes of such a search that a mark without a whole record counts for."""
 _WINDOW = 1 << 20
 
 
@@ -45,12 +47,13 @@ def _checksum(request: bytes) -> int:
 class Reader:
     """Iterates once over the records of a file that wait, in their order."""
 
-    __slots__ = ("_descriptor", "_endured", "_size", "damaged")
+    __slots__ = ("_begin", "_descriptor", "_endured", "_size", "_window", "damaged")
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._size = os.fstat(descriptor).st_size
         self._endured = 0
+        self._window, self._begin = b"", 0
         self.damaged = 0
         """Bytes so far that belong to no whole record."""
 
@@ -84,15 +87,19 @@ class Reader:
 
     def _next_mark(self, offset: int) -> int:
         """Return where the next record may begin; the file's size where none does."""
+        self._endured += _FALSE_MARK
         while offset < self._size and self._endured <= ENDURED:
-            window = os.pread(self._descriptor, _WINDOW, offset)
-            at = window.find(_MARK)
+            # Each byte is read once, however many false marks there are
+            if not self._begin <= offset <= self._begin + len(self._window) - len(_MARK):
+                self._window, self._begin = os.pread(self._descriptor, _WINDOW, offset), offset
+            at = self._window.find(_MARK, offset - self._begin)
             if at >= 0:
-                return offset + at
-            if len(window) < _WINDOW:
+                return self._begin + at
+            if len(self._window) < _WINDOW:
                 break
-            offset += _WINDOW - len(_MARK) + 1
-            self._endured += _WINDOW
+            following = self._begin + _WINDOW - len(_MARK) + 1
+            self._endured += following - offset
+            offset = following
         return self._size
 
 

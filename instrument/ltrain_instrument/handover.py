@@ -2,7 +2,7 @@
 
 Rules: `os.environ` is never changed, and what the agent itself sets for a child stays. Where it
 gives the child an environment of its own, settings, which may hold keys, go along only if the child
-will be instrumented.
+will be instrumented; the secrets of ltrain's own processes never do.
 """
 
 import os
@@ -38,10 +38,10 @@ def take() -> None:
         context.attach(W3C.extract({name: value for name, value in given.items() if value}))
 
 
-def environment(given: Mapping[Any, Any] | None) -> dict[Any, Any]:
-    """Give the environment of a child that the agent wants to run in `given`, None for its own."""
-    child = dict(os.environ if given is None else given)
-    if given is not None and _launchers(child.get("PYTHONPATH")):
+def environment(wanted: Mapping[Any, Any] | None) -> dict[Any, Any]:
+    """Return the environment of a child that the agent runs in `wanted`; None: in its own."""
+    child = dict(os.environ if wanted is None else wanted)
+    if wanted is not None and _launchers(child.get("PYTHONPATH")):
         child = _settings() | child
     # Where a variable differs from this process's, the agent means it
     meant = {name for name, value in child.items() if os.environ.get(str(name)) != value}
@@ -122,7 +122,7 @@ def _wrap_mcp(module: ModuleType) -> None:
 
 
 def _stdio_client(call: Call, module: object, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Give an MCP server what makes it instrumented: its client passes seven variables only."""
+    """Start an MCP server with what instruments it: its client passes seven variables only."""
     server = given[0] if given else named["server"]
     path = _launchers(os.environ.get("PYTHONPATH"))
     if path and _is_ours(server.command):
@@ -134,13 +134,13 @@ def _stdio_client(call: Call, module: object, given: tuple[Any, ...], named: dic
 
 
 def _is_ours(command: str) -> bool:
-    """Whether a command is of this environment; another has no use for our path and settings."""
+    """Return whether a command is of this environment; others need none of our settings."""
     found = shutil.which(command)
     return found is not None and Path(found).absolute().parent == Path(sys.executable).parent
 
 
 def _launchers(path: str | None) -> list[str]:
-    """Give the folders of a PYTHONPATH that make a Python instrument itself as it starts."""
+    """Return the folders of a PYTHONPATH that make a Python instrument itself as it starts."""
     launcher = os.path.join("opentelemetry", "instrumentation", "auto_instrumentation")
     return [folder for folder in (path or "").split(os.pathsep) if folder.endswith(launcher)]
 
@@ -148,5 +148,5 @@ def _launchers(path: str | None) -> list[str]:
 def _settings() -> dict[str, str]:
     prefixes = ("OTEL_", "LTRAIN_", "TRACELOOP_", "OPENINFERENCE_")
     found = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
-    apart = {settings.GATEWAY_SECRET.name, *VARIABLES}
+    apart = {*settings.SECRETS, *VARIABLES}
     return {name: value for name, value in found.items() if name not in apart}

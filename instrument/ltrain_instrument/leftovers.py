@@ -22,6 +22,7 @@ def send_what_is_left(
         return True
     spool = Spool(directory, endpoint, authorization=authorization)
     try:
-        return spool.flush(timeout, patient=False)
+        # A spool passes over what it cannot read or move
+        return spool.flush(timeout, patient=False) and not any(directory.glob(f"*{SUFFIX}"))
     finally:
         spool.close(0)

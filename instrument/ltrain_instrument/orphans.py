@@ -53,6 +53,6 @@ class Orphans:
         self._warn(f"Spool file {str(path)!r} {why}. {self._aside.take(path)}", path.name)
 
     def pass_over(self, path: Path, error: Exception) -> None:
-        """Leave what cannot be read to another process, and warn of it."""
+        """Leave what cannot be read, sent or removed to another process, and warn of it."""
         self._passed.add(path.name)
-        self._warn(f"Spool file {str(path)!r} waits: it cannot be read ({error}).", path.name)
+        self._warn(f"Spool file {str(path)!r} stays where it is: {error}", path.name)

@@ -27,7 +27,7 @@ class Setting(Generic[T]):
     """One sentence: what it decides, with its unit."""
 
     def read(self, environ: Mapping[str, str] | None = None) -> T:
-        """Give the value in force.
+        """Return the value in force.
 
         Raises:
             BadSetting: when the text cannot be read.
@@ -160,6 +160,8 @@ STORE_SECRET = Setting(
     "Signs the store's bound keys; unset: the file `<folder>.secret` beside the store's folder, "
     "made on first use.",
 )
+SECRETS = (STORE.name, STORE_SECRET.name, GATEWAY_SECRET.name)
+"""Variables that hold a secret, or a key that reads: only for ltrain's own processes."""
 ALLOW_HOSTS = Setting(
     "LTRAIN_ALLOW_HOSTS",
     names,

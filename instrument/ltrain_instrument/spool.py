@@ -84,6 +84,10 @@ class Spool:
         self._changed = threading.Condition()
         self._look = True
         """Whether to look for orphans before the spool counts as empty."""
+        self._look_again = 0.0
+        """When to look for orphans next, however busy this process is."""
+        self._orphan_next = False
+        """Whether an orphan goes before what this process has appended."""
         self._closed = False
         self.away = False
         """Whether the collector did not take the last request that it was sent."""
@@ -171,7 +175,7 @@ class Spool:
                 self._open = None
 
     def flush(self, timeout: float, *, patient: bool = True) -> bool:
-        """Wait until the collector has acknowledged everything, adopted segments included.
+        """Wait until the collector has acknowledged all that can be read, adopted segments too.
 
         One that is not `patient` stops waiting as soon as the collector is seen to be away.
         """
@@ -179,7 +183,7 @@ class Spool:
         with self._changed:
             if self._thread is None:
                 return True  # a forked child that has appended nothing
-            self._look = True
+            self._look, self._orphan_next = True, False
             self._changed.notify_all()
             while not self.empty:
                 now = time.monotonic()
@@ -213,19 +217,29 @@ class Spool:
         self._delivery.close()
 
     def _next(self) -> Waiting | None:
-        """Wait for what there is to send: this process's own, else what a dead one left."""
+        """Wait for what there is to send: this process's own and what dead ones left, by turns."""
         with self._changed:
-            self._wait(lambda: self._waits or self._look, self._rescan)
+            until = self._look_again - time.monotonic()
+            self._wait(lambda: self._waits or self._look, until)
             if self._waits:
                 self._wait(lambda: self._look, self._gather)
             if self._closed:
                 return None
-            self._sending = self._own() or self._orphans.next()
+            self._look = self._look or time.monotonic() >= self._look_again
+            self._sending = self._in_turn()
             self._waits = bool(self._open or self._held)
-            self._look = self._look and self._sending is not None
             self._spoke = time.monotonic()
             self._changed.notify_all()
             return self._sending
+
+    def _in_turn(self) -> Waiting | None:
+        if self._look and (self._orphan_next or not self._waits):
+            self._orphan_next = False
+            if orphan := self._orphans.next():
+                return orphan
+            self._look, self._look_again = False, time.monotonic() + self._rescan
+        self._orphan_next = True
+        return self._own()
 
     def _wait(self, ready: Callable[[], bool], timeout: float) -> None:
         self._changed.wait_for(lambda: self._closed or ready(), timeout)
@@ -238,10 +252,8 @@ class Spool:
         if self._open is not None:
             mine, self._open = self._open, None
             return mine
-        if self._held:
-            held, self._held = self._held, Memory()
-            return held
-        return None
+        held, self._held = self._held, Memory()
+        return held or None
 
     def _send(self, waiting: Waiting) -> None:
         try:

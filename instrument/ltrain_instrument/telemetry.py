@@ -45,7 +45,7 @@ def open_telemetry(
 
 
 def _unlimited() -> SpanLimits:
-    """Give limits that cut nothing, whatever the environment says for agents."""
+    """Return limits that cut nothing, whatever the environment says for agents."""
     none = SpanLimits.UNSET
     return SpanLimits(
         max_attributes=none,

@@ -122,9 +122,22 @@ def test_it_needs_no_more_than_an_agents_environment_has(tmp_path: Path, answeri
     _, out = doctor(tmp_path, answering, "--json", command=here)
     found = states(out)
     assert {found[name][0] for name in ("collector", "store", "gateway", "vllm")} == {"ok"}
-    lacking = {"LTRAIN_VLLM_PYTHON": str(tmp_path / "none")}
-    _, out = doctor(tmp_path, answering, "--json", command=here, **lacking)
+    lacking = str(tmp_path / "none")
+    _, out = doctor(tmp_path, answering, "--json", command=here, LTRAIN_VLLM_PYTHON=lacking)
     assert states(out)["vllm"] == ("fault", f"There is no Python at '{tmp_path}/none'")
+
+
+def test_a_home_that_cannot_be_looked_at_is_a_fault(tmp_path: Path, answering: str) -> None:
+    # What stat(2) refuses even to root, as it refuses others a home that they may not enter
+    home = tmp_path / ("x" * 300)
+    store = f"chdb://{home}/store"
+    status, out = doctor(tmp_path, answering, "--json", LTRAIN_HOME=str(home), LTRAIN_STORE=store)
+    found = states(out)
+    assert status == 1
+    assert found["home"] == ("fault", f"{home}: File name too long")
+    assert found["store"][0] == found["spool"][0] == "fault"
+    assert "the check itself failed" not in found["store"][1]
+    assert found["collector"][0] == "ok"
 
 
 def test_servers_that_hang_are_faults_soon(tmp_path: Path, hanging: str) -> None:

@@ -78,6 +78,26 @@ def test_a_terabyte_of_nothing_is_given_up_soon(file: Path) -> None:
     assert time.process_time() - began < 10
 
 
+FALSE_MARKS = [
+    b"\xf5LT",
+    b"\xf5LT+",
+    b"\xf5LT-\0\0\0\1\0\0\0\0",
+    b"\xf5LT+\0\x0f\xff\xff\0\0\0\0",
+    b"\xf5LT" + bytes(1000),
+]
+
+
+@pytest.mark.parametrize("mark", FALSE_MARKS)
+def test_false_marks_cost_no_more_than_their_bytes(file: Path, mark: bytes) -> None:
+    few, many = mark * (100_000 // len(mark)), mark * ((8 << 20) // len(mark))
+    file.write_bytes(many)
+    began = time.process_time()
+    assert read(file) == ([], len(many))
+    file.write_bytes(FRAMES[0] + few + FRAMES[1])
+    assert read(file) == (REQUESTS[:2], len(few))
+    assert time.process_time() - began < 10
+
+
 CHANGES = st.lists(
     st.tuples(st.integers(0, 400), st.integers(0, 60), st.binary(max_size=60)), max_size=4
 )

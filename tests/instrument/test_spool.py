@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from ltrain_instrument.allowance import PAUSE
-from ltrain_instrument.delivery import Delivery, traces_url
+from ltrain_instrument.delivery import Authorization, Delivery, traces_url
 from ltrain_instrument.errors import SpoolFull
 from ltrain_instrument.forwarding import LIMIT
 from ltrain_instrument.leftovers import send_what_is_left
@@ -214,6 +214,44 @@ def test_what_a_killed_process_left_is_forwarded_by_another(
     assert list(tmp_path.iterdir()) == []
 
 
+def leave(folder: Path, *spans: str) -> None:
+    """Leave each span in the file of a process that is gone."""
+    for span in spans:
+        left = Segment.create(folder)
+        left.append(request(span))
+        left.release()
+
+
+def test_what_dead_processes_left_passes_beside_a_busy_process(sink: Sink, tmp_path: Path) -> None:
+    spool = Spool(tmp_path, sink.url, rescan=0.2)
+    assert spool.flush(60)
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.wait(0.001):
+            spool.append(request("own"))
+
+    busy = threading.Thread(target=write)
+    busy.start()
+    try:
+        leave(tmp_path, "left", "left", "left")
+        sink.wait("left", 3)
+    finally:
+        stop.set()
+        busy.join()
+    assert spool.flush(60)
+    spool.close()
+
+
+def test_one_look_finds_all_that_dead_processes_left(sink: Sink, tmp_path: Path) -> None:
+    spool = Spool(tmp_path, sink.url, rescan=2.0)
+    assert spool.flush(60)
+    leave(tmp_path, *map(str, range(50)))
+    for number in range(50):
+        sink.wait(str(number), seconds=20)
+    spool.close()
+
+
 def test_one_owner_at_a_time_reads_a_segment(tmp_path: Path) -> None:
     segment = Segment.create(tmp_path)
     for text in (b"first", b"second", b"third"):
@@ -299,10 +337,22 @@ def test_what_a_dead_process_left_is_sent_with_its_own_key(sink: Sink, tmp_path:
     sink.status = 503
     assert not send_what_is_left(tmp_path, sink.url, timeout=60)
     sink.status = 200
-    assert send_what_is_left(tmp_path, sink.url, timeout=60, authorization=lambda: "Bearer its")
+    key = Authorization(lambda: "Bearer its")
+    assert send_what_is_left(tmp_path, sink.url, timeout=60, authorization=key)
     assert names(sink) == {"left": 1}
     assert sink.requests[-1][1]["authorization"] == "Bearer its"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_stays_in_a_folder_is_not_with_the_collector(
+    sink: Sink, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "damaged").write_text("in the way")
+    (tmp_path / "bad.otlp").write_bytes(b"garbage")
+    leave(tmp_path, "left")
+    assert not send_what_is_left(tmp_path, sink.url, timeout=60)
+    assert names(sink) == {"left": 1}
+    assert "It stays where it is" in caplog.text
 
 
 def test_the_url_is_otels_own(monkeypatch: pytest.MonkeyPatch) -> None:

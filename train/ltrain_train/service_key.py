@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_collector.bound_keys import sign_service, store_secret
 from ltrain_instrument import loopback
-from ltrain_instrument.delivery import traces_url
+from ltrain_instrument.delivery import Authorization, traces_url
 from ltrain_instrument.settings import STORE_SECRET
 from ltrain_instrument.telemetry import open_telemetry
 from ltrain_train.errors import StoreOfAnother
@@ -83,7 +83,8 @@ def open_service(service: str, home: Path, *, strict: bool = False) -> TracerPro
     Raises:
         BadSetting: when a setting cannot be read, or the store's secret is too short.
     """
-    return open_telemetry(service, home=home, authorization=ServiceKey(home), strict=strict)
+    key = Authorization(ServiceKey(home), fallback=True)
+    return open_telemetry(service, home=home, authorization=key, strict=strict)
 
 
 def takes(authorization: str) -> bool:

@@ -19,6 +19,7 @@ from typing import Self
 
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Mode
+from ltrain_instrument.settings import SECRETS
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.rollout.attempt import Attempt, Ending, Outcome, RolloutResult, WaveResult
 from ltrain_train.rollout.command import Commands
@@ -28,7 +29,7 @@ from ltrain_train.rollout.lane import Lane, environment
 from ltrain_train.rollout.ledger import Ledger
 from ltrain_train.rollout.reference import is_reference
 from ltrain_train.rollout.standing import finished
-from ltrain_train.rollout.store_keys import SECRETS, StoreKeys
+from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.rollout.tasks import Task, check_ids
 from ltrain_train.rollout.visit import Visit, visits
 from ltrain_train.rollout.warm import WarmWorkers

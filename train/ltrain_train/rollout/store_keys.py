@@ -17,18 +17,15 @@ from urllib.parse import quote
 
 from ltrain_collector.bound_keys import sign, store_secret
 from ltrain_collector.keys import Keys
-from ltrain_instrument.delivery import traces_url
+from ltrain_instrument.delivery import Authorization, traces_url
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.leftovers import send_what_is_left
-from ltrain_instrument.settings import GATEWAY_SECRET, STORE, STORE_SECRET
+from ltrain_instrument.settings import STORE_SECRET
 from ltrain_train.service_key import HEADERS, is_here, is_there, takes
 from ltrain_train.store_folder import store_folder
 
 SIGNALS = tuple(f"OTEL_EXPORTER_OTLP_{name}_HEADERS" for name in ("TRACES", "LOGS", "METRICS"))
-
-SECRETS = (STORE.name, STORE_SECRET.name, GATEWAY_SECRET.name)
-"""Variables of ltrain's own processes that hold a secret, or a key that reads."""
 
 RUN_SECONDS = 30 * 86400.0
 """How long the key of a run is good: workers are started once for all its waves."""
@@ -84,7 +81,7 @@ class StoreKeys:
         send_what_is_left(
             self._attempt_home(identity) / "spool",
             timeout=LEFTOVERS,
-            authorization=lambda: f"Bearer {key}",
+            authorization=Authorization(lambda: f"Bearer {key}"),
         )
 
     @property

@@ -1,0 +1,30 @@
+"""A child with an environment of its own gets no secret that the agent did not put into it."""
+
+import pytest
+
+from ltrain_instrument import handover
+
+LAUNCHED = "/lib/opentelemetry/instrumentation/auto_instrumentation"
+SECRETS = {
+    "LTRAIN_STORE": "http://any:lt_admin@127.0.0.1:8123",
+    "LTRAIN_STORE_SECRET": "the store's secret of 32 characters",
+    "LTRAIN_GATEWAY_SECRET": "the gateway's secret of 32 characters",
+}
+
+
+@pytest.fixture(autouse=True)
+def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "agent")
+
+
+def test_settings_go_along_without_secrets() -> None:
+    child = handover.environment({"PYTHONPATH": LAUNCHED})
+    assert child["OTEL_SERVICE_NAME"] == "agent"
+    assert not SECRETS.keys() & child.keys()
+
+
+def test_what_the_agent_hands_on_itself_stays() -> None:
+    assert handover.environment({"PYTHONPATH": LAUNCHED, **SECRETS}).items() >= SECRETS.items()
+    assert handover.environment(None).items() >= SECRETS.items()
