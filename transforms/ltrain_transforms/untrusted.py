@@ -13,6 +13,7 @@ from math import isfinite
 from typing import Any
 
 import orjson
+import polars as pl
 
 DEEPEST = 100
 """Levels of nesting that are read: two such values, one in the other, stay below the 254 that
@@ -22,6 +23,9 @@ SMALLEST, BEYOND = -(1 << 63), 1 << 63
 """Bounds of a column's integers."""
 
 HALVES = re.compile("[\ud800-\udfff]")
+
+FAILURES = (Exception, pl.exceptions.PanicException)
+"""What reading a trace may raise: a panic of Polars is a `BaseException`."""
 
 
 def parsed(text: Any) -> Any:
