@@ -289,3 +289,15 @@ def test_messages_that_cannot_be_read_are_none(broken: str) -> None:
     talk.call((1, 2), (3,), input=broken, output=broken)
     talk.call((1, 9), (3,), input=broken, output=broken)
     assert talk.samples()[0]["begins"].to_list() == ["first", "unknown"]
+
+
+def test_arguments_that_are_nested_too_deep_compare_as_text() -> None:
+    told = {"type": "tool_call", "name": "add"}
+    first, second = (
+        [message("user", "add"), message("assistant", "", {**told, "arguments": "[" * levels})]
+        for levels in (100_000, 100_001)
+    )
+    talk = Talk()
+    talk.call((1, 2), (3,), asked=first, answer=message("assistant", "three"))
+    talk.call((1, 9), (3,), asked=second, answer=message("assistant", "three"))
+    assert talk.samples()[0]["begins"].to_list() == ["first", "conversation"]

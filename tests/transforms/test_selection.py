@@ -5,9 +5,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from ltrain_transforms.recipe import Filter
-from ltrain_transforms.selection import REASONS, counting
-from ltrain_transforms.tables import DROPS, EXECUTIONS
+from ltrain_transforms.recipe import Filter, Policy
+from ltrain_transforms.selection import REASONS, counting, trained, trained_by
+from ltrain_transforms.tables import CALLS, DROPS, EXECUTIONS
 
 CASES: dict[str, dict[str, Any]] = {
     "superseded": {"superseded": True},
@@ -71,3 +71,33 @@ def test_a_recipe_may_keep_what_is_incomplete_and_nothing_of_ours() -> None:
     rows = [execution(complete=False), execution(execution_id="e2", outcome="infra")]
     kept, drops = counted(rule, *rows)
     assert (kept, drops["reason"].to_list()) == (["e1"], ["infra"])
+
+
+WHERE = {
+    "a cast and a division": ("10 / CAST(output AS DECIMAL(10, 2)) > 1", "0"),
+    "a text that is no number": ("CAST(output AS DECIMAL(10, 2)) > 1", "x"),
+    "a pattern in the data": ("STRPOS('(5', output) > 0", "("),
+    "a negative power": ("POW(input_tokens, LENGTH(output) - 2) >= 1", "x"),
+    "a date": ("CAST(output AS DATE) IS NULL OR LENGTH(output) = 2", "x"),
+    "no column": ("CAST('5' AS INT) = 5", "x"),
+}
+"""A predicate, and the output of a call that is made to break it."""
+
+
+@pytest.mark.parametrize(("where", "hostile"), WHERE.values(), ids=WHERE)
+def test_a_where_holds_of_each_call_alone_whatever_another_says(where: str, hostile: str) -> None:
+    outputs = ["5 ", hostile, "5 ", None, hostile]
+    rows = [
+        {**dict.fromkeys(CALLS.schema), "kind": "llm", "output": output, "input_tokens": 5}
+        for output in outputs
+    ]
+    policy = Policy(name="p", where=where)
+
+    def selected(*indices: int) -> list[bool]:
+        frame = pl.DataFrame([rows[index] for index in indices], CALLS.schema)
+        named = frame.with_columns(mode=pl.lit("train")).lazy().select(trained_by([policy]))
+        found = frame.select(trained(policy)).to_series().to_list()
+        assert [name == "p" for name in named.collect().to_series()] == found
+        return [bool(one) for one in found]
+
+    assert selected(*range(len(rows))) == [selected(index)[0] for index in range(len(rows))]

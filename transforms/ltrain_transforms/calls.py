@@ -16,6 +16,7 @@ from ltrain_transforms.merging import MESSAGES, Call, Cells, merge, place, row
 from ltrain_transforms.spans import Span, each
 from ltrain_transforms.tables import CALLS
 from ltrain_transforms.tokens import lists
+from ltrain_transforms.untrusted import FAILURES
 
 LISTS = ("tokens", "source_spans")
 """Cells that become lists, all at once."""
@@ -24,7 +25,7 @@ LATER = ("reads", "action", "nth")
 
 
 def calls(spans: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Make `calls` from `SPANS`, and give what could not be read as `DROPS`."""
+    """Return `calls` of `SPANS`, and as `DROPS` what could not be read."""
     columns: dict[str, list[Any]] = {name: [] for name in Cells._fields}
     broken: list[Fault] = []
     in_order = spans.sort("execution_id", maintain_order=True)
@@ -46,7 +47,7 @@ def _framed(columns: dict[str, list[Any]], broken: list[Fault]) -> pl.DataFrame:
     try:
         return pl.DataFrame({name: columns[name] for name in schema}, schema)
     # broad: Polars raises TypeError, OverflowError and its own on a cell of another type
-    except Exception as error:
+    except FAILURES as error:
         height = len(columns["call_id"])
         unfit = [index for index in range(height) if not _fits(columns, schema, index)]
         if not unfit:
@@ -54,20 +55,20 @@ def _framed(columns: dict[str, list[Any]], broken: list[Fault]) -> pl.DataFrame:
         for index in reversed(unfit):
             cells = {name: column.pop(index) for name, column in columns.items()}
             ids = cells["source_spans"]
-            broken += [faults.of_span(span, "unreadable", error) for span in ids]
+            broken += [faults.of_span(span_id, "unreadable", error) for span_id in ids]
         return _framed(columns, broken)
 
 
 def _fits(columns: dict[str, list[Any]], schema: dict[str, pl.DataType], index: int) -> bool:
     try:
         pl.DataFrame({name: [columns[name][index]] for name in schema}, schema)
-    except Exception:  # as above
+    except FAILURES:  # as above
         return False
     return True
 
 
 def _rows(spans: Iterable[Span], broken: list[Fault]) -> Iterable[Cells]:
-    """Give the cells of one execution's calls, in their order; add to `broken` what is not."""
+    """Return the cells of one execution's calls in order; add to `broken` what makes none."""
     by_id, doubled = faults.unique(spans)
     broken += [faults.of_span(span.span_id, "duplicate_span") for span in doubled]
     cyclic = faults.cyclic(by_id)
@@ -95,7 +96,7 @@ def _readable(
             cells = list(map(row, found))
         # broad: messages are parsed when they are compared, so what a span holds may fail here
         # too; each span that fails by itself becomes a drop, or all where none does
-        except Exception as error:
+        except FAILURES as error:
             failed = [one for one in described if not _stands(one)] or described
             broken += [faults.of_span(one.span.span_id, "unreadable", error) for one in failed]
             ids = {one.span.span_id for one in failed}
@@ -109,7 +110,7 @@ def _stands(one: Described) -> bool:
     """Return whether a span is a call by itself."""
     try:
         list(map(row, _placed({one.span.span_id: one.span}, [one])))
-    except Exception:  # as above: it is counted there
+    except FAILURES:  # as above: it is counted there
         return False
     return True
 

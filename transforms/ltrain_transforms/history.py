@@ -88,8 +88,6 @@ def _part(part: dict[str, Any]) -> str:
     """Write a part so that it compares: a tool's arguments may be an object or its JSON."""
     fields = {name: value for name, value in part.items() if value is not None}
     if isinstance(fields.get("arguments"), str):
-        try:
-            fields["arguments"] = json.loads(fields["arguments"])
-        except ValueError:
-            fields["arguments"] = fields["arguments"].strip()
+        value = parsed(fields["arguments"])
+        fields["arguments"] = value.strip() if isinstance(value, str) else value
     return json.dumps(fields, sort_keys=True)

@@ -56,7 +56,7 @@ def _selects(policy: Policy) -> pl.Expr:
     if policy.nodes:
         selects &= pl.col("node").is_in(policy.nodes)
     if policy.where is not None:
-        selects &= sql.lenient(policy.where)
+        selects &= sql.guarded(policy.where)
     return selects.fill_null(False)
 
 

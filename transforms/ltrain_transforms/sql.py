@@ -86,6 +86,14 @@ def unknown(rows: pl.DataFrame, when: str) -> pl.DataFrame:
     return rows.filter(_evaluated(rows, when, pl.Boolean()).is_null())
 
 
+def guarded(text: str) -> pl.Expr:
+    """Return a predicate as an expression over all rows; null where it fails on a row's data."""
+    columns = sorted(names(text)) or pl.first()  # any column has the rows' number
+    return pl.struct(columns).map_batches(
+        lambda rows: _evaluated(rows.struct.unnest(), text, pl.Boolean()), pl.Boolean
+    )
+
+
 def _evaluated(rows: pl.DataFrame, text: str, dtype: pl.DataType) -> pl.Series:
     """Evaluate an expression row by row; null where it fails."""
     named = [name for name in rows.columns if name in names(text)] or rows.columns[:1]

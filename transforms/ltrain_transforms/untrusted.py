@@ -1,16 +1,19 @@
 """What a trace says, read so that it can be written again: JSON, Python literals, numbers.
 
 Nobody vouches for an attribute. Whatever these functions return has no half of a surrogate pair, no
-integer beyond 64 bits and at most `DEEPEST` levels, so that every table, file and page takes it.
-What cannot be read so stays the text that it was, or is null.
+number that is not finite, no integer beyond 64 bits (2^64 - 1 is the largest) and at most `DEEPEST`
+levels, so that every table, file and page takes it. What cannot be read so stays the text that it
+was, or is null.
 """
 
 import ast
 import json
 import re
+from math import isfinite
 from typing import Any
 
 import orjson
+import polars as pl
 
 DEEPEST = 100
 """Levels of nesting that are read: two such values, one in the other, stay below the 254 that
@@ -20,6 +23,9 @@ SMALLEST, BEYOND = -(1 << 63), 1 << 63
 """Bounds of a column's integers."""
 
 HALVES = re.compile("[\ud800-\udfff]")
+
+FAILURES = (Exception, pl.exceptions.PanicException)
+"""What reading a trace may raise: a panic of Polars is a `BaseException`."""
 
 
 def parsed(text: Any) -> Any:
@@ -65,23 +71,31 @@ def literal(text: str) -> str | None:
 
 
 def _leniently(text: str) -> Any:
-    """Read what Python writes beyond the standard: NaN, and halves of a surrogate pair."""
+    """Return the value of JSON that orjson refuses: NaN, 1e999, halves of a surrogate pair."""
     try:
-        value = json.loads(text, parse_int=_bounded)
+        value = _loaded(text)
         written = json.dumps(value, ensure_ascii=False)
         if HALVES.search(written):
-            return json.loads(HALVES.sub("\ufffd", written), parse_int=_bounded)
+            return _loaded(HALVES.sub("\ufffd", written))
     except (ValueError, RecursionError):
         return text
     return value
 
 
-def _bounded(digits: str) -> int | float:
+def _loaded(text: str) -> Any:
+    return json.loads(text, parse_int=_integer, parse_float=_finite, parse_constant=str)
+
+
+def _integer(digits: str) -> int | float | str:
     """Return what orjson makes of an integer: beyond 64 bits a float."""
-    if len(digits) < 19:
-        return int(digits)
+    number = int(digits) if len(digits) <= 20 else None
+    return number if number is not None and SMALLEST <= number < 2 * BEYOND else _finite(digits)
+
+
+def _finite(digits: str) -> float | str:
+    """Return a number; one that is too large for a float stays text."""
     number = float(digits)
-    return int(digits) if SMALLEST < number < 2 * BEYOND else number
+    return number if isfinite(number) else digits
 
 
 def _is_deep(value: Any) -> bool:

@@ -1,6 +1,7 @@
 """Rows made with a tokenizer's template, and verl's prompts, read by those who read them."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -143,3 +144,22 @@ def test_a_prompt_with_tool_calls_is_none_of_verls(talks: Talks, built: Built) -
     execution = talk.ends(1.0).execution
     made = converted(verl, built(), Options())
     assert made.drops.select("id", "reason").rows() == [(execution, "not_plain")]
+
+
+def test_messages_that_the_template_refuses_are_drops(
+    talks: Talks, built: Built, tokenizer: Path, tmp_path: Path
+) -> None:
+    for sample, messages in enumerate(
+        ((told("assistant", "I begin"), told("user", "no")), question("1 + 1?"))
+    ):
+        talk = talks("t1", sample, *messages)
+        talk.answers("2")
+        talk.ends(1.0)
+    strict = tmp_path / "strict"
+    shutil.copytree(tokenizer, strict)
+    template = strict / "chat_template.jinja"
+    refusal = "{%- if messages[0].role == 'assistant' -%}{{ raise_exception('no') }}{%- endif -%}"
+    template.write_text(refusal + template.read_text())
+    made = converted(rendered, built(), Options(tokenizer=strict))
+    assert len(made.lineage) == 1
+    assert "not_rendered" in made.drops["reason"].to_list()

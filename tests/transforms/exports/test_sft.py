@@ -203,3 +203,20 @@ def test_tools_that_were_offered_come_along(talks: Talks, built: Built) -> None:
 
 def test_tools_that_cannot_be_read_are_none() -> None:
     assert conversations(frame(tools="[broken"))[0]["e1"][0].tools == []
+
+
+@pytest.mark.parametrize(
+    "tools", ["[" * 100_000, "[NaN]", '[{"name": "f", "parameters": {"maximum": 1e999}}]']
+)
+def test_tools_and_ids_that_json_cannot_say_are_written(
+    tools: str, talks: Talks, built: Built
+) -> None:
+    talk = talks("t1", 0, *question("1 + 1?"))
+    for number in (float("nan"), float("inf")):
+        talk.answers("", {**CALL, "id": number}, tools=tools)
+        talk.hears({"role": "tool", "parts": [{**RESULT, "id": number}]})
+    talk.answers("2", tools=tools)
+    talk.ends(1.0)
+    (row,) = lines(converted(sft, built(), Options()))
+    calls = [call["id"] for one in row["messages"] for call in one.get("tool_calls", ())]
+    assert calls == ["NaN", "Infinity"]

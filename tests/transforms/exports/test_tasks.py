@@ -3,13 +3,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.transforms.exports.conftest import Talks, converted, lines, question, told
 
 from ltrain_train.rollout.tasks import load_tasks
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.exports import Options, write
 from ltrain_transforms.exports.converted import line
-from ltrain_transforms.exports.tasks import tasks
+from ltrain_transforms.exports.tasks import _input, tasks
 
 Built = Callable[..., Dataset]
 
@@ -66,3 +67,14 @@ def test_who_was_asked_nothing_is_told(talks: Talks, built: Built) -> None:
     made = converted(tasks, built(), Options())
     assert made.rows == []
     assert made.drops.select("id", "reason").rows() == [(silent.execution, "no_input")]
+
+
+@pytest.mark.parametrize(
+    ("outer", "asked"),
+    [("[" * 100_000, "[" * 100_000), ('{"a": 1e999, "b": NaN}', {"a": "1e999", "b": "NaN"})],
+    ids=["deep", "infinite"],
+)
+def test_an_input_that_json_cannot_say_is_text(outer: str, asked: Any) -> None:
+    found = _input(outer, None)
+    assert found == asked
+    assert json.loads(line({"input": found})) == {"input": asked}

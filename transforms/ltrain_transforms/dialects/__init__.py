@@ -26,6 +26,7 @@ from ltrain_transforms.dialects import (
 )
 from ltrain_transforms.dialects.partial import Partial
 from ltrain_transforms.spans import Span
+from ltrain_transforms.untrusted import FAILURES
 
 # from the least preferred on: later ones override, and the gateway all of them
 DIALECTS = (
@@ -43,6 +44,8 @@ DIALECTS = (
 Reader = Callable[[Span], Partial]
 Failures = tuple[tuple[str, Exception], ...]
 """The dialects that could not read a span, and what each raised."""
+ENDING = "status"
+"""What failures name where the span's own status or events cannot be read."""
 
 BOOKKEEPING = frozenset(
     {
@@ -72,9 +75,14 @@ def describe(span: Span) -> tuple[Partial | None, Failures]:
             partial |= read(span)
         # broad: a span can be written so that a reader raises anything; the rest of the trace
         # must be read, and each failure becomes a drop that names the dialect and the error
-        except Exception as error:
+        except FAILURES as error:
             failures += ((read.__module__.rpartition(".")[2], error),)
-    return (_completed(span, partial) if "kind" in partial else None), failures
+    if "kind" not in partial:
+        return None, failures
+    try:
+        return _completed(span, partial), failures
+    except FAILURES as error:  # as above
+        return partial, (*failures, (ENDING, error))
 
 
 def _completed(span: Span, partial: Partial) -> Partial:

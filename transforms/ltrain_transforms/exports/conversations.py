@@ -6,7 +6,6 @@ earlier answer that the client sent back changed, without its thinking say, begi
 old answer belongs to the history it was given in.
 """
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +14,7 @@ import polars as pl
 from ltrain_transforms.exports.chat import Message, NotText, chat
 from ltrain_transforms.history import Said, goes_on, listed, parts_of, said
 from ltrain_transforms.selection import dropped
+from ltrain_transforms.untrusted import parsed
 
 REASONS = {
     "no_messages": "its messages were not recorded, or it has no answer",
@@ -95,12 +95,9 @@ def _join(
 
 
 def _tools(text: str | None) -> list[Message]:
-    try:
-        given = json.loads(text or "[]", parse_constant=str)
-    except ValueError:
-        return []
-    listed = given if isinstance(given, list) else []
-    return [_tool(one) for one in listed if isinstance(one, dict)]
+    definitions = parsed(text)
+    offered = definitions if isinstance(definitions, list) else []
+    return [_tool(one) for one in offered if isinstance(one, dict)]
 
 
 def _tool(definition: Message) -> Message:

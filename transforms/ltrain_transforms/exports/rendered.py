@@ -26,7 +26,8 @@ from ltrain_transforms.selection import dropped
 from ltrain_transforms.tables import CALLS
 
 REASONS = {
-    "not_rendered": "the chat template does not render its answer after its prompt",
+    "not_rendered": "the chat template refuses its messages, or does not render its answer after "
+    "its prompt",
 }
 
 
@@ -101,13 +102,24 @@ def _tokenizer(folder: Path | None) -> Any:
 
 
 def _tokens(talk: Conversation, tokenizer: Any) -> Iterator[tuple[str, Tokens | None]]:
-    """Give of each sampled answer its prompt and its own tokens; None where they do not part."""
+    """Yield of each sampled answer its prompt and its own tokens; None where there are none."""
     for place, call in talk.answers.items():
-        before = talk.before(place)
-        prompt = _render(tokenizer, talk, before, asking=True)
-        whole = _render(tokenizer, talk, [*before, talk.answer(place)], asking=False)
-        answer = _ended(whole[len(prompt) :], tokenizer.eos_token_id)
-        yield call, (prompt, answer) if whole[: len(prompt)] == prompt and answer else None
+        try:
+            parted = _parted(talk, place, tokenizer)
+        # broad: a template raises jinja's errors on messages that it does not allow, and anything
+        # on fields of other types; each such call is the drop `not_rendered`
+        except Exception:
+            parted = None
+        yield call, parted
+
+
+def _parted(talk: Conversation, place: int, tokenizer: Any) -> Tokens | None:
+    """Return the tokens of a prompt and of its answer; None where they do not part."""
+    before = talk.before(place)
+    prompt = _render(tokenizer, talk, before, asking=True)
+    whole = _render(tokenizer, talk, [*before, talk.answer(place)], asking=False)
+    answer = _ended(whole[len(prompt) :], tokenizer.eos_token_id)
+    return (prompt, answer) if whole[: len(prompt)] == prompt and answer else None
 
 
 def _render(

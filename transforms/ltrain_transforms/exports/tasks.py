@@ -4,7 +4,6 @@ A line is `{"id": ..., "input": ..., "domain": ...}`, what `ltrain rollout` read
 of the outermost agent or graph, where it was recorded; else what the user said in the first call.
 """
 
-import json
 from typing import Any
 
 import polars as pl
@@ -17,6 +16,7 @@ from ltrain_transforms.exports.rollouts import STAGE
 from ltrain_transforms.exports.work import Work, lineage
 from ltrain_transforms.history import listed
 from ltrain_transforms.selection import dropped
+from ltrain_transforms.untrusted import parsed
 
 REASONS = {"no_input": "neither an agent's input nor the messages of a call were recorded"}
 
@@ -55,12 +55,9 @@ def _asked(batch: Batch) -> pl.DataFrame:
 
 
 def _input(outer: str | None, first: str | None) -> Any:
-    """Give JSON as what it says and other text as it is; of messages the user's."""
+    """Return the value of JSON, and other text as it is; of messages the user's."""
     if outer is not None:
-        try:
-            return json.loads(outer, parse_constant=str)  # NaN is no JSON
-        except ValueError:
-            return outer
+        return parsed(outer)
     try:
         said = [one for one in chat(listed(first)) if one["role"] not in ("system", "developer")]
     except NotText:

@@ -18,6 +18,7 @@ from ltrain_transforms.states.step import Saw, Step
 from ltrain_transforms.states.variables import Row
 from ltrain_transforms.states.walk import Walk
 from ltrain_transforms.tables import STATES
+from ltrain_transforms.untrusted import FAILURES
 
 SEEN = pl.Schema(
     {
@@ -50,7 +51,7 @@ def states(calls: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFram
             walk.walk()
         # broad: inputs and outputs are an agent's, of any shape; an execution whose states cannot
         # be read has none, which is a drop, and the others are walked
-        except Exception as error:
+        except FAILURES as error:
             broken.append(faults.of_states(execution, error))
             continue
         rows += sorted(walk.variables.rows, key=lambda row: row[1])
