@@ -133,6 +133,7 @@ class Children:
         self._held = tuple(held)
         self._children: list[Child] = []
         self._lock = threading.Lock()
+        self._stopped = False
 
     def __enter__(self) -> Self:
         return self
@@ -166,15 +167,18 @@ class Children:
         for this user alone, and removed when the child and all it started have ended.
 
         Raises:
-            ChildDied: when there is no such program, or it ends before it is ready.
+            ChildDied: when there is no such program, it ends before it is ready, or `stop` came
+                before.
             ChildNotReady: when it is not ready after `timeout` seconds.
         """
         if shutil.which(argv[0]) is None:
             raise ChildDied(f"{name}: there is no program '{argv[0]}' ({shlex.join(argv)}).")
-        child = _spawn(
-            name, argv, _environment(env), log, cwd, pass_fds, grace, self._held, scratch
-        )
         with self._lock:
+            if self._stopped:
+                raise ChildDied(f"{name} is not started: what would own it is stopping.")
+            child = _spawn(
+                name, argv, _environment(env), log, cwd, pass_fds, grace, self._held, scratch
+            )
             self._children = [each for each in self._children if each.alive or not each.stopped]
             self._children.append(child)
         if ready is not None:
@@ -187,12 +191,11 @@ class Children:
             child.check()
 
     def stop(self) -> None:
-        """Stop all, the last started first; calling it again is harmless."""
-        while children := list(self._children):
-            for child in reversed(children):
-                child.stop()
-            with self._lock:
-                self._children = [each for each in self._children if each not in children]
+        """Stop all, the last started first, and start none after; a second call is harmless."""
+        with self._lock:
+            self._stopped = True
+        for child in reversed(self._children):
+            child.stop()
 
 
 def _await(child: Child, ready: Callable[[], bool], timeout: float) -> None:

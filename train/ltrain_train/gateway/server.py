@@ -147,9 +147,9 @@ class Service:
         failed = watching.done()
         server.stop()
         await answering
-        await asyncio.to_thread(self._children.stop)  # ends a restart that is under way, too
-        watching.cancel()
+        watching.cancel()  # the end of vLLM is no death from here on
         await asyncio.wait((watching,))
+        await asyncio.to_thread(self._children.stop)  # ends a restart that is under way, too
         if failed:
             watching.result()
 
