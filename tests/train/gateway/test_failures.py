@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -111,6 +112,32 @@ def test_closing_an_attempt_cuts_its_calls_and_revokes_its_key(stage: Any) -> No
     assert process["attributes"]["ltrain.rollout.spans"] == 2
     assert process["attributes"]["ltrain.rollout.llm_calls"] == 1
     assert process["attributes"]["ltrain.rollout.id"] == "abc"
+
+
+def test_a_request_whose_body_ends_after_the_close_reaches_no_model(stage: Any, vllm: Any) -> None:
+    came, closed = threading.Event(), threading.Event()
+
+    def body() -> Iterator[bytes]:
+        yield b'{"model": "policy", '
+        came.set()
+        closed.wait(10)
+        yield b'"messages": [{"role": "user", "content": "w3"}]}'
+
+    answers: list[httpx.Response] = []
+    path = f"/rollout/{stage.identity.rollout}/attempt/{stage.identity.attempt}/v1/chat/completions"
+    headers = {"authorization": f"Bearer {stage.key()}", "content-type": "application/json"}
+    late = threading.Thread(
+        target=lambda: answers.append(stage.http.post(path, content=body(), headers=headers))
+    )
+    late.start()
+    came.wait(10)
+    time.sleep(0.3)  # the gateway has its head
+    stage.client.close_rollout(stage.identity, stage.key())
+    closed.set()
+    late.join()
+    assert [answer.status_code for answer in answers] == [403]
+    assert "is closed" in message(answers[0])
+    assert vllm.requests == []
 
 
 def test_the_attempts_own_span_is_in_the_trace_of_its_calls(stage: Any) -> None:

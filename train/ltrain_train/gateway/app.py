@@ -91,9 +91,9 @@ class Gateway:
         headers = Headers(scope=scope)
         if "rollout" in scope["path_params"]:
             claims = self._claims(scope, headers)
-            attempt = self.attempts.open(claims)
             trained, allowed = claims.identity.mode == "train", claims.allow
             raw = await _body(receive)
+            attempt = self.attempts.open(claims)  # it may have been closed while the body came
             request = read_request(raw, self.policy, claims.sampling, trained, allowed)
         else:
             self._admit(headers)
