@@ -136,7 +136,9 @@ def test_it_serves_restarts_vllm_with_the_current_version_and_stops(
         served.line("ltrain: vLLM died by signal SIGKILL; calls wait while it starts again")
         assert served.ask("w4").status_code == 200
         served.line("ltrain: vLLM is back with policy v1")
+        client.publish("policy", 1)
         client.close()
+        assert "loaded" not in "\n".join(served.said)  # it was started with this version
         served.process.send_signal(signal.SIGTERM)
         assert served.process.wait(WAIT) == 0
     first, second = (home / "logs" / "vllm.log").read_text().splitlines()

@@ -105,7 +105,9 @@ class Service:
         )
         try:
             if options.upstream:
-                await _join(publication, self._say)
+                await _join(publication)
+            else:
+                await publication.started()
             folder = store_folder(options.home)
             keys = Keys(folder) if folder else None
             gateway = Gateway(publication, secret=secret, provider=provider, store_keys=keys)
@@ -167,6 +169,7 @@ class Service:
             self._say(f"vLLM died {how}; calls wait while it starts again")
             async with publication.gate.shut():
                 await asyncio.to_thread(self._vllm.start, self._current())
+                await publication.started()
             self._say(f"vLLM is back with {self._policy} v{publication.gate.version}")
 
 
@@ -212,8 +215,12 @@ def _choose_version(policies: Policies, options: ServeOptions, say: Callable[[st
         say(f"policy {name} goes on with v{version}; '{model}' is its first version's")
 
 
-async def _join(publication: Publication, say: Callable[[str], None]) -> None:
-    """Take over a policy server that runs already; one without admin routes serves as it is."""
+async def _join(publication: Publication) -> None:
+    """Take over a policy server that runs already.
+
+    Raises:
+        UpstreamFailed: when it serves another model, or has no admin routes.
+    """
     served = await publication.upstream.models()
     if publication.policy not in served:
         raise UpstreamFailed(
