@@ -1,5 +1,6 @@
 """What goes wrong in a call, and who is told."""
 
+import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -7,6 +8,8 @@ from typing import Any
 
 import httpx
 import pytest
+
+from ltrain_train.gateway.attempts import Attempt
 
 
 def message(response: httpx.Response) -> str:
@@ -173,6 +176,15 @@ def test_an_unknown_model_is_said_in_production(stage: Any) -> None:
     assert message(response) == (
         "This gateway has no model 'gpt-5'. It serves the policy 'policy'."
     )
+
+
+def test_calls_of_production_leave_nothing_in_memory(stage: Any, vllm: Any) -> None:
+    vllm.sick = True
+    for word in ("w1", "w2"):
+        assert stage.ask(word, identity=None).status_code == 503
+    gc.collect()
+    attempts = [each for each in gc.get_objects() if isinstance(each, Attempt)]
+    assert sum(len(each.unanswered) for each in attempts) == 0
 
 
 def test_models_and_health(stage: Any) -> None:
