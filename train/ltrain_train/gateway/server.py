@@ -9,7 +9,6 @@ import contextlib
 import signal
 import socket
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from ltrain_collector.listen.connection import protocol
 from ltrain_collector.listen.descriptors import Descriptors, raise_limit
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.settings import ALLOW_HOSTS
+from ltrain_train.deaths import Deaths
 from ltrain_train.gateway.app import Gateway
 from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.gateway.publication import Publication
@@ -36,9 +36,6 @@ from ltrain_train.store_folder import store_folder
 HOST = "127.0.0.1"
 WATCH = 0.2
 """Seconds between two looks at vLLM."""
-DEATHS = 3
-"""Deaths within ten minutes after which vLLM is not started again."""
-DEATHS_WITHIN = 600.0
 FAREWELL = 3
 """Seconds that calls in flight have when the gateway is stopped."""
 
@@ -157,13 +154,12 @@ class Service:
 
     async def _watch(self, publication: Publication) -> None:
         """Start vLLM again whenever it dies; give up when it dies again and again."""
-        deaths: deque[float] = deque(maxlen=DEATHS)
+        deaths = Deaths()
         while True:
             await asyncio.sleep(WATCH)
             if self._vllm is None or self._vllm.child.alive:
                 continue
-            deaths.append(time.monotonic())
-            if len(deaths) == DEATHS and deaths[-1] - deaths[0] < DEATHS_WITHIN:
+            if deaths.too_many():
                 self._vllm.child.check()
             how = self._vllm.child.ending()
             self._say(f"vLLM died {how}; calls wait while it starts again")
