@@ -166,7 +166,8 @@ class Project:
 
     def _owns(self, process: psutil.Process) -> bool:
         try:
-            ours = process.environ().get("LTRAIN_HOME") == str(self.home)
+            home = process.environ().get("LTRAIN_HOME", "")
+            ours = f"{home}/".startswith(f"{self.home}/")  # a worker's is agents/<run> in it
             return ours and process.status() != psutil.STATUS_ZOMBIE
         except psutil.Error:
             return False

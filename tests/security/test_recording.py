@@ -57,6 +57,17 @@ def test_a_stream_ends_with_an_error_instead_of_its_last_chunk(stage: Stage) -> 
     assert '"finish_reason": "stop"' not in response.text
 
 
+def test_a_refusal_of_vllm_that_cannot_be_recorded_is_not_given_either(stage: Stage) -> None:
+    ballast = fill(stage)
+    response = stage.ask("long")
+    assert (response.status_code, "cannot record" in message(response)) == (503, True)
+    ballast.unlink()
+    time.sleep(1.1)  # the spool is measured again after a second
+    assert stage.ask("long").status_code == 400
+    counts = stage.client.close_rollout(IDENTITY, stage.key())
+    assert (counts.llm_calls, counts.spans, counts.failures) == (0, 1, 0)
+
+
 def test_what_was_not_recorded_is_an_outage_and_so_is_an_end_that_was_not(stage: Stage) -> None:
     ballast = fill(stage)
     assert stage.ask("w3").status_code == 503

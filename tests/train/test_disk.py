@@ -1,6 +1,8 @@
 """A full disk is told in words, and leaves nothing half-written."""
 
 import errno
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,3 +76,57 @@ def test_another_error_stays_what_it_is(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not finite"), whole(tmp_path / "1", "it", 10):
         raise ValueError("not finite")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_drafts_of_a_killed_process_go_also_where_nothing_was_finished(tmp_path: Path) -> None:
+    left, others = tmp_path / ".1.0badcafe", tmp_path / ".10.0badcafe"
+    for folder in (left, others):
+        folder.mkdir()
+        (folder / "file").write_text("half")
+    with whole(tmp_path / "1", "the checkpoint", 10) as draft:
+        assert not left.exists()
+        (draft / "file").write_text("new")
+    assert sorted(each.name for each in tmp_path.iterdir()) == [others.name, "1"]
+
+
+def test_the_old_one_stays_until_the_new_one_has_its_name(tmp_path: Path) -> None:
+    old = tmp_path / ".1.0badcafe.old"  # its process was killed between two renames
+    old.mkdir()
+    with pytest.raises(ValueError, match="not finite"), whole(tmp_path / "1", "it", 10):
+        raise ValueError("not finite")
+    assert list(tmp_path.iterdir()) == [old]
+    with whole(tmp_path / "1", "it", 10):
+        assert old.exists()
+    assert [each.name for each in tmp_path.iterdir()] == ["1"]
+
+
+def test_a_draft_is_for_its_owner_alone(tmp_path: Path) -> None:
+    with whole(tmp_path / "checkpoints" / "1", "the checkpoint", 10):
+        pass
+    for folder in (tmp_path / "checkpoints", tmp_path / "checkpoints" / "1"):
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+NO_INODE = """
+import sys
+from pathlib import Path
+from ltrain_train.errors import DiskFull
+from ltrain_train.learner.weights import whole
+try:
+    with whole(Path(sys.argv[1]) / "1", "the checkpoint", 10):
+        raise AssertionError("it was begun")
+except DiskFull as error:
+    print(error)
+"""
+
+
+def test_a_disk_without_room_for_a_folder_is_told_in_words(tmp_path: Path) -> None:
+    mount = 'mount -t tmpfs -o nr_inodes=1 none "$1" && exec "$2" -c "$3" "$1"'
+    shell = ("sh", "-c", mount, "sh", str(tmp_path), sys.executable, NO_INODE)
+    done = subprocess.run(
+        ["unshare", "--map-root-user", "--mount", *shell],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.startswith(f"The disk of {tmp_path}/1 is full: the checkpoint"), done.stderr

@@ -90,6 +90,14 @@ def test_a_child_that_was_stopped_is_no_death(tmp_path: Path) -> None:
         children.check()
 
 
+def test_nothing_is_started_after_the_stop(tmp_path: Path) -> None:
+    children = Children()
+    children.stop()
+    with pytest.raises(ChildDied, match=r"agent is not started: what would own it is stopping"):
+        children.start("agent", python("import time; time.sleep(60)"), log=tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
 def test_a_late_child_is_stopped(tmp_path: Path) -> None:
     log = tmp_path / "late.log"
     with Children() as children, pytest.raises(ChildNotReady, match=r"not ready after 0\.3 s"):

@@ -20,7 +20,7 @@ def require_space(folder: Path, size: int, what: str) -> None:
 
 
 def is_full(error: BaseException) -> bool:
-    """Tell whether a full disk or quota caused `error`."""
+    """Return whether a full disk or quota caused `error`."""
     if isinstance(error, OSError) and error.errno in FULL:
         return True
     if any(words in str(error) for words in WORDS):

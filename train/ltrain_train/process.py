@@ -72,7 +72,7 @@ class Child:
         return self.returncode is None
 
     def tail(self, lines: int = 15) -> str:
-        """Give the last lines that this child wrote to its log."""
+        """Return the last lines that this child wrote to its log."""
         with self.log.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
             log.seek(max(self._log_start, end - 64 * 1024))
@@ -89,14 +89,14 @@ class Child:
         )
 
     def ending(self) -> str:
-        """Say how it ended."""
+        """Return how it ended, in words."""
         status = self.returncode
         if status is not None and status < 0:
             return f"by signal {signal.Signals(-status).name}"
         return f"with exit status {status}"
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its own end and give the exit status.
+        """Wait for its own end and return the exit status.
 
         Raises:
             TimeoutError: when it runs on.
@@ -133,6 +133,7 @@ class Children:
         self._held = tuple(held)
         self._children: list[Child] = []
         self._lock = threading.Lock()
+        self._stopped = False
 
     def __enter__(self) -> Self:
         return self
@@ -166,15 +167,18 @@ class Children:
         for this user alone, and removed when the child and all it started have ended.
 
         Raises:
-            ChildDied: when there is no such program, or it ends before it is ready.
+            ChildDied: when there is no such program, it ends before it is ready, or `stop` came
+                before.
             ChildNotReady: when it is not ready after `timeout` seconds.
         """
         if shutil.which(argv[0]) is None:
             raise ChildDied(f"{name}: there is no program '{argv[0]}' ({shlex.join(argv)}).")
-        child = _spawn(
-            name, argv, _environment(env), log, cwd, pass_fds, grace, self._held, scratch
-        )
         with self._lock:
+            if self._stopped:
+                raise ChildDied(f"{name} is not started: what would own it is stopping.")
+            child = _spawn(
+                name, argv, _environment(env), log, cwd, pass_fds, grace, self._held, scratch
+            )
             self._children = [each for each in self._children if each.alive or not each.stopped]
             self._children.append(child)
         if ready is not None:
@@ -187,12 +191,11 @@ class Children:
             child.check()
 
     def stop(self) -> None:
-        """Stop all, the last started first; calling it again is harmless."""
-        while children := list(self._children):
-            for child in reversed(children):
-                child.stop()
-            with self._lock:
-                self._children = [each for each in self._children if each not in children]
+        """Stop all, the last started first, and start none after; a second call is harmless."""
+        with self._lock:
+            self._stopped = True
+        for child in reversed(self._children):
+            child.stop()
 
 
 def _await(child: Child, ready: Callable[[], bool], timeout: float) -> None:
@@ -225,7 +228,7 @@ def _spawn(
 ) -> Child:
     make_private(log.parent)
     if scratch is not None:
-        scratch.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(scratch.parent)
         if scratch.exists():  # of the start before, whose guard was killed
             shutil.rmtree(scratch)
         scratch.mkdir(mode=0o700)

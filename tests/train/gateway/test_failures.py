@@ -1,11 +1,15 @@
 """What goes wrong in a call, and who is told."""
 
+import gc
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
+
+from ltrain_train.gateway.attempts import Attempt
 
 
 def message(response: httpx.Response) -> str:
@@ -113,6 +117,32 @@ def test_closing_an_attempt_cuts_its_calls_and_revokes_its_key(stage: Any) -> No
     assert process["attributes"]["ltrain.rollout.id"] == "abc"
 
 
+def test_a_request_whose_body_ends_after_the_close_reaches_no_model(stage: Any, vllm: Any) -> None:
+    came, closed = threading.Event(), threading.Event()
+
+    def body() -> Iterator[bytes]:
+        yield b'{"model": "policy", '
+        came.set()
+        closed.wait(10)
+        yield b'"messages": [{"role": "user", "content": "w3"}]}'
+
+    answers: list[httpx.Response] = []
+    path = f"/rollout/{stage.identity.rollout}/attempt/{stage.identity.attempt}/v1/chat/completions"
+    headers = {"authorization": f"Bearer {stage.key()}", "content-type": "application/json"}
+    late = threading.Thread(
+        target=lambda: answers.append(stage.http.post(path, content=body(), headers=headers))
+    )
+    late.start()
+    came.wait(10)
+    time.sleep(0.3)  # the gateway has its head
+    stage.client.close_rollout(stage.identity, stage.key())
+    closed.set()
+    late.join()
+    assert [answer.status_code for answer in answers] == [403]
+    assert "is closed" in message(answers[0])
+    assert vllm.requests == []
+
+
 def test_the_attempts_own_span_is_in_the_trace_of_its_calls(stage: Any) -> None:
     stage.ask("w3", headers={"traceparent": f"00-{'c' * 32}-{'d' * 16}-01"})
     stage.client.close_rollout(stage.identity, stage.key())
@@ -146,6 +176,15 @@ def test_an_unknown_model_is_said_in_production(stage: Any) -> None:
     assert message(response) == (
         "This gateway has no model 'gpt-5'. It serves the policy 'policy'."
     )
+
+
+def test_calls_of_production_leave_nothing_in_memory(stage: Any, vllm: Any) -> None:
+    vllm.sick = True
+    for word in ("w1", "w2"):
+        assert stage.ask(word, identity=None).status_code == 503
+    gc.collect()
+    attempts = [each for each in gc.get_objects() if isinstance(each, Attempt)]
+    assert sum(len(each.unanswered) for each in attempts) == 0
 
 
 def test_models_and_health(stage: Any) -> None:

@@ -40,8 +40,21 @@ def test_a_version_is_loaded_and_stamped_on_the_calls_after(stage: Any, vllm: An
 
 
 def test_publishing_what_is_served_loads_nothing(stage: Any, vllm: Any) -> None:
+    vllm.weights = "policy/v0"
     stage.client.publish("policy", 0)
     assert vllm.admin == []
+
+
+def test_a_policy_server_that_lost_the_current_version_gets_it_again(stage: Any, vllm: Any) -> None:
+    stage.client.publish("policy", 1)
+    vllm.weights = "default"  # its owner started it again
+    stage.client.publish("policy", 1)
+    assert vllm.weights == "policy/v1"
+    assert [path for path, _ in vllm.admin].count("/collective_rpc") == 2
+    assert stage.said[1:] == ["the policy server had weights 'default'; loaded policy v1"]
+    vllm.weights, vllm.refuse_reload = "default", 1
+    with pytest.raises(GatewayRefused, match=r"refused POST /collective_rpc with status 500"):
+        stage.client.publish("policy", 1)
 
 
 def test_a_call_in_flight_ends_on_its_version_and_the_next_waits(stage: Any) -> None:

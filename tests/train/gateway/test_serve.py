@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -71,12 +71,24 @@ class Served:
         return httpx.post(url, json=body, timeout=WAIT, trust_env=False)
 
 
+COMMAND = ("-m", "ltrain")
+WATCHFUL = """
+from ltrain.cli import main
+from ltrain_train.gateway import server
+server.WATCH = 0.001
+main()
+"""
+"""The command line, with a gateway that always has an eye on vLLM."""
+
+
 @contextmanager
-def serving(home: Path, python: Path, *arguments: str) -> Iterator[Served]:
+def serving(
+    home: Path, python: Path, *arguments: str, command: Sequence[str] = COMMAND
+) -> Iterator[Served]:
     output = home.with_suffix(".out")
     with output.open("wb") as writing:
         process = subprocess.Popen(
-            [sys.executable, "-m", "ltrain", "serve", "--port", "0", *arguments],
+            [sys.executable, *command, "serve", "--port", "0", *arguments],
             stdout=writing,
             stderr=subprocess.STDOUT,
             env=environment(home, python),
@@ -124,7 +136,9 @@ def test_it_serves_restarts_vllm_with_the_current_version_and_stops(
         served.line("ltrain: vLLM died by signal SIGKILL; calls wait while it starts again")
         assert served.ask("w4").status_code == 200
         served.line("ltrain: vLLM is back with policy v1")
+        client.publish("policy", 1)
         client.close()
+        assert "loaded" not in "\n".join(served.said)  # it was started with this version
         served.process.send_signal(signal.SIGTERM)
         assert served.process.wait(WAIT) == 0
     first, second = (home / "logs" / "vllm.log").read_text().splitlines()
@@ -167,6 +181,21 @@ def test_it_stops_while_vllm_starts(tmp_path: Path, model: Path, starts: int) ->
     assert "Traceback" not in "\n".join(served.said)
 
 
+def test_the_end_of_vllm_that_the_gateway_asked_for_is_no_death(
+    tmp_path: Path, model: Path
+) -> None:
+    home, count = tmp_path / "home", tmp_path / "count"
+    does = f'echo >> {count}; exec {sys.executable} {FAKE_VLLM} "$@"'
+    python = program(tmp_path / "python", does)
+    for starts in range(1, 4):
+        with serving(home, python, str(model), command=("-c", WATCHFUL)) as served:
+            assert served.url
+            served.process.send_signal(signal.SIGINT)
+            assert served.process.wait(WAIT) == 0
+        assert len(count.read_text()) == starts
+        assert "vLLM died" not in "\n".join(served.said)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_vllm_never_outlives_the_gateway(
     tmp_path: Path, model: Path, python: Path, number: signal.Signals
@@ -198,13 +227,14 @@ def test_a_policy_goes_on_where_it_was(
 
 
 def test_a_wrong_model_directory(tmp_path: Path, python: Path) -> None:
-    assert "There is no model directory" in refusal(tmp_path, python, str(tmp_path / "no"))
-    assert "has no config.json" in refusal(tmp_path, python, str(tmp_path))
+    port = ("--port", "0")
+    assert "There is no model directory" in refusal(tmp_path, python, str(tmp_path / "no"), *port)
+    assert "has no config.json" in refusal(tmp_path, python, str(tmp_path), *port)
 
 
 def test_no_model_and_no_policy(tmp_path: Path, python: Path) -> None:
     assert "Unknown policy 'policy'. Policies: none yet; `ltrain serve MODEL` makes one" in (
-        refusal(tmp_path, python)
+        refusal(tmp_path, python, "--port", "0")
     )
 
 

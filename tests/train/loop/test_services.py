@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ltrain_train.deaths import DEATHS
 from ltrain_train.loop import services
 from ltrain_train.loop.services import Service, Services
 
@@ -63,7 +64,7 @@ def test_a_service_that_dies_again_and_again_is_left(
     watch = threading.Thread(target=running._keep, daemon=True)
     watch.start()
     with caplog.at_level(logging.WARNING):
-        for _ in range(services.DEATHS):
+        for _ in range(DEATHS):
             child = running._owned["gateway"]
             os.killpg(child.pid, signal.SIGKILL)
             _until(lambda child=child: running._owned["gateway"] is not child or child.stopped)

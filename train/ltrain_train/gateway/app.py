@@ -63,10 +63,9 @@ class Gateway:
         self.refusals = Refusals()
         self._keys = Keyring(secret)
         self._tracer = provider.get_tracer(attributes.SCOPE_GATEWAY)
-        self._prod = Attempt(Identity(mode="prod"))
 
     def app(self) -> Starlette:
-        """Give the ASGI application."""
+        """Return the ASGI application."""
         return Starlette(
             routes=[
                 Route(f"{ROLLOUT}/v1/chat/completions", _Chat(self), methods=["POST"]),
@@ -91,13 +90,13 @@ class Gateway:
         headers = Headers(scope=scope)
         if "rollout" in scope["path_params"]:
             claims = self._claims(scope, headers)
-            attempt = self.attempts.open(claims)
             trained, allowed = claims.identity.mode == "train", claims.allow
             raw = await _body(receive)
+            attempt = self.attempts.open(claims)  # it may have been closed while the body came
             request = read_request(raw, self.policy, claims.sampling, trained, allowed)
         else:
             self._admit(headers)
-            attempt = self._prod
+            attempt = Attempt(Identity(mode="prod"))
             request = read_request(await _body(receive), self.policy, {})
             self._require_served(request.model)
         context = _remote_context(headers)
@@ -117,7 +116,7 @@ class Gateway:
         ).run(receive)
 
     async def models(self, request: Request) -> Response:
-        """List the one model there is."""
+        """Return the one model there is."""
         if "rollout" in request.path_params:
             self._claims(request.scope, request.headers)
         else:
@@ -126,7 +125,7 @@ class Gateway:
         return _json({"object": "list", "data": [model]})
 
     async def close(self, request: Request) -> Response:
-        """Revoke an attempt's key, cut its calls, and say how many there were."""
+        """Revoke an attempt's key, cut its calls, and return how many there were."""
         attempt = self.attempts.of(self._claims(request.scope, request.headers))
         first = not attempt.closed
         if attempt.flying:
@@ -144,7 +143,7 @@ class Gateway:
         return _json({**attempt.counts, "since": self.since})
 
     async def policy_state(self, request: Request) -> Response:
-        """Say which version is served."""
+        """Return which version is served."""
         self._admin(request)
         version = self.publication.gate.version
         path = self.publication.policies.path(self.policy, version)
@@ -223,7 +222,7 @@ class _Chat:
 
 
 def _remote_context(headers: Mapping[str, str]) -> Context:
-    """Give the context of the traceparent that came with a request."""
+    """Return the context of the traceparent that came with a request."""
     return _propagator.extract(headers, context=Context())
 
 

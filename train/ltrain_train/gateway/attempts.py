@@ -81,7 +81,7 @@ class Attempts:
         self._known: dict[tuple[str, int], Attempt] = {}
 
     def of(self, claims: RolloutClaims) -> Attempt:
-        """Give the attempt that a key is for."""
+        """Return the attempt that a key is for."""
         identity = claims.identity
         key = (identity.rollout or "", identity.attempt or 0)
         attempt = self._known.get(key)
@@ -92,7 +92,7 @@ class Attempts:
         return attempt
 
     def open(self, claims: RolloutClaims) -> Attempt:
-        """Give the attempt that a key is for.
+        """Return the attempt that a key is for.
 
         Raises:
             Refused: when it has been closed.

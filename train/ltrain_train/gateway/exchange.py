@@ -186,7 +186,10 @@ class Exchange:
 
     async def _pass_on(self, response: aiohttp.ClientResponse) -> None:
         body = await response.read()
-        self._fail(str(response.status), _message(_loads(body)))
+        kind, sentence = str(response.status), _message(_loads(body))
+        self.recording.require(lambda: self.span.failed(kind, sentence))
+        self.attempt.spans += 1
+        self.attempt.unanswered.discard(self._digest)
         await self._begin(send_json(self._send, response.status, body))
 
     async def _server_failed(self, why: str) -> None:

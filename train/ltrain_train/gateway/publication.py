@@ -8,6 +8,7 @@ before; who publishes tries again.
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from ltrain_train.gateway.gate import Gate
 from ltrain_train.gateway.upstream import Upstream, UpstreamAway, UpstreamFailed
@@ -33,7 +34,7 @@ class Publication:
         self._say = say
 
     async def publish(self, version: int) -> float:
-        """Serve a version from now on and give the seconds that calls had to wait.
+        """Serve a version from now on and return the seconds that calls had to wait.
 
         Raises:
             UnknownVersion: when there is none.
@@ -46,13 +47,22 @@ class Publication:
             began = time.monotonic()
             if version != self.gate.version:
                 await self._replace(version)
+            else:
+                await self.join()
             self.policies.set_current(self.policy, version)
         return time.monotonic() - began
 
     async def join(self) -> None:
-        """Put the current version into a server that someone else has started."""
-        if await self.upstream.loaded() != self._label(self.gate.version):
-            await self._load(self.gate.version)
+        """Load the current version into a server that has other weights."""
+        version, loaded = self.gate.version, await self.upstream.loaded()
+        if loaded != self._label(version):
+            await self._load(version)
+            self._say(f"the policy server had weights '{loaded}'; loaded {self.policy} v{version}")
+
+    async def started(self) -> None:
+        """Label the weights of a server that was started with the current version."""
+        with suppress(UpstreamFailed):  # without a label, the next publication loads them
+            await self.upstream.label(self._label(self.gate.version))
 
     async def _replace(self, version: int) -> None:
         before = self.gate.version

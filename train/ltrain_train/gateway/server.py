@@ -9,7 +9,6 @@ import contextlib
 import signal
 import socket
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from ltrain_collector.listen.connection import protocol
 from ltrain_collector.listen.descriptors import Descriptors, raise_limit
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.settings import ALLOW_HOSTS
+from ltrain_train.deaths import Deaths
 from ltrain_train.gateway.app import Gateway
 from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.gateway.publication import Publication
@@ -36,9 +36,6 @@ from ltrain_train.store_folder import store_folder
 HOST = "127.0.0.1"
 WATCH = 0.2
 """Seconds between two looks at vLLM."""
-DEATHS = 3
-"""Deaths within ten minutes after which vLLM is not started again."""
-DEATHS_WITHIN = 600.0
 FAREWELL = 3
 """Seconds that calls in flight have when the gateway is stopped."""
 
@@ -105,7 +102,9 @@ class Service:
         )
         try:
             if options.upstream:
-                await _join(publication, self._say)
+                await _join(publication)
+            else:
+                await publication.started()
             folder = store_folder(options.home)
             keys = Keys(folder) if folder else None
             gateway = Gateway(publication, secret=secret, provider=provider, store_keys=keys)
@@ -147,26 +146,26 @@ class Service:
         failed = watching.done()
         server.stop()
         await answering
-        await asyncio.to_thread(self._children.stop)  # ends a restart that is under way, too
-        watching.cancel()
+        watching.cancel()  # the end of vLLM is no death from here on
         await asyncio.wait((watching,))
+        await asyncio.to_thread(self._children.stop)  # ends a restart that is under way, too
         if failed:
             watching.result()
 
     async def _watch(self, publication: Publication) -> None:
         """Start vLLM again whenever it dies; give up when it dies again and again."""
-        deaths: deque[float] = deque(maxlen=DEATHS)
+        deaths = Deaths()
         while True:
             await asyncio.sleep(WATCH)
             if self._vllm is None or self._vllm.child.alive:
                 continue
-            deaths.append(time.monotonic())
-            if len(deaths) == DEATHS and deaths[-1] - deaths[0] < DEATHS_WITHIN:
+            if deaths.too_many():
                 self._vllm.child.check()
             how = self._vllm.child.ending()
             self._say(f"vLLM died {how}; calls wait while it starts again")
             async with publication.gate.shut():
                 await asyncio.to_thread(self._vllm.start, self._current())
+                await publication.started()
             self._say(f"vLLM is back with {self._policy} v{publication.gate.version}")
 
 
@@ -212,8 +211,12 @@ def _choose_version(policies: Policies, options: ServeOptions, say: Callable[[st
         say(f"policy {name} goes on with v{version}; '{model}' is its first version's")
 
 
-async def _join(publication: Publication, say: Callable[[str], None]) -> None:
-    """Take over a policy server that runs already; one without admin routes serves as it is."""
+async def _join(publication: Publication) -> None:
+    """Take over a policy server that runs already.
+
+    Raises:
+        UpstreamFailed: when it serves another model, or has no admin routes.
+    """
     served = await publication.upstream.models()
     if publication.policy not in served:
         raise UpstreamFailed(

@@ -64,12 +64,12 @@ class Upstream:
             return False
 
     async def models(self) -> list[str]:
-        """Give the names that the server serves under."""
+        """Return the names that the server serves under."""
         listed = await self._json("GET", "/v1/models")
         return [model["id"] for model in listed["data"]]
 
     async def loaded(self) -> str:
-        """Give the label of the weights in the server, as the last `load` said it."""
+        """Return the label of the weights in the server; vLLM's own is `default`."""
         return str((await self._json("GET", "/weight_info"))["weight_version"])
 
     async def load(self, weights: Path, label: str) -> None:
@@ -83,9 +83,13 @@ class Upstream:
             reload = {"method": "reload_weights", "kwargs": {"weights_path": str(weights)}}
             await self._json("POST", "/collective_rpc", reload)
             await self._reset_prefix_cache()
-            await self._json("POST", "/update_weight_version", {"new_version": label})
+            await self.label(label)
         finally:
             await self._json("POST", "/resume")
+
+    async def label(self, label: str) -> None:
+        """Set what `loaded` returns until the server ends."""
+        await self._json("POST", "/update_weight_version", {"new_version": label})
 
     async def _reset_prefix_cache(self) -> None:
         """Stale keys and values would be read by the new weights, so a refusal is an error."""
@@ -118,7 +122,7 @@ def _reached(address: str | Path) -> tuple[str, aiohttp.BaseConnector]:
 
 
 async def events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Give what each server-sent event carries."""
+    """Yield what each server-sent event carries."""
     cut = Events()
     async for piece in response.content.iter_any():
         for event in cut.feed(piece):

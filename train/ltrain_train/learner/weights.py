@@ -16,6 +16,7 @@ from uuid import uuid4
 import torch
 from safetensors.torch import save_file
 
+from ltrain_instrument.private import make_private
 from ltrain_train.disk import MARGIN, disk_full, free_bytes, is_full, require_space
 from ltrain_train.learner.errors import BadBase
 from ltrain_train.policy.errors import BadModel
@@ -30,6 +31,8 @@ OURS = "policy.json"
 """A policy version's own record, which is not the new version's."""
 SHARD = 4 << 30
 """Bytes in one file of weights."""
+OLD = ".old"
+"""Ends the name that a directory has while another one takes its place."""
 
 
 @contextmanager
@@ -43,20 +46,15 @@ def whole(directory: Path, what: str, size: int) -> Iterator[Path]:
         DiskFull: when the disk has no room for it; then nothing of it is left.
     """
     draft = directory.parent / f".{directory.name}.{uuid4().hex[:8]}"
-    if directory.exists():
-        for left in directory.parent.glob(f".{directory.name}.*"):  # by a process that was killed
-            shutil.rmtree(left)
-    draft.mkdir(parents=True)
+    _remove_left(directory)
     try:
         require_space(directory, size, what)
+        make_private(draft)
         yield draft
         if directory.exists():
-            old = draft.with_name(f"{draft.name}.old")
-            directory.rename(old)
-            draft.rename(directory)
-            shutil.rmtree(old)
-        else:
-            draft.rename(directory)
+            directory.rename(draft.with_name(f"{draft.name}{OLD}"))
+        draft.rename(directory)
+        _remove_left(directory)
     except Exception as error:  # torch and safetensors have errors of their own for a full disk
         if is_full(error) or free_bytes(draft) < MARGIN:
             shutil.rmtree(draft, ignore_errors=True)
@@ -64,6 +62,13 @@ def whole(directory: Path, what: str, size: int) -> Iterator[Path]:
         raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _remove_left(directory: Path) -> None:
+    """Remove the drafts of killed processes; what `directory` held goes when it is there again."""
+    for left in directory.parent.glob(f".{directory.name}.*"):
+        if directory.exists() or not left.name.endswith(OLD):
+            shutil.rmtree(left)
 
 
 def export_size(base: Path, dtype: str) -> int:
@@ -112,13 +117,13 @@ def check_base(base: Path) -> None:
 
 
 def read_config(base: Path) -> dict[str, Any]:
-    """Give the config.json of the model in `base`."""
+    """Return the config.json of the model in `base`."""
     config: dict[str, Any] = json.loads((base / "config.json").read_text())
     return config
 
 
 def vocabulary(base: Path) -> int:
-    """Give the number of token ids that the model in `base` has."""
+    """Return the number of token ids that the model in `base` has."""
     config = read_config(base)
     return int((config.get("text_config") or config)["vocab_size"])
 

@@ -2,10 +2,11 @@
 
 import json
 import os
+import select
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,9 @@ from ltrain_train.loop.start import Plan, run_online
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.interrupt import heard_by
 from ltrain_transforms.recipe import Recipe
+
+STDERR = 2
+"""Its descriptor."""
 
 
 def plan(path: Path, *, model: Path | None, updates: int | None, **rollout: Any) -> Plan:
@@ -112,7 +116,6 @@ def _locked(plan: Plan) -> Iterator[RunLock]:
         with (
             run_lock(plan.home, run=plan.name, policy=plan.policy) as lock,
             heard_by(partial(_interrupt, lock)),
-            lock.working(),
         ):
             yield lock
     except Exception as error:  # Polars and Arrow have errors of their own for a full disk
@@ -123,14 +126,27 @@ def _locked(plan: Plan) -> Iterator[RunLock]:
 
 
 def _interrupt(lock: RunLock, number: int, frame: FrameType | None) -> None:
-    """Unwind, which stops every child, and say so at once; a second signal changes nothing."""
-    if lock.stopping:
-        print(
-            f"\nltrain: still stopping; `kill -9 {os.getpid()}` ends it at once.",
-            file=sys.stderr,
-            flush=True,
-        )
+    """Unwind, which stops every child, and print that; a signal while it unwinds changes nothing.
+
+    Python loses an interrupt that falls into a finalizer: then the next signal unwinds.
+    """
+    if lock.unwinding or _unwinds(sys.exception()):
+        _print(f"still stopping; `kill -9 {os.getpid()}` ends it at once.")
         return
     lock.stop()
-    print("\nltrain: stopping; the same command goes on from here.", file=sys.stderr, flush=True)
+    _print("stopping; the same command goes on from here.")
     raise KeyboardInterrupt
+
+
+def _unwinds(error: BaseException | None) -> bool:
+    """Return whether `error` is an interrupt, or was raised while one was handled."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
+
+
+def _print(sentence: str) -> None:
+    """Write to stderr from a signal handler: past its buffer, and only where it does not block."""
+    with suppress(OSError):
+        if select.select([], [STDERR], [], 0)[1]:
+            os.write(STDERR, f"\nltrain: {sentence}\n".encode())

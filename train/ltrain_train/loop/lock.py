@@ -46,6 +46,8 @@ class RunLock:
         self.descriptors = descriptors
         """Guards that inherit these hold the lock as well."""
         self.stopping = False
+        self.unwinding = False
+        """Whether the work has ended, and what it started is being stopped."""
 
     def stop(self) -> None:
         """Tell those who want the lock that it will be free soon; calling it again is harmless."""
@@ -58,6 +60,7 @@ class RunLock:
         try:
             yield
         finally:
+            self.unwinding = True
             self.stop()
 
     def write(self) -> None:

@@ -50,7 +50,7 @@ def from_dataset(plan: Plan, dataset: Dataset, lock: RunLock) -> Once:
     """
     policies = plan.policies()
     version = policies.current(plan.policy)
-    with ExitStack() as stack:
+    with ExitStack() as stack, lock.working():
         learner = stack.enter_context(_learner(plan, policies.path(plan.policy, version), lock))
         provider = open_service("ltrain-loop", plan.home)
         stack.callback(provider.shutdown)

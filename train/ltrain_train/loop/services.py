@@ -8,7 +8,7 @@ loop wait for the gateway, which serves the version that was current.
 import logging
 import sys
 import time
-from collections import deque
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from urllib.request import urlopen
 
 from ltrain_collector.dsn import Server, parse
 from ltrain_instrument import loopback, settings
+from ltrain_train.deaths import DEATHS, DEATHS_WITHIN, Deaths
 from ltrain_train.errors import NotReachable
 from ltrain_train.policy.precision import VLLM_NAMES
 from ltrain_train.process import Child, Children
@@ -28,9 +29,6 @@ from ltrain_train.process import Child, Children
 DEFAULT_STORE = "http://127.0.0.1:8123"
 WATCH = 0.5
 """Seconds between two looks at what was started here."""
-DEATHS = 3
-"""Deaths within ten minutes after which a service is not started again."""
-DEATHS_WITHIN = 600.0
 
 _logger = logging.getLogger("ltrain.loop")
 
@@ -59,7 +57,7 @@ class Services:
         self._began = time.monotonic()
         self._wanted: list[Service] = []
         self._owned: dict[str, Child] = {}
-        self._deaths: dict[str, deque[float]] = {}
+        self._deaths: defaultdict[str, Deaths] = defaultdict(Deaths)
         self._leaving = Event()
         self._watch: Thread | None = None
 
@@ -81,7 +79,7 @@ class Services:
             self._owned["gateway"].ask()
 
     def ready(self) -> bool:
-        """Tell whether store and gateway answer.
+        """Return whether store and gateway answer.
 
         Raises:
             ChildDied: when one that was started here has ended.
@@ -148,9 +146,7 @@ class Services:
     def _restarted(self, service: Service) -> bool:
         child = self._owned[service.name]
         child.ask()  # its end is known
-        deaths = self._deaths.setdefault(service.name, deque(maxlen=DEATHS))
-        deaths.append(time.monotonic())
-        if len(deaths) == DEATHS and deaths[-1] - deaths[0] < DEATHS_WITHIN:
+        if self._deaths[service.name].too_many():
             _logger.error(
                 "ltrain: the %s ended %s, %d times within %.0f s; it is not started again. "
                 "Its log is %s.",
@@ -180,7 +176,7 @@ class Services:
 
 
 def answers(url: str, says: bytes = b"") -> bool:
-    """Tell whether a server answers a GET within two seconds with 200 and `says` in its body."""
+    """Return whether a server answers a GET within two seconds with 200 and `says` in its body."""
     try:
         with urlopen(url, timeout=2) as answer:
             return answer.status == 200 and says in answer.read(1 << 16)
