@@ -15,8 +15,8 @@ from ltrain_train.errors import BadRun
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.learner.client import LearnerClient
+from ltrain_train.lock import RunLock
 from ltrain_train.loop.journal import Journal, Wave, open_journal
-from ltrain_train.loop.lock import RunLock
 from ltrain_train.loop.online import Online
 from ltrain_train.loop.patience import until_served
 from ltrain_train.loop.phases import Phases

@@ -22,7 +22,7 @@ HARMLESS = (
     signal.SIGTTIN,
     signal.SIGTTOU,
 )
-"""Signals whose default action does not end a process; it stops at most, and its deadline passes."""
+"""Signals whose default action ends no process; one that is stopped runs past its deadline."""
 
 
 def announce(results: Results) -> None:
