@@ -225,7 +225,7 @@ def _spawn(
 ) -> Child:
     make_private(log.parent)
     if scratch is not None:
-        scratch.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(scratch.parent)
         if scratch.exists():  # of the start before, whose guard was killed
             shutil.rmtree(scratch)
         scratch.mkdir(mode=0o700)

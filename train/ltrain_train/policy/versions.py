@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.private import make_private
+from ltrain_train.pid import is_running
 from ltrain_train.policy.errors import BadModel, PolicyExists, UnknownVersion
 from ltrain_train.policy.weights import check_model, check_same_tensors
 from ltrain_transforms.policy_file import MANIFEST, PolicyFile, PolicyVersion
@@ -88,7 +89,7 @@ class Policies:
         folder = self._folder(name)
         make_private(folder)
         for left in folder.glob(".draft-*-*"):
-            if not _alive(int(left.name.split("-")[1])):
+            if not is_running(int(left.name.split("-")[1])):
                 shutil.rmtree(left)
         return folder / f".draft-{os.getpid()}-{token_hex(4)}"
 
@@ -207,16 +208,6 @@ def _read(directory: Path) -> PolicyVersion:
         return PolicyVersion.model_validate_json((directory / MANIFEST).read_bytes())
     except ValidationError as error:
         raise BadModel(f"'{directory / MANIFEST}' cannot be read: {error}.") from error
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _files(directory: Path) -> list[Path]:
