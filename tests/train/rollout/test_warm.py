@@ -1,5 +1,7 @@
 """Warm workers as the runner drives them: what is submitted has an end, whatever the agent does."""
 
+import fcntl
+import os
 import queue
 import threading
 import time
@@ -46,15 +48,16 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: Ended) -> Iter
     disabled = {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"}
     with ExitStack() as stack:
 
-        def started(workers: int = 1, concurrency: int = 2) -> WarmWorkers:
+        def started(concurrency: int = 2, held: tuple[int, ...] = ()) -> WarmWorkers:
             lane = WarmWorkers(
                 "warm_agent:solve",
                 folder=tmp_path,
                 environ=environment(tmp_path / "home", disabled),
                 logs=tmp_path / "logs",
-                workers=workers,
+                workers=1,
                 concurrency=concurrency,
                 ended=lambda attempt, ending: ended.put((attempt, ending)),
+                held=held,
             )
             stack.enter_context(closing(lane))
             lane.wait_ready(120)
@@ -132,3 +135,17 @@ def test_a_worker_that_reads_no_requests_stops_neither_deadlines_nor_the_run(
     if end == "expire":
         ends = {each.id: ending.outcome for each, ending in [ended.get(timeout=60) for _ in "ab"]}
         assert ends == {"holds.1": Outcome.TIMEOUT, "large.1": Outcome.INFRA}
+
+
+def test_the_lock_of_a_run_is_free_when_its_workers_have_ended(
+    start: Start, tmp_path: Path
+) -> None:
+    lock, again = (os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT) for _ in range(2))
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    lane = start(held=(lock,))
+    os.close(lock)  # as the death of the runner does
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    lane.close()
+    fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(again)

@@ -126,7 +126,9 @@ def run_online(plan: Plan, say: Callable[[Wave], None], lock: RunLock) -> Journa
             rollout=rollout,
             journal=journal,
             store=stack.enter_context(Store.open(services.store_url)),
-            runner=stack.enter_context(_runner(plan, journal.run, services.gateway_url, secret)),
+            runner=stack.enter_context(
+                _runner(plan, journal.run, services.gateway_url, secret, lock)
+            ),
             updater=Updater(plan.recipe, policies, learner, gateway, provider, phases),
             phases=phases,
             tasks=tasks,
@@ -163,7 +165,7 @@ def _learner(plan: Plan, policies: Policies, journal: Journal, lock: RunLock) ->
     )
 
 
-def _runner(plan: Plan, run: str, gateway: str, secret: str) -> Runner:
+def _runner(plan: Plan, run: str, gateway: str, secret: str, lock: RunLock) -> Runner:
     rollout = plan.rollout
     return Runner(
         run=run,
@@ -179,4 +181,5 @@ def _runner(plan: Plan, run: str, gateway: str, secret: str) -> Runner:
         deadline=rollout.deadline,
         agent_sees=rollout.agent_sees,
         allow=rollout.allow,
+        held=lock.descriptors,
     )

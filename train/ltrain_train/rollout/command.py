@@ -6,7 +6,7 @@ It finds its task and its endpoint in the environment (`LTRAIN_TASK`, `OPENAI_BA
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from signal import SIGKILL
 from typing import Any
@@ -25,7 +25,7 @@ _SHELL = 'exec >"$1"; eval "$2"'
 
 
 class Commands:
-    """A lane of `workers` commands at a time."""
+    """A lane of `workers` commands at a time; their guards keep the descriptors `held` open."""
 
     def __init__(
         self,
@@ -36,11 +36,12 @@ class Commands:
         logs: Path,
         workers: int,
         ended: Ended,
+        held: Sequence[int] = (),
     ) -> None:
         self._command, self._folder, self._environ, self._logs = command, folder, environ, logs
         self._slots = workers
         self._ended = ended
-        self._children = Children()
+        self._children = Children(held)
         self._lock = threading.Lock()
         self._flying: set[str] = set()
         self._closed = False

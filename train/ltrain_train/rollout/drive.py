@@ -114,6 +114,7 @@ def _drive(asked: Drive, name: str, tasks: list[Task], home: Path, lock: RunLock
             deadline=asked.deadline,
             agent_sees=asked.agent_sees,
             allow=asked.allow,
+            held=lock.descriptors,
         ) as runner,
         lock.working(),
     ):

@@ -7,6 +7,7 @@ worker that died is tried again with a worker to itself: then its death is its o
 
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from ltrain_instrument.errors import LtrainError
@@ -26,7 +27,10 @@ class WorkerFailed(LtrainError, RuntimeError):
 
 
 class WarmWorkers:
-    """A lane of `workers` processes with `concurrency` rollouts each; safe to use from threads."""
+    """A lane of `workers` processes with `concurrency` rollouts each; safe to use from threads.
+
+    The guards of its processes keep the descriptors `held` open until all of them have ended.
+    """
 
     def __init__(
         self,
@@ -38,11 +42,12 @@ class WarmWorkers:
         workers: int,
         concurrency: int,
         ended: Ended,
+        held: Sequence[int] = (),
     ) -> None:
         self._agent, self._folder, self._environ, self._logs = agent, folder, environ, logs
         self._concurrency = concurrency
         self._ended = ended
-        self._children = Children()
+        self._children = Children(held)
         self._changed = threading.Condition()
         self._started = 0
         self._broken: LtrainError | None = None
