@@ -72,7 +72,7 @@ class Child:
         return self.returncode is None
 
     def tail(self, lines: int = 15) -> str:
-        """Give the last lines that this child wrote to its log."""
+        """Return the last lines that this child wrote to its log."""
         with self.log.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
             log.seek(max(self._log_start, end - 64 * 1024))
@@ -89,14 +89,14 @@ class Child:
         )
 
     def ending(self) -> str:
-        """Say how it ended."""
+        """Return how it ended."""
         status = self.returncode
         if status is not None and status < 0:
             return f"by signal {signal.Signals(-status).name}"
         return f"with exit status {status}"
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its own end and give the exit status.
+        """Wait for its own end and return the exit status.
 
         Raises:
             TimeoutError: when it runs on.

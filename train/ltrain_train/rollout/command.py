@@ -13,6 +13,7 @@ from typing import Any
 
 from ltrain_instrument.private import make_private
 from ltrain_train.process import Child, ChildDied, Children
+from ltrain_train.rollout import strict_json
 from ltrain_train.rollout.attempt import Attempt, Ending, Outcome
 from ltrain_train.rollout.death import of_death
 from ltrain_train.rollout.lane import KILL_GRACE, Ended, instrumented
@@ -133,8 +134,8 @@ def _result(output: Path) -> Any:
     lines = _end(output).splitlines() if output.exists() else []
     last = next((line for line in reversed(lines) if line.strip()), "")
     try:
-        return json.loads(last, parse_constant=_no_json)
-    except (ValueError, RecursionError):
+        return strict_json.parse(last)
+    except ValueError:
         return last
 
 
@@ -142,7 +143,3 @@ def _end(output: Path) -> str:
     with output.open("rb") as file:
         file.seek(max(0, output.stat().st_size - LONGEST_RESULT))
         return file.read().decode(errors="replace")
-
-
-def _no_json(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")

@@ -60,7 +60,7 @@ class Driven:
         return all(result.outcome in COUNTING for result in self.results)
 
     def table(self) -> str:
-        """Say it in a few lines."""
+        """Return it as a few lines."""
         outcomes = ", ".join(f"{count} {name}" for name, count in self.results.outcomes.items())
         lines = [f"run {self.run.name}: {outcomes or 'nothing left to do'}"]
         if self.skipped:
@@ -73,7 +73,7 @@ class Driven:
         return "\n".join(lines)
 
     def as_json(self) -> str:
-        """Say it to a program."""
+        """Return it as JSON."""
         rollouts = [_flat(result) for result in self.results]
         said = {"run": self.run.name, "skipped": self.skipped, "rollouts": rollouts}
         return json.dumps(said, indent=1)
@@ -134,7 +134,7 @@ def _drive(asked: Drive, name: str, tasks: list[Task], home: Path, lock: RunLock
 
 
 def _asked(asked: Drive, tasks: list[Task]) -> dict[str, str | int | float]:
-    """Give what makes two calls ask for the same rollouts."""
+    """Return what makes two calls ask for the same rollouts."""
     return {
         "tasks": digest(tasks),
         "agent": asked.agent,

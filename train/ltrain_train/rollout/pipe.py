@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ltrain_train.process import Child, Children
+from ltrain_train.rollout import strict_json
 from ltrain_train.rollout.attempt import Attempt
 from ltrain_train.rollout.lane import KILL_GRACE, instrumented
 
@@ -123,14 +124,10 @@ class WorkerProcess:
 def _message(line: str) -> dict[str, Any] | None:
     """Return what a worker sends; None for a line that is no message."""
     try:
-        message = json.loads(line, parse_constant=_no_json)
-    except (ValueError, RecursionError):
+        message = strict_json.parse(line)
+    except ValueError:
         return None
     return message if isinstance(message, dict) else None
-
-
-def _no_json(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _request(attempt: Attempt) -> dict[str, Any]:
