@@ -218,6 +218,7 @@ def test_a_wave_begins_with_what_a_killed_run_left_of_it(
 def test_a_key_is_bound_to_the_whole_identity_of_its_attempt(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.delenv("LTRAIN_STORE", raising=False)
     identity = Identity(run="r", rollout="abc", attempt=2, task="t", wave=0, sample=1, mode="train")
     (home / "store").mkdir(parents=True)
@@ -250,6 +251,7 @@ def test_without_a_secret_here_an_agent_has_what_it_had(
 def test_a_store_elsewhere_is_signed_for_with_its_secret_alone(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     Keys(home.absolute() / "store").make(Role.QUERY)
     monkeypatch.setenv("LTRAIN_STORE", "http://any:key@store.example:8123")
     assert StoreKeys.of(home, {}) is None
