@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 
+from ltrain_train.pid import is_running
+
 LONGEST_SOCKET = 107
 """Bytes of a unix socket's path in Linux."""
 SHORTEST = Path("/tmp")
@@ -36,7 +38,7 @@ def scratch_path(kind: str, *, below: Path | None, socket_name: int) -> Path:
 def _remove_left(root: Path, kind: str) -> None:
     for folder in root.glob(f"ltrain-{kind}-*-*"):
         owner = folder.name.split("-")[2]
-        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
+        if owner.isdigit() and not is_running(int(owner)):
             with suppress(OSError):
                 if folder.lstat().st_uid == os.getuid():
                     shutil.rmtree(folder, ignore_errors=True)

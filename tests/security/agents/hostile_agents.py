@@ -103,9 +103,12 @@ def deep() -> Any:
 def solve(task: dict[str, Any], llm: Any) -> Any:
     """Fail in the way that the input names; succeed in any second try."""
     how, _, marks = task["input"].partition(" ")
-    if how in ("kills", "crashes"):
+    if how in ("kills", "terminates", "crashes"):
         time.sleep(0.2)  # its neighbours are in the worker by then
-        os.kill(os.getpid(), signal.SIGKILL) if how == "kills" else ctypes.string_at(0)
+        if how == "crashes":
+            ctypes.string_at(0)
+        os.kill(os.getpid(), signal.SIGKILL if how == "kills" else signal.SIGTERM)
+        time.sleep(60)  # what is instrumented sends its spans before SIGTERM ends it
     mark = Path(marks) / attempt_of(llm).rpartition(".")[0]
     tried = mark.exists()
     mark.touch()

@@ -51,6 +51,8 @@ class Outside:
     """Where no rule fits."""
     down: bool = False
     """Whether the gateway answers 502 to every call."""
+    status: str = "ready"
+    """Of `/health`; calls are answered 502 while it is another than `ready`."""
     refused: threading.Event = field(default_factory=threading.Event)
     """Set when a chat completion was answered 502."""
     pause: float = 0.0
@@ -147,7 +149,7 @@ def _handler(outside: Outside) -> type[BaseHTTPRequestHandler]:
         wbufsize = -1
 
         def do_GET(self) -> None:
-            self._send(502 if outside.down else 200, {"status": "ok"})
+            self._send(502 if outside.down else 200, {"status": outside.status})
 
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers["content-length"]))
@@ -162,12 +164,13 @@ def _handler(outside: Outside) -> type[BaseHTTPRequestHandler]:
         def _gateway(self, body: dict[str, Any]) -> None:
             found = PATH.fullmatch(self.path)
             attempt = f"{found['rollout']}.{found['attempt']}" if found else ""
-            if outside.down:
-                if not self.path.endswith("/close"):
+            closes = self.path.endswith("/close")
+            if outside.down or (outside.status != "ready" and not closes):
+                if not closes:
                     outside.failed[attempt] += 1
                     outside.refused.set()
                 self._send(502, {"error": {"message": "no upstream"}})
-            elif self.path.endswith("/close"):
+            elif closes:
                 outside.closed.append(attempt)
                 calls = outside.answered[attempt]
                 counts = {"llm_calls": calls, "spans": calls, "failures": outside.failed[attempt]}

@@ -82,6 +82,32 @@ def test_a_killed_run_goes_on_where_it_was(
     assert len(executions) == len(set(executions))
 
 
+def test_the_same_command_twice_at_once_is_refused(
+    tasks: Path, environ: dict[str, str], outside: Any
+) -> None:
+    outside.pause = 60.0
+    command = [*LTRAIN, str(tasks), *AGENT]
+    with subprocess.Popen(
+        command, env=environ, cwd=HERE / "agents", stderr=subprocess.DEVNULL
+    ) as first:
+        try:
+            assert outside.wait_spans(1, 60, name="ltrain.rollout.dispatch")
+            second = ltrain([tasks, *AGENT], environ)
+            said = " ".join(second.stderr.replace("│", "").split())
+            assert second.returncode == 1
+            assert f"is in use by process {first.pid}" in said
+            assert "Traceback" not in said
+        finally:
+            first.terminate()
+            outside.pause = 0.0
+            first.wait(60)
+    executions = [
+        (span.attributes["ltrain.rollout.id"], span.attributes["ltrain.attempt.id"])
+        for span in outside.spans(name="ltrain.rollout.dispatch")
+    ]
+    assert len(executions) == len(set(executions))
+
+
 def test_a_command_after_two_dashes_is_the_agent(
     tasks: Path, environ: dict[str, str], outside: Any
 ) -> None:

@@ -1,6 +1,8 @@
 """Agents that are commands: what they find, what their end means, what is left of them."""
 
+import fcntl
 import itertools
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +11,10 @@ from typing import Any
 import psutil
 import pytest
 
-from ltrain_train.rollout.attempt import Outcome, RolloutResult
+from ltrain_instrument.identity import Identity
+from ltrain_train.rollout.attempt import Attempt, Endpoint, Outcome, RolloutResult
+from ltrain_train.rollout.command import Commands
+from ltrain_train.rollout.lane import environment
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.tasks import Task
 
@@ -118,3 +123,34 @@ def _sleepers() -> list[int]:
     return [
         p.pid for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "61.5"]
     ]
+
+
+def test_the_lock_of_a_run_is_free_when_its_commands_have_ended(home: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    lock, again = (os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT) for _ in range(2))
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    lane = Commands(
+        f"touch {mark}; sleep 600",
+        folder=tmp_path,
+        environ=environment(home, {}),
+        logs=tmp_path / "logs",
+        workers=1,
+        ended=lambda attempt, ending: None,
+        held=(lock,),
+    )
+    identity = Identity(run="r", rollout="abc", attempt=1, mode="train")
+    nowhere = Endpoint("http://127.0.0.1:9", "key", "policy")
+    lane.submit(
+        Attempt(
+            identity=identity, task={}, endpoint=nowhere, traceparent="", started=0, deadline=600.0
+        )
+    )
+    until = time.monotonic() + 60
+    while not mark.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    os.close(lock)  # as the death of the runner does
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    lane.close()
+    fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(again)

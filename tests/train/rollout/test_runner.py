@@ -1,6 +1,7 @@
 """Waves through warm workers: outcomes, ids, attempts, and the trace each rollout leaves."""
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -210,6 +211,26 @@ def test_a_gateway_that_fails_is_not_the_agents_failure(
     (result,) = started.run("train", 0, [task()], 1, sampling={})
     mend.join()
     assert (result.outcome, result.identity.attempt) == (Outcome.OK, 2)
+
+
+def test_an_outage_takes_one_try_however_long_the_policy_server_loads(
+    runner: Start, task: Make, outside: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    started = runner("plain:needs_openai")
+    outside.status = "waiting"  # the gateway answers `/health` with 200 all the same
+
+    def mend() -> None:
+        until = time.monotonic() + 60
+        while not caplog.messages and outside.failed.total() < 6 and time.monotonic() < until:
+            time.sleep(0.05)
+        outside.status = "ready"
+
+    mending = threading.Thread(target=mend)
+    mending.start()
+    results = started.run("train", 0, [task("a"), task("b")], 1, sampling={})
+    mending.join()
+    assert [(r.outcome, r.identity.attempt) for r in results] == [(Outcome.OK, 2)] * 2
+    assert caplog.messages == ["ltrain: waiting for the gateway, at most 1200 s"]
 
 
 def test_finished_rollouts_are_skipped_and_attempts_go_on_counting(

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from ltrain_collector.grants import Role
 from ltrain_collector.keys import Keys
 from ltrain_collector.store import Store
 from ltrain_instrument.errors import BadSetting
-from ltrain_instrument.identity import Identity
+from ltrain_instrument.identity import Identity, rollout_id
+from ltrain_instrument.spool import Spool
 from ltrain_train.rollout.attempt import Outcome
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.store_keys import StoreKeys
@@ -120,6 +122,8 @@ def test_what_an_agent_says_its_rollout_is_worth_is_only_its_word(
     assert (result.outcome, result.rewards) == (Outcome.OK, {"reward": 1.0}), result.reason
     lane.__exit__(None, None, None)
 
+    assert not list((served.home / "agents").iterdir())  # all of it was sent
+
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["tried"] == {
         "own": [0, 0],  # by OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_TRACES_HEADERS
@@ -144,9 +148,77 @@ def test_what_an_agent_says_its_rollout_is_worth_is_only_its_word(
         assert {"work", "thought", "ltrain.process"} <= set(spans["SpanName"])
 
 
+LEAVER = """\
+import json, os, sys, time
+from pathlib import Path
+from ltrain_instrument.spool import Spool
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
+
+mark = Path(sys.argv[1])
+while json.loads(os.environ["LTRAIN_TASK"])["id"] == "ends" and not mark.exists():
+    time.sleep(0.05)
+if not mark.exists():
+    request = otlp.ExportTraceServiceRequest()
+    span = request.resource_spans.add().scope_spans.add().spans.add(name="left")
+    span.trace_id, span.span_id = os.urandom(16), os.urandom(8)
+    span.start_time_unix_nano = span.end_time_unix_nano = time.time_ns()
+    spool = Spool(Path(os.environ["LTRAIN_HOME"]) / "spool", "http://127.0.0.1:9")
+    spool.append(request.SerializeToString())
+    spool.close(0)
+    mark.touch()
+    time.sleep(600)
+"""
+
+
+def test_what_a_cancelled_attempt_left_is_sent_when_its_process_has_ended(
+    served: Served, runner: Callable[..., Runner], task: Callable[..., Task], tmp_path: Path
+) -> None:
+    script = tmp_path / "leaver.py"
+    script.write_text(LEAVER)
+    command = f"OTEL_SDK_DISABLED=true python {script} {tmp_path / 'mark'}"
+    lane = runner(command, workers=2, deadline=600.0)
+
+    def stop(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lane.run("train", 0, [task("stays"), task("ends")], 1, sampling={}, seen=stop)
+    lane.__exit__(None, None, None)
+    assert not list((served.home / "agents").iterdir())
+    with Store.open(served.dsn) as store:
+        spans = store.query("SELECT RolloutId FROM otel.spans WHERE SpanName = 'left'")
+    assert spans["RolloutId"].to_list() == [rollout_id("r", "train", 0, "stays", 0)]
+
+
+def left(home: Path, *attempts: str) -> None:
+    request = ExportTraceServiceRequest()
+    request.resource_spans.add().scope_spans.add().spans.add(name="left")
+    for name in attempts:
+        spool = Spool(home / "agents" / name / "spool", "http://127.0.0.1:9")
+        spool.append(request.SerializeToString())
+        spool.close(0)
+
+
+def test_a_wave_begins_with_what_a_killed_run_left_of_it(
+    home: Path, outside: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = StoreKeys("s" * 32, home)
+    wave = [Identity(run="r", rollout=name, task="t", mode="train") for name in ("abc", "def")]
+    left(home, "abc.1", "abc.2", "def.1", "other.1")
+    (home / "agents" / "r" / "spool").mkdir(parents=True)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    keys.sweep(wave)
+    assert len(list((home / "agents").iterdir())) == 5, "no collector took anything"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", outside.url)
+    keys.sweep(wave)
+    assert {each.name for each in (home / "agents").iterdir()} == {"other.1", "r"}
+    assert len(outside.requests) == 3
+
+
 def test_a_key_is_bound_to_the_whole_identity_of_its_attempt(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.delenv("LTRAIN_STORE", raising=False)
     identity = Identity(run="r", rollout="abc", attempt=2, task="t", wave=0, sample=1, mode="train")
     (home / "store").mkdir(parents=True)
@@ -179,6 +251,7 @@ def test_without_a_secret_here_an_agent_has_what_it_had(
 def test_a_store_elsewhere_is_signed_for_with_its_secret_alone(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     Keys(home.absolute() / "store").make(Role.QUERY)
     monkeypatch.setenv("LTRAIN_STORE", "http://any:key@store.example:8123")
     assert StoreKeys.of(home, {}) is None

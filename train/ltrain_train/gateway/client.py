@@ -13,6 +13,8 @@ from ltrain_train.gateway.keys import sign_admin
 
 PUBLISH = 900.0
 """Seconds for a publication: the drain of calls in flight, and the load."""
+AWAY = 1200.0
+"""Seconds that a gateway or its policy server may be away: a large model takes minutes to load."""
 
 
 class GatewayUnreachable(LtrainError, ConnectionError):
@@ -55,14 +57,24 @@ class GatewayClient:
         self._http.close()
 
     def health(self) -> bool:
-        """Tell whether the gateway answers."""
+        """Return whether the gateway answers."""
+        return self._health() is not None
+
+    def ready(self) -> bool:
+        """Return whether calls are answered at once: the policy server has its weights."""
+        health = self._health()
+        return health is not None and health.get("status") == "ready"
+
+    def _health(self) -> dict[str, Any] | None:
         try:
-            return self._http.get("/health", timeout=2.0).status_code == 200
-        except httpx.HTTPError:
-            return False
+            answer = self._http.get("/health", timeout=2.0)
+            found = answer.json() if answer.status_code == HTTPStatus.OK else None
+        except (httpx.HTTPError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
 
     def current(self, policy: str) -> int:
-        """Give the version that is served.
+        """Return the version that is served.
 
         Raises:
             GatewayRefused: when the gateway serves another policy.
@@ -72,7 +84,7 @@ class GatewayClient:
         )
 
     def publish(self, policy: str, version: int) -> float:
-        """Serve a version from now on; give the seconds that calls had to wait.
+        """Serve a version from now on; return the seconds that calls had to wait.
 
         Raises:
             GatewayUnreachable, PolicyServerAway: when it should be published again later.

@@ -20,9 +20,9 @@ from ltrain_instrument import settings
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.disk import disk_full, is_full
 from ltrain_train.errors import BadRun
+from ltrain_train.lock import RunLock, run_lock
 from ltrain_train.loop import report
 from ltrain_train.loop.journal import Journal
-from ltrain_train.loop.lock import RunLock, run_lock
 from ltrain_train.loop.once import Once, from_dataset, from_store
 from ltrain_train.loop.start import Plan, run_online
 from ltrain_transforms.dataset import Dataset

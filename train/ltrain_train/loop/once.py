@@ -9,7 +9,7 @@ from ltrain_instrument import settings
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.learner.client import LearnerClient
-from ltrain_train.loop.lock import RunLock
+from ltrain_train.lock import RunLock
 from ltrain_train.loop.phases import Phases
 from ltrain_train.loop.services import answers
 from ltrain_train.loop.start import Plan

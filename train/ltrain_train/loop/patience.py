@@ -10,14 +10,12 @@ from typing import TypeVar
 
 from ltrain_collector.errors import NO_CODE, QueryFailed, StoreUnreachable
 from ltrain_instrument.errors import LtrainError
-from ltrain_train.gateway.client import GatewayUnreachable, PolicyServerAway
+from ltrain_train.gateway.client import AWAY, GatewayUnreachable, PolicyServerAway
 
 T = TypeVar("T")
 
 STORE = 60.0
 """Seconds that a store may be away."""
-GATEWAY = 1200.0
-"""Seconds that a gateway or its policy server may be away: a large model takes minutes to load."""
 PAUSE = 0.5
 
 _logger = logging.getLogger("ltrain.loop")
@@ -33,7 +31,7 @@ def patiently(ask: Callable[[], T], longest: float = STORE) -> T:
     return _wait("store", _store_is_away, ask, longest)
 
 
-def until_served(publish: Callable[[], T], longest: float = GATEWAY) -> T:
+def until_served(publish: Callable[[], T], longest: float = AWAY) -> T:
     """Publish until the gateway and its policy server are there; publishing twice is harmless.
 
     Raises:

@@ -15,8 +15,8 @@ from ltrain_train.errors import BadRun
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.learner.client import LearnerClient
+from ltrain_train.lock import RunLock
 from ltrain_train.loop.journal import Journal, Wave, open_journal
-from ltrain_train.loop.lock import RunLock
 from ltrain_train.loop.online import Online
 from ltrain_train.loop.patience import until_served
 from ltrain_train.loop.phases import Phases
@@ -126,7 +126,9 @@ def run_online(plan: Plan, say: Callable[[Wave], None], lock: RunLock) -> Journa
             rollout=rollout,
             journal=journal,
             store=stack.enter_context(Store.open(services.store_url)),
-            runner=stack.enter_context(_runner(plan, journal.run, services.gateway_url, secret)),
+            runner=stack.enter_context(
+                _runner(plan, journal.run, services.gateway_url, secret, lock)
+            ),
             updater=Updater(plan.recipe, policies, learner, gateway, provider, phases),
             phases=phases,
             tasks=tasks,
@@ -163,7 +165,7 @@ def _learner(plan: Plan, policies: Policies, journal: Journal, lock: RunLock) ->
     )
 
 
-def _runner(plan: Plan, run: str, gateway: str, secret: str) -> Runner:
+def _runner(plan: Plan, run: str, gateway: str, secret: str, lock: RunLock) -> Runner:
     rollout = plan.rollout
     return Runner(
         run=run,
@@ -179,4 +181,5 @@ def _runner(plan: Plan, run: str, gateway: str, secret: str) -> Runner:
         deadline=rollout.deadline,
         agent_sees=rollout.agent_sees,
         allow=rollout.allow,
+        held=lock.descriptors,
     )

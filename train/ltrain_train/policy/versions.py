@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.private import make_private
+from ltrain_train.pid import is_running
 from ltrain_train.policy.errors import BadModel, PolicyExists, UnknownVersion
 from ltrain_train.policy.weights import check_model, check_same_tensors
 from ltrain_transforms.policy_file import MANIFEST, PolicyFile, PolicyVersion
@@ -33,12 +34,12 @@ class Policies:
         self.directory = home / "policies"
 
     def names(self) -> list[str]:
-        """Give the names of policies that have a version."""
+        """Return the names of policies that have a version."""
         found = self.directory.iterdir() if self.directory.is_dir() else ()
         return sorted(folder.name for folder in found if _versions(folder))
 
     def versions(self, name: str) -> list[int]:
-        """Give the policy's versions, oldest first; none where there is no such policy."""
+        """Return the policy's versions, oldest first; none where there is no such policy."""
         return _versions(self._folder(name))
 
     def register(self, name: str, model: Path) -> int:
@@ -63,7 +64,7 @@ class Policies:
     def publish_files(
         self, name: str, directory: Path, *, parent: int, dataset: str, recipe: str
     ) -> int:
-        """Move a finished directory to the policy's next version and give its number.
+        """Move a finished directory to the policy's next version and return its number.
 
         Raises:
             BadModel: when it does not fit the policy's version 0.
@@ -84,16 +85,16 @@ class Policies:
         return self._finish(directory, version)
 
     def draft(self, name: str) -> Path:
-        """Give a path, not there yet, for a version in the making; a dead process's are removed."""
+        """Return a path, not there yet, for a version to be; a dead process's are removed."""
         folder = self._folder(name)
         make_private(folder)
         for left in folder.glob(".draft-*-*"):
-            if not _alive(int(left.name.split("-")[1])):
+            if not is_running(int(left.name.split("-")[1])):
                 shutil.rmtree(left)
         return folder / f".draft-{os.getpid()}-{token_hex(4)}"
 
     def path(self, name: str, version: int) -> Path:
-        """Give a version's directory, absolute.
+        """Return a version's directory, absolute.
 
         Raises:
             UnknownVersion: when there is none.
@@ -103,11 +104,11 @@ class Policies:
         return (self._folder(name) / f"v{version}").absolute()
 
     def read(self, name: str, version: int) -> PolicyVersion:
-        """Give what `policy.json` says of a version."""
+        """Return what `policy.json` says of a version."""
         return _read(self.path(name, version))
 
     def check(self, name: str, version: int) -> Path:
-        """Give a version's directory after a look at every file of it, contents excepted.
+        """Return a version's directory after a look at every file of it, contents excepted.
 
         Raises:
             UnknownVersion: when there is none.
@@ -123,7 +124,7 @@ class Policies:
         return path
 
     def latest(self, name: str) -> int:
-        """Give the newest version's number.
+        """Return the newest version's number.
 
         Raises:
             UnknownVersion: when the policy has none.
@@ -134,7 +135,7 @@ class Policies:
         return versions[-1]
 
     def current(self, name: str) -> int:
-        """Give the version that servers have loaded.
+        """Return the version that servers have loaded.
 
         Raises:
             UnknownVersion: when the policy has none.
@@ -144,7 +145,7 @@ class Policies:
         raise self._unknown(name, None)
 
     def set_current(self, name: str, version: int) -> None:
-        """Say that servers have loaded a version.
+        """Record that servers have loaded a version.
 
         Raises:
             UnknownVersion: when there is none.
@@ -207,16 +208,6 @@ def _read(directory: Path) -> PolicyVersion:
         return PolicyVersion.model_validate_json((directory / MANIFEST).read_bytes())
     except ValidationError as error:
         raise BadModel(f"'{directory / MANIFEST}' cannot be read: {error}.") from error
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _files(directory: Path) -> list[Path]:

@@ -6,13 +6,14 @@ It finds its task and its endpoint in the environment (`LTRAIN_TASK`, `OPENAI_BA
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from signal import SIGKILL
 from typing import Any
 
 from ltrain_instrument.private import make_private
 from ltrain_train.process import Child, ChildDied, Children
+from ltrain_train.rollout import strict_json
 from ltrain_train.rollout.attempt import Attempt, Ending, Outcome
 from ltrain_train.rollout.death import of_death
 from ltrain_train.rollout.lane import KILL_GRACE, Ended, instrumented
@@ -25,7 +26,7 @@ _SHELL = 'exec >"$1"; eval "$2"'
 
 
 class Commands:
-    """A lane of `workers` commands at a time."""
+    """A lane of `workers` commands at a time; their guards keep the descriptors `held` open."""
 
     def __init__(
         self,
@@ -36,11 +37,12 @@ class Commands:
         logs: Path,
         workers: int,
         ended: Ended,
+        held: Sequence[int] = (),
     ) -> None:
         self._command, self._folder, self._environ, self._logs = command, folder, environ, logs
         self._slots = workers
         self._ended = ended
-        self._children = Children()
+        self._children = Children(held)
         self._lock = threading.Lock()
         self._flying: set[str] = set()
         self._closed = False
@@ -132,8 +134,8 @@ def _result(output: Path) -> Any:
     lines = _end(output).splitlines() if output.exists() else []
     last = next((line for line in reversed(lines) if line.strip()), "")
     try:
-        return json.loads(last, parse_constant=_no_json)
-    except (ValueError, RecursionError):
+        return strict_json.parse(last)
+    except ValueError:
         return last
 
 
@@ -141,7 +143,3 @@ def _end(output: Path) -> str:
     with output.open("rb") as file:
         file.seek(max(0, output.stat().st_size - LONGEST_RESULT))
         return file.read().decode(errors="replace")
-
-
-def _no_json(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")

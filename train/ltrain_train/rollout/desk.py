@@ -4,6 +4,7 @@ An attempt's key is ended before its result is judged. What the reward function 
 last: as the agent's errors, or, where it failed on most results, as its own.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from ltrain_instrument import attributes
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.client import (
+    AWAY,
     CallCounts,
     GatewayClient,
     GatewayRefused,
@@ -38,12 +40,12 @@ from ltrain_train.rollout.visit import Visit
 
 SLACK = 30.0
 """Seconds that key and lease outlive the deadline."""
-AWAY = 600.0
-"""Seconds that a gateway may be away before the run ends for it: a killed one starts vLLM again."""
 PAUSE = 0.5
 """Seconds between two looks for it."""
 STOPPED = "the run was stopped"
 NO_CALLS = CallCounts(llm_calls=0, spans=0, failures=0)
+
+_logger = logging.getLogger("ltrain.rollouts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ class Desk:
         self._judge, self._ledger = judge, ledger
         self._gateway, self._secret, self._terms = gateway, secret, terms
         self._lock = threading.Lock()
+        self._waiting = threading.Lock()
+        """Held by the one thread that waits for the gateway."""
         self._open: set[str] = set()
         self._unjudged: list[Unjudged] = []
 
@@ -260,11 +264,16 @@ class Desk:
         )
 
     def _await_gateway(self) -> None:
-        until = time.monotonic() + AWAY
-        while not self._client.health():
-            if time.monotonic() > until:
-                raise GatewayUnreachable(
-                    f"The gateway at {self._gateway} has not answered for {AWAY:g} s. "
-                    "Start it with `ltrain serve MODEL`, or name it with LTRAIN_GATEWAY."
-                )
-            time.sleep(PAUSE)
+        """Wait until calls are answered, so that an outage takes one try, however long it is."""
+        with self._waiting:
+            if self._client.ready():
+                return
+            _logger.warning("ltrain: waiting for the gateway, at most %.0f s", AWAY)
+            until = time.monotonic() + AWAY
+            while not self._client.ready():
+                if time.monotonic() > until:
+                    raise GatewayUnreachable(
+                        f"The gateway at {self._gateway} has not been ready for {AWAY:g} s. "
+                        "Start it with `ltrain serve MODEL`, or name it with LTRAIN_GATEWAY."
+                    )
+                time.sleep(PAUSE)

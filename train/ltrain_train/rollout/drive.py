@@ -13,6 +13,7 @@ from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Mode
 from ltrain_train.gateway.client import GatewayClient, GatewayUnreachable
 from ltrain_train.gateway.keys import gateway_secret
+from ltrain_train.lock import RunLock, run_lock
 from ltrain_train.rollout.attempt import COUNTING, RolloutResult, WaveResult
 from ltrain_train.rollout.ledger import Ledger
 from ltrain_train.rollout.runner import Runner, finished
@@ -59,7 +60,7 @@ class Driven:
         return all(result.outcome in COUNTING for result in self.results)
 
     def table(self) -> str:
-        """Say it in a few lines."""
+        """Return it as a few lines."""
         outcomes = ", ".join(f"{count} {name}" for name, count in self.results.outcomes.items())
         lines = [f"run {self.run.name}: {outcomes or 'nothing left to do'}"]
         if self.skipped:
@@ -72,7 +73,7 @@ class Driven:
         return "\n".join(lines)
 
     def as_json(self) -> str:
-        """Say it to a program."""
+        """Return it as JSON."""
         rollouts = [_flat(result) for result in self.results]
         said = {"run": self.run.name, "skipped": self.skipped, "rollouts": rollouts}
         return json.dumps(said, indent=1)
@@ -82,30 +83,41 @@ def drive(asked: Drive) -> Driven:
     """Run the tasks; a run that was killed goes on where it was.
 
     Raises:
+        RunInUse: when another process works on a run of this name.
         LtrainError: when the tasks, the agent or the gateway are not what they must be.
     """
     tasks, home = load_tasks(asked.tasks), settings.HOME.read()
-    run = open_run(home / "runs", asked.run or asked.tasks.stem, _asked(asked, tasks))
+    name = asked.run or asked.tasks.stem
+    with run_lock(home, run=name) as lock:
+        return _drive(asked, name, tasks, home, lock)
+
+
+def _drive(asked: Drive, name: str, tasks: list[Task], home: Path, lock: RunLock) -> Driven:
+    run = open_run(home / "runs", name, _asked(asked, tasks))
     done = _finished(home, run, asked.mode) if run.resumed else set()
     secret = gateway_secret(home)
     _check_gateway(asked.gateway, secret)
     check_store(home)
     run.save()
-    with Runner(
-        run=run.name,
-        agent=asked.agent,
-        reward=asked.reward,
-        folder=Path.cwd(),
-        gateway=asked.gateway,
-        secret=secret,
-        policy=asked.policy,
-        home=home,
-        workers=asked.workers,
-        concurrency=asked.concurrency,
-        deadline=asked.deadline,
-        agent_sees=asked.agent_sees,
-        allow=asked.allow,
-    ) as runner:
+    with (
+        Runner(
+            run=run.name,
+            agent=asked.agent,
+            reward=asked.reward,
+            folder=Path.cwd(),
+            gateway=asked.gateway,
+            secret=secret,
+            policy=asked.policy,
+            home=home,
+            workers=asked.workers,
+            concurrency=asked.concurrency,
+            deadline=asked.deadline,
+            agent_sees=asked.agent_sees,
+            allow=asked.allow,
+            held=lock.descriptors,
+        ) as runner,
+        lock.working(),
+    ):
         results = runner.run(
             asked.mode,
             WAVE,
@@ -122,7 +134,7 @@ def drive(asked: Drive) -> Driven:
 
 
 def _asked(asked: Drive, tasks: list[Task]) -> dict[str, str | int | float]:
-    """Give what makes two calls ask for the same rollouts."""
+    """Return what makes two calls ask for the same rollouts."""
     return {
         "tasks": digest(tasks),
         "agent": asked.agent,

@@ -1,4 +1,4 @@
-"""An agent that ends its own process says so first, so that its neighbours are not blamed for it.
+"""An agent that ends its own process names its attempt first: its neighbours are not blamed.
 
 A death by another way, such as a segmentation fault, has no author: see `death`.
 """
@@ -12,31 +12,58 @@ from ltrain_instrument.ambient import identity_here
 from ltrain_train.rollout.attempt import Outcome
 from ltrain_train.rollout.results import Results
 
-FATAL = (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE)
+HARMLESS = (
+    signal.SIGCHLD,
+    signal.SIGCONT,
+    signal.SIGURG,
+    signal.SIGWINCH,
+    signal.SIGSTOP,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+)
+"""Signals whose default action ends no process; one that is stopped runs past its deadline."""
 
 
 def announce(results: Results) -> None:
-    """Let `os._exit`, `os.abort`, `os.kill` and `raise_signal` name the attempt that calls them."""
+    """Let what ends this process name the attempt that calls it."""
     for module, name, kills in (
-        (os, "_exit", lambda *_: True),
-        (os, "abort", lambda *_: True),
-        (os, "kill", lambda pid, number: pid == os.getpid() and number in FATAL),
-        (signal, "raise_signal", lambda number: number in FATAL),
+        (os, "_exit", lambda *_, **__: True),
+        (os, "abort", lambda: True),
+        (os, "kill", lambda pid, number: pid in (os.getpid(), 0, -os.getpgrp()) and _ends(number)),
+        (os, "killpg", lambda group, number: group in (0, os.getpgrp()) and _ends(number)),
+        (signal, "raise_signal", lambda number: _ends(number)),
+        (signal, "pthread_kill", lambda _, number: _ends(number)),
     ):
-        setattr(module, name, _announced(getattr(module, name), kills, results))
+        setattr(module, name, _announced(name, getattr(module, name), kills, results))
 
 
 def _announced(
-    function: Callable[..., Any], kills: Callable[..., bool], results: Results
+    name: str, function: Callable[..., Any], kills: Callable[..., bool], results: Results
 ) -> Callable[..., Any]:
     home = os.getpid()
 
-    def call(*given: Any) -> Any:
+    def call(*arguments: Any, **named: Any) -> Any:
         identity = identity_here()
-        if os.getpid() == home and identity is not None and identity.rollout and kills(*given):
-            reason = f"it ended its worker: {function.__name__}{given}"
+        if os.getpid() == home and identity.rollout and _holds(kills, *arguments, **named):
+            values = ", ".join(str(value) for value in (*arguments, *named.values()))
+            reason = f"it ended its worker: {name}({values})"
             attempt = f"{identity.rollout}.{identity.attempt}"
             results.say({"id": attempt, "outcome": Outcome.ERROR, "reason": reason, "kills": True})
-        return function(*given)
+        return function(*arguments, **named)
 
     return call
+
+
+def _holds(kills: Callable[..., bool], *arguments: Any, **named: Any) -> bool:
+    try:
+        return kills(*arguments, **named)
+    except (TypeError, ValueError):  # the function itself tells the agent what is wrong
+        return False
+
+
+def _ends(number: int) -> bool:
+    if number == signal.SIGKILL:
+        return True
+    default = (signal.SIG_DFL, signal.default_int_handler)
+    return number not in HARMLESS and signal.getsignal(number) in default

@@ -1,24 +1,28 @@
 """One worker process and the two pipes to it.
 
-The agent's code holds both pipes too: what comes over them is untrusted.
+The agent's code holds both pipes too: what comes over them is untrusted, and what is written to
+them may never be read, so that a thread of its own writes.
 """
 
 import json
 import os
+import queue
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ltrain_train.process import Child, Children
+from ltrain_train.rollout import strict_json
 from ltrain_train.rollout.attempt import Attempt
 from ltrain_train.rollout.lane import KILL_GRACE, instrumented
 
 
 class WorkerProcess:
-    """Runs the agent; says what it hears through the callables given to `listen`."""
+    """Runs the agent; what it sends goes to the callables given to `listen`."""
 
     def __init__(
         self,
@@ -42,6 +46,8 @@ class WorkerProcess:
         """Execution ids of attempts beside which others ran in it."""
         self.late_attempts: list[Attempt] = []
         """What ran past its deadline in it, for which it was stopped."""
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        """Requests that are not written yet; None ends them."""
         requests, self._requests = os.pipe()
         self._results, results = os.pipe()
         argv = [sys.executable, "-m", "ltrain_train.rollout.worker", agent]
@@ -67,7 +73,13 @@ class WorkerProcess:
         said: Callable[["WorkerProcess", dict[str, Any]], None],
         gone: Callable[["WorkerProcess"], None],
     ) -> None:
-        """Tell each message, and the end, from a thread."""
+        """Write the requests and pass on each message, and the end, from two threads."""
+
+        def write() -> None:
+            with suppress(BrokenPipeError), os.fdopen(self._requests, "w") as requests:
+                while (line := self._lines.get()) is not None:
+                    requests.write(line)
+                    requests.flush()
 
         def read() -> None:
             with os.fdopen(self._results, errors="replace") as results:
@@ -76,6 +88,7 @@ class WorkerProcess:
                         said(self, message)
             gone(self)
 
+        threading.Thread(target=write, name=f"{self.name}-requests", daemon=True).start()
         threading.Thread(target=read, name=f"{self.name}-results", daemon=True).start()
 
     @property
@@ -84,19 +97,14 @@ class WorkerProcess:
         return any(attempt.alone for attempt in self.flying.values())
 
     def send(self, attempt: Attempt) -> None:
-        """Ask for an attempt; a worker that is gone says so by `gone`."""
+        """Ask for an attempt and return at once; the end of a worker is `gone`'s to tell."""
         if self.flying:
             self.shared |= {attempt.id, *self.flying}
         self.flying[attempt.id] = attempt
-        line = json.dumps(_request(attempt)) + "\n"
-        try:
-            with os.fdopen(os.dup(self._requests), "w") as requests:
-                requests.write(line)
-        except BrokenPipeError:
-            return
+        self._lines.put(json.dumps(_request(attempt)) + "\n")
 
     def late(self, now: int) -> set[str]:
-        """Give the execution ids past their deadline at `now`, in Unix nanoseconds."""
+        """Return the execution ids past their deadline at `now`, in Unix nanoseconds."""
         return {
             name
             for name, attempt in self.flying.items()
@@ -105,27 +113,21 @@ class WorkerProcess:
 
     def stop(self) -> None:
         """Ask for its end and that of all it started, and return at once."""
-        if self._requests >= 0:
-            os.close(self._requests)
-            self._requests = -1
+        self._lines.put(None)
         self._child.ask()
 
     def tail(self) -> str:
-        """Give the last lines of its log."""
+        """Return the last lines of its log."""
         return self._child.tail()
 
 
 def _message(line: str) -> dict[str, Any] | None:
     """Return what a worker sends; None for a line that is no message."""
     try:
-        message = json.loads(line, parse_constant=_no_json)
-    except (ValueError, RecursionError):
+        message = strict_json.parse(line)
+    except ValueError:
         return None
     return message if isinstance(message, dict) else None
-
-
-def _no_json(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _request(attempt: Attempt) -> dict[str, Any]:

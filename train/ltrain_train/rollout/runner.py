@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from ltrain_instrument.allow import Allow
-from ltrain_instrument.identity import Mode
+from ltrain_instrument.identity import Identity, Mode
 from ltrain_instrument.settings import SECRETS
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.rollout.attempt import Attempt, Ending, Outcome, RolloutResult, WaveResult
@@ -73,6 +73,7 @@ class Runner:
         environ: Mapping[str, str] | None = None,
         agent_sees: Sequence[str] = ("input",),
         allow: Sequence[Allow] = (),
+        held: Sequence[int] = (),
     ) -> None:
         """Prepare to make rollouts of a run.
 
@@ -91,6 +92,7 @@ class Runner:
             environ: laid over the agent's environment.
             agent_sees: keys of a task that the agent sees, beside id and domain.
             allow: what calls in mode `train` may ask for although it makes them untrainable.
+            held: descriptors, of a run's lock, that stay open until its processes have ended.
         """
         self._store_keys = StoreKeys.of(home, os.environ)
         self._run, self._agent_sees, self._allow = run, tuple(agent_sees), tuple(allow)
@@ -101,6 +103,9 @@ class Runner:
         self._judge = Judge(reward, self._folder) if reward else None
         self._gateway, self._secret, self._policy = gateway, secret, policy
         self._deadline = deadline
+        self._held = tuple(held)
+        self._cancelled: list[Identity] = []
+        """Attempts that ran when a wave was stopped."""
         self._lane: Lane | None = None
 
     def __enter__(self) -> Self:
@@ -108,6 +113,7 @@ class Runner:
             self._client = stack.enter_context(closing(GatewayClient(self._gateway, self._secret)))
             self._provider = open_service("ltrain-runner", self._home)
             stack.callback(self._provider.shutdown)
+            stack.callback(self._send_what_is_left)
             lane = self._open_lane(self._home / "logs" / "rollouts")
             self._lane = stack.enter_context(closing(lane))
             self._owned = stack.pop_all()
@@ -158,7 +164,9 @@ class Runner:
             ),
             store_keys=self._store_keys,
         )
-        asked = visits(self._run, mode, wave, tasks, per_task)
+        asked = list(visits(self._run, mode, wave, tasks, per_task))
+        if self._store_keys is not None:
+            self._store_keys.sweep(visit.identity for visit in asked)
         left = deque(visit for visit in asked if visit.identity.rollout not in skipped)
         return self._fly(desk, left, seen or (lambda result: None), len(skipped))
 
@@ -185,6 +193,7 @@ class Runner:
         except BaseException:
             settlers.shutdown(wait=False, cancel_futures=True)
             desk.cancel(list(flying.values()))
+            self._cancelled += [flight.attempt.identity for flight in flying.values()]
             raise
         settlers.shutdown()
         judged = sum(result.outcome is Outcome.OK for result in results)
@@ -222,6 +231,11 @@ class Runner:
             heard.append(self._events.get())
         return heard
 
+    def _send_what_is_left(self) -> None:
+        """Send what cancelled attempts left, whose processes have ended by now."""
+        if self._store_keys is not None:
+            all(map(self._store_keys.send_what_is_left, self._cancelled))  # until one is not taken
+
     def _ready_lane(self) -> Lane:
         if self._lane is None:
             raise RuntimeError("Runner.run needs the workers: use it inside `with Runner(...)`.")
@@ -241,6 +255,7 @@ class Runner:
                 workers=self._workers,
                 concurrency=self._concurrency,
                 ended=ended,
+                held=self._held,
             )
         return Commands(
             self._agent,
@@ -249,6 +264,7 @@ class Runner:
             logs=logs,
             workers=self._workers,
             ended=ended,
+            held=self._held,
         )
 
 

@@ -9,8 +9,9 @@ with `from = "agent"` or `"any"`.
 """
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
@@ -75,14 +76,34 @@ class StoreKeys:
         key = sign(self.secret, Identity(run=name), RUN_SECONDS, rewards=True)
         return self._environ(key, self._agents / name)
 
-    def send_what_is_left(self, identity: Identity) -> None:
-        """Send the spans that the process of an ended attempt left on disk, with its own key."""
+    def send_what_is_left(self, identity: Identity) -> bool:
+        """Send the spans that the process of an ended attempt left on disk, with its own key.
+
+        Return whether the collector has all of them; then the attempt's empty folders are removed.
+        """
+        home = self._attempt_home(identity)
         key = sign(self.secret, identity, 2 * LEFTOVERS, rewards=True)
-        send_what_is_left(
-            self._attempt_home(identity) / "spool",
-            timeout=LEFTOVERS,
-            authorization=Authorization(lambda: f"Bearer {key}"),
-        )
+        authorization = Authorization(lambda: f"Bearer {key}")
+        if not send_what_is_left(home / "spool", timeout=LEFTOVERS, authorization=authorization):
+            return False
+        with suppress(OSError):  # what was refused or is damaged stays
+            (home / "spool").rmdir()
+            home.rmdir()
+        return True
+
+    def sweep(self, rollouts: Iterable[Identity]) -> None:
+        """Send what earlier attempts at these rollouts left, while the collector takes it.
+
+        None of them may run: a run that was killed leaves them, or one whose collector was away.
+        """
+        wanted = {identity.rollout: identity for identity in rollouts}
+        names = [each.name for each in self._agents.iterdir()] if self._agents.is_dir() else []
+        for name in names:
+            rollout, _, attempt = name.rpartition(".")
+            if rollout not in wanted or not attempt.isdecimal():
+                continue
+            if not self.send_what_is_left(replace(wanted[rollout], attempt=int(attempt))):
+                return
 
     @property
     def _agents(self) -> Path:

@@ -7,10 +7,11 @@ worker that died is tried again with a worker to itself: then its death is its o
 
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from ltrain_instrument.errors import LtrainError
-from ltrain_train.process import Children
+from ltrain_train.process import ChildDied, Children
 from ltrain_train.rollout.attempt import COUNTING, Attempt, Ending, Outcome
 from ltrain_train.rollout.death import of_death
 from ltrain_train.rollout.lane import Ended
@@ -26,7 +27,10 @@ class WorkerFailed(LtrainError, RuntimeError):
 
 
 class WarmWorkers:
-    """A lane of `workers` processes with `concurrency` rollouts each; safe to use from threads."""
+    """A lane of `workers` processes with `concurrency` rollouts each; safe to use from threads.
+
+    The guards of its processes keep the descriptors `held` open until all of them have ended.
+    """
 
     def __init__(
         self,
@@ -38,11 +42,12 @@ class WarmWorkers:
         workers: int,
         concurrency: int,
         ended: Ended,
+        held: Sequence[int] = (),
     ) -> None:
         self._agent, self._folder, self._environ, self._logs = agent, folder, environ, logs
         self._concurrency = concurrency
         self._ended = ended
-        self._children = Children()
+        self._children = Children(held)
         self._changed = threading.Condition()
         self._started = 0
         self._broken: LtrainError | None = None
@@ -73,12 +78,20 @@ class WarmWorkers:
         with self._changed:
             if self._broken is not None:
                 raise self._broken
-            return sum(not worker.flying for worker in self._free()) if alone else self._room()
+            free = self._free(alone=alone)
+            return len(free) if alone else sum(map(self._slots, free))
 
     def submit(self, attempt: Attempt) -> None:
-        """Start an attempt in the ready worker that has the fewest."""
+        """Start an attempt in the ready worker that has the fewest.
+
+        A worker that had room may have been replaced since: without another the attempt ends.
+        """
         with self._changed:
-            min(self._free(), key=lambda worker: len(worker.flying)).send(attempt)
+            if free := self._free(alone=attempt.alone):
+                max(free, key=self._slots).send(attempt)
+            else:
+                reason = "its worker was replaced before it began"
+                self._ended(attempt, Ending(Outcome.INFRA, reason))
 
     def expire(self) -> None:
         """Replace every worker with a rollout past its deadline."""
@@ -103,11 +116,12 @@ class WarmWorkers:
     def _any_ready(self) -> bool:
         return any(worker.ready for worker in self._workers)
 
-    def _free(self) -> list[WorkerProcess]:
-        return [worker for worker in self._workers if worker.ready and not worker.taken]
+    def _free(self, *, alone: bool) -> list[WorkerProcess]:
+        ready = [worker for worker in self._workers if worker.ready and not worker.taken]
+        return [each for each in ready if self._slots(each) > 0 and not (alone and each.flying)]
 
-    def _room(self) -> int:
-        return sum(self._concurrency - len(worker.flying) for worker in self._free())
+    def _slots(self, worker: WorkerProcess) -> int:
+        return self._concurrency - len(worker.flying)
 
     def _start(self) -> WorkerProcess:
         self._started += 1
@@ -180,6 +194,6 @@ class WarmWorkers:
         worker.flying.clear()
         try:
             self._workers[self._workers.index(worker)] = self._start()
-        except OSError as error:
-            self._broken = WorkerFailed(f"No worker can be started: {error}.")
+        except (OSError, ChildDied) as error:
+            self._broken = WorkerFailed(f"No worker can be started: {error}")
         return flying

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from ltrain_train import lock
 from ltrain_train.errors import RunInUse
-from ltrain_train.loop import lock
-from ltrain_train.loop.lock import run_lock
+from ltrain_train.lock import run_lock
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from ltrain_train.loop.lock import run_lock
+from ltrain_train.lock import run_lock
 with run_lock(Path(sys.argv[1]), run=sys.argv[2], policy=sys.argv[3]) as lock:
     print("held", flush=True)
     sys.stdin.readline()
@@ -27,7 +27,7 @@ with run_lock(Path(sys.argv[1]), run=sys.argv[2], policy=sys.argv[3]) as lock:
 STARTED = """
 import sys, time
 from pathlib import Path
-from ltrain_train.loop.lock import run_lock
+from ltrain_train.lock import run_lock
 from ltrain_train.process import Children
 home = Path(sys.argv[1])
 with run_lock(home, run="r", policy="p") as lock, Children(lock.descriptors) as children:
@@ -126,3 +126,40 @@ def test_a_killed_holder_frees_it(tmp_path: Path) -> None:
         process.wait()
         with run_lock(tmp_path, run="r", policy="p"):
             pass
+
+
+def test_the_first_lock_of_a_home_makes_private_folders(tmp_path: Path) -> None:
+    home = tmp_path / "above" / "home"
+    with run_lock(home, run="r"):
+        made = (home.parent, home, home / "locks")
+        assert [folder.stat().st_mode & 0o777 for folder in made] == [0o700] * 3
+
+
+@pytest.mark.parametrize("name", ["team/exp", "../r", "a b"])
+def test_a_run_may_have_any_name(tmp_path: Path, name: str) -> None:
+    with holder(HOLD, str(tmp_path), name, "p") as process:
+        with (
+            pytest.raises(RunInUse, match=f"The run {name} of .* process {process.pid}"),
+            run_lock(tmp_path, run=name),
+        ):
+            raise AssertionError("the lock was taken twice")
+        with run_lock(tmp_path, run="exp"):
+            pass
+    assert {file.parent for file in tmp_path.rglob("*.lock")} == {tmp_path / "locks"}
+
+
+def test_a_process_that_waits_for_the_policy_holds_the_run_by_its_own_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with holder(HOLD, str(tmp_path), "r", "p"):
+        pass  # its word stays in the files
+    monkeypatch.setattr(lock, "BUSY", 60.0)
+    with holder(HOLD, str(tmp_path), "other", "p") as process:
+        code = HOLD.replace("import sys, time", "import sys, time; print('held', flush=True)")
+        with holder(code, str(tmp_path), "r", "p") as waiting:
+            until = time.monotonic() + 60
+            while f'"pid": {waiting.pid},' not in (tmp_path / "locks" / "run-r.lock").read_text():
+                assert waiting.poll() is None
+                assert time.monotonic() < until
+                time.sleep(0.01)
+        assert process.poll() is None

@@ -1,7 +1,7 @@
 """One process at a time for each run and each policy of a home.
 
 * The lock is an flock on files in `locks/`, so the kernel frees it, however its holder ends.
-* The guards of the run's services and learner hold it too: it is free when all of them have ended.
+* The guards of what the run starts hold it too: it is free when all of them have ended.
 * A holder that is stopping, or that died while its guards still stop what it started, is waited
   for; one that goes on is not.
 """
@@ -16,8 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
+from ltrain_instrument.private import make_private
 from ltrain_train.errors import RunInUse
+from ltrain_train.pid import is_running
 
 STOPPING = 180.0
 """Seconds that a run which is stopping is waited for."""
@@ -28,7 +31,7 @@ LOOK = 0.1
 
 
 class Holder(NamedTuple):
-    """What a lock's file says of the process that has it."""
+    """The process that holds a lock, as the lock's file names it."""
 
     pid: int
     stopping: bool
@@ -36,7 +39,7 @@ class Holder(NamedTuple):
     @property
     def leaves(self) -> bool:
         """Whether it is stopping, or has ended and only its guards are left."""
-        return self.stopping or not Path(f"/proc/{self.pid}").exists()
+        return self.stopping or not is_running(self.pid)
 
 
 class RunLock:
@@ -50,7 +53,7 @@ class RunLock:
         """Whether the work has ended, and what it started is being stopped."""
 
     def stop(self) -> None:
-        """Tell those who want the lock that it will be free soon; calling it again is harmless."""
+        """Mark the lock as about to be free; calling it again is harmless."""
         self.stopping = True
         self.write()
 
@@ -64,29 +67,29 @@ class RunLock:
             self.stop()
 
     def write(self) -> None:
-        """Say in the files who has the lock."""
+        """Write into the files who holds the lock."""
         text = json.dumps({"pid": os.getpid(), "stopping": self.stopping}).encode()
         for descriptor in self.descriptors:
             os.pwrite(descriptor, text.ljust(64), 0)
 
 
 @contextmanager
-def run_lock(home: Path, *, run: str, policy: str) -> Iterator[RunLock]:
-    """Hold the run's name and the policy of `home` until the block ends.
+def run_lock(home: Path, *, run: str, policy: str | None = None) -> Iterator[RunLock]:
+    """Hold the run's name, and the policy if it is trained, of `home` until the block ends.
 
     Raises:
         RunInUse: when another process has one of them, and is not about to leave it.
     """
-    folder = home.absolute() / "locks"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = make_private(home.absolute() / "locks")
+    names = [f"run-{run}"] + ([] if policy is None else [f"policy-{policy}"])
     descriptors: list[int] = []
     try:
-        for name in (f"run-{run}", f"policy-{policy}"):
-            path = folder / f"{name}.lock"
+        for name in names:
+            path = folder / f"{quote(name, safe='')}.lock"
             descriptors.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             _take(descriptors[-1], name.replace("-", " ", 1), home)
-        lock = RunLock(tuple(descriptors))
-        lock.write()
+            lock = RunLock(tuple(descriptors))
+            lock.write()  # now, for those who want this one while the next is waited for
         yield lock
     finally:
         for descriptor in reversed(descriptors):
@@ -126,7 +129,7 @@ def _locked(descriptor: int) -> bool:
 
 
 def _holder(descriptor: int) -> Holder | None:
-    """Return who has the lock, or None while it is being written."""
+    """Return who holds the lock, or None while it is being written."""
     with suppress(ValueError, TypeError):
         return Holder(**json.loads(os.pread(descriptor, 64, 0)))
     return None

@@ -1,0 +1,88 @@
+"""Whoever ends the process names its attempt first, and nobody is named for what ends nothing."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import os, signal, sys, threading
+from ltrain_instrument import rollout
+from ltrain_instrument.identity import Identity
+from ltrain_train.rollout.last_words import announce
+from ltrain_train.rollout.results import Results
+
+signal.signal(signal.SIGUSR2, lambda *_: None)
+announce(Results(sys.stdout))
+if len(sys.argv) > 2:
+    exec(sys.argv[1])
+with rollout(Identity(run="r", rollout="abc", attempt=2, mode="train")):
+    exec(sys.argv[1])
+print("it lives", flush=True)
+"""
+
+
+def lines(code: str, *more: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, code, *more],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        start_new_session=True,  # what is sent to a process group stays in it
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("os._exit(3)", "_exit(3)"),
+        ("os._exit(status=3)", "_exit(3)"),
+        ("os.abort()", "abort()"),
+        *(
+            (f"os.kill(os.getpid(), {int(number)})", f", {int(number)})")
+            for number in (
+                signal.SIGKILL,
+                signal.SIGTERM,
+                signal.SIGHUP,
+                signal.SIGINT,
+                signal.SIGQUIT,
+                signal.SIGALRM,
+                signal.SIGUSR1,
+                signal.SIGSEGV,
+            )
+        ),
+        ("os.kill(0, 9)", "kill(0, 9)"),
+        ("os.kill(-os.getpgrp(), 15)", ", 15)"),
+        ("os.killpg(os.getpgrp(), 15)", ", 15)"),
+        ("signal.raise_signal(15)", "raise_signal(15)"),
+        ("signal.pthread_kill(threading.get_ident(), 15)", ", 15)"),
+    ],
+)
+def test_what_ends_the_process_names_its_attempt(code: str, reason: str) -> None:
+    (line,) = lines(code)
+    message = json.loads(line)
+    assert (message["id"], message["outcome"], message["kills"]) == ("abc.2", "error", True)
+    assert message["reason"].startswith("it ended its worker: ")
+    assert message["reason"].endswith(reason)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "os.kill(os.getpid(), 0)",
+        "os.kill(os.getpid(), signal.SIGCHLD)",
+        "os.kill(os.getpid(), signal.SIGPIPE)",
+        "os.kill(os.getpid(), signal.SIGUSR2)",
+        "try: os.kill(os.getpid(), 9, 9)\nexcept TypeError: pass",
+        "try: os.kill(os.getpid(), 900)\nexcept OSError: pass",
+    ],
+)
+def test_what_ends_nothing_names_nobody(code: str) -> None:
+    assert lines(code) == ["it lives"]
+
+
+def test_a_death_outside_of_every_attempt_names_nobody() -> None:
+    assert lines("os._exit(3)", "outside") == []

@@ -1,0 +1,29 @@
+"""Which processes run: zombies and numbers that no process can have do not."""
+
+import os
+import subprocess
+import sys
+import time
+
+from ltrain_train.pid import is_running
+
+
+def test_a_process_runs_until_it_is_a_zombie() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        assert is_running(process.pid)
+        process.kill()
+        until = time.monotonic() + 60
+        while is_running(process.pid) and time.monotonic() < until:  # nobody has waited for it
+            time.sleep(0.01)
+        assert not is_running(process.pid)
+        assert process.returncode is None
+    assert not is_running(process.pid)
+
+
+def test_this_process_and_anothers_run() -> None:
+    assert is_running(os.getpid())
+    assert is_running(1)
+
+
+def test_a_number_that_no_process_can_have_is_none() -> None:
+    assert not is_running(10**30)
