@@ -8,7 +8,7 @@ from ltrain_train.learner.cluster import sentence
 def test_memory_that_ran_out_is_named() -> None:
     """Ray's own message ends with advice on Ray's settings."""
     text = "Task was killed due to the node running low on memory.\nRefer to the documentation"
-    found = sentence(ray.exceptions.OutOfMemoryError(text))
+    found = sentence(ray.exceptions.OutOfMemoryError(text))  # type: ignore[no-untyped-call]
     assert "ran out of memory" in found and "tokens_per_micro_batch" in found
 
 
