@@ -17,7 +17,9 @@ from ltrain_collector import schema
 from ltrain_collector.copies import bring, pack, sum_up
 from ltrain_collector.engine import BACKUPS, literal
 from ltrain_collector.errors import BadBackup, QueryFailed, StoreNewer
+from ltrain_collector.sender import Sender
 from ltrain_collector.store import Store
+from ltrain_instrument import attributes
 
 STEPS = "otel.ltrain_migrations"
 MADE = tuple(table for signal in schema.SIGNALS.values() for table in signal.made)
@@ -28,6 +30,10 @@ KEY = re.compile(r"\bENGINE = (.*?)(?: TTL .*| SETTINGS .*)?$", re.S)
 """Of a table's SQL what decides how its rows lie on disk."""
 
 LONGEST_SQL = 1 << 20
+
+RESOURCE = "ResourceAttributes"
+SENDER = f"mapUpdate({RESOURCE}, map(toLowCardinality('{attributes.SENDER}'), '{Sender.IMPORT}'))"
+"""The attributes of a resource, sent by a copy."""
 
 
 def backup(store: Store, target: Path) -> int:
@@ -59,8 +65,11 @@ def backup(store: Store, target: Path) -> int:
     return count
 
 
-def restore(store: Store, source: Path) -> int:
+def restore(store: Store, source: Path, *, trusted: bool = False) -> int:
     """Bring a copy's rows back into a store that holds nothing; returns the number of spans.
+
+    Args:
+        trusted: keep the senders that the copy names; else all are of `import`.
 
     Raises:
         BadBackup: when there is no whole copy, or the store is not empty.
@@ -79,17 +88,33 @@ def restore(store: Store, source: Path) -> int:
         tables = _tables(store, source, copy)
         with _staged(store, tables) as database:
             _fill(store, source, copy, database, tables)
-            for table in tables:
-                if table != STEPS:
-                    own = f"{database}.{table.partition('.')[2]}"
-                    store.command(f"ALTER TABLE {table} ATTACH PARTITION ALL FROM {own}")
+            for statement in _taking(database, tables, trusted):
+                store.command(statement)
     except (QueryFailed, OSError) as error:
         if isinstance(error, BadBackup):
             raise
-        raise BadBackup(f"{source} was not restored into {store.name}: {error}") from error
+        there = held(store)
+        partly = f" The store holds {there} of it: restore into another." if there else ""
+        raise BadBackup(f"{source} was not restored into {store.name}: {error}{partly}") from error
     finally:
         _remove(copy)
     return int(store.query("SELECT count() AS n FROM otel.spans")["n"].item())
+
+
+def _taking(database: str, tables: list[str], trusted: bool) -> Iterator[str]:
+    """Yield the statements by which checked rows become the store's."""
+    for table in tables:
+        own = f"{database}.{table.partition('.')[2]}"
+        if trusted and table != STEPS:
+            yield f"ALTER TABLE {table} ATTACH PARTITION ALL FROM {own}"
+        elif table in schema.WRITTEN:
+            # what is computed on insert is made anew; so are the tables that are filled from these
+            columns = schema.WRITTEN[table]
+            values = ", ".join(SENDER if name == RESOURCE else f"`{name}`" for name in columns)
+            yield (
+                f"INSERT INTO {schema.into(table)} SELECT {values} FROM {own} FINAL "
+                "SETTINGS max_partitions_per_insert_block = 0"
+            )
 
 
 def held(store: Store) -> str:
