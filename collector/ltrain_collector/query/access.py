@@ -86,6 +86,17 @@ SETTINGS_NEVER = re.compile(
 """Settings that name a file or a host, open a door, lift the reader's share of memory, or show what
 another key was answered."""
 
+SHOWING = {
+    "ShowTablesQuery": {
+        *("full", "databases", "settings", "changed", "dictionaries", "temporary"),
+        *("not_like", "case_insensitive_like"),
+    },
+    "ShowColumnsQuery": {"full", "extended", "not_like", "case_insensitive_like"},
+    "ShowIndexesQuery": {"extended"},
+}
+"""What SHOW may show, and the words that may stand in it: not MERGES, CLUSTERS or CACHES, whose
+rows no filter leaves out."""
+
 DESCRIBING = re.compile(
     r"(?:DESCRIBE TABLE|SHOW CREATE(?: TABLE| VIEW| DATABASE)?|EXISTS(?: TABLE| VIEW| DATABASE)?|"
     r"SHOW CREATE (?:TABLE|VIEW)) "
@@ -121,7 +132,9 @@ class Reader:
 
     def _check_node(self, key: str, node: Node, database: str) -> None:
         kind, name = node.get("type"), str(node.get("name", ""))
-        if key == "table_function":
+        if str(kind).startswith("Show"):
+            _check_show(node)
+        elif key == "table_function":
             self._check_table_function(name)
         elif kind == "Function":
             self._check_function(name)
@@ -181,6 +194,14 @@ def _of_otel(name: str) -> bool:
 
 def _sets(tree: Node) -> bool:
     return tree["type"] == "SetQuery" and bool(tree.get("is_standalone"))
+
+
+def _check_show(node: Node) -> None:
+    words = {name for name, value in node.items() if value is True}
+    if not words <= SHOWING.get(str(node["type"]), set()) or node["type"] not in SHOWING:
+        raise _denied(
+            "this SHOW", "SHOW TABLES, DATABASES, COLUMNS, INDEXES, DICTIONARIES, SETTINGS"
+        )
 
 
 def _check_named(function: str) -> None:
