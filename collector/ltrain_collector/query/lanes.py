@@ -31,6 +31,8 @@ class Reason(StrEnum):
     """Too many queries of its key wait already."""
     PATIENCE = "patience"
     """No lane became free in time."""
+    BYTES = "bytes"
+    """The bodies of all requests take too much memory."""
     STOPPING = "stopping"
     """The server stops."""
 
