@@ -5,6 +5,7 @@ copy that comes back gives rows, nothing else: they are restored into tables of 
 database of their own, checked there, and only then become the store's. Views are made by migration.
 """
 
+import os
 import re
 import shutil
 import time
@@ -20,6 +21,7 @@ from ltrain_collector.errors import BadBackup, QueryFailed, StoreNewer
 from ltrain_collector.sender import Sender
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
+from ltrain_instrument.private import OWNER_ONLY, make_private
 
 STEPS = "otel.ltrain_migrations"
 MADE = tuple(table for signal in schema.SIGNALS.values() for table in signal.made)
@@ -47,15 +49,16 @@ def backup(store: Store, target: Path) -> int:
     if target.exists():
         raise BadBackup(f"{target} is there already. Name a new folder, or a new file *.tar.")
     made = _folder(store) / f"ltrain-{time.time_ns()}"
-    part = target.with_name(f".{target.name}.part")
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         store.command(f"BACKUP DATABASE otel TO File({literal(str(made))})")
         count = sum_up(made)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_private(target.parent)
         if target.suffix == ".tar":
             pack(made, part)
             part.rename(target)
         else:
+            made.chmod(OWNER_ONLY)
             shutil.move(made, target)
     except (QueryFailed, OSError) as error:
         raise BadBackup(f"The store {store.name} was not copied to {target}: {error}") from error
@@ -213,7 +216,7 @@ def _folder(store: Store) -> Path:
     """
     path = Path(str(store.query("SELECT path FROM system.disks LIMIT 1")["path"].item())) / BACKUPS
     try:
-        path.mkdir(exist_ok=True)
+        make_private(path)
     except OSError as error:
         raise BadBackup(
             f"The store {store.name} keeps its files in {path.parent}, which is not here or not "

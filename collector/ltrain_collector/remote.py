@@ -199,7 +199,7 @@ def _short(error: Exception) -> str:
 
 
 def _why(error: Exception) -> str:
-    """Give the system's own words where there was no connection."""
+    """Return the system's own words where there was no connection."""
     found = re.search(r"\[Errno -?\d+\] ([^\"')]+)", str(error))
     return found[1] if found else _short(error)
 
@@ -220,7 +220,7 @@ class _Tail(RawIOBase):
         return part
 
     def failure(self, error: Exception) -> tuple[str, int]:
-        """Give the server's own words and number, else those of `error`."""
+        """Return the server's own words and number, else those of `error`."""
         with suppress(HTTPError, OSError):  # the connection broke: what came before is all
             self._tail += self._raw.read(TAIL)
         text = self._tail.decode(errors="replace")

@@ -265,8 +265,8 @@ def _end_by_force() -> None:
 
     def end() -> None:
         print(
-            f"ltrain: a query could not be interrupted within {LAST:g} s, so the process ends "
-            "without it. All that was acknowledged is stored.",
+            f"ltrain: queries and the store did not end within {LAST:g} s, so the process ends "
+            "without them. All that was acknowledged is stored.",
             file=sys.stderr,
             flush=True,
         )

@@ -104,13 +104,27 @@ DESCRIBING = re.compile(
 )
 
 
+class TableFunctions:
+    """The engine's table functions, read from it when they are first asked for."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._names: frozenset[str] = frozenset()
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether a name in lower case is one of them."""
+        if not self._names:
+            found = b"".join(self._engine.formatted(OUTSIDE, "TSV", {})).decode()
+            self._names = frozenset(found.split())
+        return name in self._names
+
+
 class Reader:
-    """Decides for keys that only read, and knows the engine's table functions."""
+    """Decides for keys that only read."""
 
     def __init__(self, engine: Engine, limits: Limits) -> None:
-        self._engine = engine
         self._limits = limits
-        self._known: frozenset[str] = frozenset()
+        self._outside = TableFunctions(engine)
 
     def check(self, parsed: Parsed, settings: Mapping[str, str], database: str) -> None:
         """Let it pass.
@@ -162,19 +176,13 @@ class Reader:
     def _check_function(self, name: str) -> None:
         lower = name.lower()
         _check_named(name)
-        if lower in self._outside() and lower not in TABLE_FUNCTIONS | BOTH:
+        if lower in self._outside and lower not in TABLE_FUNCTIONS | BOTH:
             raise _denied(f"the function '{name}'", "functions that stay within the store")
 
     def _check_table_function(self, name: str) -> None:
         database, dot, _ = name.partition(".")
         if name.lower() not in TABLE_FUNCTIONS and not (dot and database == "otel"):
             raise _denied(f"the table function '{name}'", ", ".join(sorted(TABLE_FUNCTIONS)))
-
-    def _outside(self) -> frozenset[str]:
-        if not self._known:
-            found = b"".join(self._engine.formatted(OUTSIDE, "TSV", {})).decode()
-            self._known = frozenset(found.split())
-        return self._known
 
 
 def _value(change: Node) -> object:
