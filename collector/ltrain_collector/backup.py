@@ -33,6 +33,11 @@ KEY = re.compile(r"\bENGINE = (.*?)(?: TTL .*| SETTINGS .*)?$", re.S)
 
 LONGEST_SQL = 1 << 20
 
+OURS = re.compile(r"ltrain(?:-|_restore_)(\d+)")
+"""A folder or a database that a backup or a restore works in, named by when it began."""
+LONGEST = 24 * 3600 * 10**9
+"""Nanoseconds that one may take; what is older was left by one that was killed."""
+
 RESOURCE = "ResourceAttributes"
 SENDER = f"mapUpdate({RESOURCE}, map(toLowCardinality('{attributes.SENDER}'), '{Sender.IMPORT}'))"
 """The attributes of a resource, sent by a copy."""
@@ -208,8 +213,23 @@ def _fill(store: Store, source: Path, copy: Path, database: str, tables: list[st
             )
 
 
+def _sweep(store: Store, folder: Path) -> None:
+    """Remove what a backup or a restore left that was killed long ago."""
+    names = store.query("SELECT name FROM system.databases")["name"]
+    for database in filter(_left, names):
+        store.command(f"DROP DATABASE {database} SYNC")
+    for path in folder.iterdir():
+        if _left(path.name):
+            _remove(path)
+
+
+def _left(name: str) -> bool:
+    found = OURS.fullmatch(name)
+    return found is not None and int(found[1]) < time.time_ns() - LONGEST
+
+
 def _folder(store: Store) -> Path:
-    """Return the folder that the store's engine may write copies to.
+    """Return the folder that the store's engine may write copies to, without old leftovers.
 
     Raises:
         BadBackup: when it is on another machine.
@@ -222,6 +242,7 @@ def _folder(store: Store) -> Path:
             f"The store {store.name} keeps its files in {path.parent}, which is not here or not "
             f"ours to write: {error.strerror}. Copy a ClickHouse server with its own BACKUP."
         ) from error
+    _sweep(store, path)
     return path
 
 

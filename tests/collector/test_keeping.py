@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,20 @@ def test_a_store_that_is_up_is_copied_and_brought_back(
         assert restore(empty, tmp_path / "copy.tar", trusted=True) == 2
         assert_frame_equal(empty.query(ROWS), store.query(ROWS))
     assert list((tmp_path / "one" / "backups").iterdir()) == []
+
+
+def test_what_a_killed_command_left_goes_with_the_next_copy(held: Store, tmp_path: Path) -> None:
+    folder = Path(held.name.removeprefix("chdb://"), "backups")
+    now = time.time_ns()
+    for name in (f"ltrain-{now - 2 * 24 * 3600 * 10**9}", f"ltrain-{now}", "mine"):
+        (folder / name).mkdir(parents=True)
+    (tmp_path / ".copy.tar.part").write_text("left")
+    for database in ("ltrain_restore_1", f"ltrain_restore_{now}"):
+        held.command(f"CREATE DATABASE {database}")
+    backup(held, tmp_path / "copy.tar")
+    assert {path.name for path in folder.iterdir()} == {f"ltrain-{now}", "mine"}
+    sql = "SELECT name FROM system.databases WHERE startsWith(name, 'ltrain_')"
+    assert held.query(sql)["name"].to_list() == [f"ltrain_restore_{now}"]
 
 
 @pytest.mark.parametrize("spoil", ["cut", "lost", "other", "none"])
