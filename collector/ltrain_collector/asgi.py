@@ -1,4 +1,4 @@
-"""What both HTTP apps need of ASGI: read a bounded body, and answer."""
+"""What both HTTP apps need of ASGI: read a body in parts, and answer."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
@@ -9,8 +9,6 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-
-LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]", "")
 
 
 class Refused(LtrainError, ValueError):
@@ -32,7 +30,7 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 
 async def parts_of(receive: Receive) -> AsyncIterator[bytes]:
-    """Give the body's parts as they come.
+    """Yield the body's parts as they come.
 
     Raises:
         ClientGone: when it never ends.
@@ -46,21 +44,9 @@ async def parts_of(receive: Receive) -> AsyncIterator[bytes]:
         more = message.get("more_body", False)
 
 
-async def body_of(receive: Receive, limit: int) -> bytes:
-    """Read the whole body.
-
-    Raises:
-        ClientGone: when it never ends.
-        Refused: when it is longer than `limit`.
-    """
-    parts: list[bytes] = []
-    size = 0
-    async for part in parts_of(receive):
-        size += len(part)
-        if size > limit:
-            raise Refused(413, f"The body is longer than {limit >> 20} MiB. Send less at a time.")
-        parts.append(part)
-    return b"".join(parts)
+def too_long(limit: int) -> Refused:
+    """Return the refusal of a body of more than `limit` bytes."""
+    return Refused(413, f"The body is longer than {limit >> 20} MiB. Send less at a time.")
 
 
 async def reply(

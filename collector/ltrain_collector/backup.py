@@ -5,6 +5,7 @@ copy that comes back gives rows, nothing else: they are restored into tables of 
 database of their own, checked there, and only then become the store's. Views are made by migration.
 """
 
+import os
 import re
 import shutil
 import time
@@ -17,7 +18,10 @@ from ltrain_collector import schema
 from ltrain_collector.copies import bring, pack, sum_up
 from ltrain_collector.engine import BACKUPS, literal
 from ltrain_collector.errors import BadBackup, QueryFailed, StoreNewer
+from ltrain_collector.sender import Sender
 from ltrain_collector.store import Store
+from ltrain_instrument import attributes
+from ltrain_instrument.private import OWNER_ONLY, make_private
 
 STEPS = "otel.ltrain_migrations"
 MADE = tuple(table for signal in schema.SIGNALS.values() for table in signal.made)
@@ -28,6 +32,15 @@ KEY = re.compile(r"\bENGINE = (.*?)(?: TTL .*| SETTINGS .*)?$", re.S)
 """Of a table's SQL what decides how its rows lie on disk."""
 
 LONGEST_SQL = 1 << 20
+
+OURS = re.compile(r"ltrain(?:-|_restore_)(\d+)")
+"""A folder or a database that a backup or a restore works in, named by when it began."""
+LONGEST = 24 * 3600 * 10**9
+"""Nanoseconds that one may take; what is older was left by one that was killed."""
+
+RESOURCE = "ResourceAttributes"
+SENDER = f"mapUpdate({RESOURCE}, map(toLowCardinality('{attributes.SENDER}'), '{Sender.IMPORT}'))"
+"""The attributes of a resource, sent by a copy."""
 
 
 def backup(store: Store, target: Path) -> int:
@@ -41,15 +54,16 @@ def backup(store: Store, target: Path) -> int:
     if target.exists():
         raise BadBackup(f"{target} is there already. Name a new folder, or a new file *.tar.")
     made = _folder(store) / f"ltrain-{time.time_ns()}"
-    part = target.with_name(f".{target.name}.part")
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         store.command(f"BACKUP DATABASE otel TO File({literal(str(made))})")
         count = sum_up(made)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_private(target.parent)
         if target.suffix == ".tar":
             pack(made, part)
             part.rename(target)
         else:
+            made.chmod(OWNER_ONLY)
             shutil.move(made, target)
     except (QueryFailed, OSError) as error:
         raise BadBackup(f"The store {store.name} was not copied to {target}: {error}") from error
@@ -59,8 +73,11 @@ def backup(store: Store, target: Path) -> int:
     return count
 
 
-def restore(store: Store, source: Path) -> int:
+def restore(store: Store, source: Path, *, trusted: bool = False) -> int:
     """Bring a copy's rows back into a store that holds nothing; returns the number of spans.
+
+    Args:
+        trusted: keep the senders that the copy names; else all are of `import`.
 
     Raises:
         BadBackup: when there is no whole copy, or the store is not empty.
@@ -79,17 +96,33 @@ def restore(store: Store, source: Path) -> int:
         tables = _tables(store, source, copy)
         with _staged(store, tables) as database:
             _fill(store, source, copy, database, tables)
-            for table in tables:
-                if table != STEPS:
-                    own = f"{database}.{table.partition('.')[2]}"
-                    store.command(f"ALTER TABLE {table} ATTACH PARTITION ALL FROM {own}")
+            for statement in _taking(database, tables, trusted):
+                store.command(statement)
     except (QueryFailed, OSError) as error:
         if isinstance(error, BadBackup):
             raise
-        raise BadBackup(f"{source} was not restored into {store.name}: {error}") from error
+        there = held(store)
+        partly = f" The store holds {there} of it: restore into another." if there else ""
+        raise BadBackup(f"{source} was not restored into {store.name}: {error}{partly}") from error
     finally:
         _remove(copy)
     return int(store.query("SELECT count() AS n FROM otel.spans")["n"].item())
+
+
+def _taking(database: str, tables: list[str], trusted: bool) -> Iterator[str]:
+    """Yield the statements by which checked rows become the store's."""
+    for table in tables:
+        own = f"{database}.{table.partition('.')[2]}"
+        if trusted and table != STEPS:
+            yield f"ALTER TABLE {table} ATTACH PARTITION ALL FROM {own}"
+        elif table in schema.WRITTEN:
+            # what is computed on insert is made anew; so are the tables that are filled from these
+            columns = schema.WRITTEN[table]
+            values = ", ".join(SENDER if name == RESOURCE else f"`{name}`" for name in columns)
+            yield (
+                f"INSERT INTO {schema.into(table)} SELECT {values} FROM {own} FINAL "
+                "SETTINGS max_partitions_per_insert_block = 0"
+            )
 
 
 def held(store: Store) -> str:
@@ -180,20 +213,36 @@ def _fill(store: Store, source: Path, copy: Path, database: str, tables: list[st
             )
 
 
+def _sweep(store: Store, folder: Path) -> None:
+    """Remove what a backup or a restore left that was killed long ago."""
+    names = store.query("SELECT name FROM system.databases")["name"]
+    for database in filter(_left, names):
+        store.command(f"DROP DATABASE {database} SYNC")
+    for path in folder.iterdir():
+        if _left(path.name):
+            _remove(path)
+
+
+def _left(name: str) -> bool:
+    found = OURS.fullmatch(name)
+    return found is not None and int(found[1]) < time.time_ns() - LONGEST
+
+
 def _folder(store: Store) -> Path:
-    """Return the folder that the store's engine may write copies to.
+    """Return the folder that the store's engine may write copies to, without old leftovers.
 
     Raises:
         BadBackup: when it is on another machine.
     """
     path = Path(str(store.query("SELECT path FROM system.disks LIMIT 1")["path"].item())) / BACKUPS
     try:
-        path.mkdir(exist_ok=True)
+        make_private(path)
     except OSError as error:
         raise BadBackup(
             f"The store {store.name} keeps its files in {path.parent}, which is not here or not "
             f"ours to write: {error.strerror}. Copy a ClickHouse server with its own BACKUP."
         ) from error
+    _sweep(store, path)
     return path
 
 

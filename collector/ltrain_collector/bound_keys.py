@@ -66,10 +66,12 @@ def sign_owner(secret: str, seconds: float) -> str:
 
 
 def store_secret(store: Path) -> str:
-    """Give the secret of LTRAIN_STORE_SECRET, else of the file beside the store, made on first use.
+    """Return the secret of LTRAIN_STORE_SECRET, else of the file beside the store.
+
+    The file is made on first use.
 
     Raises:
-        BadSetting: when it is shorter than 32 characters.
+        BadSetting: when it is shorter than 32 characters, or no text.
     """
     return shared_secret("The store's secret", STORE_SECRET, secret_file(store))
 
@@ -78,7 +80,7 @@ def known_secret(store: Path) -> str | None:
     """Return the secret as `store_secret` does; None where there is none yet, or it is another's.
 
     Raises:
-        BadSetting: when it is shorter than 32 characters.
+        BadSetting: when it is shorter than 32 characters, or no text.
     """
     if STORE_SECRET.read() or os.access(secret_file(store), os.R_OK):
         return store_secret(store)

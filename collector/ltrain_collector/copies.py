@@ -17,6 +17,7 @@ from typing import IO
 from xml.etree import ElementTree
 
 from ltrain_collector.errors import BadBackup
+from ltrain_instrument.private import make_private
 
 LIST = ".backup"
 """ClickHouse's list of a copy's files."""
@@ -47,8 +48,11 @@ def sum_up(folder: Path) -> int:
 
 
 def pack(folder: Path, tar: Path) -> None:
-    """Write a copy's files into one."""
-    with tarfile.open(tar, "x") as opened:
+    """Write a copy's files into one that only its owner can read."""
+    with (
+        open(os.open(tar, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file,
+        tarfile.open(fileobj=file, mode="w") as opened,
+    ):
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 opened.add(path, path.relative_to(folder).as_posix())
@@ -61,14 +65,14 @@ def bring(copy: Path, into: Path) -> int:
         BadBackup: when it is none, is not whole, or holds what a copy does not.
     """
     free = shutil.disk_usage(into.parent).free
-    into.mkdir()
+    make_private(into)
     with _readable(copy):
         for name, file, size in _files(copy):
             free -= size
             if free < 0:
                 raise BadBackup(f"{copy} needs more room than the disk of {into.parent} has free.")
             target = into / name
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_private(target.parent)
             with target.open("xb") as opened:
                 shutil.copyfileobj(file, opened, CHUNK)
             if target.stat().st_size != size:

@@ -23,16 +23,17 @@ from hashlib import sha256
 from pathlib import Path
 
 from ltrain_collector.asgi import Refused
-from ltrain_collector.bound_keys import Kind, Signed, sign, store_secret, verified
+from ltrain_collector.bound_keys import Kind, Signed, secret_file, sign, store_secret, verified
 from ltrain_collector.grants import Grant, Role
 from ltrain_collector.secret import write_private
 from ltrain_instrument.attributes import ATTEMPT_ID, ROLLOUT_ID, RUN_ID
-from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.errors import BadSetting, LtrainError
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.private import make_private
+from ltrain_instrument.settings import STORE_SECRET
 
 KNOWN_KEYS = 4096
-"""Verified keys that are remembered: an attempt sends all its spans with one."""
+"""Verified keys that are remembered, by their secret: an attempt sends all its spans with one."""
 
 UNBOUND = {Kind.SERVICE: Role.SERVICE, Kind.OWNER: Role.ADMIN}
 """The roles of signed keys that are bound to no rollout and no run."""
@@ -76,7 +77,7 @@ class Keys:
         self._file = store.with_name(f"{store.name}.keys.json")
         self._stamp: tuple[int, int] | None = None
         self._made: dict[str, MadeKey] = {}
-        self._bound: dict[str, tuple[float, Grant]] = {}
+        self._bound: dict[tuple[str, str], tuple[float, Grant]] = {}
         self._guarded = False
 
     @property
@@ -86,7 +87,7 @@ class Keys:
         return self._guarded
 
     def admit(self, headers: Mapping[str, str], fields: Mapping[str, str] | None = None) -> Grant:
-        """Give what the key of a request allows.
+        """Return what the key of a request allows.
 
         Args:
             headers: names in lower case; of gRPC the metadata.
@@ -95,7 +96,7 @@ class Keys:
         Raises:
             Refused: 401 when there is none, 403 when it is unknown, revoked or expired.
         """
-        key = _given(headers, fields or {})
+        key = _shown(headers, fields or {})
         if not key:
             raise Refused(401, "This needs a key: 'Authorization: Bearer KEY'. `ltrain key make`.")
         grant = self._signed(key) if key.count(".") == 2 else self._made_grant(key)
@@ -112,12 +113,12 @@ class Keys:
         Raises:
             Refused: when it may not come in, or shows a key that is unknown, revoked or expired.
         """
-        if self.guarded or _given(headers, fields or {}):
+        if self.guarded or _shown(headers, fields or {}):
             return self.admit(headers, fields)
         return None
 
     def ingesting(self, headers: Mapping[str, str]) -> Grant | None:
-        """Give what a request that brings spans may do; as `enter`.
+        """Return what a request that brings spans may do; as `enter`.
 
         Raises:
             Refused: when it may not come in, or its key is for something else.
@@ -128,7 +129,7 @@ class Keys:
         return grant
 
     def reading(self, headers: Mapping[str, str]) -> Grant | None:
-        """Give what a request that reads may do; as `enter`.
+        """Return what a request that reads may do; as `enter`.
 
         Raises:
             Refused: when it may not come in, or its key is for something else.
@@ -139,7 +140,7 @@ class Keys:
         return grant
 
     def make(self, role: Role, note: str = "") -> tuple[str, MadeKey]:
-        """Make a key and give it, for the only time."""
+        """Make a key and return it, for the only time."""
         key = "lt_" + secrets.token_urlsafe(32)
         digest = _digest(key)
         made = MadeKey(digest[:8], role, digest, time.time(), note)
@@ -148,12 +149,12 @@ class Keys:
         return key, made
 
     def all(self) -> list[MadeKey]:
-        """Give the made keys, the oldest first."""
+        """Return the made keys, the oldest first."""
         self._renew()
         return sorted(self._made.values(), key=lambda key: key.created)
 
     def revoke(self, id: str) -> None:
-        """Let a key be unknown from the next request on.
+        """Refuse a key from the next request on.
 
         Raises:
             NoSuchKey: when there is none of this id.
@@ -173,8 +174,10 @@ class Keys:
     def _renew(self) -> None:
         """Read the file where it has changed."""
         try:
-            found = self._file.lstat()
-        except (FileNotFoundError, NotADirectoryError):
+            found = self._file.stat()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if self._file.is_symlink():  # to a file that is gone
+                raise self._damaged(error) from error
             self._made, self._stamp = {}, None
             return
         except OSError as error:
@@ -209,18 +212,37 @@ class Keys:
         return Grant(made.role, made.id) if made else None
 
     def _signed(self, key: str) -> Grant | None:
-        known = self._bound.get(key)
+        secret = self._secret()
+        known = self._bound.get((secret, key))
         if known is None:
-            found = verified(store_secret(self._store), key)
+            found = verified(secret, key)
             if found is None:
                 return None
             grant = _granted(found)
             known = (found.expires, grant)
             while len(self._bound) >= KNOWN_KEYS:
                 self._bound.pop(next(iter(self._bound)), None)
-            self._bound[key] = known
+            self._bound[secret, key] = known
         expires, grant = known
         return grant if expires > time.time() else None
+
+    def _secret(self) -> str:
+        """Return the secret that signed keys are verified with now.
+
+        Raises:
+            BadKeys: when it cannot be read.
+        """
+        try:
+            return store_secret(self._store)
+        except (BadSetting, OSError) as error:
+            self._on_damage()
+            why = f" ({error.strerror})" if isinstance(error, OSError) else ""
+            raise BadKeys(
+                503,
+                f"The store's secret cannot be read, or is none{why}, so no signed key is known: "
+                f"mend {STORE_SECRET.name} or the file {secret_file(self._store).name} beside the "
+                "store's folder, or remove it and ltrain makes another.",
+            ) from error
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -236,8 +258,8 @@ class Keys:
         os.replace(made, self._file)
 
 
-def _given(headers: Mapping[str, str], fields: Mapping[str, str]) -> str:
-    """Take the key from where OTLP and ClickHouse's clients put theirs."""
+def _shown(headers: Mapping[str, str], fields: Mapping[str, str]) -> str:
+    """Return the key from where OTLP and ClickHouse's clients put theirs."""
     scheme, _, rest = headers.get("authorization", "").partition(" ")
     rest = rest.strip()
     if scheme.lower() == "bearer":

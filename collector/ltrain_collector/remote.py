@@ -14,13 +14,13 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 from clickhouse_connect.driver.httputil import get_pool_manager
 from urllib3.exceptions import HTTPError
 
-from ltrain_collector.asgi import LOCAL_HOSTS
 from ltrain_collector.dsn import Server
 from ltrain_collector.embedded import FRAMES
 from ltrain_collector.errors import KEYLESS, NotOwner, QueryFailed, StoreUnreachable, code_of
 from ltrain_collector.frames import frame
 from ltrain_collector.owner import ANOTHERS, MISSING, owners_key, refusal
 from ltrain_collector.parameters import Parameters
+from ltrain_instrument.loopback import is_loopback
 
 # what its client logs is in the errors that we raise; without a handler Python prints it, too
 logging.getLogger("clickhouse_connect").addHandler(logging.NullHandler())
@@ -70,7 +70,7 @@ class RemoteBackend:
                 interface="https" if server.secure else "http",
                 autogenerate_session_id=False,  # a session allows one query at a time
                 # a proxy of the environment does not know this machine's own address
-                pool_mgr=get_pool_manager() if server.host in LOCAL_HOSTS else None,
+                pool_mgr=get_pool_manager() if is_loopback(server.host) else None,
             )
         except ClickHouseError as error:
             if code_of(str(error)) == UNAUTHENTICATED:
@@ -199,7 +199,7 @@ def _short(error: Exception) -> str:
 
 
 def _why(error: Exception) -> str:
-    """Give the system's own words where there was no connection."""
+    """Return the system's own words where there was no connection."""
     found = re.search(r"\[Errno -?\d+\] ([^\"')]+)", str(error))
     return found[1] if found else _short(error)
 
@@ -220,7 +220,7 @@ class _Tail(RawIOBase):
         return part
 
     def failure(self, error: Exception) -> tuple[str, int]:
-        """Give the server's own words and number, else those of `error`."""
+        """Return the server's own words and number, else those of `error`."""
         with suppress(HTTPError, OSError):  # the connection broke: what came before is all
             self._tail += self._raw.read(TAIL)
         text = self._tail.decode(errors="replace")

@@ -15,18 +15,24 @@ SHORTEST_SECRET = 32
 
 
 def shared_secret(whose: str, setting: Setting[str], path: Path) -> str:
-    """Give the secret of `setting`, else of the file `path`, made on first use.
+    """Return the secret of `setting`, else of the file `path`, made on first use.
 
     Args:
         whose: the beginning of a sentence about it, e.g. "The store's secret".
 
     Raises:
-        BadSetting: when it is shorter than 32 characters.
+        BadSetting: when it is shorter than 32 characters, or no text.
+        OSError: when the file cannot be read or made.
     """
-    given = setting.read()
-    secret = given or _file_secret(path)
+    own = setting.read()
+    try:
+        secret = own or _file_secret(path)
+    except UnicodeDecodeError as error:
+        raise BadSetting(
+            f"{whose} in {path} is no text. Remove it and ltrain makes one."
+        ) from error
     if len(secret) < SHORTEST_SECRET:
-        where = setting.name if given else str(path)
+        where = setting.name if own else str(path)
         raise BadSetting(
             f"{whose} in {where} has {len(secret)} characters; it needs at least "
             f"{SHORTEST_SECRET}. Remove it and ltrain makes one."

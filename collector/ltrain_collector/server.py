@@ -32,6 +32,7 @@ from ltrain_collector.listen.connection import protocol
 from ltrain_collector.listen.descriptors import Descriptors, raise_limit
 from ltrain_collector.listen.refusals import Reason, Refusals
 from ltrain_collector.query.facade import Facade
+from ltrain_collector.query.limits import Roles
 from ltrain_collector.store import Store
 from ltrain_collector.tls import BadTls, Tls
 from ltrain_collector.watch.diary import Diary
@@ -130,11 +131,13 @@ def serve(
 
     Raises:
         BadKeys: when the file of its keys is damaged.
+        BadSetting: when a limit of queries cannot be read.
         OpenToAll: when others could reach it and no key was made.
         PortTaken: when a port is.
         StoreInUse: when another process has the folder.
         StoreUnusable: when the folder cannot be used.
     """
+    roles = Roles.read()
     refusals = Refusals()
     keys = Keys(directory.absolute(), partial(refusals.add, Reason.KEYS))
     if not keys.guarded and not is_loopback(host):
@@ -147,7 +150,7 @@ def serve(
         _bind(host, ports.sql, "--http-port") as sql,
     ):
         engine = Engine(directory.absolute())
-        facade = Facade(engine, keys)
+        facade = Facade(engine, keys, roles)
         try:
             _make_secret(directory.absolute())
             Store(EmbeddedBackend(engine), str(directory)).migrate()
@@ -262,8 +265,8 @@ def _end_by_force() -> None:
 
     def end() -> None:
         print(
-            f"ltrain: a query could not be interrupted within {LAST:g} s, so the process ends "
-            "without it. All that was acknowledged is stored.",
+            f"ltrain: queries and the store did not end within {LAST:g} s, so the process ends "
+            "without them. All that was acknowledged is stored.",
             file=sys.stderr,
             flush=True,
         )

@@ -129,17 +129,26 @@ def backup(
 def restore(
     source: Annotated[Path, typer.Argument(help="What `ltrain store backup` wrote.")],
     store: Where = None,
+    trusted: Annotated[
+        bool,
+        typer.Option(
+            "--trusted", help="Keep the senders that the copy names: for one of your own store."
+        ),
+    ] = False,
 ) -> None:
     """Bring a copy back into a store that holds nothing.
 
-    Example: ltrain store restore traces.tar --store chdb:///new/folder
+    Without --trusted its records have the sender `import`, which recipes do not trust unless they
+    say so.
+
+    Example: ltrain store restore traces.tar --store chdb:///new/folder --trusted
     """
     from ltrain_collector.backup import held
     from ltrain_collector.backup import restore as bring
     from ltrain_collector.store import Store
 
     with Store.open(store) as opened:
-        bring(opened, source.absolute())
+        bring(opened, source.absolute(), trusted=trusted)
         typer.echo(f"{opened.name} holds {held(opened) or 'nothing'} of {source}.")
 
 

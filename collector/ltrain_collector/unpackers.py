@@ -8,7 +8,7 @@ class Unpacker(Protocol):
     """Unpacks one compressed body."""
 
     def decompress(self, body: bytes, limit: int, /) -> bytes:
-        """Give at most `limit` bytes of what it was."""
+        """Return at most `limit` bytes of what it was; a call with `b""` returns the next ones."""
 
     @property
     def eof(self) -> bool:
@@ -26,7 +26,7 @@ class Zlib:
         self._inner = zlib.decompressobj(wbits)
 
     def decompress(self, body: bytes, limit: int, /) -> bytes:
-        return self._inner.decompress(body, limit)
+        return self._inner.decompress(self._inner.unconsumed_tail + body, limit)
 
     @property
     def eof(self) -> bool:

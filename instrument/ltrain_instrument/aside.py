@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from ltrain_instrument.allowance import Allowance
+from ltrain_instrument.private import make_private
 from ltrain_instrument.segment import Segment
 
 
@@ -31,7 +32,7 @@ class Aside:
         """Move a file, or whatever stands in its place, here; return in words where it is."""
         try:
             self._allowance.take(path.lstat().st_size)
-            self.directory.mkdir(exist_ok=True)
+            make_private(self.directory)
             moved = path.rename(self.directory / path.name)
         except OSError as error:  # no room, or no right to
             return f"It stays where it is: {error}"

@@ -35,8 +35,8 @@ class Setting(Generic[T]):
         text = (os.environ if environ is None else environ).get(self.name) or self.default
         try:
             return self.read_as(text)
-        except BadSetting:
-            raise
+        except BadSetting as error:
+            raise BadSetting(f"{self.name}: {error}") from error
         except ValueError as error:
             wanted = self.read_as.__name__
             raise BadSetting(
@@ -54,7 +54,7 @@ def _pairs(text: str) -> dict[str, str]:
     wrong = [name for name, equals, value in pairs if not (name.strip() and equals and value)]
     if wrong:
         raise BadSetting(
-            f"LTRAIN_INSTRUMENTORS='{text}' is not understood at '{wrong[0]}'. "
+            f"'{wrong[0]}' in '{text}' is not understood. "
             "Allowed: library=maker, several parted by commas, e.g. openai=openinference,mcp=none."
         )
     return {name.strip(): value.strip() for name, _, value in pairs}
@@ -68,9 +68,9 @@ def _pattern(text: str) -> re.Pattern[str]:
     try:
         pattern = re.compile(text)
     except (re.error, RecursionError) as error:
-        raise BadSetting(f"LTRAIN_REDACT: '{text}' is no regular expression: {error}.") from error
+        raise BadSetting(f"'{text}' is no regular expression: {error}.") from error
     if pattern.search(""):
-        raise BadSetting(f"LTRAIN_REDACT: '{text}' matches the empty text, so it says nothing.")
+        raise BadSetting(f"'{text}' matches the empty text, so it says nothing.")
     return pattern
 
 

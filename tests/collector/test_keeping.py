@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,7 @@ def test_a_copy_comes_back_as_it_was(held: Store, tmp_path: Path, name: str) -> 
     tables = held.query(f"{shape} ORDER BY name")
     assert backup(held, tmp_path / name) > 10
     held.command("TRUNCATE TABLE otel.otel_traces")
-    assert restore(held, tmp_path / name) == 5
+    assert restore(held, tmp_path / name, trusted=True) == 5
     assert_frame_equal(held.query(ROWS), rows)
     assert_frame_equal(held.query(f"{shape} ORDER BY name"), tables)
     with pytest.raises(BadBackup, match="holds 5 spans; a copy goes into an empty one only"):
@@ -122,9 +123,23 @@ def test_a_store_that_is_up_is_copied_and_brought_back(
     with Store.open(one.owned) as store, Store.open(other.owned) as empty:
         store.insert_otlp(request_of((1, 1), (1, 2), ltrain__rollout__id="r"))
         backup(store, tmp_path / "copy.tar")
-        assert restore(empty, tmp_path / "copy.tar") == 2
+        assert restore(empty, tmp_path / "copy.tar", trusted=True) == 2
         assert_frame_equal(empty.query(ROWS), store.query(ROWS))
     assert list((tmp_path / "one" / "backups").iterdir()) == []
+
+
+def test_what_a_killed_command_left_goes_with_the_next_copy(held: Store, tmp_path: Path) -> None:
+    folder = Path(held.name.removeprefix("chdb://"), "backups")
+    now = time.time_ns()
+    for name in (f"ltrain-{now - 2 * 24 * 3600 * 10**9}", f"ltrain-{now}", "mine"):
+        (folder / name).mkdir(parents=True)
+    (tmp_path / ".copy.tar.part").write_text("left")
+    for database in ("ltrain_restore_1", f"ltrain_restore_{now}"):
+        held.command(f"CREATE DATABASE {database}")
+    backup(held, tmp_path / "copy.tar")
+    assert {path.name for path in folder.iterdir()} == {f"ltrain-{now}", "mine"}
+    sql = "SELECT name FROM system.databases WHERE startsWith(name, 'ltrain_')"
+    assert held.query(sql)["name"].to_list() == [f"ltrain_restore_{now}"]
 
 
 @pytest.mark.parametrize("spoil", ["cut", "lost", "other", "none"])

@@ -155,7 +155,7 @@ def test_a_wrong_choice_is_said_and_the_ranking_holds(
         start, tmp_path, "openai.resources", environ={"LTRAIN_INSTRUMENTORS": "openai"}
     )
     assert (status, out) == (0, "traceloop\n")
-    assert err.startswith("ltrain: LTRAIN_INSTRUMENTORS='openai' is not understood at 'openai'. ")
+    assert err.startswith("ltrain: LTRAIN_INSTRUMENTORS: 'openai' in 'openai' is not understood. ")
 
 
 def test_one_that_does_not_fit_the_library_gives_way_in_silence(

@@ -8,6 +8,8 @@ import pytest
 from tests.asking import ask, post
 from tests.security.servers import Up, collector
 
+from ltrain_collector.asgi import Refused
+from ltrain_collector.bound_keys import sign_service, store_secret
 from ltrain_collector.grants import Role
 from ltrain_collector.keys import BadKeys, Keys
 
@@ -70,6 +72,71 @@ def test_keys_that_are_a_broken_link_or_a_folder_are_damaged(tmp_path: Path) -> 
     (tmp_path / "store.keys.json").mkdir()
     with pytest.raises(BadKeys, match=r"store\.keys\.json"):
         keys.enter({})
+
+
+def test_keys_behind_a_link_are_read_anew(tmp_path: Path) -> None:
+    made = Keys(tmp_path / "elsewhere" / "store")
+    first, entry = made.make(Role.QUERY)
+    (tmp_path / "store.keys.json").symlink_to(tmp_path / "elsewhere" / "store.keys.json")
+    keys = Keys(tmp_path / "store")
+    bearer = {"authorization": f"Bearer {first}"}
+    assert keys.admit(bearer).role == Role.QUERY
+    made.revoke(entry.id)
+    with pytest.raises(Refused, match="was revoked"):
+        keys.admit(bearer)
+
+
+def test_another_secret_revokes_signed_keys_that_were_known(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "store")
+    bearer = {"authorization": f"Bearer {sign_service(store_secret(tmp_path / 'store'), 3600)}"}
+    assert keys.admit(bearer).role == Role.SERVICE
+    (tmp_path / "store.secret").write_text("another" * 10)
+    with pytest.raises(Refused, match="is not known here"):
+        keys.admit(bearer)
+
+
+@pytest.mark.parametrize("content", [b"", b"short", b"\xff\xfe" * 32, None])
+def test_a_damaged_secret_is_said_and_lets_no_signed_key_in(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    damages: list[None] = []
+    keys = Keys(tmp_path / "store", lambda: damages.append(None))
+    bearer = {"authorization": f"Bearer {sign_service(store_secret(tmp_path / 'store'), 3600)}"}
+    assert keys.admit(bearer).role == Role.SERVICE
+    secret = tmp_path / "store.secret"
+    secret.unlink()
+    secret.mkdir() if content is None else secret.write_bytes(content)
+    with pytest.raises(BadKeys, match=r"store\.secret.*ltrain makes another") as refused:
+        keys.admit(bearer)
+    assert refused.value.status == 503
+    assert len(damages) == 1
+
+
+def test_clients_hear_of_a_damaged_secret(keyed: tuple[Up, str]) -> None:
+    up, key = keyed
+    secret = up.home / "store.secret"
+    whole, shown = secret.read_bytes(), up.owner
+    bearer = {"Authorization": f"Bearer {key}"}
+    before = up.blocked(**bearer)["keys"]
+    secret.write_bytes(b"\xff")
+    try:
+        answers = [
+            ask(up.sql, "GET", "/?query=SELECT+1", headers=shown),
+            post(up.otlp, b"", **shown),
+        ]
+        with grpc.insecure_channel(f"127.0.0.1:{up.grpc}") as channel:
+            method = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+            metadata = (("authorization", shown["Authorization"]),)
+            with pytest.raises(grpc.RpcError) as refused:
+                channel.unary_unary(method)(b"", metadata=metadata, timeout=60)
+        assert up.run("SELECT 1", **bearer).text == "1\n"
+    finally:
+        secret.write_bytes(whole)
+    assert [answer.status for answer in answers] == [503] * 2
+    assert all(b"store.secret" in answer.body for answer in answers)
+    assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+    assert up.blocked(**bearer)["keys"] >= before + 3
+    assert up.run("SELECT 1", **shown).text == "1\n"
 
 
 def test_a_server_does_not_start_over_damaged_keys(tmp_path: Path) -> None:

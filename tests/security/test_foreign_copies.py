@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from polars.testing import assert_frame_equal
 
 from ltrain_collector.backup import backup, restore
@@ -86,6 +87,35 @@ def restored_writes(store: Store, request_of: Callable[..., bytes]) -> bool:
     store.insert_otlp(request_of((9, 9), ltrain__rollout__id="after"))
     found = store.query("SELECT RolloutId FROM otel.trace_executions")["RolloutId"].to_list()
     return "after" in found
+
+
+@pytest.mark.parametrize("name", ["copy", "copy.tar"])
+def test_a_copy_brings_no_senders_but_its_own(
+    folder: Store, request_of: Callable[..., bytes], tmp_path: Path, name: str
+) -> None:
+    body = request_of((1, 1), (1, 2), (2, 1), ltrain__rollout__id="r")
+    forged = ExportTraceServiceRequest.FromString(body)
+    (resource,) = forged.resource_spans
+    sender = resource.resource.attributes.add(key="ltrain.sender")
+    sender.value.string_value = "service"
+    folder.insert_otlp(forged.SerializeToString())
+    senders = "SELECT Sender, count() AS n FROM otel.spans GROUP BY 1"
+    assert folder.query(senders).rows() == [("service", 3)]
+    written = folder.query(ROWS)
+    executions = folder.query("SELECT * FROM otel.trace_executions ORDER BY ALL")
+    backup(folder, tmp_path / name)
+    folder.close()
+    with Store.open(f"chdb://{tmp_path}/clean") as clean:
+        assert restore(clean, tmp_path / name) == 3
+        assert clean.query(senders).rows() == [("import", 3)]
+        assert_frame_equal(
+            clean.query("SELECT * FROM otel.trace_executions ORDER BY ALL"), executions
+        )
+        sets = {"ResourceAttributes", "Sender", "IngestedAt"}
+        assert_frame_equal(clean.query(ROWS).drop(sets), written.drop(sets))
+    with Store.open(f"chdb://{tmp_path}/trusting") as trusting:
+        assert restore(trusting, tmp_path / name, trusted=True) == 3
+        assert trusting.query(senders).rows() == [("service", 3)]
 
 
 def test_a_table_that_ltrain_did_not_make_is_refused(folder: Store, copied: Path) -> None:

@@ -12,6 +12,8 @@ from tests.fake_vllm import FakeVllm
 from tests.security.servers import collector, gateway
 
 from ltrain.doctor import home
+from ltrain_collector.backup import backup
+from ltrain_collector.store import Store
 from ltrain_instrument.private import is_private, make_private
 from ltrain_instrument.segment import Segment
 from ltrain_train.policy.versions import Policies
@@ -97,3 +99,12 @@ def test_a_file_in_its_place_is_an_error(tmp_path: Path) -> None:
     for path in (tmp_path / "home", tmp_path / "home" / "spool"):
         with pytest.raises(OSError):
             make_private(path)
+
+
+@pytest.mark.parametrize("name", ["new/copy", "new/copy.tar"])
+def test_a_copy_is_nobody_elses(tmp_path: Path, name: str) -> None:
+    with Store.open(f"chdb://{tmp_path}/home/store") as store:
+        store.migrate()
+        backup(store, tmp_path / name)
+    made = [tmp_path / "home" / "store" / "backups", tmp_path / "new", tmp_path / name]
+    assert [each.stat().st_mode & 0o077 for each in made] == [0] * len(made)

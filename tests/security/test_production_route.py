@@ -5,6 +5,7 @@ from tests.train.gateway.stage import IDENTITY, Stage
 from ltrain_collector.bound_keys import sign_service, store_secret
 from ltrain_collector.grants import Role
 from ltrain_collector.keys import Keys
+from ltrain_instrument.identity import Identity
 
 
 def status(stage: Stage, key: str | None) -> int:
@@ -28,9 +29,10 @@ def test_without_keys_in_the_store_it_is_open(stage: Stage) -> None:
 def test_with_keys_in_the_store_it_takes_one_of_them(stage: Stage) -> None:
     keys = Keys(stage.home / "store")
     made = [keys.make(role)[0] for role in Role]
+    of_run = keys.sign(Identity(run="demo"), 60)
     assert [status(stage, key) for key in made] == [200] * len(made)
     assert status(stage, sign_service(store_secret(stage.home / "store"), 60)) == 200
-    for wrong in (None, "lt_guessed", stage.key(), keys.sign(IDENTITY, 60)):
+    for wrong in (None, "lt_guessed", stage.key(), keys.sign(IDENTITY, 60), of_run):
         assert status(stage, wrong) == 401
     keys.revoke(keys.all()[0].id)
     assert status(stage, made[0]) == 401

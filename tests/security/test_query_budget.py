@@ -1,6 +1,9 @@
 """Queries have limits, keys take turns, and a server that stops ends them."""
 
+import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,10 +17,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests import asking
 from tests.collector.conftest import Up, start_up
 
+from ltrain_collector.errors import QueryFailed
 from ltrain_collector.formats import READS
 from ltrain_collector.grants import Role
 from ltrain_collector.keys import Keys
-from ltrain_collector.query.limits import READER_LANES, READER_THREADS
+from ltrain_collector.query.limits import READER_LANES, READER_THREADS, Roles
 from ltrain_collector.query.statement import INSERT
 from ltrain_collector.store import Store
 from ltrain_instrument.errors import BadSetting
@@ -280,6 +284,22 @@ def test_who_does_not_read_the_answer_is_cut_off(keyed: Keyed) -> None:
     connection.close()
 
 
+@pytest.mark.parametrize("key", ["admin", None])
+def test_who_needs_no_limit_is_cut_off_for_not_reading_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str | None
+) -> None:
+    monkeypatch.setenv("LTRAIN_ADMIN_LIMITS", "seconds=2")
+    opened = start(tmp_path / "store") if key else Keyed(start_up(tmp_path / "store"), {})
+    opened.keys.setdefault("admin", opened.up.key)
+    sql = "SELECT number, repeat('x', 1000) FROM numbers(4000000000) -- unread"
+    connection = HTTPConnection("127.0.0.1", opened.up.sql, timeout=120)
+    connection.request("POST", "/", sql, {"X-ClickHouse-Key": opened.keys[key]} if key else {})
+    opened.reaches("-- unread", 2)
+    opened.reaches("-- unread", 1)
+    connection.close()
+    opened.up.stop(signal.SIGKILL)
+
+
 @pytest.mark.parametrize("sql", [ENDLESS[0], UNINTERRUPTIBLE])
 def test_sigterm_ends_the_server_while_queries_run(patient: Keyed, sql: str) -> None:
     held = [patient.begin("one", f"{sql} -- stops") for _ in range(6)]
@@ -359,6 +379,33 @@ def test_no_question_about_other_tables_is_answered(keyed: Keyed, sql: str) -> N
 @pytest.mark.parametrize(
     "sql",
     [
+        *("SHOW MERGES", "SHOW MERGES LIKE 'a'", "show /**/ merges limit 1", "SHOW CLUSTERS"),
+        *("SHOW CLUSTER 'x'", "SHOW FILESYSTEM CACHES", "SHOW CLUSTERS FORMAT JSON"),
+        *("EXPLAIN SHOW MERGES", "SHOW FUNCTIONS", "SHOW PROCESSLIST", "SHOW GRANTS"),
+        *("SELECT * FROM (SHOW MERGES)", "SELECT * FROM system.merges"),
+    ],
+)
+def test_what_no_filter_covers_is_not_shown(keyed: Keyed, sql: str) -> None:
+    assert keyed.ask("one", sql).status in (400, 403)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        *("SHOW TABLES LIKE '%e%' LIMIT 3", "SHOW TABLES NOT ILIKE 'x' FORMAT JSON"),
+        *("SHOW FULL TABLES FROM otel", "SHOW FULL COLUMNS FROM spans FROM otel"),
+        *("SHOW EXTENDED INDEX FROM otel_traces FROM otel", "SHOW CHANGED SETTINGS LIKE 'max%'"),
+        *("SHOW TABLES WHERE name != 'x'", "SHOW TEMPORARY TABLES", "SHOW DICTIONARIES"),
+    ],
+)
+def test_what_clients_ask_to_be_shown_is_shown(keyed: Keyed, sql: str) -> None:
+    answer = keyed.ask("one", sql)
+    assert answer.status == 200, answer.text
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
         "DESCRIBE TABLE default.zebra",
         "DESCRIBE TABLE otel.zebra",
         "SHOW CREATE TABLE default.zebra",
@@ -399,8 +446,31 @@ def test_a_session_keeps_only_so_much(keyed: Keyed) -> None:
 def test_a_bad_limit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in ("seconds=soon", "second=3", "3", "rows=-1"):
         monkeypatch.setenv("LTRAIN_QUERY_LIMITS", text)
-        with pytest.raises(BadSetting, match="is not a limit"):
+        with pytest.raises(BadSetting, match=r"^LTRAIN_QUERY_LIMITS: .* is not a limit"):
             QUERY_LIMITS.read()
+
+
+def test_a_bad_limit_is_said_before_the_store_is_opened(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ltrain", "up", "--dir", str(tmp_path / "store")],
+        env={**os.environ, "LTRAIN_ADMIN_LIMITS": "secnds=5"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert "LTRAIN_ADMIN_LIMITS: 'secnds=5'" in done.stderr
+    assert not (tmp_path / "store").exists()
+
+
+def test_the_memory_of_all_queries_is_not_raised_with_that_of_one() -> None:
+    limits = Roles.read().reader
+    text = "Code: 241. DB::Exception: {}memory limit exceeded: would use 4.01 GiB"
+    of_all = str(limits.explained(QueryFailed(text.format("(total) "), 241)))
+    assert "raise" not in of_all
+    assert "LTRAIN_QUERY_LIMITS=lanes=1,memory=512" in of_all
+    of_one = str(limits.explained(QueryFailed(text.format("Query "), 241)))
+    assert "raise the limit with LTRAIN_QUERY_LIMITS=memory=4096" in of_one
 
 
 def spans(number: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The bytes of requests that are here at one time: being read, decoded, waiting to be inserted."""
+"""The bytes of requests that are here at one time: being read, decoded, waiting for their turn."""
 
 import threading
 import time
@@ -21,15 +21,15 @@ class Budget:
         """Bytes that are here."""
 
     def admit(self, announced: int = 0) -> None:
-        """Say whether a request of so many bytes has a place, before it is read.
+        """Refuse a request of so many bytes that has no place, before it is read.
 
         Raises:
             Overloaded: when it has none.
         """
         if self.waiting + announced > self._limit:
             raise Overloaded(
-                f"{self.waiting >> 20} MiB wait to be stored, of {self._limit >> 20} that may; "
-                "try again."
+                f"{self.waiting >> 20} MiB of requests are here, of {self._limit >> 20} that may "
+                "be; try again."
             )
 
     def take(self, size: int) -> None:
@@ -86,12 +86,20 @@ class Arrival:
             self._budget.give(self._held - size)
         self._held = size
 
+    def grow(self, size: int) -> None:
+        """Count `size` more bytes for this request.
+
+        Raises:
+            Overloaded: when there is no place for so many.
+        """
+        self.hold(self._held + size)
+
     def begins(self, size: int) -> bytes:
-        """Give the first bytes of its first part."""
+        """Return the first bytes of its first part."""
         return self._parts[0][:size] if self._parts else b""
 
     def body(self) -> bytes:
-        """Give the body, and keep none."""
+        """Return the body, and keep none."""
         body = b"".join(self._parts)
         self._parts.clear()
         return body

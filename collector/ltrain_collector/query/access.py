@@ -86,6 +86,17 @@ SETTINGS_NEVER = re.compile(
 """Settings that name a file or a host, open a door, lift the reader's share of memory, or show what
 another key was answered."""
 
+SHOWING = {
+    "ShowTablesQuery": {
+        *("full", "databases", "settings", "changed", "dictionaries", "temporary"),
+        *("not_like", "case_insensitive_like"),
+    },
+    "ShowColumnsQuery": {"full", "extended", "not_like", "case_insensitive_like"},
+    "ShowIndexesQuery": {"extended"},
+}
+"""What SHOW may show, and the words that may stand in it: not MERGES, CLUSTERS or CACHES, whose
+rows no filter leaves out."""
+
 DESCRIBING = re.compile(
     r"(?:DESCRIBE TABLE|SHOW CREATE(?: TABLE| VIEW| DATABASE)?|EXISTS(?: TABLE| VIEW| DATABASE)?|"
     r"SHOW CREATE (?:TABLE|VIEW)) "
@@ -93,13 +104,27 @@ DESCRIBING = re.compile(
 )
 
 
+class TableFunctions:
+    """The engine's table functions, read from it when they are first asked for."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._names: frozenset[str] = frozenset()
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether a name in lower case is one of them."""
+        if not self._names:
+            found = b"".join(self._engine.formatted(OUTSIDE, "TSV", {})).decode()
+            self._names = frozenset(found.split())
+        return name in self._names
+
+
 class Reader:
-    """Decides for keys that only read, and knows the engine's table functions."""
+    """Decides for keys that only read."""
 
     def __init__(self, engine: Engine, limits: Limits) -> None:
-        self._engine = engine
         self._limits = limits
-        self._known: frozenset[str] = frozenset()
+        self._outside = TableFunctions(engine)
 
     def check(self, parsed: Parsed, settings: Mapping[str, str], database: str) -> None:
         """Let it pass.
@@ -121,7 +146,9 @@ class Reader:
 
     def _check_node(self, key: str, node: Node, database: str) -> None:
         kind, name = node.get("type"), str(node.get("name", ""))
-        if key == "table_function":
+        if str(kind).startswith("Show"):
+            _check_show(node)
+        elif key == "table_function":
             self._check_table_function(name)
         elif kind == "Function":
             self._check_function(name)
@@ -149,19 +176,13 @@ class Reader:
     def _check_function(self, name: str) -> None:
         lower = name.lower()
         _check_named(name)
-        if lower in self._outside() and lower not in TABLE_FUNCTIONS | BOTH:
+        if lower in self._outside and lower not in TABLE_FUNCTIONS | BOTH:
             raise _denied(f"the function '{name}'", "functions that stay within the store")
 
     def _check_table_function(self, name: str) -> None:
         database, dot, _ = name.partition(".")
         if name.lower() not in TABLE_FUNCTIONS and not (dot and database == "otel"):
             raise _denied(f"the table function '{name}'", ", ".join(sorted(TABLE_FUNCTIONS)))
-
-    def _outside(self) -> frozenset[str]:
-        if not self._known:
-            found = b"".join(self._engine.formatted(OUTSIDE, "TSV", {})).decode()
-            self._known = frozenset(found.split())
-        return self._known
 
 
 def _value(change: Node) -> object:
@@ -181,6 +202,14 @@ def _of_otel(name: str) -> bool:
 
 def _sets(tree: Node) -> bool:
     return tree["type"] == "SetQuery" and bool(tree.get("is_standalone"))
+
+
+def _check_show(node: Node) -> None:
+    words = {name for name, value in node.items() if value is True}
+    if not words <= SHOWING.get(str(node["type"]), set()) or node["type"] not in SHOWING:
+        raise _denied(
+            "this SHOW", "SHOW TABLES, DATABASES, COLUMNS, INDEXES, DICTIONARIES, SETTINGS"
+        )
 
 
 def _check_named(function: str) -> None:

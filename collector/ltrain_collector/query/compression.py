@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ltrain_collector.asgi import Refused
+from ltrain_collector.asgi import Refused, too_long
 from ltrain_collector.unpackers import Zlib
 
 
@@ -34,7 +34,14 @@ def packer(accepted: str) -> tuple[str, Packer]:
     return "", Plain()
 
 
-def unpack(body: bytes, encoding: str, limit: int) -> bytes:
+STEP = 64 << 20
+"""Bytes that are unpacked at a time, and counted before the next."""
+
+Grow = Callable[[int], None]
+"""Counts bytes that a request holds in addition, and raises where there is no place for them."""
+
+
+def unpack(body: bytes, encoding: str, limit: int, grow: Grow) -> bytes:
     """Unpack a body.
 
     Raises:
@@ -50,18 +57,21 @@ def unpack(body: bytes, encoding: str, limit: int) -> bytes:
     size = 0
     while body:  # one member after another
         unpacker = make()
-        try:
-            part = unpacker.decompress(body, limit + 1 - size)
-        # lz4 raises RuntimeError, zlib and zstd their own
-        except Exception as error:
-            raise Refused(400, f"The body is not {encoding}: {error}.") from error
-        parts.append(part)
-        size += len(part)
-        if size > limit:
-            del part, parts  # the refusal lives on for a while, and this frame with it
-            raise Refused(413, f"The body is longer than {limit >> 20} MiB. Send less at a time.")
-        if not unpacker.eof:
-            raise Refused(400, f"The {encoding} body ends too early.")
+        while not unpacker.eof:
+            try:
+                part = unpacker.decompress(body, min(STEP, limit + 1 - size))
+            # lz4 raises RuntimeError, zlib and zstd their own
+            except Exception as error:
+                raise Refused(400, f"The body is not {encoding}: {error}.") from error
+            body = b""
+            parts.append(part)
+            size += len(part)
+            if size > limit:
+                del part, parts  # the refusal lives on for a while, and this frame with it
+                raise too_long(limit)
+            if not (part or unpacker.eof):
+                raise Refused(400, f"The {encoding} body ends too early.")
+            grow(len(part))
         body = unpacker.unused_data or b""
     return b"".join(parts)
 
@@ -70,7 +80,7 @@ HEAD = 25
 """Bytes before a block's data: a checksum of 16, the method, its sizes packed and plain."""
 
 
-def blocks(body: bytes, limit: int) -> bytes:
+def blocks(body: bytes, limit: int, grow: Grow) -> bytes:
     """Unpack ClickHouse's own compressed blocks, as `decompress=1` announces them."""
     parts: list[bytes] = []
     at = size = 0
@@ -83,7 +93,8 @@ def blocks(body: bytes, limit: int) -> bytes:
         if method not in _BLOCK or end > len(body) or packed < 9:
             raise Refused(400, "Code: 271. DB::Exception: The body is not of compressed blocks.")
         if size > limit:
-            raise Refused(413, f"The body is longer than {limit >> 20} MiB. Send less at a time.")
+            raise too_long(limit)
+        grow(plain)
         try:
             parts.append(_BLOCK[method](body[at + HEAD : end], plain))
         # lz4.block and zstd each have their own

@@ -19,24 +19,28 @@ from ltrain_collector.asgi import (
     Refused,
     Scope,
     Send,
-    body_of,
     headers_of,
+    parts_of,
     reply,
+    too_long,
 )
 from ltrain_collector.engine import Engine
 from ltrain_collector.errors import NO_CODE, QueryFailed, code_of
 from ltrain_collector.grants import Grant
+from ltrain_collector.ingest.budget import Arrival, Budget
+from ltrain_collector.ingest.refusals import Overloaded
 from ltrain_collector.keys import Keys
 from ltrain_collector.query.access import DENIED, Reader
 from ltrain_collector.query.answer import Answer, refuse
 from ltrain_collector.query.compression import packer
 from ltrain_collector.query.counters import QueryCounters
-from ltrain_collector.query.lanes import Lanes, NoLane, stopping
-from ltrain_collector.query.limits import Limits, Roles, only_reads
+from ltrain_collector.query.lanes import Lanes, NoLane, Reason
+from ltrain_collector.query.limits import Roles, only_reads
 from ltrain_collector.query.outside import Outside
 from ltrain_collector.query.running import Runner
-from ltrain_collector.query.sessions import Session, Sessions
-from ltrain_collector.query.statement import Statement, fields_of, read
+from ltrain_collector.query.sessions import Sessions
+from ltrain_collector.query.statement import Request, Statement, fields_of, read
+from ltrain_collector.query.watch import Watch
 
 BODY = 1 << 30
 """Bytes of one insert, packed or not."""
@@ -51,35 +55,31 @@ READERS = 6
 ASKED = 16 << 20
 """Bytes of a request of a key that only reads."""
 
-AGAIN = 0.25
-"""Seconds between two tries to end a query: it may not have begun yet."""
-
 MOMENT = 2.0
 """Seconds that queries have to end by themselves when the server stops."""
-
-LATE = 1.0
-"""Seconds after the time limit of a reader's query at which it is ended from here: ClickHouse's own
-limit comes first where it can."""
 
 UNAUTHENTICATED = 516
 """ClickHouse's AUTHENTICATION_FAILED."""
 
 _END = object()
 
+Last = Callable[[], Awaitable[None]]
+"""Sends what ends an answer."""
+
 
 class Facade:
     """The ASGI app of the ClickHouse port."""
 
-    def __init__(self, engine: Engine, keys: Keys) -> None:
+    def __init__(self, engine: Engine, keys: Keys, roles: Roles) -> None:
         self._keys = keys
         self._sessions = Sessions(engine)
-        self._roles = Roles.read()
+        self._roles = roles
         reader = Reader(engine, self._roles.reader)
         self._runner = Runner(engine, self._sessions, reader, Outside(engine), self._roles)
         self._readers = Lanes("read", READERS)
         self._others = Lanes("query", LANES)
         self._ended = asyncio.Event()
-        self._held = 0
+        self._budget = Budget(HELD)
         self.counters = QueryCounters()
 
     def close(self) -> None:
@@ -104,20 +104,17 @@ class Facade:
         try:
             grant = self._entered(headers, fields)
             limit = ASKED if only_reads(grant) else BODY
-            body = await self._body(headers, receive, limit)
-            try:
-                if not (url or body):
+            request = Request(scope["method"], fields, headers, limit)
+            with Arrival(self._budget) as arrival:
+                await self._arrive(arrival, request, receive)
+                if url or arrival.size:
+                    await self._answer(request, arrival, grant, receive, send)
+                else:
                     await reply(send, 200, b"Ok.\n")
-                    return
-                statement = read(scope["method"], fields, headers, body, limit)
-                await self._answer(statement, fields, headers, grant, receive, send)
-            finally:
-                self._held -= len(body)
+        except Overloaded as error:
+            await self._refuse(send, NoLane(503, Reason.BYTES, str(error)))
         except Refused as error:
-            self.counters.errors += 1
-            if isinstance(error, NoLane):
-                self.counters.refused[error.reason] += 1
-            await _refused(send, error)
+            await self._refuse(send, error)
         except QueryFailed as error:
             self.counters.failed(error)
             await refuse(send, error.code, f"{error}\n".encode())
@@ -131,75 +128,78 @@ class Facade:
             raise QueryFailed(f"Code: {DENIED}. DB::Exception: {text}", DENIED)
         return grant
 
-    async def _body(self, headers: dict[str, str], receive: Receive, limit: int) -> bytes:
-        told = headers.get("content-length", "")
-        coming = int(told) if told.isdecimal() else 0
-        if self._held + coming > HELD:
-            raise Refused(503, "Code: 202. DB::Exception: Too many bytes wait here; try again.")
-        body = await body_of(receive, limit)
-        self._held += len(body)
-        return body
+    async def _refuse(self, send: Send, error: Refused) -> None:
+        self.counters.errors += 1
+        if isinstance(error, NoLane):
+            self.counters.refused[error.reason] += 1
+        await _refused(send, error)
+
+    async def _arrive(self, arrival: Arrival, request: Request, receive: Receive) -> None:
+        """Read the body, each part counted as it comes."""
+        announced = request.headers.get("content-length", "")
+        coming = int(announced) if announced.isdecimal() else 0
+        if coming > request.limit:
+            raise too_long(request.limit)
+        self._budget.admit(coming)
+        async for part in parts_of(receive):
+            if arrival.size + len(part) > request.limit:
+                raise too_long(request.limit)
+            arrival.add(part)
 
     async def _answer(
         self,
-        statement: Statement,
-        fields: dict[str, str],
-        headers: dict[str, str],
+        request: Request,
+        arrival: Arrival,
         grant: Grant | None,
         receive: Receive,
         send: Send,
     ) -> None:
-        """Run in one thread from beginning to end: the engine's readers are bound to theirs."""
-        wanted = headers.get("accept-encoding", "")
-        off = fields.get("enable_http_compression") == "0"
-        encoding, packs = packer("" if off else wanted)
-        answer = Answer(send, statement.form, statement.query_id, encoding, packs)
-        named, timeout = fields.get("session_id", ""), fields.get("session_timeout", "")
-        owner, check = grant.name if grant else "", fields.get("session_check") == "1"
-        async with self._sessions.held(owner, named, timeout, check) as session:
-            last = await self._run(statement, session, grant, answer, receive)
-        await last()  # who has read this may use the session again
-
-    async def _run(
-        self,
-        statement: Statement,
-        session: Session | None,
-        grant: Grant | None,
-        answer: Answer,
-        receive: Receive,
-    ) -> Callable[[], Awaitable[None]]:
-        """Send all but what ends the answer, and return that."""
+        """Run in one lane from beginning to end: the engine's readers are bound to their thread,
+        and reading a long request would hold up the event loop."""
         gone = asyncio.ensure_future(receive())  # after the body only a disconnect can come
         lanes = self._readers if only_reads(grant) else self._others
-        limits = self._roles.of(grant)
+        owner, limits = grant.name if grant else "", self._roles.of(grant)
+        fields = request.fields
+        named, timeout = fields.get("session_id", ""), fields.get("session_timeout", "")
+        check = fields.get("session_check") == "1"
         try:
-            async with lanes.lane(grant.name if grant else "", limits, gone) as lane:
-                self.counters.running += 1
-                begun = time.monotonic()
-                try:
-                    parts = self._runner.run(statement, session, grant, tag := _tag())
-                    watch = _Watch(self._runner, tag, gone, self._ended, limits)
-                    return await self._parts(parts, watch, lane, answer)
-                finally:
-                    self.counters.running -= 1
-                    self.counters.seconds.add(time.monotonic() - begun)
+            async with lanes.lane(owner, limits, gone) as lane:
+                work = partial(read, request, arrival, limits)
+                statement = await asyncio.get_running_loop().run_in_executor(lane, work)
+                answer = _answer_to(request, statement, send)
+                async with self._sessions.held(owner, named, timeout, check) as session:
+                    tag = _tag()
+                    parts = self._runner.run(statement, session, grant, tag)
+                    watch = Watch(self._runner, tag, gone, self._ended, limits)
+                    last = await self._counted(self._parts(parts, watch, lane, answer))
         finally:
             gone.cancel()
+        await last()  # who has read this may use the session again
+
+    async def _counted(self, running: Awaitable[Last]) -> Last:
+        self.counters.running += 1
+        begun = time.monotonic()
+        try:
+            return await running
+        finally:
+            self.counters.running -= 1
+            self.counters.seconds.add(time.monotonic() - begun)
 
     async def _parts(
         self,
         parts: Generator[Any, None, None],
-        watch: "_Watch",
+        watch: Watch,
         lane: ThreadPoolExecutor,
         answer: Answer,
-    ) -> Callable[[], Awaitable[None]]:
+    ) -> Last:
+        """Send all but what ends the answer, and return that."""
         loop = asyncio.get_running_loop()
         try:
             while not watch.gone.done():
                 part = await watch.over(loop.run_in_executor(lane, _next, parts, answer))
                 if part is _END:
                     break
-                async with asyncio.timeout(watch.left):
+                async with asyncio.timeout(watch.patience):
                     await answer.write(part)
             return answer.end
         except TimeoutError:  # nobody reads the answer, so nobody can be told
@@ -217,53 +217,6 @@ class Facade:
             await loop.run_in_executor(lane, parts.close)
 
 
-class _Watch:
-    """Ends a query whose client left, whose time is over, or whose server stops."""
-
-    def __init__(
-        self,
-        runner: Runner,
-        tag: str,
-        gone: asyncio.Future[Any],
-        ended: asyncio.Event,
-        limits: Limits,
-    ) -> None:
-        self._runner = runner
-        self._tag = tag
-        self.gone = gone
-        self._ended = ended
-        self.limits = limits
-        seconds = limits.seconds if limits.strict else 0
-        self._until = time.monotonic() + seconds + LATE if seconds else None
-
-    @property
-    def left(self) -> float | None:
-        """Seconds until the query is ended."""
-        return None if self._until is None else max(0.0, self._until - time.monotonic())
-
-    async def over(self, step: asyncio.Future[Any]) -> Any:
-        """Return the next part, once it is there.
-
-        Raises:
-            QueryFailed: when the query failed, or was ended here.
-        """
-        stopped = asyncio.ensure_future(self._ended.wait())
-        waiting = (step, self.gone, stopped)
-        await asyncio.wait(waiting, timeout=self.left, return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if step.done():
-            return step.result()
-        while not step.done():
-            await asyncio.to_thread(self._runner.kill, self._tag)
-            await asyncio.wait((step,), timeout=AGAIN)
-        try:
-            return step.result()
-        except QueryFailed as error:
-            if self._ended.is_set():
-                raise stopping() from error
-            raise (error if self.gone.done() else self.limits.timeout()) from error
-
-
 def _tag() -> str:
     return f"ltrain:{secrets.token_hex(8)}"
 
@@ -271,6 +224,12 @@ def _tag() -> str:
 def _next(parts: Generator[Any, None, None], answer: Answer) -> Any:
     part = next(parts, _END)
     return part if part is _END else answer.pack(part)
+
+
+def _answer_to(request: Request, statement: Statement, send: Send) -> Answer:
+    off = request.fields.get("enable_http_compression") == "0"
+    encoding, packs = packer("" if off else request.headers.get("accept-encoding", ""))
+    return Answer(send, statement.form, statement.query_id, encoding, packs)
 
 
 async def _refused(send: Send, error: Refused) -> None:

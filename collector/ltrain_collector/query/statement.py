@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 from ltrain_collector.asgi import Refused
+from ltrain_collector.ingest.budget import Arrival
 from ltrain_collector.query.compression import blocks, unpack
+from ltrain_collector.query.limits import Limits
 
 TRANSPORT = {
     "buffer_size",
@@ -44,7 +46,25 @@ INSERT = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """An insert whose rows follow: names and settings only, so that nothing else runs with it."""
-FORMAT = re.compile(r"\bFORMAT\s+(\w+)[\s;]*$", re.IGNORECASE)
+HEAD = 1 << 20
+"""Bytes in which all of an insert before its rows must stand."""
+
+FORMAT = re.compile(r"\bFORMAT\s+(\w+)[\s;]*$|[\s;]+$", re.IGNORECASE)
+"""What ends a statement."""
+TAIL = 256
+"""Characters in which that is looked for; ClickHouse's own parser finds a FORMAT before them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request, but for its body."""
+
+    method: str
+    fields: Mapping[str, str]
+    """Parameters of the URL."""
+    headers: Mapping[str, str]
+    limit: int
+    """Bytes that the body may have, packed or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,17 +90,15 @@ def fields_of(url: str) -> dict[str, str]:
     return dict(parse_qsl(url, keep_blank_values=True))
 
 
-def read(
-    method: str, fields: Mapping[str, str], headers: Mapping[str, str], body: bytes, limit: int
-) -> Statement:
-    """Read a request.
-
-    Args:
-        limit: bytes that the body may have once unpacked.
+def read(request: Request, arrival: Arrival, limits: Limits) -> Statement:
+    """Read a request; a body of many MiB takes a second.
 
     Raises:
+        Overloaded: when its body, once unpacked, has no place.
+        QueryFailed: when its SQL is too long.
         Refused: when it uses what is not served here.
     """
+    fields, headers, body = request.fields, request.headers, arrival.body()
     kind = headers.get("content-type", "")
     if kind.startswith("multipart/form-data"):
         fields = {**fields, **_form(kind, body)}
@@ -91,33 +109,40 @@ def read(
             "Code: 48. DB::Exception: Answers in ClickHouse's own compressed blocks (compress=1) "
             "are not made here; ask with Accept-Encoding: gzip, zstd or lz4. (NOT_IMPLEMENTED)",
         )
-    body = unpack(body, headers.get("content-encoding", ""), limit)
+    body = unpack(body, headers.get("content-encoding", ""), request.limit, arrival.grow)
     if fields.get("decompress") == "1":
-        body = blocks(body, limit)
+        body = blocks(body, request.limit, arrival.grow)
     settings = {name: value for name, value in fields.items() if name not in TRANSPORT}
     query = fields.get("query", "").encode()
     default = fields.get("default_format") or headers.get("x-clickhouse-format", "TabSeparated")
     if not re.fullmatch(r"\w+", default):
         raise Refused(404, "Code: 73. DB::Exception: Unknown format. (UNKNOWN_FORMAT)")
-    if found := INSERT.match(query or body):
+    if found := INSERT.match(query or body, 0, HEAD):
         rows = query[found.end() :] + body if query else body[found.end() :]
         sql, form = found[1], found[2].decode()
     else:
         rows = None
         sql, form = b"\n".join(part for part in (query, body) if part), default
+        limits.check_text(sql)
     text = _text(sql)
-    if rows is None and (asked := FORMAT.search(text)):
-        text, form = FORMAT.sub("", text), asked[1]
+    if rows is None:
+        text, form = _without_format(text, form)
     return Statement(
-        sql=text.rstrip().rstrip(";") if rows is None else text,
+        sql=text,
         form=form,
         settings=settings,
         database=fields.get("database") or headers.get("x-clickhouse-database", ""),
         rows=rows,
-        reading=method != "POST",
+        reading=request.method != "POST",
         query_id=fields.get("query_id") or headers.get("x-clickhouse-query-id") or _new_id(),
         revision=_whole(fields.get("client_protocol_version", "")),
     )
+
+
+def _without_format(sql: str, default: str) -> tuple[str, str]:
+    """Return a statement without its FORMAT, and the format."""
+    end = FORMAT.search(sql, max(len(sql) - TAIL, 0))
+    return (sql[: end.start()], end[1] or default) if end else (sql, default)
 
 
 def _new_id() -> str:

@@ -153,7 +153,8 @@ MEASURES = (
         ("reason",),
         "Queries of the ClickHouse port that a limit ended (seconds, rows, memory, size, syntax), "
         "that their key may not ask (denied, setting), that found no lane (waiting, patience, "
-        "stopping), or that were ended with their client or the server (ended).",
+        "stopping) or no memory (bytes), or that were ended with their client or "
+        "the server (ended).",
         lambda state: [((reason,), count) for reason, count in state.queries.refused.items()],
     ),
     _plain(

@@ -192,10 +192,10 @@ class Gateway:
                 f"{error} The store has keys, so /v1 needs one, of any role: 'Authorization: "
                 "Bearer KEY'."
             ) from error
-        if grant.rollout is not None:
+        if grant.bound:
             raise BadKey(
-                "A key that is bound to a rollout does not open /v1. Use the base URL and the key "
-                "that the attempt was started with."
+                "A key that is bound to a rollout or a run does not open /v1. Use the base URL and "
+                "the key that the attempt was started with."
             )
 
     def _admin(self, request: Request) -> None:

@@ -1,0 +1,153 @@
+"""A long request holds up nobody, and all requests together take only so much memory."""
+
+import asyncio
+import gzip
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests import asking
+from tests.security.servers import Up, collector
+
+from ltrain_collector.engine import Engine
+from ltrain_collector.grants import Role
+from ltrain_collector.ingest.budget import Arrival, Budget
+from ltrain_collector.keys import Keys
+from ltrain_collector.query import facade as port
+from ltrain_collector.query.facade import Facade
+from ltrain_collector.query.limits import Roles
+from ltrain_collector.query.statement import Request, Statement, read
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    with collector(tmp_path / "home") as up:
+        yield up
+
+
+def statement(body: bytes, **headers: str) -> Statement:
+    """Read a POST of an admin."""
+    with Arrival(Budget()) as arrival:
+        arrival.add(body)
+        return read(Request("POST", {}, headers, 1 << 30), arrival, Roles.read().admin)
+
+
+def test_unpacking_a_long_body_holds_up_no_other_request(up: Up) -> None:
+    blanks = gzip.compress(b"SELECT 1" + b" " * (256 * MIB) + b"\xff")
+    answers: list[asking.Answer] = []
+    packed = {"Content-Encoding": "gzip"}
+
+    def send() -> None:
+        answers.append(asking.ask(up.sql, "POST", "/", blanks, packed, timeout=120))
+
+    thread = threading.Thread(target=send)
+    began, longest = time.monotonic(), 0.0
+    thread.start()
+    while thread.is_alive():
+        sent = time.monotonic()
+        assert asking.ask(up.sql, "GET", "/ping", timeout=120).status == 200
+        longest = max(longest, time.monotonic() - sent)
+    assert "not UTF-8" in answers[0].text
+    assert longest < (time.monotonic() - began) / 2
+
+
+def test_sql_above_the_limit_of_a_key_is_not_even_decoded(tmp_path: Path) -> None:
+    key, _ = Keys(tmp_path / "home" / "store").make(Role.QUERY)
+    headers = {"Authorization": f"Bearer {key}", "Content-Encoding": "gzip"}
+    with collector(tmp_path / "home") as up:
+        body = gzip.compress(b"SELECT 1 \xff" + b" FORMAT x" * MIB)
+        answer = asking.ask(up.sql, "POST", "/", body, headers)
+    assert answer.status == 400
+    assert "The SQL is longer than 256 KiB" in answer.text
+
+
+def test_a_format_is_looked_for_at_the_end_only() -> None:
+    began = time.process_time()
+    many = statement(b"SELECT 1" + b" FORMAT x" * (4 * MIB) + b" ;; \n")
+    assert time.process_time() - began < 2
+    assert (many.form, many.sql.count("FORMAT")) == ("x", 4 * MIB - 1)
+    assert statement(b"SELECT 1\nformat CSV ;\n").form == "CSV"
+    assert statement(b"SELECT 1;").sql == "SELECT 1"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd", "lz4"])
+def test_a_body_of_several_members_is_unpacked_in_steps(encoding: str) -> None:
+    plain = b"SELECT '" + b"x" * (150 * MIB) + b"'"
+    packed = pack(plain[: 130 * MIB], encoding) + pack(plain[130 * MIB :], encoding)
+    assert statement(packed, **{"content-encoding": encoding}).sql == plain.decode()
+
+
+def pack(plain: bytes, encoding: str) -> bytes:
+    from ltrain_collector.query.compression import packer
+
+    _, packs = packer(encoding)
+    return packs.compress(plain) + packs.flush()
+
+
+class Client:
+    """One request over ASGI whose body comes when the test lets it."""
+
+    def __init__(self, *parts: bytes, **headers: str) -> None:
+        self._parts = list(parts)
+        self.last = asyncio.Event()
+        self.sent: list[Any] = []
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.scope = {
+            "method": "POST",
+            "path": "/",
+            "query_string": b"",
+            "headers": [(name.encode(), value.encode()) for name, value in named.items()],
+        }
+
+    async def receive(self) -> Any:
+        if len(self._parts) == 1:
+            await self.last.wait()
+        if not self._parts:
+            await asyncio.Event().wait()
+        part = self._parts.pop(0)
+        return {"type": "http.request", "body": part, "more_body": bool(self._parts)}
+
+    async def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    @property
+    def status(self) -> int:
+        return int(self.sent[0]["status"])
+
+
+def test_bodies_are_counted_as_they_come_and_as_they_are_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(port, "HELD", 8 * MIB)
+    engine = Engine(tmp_path / "store")
+    try:
+        asyncio.run(_crowd(Facade(engine, Keys(tmp_path / "store"), Roles.read())))
+    finally:
+        engine.close()
+
+
+async def _crowd(facade: Facade) -> None:
+    first = Client(b"SELECT 1", b" " * (5 * MIB), b"")
+    reading = asyncio.create_task(facade(first.scope, first.receive, first.send))
+    while len(first._parts) > 1:
+        await asyncio.sleep(0)
+    second = Client(b"SELECT 1", b" " * (5 * MIB), b"")
+    await asyncio.wait_for(facade(second.scope, second.receive, second.send), 60)
+    bomb = Client(gzip.compress(b" " * (64 * MIB)), content_encoding="gzip")
+    bomb.last.set()
+    await asyncio.wait_for(facade(bomb.scope, bomb.receive, bomb.send), 60)
+    first.last.set()
+    await asyncio.wait_for(reading, 60)
+    assert [each.status for each in (first, second, bomb)] == [400, 503, 503]
+    assert b"Max query size exceeded" in first.sent[1]["body"]
+    assert b"try again" in second.sent[1]["body"]
+    assert facade.counters.refused["bytes"] == 2
+    again = Client(b"SELECT 1" + b" " * (7 * MIB))
+    again.last.set()
+    await asyncio.wait_for(facade(again.scope, again.receive, again.send), 60)
+    assert again.status == 400
