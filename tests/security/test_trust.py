@@ -536,3 +536,44 @@ def test_a_service_key_is_signed_anew_before_it_expires(
     assert ServiceKey(tmp_path)() is None
     monkeypatch.setenv("LTRAIN_STORE_SECRET", "0123456789abcdef0123456789abcdef")
     assert ServiceKey(tmp_path)() is not None
+
+
+def of_gateway(attempt: Attempt) -> Any:
+    [span] = [span for span in attempt.spans if span.scope == "ltrain.gateway"]
+    return span
+
+
+def lying(attempt: Attempt) -> Attempt:
+    """Return the same attempt, for spans that its agent sends by itself."""
+    return Scene(attempts=[Attempt(attempt.identity, clock=attempt.clock, number=500)]).attempts[0]
+
+
+def test_an_agents_span_with_the_gateways_id_in_another_trace_takes_no_place(folder: Store) -> None:
+    scene = Scene()
+    attempt = whole(scene)
+    beside(scene)
+    gateway, lie = of_gateway(attempt), lying(attempt)
+    lie.emit("chat sql", "mine", {}, span=gateway.span, trace="7" * 32, start=gateway.start - 9)
+    folder.insert_otlp(sent(scene, "service"))
+    folder.insert_otlp(sent(Scene(attempts=[lie]), "agent"))
+    found = built(folder)
+    assert trained(found, attempt) == [[4, 5]]
+    [drop] = found.tables["drops"].filter(reason="duplicate_span")["id"]
+    assert drop.startswith(gateway.span)
+
+
+def test_an_agent_closes_no_cycle_around_the_gateways_span(folder: Store) -> None:
+    """Its own span is below the gateway's and above it."""
+    scene = Scene()
+    attempt = whole(scene)
+    beside(scene)
+    gateway, lie = of_gateway(attempt), lying(attempt)
+    lie.emit("loop", "mine", {}, span="ab" * 8, parent=gateway.span)
+    gateway.parent = "ab" * 8
+    folder.insert_otlp(sent(scene, "service"))
+    folder.insert_otlp(sent(Scene(attempts=[lie]), "agent"))
+    # no span names the node of a gateway's call that lies in none, so all calls are trained
+    found = built(folder, 'policy = [{ name = "sql" }]')
+    assert trained(found, attempt) == [[4, 5]]
+    [drop] = found.tables["drops"].filter(reason="cyclic_parents")["id"]
+    assert drop.startswith("ab" * 8)

@@ -40,6 +40,31 @@ def test_cyclic_parents() -> None:
     assert sorted(drops) == [("spans", name, "cyclic_parents") for name in ("a", "b", "self")]
 
 
+def test_an_untrusted_span_closes_a_cycle_at_its_own_cost() -> None:
+    mine = {"trusted": False, "role": "agent"}
+    made = [
+        span("gate", CHAT, parent="mine", scope="ltrain.gateway"),
+        span("mine", CHAT, parent="other", **mine),
+        span("other", {"gen_ai.operation.name": "execute_tool"}, parent="mine2"),
+        span("mine2", CHAT, parent="gate", **mine),
+    ]
+    kept, drops = dropped(*made)
+    assert sorted(kept) == ["gate", "other"]
+    assert sorted(drops) == [("spans", name, "cyclic_parents") for name in ("mine", "mine2")]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_spans_with_one_id_the_trusted_one_counts(order: int) -> None:
+    mine = {"trusted": False, "role": "agent"}
+    made = [
+        span("a", {**CHAT, "gen_ai.request.model": "mine"}, trace_id="u", **mine),
+        span("a", {**CHAT, "gen_ai.request.model": "ours"}, scope="ltrain.gateway"),
+    ]
+    found, drops = calls(spans(*made[::order]))
+    assert found["name"].to_list() == ["ours"]
+    assert drops.select("id", "reason").rows() == [("a", "duplicate_span")]
+
+
 def test_of_two_spans_with_one_id_the_first_counts() -> None:
     made = [
         span("a", {**CHAT, "gen_ai.request.model": "first"}),

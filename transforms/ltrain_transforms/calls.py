@@ -82,7 +82,9 @@ def _rows(spans: Iterable[Span], broken: list[Fault]) -> Iterable[Cells]:
             broken += [faults.of_reader(span.span_id, *failure) for failure in failures]
         elif failures:
             broken.append(faults.of_span(span.span_id, "unreadable", failures[-1][1]))
-    return _readable(by_id, described, broken)
+    # no walk to the ancestors passes a span that closes a cycle
+    enclosing = {name: span for name, span in by_id.items() if name not in cyclic}
+    return _readable(enclosing, described, broken)
 
 
 def _readable(
