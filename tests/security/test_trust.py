@@ -577,3 +577,47 @@ def test_an_agent_closes_no_cycle_around_the_gateways_span(folder: Store) -> Non
     assert trained(found, attempt) == [[4, 5]]
     [drop] = found.tables["drops"].filter(reason="cyclic_parents")["id"]
     assert drop.startswith("ab" * 8)
+
+
+def test_a_span_around_the_gateways_calls_hides_none(folder: Store) -> None:
+    scene = Scene()
+    attempt = scene.attempt()
+    attempt.dispatch()
+    for answer in ((4, 5), (6, 7), (8, 9)):
+        attempt.llm(response=answer)
+    attempt.evaluate(1.0)
+    attempt.close()
+    beside(scene)
+    chains = [span for span in attempt.spans if span.name == "write"]
+    chat: Said = {"gen_ai.operation.name": "chat", "gen_ai.agent.name": "write"}
+    lie = lying(attempt)
+    around = lie.emit("chat", "mine", chat, start=chains[0].start - 1, end=chains[-1].end + 1)
+    for chain in chains:
+        chain.parent, chain.attributes = around, attempt.identity.attributes()
+    folder.insert_otlp(sent(scene, "agent", of_worker(attempt)))
+    folder.insert_otlp(sent(Scene(attempts=[lie]), "agent"))
+    found = built(folder)
+    assert trained(found, attempt) == [[4, 5], [6, 7], [8, 9]]
+    calls = found.tables["calls"].filter(execution_id=attempt.execution, kind="llm")
+    assert calls["source_spans"].list.len().sort().to_list() == [3, 3, 4]
+    assert calls["capture_mismatch"].to_list() == [None] * 3
+
+
+def test_a_shared_response_id_hides_no_call_of_the_gateway(folder: Store) -> None:
+    """Two answers, and a span of the agent that has the id of each, over both."""
+    scene = Scene()
+    attempt = scene.attempt()
+    attempt.dispatch()
+    for answer in ((4, 5), (6, 7)):
+        attempt.llm(response=answer, text="", gateway={"gen_ai.response.id": "same"})
+    for span in attempt.spans:
+        span.attributes.pop("gen_ai.output.messages", None)
+    attempt.evaluate(1.0)
+    attempt.close()
+    beside(scene)
+    lie = lying(attempt)
+    same: Said = {"gen_ai.operation.name": "chat", "gen_ai.response.id": "same"}
+    lie.emit("chat", "mine", same, start=attempt.spans[1].start - 9, end=attempt.clock)
+    folder.insert_otlp(sent(scene, "agent", of_worker(attempt)))
+    folder.insert_otlp(sent(Scene(attempts=[lie]), "agent"))
+    assert trained(built(folder), attempt) == [[4, 5], [6, 7]]
