@@ -168,3 +168,15 @@ def run_of(store: Store, recipe: Path) -> Report:
     found = waves(store, "demo")
     of_recipe = judged(store, Recipe.load(recipe), "demo", found.waves, silent)
     return report("demo", found, of_recipe, "its recipe")
+
+
+def test_a_run_shows_the_alarms_of_its_waves(scene: Any, store: Store, recipe_file: Path) -> None:
+    for sample in range(16):
+        rollout = scene.attempt("t1", sample)
+        rollout.llm(gateway={"ltrain.constrained": True} if sample < 6 else {})
+        rollout.evaluate(float(sample >= 8))
+        rollout.close()
+    store.insert_otlp(scene.request())
+    [(place, sentence)] = grid(run_of(store, recipe_file), "Alarms").rows
+    assert place == "demo/train/0"
+    assert "calls dropped as `constrained` go with low reward (0.00 beside 0.80" in str(sentence)

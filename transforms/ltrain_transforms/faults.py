@@ -19,7 +19,7 @@ REASONS = {
     "cyclic_parents": "it is its own ancestor",
     "unreadable": "no reader makes a call of it",
 }
-"""Of whole spans, stage `spans`."""
+"""Of whole spans, stage `spans`; the id is `span:execution`."""
 
 ATTRIBUTES = {
     "not_json": "{} is not the JSON that it must be; the call is kept without it",
@@ -43,9 +43,12 @@ SHORT = 200
 """Characters of an error that a drop quotes: it may repeat what the span holds."""
 
 
-def of_span(span_id: str, reason: str, error: Exception | None = None) -> Fault:
+def of_span(
+    span_id: str, reason: str, error: Exception | None = None, *, execution: str = ""
+) -> Fault:
+    """Return the drop of a span; `execution` is the one that it is of."""
     sentence = REASONS[reason] if error is None else f"{REASONS[reason]}: {words(error)}"
-    return "spans", span_id, reason, sentence
+    return "spans", f"{span_id}:{execution}" if execution else span_id, reason, sentence
 
 
 def of_reader(span_id: str, dialect: str, error: Exception) -> Fault:
