@@ -597,7 +597,7 @@ def test_a_span_around_the_gateways_calls_hides_none(folder: Store) -> None:
     lie = lying(attempt)
     around = lie.emit("chat", "mine", chat, start=chains[0].start - 1, end=chains[-1].end + 1)
     for chain in chains:
-        chain.parent, chain.attributes = around, attempt.identity.attributes()
+        chain.parent, chain.attributes = around, {**attempt.identity.attributes()}
     folder.insert_otlp(sent(scene, "agent", of_worker(attempt)))
     folder.insert_otlp(sent(Scene(attempts=[lie]), "agent"))
     found = built(folder)

@@ -9,7 +9,7 @@ from ltrain_collector.store import Store
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.show.judged import judged
 from ltrain_transforms.show.lookup import look_up, silent
-from ltrain_transforms.show.report import Chart, Grid, Report
+from ltrain_transforms.show.report import Chart, Facts, Grid, Report
 from ltrain_transforms.show.run import report
 from ltrain_transforms.show.waves import waves
 
@@ -177,6 +177,8 @@ def test_a_run_shows_the_alarms_of_its_waves(scene: Any, store: Store, recipe_fi
         rollout.evaluate(float(sample >= 8))
         rollout.close()
     store.insert_otlp(scene.request())
-    [(place, sentence)] = grid(run_of(store, recipe_file), "Alarms").rows
+    parts = run_of(store, recipe_file).parts
+    [alarms] = [one for one in parts if isinstance(one, Facts) and one.title == "Alarms"]
+    [(place, sentence)] = alarms.rows
     assert place == "demo/train/0"
     assert "calls dropped as `constrained` go with low reward (0.00 beside 0.80" in str(sentence)
