@@ -252,7 +252,7 @@ def test_what_one_reader_cannot_read_is_a_drop(
     assert found["call_id"].to_list() == ["both"]
     assert sorted(drops.select("stage", "id", "reason").rows()) == [
         ("calls", "both:gen_ai", "unreadable"),
-        ("spans", "one", "unreadable"),
+        ("spans", "one:e.1", "unreadable"),
     ]
     assert f"{failure.__name__}: no end \ufffd" in drops["detail"][0]
     assert max(map(len, drops["detail"])) < 400

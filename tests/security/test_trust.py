@@ -33,7 +33,11 @@ from ltrain_train.service_key import ServiceKey, open_service
 from ltrain_transforms.barrier import incomplete
 from ltrain_transforms.pipeline import Derived, derive
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.roles import senders
+from ltrain_transforms.show.rollout import candidates, rollout
+from ltrain_transforms.show.waves import waves as waves_shown
 from ltrain_transforms.source import Selection, read
+from ltrain_transforms.waves import waves
 
 NOON = 1_790_000_000_000_000_000
 TRACE_EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -536,3 +540,235 @@ def test_a_service_key_is_signed_anew_before_it_expires(
     assert ServiceKey(tmp_path)() is None
     monkeypatch.setenv("LTRAIN_STORE_SECRET", "0123456789abcdef0123456789abcdef")
     assert ServiceKey(tmp_path)() is not None
+
+
+def of_gateway(attempt: Attempt) -> Any:
+    [span] = [span for span in attempt.spans if span.scope == "ltrain.gateway"]
+    return span
+
+
+def lying(attempt: Attempt) -> Attempt:
+    """Return the same attempt, for spans that its agent sends by itself."""
+    return Scene(attempts=[Attempt(attempt.identity, clock=attempt.clock, number=500)]).attempts[0]
+
+
+def test_an_agents_span_with_the_gateways_id_in_another_trace_takes_no_place(folder: Store) -> None:
+    scene = Scene()
+    attempt = whole(scene)
+    beside(scene)
+    gateway, lie = of_gateway(attempt), lying(attempt)
+    lie.emit("chat sql", "mine", {}, span=gateway.span, trace="7" * 32, start=gateway.start - 9)
+    folder.insert_otlp(sent(scene, "service"))
+    folder.insert_otlp(sent(Scene(attempts=[lie]), "agent"))
+    found = built(folder)
+    assert trained(found, attempt) == [[4, 5]]
+    [drop] = found.tables["drops"].filter(reason="duplicate_span")["id"]
+    assert drop.startswith(gateway.span)
+
+
+def test_an_agent_closes_no_cycle_around_the_gateways_span(folder: Store) -> None:
+    """Its own span is below the gateway's and above it."""
+    scene = Scene()
+    attempt = whole(scene)
+    beside(scene)
+    gateway, lie = of_gateway(attempt), lying(attempt)
+    lie.emit("loop", "mine", {}, span="ab" * 8, parent=gateway.span)
+    gateway.parent = "ab" * 8
+    folder.insert_otlp(sent(scene, "service"))
+    folder.insert_otlp(sent(Scene(attempts=[lie]), "agent"))
+    # no span names the node of a gateway's call that lies in none, so all calls are trained
+    found = built(folder, 'policy = [{ name = "sql" }]')
+    assert trained(found, attempt) == [[4, 5]]
+    [drop] = found.tables["drops"].filter(reason="cyclic_parents")["id"]
+    assert drop.startswith("ab" * 8)
+
+
+def test_a_span_around_the_gateways_calls_hides_none(folder: Store) -> None:
+    scene = Scene()
+    attempt = scene.attempt()
+    attempt.dispatch()
+    for answer in ((4, 5), (6, 7), (8, 9)):
+        attempt.llm(response=answer)
+    attempt.evaluate(1.0)
+    attempt.close()
+    beside(scene)
+    chains = [span for span in attempt.spans if span.name == "write"]
+    chat: Said = {"gen_ai.operation.name": "chat", "gen_ai.agent.name": "write"}
+    lie = lying(attempt)
+    around = lie.emit("chat", "mine", chat, start=chains[0].start - 1, end=chains[-1].end + 1)
+    for chain in chains:
+        chain.parent, chain.attributes = around, {**attempt.identity.attributes()}
+    folder.insert_otlp(sent(scene, "agent", of_worker(attempt)))
+    folder.insert_otlp(sent(Scene(attempts=[lie]), "agent"))
+    found = built(folder)
+    assert trained(found, attempt) == [[4, 5], [6, 7], [8, 9]]
+    calls = found.tables["calls"].filter(execution_id=attempt.execution, kind="llm")
+    assert calls["source_spans"].list.len().sort().to_list() == [3, 3, 4]
+    assert calls["capture_mismatch"].to_list() == [None] * 3
+
+
+def test_a_shared_response_id_hides_no_call_of_the_gateway(folder: Store) -> None:
+    """Two answers, and a span of the agent that has the id of each, over both."""
+    scene = Scene()
+    attempt = scene.attempt()
+    attempt.dispatch()
+    for answer in ((4, 5), (6, 7)):
+        attempt.llm(response=answer, text="", gateway={"gen_ai.response.id": "same"})
+    for span in attempt.spans:
+        span.attributes.pop("gen_ai.output.messages", None)
+    attempt.evaluate(1.0)
+    attempt.close()
+    beside(scene)
+    lie = lying(attempt)
+    same: Said = {"gen_ai.operation.name": "chat", "gen_ai.response.id": "same"}
+    lie.emit("chat", "mine", same, start=attempt.spans[1].start - 9, end=attempt.clock)
+    folder.insert_otlp(sent(scene, "agent", of_worker(attempt)))
+    folder.insert_otlp(sent(Scene(attempts=[lie]), "agent"))
+    assert trained(built(folder), attempt) == [[4, 5], [6, 7]]
+
+
+def spoken(attempt: Attempt, **told: Any) -> Scene:
+    """Return a span of the attempt's agent that names another place of its rollout."""
+    lie = lying(attempt)
+    lie.emit("think", "mine", {f"ltrain.{name}": value for name, value in told.items()})
+    return Scene(attempts=[lie])
+
+
+def selected(store: Store, **which: Any) -> set[str]:
+    source = Recipe.model_validate(tomllib.loads(RECIPE)).source
+    spans, _ = read(store, source, Selection(run="demo", **which))
+    return set(spans["execution_id"])
+
+
+def test_no_agent_moves_its_rollout_to_another_wave_mode_or_task(folder: Store) -> None:
+    scene = Scene()
+    own, validated, other = whole(scene), whole(scene, mode="val"), whole(scene, wave=1)
+    folder.insert_otlp(sent(scene, "service"))
+    for lie in (spoken(own, wave=1), spoken(validated, mode="train"), spoken(own, mode="val")):
+        folder.insert_otlp(sent(lie, "agent"))
+    assert selected(folder, mode="train", wave=0) == {own.execution}
+    assert selected(folder, mode="train", wave=1) == {other.execution}
+    assert selected(folder, mode="val") == {validated.execution}
+    assert selected(folder, wave=7) == set()
+    # what no runner dispatched is where its own spans say
+    mine = Scene()
+    alone = mine.attempt(task="mine", wave=7)
+    alone.llm()
+    folder.insert_otlp(sent(mine, "agent"))
+    assert selected(folder, mode="train", wave=7) == {alone.execution}
+
+
+def test_an_invented_wave_keeps_no_rollout_from_an_update(folder: Store) -> None:
+    scene = Scene()
+    own, other = whole(scene), whole(scene, wave=1)
+    folder.insert_otlp(sent(scene, "service"))
+    folder.insert_otlp(sent(spoken(own, wave=9), "agent"))
+    assert selected(folder, without=("demo/train/9",)) == {own.execution, other.execution}
+    assert selected(folder, without=("demo/train/0",)) == {other.execution}
+
+
+def test_a_wave_is_closed_whatever_agents_add_to_it(folder: Store) -> None:
+    scene = Scene()
+    own, _ = whole(scene), whole(scene, wave=1)
+    open_one = scene.attempt(wave=2)
+    open_one.dispatch()
+    folder.insert_otlp(sent(scene, "service"))
+    folder.insert_otlp(sent(spoken(own, wave=1), "agent"))
+    invented = Scene()
+    for number in (1, 3):
+        invented.attempt(task="mine", wave=number).llm()
+    folder.insert_otlp(sent(invented, "agent"))
+    found = waves(folder, Recipe.model_validate(tomllib.loads(RECIPE)).source, Selection())
+    assert {place: wave["closed"] for place, wave in found.items()} == {
+        "demo/train/0": True,
+        "demo/train/1": True,
+        "demo/train/2": False,
+        "demo/train/3": False,
+    }
+
+
+def test_an_invented_rollout_joins_no_group_of_a_runner(folder: Store) -> None:
+    scene = Scene()
+    whole(scene)
+    beside(scene)
+    folder.insert_otlp(sent(scene, "service"))
+    lie = Scene()
+    invented = lie.attempt(sample=500)
+    invented.llm()
+    invented.evaluate(0.0, by="mine")
+    invented.emit("ltrain.process", "mine", {"ltrain.rollout.spans": 4})
+    folder.insert_otlp(sent(lie, "agent"))
+    heard = 'reward = [{ name = "answer", evaluation = "reward", from = "any" }]'
+    found = built(folder, heard)
+    assert reasons(found, "executions") == ["incomplete"]
+    assert set(found.tables["transitions"]["execution_id"]) == {
+        attempt.execution for attempt in scene.attempts
+    }
+    # whose rollouts are nobody's are compared among themselves
+    folder.command("TRUNCATE TABLE otel.otel_traces")
+    folder.insert_otlp(sent(lie, "agent"))
+    assert reasons(built(folder, heard), "executions") == []
+
+
+def test_rules_pay_nothing_to_who_withholds_spans(folder: Store) -> None:
+    scene = Scene()
+    attempt = whole(scene, 1.0, missing=3)
+    whole(scene, 1.0, sample=1)
+    folder.insert_otlp(sent(scene, "agent", of_worker(attempt)))
+    rule = '{ name = "calls", on = "llm", value = "1", credit_to = "rollout" }'
+    late = '{ name = "fast", on = "rollout", value = "1" }'
+    costs = '{ name = "cost", on = "rollout", value = "-0.5" }'
+    judged = '{ name = "answer", evaluation = "reward" }'
+    found = built(folder, f"reward = [{judged}, {rule}, {late}, {costs}]")
+    assert dict(found.outcomes.iter_rows())[attempt.execution] == -0.5
+    assert reasons(found, "rewards") == ["withheld"] * 3
+    only_rules = built(folder, f"reward = [{rule}]")
+    assert reasons(only_rules, "executions") == ["withheld"]
+    [drop] = only_rules.tables["drops"].filter(stage="executions")["id"]
+    assert drop == attempt.execution
+    kept = built(folder, f'reward = [{rule}]\nfilter = {{ keep = ["incomplete"] }}')
+    assert kept.outcomes["reward"].to_list() == [1.0, 1.0]
+
+
+def test_no_agent_fills_up_what_the_gateway_still_owes(folder: Store) -> None:
+    scene = Scene()
+    attempt = whole(scene)
+    gateway = of_gateway(attempt)
+    attempt.spans.remove(gateway)
+    folder.insert_otlp(sent(scene, "service"))
+    lie = lying(attempt)
+    lie.emit("filler", "mine", {}, process="gateway")
+    folder.insert_otlp(sent(Scene(attempts=[lie]), "none"))
+    assert incomplete(folder, [attempt.rollout]) == {attempt.rollout}
+    lie.spans = [gateway]
+    folder.insert_otlp(sent(Scene(attempts=[lie]), "service"))
+    assert incomplete(folder, [attempt.rollout]) == set()
+
+
+def test_a_drop_names_the_scope_of_a_trusted_senders_span(folder: Store) -> None:
+    scene = Scene()
+    attempt = whole(scene)
+    beside(scene)
+    attempt.emit("ltrain.rollout", "mine", {})
+    folder.insert_otlp(sent(scene, "local"))
+    [drop] = built(folder).tables["drops"].filter(reason="untrusted")["detail"]
+    assert drop == "it has the name of a runner's span, and its scope is 'mine', not ltrain.runner"
+
+
+def test_a_run_and_its_rollouts_are_shown_by_the_senders_that_the_recipe_trusts(
+    folder: Store, tmp_path: Path
+) -> None:
+    scene = Scene()
+    attempt = whole(scene)
+    beside(scene)
+    folder.insert_otlp(sent(scene, "ingest"))
+    folder.insert_otlp(sent(spoken(attempt, wave=9, mode="val"), "agent"))
+    recipe = recipe_of('source = { run = "demo", trust = ["ingest"] }')
+    [found] = candidates(folder, attempt.rollout, recipe.source.trust)
+    assert (found["mode"], found["wave"], found["task"]) == ("train", 0, "t1")
+    shown = rollout(folder, recipe, "a recipe", found)
+    assert sorted(shown.group["reward"]) == [0.25, 1.0]
+    assert shown.tables["samples"]["response_ids"].to_list() == [[4, 5]]
+    run = waves_shown(folder, "demo", senders(recipe.source.trust))
+    assert run.waves.select("mode", "wave", "rollouts", "counting").rows() == [("train", 0, 2, 2)]
+    assert run.outcomes.rows() == [("train", 0, "ok", 2)]

@@ -1,9 +1,11 @@
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
 import polars as pl
 import pytest
+from tests.transforms.made import span, spans
 
 from ltrain_transforms.calls import calls
 
@@ -77,6 +79,7 @@ def test_damaged_token_ids_are_none(
     (llm,) = of_kind(calls(read_back(scene))[0], "llm")
     assert llm["prompt_token_ids"] is None
     assert llm["response_token_ids"] is None
+    assert llm["tokens_from"] is None
 
 
 def test_several_choices_are_kept_apart(scene: Any, read_back: ReadBack) -> None:
@@ -164,3 +167,13 @@ def test_neighbours_are_columns(scene: Any, read_back: ReadBack) -> None:
     tools = of_kind(calls(read_back(scene))[0], "tool")
     assert [tool["previous_status"] for tool in tools] == [None, "error", "ok"]
     assert [tool["repeat"] for tool in tools] == [0, 1, 2]
+
+
+def test_model_calls_in_model_calls_are_compared_in_linear_time() -> None:
+    """Each by an instrumentation of its own, so that none is alone of its kind."""
+    chat, deep = {"gen_ai.operation.name": "chat"}, 1_200
+    nested = (span(f"s{n}", chat, at=(n, 2 * deep - n), scope=f"one{n}") for n in range(deep))
+    frame = spans(*nested)
+    began = time.process_time()
+    assert calls(frame)[0].height == deep
+    assert time.process_time() - began < 15, "seconds; by comparing each pair with all it takes 60"

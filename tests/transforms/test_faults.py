@@ -24,7 +24,7 @@ def dropped(*made: dict[str, Any]) -> tuple[list[str], list[tuple[str, str, str]
 
 def test_a_span_that_ends_before_it_starts() -> None:
     child = span("b", CHAT, parent="a", at=(6, 7))
-    assert dropped(span("a", CHAT, at=(5, 4)), child) == (["b"], [("spans", "a", "backwards")])
+    assert dropped(span("a", CHAT, at=(5, 4)), child) == (["b"], [("spans", "a:e.1", "backwards")])
 
 
 def test_cyclic_parents() -> None:
@@ -37,7 +37,36 @@ def test_cyclic_parents() -> None:
     ]
     kept, drops = dropped(*made)
     assert sorted(kept) == ["apart", "below"]
-    assert sorted(drops) == [("spans", name, "cyclic_parents") for name in ("a", "b", "self")]
+    assert sorted(drops) == [
+        ("spans", f"{name}:e.1", "cyclic_parents") for name in ("a", "b", "self")
+    ]
+
+
+def test_an_untrusted_span_closes_a_cycle_at_its_own_cost() -> None:
+    mine: dict[str, Any] = {"trusted": False, "role": "agent"}
+    made = [
+        span("gate", CHAT, parent="mine", scope="ltrain.gateway"),
+        span("mine", CHAT, parent="other", **mine),
+        span("other", {"gen_ai.operation.name": "execute_tool"}, parent="more"),
+        span("more", CHAT, parent="gate", **mine),
+    ]
+    kept, drops = dropped(*made)
+    assert sorted(kept) == ["gate", "other"]
+    assert sorted(drops) == [
+        ("spans", f"{name}:e.1", "cyclic_parents") for name in ("mine", "more")
+    ]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_spans_with_one_id_the_trusted_one_counts(order: int) -> None:
+    mine: dict[str, Any] = {"trusted": False, "role": "agent"}
+    made = [
+        span("a", {**CHAT, "gen_ai.request.model": "mine"}, trace_id="u", **mine),
+        span("a", {**CHAT, "gen_ai.request.model": "ours"}, scope="ltrain.gateway"),
+    ]
+    found, drops = calls(spans(*made[::order]))
+    assert found["name"].to_list() == ["ours"]
+    assert drops.select("id", "reason").rows() == [("a:e.1", "duplicate_span")]
 
 
 def test_of_two_spans_with_one_id_the_first_counts() -> None:
@@ -48,7 +77,7 @@ def test_of_two_spans_with_one_id_the_first_counts() -> None:
     ]
     found, drops = calls(spans(*made))
     assert found.select("execution_id", "name").rows() == [("e.1", "first"), ("f.1", "elsewhere")]
-    assert drops.select("id", "reason").rows() == [("a", "duplicate_span")]
+    assert drops.select("id", "reason").rows() == [("a:e.1", "duplicate_span")]
 
 
 def test_a_very_deep_trace_is_walked() -> None:
@@ -59,7 +88,7 @@ def test_a_very_deep_trace_is_walked() -> None:
 def test_attributes_of_a_hundred_megabytes() -> None:
     large = span("a", {**CHAT, "gen_ai.input.messages": "x" * LARGEST})
     kept, drops = dropped(large, span("b", CHAT, parent="a"))
-    assert (kept, drops) == (["b"], [("spans", "a", "too_large")])
+    assert (kept, drops) == (["b"], [("spans", "a:e.1", "too_large")])
 
 
 @pytest.mark.parametrize("text", ['[{"role": "user", "pa', "{}", "hello", "[" * 100_000])
@@ -232,7 +261,7 @@ def test_every_span_is_in_a_call_or_in_drops_or_is_structure(made: list[dict[str
         for one in made
     ]
     found, drops = calls(spans(*given_spans))
-    whole = drops.filter(drops["stage"] == "spans")["id"].to_list()
+    whole = drops.filter(drops["stage"] == "spans")["id"].str.head(1).to_list()
     used = found["source_spans"].explode(empty_as_null=True).drop_nulls().to_list()
     told = Counter(used) + Counter(whole)
     there = Counter(one["span_id"] for one in made)

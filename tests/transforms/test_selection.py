@@ -44,6 +44,18 @@ def test_it_is_a_drop_with_its_reason_in_a_sentence(reason: str) -> None:
     assert drops.rows() == [("executions", bad["execution_id"], reason, REASONS[reason])]
 
 
+def test_what_no_runner_dispatched_joins_no_group_of_one() -> None:
+    groups = [("g", True), ("g", False), ("h", False), (None, False), (None, True)]
+    rows = [
+        execution(execution_id=f"e{n}", group_id=group, dispatched=dispatched)
+        for n, (group, dispatched) in enumerate(groups)
+    ]
+    frame = pl.DataFrame(rows, EXECUTIONS.schema)
+    kept, drops = counting(frame, frame["execution_id"], Filter())
+    assert kept["execution_id"].to_list() == ["e0", "e2", "e3", "e4"]
+    assert drops["reason"].to_list() == ["incomplete"]
+
+
 def test_what_an_agent_withheld_counts_unless_failures_are_dropped() -> None:
     bad = execution(execution_id="e2", withheld=True)
     assert counted(Filter(), bad)[0] == ["e2"]

@@ -8,16 +8,18 @@ import pytest
 from ltrain_collector.store import Store
 from ltrain_train.loop.journal import Wave
 from ltrain_train.loop.report import line
+from ltrain_transforms import faults
 from ltrain_transforms.build import build
 from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.selective_drops import CHOSEN, Alarm, alarms, lower
+from ltrain_transforms.selective_drops import CHOSEN, Alarm, by_wave, lower
 from ltrain_transforms.show import dataset
 from ltrain_transforms.unusable import REASONS
 
 
 def test_every_reason_of_an_unusable_call_is_declared() -> None:
     assert set(REASONS) <= set(CHOSEN)
+    assert set(faults.REASONS) <= set(CHOSEN)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +63,18 @@ def test_an_agent_that_drops_its_bad_rollouts_is_told_of(
 def test_drops_that_are_chance_raise_none(scene: Any, read_back: Any, recipe: Recipe) -> None:
     play(scene, [(float(n % 2), n % 3 == 0) for n in range(24)])
     tables = derive(read_back(scene), recipe).tables
-    names = ("executions", "calls", "rewards", "drops")
-    assert alarms(*(tables[name].lazy() for name in names)) == []
+    assert by_wave(lambda name: tables[name].lazy()) == {}
+
+
+def test_a_broken_span_is_a_loss_of_its_execution(
+    scene: Any, read_back: Any, recipe: Recipe
+) -> None:
+    play(scene, [(0.0, False)] * 6 + [(1.0, False)] * 8)
+    for attempt in scene.attempts[:6]:
+        attempt.emit("loop", "mine", {}, span=attempt.id(900), parent=attempt.id(900))
+    tables = derive(read_back(scene), recipe).tables
+    [sentence] = by_wave(lambda name: tables[name].lazy())["demo/train/0"]
+    assert "dropped as `cyclic_parents` go with low reward (0.00 beside 1.00" in sentence
 
 
 def test_a_wave_of_a_run_prints_its_alarms() -> None:

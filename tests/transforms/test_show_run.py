@@ -9,7 +9,7 @@ from ltrain_collector.store import Store
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.show.judged import judged
 from ltrain_transforms.show.lookup import look_up, silent
-from ltrain_transforms.show.report import Chart, Grid, Report
+from ltrain_transforms.show.report import Chart, Facts, Grid, Report
 from ltrain_transforms.show.run import report
 from ltrain_transforms.show.waves import waves
 
@@ -168,3 +168,17 @@ def run_of(store: Store, recipe: Path) -> Report:
     found = waves(store, "demo")
     of_recipe = judged(store, Recipe.load(recipe), "demo", found.waves, silent)
     return report("demo", found, of_recipe, "its recipe")
+
+
+def test_a_run_shows_the_alarms_of_its_waves(scene: Any, store: Store, recipe_file: Path) -> None:
+    for sample in range(16):
+        rollout = scene.attempt("t1", sample)
+        rollout.llm(gateway={"ltrain.constrained": True} if sample < 6 else {})
+        rollout.evaluate(float(sample >= 8))
+        rollout.close()
+    store.insert_otlp(scene.request())
+    parts = run_of(store, recipe_file).parts
+    [alarms] = [one for one in parts if isinstance(one, Facts) and one.title == "Alarms"]
+    [(place, sentence)] = alarms.rows
+    assert place == "demo/train/0"
+    assert "calls dropped as `constrained` go with low reward (0.00 beside 0.80" in str(sentence)

@@ -1,7 +1,7 @@
 """The barrier before a wave is built: all spans that the wave's processes ended have arrived.
 
 Each process reports how many spans it ended for an attempt, the runner when it closes it; the
-reports themselves are not counted.
+reports themselves are not counted. No other sender's spans stand in for a trusted process's.
 """
 
 import time
@@ -24,7 +24,7 @@ _ARRIVED = f"""
 WITH SpanName IN ('{attributes.SPAN_PROCESS}', '{attributes.SPAN_ROLLOUT}') AS report
 SELECT
     RolloutId AS rollout_id, toString(Attempt) AS attempt,
-    ResourceAttributes['service.instance.id'] AS process,
+    ResourceAttributes['service.instance.id'] AS process, {{trusted}} AS trusted,
     toInt64(countIf(NOT report)) AS seen,
     toInt64(maxIf(toUInt32OrZero(SpanAttributes['{attributes.SPANS}']), report)) AS expected,
     countIf(SpanName = '{attributes.SPAN_ROLLOUT}' AND {{runner}}) > 0 AS closed,
@@ -33,7 +33,7 @@ SELECT
     toUnixTimestamp64Nano(min(Timestamp)) AS start
 FROM otel.spans
 WHERE RolloutId IN {{{{rollouts:Array(String)}}}}
-GROUP BY rollout_id, attempt, process
+GROUP BY rollout_id, attempt, process, trusted
 """
 
 
@@ -66,7 +66,7 @@ def incomplete(
 
 
 def _incomplete(store: Store, rollouts: list[str], trust: Sequence[str]) -> set[str]:
-    sql = _ARRIVED.format(runner=roles.of(Role.RUNNER, trust))
+    sql = _ARRIVED.format(runner=roles.of(Role.RUNNER, trust), trusted=roles.sent_by(trust))
     found = store.query(sql, {"rollouts": rollouts})
     attempts = found.group_by("rollout_id", "attempt").agg(
         whole=(pl.col("seen") >= pl.col("expected")).all() & pl.col("closed").cast(bool).any(),

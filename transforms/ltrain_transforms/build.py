@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from ltrain_collector.store import Store
-from ltrain_transforms import phases
+from ltrain_transforms import phases, selective_drops
 from ltrain_transforms.absence import nothing, selecting
 from ltrain_transforms.batches import SPANS, plan
 from ltrain_transforms.dataset import Dataset
@@ -18,7 +18,6 @@ from ltrain_transforms.digest import BITS, dataset_id
 from ltrain_transforms.manifest import MANIFEST, SCHEMA_VERSION, Manifest
 from ltrain_transforms.parts import Draft, Part, draft
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.selective_drops import alarms, by_wave
 from ltrain_transforms.source import Batch, Selection, query, read, watermark
 from ltrain_transforms.tables import TABLES
 from ltrain_transforms.waves import Waves, late, unchanged, waves
@@ -208,10 +207,9 @@ class _Build:
         )
 
     def _alarms(self) -> dict[str, list[str]]:
-        names = ("executions", "calls", "rewards", "drops")
-        if not all(self.folder.table(name).exists() for name in names):
+        if not all(self.folder.table(name).exists() for name in selective_drops.TABLES):
             return {}  # no batch, no wave
-        return by_wave(alarms(*(pl.scan_parquet(self.folder.table(name)) for name in names)))
+        return selective_drops.by_wave(lambda name: pl.scan_parquet(self.folder.table(name)))
 
 
 def _plan(question: Question, out: Path, update: bool, spans: int) -> Plan:

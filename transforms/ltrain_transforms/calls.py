@@ -25,7 +25,7 @@ LATER = ("reads", "action", "nth")
 
 
 def calls(spans: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return `calls` of `SPANS`, and as `DROPS` what could not be read."""
+    """Return `calls`, made of `SPANS`, and as `DROPS` what could not be read."""
     columns: dict[str, list[Any]] = {name: [] for name in Cells._fields}
     broken: list[Fault] = []
     in_order = spans.sort("execution_id", maintain_order=True)
@@ -37,7 +37,10 @@ def calls(spans: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     plain = _framed(columns, broken)
     tokens, damaged = measured(columns["tokens"])
     source_spans = _source_spans(columns["source_spans"])
-    whole = plain.with_columns(source_spans, *tokens, *_neighbours())
+    recorded = pl.when(pl.col("prompt_token_ids").is_not_null()).then("tokens_from")
+    whole = plain.with_columns(source_spans, *tokens, *_neighbours()).with_columns(
+        tokens_from=recorded
+    )
     return CALLS.select(whole.lazy()).collect(), faults.drops([*broken, *damaged])
 
 
@@ -68,22 +71,28 @@ def _fits(columns: dict[str, list[Any]], schema: dict[str, pl.DataType], index: 
 
 
 def _rows(spans: Iterable[Span], broken: list[Fault]) -> Iterable[Cells]:
-    """Return the cells of one execution's calls in order; add to `broken` what makes none."""
+    """Return the cells of one execution's calls in their order; add the drops to `broken`."""
     by_id, doubled = faults.unique(spans)
-    broken += [faults.of_span(span.span_id, "duplicate_span") for span in doubled]
+    broken += [_dropped(span, "duplicate_span") for span in doubled]
     cyclic = faults.cyclic(by_id)
     described = []
     for span in by_id.values():
         if (reason := faults.reason(span, cyclic)) is not None:
-            broken.append(faults.of_span(span.span_id, reason))
+            broken.append(_dropped(span, reason))
             continue
         partial, failures = describe(span)
         if partial is not None:
             described.append(Described(span, partial))
             broken += [faults.of_reader(span.span_id, *failure) for failure in failures]
         elif failures:
-            broken.append(faults.of_span(span.span_id, "unreadable", failures[-1][1]))
-    return _readable(by_id, described, broken)
+            broken.append(_dropped(span, "unreadable", failures[-1][1]))
+    # no walk to the ancestors passes a span that closes a cycle
+    enclosing = {name: span for name, span in by_id.items() if name not in cyclic}
+    return _readable(enclosing, described, broken)
+
+
+def _dropped(span: Span, reason: str, error: Exception | None = None) -> Fault:
+    return faults.of_span(span.span_id, reason, error, execution=span.execution_id)
 
 
 def _readable(
@@ -98,7 +107,7 @@ def _readable(
         # too; each span that fails by itself becomes a drop, or all where none does
         except FAILURES as error:
             failed = [one for one in described if not _stands(one)] or described
-            broken += [faults.of_span(one.span.span_id, "unreadable", error) for one in failed]
+            broken += [_dropped(one.span, "unreadable", error) for one in failed]
             ids = {one.span.span_id for one in failed}
             described = [one for one in described if one.span.span_id not in ids]
             continue

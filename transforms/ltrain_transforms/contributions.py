@@ -33,7 +33,7 @@ REASONS = {
     "uncredited": "the rule fired, and there is no call that it credits",
     "null_value": "the rule fired, and its value is null",
     "infinite_value": "the rule fired, and its value is NaN or infinite",
-    "rule_failed": "the rule raised on the execution, or returned no contributions",
+    "rule_failed": "the rule raised on the execution, or returned no frame of contributions",
 }
 
 KEYS = ("execution_id", "call_id", "seq", "kind")
@@ -99,7 +99,7 @@ def _named(rule: Reward) -> set[str]:
 
 
 def contributions(rule: Reward, calls: pl.DataFrame, discount: float) -> pl.DataFrame:
-    """Give the `CONTRIBUTIONS` of one rule; `calls` are those of `looked_at`, or of `CALLS`."""
+    """Return the `CONTRIBUTIONS` of one rule; `calls` are those of `looked_at`, or of `CALLS`."""
     held = _of_python(rule, calls) if rule.python else _of_sql(rule, calls)
     marked = held.with_columns(
         reason=pl.when(pl.col("error").is_not_null()).then(pl.lit("rule_failed"))

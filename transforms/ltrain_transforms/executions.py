@@ -17,7 +17,7 @@ BOOKKEEPING = (attributes.SPAN_DISPATCH, *REPORTS)
 HOLDERS = ("agent", "node")
 """Kinds of calls whose time is their callees', where they have any."""
 MOST = (1 << 31) - 1
-"""Spans beyond which a report is not counted: what an agent writes must fit its column."""
+"""Spans to which a report is cut: what an agent writes must fit its column."""
 SLACK = 2_000_000
 """Nanoseconds by which a call may seem to outlast its successor's start: see `grouping.SLACK`."""
 

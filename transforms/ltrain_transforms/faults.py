@@ -7,18 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
+from ltrain_transforms import membership
 from ltrain_transforms.spans import LARGEST, Span
 from ltrain_transforms.tables import DROPS
 from ltrain_transforms.untrusted import HALVES
 
 REASONS = {
     "too_large": f"its attributes are larger than {LARGEST >> 20} million characters",
-    "duplicate_span": "the same span, or another with its id, came first",
+    "duplicate_span": membership.REASONS["duplicate_span"],
     "backwards": "it ends before it starts",
     "cyclic_parents": "it is its own ancestor",
     "unreadable": "no reader makes a call of it",
 }
-"""Of whole spans, stage `spans`."""
+"""Of whole spans, stage `spans`; the id is `span:execution`."""
 
 ATTRIBUTES = {
     "not_json": "{} is not the JSON that it must be; the call is kept without it",
@@ -42,9 +43,12 @@ SHORT = 200
 """Characters of an error that a drop quotes: it may repeat what the span holds."""
 
 
-def of_span(span_id: str, reason: str, error: Exception | None = None) -> Fault:
+def of_span(
+    span_id: str, reason: str, error: Exception | None = None, *, execution: str = ""
+) -> Fault:
+    """Return the drop of a span; `execution` is the one that it is of."""
     sentence = REASONS[reason] if error is None else f"{REASONS[reason]}: {words(error)}"
-    return "spans", span_id, reason, sentence
+    return "spans", f"{span_id}:{execution}" if execution else span_id, reason, sentence
 
 
 def of_reader(span_id: str, dialect: str, error: Exception) -> Fault:
@@ -73,14 +77,27 @@ def drops(faults: Sequence[Fault]) -> pl.DataFrame:
 
 
 def unique(spans: Iterable[Span]) -> tuple[dict[str, Span], list[Span]]:
-    """Give the spans of one execution by id, and those whose id was taken."""
+    """Return the spans of one execution by id, and those whose id was taken.
+
+    Of two with one id the trusted one counts, else the first: an agent that knows the id of a
+    gateway's span takes its place in no trace.
+    """
     by_id: dict[str, Span] = {}
-    doubled = [span for span in spans if by_id.setdefault(span.span_id, span) is not span]
+    doubled: list[Span] = []
+    for span in spans:
+        first = by_id.setdefault(span.span_id, span)
+        if first is span:
+            continue
+        if span.trusted and not first.trusted:
+            by_id[span.span_id] = span
+            doubled.append(first)
+        else:
+            doubled.append(span)
     return by_id, doubled
 
 
 def reason(span: Span, cyclic: set[str]) -> str | None:
-    """Say why a span cannot be read; None where it can."""
+    """Return why a span cannot be read; None where it can."""
     if span.fault is not None:
         return span.fault
     if span.end < span.start:
@@ -89,7 +106,10 @@ def reason(span: Span, cyclic: set[str]) -> str | None:
 
 
 def cyclic(spans: Mapping[str, Span]) -> set[str]:
-    """Find the spans that are their own ancestors."""
+    """Return the spans that close a cycle of parents: its untrusted ones, or all where none is.
+
+    An agent that puts its own span above and below a gateway's loses its own span only.
+    """
     sound: set[str] = set()
     found: set[str] = set()
     for span_id in spans:
@@ -97,7 +117,9 @@ def cyclic(spans: Mapping[str, Span]) -> set[str]:
         above: str | None = span_id
         while above is not None and above in spans and above not in sound:
             if above in path:
-                found.update(list(path)[list(path).index(above) :])
+                cycle = list(path)[list(path).index(above) :]
+                own = [one for one in cycle if not spans[one].trusted]
+                found.update(own or cycle)
                 break
             path[above] = None
             above = spans[above].parent_id

@@ -5,19 +5,26 @@
 2. They share a response id, overlap in time, and neither contradicts the other's output.
 3. One contains the other in time within one process, with equal output (or both failed), and no
    other span of that instrumentation does.
+
+Spans of the gateway with token ids are each a call of their own, whatever spans are around them.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ltrain_transforms.captures import output_of
 from ltrain_transforms.dialects.partial import Partial
+from ltrain_transforms.roles import Role
 from ltrain_transforms.spans import Span
 
 SLACK = 2_000_000
 """Nanoseconds by which an inner span may outlast the outer one: LangChain's tracer keeps time in
 floats, and ends its span before the SDK's is closed."""
+
+MOST_AT_ONCE = 500
+"""LLM spans that run at once beyond which the earliest is held to contain no later one: without a
+bound the look costs the square of what an agent writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,8 @@ def group(enclosing: Mapping[str, Span], described: Sequence[Described]) -> list
     llm = [one for one in described if one.partial["kind"] == "llm"]
     _by_response_id(llm, joined)
     _by_containment(llm, joined)
-    return joined.groups()
+    parts = (part for members in joined.groups() for part in _answered(enclosing, members))
+    return [sorted(part, key=outermost) for part in parts]
 
 
 class _Joined:
@@ -65,7 +73,28 @@ class _Joined:
         found: defaultdict[str, list[Described]] = defaultdict(list)
         for span_id, one in self.by_id.items():
             found[self.root(span_id)].append(one)
-        return [sorted(members, key=outermost) for members in found.values()]
+        return list(found.values())
+
+
+def _answered(enclosing: Mapping[str, Span], members: list[Described]) -> Iterator[list[Described]]:
+    """Part what the gateway answered; each answer has the spans that enclose no other.
+
+    Of retries one is answered. A span around several answers, which an agent writes where it likes,
+    makes no retries of them; it describes the last.
+    """
+    answers = [
+        one for one in members if one.span.role == Role.GATEWAY and one.partial.get("tokens")
+    ]
+    answers.sort(key=lambda one: (one.span.start, one.span.span_id))
+    if len(answers) > 1:
+        above = [{span.span_id for span in ancestors(one.span, enclosing)} for one in answers]
+        around = Counter(span_id for ids in above for span_id in ids)
+        own = {one.span.span_id for one in answers}
+        for answer, ids in zip(answers[:-1], above, strict=False):
+            alone = {one for one in ids - own if around[one] == 1} | {answer.span.span_id}
+            yield [one for one in members if one.span.span_id in alone]
+            members = [one for one in members if one.span.span_id not in alone]
+    yield members
 
 
 def outermost(one: Described) -> tuple[bool, int, int, str]:
@@ -141,11 +170,12 @@ def _by_containment(llm: Sequence[Described], joined: _Joined) -> None:
     for inner in sorted(llm, key=lambda one: (one.span.start, -one.span.end)):
         running = [one for one in running if one.span.end + SLACK >= inner.span.start]
         holders = [one for one in running if _contains(one.span, inner.span)]
+        held = Counter(one.span.scope for one in holders)
         for outer in holders:
-            alike = [one for one in holders if one.span.scope == outer.span.scope]
-            if len(alike) == 1 and not joined.together(inner, outer) and _equal(inner, outer):
+            alone = held[outer.span.scope] == 1
+            if alone and not joined.together(inner, outer) and _equal(inner, outer):
                 joined.join(inner, outer)
-        running.append(inner)
+        running = [*running[1 - MOST_AT_ONCE :], inner]
 
 
 def _contains(outer: Span, inner: Span) -> bool:

@@ -13,7 +13,7 @@ from ltrain_transforms.tables import DROPS, LOGS
 
 REASONS = {
     "unresolved": "it names no execution, and its trace belongs to several or to none",
-    "duplicate_span": "the same span, or another with its id, came first",
+    "duplicate_span": "another span with its id counts: that of a trusted sender, else the first",
 }
 """Of spans and log records, stage `spans`."""
 

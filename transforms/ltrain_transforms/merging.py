@@ -17,7 +17,7 @@ from ltrain_transforms.spans import Span
 
 STRUCTURE: tuple[Literal["agent", "node"], ...] = ("agent", "node")
 """Fields where the outermost span's word counts."""
-GATEWAYS = frozenset(
+GATEWAY_FIELDS = frozenset(
     {"tokens", "measured", "policy", "policy_version", "params", "constrained", "delivered"}
 )
 """Fields in which only a trusted sender is believed about a call that the gateway recorded."""
@@ -95,7 +95,7 @@ def _heard(described: Sequence[Described]) -> Sequence[Described]:
 
 
 def _silenced(one: Described) -> Described:
-    kept = {name: value for name, value in one.partial.items() if name not in GATEWAYS}
+    kept = {name: value for name, value in one.partial.items() if name not in GATEWAY_FIELDS}
     return Described(one.span, cast(Partial, kept))
 
 

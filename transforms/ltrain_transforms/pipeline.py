@@ -17,7 +17,7 @@ from ltrain_transforms.evaluations import evaluations
 from ltrain_transforms.executions import cutoff, executions
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rewards import outcomes, rewards, settled
-from ltrain_transforms.roles import UNTRUSTED, posing
+from ltrain_transforms.roles import MISPLACED, UNTRUSTED, posing
 from ltrain_transforms.samples import samples
 from ltrain_transforms.selection import counting, dropped, gathered
 from ltrain_transforms.states import digest, states
@@ -96,7 +96,7 @@ def observed(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None) -> 
 
 
 def traced(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None) -> Traced:
-    """Give all that `SPANS` of whole executions say by themselves; `newest` as in `observed`."""
+    """Return all that `SPANS` of whole executions say by themselves; `newest` as in `observed`."""
     found = observed(spans, recipe, newest)
     called, attempted = found.calls, found.executions
     given, uncredited = rewards(recipe, called, attempted, found.evaluations)
@@ -115,7 +115,8 @@ def credited(
     """Compare executions; of a wave all must be given."""
     given, gated = settled(recipe, rewards, executions)
     worth = outcomes(recipe, given, executions)
-    counted, left_out = counting(executions, worth["execution_id"], recipe.filter)
+    judged = any(reward.evaluation for reward in recipe.reward)
+    counted, left_out = counting(executions, worth["execution_id"], recipe.filter, judged=judged)
     ranked = compared(recipe, counted, worth, given, steps)
     made = transitions(recipe, ranked, steps, given)
     kept, low = chosen(recipe, ranked, made)
@@ -177,7 +178,7 @@ def _not_calls(
             calls["source_spans"].explode(),
             executions["source_spans"].explode(),
             evaluations["evidence"],
-            *(drops["id"] for drops in others),
+            *(_of_spans(drops) for drops in others),
         ]
     )
     rest = spans.filter(~pl.col("span_id").is_in(used.drop_nulls().implode()))
@@ -187,10 +188,18 @@ def _not_calls(
     return gathered(DROPS, drops, _posing(rest.filter(poses)))
 
 
+def _of_spans(drops: pl.DataFrame) -> pl.Series:
+    """Return the span that each drop names; the id is the span's, or begins with it."""
+    return drops.select(pl.col("id").str.split(":").list.first()).to_series()
+
+
 def _posing(spans: pl.DataFrame) -> pl.DataFrame:
-    """Name the spans that look like a runner's or a gateway's, and whose sender is not trusted."""
-    sender = pl.col("sender").fill_null("")
-    detail = pl.format(UNTRUSTED["untrusted"], sender)
+    """Name the spans that look like those of ltrain's own processes, and are none."""
+    detail = (
+        pl.when(pl.col("trusted").fill_null(False))
+        .then(pl.format(MISPLACED, "scope"))
+        .otherwise(pl.format(UNTRUSTED["untrusted"], pl.col("sender").fill_null("")))
+    )
     drops = spans.select(
         stage=pl.lit("spans"), id="span_id", reason=pl.lit("untrusted"), detail=detail
     )

@@ -46,7 +46,7 @@ def found(rule: str, name: str) -> EntryPoint:
 def contributed(
     rule: str, name: str, params: Mapping[str, object], calls: pl.DataFrame
 ) -> pl.DataFrame:
-    """Give what the function says of each execution, in call order, as `CONTRIBUTED`.
+    """Return what the function returns of each execution, in call order, as `CONTRIBUTED`.
 
     It sees one execution at a time, so that batches cannot change what it says. Where it raises, or
     returns anything but such a frame, the execution has one row with the error.
@@ -99,7 +99,7 @@ def _refuse_strangers(rows: pl.DataFrame, own: pl.DataFrame) -> None:
 
 
 def _checked(given: object) -> pl.DataFrame:
-    """Give the function's frame with the columns and types of `GIVEN`."""
+    """Return the function's frame with the columns and types of `GIVEN`."""
     frame = given.collect() if isinstance(given, pl.LazyFrame) else given
     if not isinstance(frame, pl.DataFrame):
         kind = type(given).__name__

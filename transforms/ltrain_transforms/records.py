@@ -12,7 +12,7 @@ import polars as pl
 from ltrain_collector.errors import QueryFailed
 from ltrain_collector.store import Store
 from ltrain_transforms.membership import resolve_logs
-from ltrain_transforms.roles import TRUSTED, told
+from ltrain_transforms.roles import TRUSTED, with_roles
 from ltrain_transforms.tables import DROPS, LOGS
 
 _NAME = "if(EventName != '', EventName, LogAttributes['event.name'])"
@@ -64,7 +64,7 @@ def _typed(found: pl.DataFrame, trust: Sequence[str]) -> pl.DataFrame:
     filled = found.with_columns(pl.col(pl.String).replace("", None)).with_columns(
         execution_id=pl.lit(None, pl.String)
     )
-    return LOGS.select(told(filled, trust).lazy()).collect()
+    return LOGS.select(with_roles(filled, trust).lazy()).collect()
 
 
 def _written(records: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:

@@ -17,7 +17,7 @@ REASONS = {
     **contributions.REASONS,
     "unheard": "no reward of the recipe takes this evaluation from whoever said it",
     "withheld": "spans are missing that the execution's agent ended, so that it counts as failed "
-    "and gets filter.failed instead; filter.keep = ['incomplete'] lets the evaluation count",
+    "and gets filter.failed instead; filter.keep = ['incomplete'] lets evaluations and rules count",
     "gated": "the rule fired, and its gate does not hold for the execution",
 }
 
@@ -25,7 +25,7 @@ REASONS = {
 def rewards(
     recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame, evaluations: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Give `rewards` of single executions and, as `DROPS`, what was said or fired in vain.
+    """Return `rewards` of single executions and, as `DROPS`, what was said or fired in vain.
 
     Rules over executions and gates are left to `settled`.
     """
@@ -51,11 +51,10 @@ def settled(
 def contributed(
     recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame, evaluations: pl.DataFrame
 ) -> pl.DataFrame:
-    """Give what evaluations say and rules over calls give, as `CONTRIBUTIONS`."""
+    """Return the `CONTRIBUTIONS` of evaluations and of rules over calls."""
     asked = [reward for reward in recipe.reward if reward.evaluation]
     every = gathered(REWARDS, *(_evaluated(reward, evaluations) for reward in asked))
-    withholding = executions.filter(withheld(recipe.filter))["execution_id"]
-    void = pl.col("execution_id").is_in(withholding.implode())
+    void = _void(recipe, executions)
     judged, voided = every.filter(~void), every.filter(void)
     failed = _of_failed(recipe, executions, judged)
     heard = pl.any_horizontal(pl.lit(False), *map(_heard, asked))
@@ -66,9 +65,26 @@ def contributed(
             _with_reason(gathered(REWARDS, judged, failed), None),
             _with_reason(voided, "withheld"),
             _with_reason(unheard, "unheard"),
-            *contributions.of_calls(recipe, calls),
+            *(unpaid(recipe, ruled, executions) for ruled in contributions.of_calls(recipe, calls)),
         ]
     )
+
+
+def _void(recipe: Recipe, executions: pl.DataFrame) -> pl.Expr:
+    """Return whether a row is of an execution that withheld spans."""
+    withholding = executions.filter(withheld(recipe.filter))["execution_id"]
+    return pl.col("execution_id").is_in(withholding.implode())
+
+
+def unpaid(recipe: Recipe, ruled: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
+    """Take away what rules pay to executions that withheld spans; what they take counts.
+
+    Args:
+        ruled: `CONTRIBUTIONS` of rules.
+    """
+    pays = _void(recipe, executions) & pl.col("reason").is_null() & (pl.col("value") > 0)
+    reason = pl.when(pays).then(pl.lit("withheld")).otherwise("reason")
+    return ruled.with_columns(reason=reason)
 
 
 def _with_reason(evaluated: pl.DataFrame, reason: str | None) -> pl.DataFrame:
@@ -78,11 +94,12 @@ def _with_reason(evaluated: pl.DataFrame, reason: str | None) -> pl.DataFrame:
 
 
 def resettled(recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
-    """Give `rewards`, and what rules over executions give, with a reason where a gate is shut."""
+    """Return `rewards` and those of rules over executions, with a reason where a gate is shut."""
     late = [rule for rule in recipe.reward if rule.on == "rollout"]
     gates = [rule for rule in recipe.reward if rule.gate is not None]
     known = beside(recipe, rewards, executions)
-    ruled = pl.concat([contributions.CONTRIBUTIONS.to_frame(), *of_rollouts(late, known)])
+    every = pl.concat([contributions.CONTRIBUTIONS.to_frame(), *of_rollouts(late, known)])
+    ruled = unpaid(recipe, every, executions)
     vain = pl.col("reason").is_not_null()
     fired = REWARDS.select(ruled.filter(~vain).lazy()).collect()
     through = gated(gates, gathered(REWARDS, rewards, fired), known)
@@ -142,7 +159,7 @@ def _evaluated(reward: Reward, evaluations: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_failed(recipe: Recipe, executions: pl.DataFrame, judged: pl.DataFrame) -> pl.DataFrame:
-    """Give the recipe's reward to agents that failed and that nobody evaluated."""
+    """Return the recipe's reward of agents that failed and that nobody evaluated."""
     asked = [reward for reward in recipe.reward if reward.evaluation]
     if not asked or not isinstance(recipe.filter.failed, FailedCounts):
         return REWARDS.empty()

@@ -40,13 +40,16 @@ UNTRUSTED = {
     "sender '{}', which the recipe does not trust; [source] trust names the senders to trust"
 }
 
+MISPLACED = "it has the name of a runner's span, and its scope is '{}', not ltrain.runner"
+"""Why a span of a trusted sender is no runner's; its drop is `untrusted`, too."""
+
 
 def senders(trust: Sequence[str]) -> tuple[str, ...]:
     """Return the senders that a recipe trusts; `trust` is its `source.trust`."""
     return (*map(str, TRUSTED), *trust)
 
 
-def told(records: pl.DataFrame, trust: Sequence[str]) -> pl.DataFrame:
+def with_roles(records: pl.DataFrame, trust: Sequence[str]) -> pl.DataFrame:
     """Fill `trusted` and `role` of records from their `sender` and `scope`."""
     trusted = pl.col("sender").fill_null("").is_in(trust)
     by_scope = pl.col("scope").replace_strict(SCOPES, default=None, return_dtype=pl.String)
@@ -59,7 +62,7 @@ def told(records: pl.DataFrame, trust: Sequence[str]) -> pl.DataFrame:
 
 
 def posing() -> pl.Expr:
-    """Return whether each of `SPANS` is one of ltrain's own processes by its looks alone."""
+    """Return whether each of `SPANS` looks like a span of ltrain's own processes and is none."""
     scope = pl.col("scope").is_in(list(SCOPES))
     name = pl.col("name").is_in([attributes.SPAN_DISPATCH, attributes.SPAN_ROLLOUT])
     return (scope | name) & ~pl.col("role").is_in(list(map(str, SCOPES.values())))
@@ -68,5 +71,10 @@ def posing() -> pl.Expr:
 def of(role: Role, trust: Sequence[str] = TRUSTED) -> str:
     """Return the SQL of the spans of a role, over the columns of `otel.spans`."""
     scope = next(scope for scope, one in SCOPES.items() if one is role)
+    return f"(ScopeName = '{scope}' AND {sent_by(trust)})"
+
+
+def sent_by(trust: Sequence[str]) -> str:
+    """Return the SQL of the spans of trusted senders, over the columns of `otel.spans`."""
     listed = ", ".join(f"'{sender}'" for sender in trust)
-    return f"(ScopeName = '{scope}' AND Sender IN ({listed}))"
+    return f"Sender IN ({listed})"

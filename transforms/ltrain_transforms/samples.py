@@ -34,7 +34,7 @@ LANE = ("execution_id", "policy")
 def samples(
     recipe: Recipe, transitions: pl.DataFrame, calls: pl.DataFrame, executions: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Give `samples` of the transitions of `executions`, and what is left out as `DROPS`."""
+    """Return `samples` of the transitions of `executions`, and as `DROPS` what is left out."""
     marked = (
         transitions.join(executions.select("execution_id", "rollout_id", "mode"), "execution_id")
         .join(measured(calls), ["execution_id", "call_id"])

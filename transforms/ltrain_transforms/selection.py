@@ -19,9 +19,10 @@ REASONS = {
     "superseded": "a later attempt at the same rollout took its place",
     "infra": "it ended by a failure of ours, not of the agent",
     "cancelled": "it was cancelled",
-    "incomplete": "not closed by a runner that the recipe trusts, or not all spans that its "
-    "processes ended have arrived",
-    "withheld": "spans are missing that its agent ended, and filter.failed is 'drop'",
+    "incomplete": "not closed by a runner that the recipe trusts, though one dispatched it or "
+    "others of its group, or not all spans that ltrain's own processes ended have arrived",
+    "withheld": "spans are missing that its agent ended, and filter.failed is 'drop' or the recipe "
+    "names no evaluation",
     "failed": "the agent failed or ran out of time, and filter.failed is 'drop'",
     "unrewarded": "none of the recipe's evaluations is there",
 }
@@ -61,26 +62,40 @@ def _selects(policy: Policy) -> pl.Expr:
 
 
 def counting(
-    executions: pl.DataFrame, rewarded: pl.Series, rule: Filter
+    executions: pl.DataFrame, rewarded: pl.Series, rule: Filter, *, judged: bool = True
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Give the executions that are compared, and the others as `DROPS`.
+    """Return the executions that are compared, and the others as `DROPS`.
 
     Args:
+        executions: those of whole groups.
         rewarded: ids of the executions that have an outcome.
+        judged: whether the recipe names an evaluation; where none does, rules see only what an
+            agent shows them, and one that withheld spans cannot be compared.
     """
-    outcome = pl.col("outcome")
+    outcome, unjudged = pl.col("outcome"), (rule.failed == "drop") | (not judged)
     reason = (
         pl.when("superseded").then(pl.lit("superseded"))
         .when(outcome.is_in(["infra", "cancelled"])).then(outcome)
-        .when(~pl.col("complete") & ("incomplete" not in rule.keep)).then(pl.lit("incomplete"))
+        .when(incomplete() & ("incomplete" not in rule.keep)).then(pl.lit("incomplete"))
         .when(outcome.is_in(["error", "timeout"]) & (rule.failed == "drop")).then(pl.lit("failed"))
-        .when(withheld(rule) & (rule.failed == "drop")).then(pl.lit("withheld"))
+        .when(withheld(rule) & unjudged).then(pl.lit("withheld"))
         .when(~pl.col("execution_id").is_in(rewarded.implode())).then(pl.lit("unrewarded"))
     )  # fmt: skip
     marked = executions.with_columns(reason=reason)
     left_out = marked.filter(pl.col("reason").is_not_null())
     kept = marked.filter(pl.col("reason").is_null()).drop("reason")
     return kept, dropped("executions", left_out, "execution_id", REASONS)
+
+
+def incomplete() -> pl.Expr:
+    """Return of each of `executions` whether it lacks a runner's word or trusted spans.
+
+    Where a runner dispatched executions of a group, one that none dispatched is an agent's
+    invention: it would move the group's mean.
+    """
+    dispatched = pl.col("dispatched").fill_null(False)
+    of_runner = pl.col("group_id").is_not_null() & dispatched.any().over("group_id")
+    return ~pl.col("complete") | (of_runner & ~dispatched)
 
 
 def withheld(rule: Filter) -> pl.Expr:

@@ -7,7 +7,7 @@ the rewards of the executions that lost calls are compared with those of the oth
 Mann-Whitney test (normal approximation, corrected for ties and for the number of reasons).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import erfc, sqrt
 
@@ -17,6 +17,7 @@ CHOSEN = (
     *("redacted", "truncated", "multimodal", "no_tokens", "several_choices", "no_logprobs"),
     *("undelivered", "constrained", "greedy", "no_version", "too_long", "no_calls"),
     *("not_json", "token_count", "unreadable", "untrusted_tokens", "without_key"),
+    *("cyclic_parents", "duplicate_span", "too_large", "backwards"),
 )
 """Reasons of drops that an agent can bring about by what it does, sends or writes."""
 
@@ -28,6 +29,9 @@ LIKELY = 0.01
 one wave in a hundred."""
 
 WAVE = ("run_id", "wave")
+
+TABLES = ("executions", "calls", "rewards", "drops")
+"""What `alarms` reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,8 @@ def alarms(
     judged = _judged(executions, rewards, drops)
     lost = _lost(calls, drops).join(judged.select("execution_id"), "execution_id", "semi")
     found: list[Alarm] = []
-    for (run, wave), members in judged.group_by(WAVE, maintain_order=True):
+    for members in judged.partition_by(WAVE, maintain_order=True):
+        run, wave = members.select(WAVE).row(0)
         own = lost.join(members, "execution_id", "semi")
         reasons = sorted(own["reason"].unique())
         for reason in reasons:
@@ -67,7 +72,7 @@ def alarms(
             p = lower(low, others) * len(reasons)
             if min(len(low), len(others)) >= FEWEST and p < LIKELY:
                 means = sum(low) / len(low), sum(others) / len(others)
-                found.append(Alarm(str(run), int(str(wave)), reason, *means, p))
+                found.append(Alarm(str(run), wave, reason, *means, p))
     return found
 
 
@@ -108,23 +113,31 @@ def _judged(executions: pl.LazyFrame, rewards: pl.LazyFrame, drops: pl.LazyFrame
 def _lost(calls: pl.LazyFrame, drops: pl.LazyFrame) -> pl.DataFrame:
     """Return `execution_id` and `reason` of each drop that an agent can bring about."""
     chosen = drops.filter(pl.col("reason").is_in(CHOSEN), pl.col("stage") != "executions")
-    named = chosen.select("reason", id=pl.col("id").str.split(":").list.first())
-    spans = calls.select("execution_id", id="source_spans").explode("id").drop_nulls()
-    by_span = named.join(spans, "id").select("execution_id", "reason")
-    whole = named.select(execution_id="id", reason="reason")
-    return pl.concat([by_span, whole]).unique().collect()
+    parts = pl.col("id").str.splitn(":", 2).struct
+    named = chosen.select("stage", "reason", "id", first=parts[0], rest=parts[1])
+    of_calls = named.filter(pl.col("stage") != "spans")
+    spans = calls.select("execution_id", first="source_spans").explode("first").drop_nulls()
+    by_span = of_calls.join(spans, "first").select("execution_id", "reason")
+    whole = of_calls.select(execution_id="id", reason="reason")
+    # a broken span is in no call, so its drop names the execution
+    broken = named.filter(stage="spans").select(execution_id="rest", reason="reason")
+    return pl.concat([by_span, whole, broken]).drop_nulls().unique().collect()
 
 
-def by_wave(found: list[Alarm]) -> dict[str, list[str]]:
-    """Return the sentences by `<run>/train/<wave>`, as a manifest has them."""
-    told: dict[str, list[str]] = {}
-    for alarm in found:
-        told.setdefault(f"{alarm.run}/train/{alarm.wave}", []).append(str(alarm))
-    return told
+def by_wave(table: Callable[[str], pl.LazyFrame]) -> dict[str, list[str]]:
+    """Return the sentences by `<run>/train/<wave>`, as a manifest has them.
+
+    Args:
+        table: returns each of `TABLES` by its name.
+    """
+    waves: dict[str, list[str]] = {}
+    for alarm in alarms(*map(table, TABLES)):
+        waves.setdefault(f"{alarm.run}/train/{alarm.wave}", []).append(str(alarm))
+    return waves
 
 
-def sentences(told: dict[str, list[str]]) -> Iterator[tuple[str, str]]:
+def sentences(waves: dict[str, list[str]]) -> Iterator[tuple[str, str]]:
     """Yield each wave with one of its sentences."""
-    for place, own in told.items():
+    for place, own in waves.items():
         for sentence in own:
             yield place, sentence

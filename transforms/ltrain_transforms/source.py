@@ -36,6 +36,13 @@ class Selection:
     """Waves whose rollouts are left out, each `<run>/<mode>/<wave>`."""
 
 
+def placing(trust: Sequence[str]) -> str:
+    """Return the SQL of the spans by which a runner says what its rollouts are."""
+    runner = roles.of(roles.Role.RUNNER, trust)
+    names = f"'{attributes.SPAN_DISPATCH}', '{attributes.SPAN_ROLLOUT}'"
+    return f"({runner} AND SpanName IN ({names}) AND Mode != '')"
+
+
 PLACE = "concat(toString(RunId), '/', toString(Mode), '/', toString(Wave))"
 """SQL of the wave that a span names."""
 
@@ -72,7 +79,7 @@ class Batch:
 def read(
     store: Store, source: Source, selection: Selection, batch: Batch | None = None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Give `SPANS` of the selected executions, or of one batch of them, and `DROPS`."""
+    """Return `SPANS` of the selected executions, or of one batch of them, and `DROPS`."""
     sql, params = query(source, selection, batch)
     found = store.query(f"{sql} {ALONE}", params)
     trust = roles.senders(source.trust)
@@ -135,7 +142,7 @@ def chosen(source: Source, selection: Selection) -> tuple[str, dict[str, object]
 
 
 def conditions(source: Source, selection: Selection) -> tuple[dict[str, str], dict[str, object]]:
-    """Give each condition by the name of what asks for it, and their parameters."""
+    """Return each condition by the name of what asks for it, and their parameters."""
     run = selection.run or source.run
     columns = {
         "run": ("RunId = {run:String}", run),
@@ -155,9 +162,19 @@ def conditions(source: Source, selection: Selection) -> tuple[dict[str, str], di
         named["with a rollout's id"] = "RolloutId != ''"
     if source.where:
         named["where"] = f"({source.where})"
+    # any span may name mode, wave and task; where a runner names them, no agent moves the rollout
+    within = "RunId = {run:String} AND " if run is not None else ""
+    ours = f"FROM otel.spans WHERE {within}{placing(roles.senders(source.trust))}"
+    if asked := [named[name] for name in ("mode", "wave", "task") if name in named]:
+        elsewhere = f"SELECT RolloutId {ours} AND NOT ({' AND '.join(asked)})"
+        named["where its runner has it"] = f"RolloutId NOT IN ({elsewhere})"
     if selection.without:
-        known = f"{PLACE} IN {{known_waves:Array(String)}} AND RolloutId != ''"
-        named["new"] = f"RolloutId NOT IN (SELECT RolloutId FROM otel.spans WHERE {known})"
+        known = f"{PLACE} IN {{known_waves:Array(String)}}"
+        anyone = f"RolloutId != '' AND RolloutId NOT IN (SELECT RolloutId {ours})"
+        named["new"] = (
+            f"RolloutId NOT IN (SELECT RolloutId {ours} AND {known}) AND RolloutId NOT IN "
+            f"(SELECT RolloutId FROM otel.spans WHERE {within}{known} AND {anyone})"
+        )
         params["known_waves"] = list(selection.without)
     return named, params
 
@@ -210,7 +227,7 @@ COUNTS = ("wave", "sample_index", "reported")
 
 
 def _typed(found: pl.DataFrame, trust: Sequence[str]) -> pl.DataFrame:
-    """Give ClickHouse's columns the types of `SPANS`; an empty string says nothing."""
+    """Cast ClickHouse's columns to the types of `SPANS`; an empty string is null."""
     filled = found.with_columns(pl.col(pl.String).replace("", None)).with_columns(
         *(pl.col(name).cast(SPANS.schema[name], strict=False) for name in COUNTS),
         execution_id=pl.lit(None, pl.String),
@@ -218,4 +235,4 @@ def _typed(found: pl.DataFrame, trust: Sequence[str]) -> pl.DataFrame:
         scope=pl.col("scope").fill_null(""),
         name=pl.col("name").fill_null(""),
     )
-    return SPANS.select(roles.told(filled, trust).lazy()).collect()
+    return SPANS.select(roles.with_roles(filled, trust).lazy()).collect()

@@ -9,7 +9,7 @@ from ltrain_transforms import sql
 from ltrain_transforms.contributions import CONTRIBUTIONS, looked_at, over_calls
 from ltrain_transforms.pipeline import observed
 from ltrain_transforms.recipe import Recipe, Reward
-from ltrain_transforms.rewards import apart, beside, contributed
+from ltrain_transforms.rewards import apart, beside, contributed, unpaid
 from ltrain_transforms.signals import with_fit
 from ltrain_transforms.standing import gated, of_rollouts
 from ltrain_transforms.tables import EXECUTIONS
@@ -96,11 +96,12 @@ class Tally:
             self.unknown.setdefault(rule.name, Unknown()).add(rule, rows)
 
     def settled(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Give the executions with `STANDING`, and `SUMS` with rules over them and shut gates."""
+        """Return the executions with `STANDING`, and `SUMS` with rules over them and shut gates."""
         late = [rule for rule in self.recipe.reward if rule.on == "rollout"]
         gates = [rule for rule in self.recipe.reward if rule.gate is not None]
         known = beside(self.recipe, self.whole, self.executions.sort("execution_id"))
-        ruled = [summed(one) for one in of_rollouts(late, known)]
+        fired = of_rollouts(late, known)
+        ruled = [summed(unpaid(self.recipe, one, self.executions)) for one in fired]
         made = pl.concat([self.sums, *ruled])
         counts = pl.col("reason").is_null()
         through = gated(gates, made.filter(counts), known).select(SUMS.names())

@@ -11,7 +11,8 @@ REASONS = {
     "without_key": "the gateway recorded it without the attempt's key, so nothing was imposed on "
     "it; agents call the endpoint and the key that their attempt gets",
     "untrusted_tokens": "the agent's own process recorded its token ids, or a sender that the "
-    "recipe does not trust; tokens = 'capture' in [[policy]] trains them",
+    "recipe does not trust: [source] trust names the sender of a gateway; tokens = 'capture' in "
+    "[[policy]] trains what any process recorded",
     "redacted": "content was removed from it",
     "truncated": "its span was ended by a flush when its process left, not by its owner",
     "multimodal": "it was asked with images, audio or files, which no row of token ids holds",
@@ -34,7 +35,7 @@ MULTIMODAL = (
 
 
 def measured(calls: pl.DataFrame) -> pl.DataFrame:
-    """Give of each call what `reason` looks at, and `place`, its number in `calls`."""
+    """Return of each call what `reason` looks at, and `place`, its number in `calls`."""
     choices, scores = pl.col("response_token_ids"), pl.col("response_logprobs")
     first = choices.list.first(), scores.list.first()
     return calls.select(

@@ -10,28 +10,32 @@ from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_transforms import roles
 from ltrain_transforms.recipe import Source
-from ltrain_transforms.roles import Role
-from ltrain_transforms.source import PLACE, Selection, chosen
+from ltrain_transforms.source import PLACE, Selection, chosen, placing
 
 Waves = dict[str, dict[str, Any]]
 """What is known of each wave, by `<run>/<mode>/<wave>`."""
 
 
 def waves(store: Store, source: Source, selection: Selection) -> Waves:
-    """Count the spans of each selected wave; none where executions are no rollouts."""
+    """Count the spans of each selected wave; none where executions are no rollouts.
+
+    A wave is closed when its runners closed each rollout that they dispatched; what an agent
+    invents nobody closes.
+    """
     if source.execution != "rollout":
         return {}
     where, params = chosen(source, selection)
-    runner = roles.of(Role.RUNNER, roles.senders(source.trust))
-    closing = f"SpanName = '{attributes.SPAN_ROLLOUT}' AND {runner}"
+    ours = placing(roles.senders(source.trust))
+    closing = f"SpanName = '{attributes.SPAN_ROLLOUT}' AND {ours}"
     sql = (
         f"SELECT {PLACE} AS place, toInt64(count()) AS spans, "
         "toString(max(IngestedAt)) AS ingested, "
-        f"uniqExact(RolloutId) = uniqExactIf(RolloutId, {closing}) AS closed "
+        f"uniqExactIf(RolloutId, {ours}) AS dispatched, "
+        f"uniqExactIf(RolloutId, {closing}) AS ended "
         f"FROM otel.spans WHERE Mode != '' AND {where} GROUP BY place ORDER BY place"
     )
     return {
-        row.pop("place"): row | {"closed": bool(row["closed"])}
+        row.pop("place"): row | {"closed": 0 < row.pop("dispatched") == row.pop("ended")}
         for row in store.query(sql, params).to_dicts()
     }
 

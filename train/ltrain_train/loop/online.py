@@ -21,6 +21,7 @@ from ltrain_train.loop.update import Updater
 from ltrain_train.loop.waves import tasks_of
 from ltrain_train.rollout.runner import Runner, finished
 from ltrain_train.rollout.tasks import Task
+from ltrain_transforms import roles
 from ltrain_transforms.barrier import wait_complete
 from ltrain_transforms.build import build
 from ltrain_transforms.dataset import Dataset
@@ -96,9 +97,9 @@ class Online:
     def _generate(
         self, mode: Mode, number: int, tasks: Sequence[Task], per_task: int, **sampling: float
     ) -> None:
-        run = self.journal.run
+        run, trust = self.journal.run, self.recipe.source.trust
         with self.phases.phase("generate"):
-            done = patiently(lambda: finished(self.store, run, mode, number))
+            done = patiently(lambda: finished(self.store, run, mode, number, trust))
             self.runner.run(mode, number, tasks, per_task, sampling=sampling, finished=done)
         with self.phases.phase("settle"):
             ids = [
@@ -106,7 +107,8 @@ class Online:
                 for task in tasks
                 for sample in range(per_task)
             ]
-            patiently(lambda: wait_complete(self.store, ids, self.recipe.train.settle))
+            settle, senders = self.recipe.train.settle, roles.senders(trust)
+            patiently(lambda: wait_complete(self.store, ids, settle, senders))
 
     def _build(self, number: int) -> Dataset:
         run, out = self.journal.run, self.datasets / f"{self.journal.run}-{number}"
@@ -114,7 +116,8 @@ class Online:
             return patiently(lambda: build(self.store, self.recipe, out, run=run, wave=number))
 
     def _seen(self, mode: str, number: int) -> Wave:
-        stands = patiently(lambda: standing(self.store, self.journal.run, mode, number))
+        run, trust = self.journal.run, self.recipe.source.trust
+        stands = patiently(lambda: standing(self.store, run, mode, number, trust))
         return Wave(
             mode=mode,
             wave=number,

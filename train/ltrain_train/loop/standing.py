@@ -4,23 +4,29 @@ The store, not the runner's memory, is asked, so a wave that a kill cut in two c
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from ltrain_collector.store import Store
+from ltrain_instrument.attributes import OUTCOME, SPAN_ROLLOUT
+from ltrain_transforms import roles
+from ltrain_transforms.roles import Role
 
-CLOSED = """
-SELECT rollout, argMax(outcome, closed) AS outcome
-FROM otel.rollouts
-WHERE run = {run:String} AND mode = {mode:String} AND wave = {wave:UInt32}
+CLOSED = f"""
+SELECT RolloutId AS rollout, argMax(SpanAttributes['{OUTCOME}'], Timestamp) AS outcome
+FROM otel.spans
+WHERE RunId = {{run:String}} AND Mode = {{mode:String}} AND Wave = {{wave:UInt32}}
+    AND SpanName = '{SPAN_ROLLOUT}' AND %s
 GROUP BY rollout
 """
 
 EVALUATED = """
 SELECT rollout, name, argMax(value, (judged, span)) AS value
 FROM otel.rewards
-WHERE run = {run:String} AND mode = {mode:String} AND wave = {wave:UInt32} AND source = 'runner'
+WHERE run = {run:String} AND mode = {mode:String} AND wave = {wave:UInt32}
+    AND (trace, span) IN (SELECT TraceId, SpanId FROM otel.spans WHERE RunId = {run:String} AND %s)
 GROUP BY rollout, name
 """
 
@@ -40,10 +46,11 @@ class Standing:
         return sum(self.outcomes.values())
 
 
-def standing(store: Store, run: str, mode: str, wave: int) -> Standing:
-    """Ask how (`run`, `mode`, `wave`) stands."""
+def standing(store: Store, run: str, mode: str, wave: int, trust: Sequence[str] = ()) -> Standing:
+    """Return how (`run`, `mode`, `wave`) stands; `trust` is the recipe's `source.trust`."""
     asked = {"run": run, "mode": mode, "wave": wave}
-    closed, evaluated = store.query(CLOSED, asked), store.query(EVALUATED, asked)
+    runner = roles.of(Role.RUNNER, roles.senders(trust))
+    closed, evaluated = (store.query(sql % runner, asked) for sql in (CLOSED, EVALUATED))
     outcomes = Counter(closed["outcome"].to_list())
     counted = closed.filter(pl.col("outcome").is_in(COUNTING))["rollout"]
     values = evaluated.filter(pl.col("rollout").is_in(counted.implode()))

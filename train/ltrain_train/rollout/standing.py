@@ -1,5 +1,6 @@
 """Which rollouts of a wave are finished, asked of the store."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ltrain_instrument.attributes import MODE, OUTCOME, SPAN_ROLLOUT, WAVE
@@ -19,9 +20,16 @@ WHERE RunId = {{run:String}} AND SpanName = '{SPAN_ROLLOUT}' AND %s
 """
 
 
-def finished(store: "Store", run: str, mode: Mode, wave: int) -> set[str]:
-    """Give the ids of the rollouts with an outcome that counts: ok, error or timeout."""
+def finished(
+    store: "Store", run: str, mode: Mode, wave: int, trust: Sequence[str] = ()
+) -> set[str]:
+    """Return the ids of the rollouts with an outcome that counts: ok, error or timeout.
+
+    Args:
+        trust: the recipe's `source.trust`.
+    """
     from ltrain_transforms import roles
 
     asked = {"run": run, "mode": mode, "wave": str(wave), "outcomes": sorted(COUNTING)}
-    return set(store.query(_FINISHED % roles.of(roles.Role.RUNNER), asked)["rollout"].to_list())
+    runner = roles.of(roles.Role.RUNNER, roles.senders(trust))
+    return set(store.query(_FINISHED % runner, asked)["rollout"].to_list())

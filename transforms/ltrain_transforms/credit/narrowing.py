@@ -30,9 +30,12 @@ NARROW = pl.Schema(
     }
 )
 
+MOST = (1 << 32) - 1
+"""Most tokens that the column holds; usage is whatever an agent reports."""
+
 
 def narrow(recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
-    """Give the `NARROW` columns of `calls`, which may have a `state_digest` more.
+    """Return the `NARROW` columns of `calls`, which may have a `state_digest` more.
 
     Args:
         executions: those of the calls; their `mode` is what `policy.modes` is held against.
@@ -49,10 +52,6 @@ def narrow(recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame) -> pl.
     kept = [name for name in (*NARROW, "parent_id") if name not in ("part", "sort", "under")]
     placed = with_parts(told.select(kept).collect(), recipe.credit.outcome.among)
     return placed.select(pl.col(name).cast(dtype) for name, dtype in NARROW.items())
-
-
-MOST = (1 << 32) - 1
-"""Most tokens that the column holds; usage is whatever an agent reports."""
 
 
 def _length() -> pl.Expr:

@@ -8,7 +8,7 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.selective_drops import alarms, by_wave
+from ltrain_transforms.selective_drops import by_wave
 from ltrain_transforms.source import Selection, read
 
 PLACE = ("mode", "wave")
@@ -43,13 +43,16 @@ def judged(
         )
         spans = spans if mode else _without_mode(spans)
         tables = derive(spans, recipe).tables
-        names = ("executions", "calls", "rewards", "drops")
-        alarmed |= by_wave(alarms(*(tables[name].lazy() for name in names)))
+        alarmed |= by_wave(_lazily(tables))
         rules.append(_rules(tables).select(*place, pl.all()))
         lost = pl.concat([tables["drops"], unresolved])
         drops.append(_counted(lost).select(*place, pl.all()))
         samples.append(_trained(tables["samples"]).select(*place, pl.all()))
     return Judged(_whole(rules, RULES), _whole(drops, DROPPED), _whole(samples, SAMPLED), alarmed)
+
+
+def _lazily(tables: dict[str, pl.DataFrame]) -> Callable[[str], pl.LazyFrame]:
+    return lambda name: tables[name].lazy()
 
 
 def _whole(frames: list[pl.DataFrame], columns: pl.Schema) -> pl.DataFrame:

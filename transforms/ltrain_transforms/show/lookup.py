@@ -8,6 +8,7 @@ import polars as pl
 
 from ltrain_collector.errors import NoStore, QueryFailed
 from ltrain_collector.store import Store
+from ltrain_transforms import roles
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.errors import NoDataset, NothingToShow
 from ltrain_transforms.recipe import DEFAULT, Recipe
@@ -106,17 +107,19 @@ def _of_store(
 ) -> Tree | Report:
     if subject.is_run(asked, store):
         return _run(store, asked.text, recipe, say)
-    found = subject.rollout(asked, store)
+    judge, judged_by = recipe_or_default(recipe)
+    found = subject.rollout(asked, store, judge.source.trust)
     if found is None:
         raise subject.nothing(asked, home, store)
-    return tree(rollout(store, *recipe_or_default(recipe), found))
+    return tree(rollout(store, judge, judged_by, found))
 
 
 def _run(store: Store, name: str, recipe: Path | None, say: Callable[[str], None]) -> Report:
     """Tell of a run; rules and drops only where there is a recipe that says what they are."""
-    found = waves(store, name)
     if recipe is None and not DEFAULT.exists():
+        found = waves(store, name)
         return run.report(name, found, None, f"no recipe: no {DEFAULT} here; --recipe names one")
     loaded = Recipe.load(recipe or DEFAULT)
+    found = waves(store, name, roles.senders(loaded.source.trust))
     of_recipe = judged(store, loaded, name, found.waves, say)
     return run.report(name, found, of_recipe, f"{recipe or DEFAULT}, digest {loaded.digest}")

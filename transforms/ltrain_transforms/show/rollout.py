@@ -1,5 +1,6 @@
 """One rollout within its group, as the recipe sees it: every table's rows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,10 @@ from typing import Any
 import polars as pl
 
 from ltrain_collector.store import Store
+from ltrain_transforms import roles
 from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import DEFAULT, Policy, Recipe, Reward, Source
-from ltrain_transforms.source import Selection, read
+from ltrain_transforms.source import Selection, placing, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,20 @@ def recipe_or_default(path: Path | None) -> tuple[Recipe, str]:
     return Recipe(policy=(Policy(name="policy"),), reward=(heard,)), "evaluations named 'reward'"
 
 
-def candidates(store: Store, prefix: str) -> list[dict[str, Any]]:
-    """Give at most 50 rollouts whose ids begin with `prefix`; an exact one alone."""
+def candidates(store: Store, prefix: str, trust: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return at most 50 rollouts whose ids begin with `prefix`; an exact one alone.
+
+    Run, mode, wave and task are the runner's word, where there is one.
+
+    Args:
+        trust: the recipe's `source.trust`.
+    """
+    ours = placing(roles.senders(trust))
     there = store.query(
-        "SELECT RolloutId AS rollout, any(toString(RunId)) AS run, "
-        "anyIf(toString(Mode), Mode != '') AS mode, max(Wave) AS wave, "
-        "anyIf(TaskId, TaskId != '') AS task "
+        f"SELECT RolloutId AS rollout, argMax(toString(RunId), {ours}) AS run, "
+        f"argMax(toString(Mode), ({ours}, Mode != '')) AS mode, "
+        f"argMax(Wave, ({ours}, Wave)) AS wave, "
+        f"argMax(TaskId, ({ours}, TaskId != '')) AS task "
         "FROM otel.spans WHERE startsWith(RolloutId, {prefix:String}) AND RolloutId != '' "
         "GROUP BY RolloutId ORDER BY RolloutId LIMIT 50",
         {"prefix": prefix},
@@ -57,8 +67,8 @@ def candidates(store: Store, prefix: str) -> list[dict[str, Any]]:
 
 
 def rollout(store: Store, recipe: Recipe, judged_by: str, found: dict[str, Any]) -> Rollout:
-    """Give all tables of a rollout that `candidates` found."""
-    spans, unresolved = read(store, Source(), _group(found))
+    """Return all tables of a rollout that `candidates` found."""
+    spans, unresolved = read(store, Source(trust=recipe.source.trust), _group(found))
     derived = derive(spans, recipe)
     executions = derived.tables["executions"]
     own = executions.filter(pl.col("rollout_id") == found["rollout"])
@@ -92,4 +102,5 @@ def _group(found: dict[str, Any]) -> Selection:
 def _drops(drops: pl.DataFrame, tables: dict[str, pl.DataFrame], spans: pl.Series) -> pl.DataFrame:
     """Keep the drops of these executions, of their calls and of their spans."""
     ids = pl.concat([tables["executions"]["execution_id"], tables["calls"]["call_id"], spans])
-    return drops.filter(pl.col("id").is_in(ids.implode()))
+    span = pl.col("id").str.split(":").list.first()
+    return drops.filter(pl.any_horizontal(one.is_in(ids.implode()) for one in (pl.col("id"), span)))

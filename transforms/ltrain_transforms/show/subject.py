@@ -3,6 +3,7 @@
 `kind:` before it, as in `run:sql`, looks for that kind only.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
@@ -79,15 +80,15 @@ def is_run(asked: Asked, store: Store) -> bool:
     return store.query(sql, {"run": asked.text}).height > 0
 
 
-def rollout(asked: Asked, store: Store) -> dict[str, Any] | None:
-    """Find a rollout by the beginning of its id.
+def rollout(asked: Asked, store: Store, trust: Sequence[str]) -> dict[str, Any] | None:
+    """Find a rollout by the beginning of its id; `trust` is the recipe's `source.trust`.
 
     Raises:
         NothingToShow: when it is the beginning of several.
     """
     if Kind.ROLLOUT not in asked.kinds:
         return None
-    found = candidates(store, asked.text)
+    found = candidates(store, asked.text, trust)
     if len(found) < 2:
         return found[0] if found else None
     few = ", ".join(row["rollout"] for row in found[:MOST]) + (", …" if found[MOST:] else "")

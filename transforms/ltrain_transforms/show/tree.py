@@ -197,7 +197,7 @@ def _placed(drop: Row, attempt: Attempt) -> bool:
     if drop["id"] == attempt.execution["execution_id"]:
         attempt.drops.append(drop)
         return True
-    step = attempt.owners.get(drop["id"])
+    step = attempt.owners.get(drop["id"].split(":")[0])
     if step is not None:
         step.drops.append(drop)
     return step is not None

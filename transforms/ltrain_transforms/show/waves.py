@@ -1,6 +1,7 @@
 """How the waves of a run went, asked of the store in a few narrow queries, without its messages."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_transforms import roles
 from ltrain_transforms.roles import Role
+from ltrain_transforms.source import placing
 
 COUNTING = ("ok", "error", "timeout")
 """Outcomes that are the agent's own; an evaluation such a rollout lacks counts 0."""
@@ -18,22 +20,28 @@ WAVES = """
 SELECT mode, wave, toInt64(count()) AS rollouts, min(first) AS began, max(last) AS ended,
     arraySort(groupUniqArrayArray(sampled)) AS policies
 FROM (
-    SELECT RolloutId, anyIf(toString(Mode), Mode != '') AS mode, toInt64(max(Wave)) AS wave,
+    SELECT RolloutId, argMax(toString(Mode), ({placing}, Mode != '')) AS mode,
+        toInt64(argMax(Wave, ({placing}, Wave))) AS wave,
         min(toUnixTimestamp64Nano(Timestamp)) AS first,
         max(toUnixTimestamp64Nano(Timestamp) + toInt64(Duration)) AS last,
         groupUniqArrayIf(
             concat(toString(PolicyName), '@', toString(PolicyVersion)), PolicyName != ''
         ) AS sampled
-    FROM otel.spans WHERE RunId = {run:String} AND RolloutId != '' GROUP BY RolloutId
+    FROM otel.spans WHERE RunId = {{run:String}} AND RolloutId != '' GROUP BY RolloutId
 ) GROUP BY mode, wave ORDER BY wave, mode
 """
 
+CLOSED = f"""
+    SELECT toString(Mode) AS mode, toInt64(Wave) AS wave, RolloutId AS rollout,
+        argMax(SpanAttributes['{attributes.OUTCOME}'], Timestamp) AS outcome
+    FROM otel.spans
+    WHERE RunId = {{{{run:String}}}} AND SpanName = '{attributes.SPAN_ROLLOUT}' AND {{runner}}
+    GROUP BY mode, wave, rollout
+"""
+
 OUTCOMES = """
-SELECT mode, wave, outcome, toInt64(count()) AS rollouts FROM (
-    SELECT toString(mode) AS mode, toInt64(wave) AS wave, rollout,
-        argMax(outcome, closed) AS outcome
-    FROM otel.rollouts WHERE run = {run:String} GROUP BY mode, wave, rollout
-) GROUP BY mode, wave, outcome ORDER BY wave, mode, outcome
+SELECT mode, wave, outcome, toInt64(count()) AS rollouts FROM ({closed})
+GROUP BY mode, wave, outcome ORDER BY wave, mode, outcome
 """
 
 EVALUATIONS = """
@@ -41,11 +49,10 @@ SELECT mode, wave, name, source, sum(score) AS total, toInt64(count()) AS said F
     SELECT toString(mode) AS mode, toInt64(wave) AS wave, rollout, name, source,
         argMax(value, (judged, span)) AS score
     FROM otel.rewards
-    WHERE run = {run:String} AND rollout != '' AND scope != 'call' AND isFinite(value)
+    WHERE run = {{run:String}} AND rollout != '' AND scope != 'call' AND isFinite(value)
     GROUP BY mode, wave, rollout, name, source
 ) WHERE (mode, wave, rollout) NOT IN (
-    SELECT toString(mode), toInt64(wave), rollout FROM otel.rollouts WHERE run = {run:String}
-    GROUP BY mode, wave, rollout HAVING argMax(outcome, closed) NOT IN {counting:Array(String)}
+    SELECT mode, wave, rollout FROM ({closed}) WHERE outcome NOT IN {{counting:Array(String)}}
 ) GROUP BY mode, wave, name, source ORDER BY wave, mode, name, source
 """
 
@@ -57,8 +64,8 @@ SELECT toString(SpanName) AS name, toUnixTimestamp64Nano(Timestamp) AS start,
     toJSONString(mapFilter((key, value) -> startsWith(key, '{attributes.TRAIN}'), SpanAttributes))
         AS metrics
 FROM otel.spans
-WHERE RunId IN ('', {{run:String}}) AND {roles.of(Role.LEARNER)}
-    AND Timestamp >= fromUnixTimestamp64Nano({{since:Int64}})
+WHERE RunId IN ('', {{{{run:String}}}}) AND {{learner}}
+    AND Timestamp >= fromUnixTimestamp64Nano({{{{since:Int64}}}})
     AND SpanName IN ('{attributes.SPAN_STEP}', '{attributes.SPAN_PUBLISH}')
 ORDER BY start
 """
@@ -91,10 +98,15 @@ class Waves:
     updates: list[Update]
 
 
-def waves(store: Store, run: str) -> Waves:
-    """Ask for every wave of `run`; without rows where there is no such run."""
-    found = store.query(WAVES, {"run": run})
-    outcomes = store.query(OUTCOMES, {"run": run})
+def waves(store: Store, run: str, trust: Sequence[str] = roles.TRUSTED) -> Waves:
+    """Return every wave of `run`; without rows where there is no such run.
+
+    Args:
+        trust: the senders whose spans may be a runner's or a learner's.
+    """
+    closed = CLOSED.format(runner=roles.of(Role.RUNNER, trust))
+    found = store.query(WAVES.format(placing=placing(trust)), {"run": run})
+    outcomes = store.query(OUTCOMES.format(closed=closed), {"run": run})
     counted = (
         outcomes.filter(pl.col("outcome").is_in(COUNTING))
         .group_by("mode", "wave")
@@ -104,16 +116,16 @@ def waves(store: Store, run: str) -> Waves:
     full = found.join(counted, ["mode", "wave"], "left", maintain_order="left").with_columns(
         pl.coalesce("counting", "rollouts").alias("counting")
     )
-    said = store.query(EVALUATIONS, {"run": run, "counting": list(COUNTING)})
+    said = store.query(EVALUATIONS.format(closed=closed), {"run": run, "counting": list(COUNTING)})
     places = full.select("mode", "wave", "counting")
     means = said.join(places, ["mode", "wave"], maintain_order="left").select(
         *("mode", "wave", "name", "source"),
         mean=pl.col("total") / pl.max_horizontal("counting", "said"),
     )
-    return Waves(full, outcomes, means, list(_updates(store, run, full)))
+    return Waves(full, outcomes, means, list(_updates(store, run, trust, full)))
 
 
-def _updates(store: Store, run: str, waves: pl.DataFrame) -> list[Update]:
+def _updates(store: Store, run: str, trust: Sequence[str], waves: pl.DataFrame) -> list[Update]:
     """Find what was learned from each training wave.
 
     Training spans name no run: they are those of a policy and version that the wave sampled, of the
@@ -123,7 +135,8 @@ def _updates(store: Store, run: str, waves: pl.DataFrame) -> list[Update]:
     if not training:
         return []
     since = training[0]["began"]
-    spans = store.query(LEARNING, {"run": run, "since": since}).to_dicts()
+    learning = LEARNING.format(learner=roles.of(Role.LEARNER, trust))
+    spans = store.query(learning, {"run": run, "since": since}).to_dicts()
     later = [wave["began"] for wave in training[1:]] + [None]
     found = (_update(wave, end, spans) for wave, end in zip(training, later, strict=True))
     return [update for update in found if update is not None]

@@ -11,7 +11,11 @@ DROPS = Table(
             STRING,
             "spans, calls, states, executions, rewards, groups or rows; of a conversion, exports.",
         ),
-        Column("id", STRING, "What was dropped."),
+        Column(
+            "id",
+            STRING,
+            "What was dropped: `span:attribute` of a call, `span:execution` of a broken span.",
+        ),
         Column("reason", STRING, "A name from the docs."),
         Column("detail", STRING, "A sentence for a person."),
     ),

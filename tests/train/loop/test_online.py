@@ -1,0 +1,70 @@
+"""A run's own look at its waves: what it asks of the store, and what its journal has of a wave."""
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from tests.security.test_trust import sent
+from tests.transforms.conftest import RECIPE, Scene
+
+from ltrain_collector.store import Store
+from ltrain_train.loop.journal import Journal, Wave
+from ltrain_train.loop.online import Online
+from ltrain_train.loop.phases import Phases
+from ltrain_train.rollout.tasks import Task
+from ltrain_transforms.recipe import Recipe
+
+ROLLOUT = {"tasks": "t.jsonl", "agent": "a:b", "reward": "c:d", "per_task": 16}
+
+
+@dataclass
+class Agents:
+    """Stands for the processes of agents, whose rollouts are in the store."""
+
+    finished: list[set[str]] = field(default_factory=list)
+
+    def run(self, *_: Any, finished: set[str], **__: Any) -> None:
+        self.finished.append(finished)
+
+
+class Learning:
+    """Stands for the learner's process."""
+
+    learner = SimpleNamespace(wait=lambda: None)
+
+    def update(self, *_: Any) -> SimpleNamespace:
+        report = SimpleNamespace(rows=8, tokens=16, metrics={})
+        return SimpleNamespace(version=1, report=report)
+
+
+def test_a_wave_of_senders_that_the_recipe_trusts_is_whole_and_has_its_alarms(
+    tmp_path: Path,
+) -> None:
+    source = {"run": "demo", "trust": ["ingest"]}
+    more = {"source": source, "rollout": ROLLOUT, "train": {"updates": 1, "settle": 300.0}}
+    recipe = Recipe.model_validate(tomllib.loads(RECIPE) | more)
+    scene, agents, shown = Scene(), Agents(), list[Wave]()
+    for sample in range(16):
+        rollout = scene.attempt(sample=sample)
+        rollout.dispatch()
+        rollout.llm(gateway={"ltrain.constrained": True} if sample < 6 else {})
+        rollout.evaluate(float(sample >= 8))
+        rollout.close()
+    journal = Journal(folder=tmp_path / "run", run="demo", recipe="r", policy="sql", base=0)
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        store.insert_otlp(sent(scene, "ingest"))
+        assert recipe.rollout is not None
+        online = Online(
+            recipe, recipe.rollout, journal, store, cast(Any, agents), cast(Any, Learning()),
+            Phases(), [Task(id="t1", input="x")], (), tmp_path / "datasets", shown.append, 0,
+        )  # fmt: skip
+        online.run()
+    [wave] = shown
+    assert agents.finished == [{rollout.rollout for rollout in scene.attempts}]
+    assert (wave.outcomes, wave.evaluations) == ({"ok": 16}, {"reward": 0.5})
+    assert wave.seconds["settle"] < 150
+    [alarm] = wave.alarms
+    assert "calls dropped as `constrained` go with low reward (0.00 beside 0.80" in alarm
