@@ -39,7 +39,7 @@ demo: model ## The whole loop on this machine: an agent gets better from its own
 
 test: setup ## Every test, the whole loop with a tiny policy among them
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m pytest -n 2 $(filter-out $(MODELS) $(FRAMEWORKS),$(wildcard tests/[a-z]*))
+	@$(BIN)/python -m pytest -n 3 $(filter-out $(MODELS) $(FRAMEWORKS),$(wildcard tests/[a-z]*))
 	@$(BIN)/python -m pytest $(MODELS)
 else
 	@$(BIN)/python -m pytest $(ARGS)
