@@ -83,6 +83,7 @@ def built(traces: list[Trace]) -> Derived:
         tables["executions"]["source_spans"].explode(empty_as_null=True),
         tables["rewards"]["evidence"],
         tables["drops"]["id"],
+        tables["drops"]["id"].str.split(":").list.first(),
     ]
     assert set(rows["span_id"]) <= set(pl.concat(lineage))
     _show(made)
