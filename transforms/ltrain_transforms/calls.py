@@ -57,8 +57,11 @@ def _framed(columns: dict[str, list[Any]], broken: list[Fault]) -> pl.DataFrame:
             raise
         for index in reversed(unfit):
             cells = {name: column.pop(index) for name, column in columns.items()}
-            ids = cells["source_spans"]
-            broken += [faults.of_span(span_id, "unreadable", error) for span_id in ids]
+            execution = cells["execution_id"]
+            broken += [
+                faults.of_span(span_id, "unreadable", error, execution=execution)
+                for span_id in cells["source_spans"]
+            ]
         return _framed(columns, broken)
 
 
