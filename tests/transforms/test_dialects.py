@@ -375,8 +375,13 @@ def test_tokens_of_one_span_stay_together() -> None:
             span("second", cut, parent="sdk", at=(3, 9), scope="ltrain.gateway"),
         )
     )
-    tokens = found.select("prompt_token_ids", "response_token_ids", "response_logprobs")
-    assert tokens.rows() == [(None, None, None)]
+    tokens = found.select(
+        "source_spans", "prompt_token_ids", "response_token_ids", "response_logprobs"
+    )
+    assert tokens.rows() == [
+        (["sdk", "second"], None, None, None),
+        (["first"], [1, 2], [[3]], [[-0.5]]),
+    ]
     assert drops.select("stage", "id", "reason").rows() == [
         ("calls", "second:ltrain.prompt_token_ids", "not_json")
     ]
