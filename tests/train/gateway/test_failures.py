@@ -179,12 +179,16 @@ def test_an_unknown_model_is_said_in_production(stage: Any) -> None:
 
 
 def test_calls_of_production_leave_nothing_in_memory(stage: Any, vllm: Any) -> None:
+    def kept() -> int:
+        gc.collect()
+        attempts = [each for each in gc.get_objects() if isinstance(each, Attempt)]
+        return sum(len(each.unanswered) for each in attempts)
+
+    before = kept()  # of other tests
     vllm.sick = True
     for word in ("w1", "w2"):
         assert stage.ask(word, identity=None).status_code == 503
-    gc.collect()
-    attempts = [each for each in gc.get_objects() if isinstance(each, Attempt)]
-    assert sum(len(each.unanswered) for each in attempts) == 0
+    assert kept() <= before
 
 
 def test_models_and_health(stage: Any) -> None:

@@ -15,6 +15,8 @@ from ltrain_train.rollout.last_words import announce
 from ltrain_train.rollout.results import Results
 
 signal.signal(signal.SIGUSR2, lambda *_: None)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # a job in the background inherits SIG_IGN
+signal.signal(signal.SIGINT, signal.default_int_handler)
 announce(Results(sys.stdout))
 if len(sys.argv) > 2:
     exec(sys.argv[1])
