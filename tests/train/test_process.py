@@ -161,6 +161,32 @@ def test_a_child_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
         assert started[0].alive
 
 
+LOOKS = """
+import sys
+from ltrain_train import guard
+look, looks = guard._descendants, []
+guard._descendants = lambda: looks.append(0) or (look() if len(looks) > 2 else [])
+sys.exit(guard.main(sys.argv[1:]))
+"""
+"""A guard whose first two looks at the processes miss all of them."""
+
+
+def test_a_look_that_misses_a_descendant_is_not_the_end(tmp_path: Path) -> None:
+    """A process whose parent ends while /proc is read is nobody's child there."""
+    leaves = "import subprocess; print(subprocess.Popen(['sleep', '600']).pid, flush=True)"
+    lifeline, ours = os.pipe()
+    try:
+        command = [sys.executable, "-c", LOOKS, str(lifeline), "1", "", "", *python(leaves)]
+        done = subprocess.run(
+            command, pass_fds=[lifeline], capture_output=True, text=True, timeout=120
+        )
+    finally:
+        os.close(lifeline)
+        os.close(ours)
+    assert done.returncode == 0, done.stderr
+    assert gone(int(done.stdout))
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_children_die_with_their_owner(tmp_path: Path, number: signal.Signals) -> None:
     log = tmp_path / "family.log"

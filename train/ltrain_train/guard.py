@@ -80,17 +80,21 @@ class Guard:
         return True
 
     def sweep(self) -> None:
-        """End every descendant that is left: SIGTERM, then SIGKILL."""
-        _signal(_descendants(), signal.SIGTERM)
+        """End every descendant that is left: SIGTERM, then SIGKILL.
+
+        All are gone when this process has no child, since it adopts orphans. A look at /proc alone
+        does not tell: it misses a process whose parent ends at that moment.
+        """
+        asked: set[int] = set()
         until = time.monotonic() + STRAGGLERS
-        while (left := _descendants()) and time.monotonic() < until:
+        while self._has_children() and time.monotonic() < until:
+            new = set(_descendants()) - asked
+            _signal(new, signal.SIGTERM)
+            asked |= new
             time.sleep(0.02)
-            self._reap()
-        while left:
-            _signal(left, signal.SIGKILL)
+        while self._has_children():
+            _signal(_descendants(), signal.SIGKILL)
             time.sleep(0.01)
-            self._reap()
-            left = _descendants()
 
     def _reap(self) -> bool:
         ended = False
@@ -100,6 +104,14 @@ class Guard:
                     self.status, ended = os.waitstatus_to_exitcode(found[1]), True
                     self._child = -1
         return ended or self._child == -1
+
+    def _has_children(self) -> bool:
+        self._reap()
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return False
+        return True
 
     def _close_inherited(self) -> None:
         """Let go of the pipes that are the command's: its peer must see them close with it."""
