@@ -1,8 +1,10 @@
 """A runner whose gateway and collector are one fake server."""
 
+import fcntl
 import importlib.util
+import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,37 @@ def _outside() -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.Outside()
+
+
+class HeldLock:
+    """A lock as a run holds it: an flock that whoever inherits `descriptor` holds too."""
+
+    def __init__(self, file: Path) -> None:
+        self.descriptor = os.open(file, os.O_RDWR | os.O_CREAT)
+        self._again = os.open(file, os.O_RDWR)
+        fcntl.flock(self.descriptor, fcntl.LOCK_EX)
+
+    def leave(self) -> None:
+        """Close the descriptor, as the death of the runner does."""
+        os.close(self.descriptor)
+
+    @property
+    def free(self) -> bool:
+        """Whether nobody holds it any more; then this process takes it."""
+        try:
+            fcntl.flock(self._again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        os.close(self._again)
+
+
+@pytest.fixture
+def held_lock(tmp_path: Path) -> Iterator[HeldLock]:
+    with closing(HeldLock(tmp_path / "lock")) as lock:
+        yield lock
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Agents that are commands: what they find, what their end means, what is left of them."""
 
-import fcntl
 import itertools
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -125,10 +123,10 @@ def _sleepers() -> list[int]:
     ]
 
 
-def test_the_lock_of_a_run_is_free_when_its_commands_have_ended(home: Path, tmp_path: Path) -> None:
+def test_the_lock_of_a_run_is_free_when_its_commands_have_ended(
+    home: Path, tmp_path: Path, held_lock: Any
+) -> None:
     mark = tmp_path / "mark"
-    lock, again = (os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT) for _ in range(2))
-    fcntl.flock(lock, fcntl.LOCK_EX)
     lane = Commands(
         f"touch {mark}; sleep 600",
         folder=tmp_path,
@@ -136,7 +134,7 @@ def test_the_lock_of_a_run_is_free_when_its_commands_have_ended(home: Path, tmp_
         logs=tmp_path / "logs",
         workers=1,
         ended=lambda attempt, ending: None,
-        held=(lock,),
+        held=(held_lock.descriptor,),
     )
     identity = Identity(run="r", rollout="abc", attempt=1, mode="train")
     nowhere = Endpoint("http://127.0.0.1:9", "key", "policy")
@@ -148,9 +146,7 @@ def test_the_lock_of_a_run_is_free_when_its_commands_have_ended(home: Path, tmp_
     until = time.monotonic() + 60
     while not mark.exists() and time.monotonic() < until:
         time.sleep(0.05)
-    os.close(lock)  # as the death of the runner does
-    with pytest.raises(BlockingIOError):
-        fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    held_lock.leave()
+    assert not held_lock.free
     lane.close()
-    fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.close(again)
+    assert held_lock.free

@@ -1,13 +1,12 @@
 """Warm workers as the runner drives them: what is submitted has an end, whatever the agent does."""
 
-import fcntl
-import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,14 +137,10 @@ def test_a_worker_that_reads_no_requests_stops_neither_deadlines_nor_the_run(
 
 
 def test_the_lock_of_a_run_is_free_when_its_workers_have_ended(
-    start: Start, tmp_path: Path
+    start: Start, held_lock: Any
 ) -> None:
-    lock, again = (os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT) for _ in range(2))
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    lane = start(held=(lock,))
-    os.close(lock)  # as the death of the runner does
-    with pytest.raises(BlockingIOError):
-        fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    lane = start(held=(held_lock.descriptor,))
+    held_lock.leave()
+    assert not held_lock.free
     lane.close()
-    fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.close(again)
+    assert held_lock.free

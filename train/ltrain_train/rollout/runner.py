@@ -234,7 +234,7 @@ class Runner:
     def _send_what_is_left(self) -> None:
         """Send what cancelled attempts left, whose processes have ended by now."""
         if self._store_keys is not None:
-            all(map(self._store_keys.send_what_is_left, self._cancelled))  # until one is not taken
+            self._store_keys.send_all_that_is_left(self._cancelled)
 
     def _ready_lane(self) -> Lane:
         if self._lane is None:

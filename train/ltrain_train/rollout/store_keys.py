@@ -91,19 +91,25 @@ class StoreKeys:
             home.rmdir()
         return True
 
+    def send_all_that_is_left(self, attempts: Iterable[Identity]) -> None:
+        """Send what these attempts left, until the collector does not take all of one."""
+        for identity in attempts:
+            if not self.send_what_is_left(identity):
+                return
+
     def sweep(self, rollouts: Iterable[Identity]) -> None:
         """Send what earlier attempts at these rollouts left, while the collector takes it.
 
         None of them may run: a run that was killed leaves them, or one whose collector was away.
         """
         wanted = {identity.rollout: identity for identity in rollouts}
-        names = [each.name for each in self._agents.iterdir()] if self._agents.is_dir() else []
-        for name in names:
-            rollout, _, attempt = name.rpartition(".")
-            if rollout not in wanted or not attempt.isdecimal():
-                continue
-            if not self.send_what_is_left(replace(wanted[rollout], attempt=int(attempt))):
-                return
+        folders = list(self._agents.iterdir()) if self._agents.is_dir() else []
+        parts = [folder.name.rpartition(".") for folder in folders]
+        self.send_all_that_is_left(
+            replace(wanted[rollout], attempt=int(attempt))
+            for rollout, _, attempt in parts
+            if rollout in wanted and attempt.isdecimal()
+        )
 
     @property
     def _agents(self) -> Path:
