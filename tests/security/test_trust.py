@@ -365,7 +365,7 @@ def test_invented_tokens_are_not_trained(folder: Store, scope: str) -> None:
     assert trained(found, attempt) == [[4, 5]]
     named = scope != "ltrain.gateway "
     assert reasons(found, "rows") == (["untrusted_tokens"] if named else ["no_tokens"])
-    trusting = 'policy = [{ name = "sql", agents = ["write"], tokens = "capture" }]'
+    trusting = 'policy = [{ name = "sql", agents = ["write"], token_source = "capture" }]'
     invented = [[666, 666]] if named else []
     assert trained(built(folder, trusting), attempt) == [[4, 5], *invented]
 
@@ -423,7 +423,7 @@ def test_spans_that_an_agent_withholds_count_as_its_failure(folder: Store) -> No
     assert reasons(found, "rewards") == ["withheld"]
     dropped = built(folder, 'filter = { failed = "drop" }')
     assert reasons(dropped, "executions") == ["withheld"]
-    kept = built(folder, 'filter = { keep = ["incomplete"] }')
+    kept = built(folder, 'filter = { allow = ["incomplete"] }')
     assert kept.outcomes["reward"].to_list() == [1.0, 1.0]
 
 
@@ -726,7 +726,7 @@ def test_rules_pay_nothing_to_who_withholds_spans(folder: Store) -> None:
     assert reasons(only_rules, "executions") == ["withheld"]
     [drop] = only_rules.tables["drops"].filter(stage="executions")["id"]
     assert drop == attempt.execution
-    kept = built(folder, f'reward = [{rule}]\nfilter = {{ keep = ["incomplete"] }}')
+    kept = built(folder, f'reward = [{rule}]\nfilter = {{ allow = ["incomplete"] }}')
     assert kept.outcomes["reward"].to_list() == [1.0, 1.0]
 
 

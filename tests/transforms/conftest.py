@@ -259,7 +259,7 @@ on = "tool"
 when = "status = 'error'"
 value = "-0.2"
 credit_to = "requester"
-at_least = -0.3
+min = -0.3
 """
 
 

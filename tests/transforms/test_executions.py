@@ -184,10 +184,10 @@ def test_traffic_that_nobody_closes_is_over_when_it_is_idle(
 ) -> None:
     turns(scene, 0)
     store.insert_otlp(scene.request())
-    source = Source(where="ServiceName = 'worker'", execution="session", idle=idle)
+    source = Source(where="ServiceName = 'worker'", execution="session", idle_timeout=idle)
     spans, _ = read(store, source, Selection(mode="train"))
     newest = int(spans["end"][0]) + 30 * MINUTE  # of another session
-    (row,) = executions(spans, calls(spans)[0], cutoff(newest, source.idle)).to_dicts()
+    (row,) = executions(spans, calls(spans)[0], cutoff(newest, source.idle_timeout)).to_dicts()
     assert (row["closed_by"], row["complete"]) == (closed_by, complete)
 
 
@@ -201,7 +201,8 @@ def test_idle_is_what_ended_long_before_the_newest_span_of_all_batches(
         trace = f"{minute + 1:032x}"
         rollout.emit("turn", "agent", said, trace=trace, named=False, start=at, end=at + MINUTE)
     store.insert_otlp(scene.request())
-    source = """source = { where = "ServiceName = 'worker'", execution = "session", idle = 600 }"""
+    where = """where = "ServiceName = 'worker'" """
+    source = f'source = {{ {where}, execution = "session", idle_timeout = 600 }}'
     recipe_file.write_text(recipe_file.read_text().replace('source = { run = "demo" }', source))
     made = build(store, Recipe.load(recipe_file), tmp_path / "out", spans_a_batch=1)
     rows = made.table("executions").select("execution_id", "closed_by", "complete").rows()

@@ -70,7 +70,7 @@ def test_a_rule_over_the_rollout_sees_its_group() -> None:
 
 
 def test_it_counts_in_the_outcome_and_its_bounds_hold() -> None:
-    rule = {"name": "late", "on": "rollout", "value": "-wall", "at_least": -2.0}
+    rule = {"name": "late", "on": "rollout", "value": "-wall", "min": -2.0}
     of = executions({"wall": 1.5}, {"wall": 60.0})
     said = rewards(("e0", None, "answer", 1.0), ("e1", None, "answer", 1.0))
     kept, _ = settled(recipe(rule), said, of)

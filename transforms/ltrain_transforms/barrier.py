@@ -38,9 +38,9 @@ GROUP BY rollout_id, attempt, process, trusted
 
 
 def wait_complete(
-    store: Store, rollouts: Collection[str], settle: float, trust: Sequence[str] = roles.TRUSTED
+    store: Store, rollouts: Collection[str], timeout: float, trust: Sequence[str] = roles.TRUSTED
 ) -> set[str]:
-    """Wait until all spans of `rollouts` are in `store`, at most `settle` seconds.
+    """Wait until all spans of `rollouts` are in `store`, at most `timeout` seconds.
 
     Args:
         trust: the senders whose spans may be a runner's.
@@ -48,7 +48,7 @@ def wait_complete(
     Returns:
         The rollouts that are still incomplete: not closed, or with spans missing.
     """
-    until = time.monotonic() + settle
+    until = time.monotonic() + timeout
     missing = incomplete(store, set(rollouts), trust)
     while missing and time.monotonic() < until:
         time.sleep(POLL)

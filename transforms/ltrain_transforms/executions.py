@@ -1,7 +1,8 @@
 """Spans and calls -> executions: what was attempted, how it ended, and whether all arrived.
 
 An execution is over when its runner closed it; when nobody dispatched it and its processes have
-reported; or, for traffic that nobody closes, when it has been idle for `source.idle` seconds.
+reported; or, for traffic that nobody closes, when it has been idle for `source.idle_timeout`
+seconds.
 """
 
 from bisect import bisect_right
@@ -28,7 +29,7 @@ def cutoff(newest: int | None, idle: float | None) -> int | None:
     Args:
         newest: when the newest of all spans that were read ended, nanoseconds; not this machine's
             clock, so the same spans always give the same rows.
-        idle: `source.idle`, seconds.
+        idle: `source.idle_timeout`, seconds.
     """
     return None if newest is None or idle is None else newest - int(idle * 1e9)
 

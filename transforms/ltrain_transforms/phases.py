@@ -107,7 +107,7 @@ def rounds(folder: Draft, recipe: Recipe) -> Iterator[pl.DataFrame]:
 def reach(recipe: Recipe) -> Reach:
     """Say how far apart two executions may be that change each other's advantage."""
     own = REACH.get(recipe.credit.outcome.estimator, "wave")
-    return "wave" if own == "group" and recipe.filter.groups is not None else own
+    return "wave" if own == "group" and recipe.filter.max_groups is not None else own
 
 
 def credit(folder: Draft, recipe: Recipe, number: int, executions: pl.DataFrame) -> pl.DataFrame:

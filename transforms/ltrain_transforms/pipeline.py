@@ -90,7 +90,7 @@ def observed(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None) -> 
     written, seen, unwalked = states(called)
     unreadable = gathered(DROPS, broken, unwalked)
     called = _with_seen(called, seen)
-    attempted = executions(spans, called, cutoff(newest, recipe.source.idle))
+    attempted = executions(spans, called, cutoff(newest, recipe.source.idle_timeout))
     judged, unheard = evaluations(spans, called)
     return Observed(called, attempted, written, seen, judged, unreadable, unheard)
 

@@ -3,7 +3,7 @@
 * The store records the sender of each record (`ltrain.sender`); no sender writes that itself.
 * A scope's name alone proves nothing: an agent may use any.
 * A capture runs in the agent's own process, so it has that role whoever sent it, and its token ids
-  are trained only where a policy says `tokens = "capture"`.
+  are trained only where a policy says `token_source = "capture"`.
 """
 
 from collections.abc import Sequence

@@ -52,7 +52,7 @@ def _of_rollouts(rule: Reward, known: pl.DataFrame) -> pl.DataFrame:
         call_id=pl.lit(None, pl.String),
         rule=pl.lit(rule.name),
         source=pl.lit("rule"),
-        value=pl.col("value").clip(rule.at_least, rule.at_most) * rule.weight,
+        value=pl.col("value").clip(rule.min, rule.max) * rule.weight,
         evidence=pl.coalesce(pl.col("source_spans").list.last(), "execution_id"),
     )
     return made.select(pl.col(name).cast(dtype) for name, dtype in CONTRIBUTIONS.items())

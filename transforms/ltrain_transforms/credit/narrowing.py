@@ -50,7 +50,7 @@ def narrow(recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame) -> pl.
         )
     )
     kept = [name for name in (*NARROW, "parent_id") if name not in ("part", "sort", "under")]
-    placed = with_parts(told.select(kept).collect(), recipe.credit.outcome.among)
+    placed = with_parts(told.select(kept).collect(), recipe.credit.outcome.peers)
     return placed.select(pl.col(name).cast(dtype) for name, dtype in NARROW.items())
 
 

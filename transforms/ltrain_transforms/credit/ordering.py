@@ -3,7 +3,7 @@
 import polars as pl
 
 from ltrain_transforms.credit.returns import immediate
-from ltrain_transforms.recipe import Among, Recipe
+from ltrain_transforms.recipe import Peers, Recipe
 
 ENCLOSING = ("agent", "node")
 """Kinds of calls that others lie in."""
@@ -43,7 +43,7 @@ def in_order(
         # in causal order: calls in parallel share it
         kth=pl.coalesce(pl.col("nth") + 1, is_llm.cum_sum().over("execution", "scene")),
     )
-    told = _with_felt(_with_parts(told, executions, recipe.credit.outcome.among))
+    told = _with_felt(_with_parts(told, executions, recipe.credit.outcome.peers))
     if recipe.credit.step is None and not recipe.credit.values_are_the_trainers:
         return told
     each = (immediate(told, policy.name) for policy in recipe.policy)
@@ -98,9 +98,9 @@ def _numbered(compared: pl.DataFrame) -> pl.DataFrame:
     return told.with_row_index("execution")
 
 
-def _with_parts(calls: pl.DataFrame, executions: pl.DataFrame, among: Among) -> pl.DataFrame:
+def _with_parts(calls: pl.DataFrame, executions: pl.DataFrame, peers: Peers) -> pl.DataFrame:
     """Give a call its part's advantage; 0 where only other parts of the execution have peers."""
-    if among is Among.GROUP:
+    if peers is Peers.GROUP:
         return calls
     parts = executions.select("execution", "parts").explode("parts").unnest("parts")
     joined = calls.join(parts, ["execution", "part"], "left", maintain_order="left")

@@ -11,6 +11,23 @@ from ltrain_transforms.recipe.filter import FailedCounts
 UNION = (FailedCounts.__name__, "literal['drop']")
 """What pydantic adds to the place of a key that may be of several types."""
 
+OLD_KEYS = {
+    "source.idle": "idle_timeout",
+    "rollout.deadline": "timeout",
+    "rollout.per_task": "rollouts_per_task",
+    "policy.tokens": "token_source",
+    "reward.starts_at": "initial_potential",
+    "reward.ends_at": "final_potential",
+    "reward.at_least": "min",
+    "reward.at_most": "max",
+    "credit.outcome.among": "peers",
+    "filter.keep": "allow",
+    "filter.groups": "max_groups",
+    "train.settle": "span_timeout",
+    "train.weigh": "loss_weighting",
+}
+"""Old keys, by section, with their new names: refused, and named in the message."""
+
 Fault = dict[str, Any]
 
 
@@ -45,6 +62,8 @@ def _said(model: type[BaseModel], fault: Fault) -> str:
     place = tuple(part for part in fault["loc"] if part not in UNION)
     where, given = ".".join(map(str, place)), fault["input"]
     if fault["type"] == "extra_forbidden":
+        if new := OLD_KEYS.get(".".join(part for part in place if isinstance(part, str))):
+            return f"{where}: `{place[-1]}` is now `{new}`."
         section = _section(model, place[:-1])
         known = [field.alias or name for name, field in section.model_fields.items()]
         return f"{where}: {UnknownName('key', str(place[-1]), known)}"

@@ -63,15 +63,15 @@ class Reward(Section):
     potential: bool = False
     """The value is a potential: contributions are its differences, which cannot move the
     optimum."""
-    starts_at: float = 0.0
+    initial_potential: float = 0.0
     """The potential before the first call."""
-    ends_at: float = 0.0
+    final_potential: float = 0.0
     """The potential after the end; other than 0 the sum depends on the execution."""
     gate: str | None = None
     """SQL predicate over the execution, such as `reward > 0.5`: elsewhere nothing is given."""
-    at_least: float | None = None
+    min: float | None = None
     """Bound of the sum over an execution, in call order."""
-    at_most: float | None = None
+    max: float | None = None
     """The other bound of that sum."""
     weight: float = 1.0
     """Multiplies what it gives."""
@@ -98,9 +98,8 @@ class Reward(Section):
                 f"Reward '{self.name}' must have `evaluation`, or `on` and `value` of a rule, or "
                 "`python`, or `use` of a ready rule."
             )
-        least, most = self.at_least, self.at_most
-        if least is not None and most is not None and least > most:
-            raise BadRule(f"Reward '{self.name}': at_least = {least} is above at_most = {most}.")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise BadRule(f"Reward '{self.name}': min = {self.min} is above max = {self.max}.")
         return self
 
     @model_validator(mode="after")
@@ -109,7 +108,7 @@ class Reward(Section):
             return self
         if self.on in (None, "rollout") or self.credit_to == Credited.ROLLOUT:
             raise BadRule(f"Rule '{self.name}': a potential is of calls, and credits calls.")
-        if self.gate is not None or (self.at_least, self.at_most) != (None, None):
+        if self.gate is not None or (self.min, self.max) != (None, None):
             raise BadRule(
                 f"Rule '{self.name}': a gate or a bound would break the sum of a potential's "
                 "differences; bound `value` itself. It cannot be farmed and needs no gate."

@@ -39,7 +39,7 @@ def recipe_or_default(path: Path | None) -> tuple[Recipe, str]:
     if path is not None or DEFAULT.exists():
         recipe = Recipe.load(path or DEFAULT)
         # one group is looked at, which the widest of a wave would say nothing of
-        every = recipe.filter.model_copy(update={"groups": None})
+        every = recipe.filter.model_copy(update={"max_groups": None})
         return recipe.model_copy(update={"filter": every}), str(path or DEFAULT)
     heard = Reward.model_validate({"name": "reward", "evaluation": "reward", "from": "any"})
     return Recipe(policy=(Policy(name="policy"),), reward=(heard,)), "evaluations named 'reward'"
