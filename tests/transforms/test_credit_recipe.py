@@ -135,7 +135,7 @@ def test_an_estimator_that_is_none_is_named(elsewhere: Path, body: str, says: st
 
 
 def test_a_step_estimator_can_be_brought_too(elsewhere: Path) -> None:
-    module = "def late(steps, settings):\n    return steps['kth'] * settings.gamma\n"
+    module = "def late(steps, settings):\n    return steps['turn_index'] * settings.gamma\n"
     installed(elsewhere, module, "[ltrain.step_estimators]\nlate = my_estimators:late\n")
     credit: dict[str, Any] = {"step": {"estimator": "late", "gamma": 0.5}}
     found = Wave.of(Run(1.0, (Called(), Called(), Called())), Run(1.0)).credited(recipe(credit))

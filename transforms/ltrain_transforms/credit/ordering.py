@@ -18,8 +18,9 @@ def in_order(
     """Put `calls` (`NARROW`) in order, with more columns.
 
     Numbers: `execution`, `group`, `scene` (agent and node). Counts: `turn` (LLM calls so far, of
-    all executions), `kth` (those of this scene). Then what the call was given, `reward`; what is
-    `felt` there, in causal order; its execution's outcome; `immediate`, where something reads it.
+    all executions), `turn_index` (those of this scene before it). Then what the call was given,
+    `reward`; what is `felt` there, in causal order; its execution's outcome; `immediate`, where
+    something reads it.
     """
     executions = _numbered(compared)
     number = executions.select("execution_id", "execution")
@@ -41,7 +42,9 @@ def in_order(
     told = joined.with_columns(
         turn=is_llm.cum_sum(),
         # in causal order: calls in parallel share it
-        kth=pl.coalesce(pl.col("nth") + 1, is_llm.cum_sum().over("execution", "scene")),
+        turn_index=pl.coalesce(
+            "turn_index", is_llm.cum_sum().over("execution", "scene").cast(pl.Int32) - 1
+        ),
     )
     told = _with_felt(_with_parts(told, executions, recipe.credit.outcome.peers))
     if recipe.credit.step is None and not recipe.credit.values_are_the_trainers:
