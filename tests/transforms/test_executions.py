@@ -218,7 +218,7 @@ def test_a_dispatched_attempt_is_its_runners_to_close(scene: Any, read_back: Rea
         rollout.llm()
     closed.close()
     spans = read_back(scene)
-    rows = executions(spans, calls(spans)[0], over=int(spans.select(pl.col("end").max()).item()))
+    rows = executions(spans, calls(spans)[0], cutoff=int(spans.select(pl.col("end").max()).item()))
     told = dict(rows.select("execution_id", "closed_by").iter_rows())
     assert told == {open_.execution: None, closed.execution: "runner"}
 

@@ -179,7 +179,7 @@ def test_the_order_of_executions_changes_nothing(
         ({"gate": "reward >"}, 'gate = "reward >".*line 1, column'),
         ({"gate": "reward"}, "must give true or false"),
         ({"value": "max(wall)"}, "aggregates are refused"),
-        ({"credit_to": "last"}, "credit_to 'last' is of rules over calls"),
+        ({"credit_to": "last"}, "credit_to 'last' needs an SQL rule over calls"),
     ],
 )
 def test_what_cannot_be_is_named(change: dict[str, Any], says: str) -> None:

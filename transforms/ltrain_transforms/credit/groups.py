@@ -38,7 +38,7 @@ def chosen(
         moved=pl.col("felt").fill_null(0.0).max().over(rivals)
     )
     flat = (pl.col("spread") <= SAME) & (pl.col("moved") <= SAME)
-    if recipe.credit.values_are_the_trainers:
+    if recipe.credit.uses_critic:
         flat = pl.lit(False)
     marked = marked.with_columns(
         reason=pl.when(~pl.col("sound")).then(pl.lit("not_finite"))

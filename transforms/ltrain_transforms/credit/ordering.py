@@ -47,7 +47,7 @@ def in_order(
         ),
     )
     told = _with_felt(_with_parts(told, executions, recipe.credit.outcome.peers))
-    if recipe.credit.step is None and not recipe.credit.values_are_the_trainers:
+    if recipe.credit.step is None and not recipe.credit.uses_critic:
         return told
     each = (immediate(told, policy.name) for policy in recipe.policy)
     return told.with_columns(immediate=pl.coalesce(*each))
