@@ -1,4 +1,4 @@
-"""What is wrong with a recipe is said on load: where, what was given, what is allowed."""
+"""Loading an invalid recipe raises an error with the key, its value and what is allowed."""
 
 import json
 from pathlib import Path
@@ -196,7 +196,7 @@ def test_one_table_where_there_may_be_several_is_named(tmp_path: Path) -> None:
 
 
 def test_what_it_says_is_json(tmp_path: Path) -> None:
-    """Bounds that are not given are no infinities, which JSON lacks."""
+    """Missing bounds are null, not infinite: JSON has no infinity."""
     rule = load(tmp_path, GOOD + RULE.format(when="true", value="1")).model_dump(mode="json")
     json.dumps(rule, allow_nan=False)
     assert Recipe.model_validate(rule).model_dump(mode="json") == rule

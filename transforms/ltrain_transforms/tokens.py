@@ -116,10 +116,10 @@ def _integers(texts: Sequence[str]) -> Array | None:
 
 
 def _decode_each(
-    texts: Texts, read: Callable[[str], list[Any] | None], dtype: pl.DataType
+    texts: Texts, decode: Callable[[str], list[Any] | None], dtype: pl.DataType
 ) -> pl.Series:
-    found = [None if text is None else read(text) for text in texts]
-    return pl.Series(found, dtype=pl.List(pl.List(dtype)))
+    values = [None if text is None else decode(text) for text in texts]
+    return pl.Series(values, dtype=pl.List(pl.List(dtype)))
 
 
 def _parse_ids(text: str | None) -> list[int] | None:

@@ -21,8 +21,8 @@ class Parameters:
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> "Parameters | None":
         """Return the parameters that have a value; None where none has."""
-        kept = {name: value for name, value in values.items() if value not in (None, "")}
-        return cls(kept) if kept else None
+        present = {name: value for name, value in values.items() if value not in (None, "")}
+        return cls(present) if present else None
 
     @property
     def temperature(self) -> float | None:

@@ -113,8 +113,8 @@ class Reward(Section):
             return self
         if self.on in (None, "rollout") or self.credit_to == Credited.ROLLOUT:
             raise BadRule(
-                f"Rule '{self.name}': a potential is computed on calls and credits calls. Set `on` to "
-                "a kind of call, and credit_to to anything but 'rollout'."
+                f"Rule '{self.name}': a potential is computed on calls and credits calls. Set `on` "
+                "to a kind of call, and credit_to to anything but 'rollout'."
             )
         if self.gate is not None or (self.min, self.max) != (None, None):
             raise BadRule(
