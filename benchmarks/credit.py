@@ -90,15 +90,15 @@ def _table(schema: Any, frame: pl.DataFrame) -> pl.DataFrame:
 def recipes() -> Iterator[tuple[str, dict[str, Any]]]:
     """Name a recipe's `credit` for each estimator."""
     for name in ESTIMATORS:
-        among = {"among": "agent"} if name == "rae" else {}
-        yield f"outcome {name}", {"outcome": {"estimator": name, **among}}
+        peers = {"peers": "agent"} if name == "rae" else {}
+        yield f"outcome {name}", {"outcome": {"estimator": name, **peers}}
     for returns in ("uniform", "reward_to_go", "discounted"):
         yield f"process {returns}", {"process": {"returns": returns, "gamma": 0.9}}
     yield "process without baseline", {"process": {"baseline": "none"}}
     for name in STEP_ESTIMATORS:
         yield f"step {name}", {"step": {"estimator": name, "scale": "std"}}
-    yield "among agents", {"outcome": {"among": "agent"}}
-    yield "among sub-agents of a parent", {"outcome": {"among": "parent"}, "combine": "rewards"}
+    yield "among agents", {"outcome": {"peers": "agent"}}
+    yield "among sub-agents of a parent", {"outcome": {"peers": "parent"}, "combine": "rewards"}
     yield "combine rewards", {"combine": "rewards"}
 
 

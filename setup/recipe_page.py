@@ -34,8 +34,8 @@ def lines() -> list[str]:
         "What `credit.outcome.estimator` may be; [credit.md](credit.md) says what each is for, and "
         "how to add one.",
         table(("name", "what it computes"), _estimators(ESTIMATORS)),
-        "What `credit.outcome.among` may be.",
-        table(("among", "what is compared with what"), _choices(recipe.Among, told)),
+        "What `credit.outcome.peers` may be.",
+        table(("peers", "what is compared with what"), _choices(recipe.Peers, told)),
         "What `credit.step.estimator` may be.",
         table(("name", "what it computes"), _estimators(STEP_ESTIMATORS)),
         "## Rules",

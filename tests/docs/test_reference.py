@@ -15,7 +15,7 @@ from ltrain_transforms.breaks import Begins
 from ltrain_transforms.dialects import DIALECTS, events, gateway
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
 from ltrain_transforms.exports import FORMATS
-from ltrain_transforms.recipe import Among, Credit, Credited, Recipe, Reward, credit
+from ltrain_transforms.recipe import Credit, Credited, Peers, Recipe, Reward, credit
 from ltrain_transforms.tables import TABLES, Table
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -61,16 +61,16 @@ def test_every_rule_kind_credit_and_estimator_is_told() -> None:
     told = rows("recipe.md")
     assert all(kind in told["on"][0] for kind in ("llm", "tool", "retrieval", "embedding", "node"))
     estimators = {*ESTIMATORS, *STEP_ESTIMATORS}
-    assert {*Credited, *Among, *estimators} <= told.keys()
+    assert {*Credited, *Peers, *estimators} <= told.keys()
     assert {field.alias or name for name, field in Reward.model_fields.items()} <= told.keys()
 
 
 def test_every_dialect_is_told_with_the_reasons_of_its_drops() -> None:
     text = (DOCS / "dialects.md").read_text()
-    modules = (*DIALECTS, events, gateway)
+    dialects = (*DIALECTS, events.DIALECT, gateway.DIALECT)
     told = rows("dialects.md")
-    assert {module.__name__.rpartition(".")[2] for module in modules} <= told.keys()
-    reasons = {*membership.REASONS, *faults.REASONS, *faults.ATTRIBUTES}
+    assert {dialect.name for dialect in dialects} <= told.keys()
+    reasons = {*membership.REASONS, *faults.SPAN_REASONS, *faults.ATTRIBUTE_REASONS}
     assert [reason for reason in sorted(reasons) if f"`{reason}`" not in text] == []
 
 

@@ -1,4 +1,4 @@
-"""Calls of literal tokens as the frames that `samples` reads."""
+"""Build calls with literal tokens, as the frames that `samples` reads."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def recipe(**more: Any) -> Recipe:
 
 @dataclass
 class Talk:
-    """Calls in the order in which they are made; every log-probability is -0.5."""
+    """A list of calls in their order; every log-probability is -0.5."""
 
     calls: list[dict[str, Any]] = field(default_factory=list)
 
@@ -68,7 +68,7 @@ class Talk:
         return f"c{number}"
 
     def frames(self) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-        """Give `TRANSITIONS`, `CALLS` and `EXECUTIONS`."""
+        """Return `TRANSITIONS`, `CALLS` and `EXECUTIONS`."""
         ids = dict.fromkeys(call["execution_id"] for call in self.calls)
         executions = [
             {"execution_id": one, "rollout_id": f"rollout-{one}", "mode": "train"} for one in ids
@@ -79,14 +79,14 @@ class Talk:
             _frame(EXECUTIONS, executions),
         )
 
-    def samples(self, given: Recipe | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
-        return samples(given or recipe(), *self.frames())
+    def samples(self, custom: Recipe | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
+        return samples(custom or recipe(), *self.frames())
 
     def rows(self, **more: Any) -> list[list[str]]:
-        """Give the calls of each row, in the order in which the rows begin."""
+        """Return the calls of each row, in the order in which the rows begin."""
         return self.samples(recipe(**more))[0]["transition_ids"].to_list()
 
 
 def _frame(table: Table, rows: list[dict[str, Any]]) -> pl.DataFrame:
-    kept = [{name: row.get(name) for name in table.schema} for row in rows]
-    return pl.DataFrame(kept, table.schema)
+    cells = [{name: row.get(name) for name in table.schema} for row in rows]
+    return pl.DataFrame(cells, table.schema)

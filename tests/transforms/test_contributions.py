@@ -75,7 +75,7 @@ def played(steps: list[tuple[str, int]], execution: str = "e") -> list[dict[str,
 def test_the_sum_of_a_potential_is_that_of_its_ends(
     steps: list[tuple[str, int]], start: int, end: int
 ) -> None:
-    rule = recipe({**PHI, "starts_at": start, "ends_at": end})
+    rule = recipe({**PHI, "initial_potential": start, "final_potential": end})
     found = given_by(rule, calls(*played(steps)))
     looked = sum(kind == "tool" for kind, _ in steps)
     assert found["reason"].null_count() == found.height == (looked + 1 if looked else 0)
@@ -88,7 +88,7 @@ def test_discounted_as_the_returns_are_it_still_telescopes(
     steps: list[tuple[str, int]], start: int, end: int
 ) -> None:
     discounted = {"process": {"returns": "discounted", "gamma": 0.5}}
-    rule = recipe({**PHI, "starts_at": start, "ends_at": end}, credit=discounted)
+    rule = recipe({**PHI, "initial_potential": start, "final_potential": end}, credit=discounted)
     trace = calls(*played(steps))
     found = given_by(rule, trace)
     llm = trace.filter(kind="llm")["call_id"].to_list()
@@ -155,7 +155,7 @@ VALUES = st.lists(st.tuples(st.sampled_from("ef"), st.integers(-9, 9)), max_size
 @given(values=VALUES, low=st.integers(-9, 0), high=st.integers(0, 9))
 def test_bounds_hold_for_every_prefix(values: list[tuple[str, int]], low: int, high: int) -> None:
     rows = [{"execution_id": name, "result": str(value)} for name, value in values]
-    rule = rule_of(value="TRY_CAST(result AS DOUBLE)", at_least=low, at_most=high)
+    rule = rule_of(value="TRY_CAST(result AS DOUBLE)", min=low, max=high)
     found = given_by(recipe(rule), calls(*rows))
     for name in "ef":
         own = found.filter(execution_id=name)["value"].cum_sum()
@@ -165,7 +165,7 @@ def test_bounds_hold_for_every_prefix(values: list[tuple[str, int]], low: int, h
 
 EVERY_KIND = recipe(
     PHI,
-    rule_of(name="b", value="gap + repeat", at_most=2.0, credit_to="previous"),
+    rule_of(name="b", value="gap + repeat", max=2.0, credit_to="previous"),
     {"use": "result-used"},
     {"use": "format-regex"},
     {"use": "language-mixing"},
@@ -212,10 +212,10 @@ def test_a_value_depends_on_its_own_row_alone() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"gate": "reward > 0"}, "needs no gate"),
-        ({"at_least": -1.0}, "bound would break the sum"),
+        ({"gate": "reward > 0"}, "would break the sum"),
+        ({"min": -1.0}, "bound would break the sum"),
         ({"credit_to": "rollout"}, "credits calls"),
-        ({"on": "rollout", "let": {}, "value": "wall"}, "a potential is of calls"),
+        ({"on": "rollout", "let": {}, "value": "wall"}, "a potential is computed on calls"),
     ],
 )
 def test_a_potential_that_cannot_be_one_is_refused(change: dict[str, Any], says: str) -> None:

@@ -134,7 +134,7 @@ def test_calls_in_parallel_share_their_place_and_are_no_peers_of_each_other(
         rollout.close()
     tables = derive(read_back(scene), recipe).tables
     llm = tables["calls"].filter(kind="llm").sort("execution_id", "seq")
-    assert sorted(llm["nth"].to_list()) == [0, 0, 0, 0, 1]
+    assert sorted(llm["turn_index"].to_list()) == [0, 0, 0, 0, 1]
     assert by_sample(tables, "returns") == pytest.approx([0.0, 0.0, -0.2, -0.2, -0.2])
     assert by_sample(tables, "process_advantage") == pytest.approx([0.1, 0.1, -0.1, -0.1, 0.0])
 
@@ -176,7 +176,7 @@ def test_other_returns(
 def test_the_widest_groups_are_kept(scene: Any, read_back: ReadBack, recipe_file: Path) -> None:
     narrow = group(scene, [0.4, 0.5], "narrow")
     wide = group(scene, [0.0, 1.0], "wide")
-    tables = derive(read_back(scene), edited(recipe_file, "[filter]\ngroups = 1\n")).tables
+    tables = derive(read_back(scene), edited(recipe_file, "[filter]\nmax_groups = 1\n")).tables
     assert reasons(tables, "groups") == {one.execution: "low_spread" for one in narrow}
     kept = tables["samples"]["execution_id"].to_list()
     assert sorted(kept) == sorted(one.execution for one in wide)

@@ -88,8 +88,8 @@ def test_equal_outcomes_are_zero_variance_whatever_rounding_says() -> None:
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_what_is_no_number_reaches_no_advantage(estimator: str, fault: float) -> None:
     sound = [Run(value, (Called(tokens=3),)) for value in (1.0, 0.0, 0.5)]
-    among = {"among": "agent"} if estimator == "rae" else {}
-    told = recipe({"outcome": {"estimator": estimator, **among}})
+    peers = {"peers": "agent"} if estimator == "rae" else {}
+    told = recipe({"outcome": {"estimator": estimator, **peers}})
     alone = Wave.of(*sound).credited(told)
     for faulty in (Run(fault), Run(1.0, (Called(reward=fault),))):
         found = Wave.of(*sound, faulty).credited(told)
@@ -100,7 +100,7 @@ def test_what_is_no_number_reaches_no_advantage(estimator: str, fault: float) ->
 def test_an_agent_is_compared_with_the_same_agents_part() -> None:
     both = (Called("planner"), Called("writer"))
     wave = Wave.of(Run(1.0, both), Run(0.0, (Called("planner"),)), Run(0.0, both))
-    found = wave.credited(recipe(centred(among="agent")))
+    found = wave.credited(recipe(centred(peers="agent")))
     third = pytest.approx(-1 / 3)
     assert found.column("outcome_advantage") == {
         "e0.0": pytest.approx(2 / 3), "e0.1": 0.5, "e1.0": third, "e2.0": third, "e2.1": -0.5,
@@ -109,11 +109,11 @@ def test_an_agent_is_compared_with_the_same_agents_part() -> None:
 
 def test_an_agent_that_acted_once_in_the_group_has_zero_and_is_no_drop() -> None:
     wave = Wave.of(Run(1.0, (Called("planner"), Called("judge"))), Run(0.0, (Called("planner"),)))
-    found = wave.credited(recipe(centred(among="agent")))
+    found = wave.credited(recipe(centred(peers="agent")))
     assert found.column("outcome_advantage") == {"e0.0": 0.5, "e0.1": 0.0, "e1.0": -0.5}
     assert found.drops == {}
     strangers = Wave.of(Run(1.0, (Called("a"),)), Run(0.0, (Called("b"),)))
-    assert set(strangers.credited(recipe(centred(among="agent"))).drops.values()) == {"alone"}
+    assert set(strangers.credited(recipe(centred(peers="agent"))).drops.values()) == {"alone"}
 
 
 def test_sub_agents_are_compared_under_their_parent() -> None:
@@ -131,7 +131,7 @@ def test_sub_agents_are_compared_under_their_parent() -> None:
     lone = (agent("proposer"), Called("proposer", parent=0, reward=0.5), agent("solver", 0, 4.0))
     one = (*lone, Called("solver", parent=2))
     wave = Wave.of(Run(0.0, proposal), Run(0.0, one), Run(0.0, one))
-    found = wave.credited(recipe(centred(among="parent") | {"combine": "rewards"}))
+    found = wave.credited(recipe(centred(peers="parent") | {"combine": "rewards"}))
     outcome = found.column("outcome_advantage")
     assert (outcome["e0.3"], outcome["e0.5"]) == (0.5, -0.5)
     # proposers over the group: 0, 0.5 and 0.5; solvers without siblings likewise: 4 and 4
@@ -161,7 +161,7 @@ def test_what_encloses_others_is_judged_when_it_ends() -> None:
 
 def test_parents_that_form_a_circle_enclose_nothing() -> None:
     circle = (Called(kind="node", parent=1), Called(kind="node", parent=0), Called(parent=0))
-    told = recipe(centred(among="parent") | {"combine": "rewards"})
+    told = recipe(centred(peers="parent") | {"combine": "rewards"})
     found = Wave.of(Run(1.0, circle), Run(0.0, circle)).credited(told)
     assert found.column("outcome_advantage") == {"e0.2": 0.5, "e1.2": -0.5}
 
@@ -225,8 +225,8 @@ RUNS = st.builds(
 CREDITS = [
     *({"outcome": {"estimator": name}} for name in sorted(set(ESTIMATORS) - {"rae"})),
     *({"step": {"estimator": name}} for name in STEP_ESTIMATORS),
-    {"outcome": {"estimator": "rae", "among": "agent"}},
-    {"outcome": {"among": "parent"}, "combine": "rewards"},
+    {"outcome": {"estimator": "rae", "peers": "agent"}},
+    {"outcome": {"peers": "parent"}, "combine": "rewards"},
     {"process": {"returns": "discounted", "gamma": 0.9}},
 ]
 

@@ -34,12 +34,12 @@ def load(folder: Path, text: str) -> Recipe:
         ("[credit.step]\nestimator = 'gigop'\n", r"Unknown step estimator 'gigop'.*'gigpo'"),
         ("[credit.step]\nscale = 'sd'\n", r"credit.step.scale: .*none, std.*mean 'std'"),
         (
-            "[credit.outcome]\namong = 'agents'\n",
-            r"credit.outcome.among: .*mean 'agent'",
+            "[credit.outcome]\npeers = 'agents'\n",
+            r"credit.outcome.peers: .*mean 'agent'",
         ),
         ("[credit.outcome]\ndecay = 1.0\n", r"credit.outcome.decay: .*less than 1"),
-        ("[credit.outcome]\nestimator = 'rae'\n", r"credit: .*Set among = 'agent'"),
-        ("[credit.outcome]\namong = 'parent'\n", r"Set credit.combine = 'rewards'"),
+        ("[credit.outcome]\nestimator = 'rae'\n", r"credit: .*Set peers = 'agent'"),
+        ("[credit.outcome]\npeers = 'parent'\n", r"Set credit.combine = 'rewards'"),
         ("[credit]\ncombine = 'rewards'\n[credit.process]\nweight = 2\n", r"Remove one of the two"),
         (
             "[credit.outcome]\nestimator = 'gae'\n[credit.step]\nestimator = 'hgpo'\n",
@@ -135,7 +135,7 @@ def test_an_estimator_that_is_none_is_named(elsewhere: Path, body: str, says: st
 
 
 def test_a_step_estimator_can_be_brought_too(elsewhere: Path) -> None:
-    module = "def late(steps, settings):\n    return steps['kth'] * settings.gamma\n"
+    module = "def late(steps, settings):\n    return steps['turn_index'] * settings.gamma\n"
     installed(elsewhere, module, "[ltrain.step_estimators]\nlate = my_estimators:late\n")
     credit: dict[str, Any] = {"step": {"estimator": "late", "gamma": 0.5}}
     found = Wave.of(Run(1.0, (Called(), Called(), Called())), Run(1.0)).credited(recipe(credit))

@@ -84,7 +84,7 @@ def test_it_gives_what_it_says_within_bounds(
     scene: Any, read_back: ReadBack, recipe_file: Path, installed: None
 ) -> None:
     firsts, tools = played(scene)
-    rule = 'name = "pays"\npython = "first_call_pays"\nparams = { much = -0.2 }\nat_least = -0.3\n'
+    rule = 'name = "pays"\npython = "first_call_pays"\nparams = { much = -0.2 }\nmin = -0.3\n'
     found = derive(read_back(scene), ruled(recipe_file, rule)).tables["rewards"]
     rows = found.select("call_id", "rule", "source", "value", "evidence").rows()
     expected = [

@@ -179,20 +179,22 @@ def test_a_row_goes_on_in_the_next_to_begin_after_its_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weigh", "expected"),
+    ("loss_weighting", "expected"),
     [
         ("token", [[1.0, 1.0, 0.0, 1.0], [1.0], [1.0, 1.0]]),
         ("call", [[0.5, 0.5, 0.0, 1.0], [1.0], [0.5, 0.5]]),
         ("rollout", [[0.25, 0.25, 0.0, 0.25], [0.25], [0.5, 0.5]]),
     ],
 )
-def test_what_is_weighed_equally_sums_to_the_same(weigh: str, expected: list[list[float]]) -> None:
+def test_what_is_weighed_equally_sums_to_the_same(
+    loss_weighting: str, expected: list[list[float]]
+) -> None:
     talk = Talk()
     talk.call((1,), (2, 3))
     talk.call((1, 2, 3, 9), (4,))
     talk.call((8,), (5,))
     talk.call((1,), (2, 3), execution="e2")
-    frame, _ = talk.samples(recipe(train={"weigh": weigh}))
+    frame, _ = talk.samples(recipe(train={"loss_weighting": loss_weighting}))
     assert frame["loss_weight"].to_list() == expected
 
 
@@ -200,7 +202,7 @@ def test_the_policies_of_one_rollout_are_weighed_apart() -> None:
     talk = Talk()
     talk.call((1,), (2, 3))
     talk.call((8,), (5,), policy="judge")
-    frame, _ = talk.samples(recipe(train={"weigh": "rollout"}))
+    frame, _ = talk.samples(recipe(train={"loss_weighting": "rollout"}))
     weights = dict(frame.select("policy", "loss_weight").iter_rows())
     assert weights == {"sql": [0.5, 0.5], "judge": [1.0]}
     assert frame["next_sample_id"].null_count() == 2, "a value goes on within its own policy"

@@ -59,7 +59,7 @@ def test_what_no_runner_dispatched_joins_no_group_of_one() -> None:
 def test_what_an_agent_withheld_counts_unless_failures_are_dropped() -> None:
     bad = execution(execution_id="e2", withheld=True)
     assert counted(Filter(), bad)[0] == ["e2"]
-    assert counted(Filter(failed="drop", keep=("incomplete",)), bad)[0] == ["e2"]
+    assert counted(Filter(failed="drop", allow=("incomplete",)), bad)[0] == ["e2"]
 
 
 @pytest.mark.parametrize("outcome", ["ok", "error", "timeout", None])
@@ -79,7 +79,7 @@ def test_of_several_reasons_the_gravest_is_told() -> None:
 
 
 def test_a_recipe_may_keep_what_is_incomplete_and_nothing_of_ours() -> None:
-    rule = Filter(keep=("incomplete",))
+    rule = Filter(allow=("incomplete",))
     rows = [execution(complete=False), execution(execution_id="e2", outcome="infra")]
     kept, drops = counted(rule, *rows)
     assert (kept, drops["reason"].to_list()) == (["e1"], ["infra"])

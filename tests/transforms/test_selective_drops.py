@@ -19,7 +19,7 @@ from ltrain_transforms.unusable import REASONS
 
 def test_every_reason_of_an_unusable_call_is_declared() -> None:
     assert set(REASONS) <= set(CHOSEN)
-    assert set(faults.REASONS) <= set(CHOSEN)
+    assert set(faults.SPAN_REASONS) <= set(CHOSEN)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from ltrain_transforms.build import build
 from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rewards import outcomes, settled
-from ltrain_transforms.source import Selection, read
+from ltrain_transforms.source import Selection, read_spans
 from ltrain_transforms.tables import EXECUTIONS, REWARDS
 
 ANSWER = {"name": "answer", "evaluation": "reward"}
@@ -70,7 +70,7 @@ def test_a_rule_over_the_rollout_sees_its_group() -> None:
 
 
 def test_it_counts_in_the_outcome_and_its_bounds_hold() -> None:
-    rule = {"name": "late", "on": "rollout", "value": "-wall", "at_least": -2.0}
+    rule = {"name": "late", "on": "rollout", "value": "-wall", "min": -2.0}
     of = executions({"wall": 1.5}, {"wall": 60.0})
     said = rewards(("e0", None, "answer", 1.0), ("e1", None, "answer", 1.0))
     kept, _ = settled(recipe(rule), said, of)
@@ -179,7 +179,7 @@ def test_the_order_of_executions_changes_nothing(
         ({"gate": "reward >"}, 'gate = "reward >".*line 1, column'),
         ({"gate": "reward"}, "must give true or false"),
         ({"value": "max(wall)"}, "aggregates are refused"),
-        ({"credit_to": "last"}, "credit_to 'last' is of rules over calls"),
+        ({"credit_to": "last"}, "credit_to 'last' needs an SQL rule over calls"),
     ],
 )
 def test_what_cannot_be_is_named(change: dict[str, Any], says: str) -> None:
@@ -208,7 +208,7 @@ def test_a_build_in_batches_settles_as_one_in_memory(
         build(store, loaded, tmp_path / str(size), spans_a_batch=size) for size in (1_000, 10)
     )
     assert whole.id == cut.id
-    memory = derive(read(store, loaded.source, Selection(run="demo"))[0], loaded).tables
+    memory = derive(read_spans(store, loaded.source, Selection(run="demo"))[0], loaded).tables
     for name in ("rewards", "transitions", "drops"):
         rows = sorted(memory[name].rows(), key=repr)
         assert rows == sorted(cut.table(name).rows(), key=repr)

@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ltrain_transforms.history import Message, has_thinking, in_common, is_answer, listed, share
+from ltrain_transforms.history import (
+    Message,
+    common_prefix,
+    has_thinking,
+    is_assistant,
+    parse_messages,
+    share_message,
+)
 from ltrain_transforms.rows import Merged, Turns
 
 RESUMES = 4
@@ -80,24 +87,24 @@ class _Judge:
         mine, last = self.asked(call), self.heard(against)
         if not mine or not last:
             return self._by_tokens(call, against, agreed)
-        shared = in_common(mine, last)
+        shared = common_prefix(mine, last)
         if shared == len(last) < len(mine):
             return self._rendered(call, against, agreed)
         # what stands before is a prompt that other conversations may have too: examples, say
         asked = len(self.asked(opener))
         sampled = range(asked, len(last))
-        again = shared == len(mine) and shared in sampled and is_answer(last[shared])
-        if again or (shared - 1 in sampled and is_answer(last[shared - 1])):
+        again = shared == len(mine) and shared in sampled and is_assistant(last[shared])
+        if again or (shared - 1 in sampled and is_assistant(last[shared - 1])):
             return Begins.BRANCH
         own = last[asked - 1 :]
-        return Begins.REWRITTEN if share(mine, own) else Begins.CONVERSATION
+        return Begins.REWRITTEN if share_message(mine, own) else Begins.CONVERSATION
 
     def _asked(self, call: int) -> list[Message]:
-        return listed(self.inputs[call])
+        return parse_messages(self.inputs[call])
 
     def _heard(self, call: int) -> list[Message]:
         """Give the history that `call` left behind, what it was asked and its answer, or none."""
-        asked, answer = self.asked(call), listed(self.outputs[call])[:1]
+        asked, answer = self.asked(call), parse_messages(self.outputs[call])[:1]
         return asked + answer if asked and answer else []
 
     def _rendered(self, call: int, against: int, agreed: int) -> Begins:
@@ -105,7 +112,7 @@ class _Judge:
         prompt, response = self.turns.prompts[against], self.turns.responses[against]
         if agreed < len(prompt):  # rendered by the template both times
             return Begins.TEMPLATE
-        if any(map(has_thinking, listed(self.outputs[against])[:1])):
+        if any(map(has_thinking, parse_messages(self.outputs[against])[:1])):
             return Begins.TEMPLATE
         before, now = response[agreed - len(prompt) :], self.turns.prompts[call][agreed:]
         left_out, put_in = _found_in(now[:RESUMES], before), _found_in(before[:RESUMES], now)

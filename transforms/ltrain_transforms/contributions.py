@@ -1,10 +1,10 @@
 """A rule over calls -> contributions: which call gets how much, and by which call's evidence.
 
 A potential Phi gives its differences: gamma * Phi(s') - Phi(s) for the step from s to s', and at
-the end gamma * ends_at - Phi(s). Over an execution they telescope to gamma^T * ends_at - starts_at,
-which no policy can change where `ends_at` is 0, so the optimum stays where it is (Ng, Harada,
-Russell, ICML 1999; for episodes Grzes, AAMAS 2017). A step is an LLM call, gamma that of the
-process returns.
+the end gamma * final_potential - Phi(s). Over an execution they telescope to
+gamma^T * final_potential - initial_potential, which no policy can change where `final_potential`
+is 0, so the optimum stays where it is (Ng, Harada, Russell, ICML 1999; for episodes Grzes, AAMAS
+2017). A step is an LLM call, gamma that of the process returns.
 """
 
 import polars as pl
@@ -130,9 +130,9 @@ def fault() -> pl.Expr:
 
 def bounded(rule: Reward, given: pl.DataFrame) -> pl.DataFrame:
     """Hold the sum over each execution within the rule's bounds, in call order."""
-    total = pl.col("value").cum_sum().clip(rule.at_least, rule.at_most)
+    total = pl.col("value").cum_sum().clip(rule.min, rule.max)
     held = (total - total.shift(1, fill_value=0.0)).over("execution_id", order_by="seq")
-    unbounded = rule.at_least is None and rule.at_most is None
+    unbounded = rule.min is None and rule.max is None
     return given if unbounded else given.with_columns(value=held)
 
 
@@ -172,13 +172,14 @@ def _differences(rule: Reward, given: pl.DataFrame, discount: float) -> pl.DataF
     """Turn potentials into their differences, one a call and one for the end of an execution."""
     within, value, turn = "execution_id", pl.col("value"), pl.col("turn")
     ordered = given.sort(within, "seq").with_columns(
-        before=value.shift(1, fill_value=rule.starts_at).over(within),
+        before=value.shift(1, fill_value=rule.initial_potential).over(within),
         after=turn.shift(-1).over(within),
     )
     steps = ordered.select(pl.coalesce("after", "last_turn", "turn") - turn).to_series()
     factor = pl.Series([discount**step for step in steps], dtype=pl.Float64)
     inner = ordered.with_columns(value=factor * ordered["value"] - ordered["before"])
     ends = ordered.filter(pl.col("after").is_null()).with_columns(
-        value=discount * rule.ends_at - value, call_id=pl.coalesce("last_trained", "call_id")
+        value=discount * rule.final_potential - value,
+        call_id=pl.coalesce("last_trained", "call_id"),
     )
     return pl.concat([inner, ends])

@@ -13,7 +13,7 @@ import polars as pl
 from ltrain_instrument import attributes
 from ltrain_transforms.annotations import AGENT_LIGHTNING, MARKED, Statement, linked, statements
 from ltrain_transforms.roles import Role
-from ltrain_transforms.spans import Span, each
+from ltrain_transforms.spans import Span, iter_spans
 from ltrain_transforms.tables import DROPS, EVALUATIONS
 
 COMPONENTS = ("llm", "tool", "retrieval", "embedding")
@@ -46,12 +46,12 @@ def evaluations(spans: pl.DataFrame, calls: pl.DataFrame) -> tuple[pl.DataFrame,
     in_events = pl.col("events").str.contains(attributes.SPAN_EVALUATION, literal=True)
     marked = pl.element().str.contains(MARKED)
     annotated = pl.col("attributes").map.keys().list.eval(marked).list.any()
-    saying = list(each(spans.filter(named | in_events | annotated)))
+    saying = list(iter_spans(spans.filter(named | in_events | annotated)))
     owners = _owners(calls)
     answered = linked(saying, spans)
     rows = [row for span in saying for row in _rows(span, owners, answered)]
     logged = pl.col("logs").str.contains(attributes.SPAN_EVALUATION, literal=True)
-    rows += [row for span in each(spans.filter(logged)) for row in _of_logs(span, owners)]
+    rows += [row for span in iter_spans(spans.filter(logged)) for row in _of_logs(span, owners)]
     judged = _judged(pl.DataFrame(rows, FOUND, orient="row"))
     counts = pl.col("fault").is_null()
     return EVALUATIONS.select(judged.filter(counts).lazy()).collect(), _dropped(
@@ -80,7 +80,7 @@ def _of_logs(span: Span, owners: Owners) -> Iterator[tuple[object, ...]]:
     """Read the log records that are evaluations; each judges the span it was written in."""
     for log in span.logs:
         if log.name == attributes.SPAN_EVALUATION:
-            inside = span.span_id if log.inside else ""
+            inside = span.span_id if log.in_span else ""
             said = Statement.of_evaluation(log.attributes, [inside])
             call, fault = _target(said, said.pointers, owners)
             value, fault = _number(said.value, fault)

@@ -80,7 +80,11 @@ def _of_one(
     # broad: a user's function raises whatever the data makes it raise; the other executions must
     # be judged, and each failure is a drop that names the execution and the error
     except Exception as error:
-        failed = {"execution_id": execution, "evidence": execution, "error": faults.words(error)}
+        failed = {
+            "execution_id": execution,
+            "evidence": execution,
+            "error": faults.error_text(error),
+        }
         return pl.DataFrame([failed], CONTRIBUTED)
     return placed.sort("seq", nulls_last=True, maintain_order=True).select(
         pl.col(name).cast(dtype) for name, dtype in CONTRIBUTED.items()

@@ -99,17 +99,17 @@ def _placed(mask: npt.NDArray[np.bool_], sampled: Numbers, dtype: type[np.generi
     return placed
 
 
-def weights(weigh: str, spoken: Whole, lanes: Whole) -> npt.NDArray[np.float64]:
+def weights(loss_weighting: str, spoken: Whole, lanes: Whole) -> npt.NDArray[np.float64]:
     """Give the weight in the loss of each sampled token of each call.
 
     Args:
-        weigh: what has equal weight: `rollout`, `call` or `token`.
+        loss_weighting: what has equal weight: `rollout`, `call` or `token`.
         spoken: the tokens that each call sampled.
         lanes: where each execution and policy begins, and where the last ends.
     """
-    if weigh == "token":
+    if loss_weighting == "token":
         return np.ones(len(spoken))
-    if weigh == "call":
+    if loss_weighting == "call":
         return 1 / spoken
     ends = starts(spoken)
     return np.repeat(1 / np.diff(ends[lanes]), np.diff(lanes))

@@ -17,7 +17,8 @@ REASONS = {
     **contributions.REASONS,
     "unheard": "no reward of the recipe takes this evaluation from whoever said it",
     "withheld": "spans are missing that the execution's agent ended, so that it counts as failed "
-    "and gets filter.failed instead; filter.keep = ['incomplete'] lets evaluations and rules count",
+    "and gets filter.failed instead; filter.allow = ['incomplete'] lets evaluations and rules "
+    "count",
     "gated": "the rule fired, and its gate does not hold for the execution",
 }
 
@@ -153,7 +154,7 @@ def _heard(reward: Reward) -> pl.Expr:
 def _evaluated(reward: Reward, evaluations: pl.DataFrame) -> pl.DataFrame:
     rows = evaluations.filter(_heard(reward)).with_columns(
         rule=pl.lit(reward.name),
-        value=pl.col("value").clip(reward.at_least, reward.at_most) * reward.weight,
+        value=pl.col("value").clip(reward.min, reward.max) * reward.weight,
     )
     return REWARDS.select(rows.lazy()).collect()
 

@@ -22,7 +22,7 @@ from ltrain_transforms.unusable import REASONS, measured, reason
 
 COLUMNS = (
     *("execution_id", "call_id", "input", "output", "temperature"),
-    *("constrained", "delivered", "redacted", "truncated", "tokens_from"),
+    *("constrained", "delivered", "redacted", "truncated", "token_source"),
     *("prompt_token_ids", "response_token_ids", "response_logprobs"),
 )
 """What is read of `calls`."""
@@ -84,7 +84,7 @@ def _rows(
     if usable.is_empty():
         return SAMPLES.empty()
     plan = Layout.of(turns, found)
-    weight = responses.weights(recipe.train.weigh, turns.responses.lengths, turns.lanes)
+    weight = responses.weights(recipe.train.loss_weighting, turns.responses.lengths, turns.lanes)
     credit = usable.select("advantage", "reward", weight=pl.Series(weight))
     logprobs = Ragged.of(_first_choice(calls["response_logprobs"], usable["place"]))
     of_calls = usable[plan.calls]

@@ -76,7 +76,7 @@ def counting(
     reason = (
         pl.when("superseded").then(pl.lit("superseded"))
         .when(outcome.is_in(["infra", "cancelled"])).then(outcome)
-        .when(incomplete() & ("incomplete" not in rule.keep)).then(pl.lit("incomplete"))
+        .when(incomplete() & ("incomplete" not in rule.allow)).then(pl.lit("incomplete"))
         .when(outcome.is_in(["error", "timeout"]) & (rule.failed == "drop")).then(pl.lit("failed"))
         .when(withheld(rule) & unjudged).then(pl.lit("withheld"))
         .when(~pl.col("execution_id").is_in(rewarded.implode())).then(pl.lit("unrewarded"))
@@ -100,7 +100,7 @@ def incomplete() -> pl.Expr:
 
 def withheld(rule: Filter) -> pl.Expr:
     """Return of each of `executions` whether it counts as failed, for spans that it withheld."""
-    return pl.col("withheld") & ("incomplete" not in rule.keep)
+    return pl.col("withheld") & ("incomplete" not in rule.allow)
 
 
 def dropped(

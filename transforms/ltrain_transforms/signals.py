@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Mapping
 import polars as pl
 
 from ltrain_transforms import tool_faults
-from ltrain_transforms.dialects.messages import parts_of, text_of
+from ltrain_transforms.dialects.messages import message_parts, messages_text
 from ltrain_transforms.scripts import foreign, mix
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.untrusted import parse_json
 
 WORD = r"[0-9A-Za-z_\u{80}-\u{2FFF}]{3,}|[0-9]+|[\u{3000}-\u{10FFFF}]"
 """What a result is recognised by when an answer repeats it: of Chinese and Japanese a character."""
@@ -49,8 +49,8 @@ def _answer(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _spoken(output: str | None) -> str | None:
-    messages = parsed(output)
-    return (text_of(messages) or None) if isinstance(messages, list) else None
+    messages = parse_json(output)
+    return (messages_text(messages) or None) if isinstance(messages, list) else None
 
 
 def _final(calls: pl.DataFrame) -> pl.DataFrame:
@@ -105,16 +105,16 @@ def _foreign_script(calls: pl.DataFrame) -> pl.DataFrame:
 
 def _shown(text: str | None) -> str | None:
     """Give all text of the messages in that is not the model's own."""
-    messages = parsed(text)
+    messages = parse_json(text)
     if not isinstance(messages, list):
         return None
     others = [one for one in messages if isinstance(one, dict) and one.get("role") != "assistant"]
     results = (
         str(part.get("response") or part.get("result") or "")
         for message in others
-        for part in parts_of(message)
+        for part in message_parts(message)
     )
-    return text_of(others) + "".join(results)
+    return messages_text(others) + "".join(results)
 
 
 def _tool_faults(calls: pl.DataFrame) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from ltrain_transforms import sql
 from ltrain_transforms.contributions import CONTRIBUTIONS, fault
 from ltrain_transforms.recipe import Reward
 from ltrain_transforms.selection import COUNTING
-from ltrain_transforms.tables import STANDING
+from ltrain_transforms.tables import GROUP_STATS
 
 
 def standing(executions: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
@@ -35,7 +35,9 @@ def standing(executions: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
         group_wall=of_group(members["wall"].median()),
         group_critical_path=of_group(members["critical_path"].median()),
     )
-    return beside.with_columns(pl.col(name).cast(dtype) for name, dtype in STANDING.schema.items())
+    return beside.with_columns(
+        pl.col(name).cast(dtype) for name, dtype in GROUP_STATS.schema.items()
+    )
 
 
 def of_rollouts(rules: Sequence[Reward], known: pl.DataFrame) -> list[pl.DataFrame]:
@@ -52,7 +54,7 @@ def _of_rollouts(rule: Reward, known: pl.DataFrame) -> pl.DataFrame:
         call_id=pl.lit(None, pl.String),
         rule=pl.lit(rule.name),
         source=pl.lit("rule"),
-        value=pl.col("value").clip(rule.at_least, rule.at_most) * rule.weight,
+        value=pl.col("value").clip(rule.min, rule.max) * rule.weight,
         evidence=pl.coalesce(pl.col("source_spans").list.last(), "execution_id"),
     )
     return made.select(pl.col(name).cast(dtype) for name, dtype in CONTRIBUTIONS.items())

@@ -18,7 +18,7 @@ from jsonschema.validators import extend
 from referencing import Registry
 
 from ltrain_transforms.dialects.messages import tool_requests
-from ltrain_transforms.untrusted import FAILURES, parsed
+from ltrain_transforms.untrusted import FAILURES, parse_json
 
 Faults = tuple[int | None, int | None]
 """How many requests name no offered tool, and how many break their tool's schema."""
@@ -118,7 +118,7 @@ Bounded = extend(
 
 def faults(offered: str | None, output: str | None) -> Faults:
     """Count the faulty requests of one answer; null where it cannot be judged."""
-    messages = parsed(output)
+    messages = parse_json(output)
     requests = tool_requests(messages if isinstance(messages, list) else None)
     schemas = _schemas(offered) if offered and requests else {}
     if not schemas:
@@ -166,7 +166,7 @@ def check_schema(schema: Mapping[str, Any]) -> str | None:
 @lru_cache(KEPT)
 def _schemas(offered: str) -> dict[str, str]:
     """Return the schema of each offered tool's arguments, by the tool's name."""
-    listed = parsed(offered)
+    listed = parse_json(offered)
     tools = [tool for tool in listed if isinstance(tool, dict)] if isinstance(listed, list) else []
     return dict(_named(tools))
 
@@ -176,7 +176,7 @@ def _named(tools: Iterable[dict[str, Any]]) -> Iterable[tuple[str, str]]:
         function = tool.get("function")
         said = function if isinstance(function, dict) else tool
         schema = said.get("parameters") or said.get("input_schema") or {}
-        schema = parsed(schema)
+        schema = parse_json(schema)
         if said.get("name"):
             yield str(said["name"]), json.dumps(schema if isinstance(schema, dict) else {})
 

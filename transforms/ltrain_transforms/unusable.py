@@ -11,8 +11,8 @@ REASONS = {
     "without_key": "the gateway recorded it without the attempt's key, so nothing was imposed on "
     "it; agents call the endpoint and the key that their attempt gets",
     "untrusted_tokens": "the agent's own process recorded its token ids, or a sender that the "
-    "recipe does not trust: [source] trust names the sender of a gateway; tokens = 'capture' in "
-    "[[policy]] trains what any process recorded",
+    "recipe does not trust: [source] trust names the sender of a gateway; token_source = "
+    "'capture' in [[policy]] trains what any process recorded",
     "redacted": "content was removed from it",
     "truncated": "its span was ended by a flush when its process left, not by its owner",
     "multimodal": "it was asked with images, audio or files, which no row of token ids holds",
@@ -42,7 +42,7 @@ def measured(calls: pl.DataFrame) -> pl.DataFrame:
         "execution_id",
         "call_id",
         *("input", "temperature", "constrained", "delivered", "redacted", "truncated"),
-        "tokens_from",
+        "token_source",
         place=pl.int_range(pl.len()),
         asked=pl.col("prompt_token_ids").list.len(),
         choices=choices.list.len(),
@@ -58,8 +58,8 @@ def reason(recipe: Recipe) -> pl.Expr:
     Reads `measured`, and the `policy` and `mode` of the call.
     """
     rule = recipe.filter
-    captured = [policy.name for policy in recipe.policy if policy.tokens == "capture"]
-    by, trusting = pl.col("tokens_from"), pl.col("policy").is_in(captured)
+    captured = [policy.name for policy in recipe.policy if policy.token_source == "capture"]
+    by, trusting = pl.col("token_source"), pl.col("policy").is_in(captured)
     tests = {
         "without_key": (by == "traffic") & (pl.col("mode") == "train"),
         "untrusted_tokens": (by == "capture") & ~trusting,
@@ -77,7 +77,7 @@ def reason(recipe: Recipe) -> pl.Expr:
         & (rule.too_long == "call"),
     }
     return pl.coalesce(
-        pl.when(test).then(pl.lit(name)) for name, test in tests.items() if name not in rule.keep
+        pl.when(test).then(pl.lit(name)) for name, test in tests.items() if name not in rule.allow
     )
 
 

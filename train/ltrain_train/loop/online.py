@@ -78,7 +78,7 @@ class Online:
     def _update(self, number: int) -> None:
         tasks = tasks_of(number, self.tasks, self.rollout.tasks_per_wave, seed=self.rollout.seed)
         sampling = IMPOSED | self.recipe.policy[0].sampling
-        self._generate("train", number, tasks, self.rollout.per_task, **sampling)
+        self._generate("train", number, tasks, self.rollout.rollouts_per_task, **sampling)
         dataset = self._build(number)
         wave = self._seen("train", number)
         wave.dataset, wave.rules = dataset.id, _rules(dataset)
@@ -107,8 +107,8 @@ class Online:
                 for task in tasks
                 for sample in range(per_task)
             ]
-            settle, senders = self.recipe.train.settle, roles.senders(trust)
-            patiently(lambda: wait_complete(self.store, ids, settle, senders))
+            timeout, senders = self.recipe.train.span_timeout, roles.trusted_senders(trust)
+            patiently(lambda: wait_complete(self.store, ids, timeout, senders))
 
     def _build(self, number: int) -> Dataset:
         run, out = self.journal.run, self.datasets / f"{self.journal.run}-{number}"

@@ -47,7 +47,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         """Refuse credit that this learner cannot train on."""
-        if self.recipe.credit.values_are_the_trainers:
+        if self.recipe.credit.uses_critic:
             raise BadRun(
                 "credit.outcome.estimator = 'gae' needs a trainer with a critic, and train.loss = "
                 f"'{self.recipe.train.loss}' has none. `ltrain build` writes its rows for such a "
@@ -178,7 +178,7 @@ def _runner(plan: Plan, run: str, gateway: str, secret: str, lock: RunLock) -> R
         home=plan.home,
         workers=rollout.workers,
         concurrency=rollout.concurrency,
-        deadline=rollout.deadline,
+        deadline=rollout.timeout,
         agent_sees=rollout.agent_sees,
         allow=rollout.allow,
         held=lock.descriptors,

@@ -23,7 +23,7 @@ def transitions(
     every = with_returns(in_order(recipe, compared, calls, rewards), credit.process)
     llm = against_group(every.filter(pl.col("kind") == "llm"), credit.process)
     ours = llm.filter(pl.col("trained_by").is_not_null())
-    if credit.values_are_the_trainers:
+    if credit.uses_critic:
         return _table(_with_rewards_for_values(ours))
     if credit.combine == "rewards":
         ours = ours.with_columns(process_advantage=pl.lit(0.0))  # the outcome has them already

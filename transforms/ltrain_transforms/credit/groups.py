@@ -13,7 +13,7 @@ REASONS = {
     "alone": "no other execution of its group counts, or none came before it where the baseline "
     "is a running one, so there is nothing to compare it with",
     "no_spread": "all executions of its group are worth the same, in outcome and in process",
-    "low_spread": "filter.groups keeps the groups with the widest outcome",
+    "low_spread": "filter.max_groups keeps the groups with the widest outcome",
 }
 
 
@@ -22,8 +22,9 @@ def chosen(
 ) -> tuple[pl.Series, pl.DataFrame]:
     """Give the ids of the executions to train on, and the others as `DROPS`.
 
-    `filter.groups` keeps that many with the widest outcome; among equals the process decides, then
-    a hash, so that no task is favoured by its name. Where values are the trainer's, none is flat.
+    `filter.max_groups` keeps that many with the widest outcome; among equals the process decides,
+    then a hash, so that no task is favoured by its name. Where values are the trainer's, none is
+    flat.
     """
     felt = transitions.group_by("execution_id").agg(
         felt=pl.max_horizontal(
@@ -37,15 +38,15 @@ def chosen(
         moved=pl.col("felt").fill_null(0.0).max().over(rivals)
     )
     flat = (pl.col("spread") <= SAME) & (pl.col("moved") <= SAME)
-    if recipe.credit.values_are_the_trainers:
+    if recipe.credit.uses_critic:
         flat = pl.lit(False)
     marked = marked.with_columns(
         reason=pl.when(~pl.col("sound")).then(pl.lit("not_finite"))
         .when(pl.col("outcome_advantage").is_null()).then(pl.lit("alone"))
         .when(flat).then(pl.lit("no_spread"))
     )  # fmt: skip
-    if recipe.filter.groups is not None:
-        marked = _widest(marked, recipe.filter.groups)
+    if recipe.filter.max_groups is not None:
+        marked = _widest(marked, recipe.filter.max_groups)
     left_out = marked.filter(pl.col("reason").is_not_null())
     kept = marked.filter(pl.col("reason").is_null())["execution_id"]
     return kept, dropped("groups", left_out, "execution_id", REASONS)

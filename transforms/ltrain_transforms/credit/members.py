@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from ltrain_transforms.estimators import COMPONENT, MEMBERS
-from ltrain_transforms.recipe import Among, Credit, Reward
+from ltrain_transforms.recipe import Credit, Peers, Reward
 
 KEYS = ("execution_id", "part")
 
@@ -28,7 +28,7 @@ def members(
         told_rewards: the recipe's.
     """
     acted = _acted(calls)
-    if credit.outcome.among is Among.GROUP:  # those count too that made no call
+    if credit.outcome.peers is Peers.GROUP:  # those count too that made no call
         nothing = pl.lit(None, pl.String)
         parts = executions.select("execution_id", part=nothing, sort=nothing, under=nothing)
     else:

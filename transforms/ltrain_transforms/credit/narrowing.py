@@ -19,7 +19,7 @@ NARROW = pl.Schema(
         "kind": pl.String(),
         "agent": pl.String(),
         "node": pl.String(),
-        "nth": pl.Int32(),  # of its kind, agent and node, in causal order
+        "turn_index": pl.Int32(),  # of its kind, agent and node, in causal order
         "policy_version": pl.Int32(),
         "trained_by": pl.String(),  # the policy that is trained on it, or null: environment
         "sampled_tokens": pl.UInt32(),  # null where neither ids nor usage say
@@ -50,7 +50,7 @@ def narrow(recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame) -> pl.
         )
     )
     kept = [name for name in (*NARROW, "parent_id") if name not in ("part", "sort", "under")]
-    placed = with_parts(told.select(kept).collect(), recipe.credit.outcome.among)
+    placed = with_parts(told.select(kept).collect(), recipe.credit.outcome.peers)
     return placed.select(pl.col(name).cast(dtype) for name, dtype in NARROW.items())
 
 

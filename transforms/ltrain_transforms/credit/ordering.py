@@ -3,7 +3,7 @@
 import polars as pl
 
 from ltrain_transforms.credit.returns import immediate
-from ltrain_transforms.recipe import Among, Recipe
+from ltrain_transforms.recipe import Peers, Recipe
 
 ENCLOSING = ("agent", "node")
 """Kinds of calls that others lie in."""
@@ -18,8 +18,9 @@ def in_order(
     """Put `calls` (`NARROW`) in order, with more columns.
 
     Numbers: `execution`, `group`, `scene` (agent and node). Counts: `turn` (LLM calls so far, of
-    all executions), `kth` (those of this scene). Then what the call was given, `reward`; what is
-    `felt` there, in causal order; its execution's outcome; `immediate`, where something reads it.
+    all executions), `turn_index` (those of this scene before it). Then what the call was given,
+    `reward`; what is `felt` there, in causal order; its execution's outcome; `immediate`, where
+    something reads it.
     """
     executions = _numbered(compared)
     number = executions.select("execution_id", "execution")
@@ -41,10 +42,12 @@ def in_order(
     told = joined.with_columns(
         turn=is_llm.cum_sum(),
         # in causal order: calls in parallel share it
-        kth=pl.coalesce(pl.col("nth") + 1, is_llm.cum_sum().over("execution", "scene")),
+        turn_index=pl.coalesce(
+            "turn_index", is_llm.cum_sum().over("execution", "scene").cast(pl.Int32) - 1
+        ),
     )
-    told = _with_felt(_with_parts(told, executions, recipe.credit.outcome.among))
-    if recipe.credit.step is None and not recipe.credit.values_are_the_trainers:
+    told = _with_felt(_with_parts(told, executions, recipe.credit.outcome.peers))
+    if recipe.credit.step is None and not recipe.credit.uses_critic:
         return told
     each = (immediate(told, policy.name) for policy in recipe.policy)
     return told.with_columns(immediate=pl.coalesce(*each))
@@ -98,9 +101,9 @@ def _numbered(compared: pl.DataFrame) -> pl.DataFrame:
     return told.with_row_index("execution")
 
 
-def _with_parts(calls: pl.DataFrame, executions: pl.DataFrame, among: Among) -> pl.DataFrame:
+def _with_parts(calls: pl.DataFrame, executions: pl.DataFrame, peers: Peers) -> pl.DataFrame:
     """Give a call its part's advantage; 0 where only other parts of the execution have peers."""
-    if among is Among.GROUP:
+    if peers is Peers.GROUP:
         return calls
     parts = executions.select("execution", "parts").explode("parts").unnest("parts")
     joined = calls.join(parts, ["execution", "part"], "left", maintain_order="left")

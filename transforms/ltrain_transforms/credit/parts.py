@@ -7,22 +7,22 @@ none with the same agent's invocations in the group.
 
 import polars as pl
 
-from ltrain_transforms.recipe import Among
+from ltrain_transforms.recipe import Peers
 
 DEPTH = 20
 """Doublings of the walk to an enclosing agent: 2^20 levels. A cycle of parents has no agent."""
 
 
-def with_parts(calls: pl.DataFrame, among: Among) -> pl.DataFrame:
+def with_parts(calls: pl.DataFrame, peers: Peers) -> pl.DataFrame:
     """Add `part`, its `sort`, which is comparable across executions, and `under`.
 
     `under` is the agent call around the part, null where there is none.
     """
     nothing = pl.lit(None, pl.String)
-    if among is Among.GROUP:
+    if peers is Peers.GROUP:
         return calls.with_columns(part=nothing, sort=nothing, under=nothing)
     agent = pl.coalesce("agent", "node", pl.lit(""))
-    if among is Among.AGENT:
+    if peers is Peers.AGENT:
         return calls.with_columns(part=agent, sort=agent, under=nothing)
     return _invocations(calls.with_columns(sort=agent).with_row_index("row")).drop("row")
 

@@ -22,7 +22,7 @@ def against_group(llm: pl.DataFrame, process: Process) -> pl.DataFrame:
     """Add `process_advantage` to LLM calls with `returns`; 0 where a call has no peer."""
     if process.baseline == "none":
         return llm.with_columns(process_advantage=pl.col("returns"))
-    peers = ("group", "scene", "kth")
+    peers = ("group", "scene", "turn_index")
     centred = pl.col("returns") - pl.col("returns").mean().over(peers)
     who = pl.col("execution")
     others = (who.min() != who.max()).over(peers)  # its own calls in parallel are no peers

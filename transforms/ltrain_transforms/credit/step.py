@@ -38,6 +38,6 @@ def _numbered(ours: pl.DataFrame) -> pl.DataFrame:
     anchor = (group * (place.max() + 1) + place) * (state.max() + 1) + state
     told = placed.with_columns(
         anchor=pl.when(pl.col("state_digest").is_not_null()).then(anchor).rank("dense"),
-        kth=pl.int_range(pl.len()).over("execution", "place"),
+        turn_index=pl.int_range(pl.len()).over("execution", "place"),
     )
     return told.select(pl.col(name).cast(dtype) for name, dtype in STEPS.items())

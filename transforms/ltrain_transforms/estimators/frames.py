@@ -41,7 +41,7 @@ STEPS = pl.Schema(
         "policy": pl.UInt32(),  # the trained policy
         "place": pl.UInt32(),  # policy, agent and node
         "anchor": pl.UInt32(),  # equal in one group, place and state; null where none was seen
-        "kth": pl.UInt32(),  # how many calls the execution made in this place before
+        "turn_index": pl.UInt32(),  # how many calls the execution made in this place before
         "reward": pl.Float64(),  # what calls were given from this one up to the next trained one
         "outcome": pl.Float64(),  # the outcome at the policy's last call of the execution, else 0
         "returns": pl.Float64(),  # discounted return, the outcome at the end included

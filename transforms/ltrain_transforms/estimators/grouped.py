@@ -23,7 +23,7 @@ def dr_grpo(members: pl.DataFrame, settings: OutcomeSettings) -> pl.Series:
     """A_i = R_i - mean over the group (Dr. GRPO, arXiv 2503.20783).
 
     Without the deviation, which favours tasks that are nearly always solved or never. The other
-    half of Dr. GRPO, no division by a row's length, is `train.weigh = "token"`.
+    half of Dr. GRPO, no division by a row's length, is `train.loss_weighting = "token"`.
     """
     return within(members, R - R.mean())
 

@@ -1,6 +1,6 @@
 """Outcome estimators with a baseline over time: for traffic that has no groups.
 
-A baseline is kept for each track (a task, else its domain; with `among = "agent"` each agent's own)
+A baseline is kept for each track (a task, else its domain; with `peers = "agent"` each agent's own)
 in the order in which executions ended, and knows only what ended before.
 """
 

@@ -42,8 +42,9 @@ def turn_level(steps: pl.DataFrame, settings: StepSettings) -> pl.Series:
     r_t is what the turn itself was given, not what followed; the outcome's advantage is
     added to it. F as in gigpo; the paper divides (`scale = "std"`).
     """
-    group, place, kth = (pl.col(name).cast(pl.UInt64) for name in ("group", "place", "kth"))
-    peers = (group * (place.max() + 1) + place) * (kth.max() + 1) + kth
+    names = ("group", "place", "turn_index")
+    group, place, turn = (pl.col(name).cast(pl.UInt64) for name in names)
+    peers = (group * (place.max() + 1) + place) * (turn.max() + 1) + turn
     return _compared(steps["reward"], steps.select(peers).to_series(), settings)["advantage"]
 
 

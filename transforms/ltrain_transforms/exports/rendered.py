@@ -159,5 +159,5 @@ def _calls(calls: pl.DataFrame, tokens: dict[str, Tokens]) -> pl.DataFrame:
 def _recipe(dataset: Dataset) -> Recipe:
     """Give the recipe that the dataset was built by; a version that is not known is no matter."""
     recipe = Recipe.model_validate(dataset.manifest["recipe"])
-    keep = (*recipe.filter.keep, "no_version")
-    return recipe.model_copy(update={"filter": recipe.filter.model_copy(update={"keep": keep})})
+    allow = (*recipe.filter.allow, "no_version")
+    return recipe.model_copy(update={"filter": recipe.filter.model_copy(update={"allow": allow})})
