@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.credit import chosen, compared, narrow, transitions
+from ltrain_transforms.credit import credit_inputs, outcome_advantages, select_groups, transitions
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.tables import CALLS, EXECUTIONS, REWARDS
@@ -107,10 +107,10 @@ def run(credit: dict[str, Any], given: Wave) -> dict[str, float]:
     said = {"policy": [{"name": "policy"}], "reward": [{"name": "answer", "evaluation": "reward"}]}
     recipe = Recipe.model_validate({**said, "credit": credit})
     began, cpu = time.monotonic(), time.process_time()
-    calls = narrow(recipe, given.calls, given.executions)
-    ranked = compared(recipe, given.executions, given.outcomes, given.rewards, calls)
+    calls = credit_inputs(recipe, given.calls, given.executions)
+    ranked = outcome_advantages(recipe, given.executions, given.outcomes, given.rewards, calls)
     credited = transitions(recipe, ranked, calls, given.rewards)
-    kept, _ = chosen(recipe, ranked, credited)
+    kept, _ = select_groups(recipe, ranked, credited)
     seconds = {"s": time.monotonic() - began, "cpu_s": time.process_time() - cpu}
     if kept.is_empty():
         raise SystemExit(f"{credit} left nothing to train on")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ltrain_transforms.contributions import contributions, gamma, looked_at
+from ltrain_transforms.contributions import discount_factor, rule_contributions, sql_inputs
 from ltrain_transforms.evaluations import evaluations
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rewards import rewards
@@ -50,7 +50,9 @@ def rule_of(**keys: Any) -> dict[str, Any]:
 
 def given_by(recipe: Recipe, of: pl.DataFrame) -> pl.DataFrame:
     """The contributions of a recipe's only rule."""
-    return contributions(recipe.reward[0], looked_at(recipe, of), gamma(recipe.credit.process))
+    return rule_contributions(
+        recipe.reward[0], sql_inputs(recipe, of), discount_factor(recipe.credit.process)
+    )
 
 
 PHI = rule_of(
@@ -231,6 +233,6 @@ def test_parameters_are_values_and_never_sql() -> None:
 
 def test_a_rule_reads_no_column_that_it_does_not_name(tmp_path: Path) -> None:
     """Tokens and texts stay where they are."""
-    seen = looked_at(recipe(rule_of(when="status = 'error'")), calls({"result": "long"}))
-    assert set(seen.columns).isdisjoint({"input", "output", "result", "prompt_token_ids"})
+    inputs = sql_inputs(recipe(rule_of(when="status = 'error'")), calls({"result": "long"}))
+    assert set(inputs.columns).isdisjoint({"input", "output", "result", "prompt_token_ids"})
     assert evaluations(SPANS.empty(), CALLS.empty())[0].is_empty()

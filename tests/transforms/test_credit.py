@@ -176,7 +176,7 @@ def test_other_returns(
 def test_the_widest_groups_are_kept(scene: Any, read_back: ReadBack, recipe_file: Path) -> None:
     narrow = group(scene, [0.4, 0.5], "narrow")
     wide = group(scene, [0.0, 1.0], "wide")
-    tables = derive(read_back(scene), edited(recipe_file, "[filter]\ngroups = 1\n")).tables
+    tables = derive(read_back(scene), edited(recipe_file, "[filter]\nmax_groups = 1\n")).tables
     assert reasons(tables, "groups") == {one.execution: "low_spread" for one in narrow}
     kept = tables["samples"]["execution_id"].to_list()
     assert sorted(kept) == sorted(one.execution for one in wide)

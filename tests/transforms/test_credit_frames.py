@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from tests.transforms.waves import Called, Run, Wave, recipe
 
-from ltrain_transforms.credit import narrow
-from ltrain_transforms.credit.ordering import code
-from ltrain_transforms.credit.returns import discounted
+from ltrain_transforms.credit import credit_inputs
+from ltrain_transforms.credit.ordering import integer_codes
+from ltrain_transforms.credit.returns import discounted_returns
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
 
 NAN, INF = float("nan"), float("inf")
@@ -250,12 +250,12 @@ def test_neither_order_nor_batches_change_a_number(
     assert_frame_equal(whole.transitions.sort(by), again.transitions.sort(by), check_exact=True)
     assert (whole.kept, whole.drops) == (again.kept, again.drops)
     batches = [
-        narrow(
+        credit_inputs(
             told, wave.calls.filter(execution_id=name), wave.executions.filter(execution_id=name)
         )
         for name in rank["execution_id"]
     ]
-    assert_frame_equal(pl.concat(batches), narrow(told, wave.calls, wave.executions))
+    assert_frame_equal(pl.concat(batches), credit_inputs(told, wave.calls, wave.executions))
     advantage = whole.transitions["advantage"].drop_nulls()
     assert advantage.is_finite().all()
     assert {*whole.kept, *whole.drops} == set(rank["execution_id"])
@@ -281,20 +281,22 @@ def test_returns_are_the_sum_they_are_defined_by(
         sum(gamma ** (t - turn) * r for n, t, r in rows[place:] if n == number)
         for place, (number, turn, _) in enumerate(rows)
     ]
-    frame = pl.DataFrame(rows, ["execution", "turn", "felt"], orient="row")
-    assert discounted(frame, gamma).to_list() == pytest.approx(expected, abs=1e-9)
+    frame = pl.DataFrame(rows, ["execution", "turn", "effective_reward"], orient="row")
+    assert discounted_returns(frame, gamma).to_list() == pytest.approx(expected, abs=1e-9)
 
 
 def test_numbers_of_names_do_not_grow_with_what_was_seen_before() -> None:
     pl.Series([f"state-{n}" for n in range(1000)]).cast(pl.Categorical)
     agents = pl.DataFrame({"agent": ["new-b", None, "new-a", "new-b"]})
-    numbers = agents.select(code("agent")).to_series()
+    numbers = agents.select(integer_codes("agent")).to_series()
     assert sorted(numbers.unique()) == [1, 2, 3]
     assert numbers[0] == numbers[3]
 
 
 def test_a_long_execution_loses_no_precision() -> None:
-    frame = pl.DataFrame({"execution": [0] * 5000, "turn": range(5000), "felt": [1.0] * 5000})
-    found = discounted(frame, 0.5)
+    frame = pl.DataFrame(
+        {"execution": [0] * 5000, "turn": range(5000), "effective_reward": [1.0] * 5000}
+    )
+    found = discounted_returns(frame, 0.5)
     assert found[0] == pytest.approx(2.0)
     assert found[4998] == pytest.approx(1.5)

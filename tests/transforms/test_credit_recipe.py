@@ -50,7 +50,7 @@ def load(folder: Path, text: str) -> Recipe:
             "[[policy]]\nname = 'b'\nwhere = 'stattus = 1'\n",
             r"Policy 'b', where = \"stattus = 1\".*stattus.*Columns: .*status",
         ),
-        ("[[policy]]\nname = 'b'\nwhere = 'seq + 1'\n", r"gives Int.*must give true or false"),
+        ("[[policy]]\nname = 'b'\nwhere = 'seq + 1'\n", r"returns Int.*must return true or false"),
         ("[[policy]]\nname = 'b'\nwhere = 'max(seq) > 1'\n", r"aggregates are refused"),
         (
             "[[policy]]\nname = 'b'\nmodes = ['training']\n",
@@ -122,9 +122,12 @@ def test_the_estimator_of_the_docs_works(elsewhere: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("members['reward'] * float('nan')", "'mine' gave 2 of 2 rows a NaN or an infinity"),
-        ("members['reward'].head(1)", "'mine' was given 2 rows and gave 1 rows"),
-        ("3.0", "was given 2 rows and gave <class 'float'>"),
+        (
+            "members['reward'] * float('nan')",
+            "'mine' returned a NaN or an infinity for 2 of 2 rows",
+        ),
+        ("members['reward'].head(1)", "'mine' received 2 rows and returned 1 rows"),
+        ("3.0", "received 2 rows and returned <class 'float'>"),
     ],
 )
 def test_an_estimator_that_is_none_is_named(elsewhere: Path, body: str, says: str) -> None:
@@ -135,7 +138,7 @@ def test_an_estimator_that_is_none_is_named(elsewhere: Path, body: str, says: st
 
 
 def test_a_step_estimator_can_be_brought_too(elsewhere: Path) -> None:
-    module = "def late(steps, settings):\n    return steps['kth'] * settings.gamma\n"
+    module = "def late(steps, settings):\n    return steps['turn_index'] * settings.gamma\n"
     installed(elsewhere, module, "[ltrain.step_estimators]\nlate = my_estimators:late\n")
     credit: dict[str, Any] = {"step": {"estimator": "late", "gamma": 0.5}}
     found = Wave.of(Run(1.0, (Called(), Called(), Called())), Run(1.0)).credited(recipe(credit))

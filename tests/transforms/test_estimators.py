@@ -178,7 +178,7 @@ def steps(*rows: dict[str, Any]) -> pl.DataFrame:
         "group": 0,
         "policy": 0,
         "place": 0,
-        "kth": 0,
+        "turn_index": 0,
         "reward": 0.0,
         "outcome": 0.0,
         "returns": 0.0,
@@ -231,10 +231,10 @@ def test_a_history_does_not_reach_into_another_execution() -> None:
 
 def test_turn_level_compares_what_the_turn_was_given() -> None:
     rows: Rows = [
-        {"execution": 0, "kth": 0, "reward": 1.0, "returns": 5.0},
-        {"execution": 0, "kth": 1, "reward": 0.0},
-        {"execution": 1, "kth": 0, "reward": 0.0},
-        {"execution": 1, "kth": 0, "place": 1, "reward": 7.0},
+        {"execution": 0, "turn_index": 0, "reward": 1.0, "returns": 5.0},
+        {"execution": 0, "turn_index": 1, "reward": 0.0},
+        {"execution": 1, "turn_index": 0, "reward": 0.0},
+        {"execution": 1, "turn_index": 0, "place": 1, "reward": 7.0},
     ]
     assert step("turn_level", *rows) == [0.5, 0.0, -0.5, 0.0]
 

@@ -151,18 +151,18 @@ def test_the_function_of_the_page_is_a_rule() -> None:
 def test_the_wheel_holds_every_rule() -> None:
     builder = WheelBuilder(str(DOCS.parent))
     shipped = {each.distribution_path for each in builder.recurse_included_files()}
-    files = {f"ltrain_transforms/rules/{name}.toml" for name in library.names()}
+    files = {f"ltrain_transforms/rules/{name}.toml" for name in library.rule_names()}
     assert files <= shipped
 
 
 def test_no_rule_is_without_a_case() -> None:
-    assert CASES.keys() | OTHERS == set(library.names())
+    assert CASES.keys() | OTHERS == set(library.rule_names())
 
 
-@pytest.mark.parametrize("name", library.names())
+@pytest.mark.parametrize("name", library.rule_names())
 def test_it_loads_and_is_told_with_its_source(name: str) -> None:
     assert Reward.model_validate({"use": name}).name == name
-    said = library.about(name)
+    said = library.rule_comment(name)
     assert "Source: " in said
     told = (DOCS / "rules.md").read_text()
     assert f"| `{name}` |" in told
@@ -221,7 +221,7 @@ def test_on_a_capture_of_real_agents(store: Store) -> None:
     """A LangGraph agent with RAG, one whose tool fails softly, one that misnames an argument."""
     for request in requests("langgraph__openinference-0.1.80-genai.otlp.json", stamped=True):
         store.insert_otlp(request)
-    rules = [{"use": name} for name in library.names()]
+    rules = [{"use": name} for name in library.rule_names()]
     recipe = Recipe.model_validate({"policy": [{"name": "any"}], "reward": rules})
     found = stored(store, recipe, Selection()).rules
     fired = found.filter(pl.col("fired") > 0).select("rule", "fired", "total").rows()

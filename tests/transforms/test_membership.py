@@ -7,7 +7,7 @@ import polars as pl
 from tests.transforms.made import logs, span, spans
 
 from ltrain_collector.store import Store
-from ltrain_transforms.membership import resolve, resolve_logs
+from ltrain_transforms.membership import resolve_logs, resolve_spans
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.source import Selection, read
 
@@ -19,7 +19,7 @@ def unresolved(span_id: str, **columns: Any) -> dict[str, Any]:
 
 
 def owners(*made: dict[str, Any], execution: str = "rollout") -> dict[str, str]:
-    found, _ = resolve(spans(*made), execution)
+    found, _ = resolve_spans(spans(*made), execution)
     return dict(found.select("span_id", "execution_id").iter_rows())
 
 
@@ -79,7 +79,7 @@ def test_sessions_and_traces_are_executions_where_a_recipe_says_so() -> None:
 
 def test_what_belongs_to_none_and_what_is_there_twice_are_drops() -> None:
     apart = unresolved("apart", trace_id="u")
-    found, drops = resolve(spans(ROOT, ROOT, apart), "rollout")
+    found, drops = resolve_spans(spans(ROOT, ROOT, apart), "rollout")
     assert found["span_id"].to_list() == ["root"]
     assert drops.select("stage", "id", "reason").rows() == [
         ("spans", "apart", "unresolved"),

@@ -108,10 +108,10 @@ def test_it_sees_one_execution_at_a_time(
     [
         ("stranger", "it names a call in `call_id` that the execution does not have: nobody"),
         ("raises", "KeyError: 'tool'"),
-        ("a_list", "it gave a list; it must give a Polars frame"),
+        ("a_list", "it returned a list; it must return a Polars frame"),
         ("misspelt", "Unknown column 'evidense'.*Did you mean 'evidence'"),
-        ("valueless", "it gave no column 'value'"),
-        ("texts", "it gave values of String"),
+        ("valueless", "it returned no column 'value'"),
+        ("texts", "it returned values of type String"),
     ],
 )
 def test_what_it_does_wrong_is_a_drop_of_each_execution(

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from ltrain_transforms.recipe import Filter, Policy
-from ltrain_transforms.selection import REASONS, counting, trained, trained_by
+from ltrain_transforms.selection import REASONS, is_trained, select_executions, trained_policy
 from ltrain_transforms.tables import CALLS, DROPS, EXECUTIONS
 
 CASES: dict[str, dict[str, Any]] = {
@@ -27,7 +27,7 @@ def execution(**cells: Any) -> dict[str, Any]:
 
 def counted(rule: Filter, *rows: dict[str, Any]) -> tuple[list[str], pl.DataFrame]:
     frame = pl.DataFrame(rows, EXECUTIONS.schema)
-    kept, drops = counting(frame, pl.Series(["e1", "e2"]), rule)
+    kept, drops = select_executions(frame, pl.Series(["e1", "e2"]), rule)
     assert (kept.schema, drops.schema) == (EXECUTIONS.schema, DROPS.schema)
     return kept["execution_id"].to_list(), drops
 
@@ -51,7 +51,7 @@ def test_what_no_runner_dispatched_joins_no_group_of_one() -> None:
         for n, (group, dispatched) in enumerate(groups)
     ]
     frame = pl.DataFrame(rows, EXECUTIONS.schema)
-    kept, drops = counting(frame, frame["execution_id"], Filter())
+    kept, drops = select_executions(frame, frame["execution_id"], Filter())
     assert kept["execution_id"].to_list() == ["e0", "e2", "e3", "e4"]
     assert drops["reason"].to_list() == ["incomplete"]
 
@@ -107,8 +107,8 @@ def test_a_where_holds_of_each_call_alone_whatever_another_says(where: str, host
 
     def selected(*indices: int) -> list[bool]:
         frame = pl.DataFrame([rows[index] for index in indices], CALLS.schema)
-        named = frame.with_columns(mode=pl.lit("train")).lazy().select(trained_by([policy]))
-        found = frame.select(trained(policy)).to_series().to_list()
+        named = frame.with_columns(mode=pl.lit("train")).lazy().select(trained_policy([policy]))
+        found = frame.select(is_trained(policy)).to_series().to_list()
         assert [name == "p" for name in named.collect().to_series()] == found
         return [bool(one) for one in found]
 

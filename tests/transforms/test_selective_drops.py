@@ -12,14 +12,14 @@ from ltrain_transforms import faults
 from ltrain_transforms.build import build
 from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.selective_drops import CHOSEN, Alarm, by_wave, lower
+from ltrain_transforms.selective_drops import AGENT_CAUSED, Alarm, alarms_by_wave, mann_whitney_p
 from ltrain_transforms.show import dataset
 from ltrain_transforms.unusable import REASONS
 
 
 def test_every_reason_of_an_unusable_call_is_declared() -> None:
-    assert set(REASONS) <= set(CHOSEN)
-    assert set(faults.REASONS) <= set(CHOSEN)
+    assert set(REASONS) <= set(AGENT_CAUSED)
+    assert set(faults.REASONS) <= set(AGENT_CAUSED)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_every_reason_of_an_unusable_call_is_declared() -> None:
     ],
 )
 def test_the_test(low: list[float], others: list[float], p: float) -> None:
-    assert lower(low, others) == pytest.approx(p, abs=0.001)
+    assert mann_whitney_p(low, others) == pytest.approx(p, abs=0.001)
 
 
 def play(scene: Any, plan: list[tuple[float, bool]]) -> None:
@@ -52,8 +52,9 @@ def test_an_agent_that_drops_its_bad_rollouts_is_told_of(
     store.insert_otlp(scene.request())
     made = build(store, recipe, tmp_path / "out", run=scene.run)
     sentence = (
-        "wave 0: calls dropped as `constrained` go with low reward (0.00 beside 0.80, p = 0.0017): "
-        "the agent may be choosing what is trained; see docs/samples.md"
+        "wave 0: executions with calls dropped as `constrained` have low rewards "
+        "(mean 0.00, others 0.80, p = 0.0017): the agent may choose which rollouts are trained; "
+        "see docs/samples.md"
     )
     assert made.manifest["alarms"] == {"demo/train/0": [sentence]}
     shown = [part for part in dataset.report(made).parts if part.title == "Alarms"]
@@ -63,7 +64,7 @@ def test_an_agent_that_drops_its_bad_rollouts_is_told_of(
 def test_drops_that_are_chance_raise_none(scene: Any, read_back: Any, recipe: Recipe) -> None:
     play(scene, [(float(n % 2), n % 3 == 0) for n in range(24)])
     tables = derive(read_back(scene), recipe).tables
-    assert by_wave(lambda name: tables[name].lazy()) == {}
+    assert alarms_by_wave(lambda name: tables[name].lazy()) == {}
 
 
 def test_a_broken_span_is_a_loss_of_its_execution(
@@ -73,8 +74,8 @@ def test_a_broken_span_is_a_loss_of_its_execution(
     for attempt in scene.attempts[:6]:
         attempt.emit("loop", "mine", {}, span=attempt.id(900), parent=attempt.id(900))
     tables = derive(read_back(scene), recipe).tables
-    [sentence] = by_wave(lambda name: tables[name].lazy())["demo/train/0"]
-    assert "dropped as `cyclic_parents` go with low reward (0.00 beside 1.00" in sentence
+    [sentence] = alarms_by_wave(lambda name: tables[name].lazy())["demo/train/0"]
+    assert "dropped as `cyclic_parents` have low rewards (mean 0.00, others 1.00" in sentence
 
 
 def test_a_wave_of_a_run_prints_its_alarms() -> None:
@@ -83,6 +84,7 @@ def test_a_wave_of_a_run_prints_its_alarms() -> None:
         mode="train", wave=3, version=1, rollouts=8, outcomes={}, evaluations={}, alarms=[told]
     )
     assert line(wave).splitlines()[1] == (
-        "alarm: wave 3: calls dropped as `constrained` go with low reward (0.12 beside 0.71, "
-        "p = 0.0010): the agent may be choosing what is trained; see docs/samples.md"
+        "alarm: wave 3: executions with calls dropped as `constrained` have low rewards "
+        "(mean 0.12, others 0.71, p = 0.0010): the agent may choose which rollouts are trained; "
+        "see docs/samples.md"
     )

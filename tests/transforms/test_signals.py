@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 
 from ltrain_transforms.recipe import Recipe, Reward
-from ltrain_transforms.scripts import foreign, mix
-from ltrain_transforms.signals import MAKERS, READS, with_fit, with_signals
+from ltrain_transforms.scripts import foreign_script_share, minority_script_share
+from ltrain_transforms.signals import DERIVATIONS, INPUTS, add_derived_columns, add_schema_match
 from ltrain_transforms.tables import CALLS, SIGNALS
-from ltrain_transforms.tool_faults import check_schema, faults, fits
+from ltrain_transforms.tool_faults import count_faulty_requests, matches_schema, schema_error
 
 OPENAI = {"type": "function", "function": {"name": "f", "parameters": {"required": ["x"]}}}
 GEN_AI = {"type": "function", "name": "f", "parameters": {"required": ["x"]}}
@@ -33,7 +33,7 @@ def test_requests_are_held_against_every_shape_of_definition(shape: dict[str, An
         ("g", {}),
         (None, {}),
     )
-    assert faults(offered, answer(*requests)) == (2, 2)
+    assert count_faulty_requests(offered, answer(*requests)) == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,16 @@ def test_requests_are_held_against_every_shape_of_definition(shape: dict[str, An
     ],
 )
 def test_what_cannot_be_judged_is_null(offered: str | None, output: str | None) -> None:
-    assert faults(offered, output) == (None, None)
+    assert count_faulty_requests(offered, output) == (None, None)
 
 
 def test_a_schema_that_is_none_holds_nothing_against_anyone() -> None:
     broken = [{"name": "f", "parameters": {"type": "objct"}}]
-    assert faults(json.dumps(broken), answer(("f", {"x": 1}))) == (0, 0)
-    assert check_schema({"type": "objct"}) is not None
-    assert fits('{"type": "integer"}', "3") and not fits('{"type": "integer"}', '"3"')
+    assert count_faulty_requests(json.dumps(broken), answer(("f", {"x": 1}))) == (0, 0)
+    assert schema_error({"type": "objct"}) is not None
+    assert matches_schema('{"type": "integer"}', "3") and not matches_schema(
+        '{"type": "integer"}', '"3"'
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,10 @@ def test_scripts_that_a_text_mixes(
     text: str | None, shown: str | None, mixed: float | None, strange: float | None
 ) -> None:
     said, input_ = (pl.Series([one], dtype=pl.String) for one in (text, shown))
-    assert (mix(said)[0], foreign(said, input_)[0]) == (mixed, strange)
+    assert (minority_script_share(said)[0], foreign_script_share(said, input_)[0]) == (
+        mixed,
+        strange,
+    )
 
 
 def calls(*rows: dict[str, Any]) -> pl.DataFrame:
@@ -115,17 +120,17 @@ def test_a_result_is_used_where_something_new_of_it_is_said(
         {"kind": "tool", "result": result, "requested_by": "0"},
         {"input": f'[{{"content": "{result}"}}]', "output": says(later)},
     )
-    assert with_signals(trace, ["used"])["used"].to_list() == [None, used, None]
+    assert add_derived_columns(trace, ["used"])["used"].to_list() == [None, used, None]
 
 
 def test_a_result_that_nobody_could_use_is_not_judged() -> None:
     trace = calls({"output": says("a")}, {"kind": "tool", "result": "b23", "requested_by": "0"})
-    assert with_signals(trace, ["used"])["used"].to_list() == [None, None]
+    assert add_derived_columns(trace, ["used"])["used"].to_list() == [None, None]
 
 
 def test_the_final_answer_is_the_last_that_has_text() -> None:
     trace = calls({"output": says("a")}, {"output": says("b")}, {"output": answer(("f", {}))})
-    assert with_signals(trace, ["final"])["final"].to_list() == [False, True, False]
+    assert add_derived_columns(trace, ["final"])["final"].to_list() == [False, True, False]
 
 
 def test_depth_counts_agents_and_survives_a_circle() -> None:
@@ -140,17 +145,17 @@ def test_depth_counts_agents_and_survives_a_circle() -> None:
         {"kind": "node", "parent_id": "7"},
         {"kind": "node", "parent_id": "6"},
     )
-    assert with_signals(trace, ["depth"])["depth"].to_list() == [0, 0, 1, 1, 1, 2, 0, 0]
+    assert add_derived_columns(trace, ["depth"])["depth"].to_list() == [0, 0, 1, 1, 1, 2, 0, 0]
 
 
 def test_a_result_may_have_to_fit_too() -> None:
     trace = calls({"output": says('{"a": 1}')}, {"kind": "tool", "output": "[]"}, {"kind": "tool"})
-    assert with_fit(trace, {"type": "object"})["fits"].to_list() == [True, False, None]
+    assert add_schema_match(trace, {"type": "object"})["fits"].to_list() == [True, False, None]
 
 
 def test_every_ready_column_is_made_from_columns_of_calls() -> None:
-    assert set(READS) == set(SIGNALS.schema) == {*MAKERS, "fits"}
-    for name, reads in READS.items():
+    assert set(INPUTS) == set(SIGNALS.schema) == {*DERIVATIONS, "fits"}
+    for name, reads in INPUTS.items():
         assert set(reads) <= set(CALLS.schema)
         keys = {"name": "r", "on": "llm", "value": "1", "when": f"{name} IS NULL", "schema": {}}
         usual = Reward.model_validate(keys)

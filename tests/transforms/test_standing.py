@@ -12,7 +12,7 @@ from ltrain_collector.store import Store
 from ltrain_transforms.build import build
 from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.rewards import outcomes, settled
+from ltrain_transforms.rewards import apply_gates, outcomes
 from ltrain_transforms.source import Selection, read
 from ltrain_transforms.tables import EXECUTIONS, REWARDS
 
@@ -47,7 +47,7 @@ def plain(frame: pl.DataFrame) -> list[tuple[Any, ...]]:
 
 def test_a_recipe_without_late_rules_changes_nothing() -> None:
     given = rewards(("e0", None, "answer", 1.0), ("e0", "c", "bonus", 0.2))
-    kept, drops = settled(recipe(), given, executions({}))
+    kept, drops = apply_gates(recipe(), given, executions({}))
     assert kept.equals(given)
     assert drops.is_empty()
 
@@ -62,7 +62,7 @@ def test_a_rule_over_the_rollout_sees_its_group() -> None:
         {"critical_path": 4.0, "group_id": None},
     )
     rule = {"name": "speed", "on": "rollout", "value": "group_critical_path", "weight": 2.0}
-    kept, drops = settled(recipe(rule), rewards(), of)
+    kept, drops = apply_gates(recipe(rule), rewards(), of)
     late = [("e0", 6.0), ("e1", 6.0), ("e2", 6.0), ("e3", 6.0), ("e4", 6.0)]
     assert kept.select("execution_id", "value").rows() == late
     assert kept.select("call_id", "source", "evidence").row(0) == (None, "rule", "close-e0")
@@ -73,7 +73,7 @@ def test_it_counts_in_the_outcome_and_its_bounds_hold() -> None:
     rule = {"name": "late", "on": "rollout", "value": "-wall", "min": -2.0}
     of = executions({"wall": 1.5}, {"wall": 60.0})
     said = rewards(("e0", None, "answer", 1.0), ("e1", None, "answer", 1.0))
-    kept, _ = settled(recipe(rule), said, of)
+    kept, _ = apply_gates(recipe(rule), said, of)
     assert outcomes(recipe(rule), kept, of).rows() == [("e0", -0.5), ("e1", -1.0)]
 
 
@@ -92,7 +92,7 @@ def test_a_gate_lets_through_only_where_it_holds() -> None:
         ("e2", "e", "bonus", 0.2),
     )
     free = {"name": "free", "on": "tool", "value": "0.1"}
-    kept, drops = settled(recipe(BONUS, free), said, executions({}, {}, {}))
+    kept, drops = apply_gates(recipe(BONUS, free), said, executions({}, {}, {}))
     gone = [("e1", "c"), ("e2", "e")]
     pairs = [(execution, call) for execution, call, _, _ in plain(kept)]
     assert pairs == [pair for pair in said.select("execution_id", "call_id").rows()
@@ -114,7 +114,7 @@ def test_no_gate_hangs_on_another() -> None:
         ("e1", None, "style", 5.0),
     )
     for rules in ((style, late), (late, style)):
-        kept, drops = settled(recipe(*rules), said, executions({}, {}))
+        kept, drops = apply_gates(recipe(*rules), said, executions({}, {}))
         assert sorted(plain(kept), key=str) == [
             ("e0", None, "answer", 0.0),
             ("e1", None, "answer", 1.0),
@@ -136,7 +136,7 @@ def test_a_recipe_without_evaluations_has_an_outcome_by_its_rules() -> None:
         REWARDS.schema,
         orient="row",
     )
-    kept, drops = settled(plain_rules, said, executions({}, {}))
+    kept, drops = apply_gates(plain_rules, said, executions({}, {}))
     assert kept["evidence"].to_list() == ["a", "b"]
     assert drops["id"].to_list() == ["c"]
 
@@ -161,11 +161,11 @@ def test_the_order_of_executions_changes_nothing(
         *((f"e{at}", f"c{at}", "bonus", 0.2) for at in range(len(walls))),
     )
     rules = recipe(BONUS, {"use": "latency"}, {"use": "completion-time"})
-    kept, drops = settled(rules, said, of)
+    kept, drops = apply_gates(rules, said, of)
     mixed, mixed_said = list(range(of.height)), list(range(said.height))
     order.shuffle(mixed)
     order.shuffle(mixed_said)
-    again = settled(rules, said[mixed_said], of[mixed])
+    again = apply_gates(rules, said[mixed_said], of[mixed])
     for one, other in zip((kept, drops), again, strict=True):
         assert sorted(one.rows(), key=repr) == sorted(other.rows(), key=repr)
     late = kept.filter(pl.col("rule").is_in(["latency", "completion-time"]))
@@ -177,7 +177,7 @@ def test_the_order_of_executions_changes_nothing(
     [
         ({"value": "wal"}, "no column 'wal'. Did you mean 'wall'"),
         ({"gate": "reward >"}, 'gate = "reward >".*line 1, column'),
-        ({"gate": "reward"}, "must give true or false"),
+        ({"gate": "reward"}, "must return true or false"),
         ({"value": "max(wall)"}, "aggregates are refused"),
         ({"credit_to": "last"}, "credit_to 'last' is of rules over calls"),
     ],

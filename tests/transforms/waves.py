@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.credit import chosen, compared, narrow, transitions
+from ltrain_transforms.credit import credit_inputs, outcome_advantages, select_groups, transitions
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.tables import CALLS, EXECUTIONS, REWARDS
 
@@ -63,10 +63,10 @@ class Wave:
         )
 
     def credited(self, recipe: Recipe) -> "Credited":
-        calls = narrow(recipe, self.calls, self.executions)
-        ranked = compared(recipe, self.executions, self.outcomes, self.rewards, calls)
+        calls = credit_inputs(recipe, self.calls, self.executions)
+        ranked = outcome_advantages(recipe, self.executions, self.outcomes, self.rewards, calls)
         rows = transitions(recipe, ranked, calls, self.rewards)
-        kept, drops = chosen(recipe, ranked, rows)
+        kept, drops = select_groups(recipe, ranked, rows)
         return Credited(ranked, rows, sorted(kept), dict(drops.select("id", "reason").iter_rows()))
 
 

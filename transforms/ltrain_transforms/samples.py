@@ -16,7 +16,7 @@ from ltrain_transforms.ragged import Ragged
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.responses import Layout
 from ltrain_transforms.rows import Merged, Turns, merged
-from ltrain_transforms.selection import dropped, gathered
+from ltrain_transforms.selection import concat_table, to_drops
 from ltrain_transforms.tables import DROPS, SAMPLES
 from ltrain_transforms.unusable import REASONS, measured, reason
 
@@ -53,7 +53,7 @@ def samples(
         turns = _turns(usable, calls)
         found = merged(turns)
     rows = _rows(recipe, usable, calls, turns, found)
-    return rows, gathered(DROPS, dropped("rows", left_out, "call_id", REASONS))
+    return rows, concat_table(DROPS, to_drops("rows", left_out, "call_id", REASONS))
 
 
 def _split(marked: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -12,12 +12,12 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_transforms import roles
-from ltrain_transforms.membership import resolve
+from ltrain_transforms.membership import resolve_spans
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.records import attached
 from ltrain_transforms.tables import SPANS
 
-__all__ = ["REPORTS", "Selection", "query", "read", "resolve", "watermark"]
+__all__ = ["REPORTS", "Selection", "query", "read", "resolve_spans", "watermark"]
 
 REPORTS = (attributes.SPAN_PROCESS, attributes.SPAN_ROLLOUT)
 """Spans that say how many others their process ended."""
@@ -83,7 +83,7 @@ def read(
     sql, params = query(source, selection, batch)
     found = store.query(f"{sql} {ALONE}", params)
     trust = roles.senders(source.trust)
-    spans, unresolved = resolve(_typed(found, trust), source.execution)
+    spans, unresolved = resolve_spans(_typed(found, trust), source.execution)
     spans, astray = attached(store, spans, trust)
     return spans, pl.concat([unresolved, astray])
 

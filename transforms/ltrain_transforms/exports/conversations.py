@@ -13,7 +13,7 @@ import polars as pl
 
 from ltrain_transforms.exports.chat import Message, NotText, chat
 from ltrain_transforms.history import Said, goes_on, listed, parts_of, said
-from ltrain_transforms.selection import dropped
+from ltrain_transforms.selection import to_drops
 from ltrain_transforms.untrusted import parsed
 
 REASONS = {
@@ -61,7 +61,7 @@ def conversations(calls: pl.DataFrame) -> tuple[dict[str, list[Conversation]], p
             left_out.append((call["call_id"], reason))
     schema = {"id": pl.String, "reason": pl.String}
     drops = pl.DataFrame(left_out, schema, orient="row")
-    return found, dropped("exports", drops, "id", REASONS)
+    return found, to_drops("exports", drops, "id", REASONS)
 
 
 def _unusable(call: dict[str, Any], asked: list[Message], answers: list[Message]) -> str | None:
