@@ -388,7 +388,7 @@ def test_no_agent_puts_its_tokens_into_the_gateways_call(folder: Store) -> None:
     found = built(folder)
     assert trained(found, attempt) == [[4, 5]]
     calls = found.tables["calls"].filter(execution_id=attempt.execution, kind="llm")
-    assert calls["tokens_from"].to_list() == ["gateway"]
+    assert calls["token_source"].to_list() == ["gateway"]
 
 
 @pytest.mark.parametrize("mark", ["ltrain.redacted", "ltrain.truncated"])
@@ -468,7 +468,7 @@ def test_a_call_without_the_attempts_key_is_context_only(
     folder.insert_otlp(sent(scene, "service"))
     found = built(folder)
     calls = found.tables["calls"].filter(execution_id=attempt.execution, kind="llm")
-    assert calls["tokens_from"].to_list() == ["gateway", "traffic"]
+    assert calls["token_source"].to_list() == ["gateway", "traffic"]
     assert trained(found, attempt) == [[4, 5]]
     assert reasons(found, "rows") == ["without_key"]
 

@@ -134,7 +134,7 @@ def test_calls_in_parallel_share_their_place_and_are_no_peers_of_each_other(
         rollout.close()
     tables = derive(read_back(scene), recipe).tables
     llm = tables["calls"].filter(kind="llm").sort("execution_id", "seq")
-    assert sorted(llm["nth"].to_list()) == [0, 0, 0, 0, 1]
+    assert sorted(llm["turn_index"].to_list()) == [0, 0, 0, 0, 1]
     assert by_sample(tables, "returns") == pytest.approx([0.0, 0.0, -0.2, -0.2, -0.2])
     assert by_sample(tables, "process_advantage") == pytest.approx([0.1, 0.1, -0.1, -0.1, 0.0])
 

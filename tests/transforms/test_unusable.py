@@ -9,8 +9,8 @@ from tests.transforms.talk import Talk, message, recipe
 from ltrain_transforms.unusable import REASONS
 
 CASES: dict[str, dict[str, Any]] = {
-    "without_key": {"tokens_from": "traffic"},
-    "untrusted_tokens": {"tokens_from": "capture"},
+    "without_key": {"token_source": "traffic"},
+    "untrusted_tokens": {"token_source": "capture"},
     "redacted": {"redacted": True},
     "truncated": {"truncated": True},
     "multimodal": {
@@ -43,7 +43,7 @@ def test_the_call_is_a_drop_with_its_reason_in_a_sentence(reason: str) -> None:
 
 def test_a_recipe_may_trust_what_the_agents_process_recorded() -> None:
     talk = Talk()
-    talk.call((1, 2), (4,), tokens_from="capture")
+    talk.call((1, 2), (4,), token_source="capture")
     trusting = {"name": "sql", "token_source": "capture"}
     rows, drops = talk.samples(recipe(policy=[trusting]))
     assert (rows.height, drops.height) == (1, 0)

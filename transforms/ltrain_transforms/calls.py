@@ -20,7 +20,7 @@ from ltrain_transforms.untrusted import FAILURES
 
 LISTS = ("tokens", "source_spans")
 """Cells that become lists, all at once."""
-LATER = ("reads", "action", "nth")
+LATER = ("reads", "action", "turn_index")
 """Columns that `states` fills."""
 
 
@@ -37,9 +37,9 @@ def calls(spans: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     plain = _framed(columns, broken)
     tokens, damaged = measured(columns["tokens"])
     source_spans = _source_spans(columns["source_spans"])
-    recorded = pl.when(pl.col("prompt_token_ids").is_not_null()).then("tokens_from")
+    recorded = pl.when(pl.col("prompt_token_ids").is_not_null()).then("token_source")
     whole = plain.with_columns(source_spans, *tokens, *_neighbours()).with_columns(
-        tokens_from=recorded
+        token_source=recorded
     )
     return CALLS.select(whole.lazy()).collect(), faults.drops([*broken, *damaged])
 

@@ -193,7 +193,7 @@ class Cells(NamedTuple):
     truncated: bool
     capture_mismatch: str | None
     source_spans: list[str]
-    tokens_from: str | None
+    token_source: str | None
     tokens: Tokens | None
     """Token ids as they were written."""
 
@@ -243,7 +243,7 @@ def row(call: Call) -> Cells:
         truncated=any([span.flag(attributes.TRUNCATED) for span in marking]),
         capture_mismatch=call.mismatch,
         source_spans=[span.span_id for span in spans],
-        tokens_from=tokens and tokens.recorded_by,
+        token_source=tokens and tokens.recorded_by,
         tokens=tokens,
     )
 

@@ -143,7 +143,7 @@ def derive(spans: pl.DataFrame, recipe: Recipe) -> Derived:
 
 
 def _with_seen(calls: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
-    told = seen.select("call_id", "reads", "action", nth="rank")
+    told = seen.select("call_id", "reads", "action", "turn_index")
     return (
         calls.drop(LATER).join(told, "call_id", "left", maintain_order="left").select(calls.columns)
     )

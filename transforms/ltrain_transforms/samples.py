@@ -22,7 +22,7 @@ from ltrain_transforms.unusable import REASONS, measured, reason
 
 COLUMNS = (
     *("execution_id", "call_id", "input", "output", "temperature"),
-    *("constrained", "delivered", "redacted", "truncated", "tokens_from"),
+    *("constrained", "delivered", "redacted", "truncated", "token_source"),
     *("prompt_token_ids", "response_token_ids", "response_logprobs"),
 )
 """What is read of `calls`."""

@@ -42,7 +42,7 @@ def measured(calls: pl.DataFrame) -> pl.DataFrame:
         "execution_id",
         "call_id",
         *("input", "temperature", "constrained", "delivered", "redacted", "truncated"),
-        "tokens_from",
+        "token_source",
         place=pl.int_range(pl.len()),
         asked=pl.col("prompt_token_ids").list.len(),
         choices=choices.list.len(),
@@ -59,7 +59,7 @@ def reason(recipe: Recipe) -> pl.Expr:
     """
     rule = recipe.filter
     captured = [policy.name for policy in recipe.policy if policy.token_source == "capture"]
-    by, trusting = pl.col("tokens_from"), pl.col("policy").is_in(captured)
+    by, trusting = pl.col("token_source"), pl.col("policy").is_in(captured)
     tests = {
         "without_key": (by == "traffic") & (pl.col("mode") == "train"),
         "untrusted_tokens": (by == "capture") & ~trusting,

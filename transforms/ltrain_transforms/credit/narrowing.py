@@ -19,7 +19,7 @@ CREDIT_INPUTS = pl.Schema(
         "kind": pl.String(),
         "agent": pl.String(),
         "node": pl.String(),
-        "nth": pl.Int32(),  # of its kind, agent and node, in causal order
+        "turn_index": pl.Int32(),  # of its kind, agent and node, in causal order
         "policy_version": pl.Int32(),
         "policy": pl.String(),  # the policy that is trained on it; null: it is environment
         "sampled_tokens": pl.UInt32(),  # null without token ids and reported usage

@@ -49,8 +49,10 @@ def order_calls(
     is_llm = pl.col("kind") == "llm"
     counted = joined.with_columns(
         turn=is_llm.cum_sum(),
-        # `nth` is in causal order: parallel calls share it
-        turn_index=pl.coalesce("nth", is_llm.cum_sum().over("execution", "agent_node") - 1),
+        # `calls` counts in causal order: parallel calls share it
+        turn_index=pl.coalesce(
+            "turn_index", is_llm.cum_sum().over("execution", "agent_node").cast(pl.Int32) - 1
+        ),
     )
     with_parts = _add_part_advantages(counted, numbered, recipe.credit.outcome.peers)
     ordered = _add_effective_rewards(with_parts)

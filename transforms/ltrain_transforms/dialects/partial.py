@@ -47,7 +47,7 @@ class Tokens(NamedTuple):
     attribute: str
     """Where the prompt's ids stand."""
     recorded_by: str = "capture"
-    """Who recorded them: `tokens_from` of `CALLS`."""
+    """Who recorded them: `token_source` of `CALLS`."""
 
 
 class Partial(TypedDict, total=False):

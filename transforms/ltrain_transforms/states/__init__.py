@@ -26,7 +26,7 @@ SEEN = pl.Schema(
         "reads": pl.List(pl.String()),
         "state_digest": pl.String(),
         "action": pl.String(),
-        "rank": pl.Int32(),
+        "turn_index": pl.Int32(),
     }
 )
 """What each call of a model, a tool, a retriever saw and did: the variables in its input; a hash of

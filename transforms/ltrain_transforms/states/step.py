@@ -29,4 +29,4 @@ class Saw(NamedTuple):
     reads: list[str]
     state_digest: str | None
     action: str | None
-    rank: int
+    turn_index: int
