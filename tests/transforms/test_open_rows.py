@@ -35,15 +35,15 @@ def test_the_longest_prefix_and_the_nearest_context(
         told.append([*prompt, *response])
         fitting = [one for one in slow if one[2] == heat and one[3] == prompt[: len(one[3])]]
         expected = max(fitting, key=lambda one: (len(one[3]), -one[0]), default=None)
-        row = rows.take(coded(prompt), heat)
+        row = rows.pop_prefix(coded(prompt), heat)
         assert (row and (row.opener, row.last)) == (expected and expected[:2])
         if row is None or expected is None:
             near = max(slow, key=lambda one: (agreed(one[3], prompt), -one[0]), default=None)
             found = (-1, -1) if near is None else (near[1], agreed(near[3], prompt))
-            assert rows.nearest(coded(prompt)) == found
+            assert rows.find_nearest(coded(prompt)) == found
             row = Row(call, call, heat)
         else:
             slow.remove(expected)
             row.last = call
-        rows.put(row, coded(told[-1]))
+        rows.add(row, coded(told[-1]))
         slow.append((row.opener, call, heat, told[-1]))

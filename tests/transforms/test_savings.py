@@ -2,7 +2,7 @@ from collections import Counter
 
 from tests.transforms.talk import Talk, message
 
-from ltrain_transforms.savings import savings
+from ltrain_transforms.savings import count_savings
 
 
 def talk(execution: str) -> Talk:
@@ -14,7 +14,7 @@ def talk(execution: str) -> Talk:
 
 
 def test_each_calls_prompt_is_counted_once_or_as_often_as_it_is_computed() -> None:
-    assert savings(talk("e1").samples()[0]) == {
+    assert count_savings(talk("e1").samples()[0]) == {
         "calls": 3,
         "rows": 2,
         "prompt_tokens_unmerged": 2 + 6 + 3,
@@ -36,7 +36,7 @@ def test_the_picture_of_the_docs() -> None:
     drawn.calls[1]["input"] = drawn.calls[0]["input"]
     frame, _ = drawn.samples()
     assert frame["response_mask"].to_list() == [[1, 1, 0, 1, 1, 1, 0, 1], [1]]
-    assert savings(frame) == {
+    assert count_savings(frame) == {
         "calls": 4,
         "rows": 2,
         "prompt_tokens_unmerged": 18,
@@ -49,17 +49,19 @@ def test_the_picture_of_the_docs() -> None:
 def test_a_masked_token_is_a_prompts_whatever_its_row() -> None:
     long = Talk()
     long.call((1,), range(2, 302))
-    assert savings(long.samples()[0])["prompt_tokens_merged"] == 1
+    assert count_savings(long.samples()[0])["prompt_tokens_merged"] == 1
 
 
 def test_parts_add_up_to_the_whole() -> None:
     both = Talk([*talk("e1").calls, *talk("e2").calls])
-    parts = Counter(savings(talk("e1").samples()[0])) + Counter(savings(talk("e2").samples()[0]))
-    assert savings(both.samples()[0]) == dict(parts)
+    parts = Counter(count_savings(talk("e1").samples()[0])) + Counter(
+        count_savings(talk("e2").samples()[0])
+    )
+    assert count_savings(both.samples()[0]) == dict(parts)
 
 
 def test_of_nothing_nothing_was_saved() -> None:
-    counts = savings(Talk().samples()[0])
+    counts = count_savings(Talk().samples()[0])
     assert counts == dict.fromkeys(
         ("calls", "rows", "prompt_tokens_unmerged", "prompt_tokens_merged"), 0
     )

@@ -19,7 +19,7 @@ from ltrain_transforms.pipeline import credited, traced
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.roles import Role
 from ltrain_transforms.samples import COLUMNS, samples
-from ltrain_transforms.savings import savings
+from ltrain_transforms.savings import count_savings
 from ltrain_transforms.selection import concat_table
 from ltrain_transforms.spans import each
 from ltrain_transforms.tables import DROPS, REWARDS, TRANSITIONS
@@ -166,4 +166,4 @@ def join(batch: Credited) -> Joined:
         folder.write("samples", number, rows),
         folder.write("drops", number, drops),
     ]
-    return Joined(parts, Counter(drops["reason"]), Counter(savings(rows)))
+    return Joined(parts, Counter(drops["reason"]), Counter(count_savings(rows)))

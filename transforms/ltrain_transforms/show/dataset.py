@@ -10,7 +10,7 @@ import polars as pl
 
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.manifest import KEYS, MANIFEST
-from ltrain_transforms.savings import savings
+from ltrain_transforms.savings import count_savings
 from ltrain_transforms.selective_drops import alarm_messages
 from ltrain_transforms.show.report import Cell, Facts, Grid, Report, named
 from ltrain_transforms.show.vain import in_vain
@@ -116,7 +116,7 @@ def _merging(given: Dataset) -> dict[str, int]:
     """Count what merging saved and why rows begin, a file at a time."""
     total: Counter[str] = Counter()
     for path in sorted((given.path / "samples").glob("*.parquet")):
-        total.update(savings(pl.read_parquet(path, columns=MERGED)))
+        total.update(count_savings(pl.read_parquet(path, columns=MERGED)))
     return {name.replace("_", " "): count for name, count in sorted(total.items())}
 
 
