@@ -1,4 +1,4 @@
-"""A wave whose drops go with low reward raises an alarm; one whose drops are chance does not."""
+"""A wave whose drops correlate with low reward raises an alarm; random drops do not."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from ltrain_transforms.show import dataset
 from ltrain_transforms.unusable import REASONS
 
 
-def test_every_reason_of_an_unusable_call_is_declared() -> None:
+def test_every_row_filter_is_declared_as_caused_by_the_agent() -> None:
     assert set(REASONS) <= set(AGENT_CAUSED)
     assert set(faults.REASONS) <= set(AGENT_CAUSED)
 
@@ -32,7 +32,7 @@ def test_every_reason_of_an_unusable_call_is_declared() -> None:
         ([], [1.0], 1.0),
     ],
 )
-def test_the_test(low: list[float], others: list[float], p: float) -> None:
+def test_mann_whitney_p(low: list[float], others: list[float], p: float) -> None:
     assert mann_whitney_p(low, others) == pytest.approx(p, abs=0.001)
 
 
@@ -45,7 +45,7 @@ def play(scene: Any, plan: list[tuple[float, bool]]) -> None:
         rollout.close()
 
 
-def test_an_agent_that_drops_its_bad_rollouts_is_told_of(
+def test_an_agent_that_drops_its_bad_rollouts_raises_an_alarm(
     store: Store, recipe: Recipe, tmp_path: Path, scene: Any
 ) -> None:
     play(scene, [(0.0, True)] * 6 + [(0.0, False)] * 2 + [(1.0, False)] * 8)
@@ -61,15 +61,13 @@ def test_an_agent_that_drops_its_bad_rollouts_is_told_of(
     assert [getattr(part, "rows", None) for part in shown] == [(("demo/train/0", sentence),)]
 
 
-def test_drops_that_are_chance_raise_none(scene: Any, read_back: Any, recipe: Recipe) -> None:
+def test_random_drops_raise_no_alarm(scene: Any, read_back: Any, recipe: Recipe) -> None:
     play(scene, [(float(n % 2), n % 3 == 0) for n in range(24)])
     tables = derive(read_back(scene), recipe).tables
     assert alarms_by_wave(lambda name: tables[name].lazy()) == {}
 
 
-def test_a_broken_span_is_a_loss_of_its_execution(
-    scene: Any, read_back: Any, recipe: Recipe
-) -> None:
+def test_a_broken_span_counts_for_its_execution(scene: Any, read_back: Any, recipe: Recipe) -> None:
     play(scene, [(0.0, False)] * 6 + [(1.0, False)] * 8)
     for attempt in scene.attempts[:6]:
         attempt.emit("loop", "mine", {}, span=attempt.id(900), parent=attempt.id(900))
@@ -79,9 +77,9 @@ def test_a_broken_span_is_a_loss_of_its_execution(
 
 
 def test_a_wave_of_a_run_prints_its_alarms() -> None:
-    told = str(Alarm("demo", 3, "constrained", 0.12, 0.71, 0.001))
+    message = str(Alarm("demo", 3, "constrained", 0.12, 0.71, 0.001))
     wave = Wave(
-        mode="train", wave=3, version=1, rollouts=8, outcomes={}, evaluations={}, alarms=[told]
+        mode="train", wave=3, version=1, rollouts=8, outcomes={}, evaluations={}, alarms=[message]
     )
     assert line(wave).splitlines()[1] == (
         "alarm: wave 3: executions with calls dropped as `constrained` have low rewards "

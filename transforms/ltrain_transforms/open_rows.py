@@ -29,7 +29,7 @@ class OpenRows:
         """All tokens of each row so far, in order."""
         self._rows: list[Row] = []
 
-    def add(self, row: Row, context: bytes) -> None:
+    def insert(self, row: Row, context: bytes) -> None:
         """Add a new row, or a popped one, with all its tokens so far."""
         index = bisect_right(self._contexts, context)
         self._contexts.insert(index, context)

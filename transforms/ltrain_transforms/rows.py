@@ -92,7 +92,7 @@ def _merge_lane(turns: Turns, begin: int, end: int, merges: Merges) -> None:
         else:
             merges.openers[call], merges.known[call] = row.opener, turns.lengths[row.last]
             row.last = call
-        rows.add(row, prompt + response)
+        rows.insert(row, prompt + response)
 
 
 def _to_bytes(lists: Ragged, begin: int, end: int) -> tuple[bytes, list[int]]:
