@@ -70,7 +70,7 @@ def test_every_dialect_is_told_with_the_reasons_of_its_drops() -> None:
     modules = (*DIALECTS, events, gateway)
     told = rows("dialects.md")
     assert {module.__name__.rpartition(".")[2] for module in modules} <= told.keys()
-    reasons = {*membership.REASONS, *faults.REASONS, *faults.ATTRIBUTES}
+    reasons = {*membership.REASONS, *faults.SPAN_REASONS, *faults.ATTRIBUTE_REASONS}
     assert [reason for reason in sorted(reasons) if f"`{reason}`" not in text] == []
 
 

@@ -30,14 +30,14 @@ from ltrain_instrument.identity import Identity
 from ltrain_instrument.segment import Segment
 from ltrain_train.rollout.standing import finished
 from ltrain_train.service_key import ServiceKey, open_service
-from ltrain_transforms.barrier import incomplete
+from ltrain_transforms.barrier import incomplete_rollouts
 from ltrain_transforms.pipeline import Derived, derive
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.roles import senders
+from ltrain_transforms.roles import trusted_senders
 from ltrain_transforms.show.rollout import candidates, rollout
 from ltrain_transforms.show.waves import waves as waves_shown
-from ltrain_transforms.source import Selection, read
-from ltrain_transforms.waves import waves
+from ltrain_transforms.source import Selection, read_spans
+from ltrain_transforms.waves import read_waves
 
 NOON = 1_790_000_000_000_000_000
 TRACE_EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -249,7 +249,7 @@ def trained(found: Derived, attempt: Attempt) -> list[list[int]]:
 def built(store: Store, text: str = "") -> Derived:
     """Return all tables of a recipe with `text` before its sections."""
     recipe = recipe_of(text)
-    spans, _ = read(store, recipe.source, Selection())
+    spans, _ = read_spans(store, recipe.source, Selection())
     return derive(spans, recipe)
 
 
@@ -317,7 +317,7 @@ def test_readers_of_the_store_take_endings_from_runners_only(folder: Store) -> N
     folder.insert_otlp(sent(scene, "none", forged_ending))
     rollout = attempt.rollout
     assert finished(folder, "demo", "train", 0) == set()
-    assert incomplete(folder, [rollout]) == {rollout}
+    assert incomplete_rollouts(folder, [rollout]) == {rollout}
     assert folder.query("SELECT * FROM otel.rollouts").is_empty()
     true = Scene()
     whole(true, sample=1)
@@ -339,7 +339,7 @@ def test_a_forged_attempt_takes_the_place_of_none(folder: Store) -> None:
     kept = found.tables["executions"].filter(~pl.col("superseded"))
     assert set(kept["execution_id"]) == {one.execution for one in scene.attempts}
     assert trained(found, attempt) == [[4, 5]]
-    assert incomplete(folder, [attempt.rollout]) == set()
+    assert incomplete_rollouts(folder, [attempt.rollout]) == set()
 
 
 INVENTED = {
@@ -636,7 +636,7 @@ def spoken(attempt: Attempt, **told: Any) -> Scene:
 
 def selected(store: Store, **which: Any) -> set[str]:
     source = Recipe.model_validate(tomllib.loads(RECIPE)).source
-    spans, _ = read(store, source, Selection(run="demo", **which))
+    spans, _ = read_spans(store, source, Selection(run="demo", **which))
     return set(spans["execution_id"])
 
 
@@ -678,7 +678,7 @@ def test_a_wave_is_closed_whatever_agents_add_to_it(folder: Store) -> None:
     for number in (1, 3):
         invented.attempt(task="mine", wave=number).llm()
     folder.insert_otlp(sent(invented, "agent"))
-    found = waves(folder, Recipe.model_validate(tomllib.loads(RECIPE)).source, Selection())
+    found = read_waves(folder, Recipe.model_validate(tomllib.loads(RECIPE)).source, Selection())
     assert {place: wave["closed"] for place, wave in found.items()} == {
         "demo/train/0": True,
         "demo/train/1": True,
@@ -739,10 +739,10 @@ def test_no_agent_fills_up_what_the_gateway_still_owes(folder: Store) -> None:
     lie = lying(attempt)
     lie.emit("filler", "mine", {}, process="gateway")
     folder.insert_otlp(sent(Scene(attempts=[lie]), "none"))
-    assert incomplete(folder, [attempt.rollout]) == {attempt.rollout}
+    assert incomplete_rollouts(folder, [attempt.rollout]) == {attempt.rollout}
     lie.spans = [gateway]
     folder.insert_otlp(sent(Scene(attempts=[lie]), "service"))
-    assert incomplete(folder, [attempt.rollout]) == set()
+    assert incomplete_rollouts(folder, [attempt.rollout]) == set()
 
 
 def test_a_drop_names_the_scope_of_a_trusted_senders_span(folder: Store) -> None:
@@ -769,6 +769,6 @@ def test_a_run_and_its_rollouts_are_shown_by_the_senders_that_the_recipe_trusts(
     shown = rollout(folder, recipe, "a recipe", found)
     assert sorted(shown.group["reward"]) == [0.25, 1.0]
     assert shown.tables["samples"]["response_ids"].to_list() == [[4, 5]]
-    run = waves_shown(folder, "demo", senders(recipe.source.trust))
+    run = waves_shown(folder, "demo", trusted_senders(recipe.source.trust))
     assert run.waves.select("mode", "wave", "rollouts", "counting").rows() == [("train", 0, 2, 2)]
     assert run.outcomes.rows() == [("train", 0, "ok", 2)]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ltrain_collector.store import Store
-from ltrain_transforms.barrier import incomplete, wait_complete
+from ltrain_transforms.barrier import incomplete_rollouts, wait_complete
 
 
 def whole(scene: Any, sample: int, **more: Any) -> Any:
@@ -27,8 +27,8 @@ def test_what_is_unknown_open_or_lacks_spans_is_not(scene: Any, store: Store) ->
     opened.llm()
     store.insert_otlp(scene.request())
     ids = [lacking.rollout, opened.rollout, "unknown"]
-    assert incomplete(store, ids) == set(ids)
-    assert incomplete(store, []) == set()
+    assert incomplete_rollouts(store, ids) == set(ids)
+    assert incomplete_rollouts(store, []) == set()
 
 
 @pytest.mark.parametrize(("latest", "missing"), [("ok", False), (None, True)])
@@ -43,7 +43,7 @@ def test_the_latest_attempt_decides(
     if latest:
         second.close(latest)
     store.insert_otlp(scene.request())
-    assert bool(incomplete(store, [first.rollout])) is missing
+    assert bool(incomplete_rollouts(store, [first.rollout])) is missing
 
 
 def test_it_waits_for_spans_that_are_late(scene: Any, store: Store) -> None:

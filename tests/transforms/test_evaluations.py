@@ -13,7 +13,7 @@ from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
 from ltrain_transforms.evaluations import evaluations
 from ltrain_transforms.recipe import Source
-from ltrain_transforms.source import Selection, read
+from ltrain_transforms.source import Selection, read_spans
 from ltrain_transforms.tables import CALLS, SPANS
 
 ReadBack = Callable[[Any], pl.DataFrame]
@@ -24,7 +24,7 @@ def stored(store: Store, name: str) -> pl.DataFrame:
     """Return a capture's spans, through OTLP and chDB."""
     for request in requests(name, stamped=False):
         store.insert_otlp(request)
-    spans, drops = read(store, Source(), Selection())
+    spans, drops = read_spans(store, Source(), Selection())
     assert drops.is_empty()
     return spans
 

@@ -9,7 +9,7 @@ from tests.transforms.made import logs, span, spans
 from ltrain_collector.store import Store
 from ltrain_transforms.membership import resolve_logs, resolve_spans
 from ltrain_transforms.recipe import Source
-from ltrain_transforms.source import Selection, read
+from ltrain_transforms.source import Selection, read_spans
 
 ReadBack = Callable[[Any], pl.DataFrame]
 
@@ -132,7 +132,7 @@ def test_spans_without_rollout_and_linked_rewards_are_read_from_the_store(
     scene.attempt("other").llm()
     store.insert_otlp(scene.request())
     for selection in (Selection(run="demo", task="t1"), Selection(rollout=rollout.rollout)):
-        resolved, drops = read(store, Source(), selection)
+        resolved, drops = read_spans(store, Source(), selection)
         assert drops.is_empty()
         assert set(resolved["execution_id"]) == {rollout.execution}
         names = ("llm_request", "tools/call look", "job", "POST")

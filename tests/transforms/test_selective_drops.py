@@ -19,7 +19,7 @@ from ltrain_transforms.unusable import REASONS
 
 def test_every_row_filter_is_declared_as_caused_by_the_agent() -> None:
     assert set(REASONS) <= set(AGENT_CAUSED)
-    assert set(faults.REASONS) <= set(AGENT_CAUSED)
+    assert set(faults.SPAN_REASONS) <= set(AGENT_CAUSED)
 
 
 @pytest.mark.parametrize(

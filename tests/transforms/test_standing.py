@@ -13,7 +13,7 @@ from ltrain_transforms.build import build
 from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rewards import apply_gates, outcomes
-from ltrain_transforms.source import Selection, read
+from ltrain_transforms.source import Selection, read_spans
 from ltrain_transforms.tables import EXECUTIONS, REWARDS
 
 ANSWER = {"name": "answer", "evaluation": "reward"}
@@ -208,7 +208,7 @@ def test_a_build_in_batches_gives_the_rewards_of_one_in_memory(
         build(store, loaded, tmp_path / str(size), spans_a_batch=size) for size in (1_000, 10)
     )
     assert whole.id == cut.id
-    memory = derive(read(store, loaded.source, Selection(run="demo"))[0], loaded).tables
+    memory = derive(read_spans(store, loaded.source, Selection(run="demo"))[0], loaded).tables
     for name in ("rewards", "transitions", "drops"):
         rows = sorted(memory[name].rows(), key=repr)
         assert rows == sorted(cut.table(name).rows(), key=repr)

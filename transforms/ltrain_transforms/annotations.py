@@ -15,8 +15,8 @@ from typing import Self
 import polars as pl
 
 from ltrain_instrument import attributes
-from ltrain_transforms.spans import Span, each
-from ltrain_transforms.untrusted import index
+from ltrain_transforms.spans import Span, iter_spans
+from ltrain_transforms.untrusted import parse_index
 
 AGENT_LIGHTNING = "agentlightning.annotation"
 """The name of agent-lightning's reward spans."""
@@ -90,7 +90,7 @@ def _numbered_fields(pattern: re.Pattern[str], span: Span) -> dict[tuple[str, in
     for name, value in span.attributes.items():
         match = pattern.fullmatch(name)
         if match is not None:
-            number = index(match["n"])
+            number = parse_index(match["n"])
             if number is None:
                 continue
             key = (match.groupdict().get("of", ""), number)
@@ -118,7 +118,7 @@ def find_linked_spans(scored: Sequence[Span], spans: pl.DataFrame) -> dict[str, 
         pl.col("execution_id").is_in(executions), pl.col("name") != AGENT_LIGHTNING
     )
     by_attribute: dict[tuple[str, str, str], str] = {}
-    for span in each(others) if keys else ():
+    for span in iter_spans(others) if keys else ():
         for key in keys:
             by_attribute.setdefault((span.execution_id, key, span.get(key) or ""), span.span_id)
     return {span: by_attribute[link] for span, link in wanted.items() if link in by_attribute}

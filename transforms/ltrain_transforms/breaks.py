@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ltrain_transforms.history import Message, has_thinking, in_common, is_answer, listed, share
+from ltrain_transforms.history import (
+    Message,
+    common_prefix,
+    has_thinking,
+    is_assistant,
+    parse_messages,
+    share_message,
+)
 from ltrain_transforms.rows import Merges, Turns
 
 MATCH_LENGTH = 4
@@ -79,26 +86,26 @@ class _Classifier:
         prompt, history = self.input_messages(call), self.history_after(nearest)
         if not prompt or not history:
             return self._reason_from_tokens(call, nearest, common)
-        shared = in_common(prompt, history)
+        shared = common_prefix(prompt, history)
         if shared == len(history) < len(prompt):
             return self._rendering_reason(call, nearest, common)
         # the opener's messages are a prompt that other conversations may share, such as examples
         opening = len(self.input_messages(opener))
         sampled = range(opening, len(history))
-        resampled = shared == len(prompt) and shared in sampled and is_answer(history[shared])
-        if resampled or (shared - 1 in sampled and is_answer(history[shared - 1])):
+        resampled = shared == len(prompt) and shared in sampled and is_assistant(history[shared])
+        if resampled or (shared - 1 in sampled and is_assistant(history[shared - 1])):
             return SplitReason.BRANCH
         conversation = history[opening - 1 :]
-        if share(prompt, conversation):
+        if share_message(prompt, conversation):
             return SplitReason.REWRITTEN
         return SplitReason.CONVERSATION
 
     def _input_messages(self, call: int) -> list[Message]:
-        return listed(self.inputs[call])
+        return parse_messages(self.inputs[call])
 
     def _history_after(self, call: int) -> list[Message]:
         """Return the input messages of `call` and its answer; empty if either is missing."""
-        messages, answer = self.input_messages(call), listed(self.outputs[call])[:1]
+        messages, answer = self.input_messages(call), parse_messages(self.outputs[call])[:1]
         return messages + answer if messages and answer else []
 
     def _rendering_reason(self, call: int, nearest: int, common: int) -> SplitReason:
@@ -106,7 +113,7 @@ class _Classifier:
         prompt, response = self.turns.prompts[nearest], self.turns.responses[nearest]
         if common < len(prompt):  # the template rendered this part both times
             return SplitReason.TEMPLATE
-        if any(map(has_thinking, listed(self.outputs[nearest])[:1])):
+        if any(map(has_thinking, parse_messages(self.outputs[nearest])[:1])):
             return SplitReason.TEMPLATE
         before, after = response[common - len(prompt) :], self.turns.prompts[call][common:]
         removed = _occurs(after[:MATCH_LENGTH], before)

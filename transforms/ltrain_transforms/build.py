@@ -11,16 +11,16 @@ import polars as pl
 
 from ltrain_collector.store import Store
 from ltrain_transforms import phases, selective_drops
-from ltrain_transforms.absence import nothing, selecting
-from ltrain_transforms.batches import SPANS, plan
+from ltrain_transforms.absence import empty_selection, explain_query_errors
+from ltrain_transforms.batches import SPANS_PER_BATCH, plan_batches
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.digest import BITS, dataset_id
 from ltrain_transforms.manifest import MANIFEST, SCHEMA_VERSION, Manifest
 from ltrain_transforms.parts import Draft, Part, draft
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.source import Batch, Selection, query, read, watermark
+from ltrain_transforms.source import ExecutionBatch, Selection, read_spans, spans_query, watermark
 from ltrain_transforms.tables import TABLES
-from ltrain_transforms.waves import Waves, late, unchanged, waves
+from ltrain_transforms.waves import WaveStates, are_unchanged, has_late_spans, read_waves
 from ltrain_transforms.workers import Here, Workers
 
 Progress = Callable[[str, int, int], None]
@@ -42,7 +42,7 @@ def build(
     base: Mapping[str, str] | None = None,
     update: bool = False,
     workers: Workers | None = None,
-    spans_a_batch: int = SPANS,
+    spans_a_batch: int = SPANS_PER_BATCH,
     progress: Progress = silent,
 ) -> Dataset:
     """Make a dataset of what `store` holds and write it to `out`, in place of one that is there.
@@ -86,7 +86,7 @@ class Question:
 
     def manifest(self) -> dict[str, Any]:
         """Give what the manifest says of it."""
-        sql, parameters = query(self.recipe.source, self.selection)
+        sql, parameters = spans_query(self.recipe.source, self.selection)
         return {
             "store": self.store.name,
             "query": sql,
@@ -102,8 +102,8 @@ class Plan:
     """What is to be done."""
 
     watermark: str
-    waves: Waves
-    batches: list[Batch]
+    waves: WaveStates
+    batches: list[ExecutionBatch]
     selection: Selection
     """What of the question is not there already."""
     newest: int | None
@@ -160,7 +160,7 @@ class _Build:
     def _read(self) -> Iterator[phases.Batch]:
         store, recipe = self.question.store, self.question.recipe
         for number, batch in zip(self.numbers, self.plan.batches, strict=True):
-            spans, unresolved = read(store, recipe.source, self.plan.selection, batch)
+            spans, unresolved = read_spans(store, recipe.source, self.plan.selection, batch)
             path = self.folder.hand_over("work/spans", number, spans)
             yield phases.Batch(self.folder, recipe, number, path, unresolved, self.plan.newest)
 
@@ -214,21 +214,21 @@ class _Build:
 
 def _plan(question: Question, out: Path, update: bool, spans: int) -> Plan:
     store, recipe, selection = question.store, question.recipe, question.selection
-    with selecting(store, recipe.source, selection):
+    with explain_query_errors(store, recipe.source, selection):
         mark, newest = watermark(store, recipe.source, selection)
-        seen = waves(store, recipe.source, selection)
+        seen = read_waves(store, recipe.source, selection)
         known = _known(question, out, seen) if update else None
         if known is not None:
             closed = {place: wave for place, wave in seen.items() if wave["closed"]}
             rest = tuple({*known["waves"], *(seen.keys() - closed.keys())})
             selection, seen = replace(selection, without=rest), closed
-        batches = plan(store, recipe.source, selection, spans)
+        batches = plan_batches(store, recipe.source, selection, spans)
     if not batches and known is None:
-        raise nothing(store, recipe.source, selection)
+        raise empty_selection(store, recipe.source, selection)
     return Plan(mark, seen, batches, selection, newest, known)
 
 
-def _known(question: Question, out: Path, seen: Waves) -> dict[str, Any] | None:
+def _known(question: Question, out: Path, seen: WaveStates) -> dict[str, Any] | None:
     """Give the manifest of the dataset in `out` if all of it may stay."""
     if not (out / MANIFEST).exists() or phases.reach(question.recipe) == "time":
         return None
@@ -237,12 +237,12 @@ def _known(question: Question, out: Path, seen: Waves) -> dict[str, Any] | None:
     asked = {"schema": SCHEMA_VERSION, **question.manifest()}
     if any(before.get(name) != json.loads(json.dumps(asked[name])) for name in asked):
         return None
-    there: Waves = before["waves"]
-    stays = bool(there) and unchanged(there, seen) and all(w["closed"] for w in there.values())
+    there: WaveStates = before["waves"]
+    stays = bool(there) and are_unchanged(there, seen) and all(w["closed"] for w in there.values())
     if (
         not stays
         or not dataset.whole
-        or late(question.store, question.recipe.source, there, before["watermark"])
+        or has_late_spans(question.store, question.recipe.source, there, before["watermark"])
     ):
         return None
     return before

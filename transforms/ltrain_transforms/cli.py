@@ -168,13 +168,13 @@ def convert(
     import json
 
     from ltrain_transforms.dataset import Dataset
-    from ltrain_transforms.errors import writing
+    from ltrain_transforms.errors import writing_output
     from ltrain_transforms.exports import Options, write
     from ltrain_transforms.progress import followed
 
     options = Options(policy, at_least, best, pairs, tokenizer)
     with (
-        writing(f"The form {to}", out),
+        writing_output(f"The form {to}", out),
         followed(read="batches", pairs="groups", write="pieces") as progress,
     ):
         told = write(Dataset.open(dataset), to, options, out, progress)

@@ -19,7 +19,7 @@ from ltrain_transforms.annotations import (
     read_scores,
 )
 from ltrain_transforms.roles import Role
-from ltrain_transforms.spans import Span, each
+from ltrain_transforms.spans import Span, iter_spans
 from ltrain_transforms.tables import DROPS, EVALUATIONS
 
 COMPONENTS = ("llm", "tool", "retrieval", "embedding")
@@ -54,12 +54,12 @@ def evaluations(spans: pl.DataFrame, calls: pl.DataFrame) -> tuple[pl.DataFrame,
     in_events = pl.col("events").str.contains(attributes.SPAN_EVALUATION, literal=True)
     is_annotation = pl.element().str.contains(ANNOTATION_PREFIX)
     annotated = pl.col("attributes").map.keys().list.eval(is_annotation).list.any()
-    scored = list(each(spans.filter(named | in_events | annotated)))
+    scored = list(iter_spans(spans.filter(named | in_events | annotated)))
     owners = _owners(calls)
     linked = find_linked_spans(scored, spans)
     rows = [row for span in scored for row in _span_rows(span, owners, linked)]
     in_logs = pl.col("logs").str.contains(attributes.SPAN_EVALUATION, literal=True)
-    rows += [row for span in each(spans.filter(in_logs)) for row in _log_rows(span, owners)]
+    rows += [row for span in iter_spans(spans.filter(in_logs)) for row in _log_rows(span, owners)]
     marked = _mark_repeated(pl.DataFrame(rows, SCORES, orient="row"))
     counts = pl.col("fault").is_null()
     counted = EVALUATIONS.select(marked.filter(counts).lazy()).collect()
@@ -89,7 +89,7 @@ def _log_rows(span: Span, owners: Owners) -> Iterator[tuple[object, ...]]:
     """Yield a row for each log record that is an evaluation; it judges the span around it."""
     for log in span.logs:
         if log.name == attributes.SPAN_EVALUATION:
-            inside = span.span_id if log.inside else ""
+            inside = span.span_id if log.in_span else ""
             score = Score.from_evaluation(log.attributes, [inside])
             call, fault = _target(score, score.candidates, owners)
             value, fault = _number(score.value, fault)

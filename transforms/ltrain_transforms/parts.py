@@ -14,7 +14,7 @@ import polars as pl
 
 from ltrain_instrument.private import OWNER_ONLY, make_private
 from ltrain_transforms.digest import rows_digest
-from ltrain_transforms.errors import NoDataset, writing
+from ltrain_transforms.errors import NoDataset, writing_output
 from ltrain_transforms.manifest import MANIFEST, ordered
 
 COMPRESSION_LEVEL = 1
@@ -85,7 +85,7 @@ def draft(out: Path) -> Iterator[Draft]:
         Unwritable: when it cannot be written, or the disk is full.
     """
     before = out.with_name(f".{out.name}-before-{os.getpid()}")
-    with writing("The dataset", out):
+    with writing_output("The dataset", out):
         if out.exists() and not (out / MANIFEST).exists() and not _empty(out):
             raise NoDataset(f"{out} is there and is no dataset; name another folder with --out.")
         with beside(out) as folder:

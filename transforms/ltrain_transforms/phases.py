@@ -21,7 +21,7 @@ from ltrain_transforms.roles import Role
 from ltrain_transforms.samples import COLUMNS, samples
 from ltrain_transforms.savings import count_savings
 from ltrain_transforms.selection import concat_table
-from ltrain_transforms.spans import each
+from ltrain_transforms.spans import iter_spans
 from ltrain_transforms.tables import DROPS, REWARDS, TRANSITIONS
 
 STEPS = 250_000
@@ -81,7 +81,7 @@ def trace(batch: Batch) -> Traced:
 
 def _told(spans: pl.DataFrame, name: str) -> set[str]:
     closing = spans.filter(name=attributes.SPAN_ROLLOUT, role=Role.RUNNER.value)
-    return {said for span in each(closing) if (said := span.get(name))}
+    return {said for span in iter_spans(closing) if (said := span.get(name))}
 
 
 def rounds(folder: Draft, recipe: Recipe) -> Iterator[pl.DataFrame]:

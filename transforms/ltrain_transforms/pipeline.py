@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ltrain_transforms.calls import LATER, calls
+from ltrain_transforms.calls import STATE_COLUMNS, calls
 from ltrain_transforms.credit import credit_inputs, outcome_advantages, select_groups, transitions
 from ltrain_transforms.evaluations import evaluations
-from ltrain_transforms.executions import cutoff, executions
+from ltrain_transforms.executions import executions, idle_cutoff
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rewards import apply_gates, outcomes, rewards
-from ltrain_transforms.roles import MISPLACED, UNTRUSTED, posing
+from ltrain_transforms.roles import MISPLACED, UNTRUSTED, is_impostor
 from ltrain_transforms.samples import samples
 from ltrain_transforms.selection import concat_table, select_executions, to_drops
 from ltrain_transforms.states import digest, states
@@ -90,7 +90,7 @@ def observed(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None) -> 
     written, seen, unwalked = states(called)
     unreadable = concat_table(DROPS, broken, unwalked)
     called = _with_seen(called, seen)
-    attempted = executions(spans, called, cutoff(newest, recipe.source.idle_timeout))
+    attempted = executions(spans, called, idle_cutoff(newest, recipe.source.idle_timeout))
     judged, unheard = evaluations(spans, called)
     return Observed(called, attempted, written, seen, judged, unreadable, unheard)
 
@@ -145,7 +145,9 @@ def derive(spans: pl.DataFrame, recipe: Recipe) -> Derived:
 def _with_seen(calls: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
     told = seen.select("call_id", "reads", "action", "turn_index")
     return (
-        calls.drop(LATER).join(told, "call_id", "left", maintain_order="left").select(calls.columns)
+        calls.drop(STATE_COLUMNS)
+        .join(told, "call_id", "left", maintain_order="left")
+        .select(calls.columns)
     )
 
 
@@ -184,7 +186,7 @@ def _not_calls(
         ]
     )
     rest = spans.filter(~pl.col("span_id").is_in(used.drop_nulls().implode()))
-    poses = posing()
+    poses = is_impostor()
     stray = rest.filter(~poses).with_columns(reason=pl.lit("not_a_call"))
     drops = to_drops("spans", stray, "span_id", NOT_A_CALL)
     return concat_table(DROPS, drops, _posing(rest.filter(poses)))

@@ -127,7 +127,7 @@ def _gated_contributions(
 def with_group_stats(
     recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return the executions with `STANDING`, from the rewards of rules that have no gate."""
+    """Return the executions with `GROUP_STATS`, from the rewards of rules that have no gate."""
     gated = [rule.name for rule in recipe.reward if rule.gate is not None]
     ungated = rewards.filter(~pl.col("rule").is_in(gated))
     return group_stats(executions, outcomes(recipe, ungated, executions))

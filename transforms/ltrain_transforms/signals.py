@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Mapping
 import polars as pl
 
 from ltrain_transforms import tool_faults
-from ltrain_transforms.dialects.messages import parts_of, text_of
+from ltrain_transforms.dialects.messages import message_parts, messages_text
 from ltrain_transforms.scripts import foreign_script_share, minority_script_share
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.untrusted import parse_json
 
 WORD = r"[0-9A-Za-z_\u{80}-\u{2FFF}]{3,}|[0-9]+|[\u{3000}-\u{10FFFF}]"
 """The unit in which an answer may repeat a result: a word, or one Chinese or Japanese character."""
@@ -52,8 +52,8 @@ def _add_answer(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _answer_text(output: str | None) -> str | None:
-    messages = parsed(output)
-    return (text_of(messages) or None) if isinstance(messages, list) else None
+    messages = parse_json(output)
+    return (messages_text(messages) or None) if isinstance(messages, list) else None
 
 
 def _add_final(calls: pl.DataFrame) -> pl.DataFrame:
@@ -116,16 +116,16 @@ def _add_foreign_script(calls: pl.DataFrame) -> pl.DataFrame:
 
 def _shown_text(text: str | None) -> str | None:
     """Return the text of all input messages that the model did not write."""
-    messages = parsed(text)
+    messages = parse_json(text)
     if not isinstance(messages, list):
         return None
     others = [one for one in messages if isinstance(one, dict) and one.get("role") != "assistant"]
     results = (
         str(part.get("response") or part.get("result") or "")
         for message in others
-        for part in parts_of(message)
+        for part in message_parts(message)
     )
-    return text_of(others) + "".join(results)
+    return messages_text(others) + "".join(results)
 
 
 def _add_faulty_requests(calls: pl.DataFrame) -> pl.DataFrame:

@@ -13,11 +13,11 @@ from ltrain_transforms import sql
 from ltrain_transforms.contributions import CONTRIBUTIONS, invalid_value
 from ltrain_transforms.recipe import Reward
 from ltrain_transforms.selection import AGENT_OUTCOMES
-from ltrain_transforms.tables import STANDING
+from ltrain_transforms.tables import GROUP_STATS
 
 
 def group_stats(executions: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
-    """Add the columns of `STANDING` to `executions`; those of the group are null without a group.
+    """Add the columns of `GROUP_STATS` to `executions`; without a group, its columns are null.
 
     Args:
         outcomes: `execution_id` and `reward` of the executions that have an outcome.
@@ -35,7 +35,9 @@ def group_stats(executions: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFram
         group_wall=over_group(members["wall"].median()),
         group_critical_path=over_group(members["critical_path"].median()),
     )
-    return stats.with_columns(pl.col(name).cast(dtype) for name, dtype in STANDING.schema.items())
+    return stats.with_columns(
+        pl.col(name).cast(dtype) for name, dtype in GROUP_STATS.schema.items()
+    )
 
 
 def from_rollout_rules(rules: Sequence[Reward], stats: pl.DataFrame) -> list[pl.DataFrame]:

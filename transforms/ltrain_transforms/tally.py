@@ -103,7 +103,7 @@ class Tally:
             self.unknown.setdefault(rule.name, Unknown()).add(rule, rows)
 
     def settled(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Return the executions with `STANDING`, and `SUMS` with rules over them and shut gates."""
+        """Return executions with `GROUP_STATS`, and `SUMS` with rules over them and shut gates."""
         late = [rule for rule in self.recipe.reward if rule.on == "rollout"]
         gates = [rule for rule in self.recipe.reward if rule.gate is not None]
         known = with_group_stats(self.recipe, self.whole, self.executions.sort("execution_id"))

@@ -18,7 +18,7 @@ from jsonschema.validators import extend
 from referencing import Registry
 
 from ltrain_transforms.dialects.messages import tool_requests
-from ltrain_transforms.untrusted import FAILURES, parsed
+from ltrain_transforms.untrusted import FAILURES, parse_json
 
 FaultCounts = tuple[int | None, int | None]
 """How many requests name no offered tool, and how many break their tool's schema."""
@@ -119,7 +119,7 @@ BoundedValidator = extend(
 
 def count_faulty_requests(offered: str | None, output: str | None) -> FaultCounts:
     """Count the faulty tool requests of one answer; None where they cannot be checked."""
-    messages = parsed(output)
+    messages = parse_json(output)
     requests = tool_requests(messages if isinstance(messages, list) else None)
     schemas = _schemas(offered) if offered and requests else {}
     if not schemas:
@@ -167,7 +167,7 @@ def schema_error(schema: Mapping[str, Any]) -> str | None:
 @lru_cache(CACHED_SCHEMAS)
 def _schemas(offered: str) -> dict[str, str]:
     """Return the schema of each offered tool's arguments, by the tool's name."""
-    entries = parsed(offered)
+    entries = parse_json(offered)
     if not isinstance(entries, list):
         return {}
     return dict(_names_and_schemas(tool for tool in entries if isinstance(tool, dict)))
@@ -178,7 +178,7 @@ def _names_and_schemas(tools: Iterable[dict[str, Any]]) -> Iterable[tuple[str, s
         function = tool.get("function")
         definition = function if isinstance(function, dict) else tool
         schema = definition.get("parameters") or definition.get("input_schema") or {}
-        schema = parsed(schema)
+        schema = parse_json(schema)
         if definition.get("name"):
             yield str(definition["name"]), json.dumps(schema if isinstance(schema, dict) else {})
 

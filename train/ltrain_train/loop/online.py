@@ -107,7 +107,7 @@ class Online:
                 for task in tasks
                 for sample in range(per_task)
             ]
-            timeout, senders = self.recipe.train.span_timeout, roles.senders(trust)
+            timeout, senders = self.recipe.train.span_timeout, roles.trusted_senders(trust)
             patiently(lambda: wait_complete(self.store, ids, timeout, senders))
 
     def _build(self, number: int) -> Dataset:

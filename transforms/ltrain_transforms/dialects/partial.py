@@ -86,12 +86,12 @@ class Partial(TypedDict, total=False):
     delivered: bool
 
 
-def word(given: Any) -> str | None:
+def as_text(given: Any) -> str | None:
     """Give a name or an id out of parsed JSON as text, whatever it was written as."""
     return given if given is None or isinstance(given, str) else str(given)
 
 
-def said(**fields: Any) -> Partial:
+def non_empty(**fields: Any) -> Partial:
     """Keep the fields that say something."""
     # mostly nothing is said, and to compare with 0 costs more than to look for None
     return {  # type: ignore[return-value]

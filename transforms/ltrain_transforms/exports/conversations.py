@@ -12,9 +12,15 @@ from typing import Any
 import polars as pl
 
 from ltrain_transforms.exports.chat import Message, NotText, chat
-from ltrain_transforms.history import Said, goes_on, listed, parts_of, said
+from ltrain_transforms.history import (
+    ComparableHistory,
+    comparable_history,
+    continues,
+    message_parts,
+    parse_messages,
+)
 from ltrain_transforms.selection import to_drops
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.untrusted import parse_json
 
 REASONS = {
     "no_messages": "its messages were not recorded, or it has no answer",
@@ -31,7 +37,7 @@ class Conversation:
     """As the traces have them, the last answer included."""
     tools: list[Message]
     """The tools that were offered, as the API takes them."""
-    history: Said
+    history: ComparableHistory
     answers: dict[int, str] = field(default_factory=dict)
     """The call that gave each sampled answer, by its place in `messages`."""
 
@@ -53,7 +59,7 @@ def conversations(calls: pl.DataFrame) -> tuple[dict[str, list[Conversation]], p
     found: dict[str, list[Conversation]] = {}
     left_out: list[tuple[str, str]] = []
     for call in calls.sort("execution_id", "seq").iter_rows(named=True):
-        asked, answers = listed(call["input"]), listed(call["output"])
+        asked, answers = parse_messages(call["input"]), parse_messages(call["output"])
         reason = _unusable(call, asked, answers)
         if reason is None:
             _join(found.setdefault(call["execution_id"], []), call, asked, answers[0])
@@ -67,7 +73,7 @@ def conversations(calls: pl.DataFrame) -> tuple[dict[str, list[Conversation]], p
 def _unusable(call: dict[str, Any], asked: list[Message], answers: list[Message]) -> str | None:
     if call["redacted"]:
         return "redacted"
-    if not asked or not answers or not parts_of(answers[0]):
+    if not asked or not answers or not message_parts(answers[0]):
         return "no_messages"
     if len(answers) > 1:
         return "several_choices"
@@ -81,9 +87,9 @@ def _unusable(call: dict[str, Any], asked: list[Message], answers: list[Message]
 def _join(
     open_ones: list[Conversation], call: dict[str, Any], asked: list[Message], answer: Message
 ) -> None:
-    mine = said(asked, thinking=True)
+    mine = comparable_history(asked, thinking=True)
     tools = _tools(call["tools"])
-    going_on = (one for one in open_ones if one.tools == tools and goes_on(mine, one.history))
+    going_on = (one for one in open_ones if one.tools == tools and continues(mine, one.history))
     one = max(going_on, key=lambda one: len(one.history), default=None)
     if one is None:
         one = Conversation(call["execution_id"], [], tools, ())
@@ -91,11 +97,11 @@ def _join(
     one.messages += asked[len(one.messages) :]
     one.answers[len(one.messages)] = call["call_id"]
     one.messages.append({**answer, "role": "assistant"})
-    one.history = mine + said([answer], thinking=True)
+    one.history = mine + comparable_history([answer], thinking=True)
 
 
 def _tools(text: str | None) -> list[Message]:
-    definitions = parsed(text)
+    definitions = parse_json(text)
     offered = definitions if isinstance(definitions, list) else []
     return [_tool(one) for one in offered if isinstance(one, dict)]
 

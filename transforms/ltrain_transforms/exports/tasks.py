@@ -14,9 +14,9 @@ from ltrain_transforms.exports.converted import Converted, Lines, line
 from ltrain_transforms.exports.firsts import Firsts
 from ltrain_transforms.exports.rollouts import STAGE
 from ltrain_transforms.exports.work import Work, lineage
-from ltrain_transforms.history import listed
+from ltrain_transforms.history import parse_messages
 from ltrain_transforms.selection import to_drops
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.untrusted import parse_json
 
 REASONS = {"no_input": "neither an agent's input nor the messages of a call were recorded"}
 
@@ -57,9 +57,11 @@ def _asked(batch: Batch) -> pl.DataFrame:
 def _input(outer: str | None, first: str | None) -> Any:
     """Return the value of JSON, and other text as it is; of messages the user's."""
     if outer is not None:
-        return parsed(outer)
+        return parse_json(outer)
     try:
-        said = [one for one in chat(listed(first)) if one["role"] not in ("system", "developer")]
+        said = [
+            one for one in chat(parse_messages(first)) if one["role"] not in ("system", "developer")
+        ]
     except NotText:
         return None
     if len(said) == 1 and said[0]["role"] == "user":

@@ -10,13 +10,13 @@ from ltrain_instrument.errors import UnknownName
 from ltrain_transforms import library, python_rules, sql
 from ltrain_transforms.errors import BadRule
 from ltrain_transforms.recipe.section import Section
-from ltrain_transforms.tables import CALLS, EXECUTIONS, SIGNALS, STANDING
+from ltrain_transforms.tables import CALLS, EXECUTIONS, GROUP_STATS, SIGNALS
 from ltrain_transforms.tool_faults import schema_error
 
 CALL_COLUMNS = pl.Schema({**CALLS.schema, **SIGNALS.schema})
 """What the SQL of a rule over calls may name."""
 
-EXECUTION_COLUMNS = pl.Schema({**EXECUTIONS.schema, **STANDING.schema})
+EXECUTION_COLUMNS = pl.Schema({**EXECUTIONS.schema, **GROUP_STATS.schema})
 """What a gate, and the SQL of a rule over executions, may name."""
 
 

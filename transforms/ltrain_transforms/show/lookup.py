@@ -120,6 +120,6 @@ def _run(store: Store, name: str, recipe: Path | None, say: Callable[[str], None
         found = waves(store, name)
         return run.report(name, found, None, f"no recipe: no {DEFAULT} here; --recipe names one")
     loaded = Recipe.load(recipe or DEFAULT)
-    found = waves(store, name, roles.senders(loaded.source.trust))
+    found = waves(store, name, roles.trusted_senders(loaded.source.trust))
     of_recipe = judged(store, loaded, name, found.waves, say)
     return run.report(name, found, of_recipe, f"{recipe or DEFAULT}, digest {loaded.digest}")

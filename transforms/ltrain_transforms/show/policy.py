@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ltrain_transforms.errors import NothingToShow
-from ltrain_transforms.policy_file import MANIFEST, PolicyVersion
+from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyVersion
 from ltrain_transforms.show.dataset import of_home
 from ltrain_transforms.show.report import Cell, Facts, Grid, Report, named, size
 
@@ -18,7 +18,7 @@ SPELLING = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?:@(?P<version>[0-9
 
 def names(home: Path) -> list[str]:
     """Give the policies of a home."""
-    return sorted({path.parents[1].name for path in home.glob(f"policies/*/v*/{MANIFEST}")})
+    return sorted({path.parents[1].name for path in home.glob(f"policies/*/v*/{POLICY_MANIFEST}")})
 
 
 def report(home: Path, name: str, number: int | None) -> Report:
@@ -53,7 +53,7 @@ def report(home: Path, name: str, number: int | None) -> Report:
 
 def versions(folder: Path) -> list[int]:
     """Give a policy's versions, oldest first."""
-    found = (path.parent.name[1:] for path in folder.glob(f"v*/{MANIFEST}"))
+    found = (path.parent.name[1:] for path in folder.glob(f"v*/{POLICY_MANIFEST}"))
     return sorted(int(number) for number in found if number.isdigit())
 
 
@@ -66,7 +66,7 @@ def _lineage(folder: Path, number: int, there: list[int]) -> Iterator[PolicyVers
         if following not in there:
             yield following
             return
-        version = _read(folder / f"v{following}" / MANIFEST)
+        version = _read(folder / f"v{following}" / POLICY_MANIFEST)
         yield version
         following = version.parent
 

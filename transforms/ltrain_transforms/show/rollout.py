@@ -11,7 +11,7 @@ from ltrain_collector.store import Store
 from ltrain_transforms import roles
 from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import DEFAULT, Policy, Recipe, Reward, Source
-from ltrain_transforms.source import Selection, placing, read
+from ltrain_transforms.source import Selection, read_spans, runner_condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def candidates(store: Store, prefix: str, trust: Sequence[str] = ()) -> list[dic
     Args:
         trust: the recipe's `source.trust`.
     """
-    ours = placing(roles.senders(trust))
+    ours = runner_condition(roles.trusted_senders(trust))
     there = store.query(
         f"SELECT RolloutId AS rollout, argMax(toString(RunId), {ours}) AS run, "
         f"argMax(toString(Mode), ({ours}, Mode != '')) AS mode, "
@@ -68,7 +68,7 @@ def candidates(store: Store, prefix: str, trust: Sequence[str] = ()) -> list[dic
 
 def rollout(store: Store, recipe: Recipe, judged_by: str, found: dict[str, Any]) -> Rollout:
     """Return all tables of a rollout that `candidates` found."""
-    spans, unresolved = read(store, Source(trust=recipe.source.trust), _group(found))
+    spans, unresolved = read_spans(store, Source(trust=recipe.source.trust), _group(found))
     derived = derive(spans, recipe)
     executions = derived.tables["executions"]
     own = executions.filter(pl.col("rollout_id") == found["rollout"])

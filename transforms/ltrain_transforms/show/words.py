@@ -8,9 +8,9 @@ import json
 from typing import Any
 
 from ltrain_instrument.terminal import visible
-from ltrain_transforms.dialects.messages import parts_of, text_of, tool_requests
+from ltrain_transforms.dialects.messages import message_parts, messages_text, tool_requests
 from ltrain_transforms.show.tree import Row
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.untrusted import parse_json
 
 
 def short(text: str | None, width: int) -> str:
@@ -29,12 +29,12 @@ def said(call: Row) -> str:
     if messages is None:
         return str(call["output"] or "")
     asked = [f"{one.get('name')}({plain(one.get('arguments'))})" for one in tool_requests(messages)]
-    return " ".join([text_of(messages), *asked]).strip()
+    return " ".join([messages_text(messages), *asked]).strip()
 
 
 def listed(text: str | None) -> list[dict[str, Any]] | None:
     """Read messages; None where the text is no list of them."""
-    found = parsed(text)
+    found = parse_json(text)
     if isinstance(found, list) and found and all(isinstance(one, dict) for one in found):
         return found
     return None
@@ -45,7 +45,7 @@ def lines(message: dict[str, Any]) -> str:
     if not isinstance(message.get("parts"), list):
         rest = {key: value for key, value in message.items() if key != "role"}
         return plain(rest.get("content", rest))
-    return "\n".join(map(_part, parts_of(message)))
+    return "\n".join(map(_part, message_parts(message)))
 
 
 def _part(part: dict[str, Any]) -> str:
@@ -65,7 +65,7 @@ def plain(value: Any) -> str:
 
 def value(text: str | None) -> str:
     """Give a state variable's value: a text without the quotes of JSON, anything else as it is."""
-    found = parsed(text)
+    found = parse_json(text)
     return found if isinstance(found, str) else text or ""
 
 
