@@ -1,4 +1,4 @@
-"""A tool's schema is the agent's own text: checking it takes bounded time, whatever it asks for."""
+"""An agent writes the schemas of its tools: a check takes bounded time with any schema."""
 
 import json
 import time
@@ -61,7 +61,7 @@ def test_a_pattern_takes_linear_time() -> None:
     ],
     ids=lambda cell: json.dumps(cell)[:40],
 )
-def test_a_schema_that_cannot_be_checked_holds_nothing_against_a_value(
+def test_a_schema_that_cannot_be_checked_accepts_any_value(
     schema: Any, value: Any
 ) -> None:
     assert in_time(schema, value)
