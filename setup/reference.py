@@ -99,7 +99,7 @@ def tables() -> str:
     lines.append(table(("stage", "reason", "what it means"), reasons))
     lines += ["## Why rows begin", "What `begins` of a sample says; [samples.md](samples.md)."]
     meant = below_names(breaks)
-    why = ((f"`{each.value}`", meant[f"Begins.{each.name}"]) for each in breaks.Begins)
+    why = ((f"`{each.value}`", meant[f"SplitReason.{each.name}"]) for each in breaks.SplitReason)
     lines.append(table(("begins", "what it means"), why))
     return page("ltrain_transforms/tables", lines)
 

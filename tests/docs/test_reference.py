@@ -11,7 +11,7 @@ from ltrain.cli import app
 from ltrain_instrument import attributes
 from ltrain_instrument.settings import SETTINGS
 from ltrain_transforms import exports, faults, membership, selection, unusable
-from ltrain_transforms.breaks import Begins
+from ltrain_transforms.breaks import SplitReason
 from ltrain_transforms.dialects import DIALECTS, events, gateway
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
 from ltrain_transforms.exports import FORMATS
@@ -77,7 +77,7 @@ def test_every_dialect_is_told_with_the_reasons_of_its_drops() -> None:
 def test_why_rows_begin_filters_and_exports_are_told() -> None:
     page = (DOCS / "samples.md").read_text()
     told = rows("samples.md").keys() | set(re.findall(r"`(\w+)`", page))
-    assert {*Begins, *FORMATS, *unusable.REASONS, *selection.REASONS} <= told
+    assert {*SplitReason, *FORMATS, *unusable.REASONS, *selection.REASONS} <= told
     assert set(exports.REASONS) <= rows_of("tables.md", "exports")
 
 

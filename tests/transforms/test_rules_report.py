@@ -169,7 +169,5 @@ def test_the_command_prints_it(played: Any, store: Store, rules: Path) -> None:
 
 
 def test_an_empty_selection_says_so(store: Store, recipe: Recipe) -> None:
-    with pytest.raises(
-        NothingToBuild, match=r"no execution of what .* selects .run nobody, wave 3"
-    ):
+    with pytest.raises(NothingToBuild, match=r"no execution that .* selects .run nobody, wave 3"):
         stored(store, recipe, Selection(run="nobody", wave=3))

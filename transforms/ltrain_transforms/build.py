@@ -209,7 +209,7 @@ class _Build:
     def _alarms(self) -> dict[str, list[str]]:
         if not all(self.folder.table(name).exists() for name in selective_drops.TABLES):
             return {}  # no batch, no wave
-        return selective_drops.by_wave(lambda name: pl.scan_parquet(self.folder.table(name)))
+        return selective_drops.alarms_by_wave(lambda name: pl.scan_parquet(self.folder.table(name)))
 
 
 def _plan(question: Question, out: Path, update: bool, spans: int) -> Plan:

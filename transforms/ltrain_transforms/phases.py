@@ -19,8 +19,8 @@ from ltrain_transforms.pipeline import credited, traced
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.roles import Role
 from ltrain_transforms.samples import COLUMNS, samples
-from ltrain_transforms.savings import savings
-from ltrain_transforms.selection import gathered
+from ltrain_transforms.savings import count_savings
+from ltrain_transforms.selection import concat_table
 from ltrain_transforms.spans import iter_spans
 from ltrain_transforms.tables import DROPS, REWARDS, TRANSITIONS
 
@@ -68,7 +68,7 @@ def trace(batch: Batch) -> Traced:
     folder.keep("work/steps", number, found.steps)
     folder.keep("work/executions", number, executions)
     folder.keep("work/rewards", number, found.rewards)
-    folder.keep("work/drops", number, gathered(DROPS, batch.unresolved, found.drops))
+    folder.keep("work/drops", number, concat_table(DROPS, batch.unresolved, found.drops))
     tables = ("calls", "executions", "states")
     return Traced(
         [folder.write(name, number, getattr(found, name)) for name in tables],
@@ -159,11 +159,11 @@ def join(batch: Credited) -> Joined:
     calls = folder.read("calls", number, list(COLUMNS))
     executions = folder.read("work/executions", number)
     rows, unusable = samples(batch.recipe, trained, calls, executions)
-    drops = gathered(DROPS, folder.read("work/drops", number), unusable)
+    drops = concat_table(DROPS, folder.read("work/drops", number), unusable)
     parts = [
         folder.write("rewards", number, given),
         folder.write("transitions", number, made.drop("kept")),
         folder.write("samples", number, rows),
         folder.write("drops", number, drops),
     ]
-    return Joined(parts, Counter(drops["reason"]), Counter(savings(rows)))
+    return Joined(parts, Counter(drops["reason"]), Counter(count_savings(rows)))

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import polars as pl
 
 from ltrain_transforms.calls import STATE_COLUMNS, calls
-from ltrain_transforms.credit import chosen, compared, narrow, transitions
+from ltrain_transforms.credit import credit_inputs, outcome_advantages, select_groups, transitions
 from ltrain_transforms.evaluations import evaluations
 from ltrain_transforms.executions import executions, idle_cutoff
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.rewards import outcomes, rewards, settled
+from ltrain_transforms.rewards import apply_gates, outcomes, rewards
 from ltrain_transforms.roles import MISPLACED, UNTRUSTED, is_impostor
 from ltrain_transforms.samples import samples
-from ltrain_transforms.selection import counting, dropped, gathered
+from ltrain_transforms.selection import concat_table, select_executions, to_drops
 from ltrain_transforms.states import digest, states
 from ltrain_transforms.tables import DROPS, TABLES
 
@@ -54,7 +54,7 @@ class Traced:
     """Without those of rules over the rollout; gates have not been asked."""
     drops: pl.DataFrame
     steps: pl.DataFrame
-    """`NARROW`: what credit reads of `calls`."""
+    """`CREDIT_INPUTS`: what credit reads of `calls`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def observed(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None) -> 
     """
     called, broken = calls(spans)
     written, seen, unwalked = states(called)
-    unreadable = gathered(DROPS, broken, unwalked)
+    unreadable = concat_table(DROPS, broken, unwalked)
     called = _with_seen(called, seen)
     attempted = executions(spans, called, idle_cutoff(newest, recipe.source.idle_timeout))
     judged, unheard = evaluations(spans, called)
@@ -104,8 +104,8 @@ def traced(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None) -> Tr
     stray = _not_calls(spans, called, attempted, found.evaluations, others)
     anchors = _anchors(recipe, called, found.states, found.seen)
     anchored = called.join(anchors, "call_id", "left", maintain_order="left")
-    steps = narrow(recipe, anchored, attempted)
-    drops = gathered(DROPS, found.unreadable, stray, found.unheard, uncredited)
+    steps = credit_inputs(recipe, anchored, attempted)
+    drops = concat_table(DROPS, found.unreadable, stray, found.unheard, uncredited)
     return Traced(called, attempted, found.states, given, drops, steps)
 
 
@@ -113,14 +113,16 @@ def credited(
     steps: pl.DataFrame, executions: pl.DataFrame, rewards: pl.DataFrame, recipe: Recipe
 ) -> Credited:
     """Compare executions; of a wave all must be given."""
-    given, gated = settled(recipe, rewards, executions)
+    given, gated = apply_gates(recipe, rewards, executions)
     worth = outcomes(recipe, given, executions)
     judged = any(reward.evaluation for reward in recipe.reward)
-    counted, left_out = counting(executions, worth["execution_id"], recipe.filter, judged=judged)
-    ranked = compared(recipe, counted, worth, given, steps)
+    counted, left_out = select_executions(
+        executions, worth["execution_id"], recipe.filter, judged=judged
+    )
+    ranked = outcome_advantages(recipe, counted, worth, given, steps)
     made = transitions(recipe, ranked, steps, given)
-    kept, low = chosen(recipe, ranked, made)
-    drops = gathered(DROPS, gated, left_out, low, _idle(kept, made))
+    kept, low = select_groups(recipe, ranked, made)
+    drops = concat_table(DROPS, gated, left_out, low, _idle(kept, made))
     return Credited(given, made, worth, kept, drops)
 
 
@@ -131,7 +133,7 @@ def derive(spans: pl.DataFrame, recipe: Recipe) -> Derived:
     credit = credited(trace.steps, trace.executions, trace.rewards, recipe)
     trained = credit.transitions.filter(pl.col("execution_id").is_in(credit.kept.implode()))
     rows, unusable = samples(recipe, trained, trace.calls, trace.executions)
-    drops = gathered(DROPS, trace.drops, credit.drops, unusable)
+    drops = concat_table(DROPS, trace.drops, credit.drops, unusable)
     frames = (
         *(trace.calls, trace.executions, trace.states, credit.rewards),
         *(credit.transitions, rows, drops),
@@ -162,7 +164,7 @@ def _anchors(
 def _idle(kept: pl.Series, transitions: pl.DataFrame) -> pl.DataFrame:
     """Name the executions that are compared and have nothing to train."""
     idle = kept.filter(~kept.is_in(transitions["execution_id"].implode()))
-    return dropped(
+    return to_drops(
         "rows", idle.to_frame().with_columns(reason=pl.lit("no_calls")), "execution_id", NO_CALLS
     )
 
@@ -186,8 +188,8 @@ def _not_calls(
     rest = spans.filter(~pl.col("span_id").is_in(used.drop_nulls().implode()))
     poses = is_impostor()
     stray = rest.filter(~poses).with_columns(reason=pl.lit("not_a_call"))
-    drops = dropped("spans", stray, "span_id", NOT_A_CALL)
-    return gathered(DROPS, drops, _posing(rest.filter(poses)))
+    drops = to_drops("spans", stray, "span_id", NOT_A_CALL)
+    return concat_table(DROPS, drops, _posing(rest.filter(poses)))
 
 
 def _of_spans(drops: pl.DataFrame) -> pl.Series:

@@ -86,7 +86,7 @@ class _Traces:
 
     tally: Tally
     executions: pl.DataFrame
-    """With the columns of `STANDING`."""
+    """With the columns of `GROUP_STATS`."""
     sums: pl.DataFrame
     """`SUMS`, with those of rules over the rollout and of shut gates."""
 

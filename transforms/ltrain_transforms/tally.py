@@ -6,12 +6,17 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from ltrain_transforms import sql
-from ltrain_transforms.contributions import CONTRIBUTIONS, looked_at, over_calls
+from ltrain_transforms.contributions import CONTRIBUTIONS, is_call_rule, sql_inputs
 from ltrain_transforms.pipeline import observed
 from ltrain_transforms.recipe import Recipe, Reward
-from ltrain_transforms.rewards import apart, beside, contributed, unpaid
-from ltrain_transforms.signals import with_fit
-from ltrain_transforms.standing import gated, of_rollouts
+from ltrain_transforms.rewards import (
+    execution_contributions,
+    mark_withheld,
+    split_contributions,
+    with_group_stats,
+)
+from ltrain_transforms.signals import add_schema_match
+from ltrain_transforms.standing import from_rollout_rules, mark_gated
 from ltrain_transforms.tables import EXECUTIONS
 
 SUMS = pl.Schema(
@@ -40,12 +45,12 @@ class Unknown:
     def add(self, reward: Reward, rows: pl.DataFrame) -> None:
         """Look at `rows`, which are of the kind that the rule is about."""
         if reward.schema_ is not None:
-            rows = with_fit(rows, reward.schema_)
-        rows = rows.with_columns(**sql.with_names(reward.name, rows.schema, reward.let))
+            rows = add_schema_match(rows, reward.schema_)
+        rows = rows.with_columns(**sql.json_path_columns(reward.name, rows.schema, reward.let))
         when = reward.bound(reward.when)
-        found = sql.unknown(rows, when)
+        found = sql.null_rows(rows, when)
         self.rows += found.height
-        self.nulls.update({name: found[name].null_count() for name in sql.names(when)})
+        self.nulls.update({name: found[name].null_count() for name in sql.column_names(when)})
 
     @property
     def empty(self) -> list[str]:
@@ -73,8 +78,10 @@ class Tally:
     def add(self, spans: pl.DataFrame, newest: int | None) -> None:
         """Look at `SPANS` of whole executions; `newest` as in `observed`."""
         found = observed(spans, self.recipe, newest)
-        made = contributed(self.recipe, found.calls, found.executions, found.evaluations)
-        given, _ = apart(made)
+        made = execution_contributions(
+            self.recipe, found.calls, found.executions, found.evaluations
+        )
+        given, _ = split_contributions(made)
         own = made.filter(pl.col("reason").ne_missing("unheard"))
         narrow = found.executions.with_columns(pl.col("source_spans").list.tail(1))
         self.executions = pl.concat([self.executions, narrow])
@@ -88,23 +95,23 @@ class Tally:
     def _look(self, calls: pl.DataFrame, spoke: set[str]) -> None:
         """See why rules over calls give nothing."""
         self.spoke |= spoke
-        asked = (rule for rule in self.recipe.reward if over_calls(rule) and not rule.python)
+        asked = (rule for rule in self.recipe.reward if is_call_rule(rule) and not rule.python)
         quiet = [rule for rule in asked if rule.name not in self.spoke]
-        seen = looked_at(self.recipe, calls) if quiet else calls
+        seen = sql_inputs(self.recipe, calls) if quiet else calls
         for rule in quiet:
             rows = seen.filter(pl.col("kind") == rule.on)
             self.unknown.setdefault(rule.name, Unknown()).add(rule, rows)
 
     def settled(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Return the executions with `STANDING`, and `SUMS` with rules over them and shut gates."""
+        """Return executions with `GROUP_STATS`, and `SUMS` with rules over them and shut gates."""
         late = [rule for rule in self.recipe.reward if rule.on == "rollout"]
         gates = [rule for rule in self.recipe.reward if rule.gate is not None]
-        known = beside(self.recipe, self.whole, self.executions.sort("execution_id"))
-        fired = of_rollouts(late, known)
-        ruled = [summed(unpaid(self.recipe, one, self.executions)) for one in fired]
+        known = with_group_stats(self.recipe, self.whole, self.executions.sort("execution_id"))
+        fired = from_rollout_rules(late, known)
+        ruled = [summed(mark_withheld(self.recipe, one, self.executions)) for one in fired]
         made = pl.concat([self.sums, *ruled])
         counts = pl.col("reason").is_null()
-        through = gated(gates, made.filter(counts), known).select(SUMS.names())
+        through = mark_gated(gates, made.filter(counts), known).select(SUMS.names())
         every = pl.concat([through, made.filter(~counts)])
         return known, every.sort("execution_id", maintain_order=True)
 

@@ -19,7 +19,7 @@ from ltrain_transforms.history import (
     message_parts,
     parse_messages,
 )
-from ltrain_transforms.selection import dropped
+from ltrain_transforms.selection import to_drops
 from ltrain_transforms.untrusted import parse_json
 
 REASONS = {
@@ -67,7 +67,7 @@ def conversations(calls: pl.DataFrame) -> tuple[dict[str, list[Conversation]], p
             left_out.append((call["call_id"], reason))
     schema = {"id": pl.String, "reason": pl.String}
     drops = pl.DataFrame(left_out, schema, orient="row")
-    return found, dropped("exports", drops, "id", REASONS)
+    return found, to_drops("exports", drops, "id", REASONS)
 
 
 def _unusable(call: dict[str, Any], asked: list[Message], answers: list[Message]) -> str | None:

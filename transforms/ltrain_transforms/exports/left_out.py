@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from ltrain_transforms.exports.rollouts import Rollouts, Talks
-from ltrain_transforms.selection import gathered
+from ltrain_transforms.selection import concat_table
 from ltrain_transforms.tables import DROPS
 
 
@@ -33,4 +33,4 @@ class LeftOut:
         """Give all, those that are not taken first."""
         every = (pl.concat(frames) for frames in self.kinds.values())
         ordered = (one.sort("execution_id", maintain_order=True) for one in every)
-        return gathered(DROPS, self.found.drops, *(one.drop("execution_id") for one in ordered))
+        return concat_table(DROPS, self.found.drops, *(one.drop("execution_id") for one in ordered))

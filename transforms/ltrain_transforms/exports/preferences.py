@@ -16,7 +16,7 @@ from ltrain_transforms.exports.converted import Converted, Line, Lines, line
 from ltrain_transforms.exports.left_out import LeftOut
 from ltrain_transforms.exports.rollouts import STAGE, rollouts, talks
 from ltrain_transforms.exports.work import Piece, Work, lineage
-from ltrain_transforms.selection import dropped, gathered
+from ltrain_transforms.selection import concat_table, to_drops
 from ltrain_transforms.tables import DROPS
 
 REASONS = {
@@ -70,7 +70,7 @@ def preferences(work: Work) -> Converted:
         pieces += [_piece(work, pair) for pair in chosen]
         unpaired += _unpaired(members, pairs, chosen)
     reasons = pl.DataFrame(unpaired, {"id": pl.String, "reason": pl.String}, orient="row")
-    drops = gathered(DROPS, left_out.drops(), dropped(STAGE, reasons, "id", REASONS))
+    drops = concat_table(DROPS, left_out.drops(), to_drops(STAGE, reasons, "id", REASONS))
     return Converted(Lines(work.each(pieces)), lineage(pieces), drops)
 
 

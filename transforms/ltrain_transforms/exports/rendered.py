@@ -22,7 +22,7 @@ from ltrain_transforms.exports.rollouts import STAGE, Talks, best, rollouts, tal
 from ltrain_transforms.exports.work import Piece, Work, lineage
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.samples import samples
-from ltrain_transforms.selection import dropped
+from ltrain_transforms.selection import to_drops
 from ltrain_transforms.tables import CALLS
 
 REASONS = {
@@ -79,7 +79,7 @@ def _rows(
     transitions = batch.table("transitions").join(calls.select(key), key, "semi")
     rows, long = samples(recipe, transitions, calls, batch.table("executions"))
     rendered_rows = rows.with_columns(tokens=pl.lit("rendered"))
-    unlike_drops = dropped(STAGE, left_out, "id", REASONS)
+    unlike_drops = to_drops(STAGE, left_out, "id", REASONS)
     return rendered_rows, unlike_drops, long.with_columns(stage=pl.lit(STAGE))
 
 

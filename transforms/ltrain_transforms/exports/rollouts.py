@@ -8,7 +8,7 @@ import polars as pl
 from ltrain_transforms.dataset import Batch, Dataset
 from ltrain_transforms.exports.conversations import Conversation, conversations
 from ltrain_transforms.exports.converted import Options
-from ltrain_transforms.selection import dropped, gathered
+from ltrain_transforms.selection import concat_table, to_drops
 from ltrain_transforms.tables import DROPS
 
 STAGE = "exports"
@@ -80,9 +80,9 @@ def best(found: Rollouts, options: Options) -> Rollouts:
     reason = pl.when(below).then(pl.lit("below")).when(beyond).then(pl.lit("not_best"))
     marked = ranked.with_columns(reason=reason).sort("execution_id")
     left_out = marked.filter(pl.col("reason").is_not_null())
-    drops = dropped(STAGE, left_out, "execution_id", REASONS)
+    drops = to_drops(STAGE, left_out, "execution_id", REASONS)
     kept = marked.filter(pl.col("reason").is_null()).drop("rank", "reason")
-    return Rollouts(kept, gathered(DROPS, found.drops, drops))
+    return Rollouts(kept, concat_table(DROPS, found.drops, drops))
 
 
 def talks(
@@ -103,4 +103,4 @@ def talks(
     calls = batch.table("calls", columns).join(ours.select(key), key, "semi")
     idle = ids.join(ours, "execution_id", "anti").with_columns(reason=pl.lit("no_calls"))
     made, silent = conversations(calls)
-    return Talks(made, calls, dropped(STAGE, idle, "execution_id", REASONS), silent)
+    return Talks(made, calls, to_drops(STAGE, idle, "execution_id", REASONS), silent)

@@ -15,7 +15,7 @@ from ltrain_transforms.exports.firsts import Firsts
 from ltrain_transforms.exports.rollouts import STAGE
 from ltrain_transforms.exports.work import Work, lineage
 from ltrain_transforms.history import parse_messages
-from ltrain_transforms.selection import dropped
+from ltrain_transforms.selection import to_drops
 from ltrain_transforms.untrusted import parse_json
 
 REASONS = {"no_input": "neither an agent's input nor the messages of a call were recorded"}
@@ -35,7 +35,7 @@ def tasks(work: Work) -> Converted:
                 firsts.keep(name, execution, line({"id": name, "input": asked, **domain}))
     pieces = firsts.pieces()
     silent = pl.DataFrame({"id": sorted(firsts.silent)}, {"id": pl.String})
-    drops = dropped(STAGE, silent.with_columns(reason=pl.lit("no_input")), "id", REASONS)
+    drops = to_drops(STAGE, silent.with_columns(reason=pl.lit("no_input")), "id", REASONS)
     return Converted(Lines(work.each(pieces)), lineage(pieces), drops)
 
 

@@ -19,7 +19,7 @@ from ltrain_transforms.exports.firsts import Firsts
 from ltrain_transforms.exports.left_out import LeftOut
 from ltrain_transforms.exports.rollouts import STAGE, rollouts, talks
 from ltrain_transforms.exports.work import Work, lineage
-from ltrain_transforms.selection import dropped
+from ltrain_transforms.selection import to_drops
 
 REASONS = {"not_plain": "its first prompt holds tool calls or results, which verl's prompts do not"}
 
@@ -54,7 +54,7 @@ def verl(work: Work) -> Converted:
             firsts.keep(name, execution, json.dumps(_row(row, name, prompt)).encode())
         reasons = pl.DataFrame(fancy, {"id": pl.String, "reason": pl.String}, orient="row")
         left_out.talks(spoken)
-        left_out.executions("fancy", dropped(STAGE, reasons, "id", REASONS))
+        left_out.executions("fancy", to_drops(STAGE, reasons, "id", REASONS))
     pieces = firsts.pieces()
     return Converted(Frames(_frames(work.each(pieces))), lineage(pieces), left_out.drops())
 

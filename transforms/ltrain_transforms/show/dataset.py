@@ -10,8 +10,8 @@ import polars as pl
 
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.manifest import KEYS, MANIFEST
-from ltrain_transforms.savings import savings
-from ltrain_transforms.selective_drops import sentences
+from ltrain_transforms.savings import count_savings
+from ltrain_transforms.selective_drops import alarm_messages
 from ltrain_transforms.show.report import Cell, Facts, Grid, Report, named
 from ltrain_transforms.show.vain import in_vain
 
@@ -29,7 +29,7 @@ def report(given: Dataset) -> Report:
     """Lay out a dataset's content and lineage."""
     manifest: dict[str, Any] = given.manifest
     vain = tuple(in_vain(given))
-    alarms = tuple(sentences(manifest.get("alarms", {})))  # of older datasets nothing is known
+    alarms = tuple(alarm_messages(manifest.get("alarms", {})))  # of older datasets nothing is known
     parts = (
         Facts("Lineage", tuple(lineage(manifest))),
         *((Facts("Named in vain", vain),) if vain else ()),
@@ -116,7 +116,7 @@ def _merging(given: Dataset) -> dict[str, int]:
     """Count what merging saved and why rows begin, a file at a time."""
     total: Counter[str] = Counter()
     for path in sorted((given.path / "samples").glob("*.parquet")):
-        total.update(savings(pl.read_parquet(path, columns=MERGED)))
+        total.update(count_savings(pl.read_parquet(path, columns=MERGED)))
     return {name.replace("_", " "): count for name, count in sorted(total.items())}
 
 

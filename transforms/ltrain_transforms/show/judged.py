@@ -8,7 +8,7 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.selective_drops import by_wave
+from ltrain_transforms.selective_drops import alarms_by_wave
 from ltrain_transforms.source import Selection, read_spans
 
 PLACE = ("mode", "wave")
@@ -43,7 +43,7 @@ def judged(
         )
         spans = spans if mode else _without_mode(spans)
         tables = derive(spans, recipe).tables
-        alarmed |= by_wave(_lazily(tables))
+        alarmed |= alarms_by_wave(_lazily(tables))
         rules.append(_rules(tables).select(*place, pl.all()))
         lost = pl.concat([tables["drops"], unresolved])
         drops.append(_counted(lost).select(*place, pl.all()))

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.selective_drops import sentences
+from ltrain_transforms.selective_drops import alarm_messages
 from ltrain_transforms.show.judged import Judged
 from ltrain_transforms.show.report import Cell, Chart, Facts, Grid, Report, named
 from ltrain_transforms.show.waves import Update, Waves
@@ -59,7 +59,7 @@ def report(run: str, found: Waves, judged: Judged | None, recipe: str) -> Report
             ("judged by", recipe),
         ),
     )
-    alarms = tuple(sentences(judged.alarms)) if judged else ()
+    alarms = tuple(alarm_messages(judged.alarms)) if judged else ()
     told = (Facts("Alarms", alarms),) if alarms else ()
     parts: Parts = (facts, *told, *(chart for chart in charts if chart.series), *grids)
     return Report(f"run {run}", "", parts, _data(run, found, judged, spent))

@@ -11,11 +11,11 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.breaks import Begins
+from ltrain_transforms.breaks import SplitReason
 from ltrain_transforms.show.rollout import Rollout
 
 Row = dict[str, Any]
-FIRST = Begins.FIRST.value
+FIRST = SplitReason.FIRST.value
 """A reason that goes without saying."""
 
 
