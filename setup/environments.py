@@ -90,8 +90,8 @@ async def create_environments(environments: Sequence[Environment]) -> None:
     if not incomplete:
         return
     need = sum(max(0.1, each.peak - machine.size(each.folder)) for each in incomplete)
-    if found := machine.faults(ROOT, need + MODEL):
-        raise SetupFailed("\n".join(found))
+    if missing := machine.faults(ROOT, need + MODEL):
+        raise SetupFailed("\n".join(missing))
     async with _setup_lock() as lock:
         # pip uses one core, so the environments are installed in parallel
         work = [_install_environment(each, lock) for each in incomplete if not each.ready]
