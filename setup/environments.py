@@ -52,9 +52,8 @@ class Environment:
         """The digest of the inputs of the environment."""
         parts = [self.lock.read_bytes(), str(self.folder).encode()]
         if self.has_ltrain:
-            parts.append(
-                (ROOT / "pyproject.toml").read_bytes()
-            )  # it declares commands and entry points
+            # pyproject.toml declares commands and entry points
+            parts.append((ROOT / "pyproject.toml").read_bytes())
         return sha256(b"\0".join(parts)).hexdigest()
 
     @property
