@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.credit import chosen, compared, narrow, transitions
+from ltrain_transforms.credit import credit_inputs, outcome_advantages, select_groups, transitions
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.tables import CALLS, EXECUTIONS, REWARDS
@@ -37,14 +37,14 @@ class Wave:
 def make_wave(executions: int) -> Wave:
     """Make executions of a planner agent with a writer agent below it, computed from numbers."""
     n, seq = pl.col("n"), pl.col("seq")
-    of = pl.select(n=pl.int_range(executions)).with_columns(
+    frame = pl.select(n=pl.int_range(executions)).with_columns(
         execution_id=n.hash(1).cast(pl.String).str.pad_start(64, "0") + ".1",
         task_id=(n // GROUP).cast(pl.String),
         value=(n.hash(2) % 4).cast(pl.Float64) / 4,
         rule=pl.lit("answer"),
         source=pl.lit("runner"),
     )
-    calls = of.select("n", "execution_id").join(
+    calls = frame.select("n", "execution_id").join(
         pl.select(seq=pl.int_range(2 * TURNS + 2)), how="cross"
     )
     key, turn = n * 100 + seq, (seq - 2) // 2
@@ -90,15 +90,15 @@ def _table(schema: Any, frame: pl.DataFrame) -> pl.DataFrame:
 def recipes() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield a name and the recipe's `credit` for each estimator."""
     for name in ESTIMATORS:
-        among = {"among": "agent"} if name == "rae" else {}
-        yield f"outcome {name}", {"outcome": {"estimator": name, **among}}
+        peers = {"peers": "agent"} if name == "rae" else {}
+        yield f"outcome {name}", {"outcome": {"estimator": name, **peers}}
     for returns in ("uniform", "reward_to_go", "discounted"):
         yield f"process {returns}", {"process": {"returns": returns, "gamma": 0.9}}
     yield "process without baseline", {"process": {"baseline": "none"}}
     for name in STEP_ESTIMATORS:
         yield f"step {name}", {"step": {"estimator": name, "scale": "std"}}
-    yield "among agents", {"outcome": {"among": "agent"}}
-    yield "among sub-agents of a parent", {"outcome": {"among": "parent"}, "combine": "rewards"}
+    yield "among agents", {"outcome": {"peers": "agent"}}
+    yield "among sub-agents of a parent", {"outcome": {"peers": "parent"}, "combine": "rewards"}
     yield "combine rewards", {"combine": "rewards"}
 
 

@@ -35,9 +35,9 @@ from ltrain_transforms.tables import TABLES
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 REASONS = {
-    "spans": pipeline.NOT_A_CALL | roles.UNTRUSTED | membership.REASONS | faults.REASONS,
-    "calls": faults.ATTRIBUTES | faults.READERS,
-    "states": faults.STATES,
+    "spans": pipeline.NOT_A_CALL | roles.UNTRUSTED | membership.REASONS | faults.SPAN_REASONS,
+    "calls": faults.ATTRIBUTE_REASONS | faults.DIALECT_REASONS,
+    "states": faults.STATES_REASONS,
     "executions": selection.REASONS,
     "rewards": evaluations.FAULTS | rewards.REASONS,
     "groups": credit.REASONS,

@@ -11,11 +11,11 @@ from ltrain.cli import app
 from ltrain_instrument import attributes
 from ltrain_instrument.settings import SETTINGS
 from ltrain_transforms import exports, faults, membership, selection, unusable
-from ltrain_transforms.breaks import Begins
+from ltrain_transforms.breaks import SplitReason
 from ltrain_transforms.dialects import DIALECTS, events, gateway
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
 from ltrain_transforms.exports import FORMATS
-from ltrain_transforms.recipe import Among, Credit, Credited, Recipe, Reward, credit
+from ltrain_transforms.recipe import Credit, Credited, Peers, Recipe, Reward, credit
 from ltrain_transforms.tables import TABLES, Table
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -24,7 +24,7 @@ from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
 from ltrain_transforms.executions import executions
 from ltrain_transforms.recipe import Source
-from ltrain_transforms.source import Selection, read
+from ltrain_transforms.source import Selection, read_spans
 from ltrain_transforms.states import states
 
 ROOT = Path(__file__).parents[2]
@@ -156,7 +156,7 @@ def run(store: Store, tmp_path: Path) -> Iterator[Run]:
 def _read(
     store: Store, done: subprocess.CompletedProcess[str], model: Model, requests: list[bytes]
 ) -> Ran:
-    spans, unresolved = read(store, Source(), Selection())
+    spans, unresolved = read_spans(store, Source(), Selection())
     found, unreadable = calls(spans)
     assert (unresolved.to_dicts(), unreadable.to_dicts()) == ([], [])
     written, seen, _ = states(found)

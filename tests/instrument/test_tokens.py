@@ -23,7 +23,7 @@ from tests.instrument.conftest import AGENTS, LAUNCHER, Seen, Sink, Start
 from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
 from ltrain_transforms.recipe import Source
-from ltrain_transforms.source import Selection, read
+from ltrain_transforms.source import Selection, read_spans
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 Case = tuple[str, str, str, dict[str, Any]]
@@ -263,7 +263,7 @@ def test_each_rollouts_call_is_one_with_its_tokens(run: Run, tmp_path: Path) -> 
         store.migrate()
         for _, _, request in run.sink.requests:
             store.insert_otlp(request)
-        spans, _ = read(store, Source(), Selection())
+        spans, _ = read_spans(store, Source(), Selection())
     found, _ = calls(spans)
     rows = {
         row["execution_id"].split(".")[0]: (row["delivered"], row["policy_version"], ids)

@@ -24,7 +24,7 @@ DISTINCT = [{"a": number} for number in range(4_000)]
 def in_time(schema: Any, value: Any) -> bool:
     began = time.process_time()
     try:
-        return tool_faults.fits(json.dumps(schema), json.dumps(value))
+        return tool_faults.matches_schema(json.dumps(schema), json.dumps(value))
     finally:
         assert time.process_time() - began < 5, "seconds"
 
@@ -34,7 +34,7 @@ def test_a_pattern_takes_linear_time() -> None:
     request = {"type": "tool_call", "name": "t", "arguments": {"a": SLOW}}
     output = json.dumps([{"role": "assistant", "parts": [request]}])
     began = time.process_time()
-    assert tool_faults.faults(json.dumps([tool]), output) == (0, 1)
+    assert tool_faults.count_faulty_requests(json.dumps([tool]), output) == (0, 1)
     assert time.process_time() - began < 5
 
 
@@ -108,4 +108,4 @@ def test_a_large_request_of_an_honest_tool_is_checked() -> None:
 
 
 def test_arguments_that_are_nested_too_deep_are_no_json() -> None:
-    assert not tool_faults.fits('{"type": "object"}', deep(5_000))
+    assert not tool_faults.matches_schema('{"type": "object"}', deep(5_000))

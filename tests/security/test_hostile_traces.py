@@ -38,7 +38,7 @@ from ltrain_transforms.show.rollout import RolloutTables
 from ltrain_transforms.show.tree import build_tree
 
 RECIPE = """
-source = { run = "r", idle = 5.0 }
+source = { run = "r", idle_timeout = 5.0 }
 policy = [{ name = "policy", where = "CAST(input AS INT) IS NULL" }]
 
 [[reward]]

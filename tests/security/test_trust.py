@@ -249,7 +249,7 @@ def trained(found: DerivedTables, attempt: Attempt) -> list[list[int]]:
 def built(store: Store, text: str = "") -> DerivedTables:
     """Return all tables of a recipe with `text` before its sections."""
     recipe = recipe_of(text)
-    spans, _ = read(store, recipe.source, Selection())
+    spans, _ = read_spans(store, recipe.source, Selection())
     return derive(spans, recipe)
 
 
@@ -317,7 +317,7 @@ def test_readers_of_the_store_take_endings_from_runners_only(folder: Store) -> N
     folder.insert_otlp(sent(scene, "none", forged_ending))
     rollout = attempt.rollout
     assert finished(folder, "demo", "train", 0) == set()
-    assert incomplete(folder, [rollout]) == {rollout}
+    assert incomplete_rollouts(folder, [rollout]) == {rollout}
     assert folder.query("SELECT * FROM otel.rollouts").is_empty()
     true = Scene()
     whole(true, sample=1)
@@ -339,7 +339,7 @@ def test_a_forged_attempt_takes_the_place_of_none(folder: Store) -> None:
     kept = found.tables["executions"].filter(~pl.col("superseded"))
     assert set(kept["execution_id"]) == {one.execution for one in scene.attempts}
     assert trained(found, attempt) == [[4, 5]]
-    assert incomplete(folder, [attempt.rollout]) == set()
+    assert incomplete_rollouts(folder, [attempt.rollout]) == set()
 
 
 INVENTED = {
@@ -365,7 +365,7 @@ def test_invented_tokens_are_not_trained(folder: Store, scope: str) -> None:
     assert trained(found, attempt) == [[4, 5]]
     named = scope != "ltrain.gateway "
     assert reasons(found, "rows") == (["untrusted_tokens"] if named else ["no_tokens"])
-    trusting = 'policy = [{ name = "sql", agents = ["write"], tokens = "capture" }]'
+    trusting = 'policy = [{ name = "sql", agents = ["write"], token_source = "capture" }]'
     invented = [[666, 666]] if named else []
     assert trained(built(folder, trusting), attempt) == [[4, 5], *invented]
 
@@ -388,7 +388,7 @@ def test_no_agent_puts_its_tokens_into_the_gateways_call(folder: Store) -> None:
     found = built(folder)
     assert trained(found, attempt) == [[4, 5]]
     calls = found.tables["calls"].filter(execution_id=attempt.execution, kind="llm")
-    assert calls["tokens_from"].to_list() == ["gateway"]
+    assert calls["token_source"].to_list() == ["gateway"]
 
 
 @pytest.mark.parametrize("mark", ["ltrain.redacted", "ltrain.truncated"])
@@ -423,7 +423,7 @@ def test_spans_that_an_agent_withholds_count_as_its_failure(folder: Store) -> No
     assert reasons(found, "rewards") == ["withheld"]
     dropped = built(folder, 'filter = { failed = "drop" }')
     assert reasons(dropped, "executions") == ["withheld"]
-    kept = built(folder, 'filter = { keep = ["incomplete"] }')
+    kept = built(folder, 'filter = { allow = ["incomplete"] }')
     assert kept.outcomes["reward"].to_list() == [1.0, 1.0]
 
 
@@ -468,7 +468,7 @@ def test_a_call_without_the_attempts_key_is_context_only(
     folder.insert_otlp(sent(scene, "service"))
     found = built(folder)
     calls = found.tables["calls"].filter(execution_id=attempt.execution, kind="llm")
-    assert calls["tokens_from"].to_list() == ["gateway", "traffic"]
+    assert calls["token_source"].to_list() == ["gateway", "traffic"]
     assert trained(found, attempt) == [[4, 5]]
     assert reasons(found, "rows") == ["without_key"]
 
@@ -636,7 +636,7 @@ def spoken(attempt: Attempt, **told: Any) -> Scene:
 
 def selected(store: Store, **which: Any) -> set[str]:
     source = Recipe.model_validate(tomllib.loads(RECIPE)).source
-    spans, _ = read(store, source, Selection(run="demo", **which))
+    spans, _ = read_spans(store, source, Selection(run="demo", **which))
     return set(spans["execution_id"])
 
 
@@ -678,7 +678,7 @@ def test_a_wave_is_closed_whatever_agents_add_to_it(folder: Store) -> None:
     for number in (1, 3):
         invented.attempt(task="mine", wave=number).llm()
     folder.insert_otlp(sent(invented, "agent"))
-    found = waves(folder, Recipe.model_validate(tomllib.loads(RECIPE)).source, Selection())
+    found = read_waves(folder, Recipe.model_validate(tomllib.loads(RECIPE)).source, Selection())
     assert {place: wave["closed"] for place, wave in found.items()} == {
         "demo/train/0": True,
         "demo/train/1": True,
@@ -726,7 +726,7 @@ def test_rules_pay_nothing_to_who_withholds_spans(folder: Store) -> None:
     assert reasons(only_rules, "executions") == ["withheld"]
     [drop] = only_rules.tables["drops"].filter(stage="executions")["id"]
     assert drop == attempt.execution
-    kept = built(folder, f'reward = [{rule}]\nfilter = {{ keep = ["incomplete"] }}')
+    kept = built(folder, f'reward = [{rule}]\nfilter = {{ allow = ["incomplete"] }}')
     assert kept.outcomes["reward"].to_list() == [1.0, 1.0]
 
 
@@ -739,10 +739,10 @@ def test_no_agent_fills_up_what_the_gateway_still_owes(folder: Store) -> None:
     lie = lying(attempt)
     lie.emit("filler", "mine", {}, process="gateway")
     folder.insert_otlp(sent(Scene(attempts=[lie]), "none"))
-    assert incomplete(folder, [attempt.rollout]) == {attempt.rollout}
+    assert incomplete_rollouts(folder, [attempt.rollout]) == {attempt.rollout}
     lie.spans = [gateway]
     folder.insert_otlp(sent(Scene(attempts=[lie]), "service"))
-    assert incomplete(folder, [attempt.rollout]) == set()
+    assert incomplete_rollouts(folder, [attempt.rollout]) == set()
 
 
 def test_a_drop_names_the_scope_of_a_trusted_senders_span(folder: Store) -> None:

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Identity, rollout_id
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.source import Selection, read
+from ltrain_transforms.source import Selection, read_spans
 
 NOON = 1_790_000_000_000_000_000
 """Nanoseconds; a day in 2026."""
@@ -259,7 +259,7 @@ on = "tool"
 when = "status = 'error'"
 value = "-0.2"
 credit_to = "requester"
-at_least = -0.3
+min = -0.3
 """
 
 
@@ -295,6 +295,6 @@ def read_back(store: Store, recipe: Recipe) -> Callable[[Scene], pl.DataFrame]:
 
     def through(scene: Scene) -> pl.DataFrame:
         store.insert_otlp(scene.request())
-        return read(store, recipe.source, Selection(run=scene.run))[0]
+        return read_spans(store, recipe.source, Selection(run=scene.run))[0]
 
     return through

@@ -79,7 +79,7 @@ def test_damaged_token_ids_are_none(
     (llm,) = of_kind(calls(read_back(scene))[0], "llm")
     assert llm["prompt_token_ids"] is None
     assert llm["response_token_ids"] is None
-    assert llm["tokens_from"] is None
+    assert llm["token_source"] is None
 
 
 def test_several_choices_are_kept_apart(scene: Any, read_back: ReadBack) -> None:

@@ -11,9 +11,9 @@ from polars.testing import assert_frame_equal
 from ltrain_collector.store import Store
 from ltrain_transforms.build import build
 from ltrain_transforms.calls import calls
-from ltrain_transforms.executions import cutoff, executions, longest_chain, ranked
+from ltrain_transforms.executions import executions, idle_cutoff, longest_chain, rank_attempts
 from ltrain_transforms.recipe import Recipe, Source
-from ltrain_transforms.source import Selection, read
+from ltrain_transforms.source import Selection, read_spans
 
 ReadBack = Callable[[Any], pl.DataFrame]
 
@@ -110,7 +110,7 @@ def test_in_a_shared_trace_the_nearest_named_ancestor_decides(scene: Any, store:
     below = second.emit("d", "agent", {}, trace=shared, parent=child, named=False)
     stray = second.emit("e", "agent", {}, trace=shared, named=False)
     store.insert_otlp(scene.request())
-    spans, drops = read(store, Source(run="demo"), Selection())
+    spans, drops = read_spans(store, Source(run="demo"), Selection())
     own = dict(spans.select("span_id", "execution_id").iter_rows())
     assert (own[child], own[below]) == (first.execution, first.execution)
     assert drops.select("id", "reason").rows() == [(stray, "unresolved")]
@@ -134,8 +134,10 @@ def test_traffic_without_rollouts_is_read_by_trace_or_session(scene: Any, store:
         rollout.emit("turn", "agent", said, trace=f"{trace:032x}", named=False)
     store.insert_otlp(scene.request())
     where = "ServiceName = 'worker'"
-    by_trace, _ = read(store, Source(where=where, execution="trace"), Selection(mode="train"))
-    by_session, _ = read(store, Source(where=where, execution="session"), Selection(mode="train"))
+    by_trace, _ = read_spans(store, Source(where=where, execution="trace"), Selection(mode="train"))
+    by_session, _ = read_spans(
+        store, Source(where=where, execution="session"), Selection(mode="train")
+    )
     assert by_trace["execution_id"].to_list() == [f"{1:032x}", f"{2:032x}"]
     assert by_session["execution_id"].to_list() == ["s1", "s1"]
     assert [row["complete"] for row in made(by_session)] == [True]
@@ -146,9 +148,9 @@ def test_only_what_is_selected_is_read(scene: Any, store: Store) -> None:
         for mode in ("train", "val"):
             scene.attempt("t1", 0, wave=wave, mode=mode).close()
     store.insert_otlp(scene.request())
-    spans, _ = read(store, Source(run="demo"), Selection(mode="val", wave=1))
+    spans, _ = read_spans(store, Source(run="demo"), Selection(mode="val", wave=1))
     assert spans.select("mode", "wave").unique().rows() == [("val", 1)]
-    assert read(store, Source(run="other"), Selection())[0].is_empty()
+    assert read_spans(store, Source(run="other"), Selection())[0].is_empty()
 
 
 MINUTE = 60_000_000_000
@@ -169,7 +171,7 @@ def test_a_session_is_one_execution_however_long_its_pauses(scene: Any, store: S
     turns(scene, 0, 90)
     store.insert_otlp(scene.request())
     source = Source(where="ServiceName = 'worker'", execution="session")
-    spans, _ = read(store, source, Selection(mode="train"))
+    spans, _ = read_spans(store, source, Selection(mode="train"))
     (row,) = made(spans)
     assert (row["execution_id"], row["session_id"], row["traces"]) == ("s1", "s1", 2)
     assert row["wall"] == 91 * 60
@@ -184,10 +186,10 @@ def test_traffic_that_nobody_closes_is_over_when_it_is_idle(
 ) -> None:
     turns(scene, 0)
     store.insert_otlp(scene.request())
-    source = Source(where="ServiceName = 'worker'", execution="session", idle=idle)
-    spans, _ = read(store, source, Selection(mode="train"))
+    source = Source(where="ServiceName = 'worker'", execution="session", idle_timeout=idle)
+    spans, _ = read_spans(store, source, Selection(mode="train"))
     newest = int(spans["end"][0]) + 30 * MINUTE  # of another session
-    (row,) = executions(spans, calls(spans)[0], cutoff(newest, source.idle)).to_dicts()
+    (row,) = executions(spans, calls(spans)[0], idle_cutoff(newest, source.idle_timeout)).to_dicts()
     assert (row["closed_by"], row["complete"]) == (closed_by, complete)
 
 
@@ -201,7 +203,8 @@ def test_idle_is_what_ended_long_before_the_newest_span_of_all_batches(
         trace = f"{minute + 1:032x}"
         rollout.emit("turn", "agent", said, trace=trace, named=False, start=at, end=at + MINUTE)
     store.insert_otlp(scene.request())
-    source = """source = { where = "ServiceName = 'worker'", execution = "session", idle = 600 }"""
+    where = """where = "ServiceName = 'worker'" """
+    source = f'source = {{ {where}, execution = "session", idle_timeout = 600 }}'
     recipe_file.write_text(recipe_file.read_text().replace('source = { run = "demo" }', source))
     made = build(store, Recipe.load(recipe_file), tmp_path / "out", spans_a_batch=1)
     rows = made.table("executions").select("execution_id", "closed_by", "complete").rows()
@@ -227,7 +230,7 @@ def test_attempts_in_different_batches_are_ranked_together(scene: Any, read_back
     whole = executions(spans, calls(spans)[0])
     parts = [executions(own, calls(own)[0]) for own in reversed(spans.partition_by("execution_id"))]
     assert [part["superseded"].to_list() for part in parts] == [[False]] * 3
-    assert_frame_equal(ranked(pl.concat(parts)), whole)
+    assert_frame_equal(rank_attempts(pl.concat(parts)), whole)
     assert whole["superseded"].to_list() == [True, True, False]
 
 

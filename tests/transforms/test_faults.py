@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.transforms.made import MS, NOON, span, spans
 
 from ltrain_transforms.calls import calls
-from ltrain_transforms.spans import LARGEST
+from ltrain_transforms.spans import MAX_ATTRIBUTE_CHARS
 
 CHAT = {"gen_ai.operation.name": "chat"}
 
@@ -86,7 +86,7 @@ def test_a_very_deep_trace_is_walked() -> None:
 
 
 def test_attributes_of_a_hundred_megabytes() -> None:
-    large = span("a", {**CHAT, "gen_ai.input.messages": "x" * LARGEST})
+    large = span("a", {**CHAT, "gen_ai.input.messages": "x" * MAX_ATTRIBUTE_CHARS})
     kept, drops = dropped(large, span("b", CHAT, parent="a"))
     assert (kept, drops) == (["b"], [("spans", "a:e.1", "too_large")])
 

@@ -19,8 +19,8 @@ from ltrain_collector.ingest.signals import LOGS
 from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
 from ltrain_transforms.recipe import Source
-from ltrain_transforms.source import Selection, read
-from ltrain_transforms.spans import each
+from ltrain_transforms.source import Selection, read_spans
+from ltrain_transforms.spans import iter_spans
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
@@ -76,16 +76,16 @@ def store(opened: Store) -> Store:
     return opened
 
 
-def read_spans(store: Store, name: str, stamped: bool = True) -> pl.DataFrame:
+def insert_and_read(store: Store, name: str, stamped: bool = True) -> pl.DataFrame:
     for request in requests(name, stamped):
         store.insert_otlp(request)
-    spans, drops = read(store, Source(), Selection())
+    spans, drops = read_spans(store, Source(), Selection())
     assert drops.is_empty()
     return spans
 
 
 def read_calls(store: Store, name: str, stamped: bool = True) -> pl.DataFrame:
-    found, drops = calls(read_spans(store, name, stamped))
+    found, drops = calls(insert_and_read(store, name, stamped))
     assert drops.is_empty()
     return found
 
@@ -239,7 +239,7 @@ def test_every_capture_is_expected_to_say_something() -> None:
 @pytest.mark.parametrize("name", CAPTURES)
 def test_every_call_of_a_capture_is_there_once(store: Store, name: str) -> None:
     stamped = name != "reward__agentlightning-0.3.0"  # which names its rollout itself
-    spans, expected = read_spans(store, f"{name}.otlp.json", stamped), CAPTURES[name]
+    spans, expected = insert_and_read(store, f"{name}.otlp.json", stamped), CAPTURES[name]
     found, drops = calls(spans)
     llm, tools = (found.filter(pl.col("kind") == kind) for kind in ("llm", "tool"))
     seen = Expected(
@@ -309,9 +309,9 @@ def test_messages_in_log_records_are_those_of_their_spans(store: Store) -> None:
 
 def test_a_log_record_that_names_its_rollout_is_of_that(store: Store) -> None:
     insert_logs(store, WITH_LOGS[1])
-    spans = read_spans(store, f"{WITH_LOGS[1]}.otlp.json")
-    written = [(span.span_id, log) for span in each(spans) for log in span.logs]
-    assert [(span, log.name, log.inside) for span, log in written] == [
+    spans = insert_and_read(store, f"{WITH_LOGS[1]}.otlp.json")
+    written = [(span.span_id, log) for span in iter_spans(spans) for log in span.logs]
+    assert [(span, log.name, log.in_span) for span, log in written] == [
         ("186b79b670a761f3", "gen_ai.evaluation.result", True)
     ]
 

@@ -11,14 +11,14 @@ import polars as pl
 
 from ltrain_collector.store import Store
 from ltrain_transforms import phases, selective_drops
-from ltrain_transforms.absence import nothing, selecting
-from ltrain_transforms.batches import SPANS, plan
+from ltrain_transforms.absence import empty_selection, explain_query_errors
+from ltrain_transforms.batches import SPANS_PER_BATCH, plan_batches
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.digest import BITS, dataset_id
 from ltrain_transforms.manifest import MANIFEST, SCHEMA_VERSION, Manifest
 from ltrain_transforms.parts import Draft, Part, open_draft
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.source import Batch, Selection, query, read, watermark
+from ltrain_transforms.source import ExecutionBatch, Selection, read_spans, spans_query, watermark
 from ltrain_transforms.tables import TABLES
 from ltrain_transforms.waves import Waves, late, unchanged, waves
 from ltrain_transforms.workers import LocalWorker, Workers
@@ -103,8 +103,8 @@ class BuildPlan:
     """The batches to build, and the waves that they are of."""
 
     watermark: str
-    waves: Waves
-    batches: list[Batch]
+    waves: WaveStates
+    batches: list[ExecutionBatch]
     selection: Selection
     """The part of the request that the existing dataset does not hold."""
     newest: int | None

@@ -40,7 +40,7 @@ class NothingToShow(LtrainError, LookupError):
 
 
 @contextmanager
-def writing(what: str, out: Path) -> Iterator[None]:
+def writing_output(what: str, out: Path) -> Iterator[None]:
     """Say of `what` that it cannot be written to `out`, where the system says so.
 
     Raises:

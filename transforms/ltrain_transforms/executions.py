@@ -1,7 +1,8 @@
 """Spans and calls -> executions: what was attempted, how it ended, and whether all arrived.
 
 An execution is over when its runner closed it; when nobody dispatched it and its processes have
-reported; or, for traffic that nobody closes, when it has been idle for `source.idle` seconds.
+reported; or, for traffic that nobody closes, when it has been idle for `source.idle_timeout`
+seconds.
 """
 
 from bisect import bisect_right
@@ -9,26 +10,26 @@ from bisect import bisect_right
 import polars as pl
 
 from ltrain_instrument import attributes
-from ltrain_transforms.roles import Role, posing
-from ltrain_transforms.source import REPORTS
+from ltrain_transforms.roles import Role, is_impostor
+from ltrain_transforms.source import REPORT_SPANS
 from ltrain_transforms.tables import EXECUTIONS
 
-BOOKKEEPING = (attributes.SPAN_DISPATCH, *REPORTS)
+BOOKKEEPING = (attributes.SPAN_DISPATCH, *REPORT_SPANS)
 HOLDERS = ("agent", "node")
 """Kinds of calls whose time is their callees', where they have any."""
-MOST = (1 << 31) - 1
+MAX_SPANS = (1 << 31) - 1
 """Spans to which a report is cut: what an agent writes must fit its column."""
 SLACK = 2_000_000
 """Nanoseconds by which a call may seem to outlast its successor's start: see `grouping.SLACK`."""
 
 
-def cutoff(newest: int | None, idle: float | None) -> int | None:
+def idle_cutoff(newest: int | None, idle: float | None) -> int | None:
     """Give the time before which an idle execution must have ended to be over.
 
     Args:
         newest: when the newest of all spans that were read ended, nanoseconds; not this machine's
             clock, so the same spans always give the same rows.
-        idle: `source.idle`, seconds.
+        idle: `source.idle_timeout`, seconds.
     """
     return None if newest is None or idle is None else newest - int(idle * 1e9)
 
@@ -68,10 +69,10 @@ def executions(spans: pl.DataFrame, calls: pl.DataFrame, over: int | None = None
         withheld=lost & pl.col("closed"),
         complete=over_now & pl.col("arrived").fill_null(True) & (pl.col("closed") | ~lost),
     )
-    return ranked(EXECUTIONS.select(marked.lazy()).collect())
+    return rank_attempts(EXECUTIONS.select(marked.lazy()).collect())
 
 
-def ranked(executions: pl.DataFrame) -> pl.DataFrame:
+def rank_attempts(executions: pl.DataFrame) -> pl.DataFrame:
     """Rank the attempts at each rollout by their start; all but the last are superseded.
 
     Those that no runner dispatched come before those that one did, and take the place of none.
@@ -102,7 +103,7 @@ def _told(spans: pl.DataFrame) -> pl.DataFrame:
     """One row an execution: identity, outcome and times, from whichever span says them."""
     identity = ("rollout_id", "run_id", "task_id", "domain", "mode", "wave", "sample_index")
     name, runner = pl.col("name"), (pl.col("role") == Role.RUNNER).fill_null(False)
-    believed = ~posing().fill_null(False)
+    believed = ~is_impostor().fill_null(False)
     marked = spans.with_columns(
         dispatched=runner & (name == attributes.SPAN_DISPATCH),
         closed=runner & (name == attributes.SPAN_ROLLOUT),
@@ -135,20 +136,20 @@ def _arrived(spans: pl.DataFrame) -> pl.DataFrame:
 
     A process is what one kind of sender says: no agent speaks for a runner or a gateway.
     """
-    report = pl.col("name").is_in(REPORTS)
+    report = pl.col("name").is_in(REPORT_SPANS)
     whole = pl.col("seen") >= pl.col("expected")
     return (
         spans.filter(pl.col("rollout_id").is_not_null())
-        .with_columns(believed=~posing().fill_null(False))
+        .with_columns(believed=~is_impostor().fill_null(False))
         .group_by("execution_id", "process", trusted=pl.col("trusted").fill_null(False))
         .agg(
-            expected=pl.col("reported").filter("believed").max().clip(0, MOST),
+            expected=pl.col("reported").filter("believed").max().clip(0, MAX_SPANS),
             seen=(~report).sum(),
         )
         .filter(pl.col("expected").is_not_null())
         .group_by("execution_id")
         .agg(
-            spans_expected=pl.col("expected").sum().clip(0, MOST),
+            spans_expected=pl.col("expected").sum().clip(0, MAX_SPANS),
             spans_seen=pl.min_horizontal("expected", "seen").sum(),
             arrived=whole.filter("trusted").all(),
             agent_arrived=whole.filter(~pl.col("trusted")).all(),

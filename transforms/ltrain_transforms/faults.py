@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import polars as pl
 
 from ltrain_transforms import membership
-from ltrain_transforms.spans import LARGEST, Span
+from ltrain_transforms.spans import MAX_ATTRIBUTE_CHARS, Span
 from ltrain_transforms.tables import DROPS
-from ltrain_transforms.untrusted import HALVES
+from ltrain_transforms.untrusted import SURROGATES
 
-REASONS = {
-    "too_large": f"its attributes are larger than {LARGEST >> 20} million characters",
+SPAN_REASONS = {
+    "too_large": f"its attributes are larger than {MAX_ATTRIBUTE_CHARS >> 20} million characters",
     "duplicate_span": membership.REASONS["duplicate_span"],
     "backwards": "it ends before it starts",
     "cyclic_parents": "it is its own ancestor",
@@ -21,7 +21,7 @@ REASONS = {
 }
 """Of whole spans, stage `spans`; the id is `span:execution`."""
 
-ATTRIBUTES = {
+ATTRIBUTE_REASONS = {
     "not_json": "{} is not the JSON that it must be; the call is kept without it",
     "no_logprobs": "{} came without log-probabilities; the call is kept without its tokens",
     "token_count": "{}, response ids and log-probabilities disagree in number, or with their "
@@ -29,54 +29,56 @@ ATTRIBUTES = {
 }
 """Of one attribute of a call, stage `calls`; the id is `span:attribute`."""
 
-READERS = {"unreadable": "{} cannot be read of the span; the call is kept without it"}
+DIALECT_REASONS = {"unreadable": "{} cannot be read of the span; the call is kept without it"}
 """Of one dialect of a span, stage `calls`; the id is `span:dialect`."""
 
-STATES = {"unreadable": "its states cannot be read; its calls are kept without them"}
+STATES_REASONS = {"unreadable": "its states cannot be read; its calls are kept without them"}
 """Of an execution, stage `states`."""
 
-Fault = tuple[str, str, str, str]
+DropRow = tuple[str, str, str, str]
 """A row of `DROPS`."""
 
 
-SHORT = 200
+MAX_ERROR_CHARS = 200
 """Characters of an error that a drop quotes: it may repeat what the span holds."""
 
 
-def of_span(
+def span_drop(
     span_id: str, reason: str, error: Exception | None = None, *, execution: str = ""
-) -> Fault:
+) -> DropRow:
     """Return the drop of a span; `execution` is the one that it is of."""
-    sentence = REASONS[reason] if error is None else f"{REASONS[reason]}: {words(error)}"
+    sentence = (
+        SPAN_REASONS[reason] if error is None else f"{SPAN_REASONS[reason]}: {error_text(error)}"
+    )
     return "spans", f"{span_id}:{execution}" if execution else span_id, reason, sentence
 
 
-def of_reader(span_id: str, dialect: str, error: Exception) -> Fault:
+def dialect_drop(span_id: str, dialect: str, error: Exception) -> DropRow:
     """Return the drop of what one dialect would have said; the id is `span:dialect`."""
-    sentence = READERS["unreadable"].format(dialect)
-    return "calls", f"{span_id}:{dialect}", "unreadable", f"{sentence}: {words(error)}"
+    sentence = DIALECT_REASONS["unreadable"].format(dialect)
+    return "calls", f"{span_id}:{dialect}", "unreadable", f"{sentence}: {error_text(error)}"
 
 
-def of_states(execution: str, error: Exception) -> Fault:
-    return "states", execution, "unreadable", f"{STATES['unreadable']}: {words(error)}"
+def states_drop(execution: str, error: Exception) -> DropRow:
+    return "states", execution, "unreadable", f"{STATES_REASONS['unreadable']}: {error_text(error)}"
 
 
-def words(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return the beginning of what an error says, fit for a table."""
-    text = HALVES.sub("\ufffd", f"{type(error).__name__}: {error}")
-    return text if len(text) <= SHORT else text[:SHORT] + "…"
+    text = SURROGATES.sub("\ufffd", f"{type(error).__name__}: {error}")
+    return text if len(text) <= MAX_ERROR_CHARS else text[:MAX_ERROR_CHARS] + "…"
 
 
-def of_attribute(span_id: str, name: str, reason: str) -> Fault:
-    return "calls", f"{span_id}:{name}", reason, ATTRIBUTES[reason].format(name)
+def attribute_drop(span_id: str, name: str, reason: str) -> DropRow:
+    return "calls", f"{span_id}:{name}", reason, ATTRIBUTE_REASONS[reason].format(name)
 
 
-def drops(faults: Sequence[Fault]) -> pl.DataFrame:
+def drops_frame(faults: Sequence[DropRow]) -> pl.DataFrame:
     """Make `DROPS`."""
     return pl.DataFrame(faults, DROPS.schema, orient="row")
 
 
-def unique(spans: Iterable[Span]) -> tuple[dict[str, Span], list[Span]]:
+def unique_spans(spans: Iterable[Span]) -> tuple[dict[str, Span], list[Span]]:
     """Return the spans of one execution by id, and those whose id was taken.
 
     Of two with one id the trusted one counts, else the first: an agent that knows the id of a
@@ -96,7 +98,7 @@ def unique(spans: Iterable[Span]) -> tuple[dict[str, Span], list[Span]]:
     return by_id, doubled
 
 
-def reason(span: Span, cyclic: set[str]) -> str | None:
+def span_error(span: Span, cyclic: set[str]) -> str | None:
     """Return why a span cannot be read; None where it can."""
     if span.fault is not None:
         return span.fault
@@ -105,7 +107,7 @@ def reason(span: Span, cyclic: set[str]) -> str | None:
     return "cyclic_parents" if span.span_id in cyclic else None
 
 
-def cyclic(spans: Mapping[str, Span]) -> set[str]:
+def cyclic_spans(spans: Mapping[str, Span]) -> set[str]:
     """Return the spans that close a cycle of parents: its untrusted ones, or all where none is.
 
     An agent that puts its own span above and below a gateway's loses its own span only.

@@ -10,45 +10,45 @@ import polars as pl
 
 from ltrain_transforms import faults
 from ltrain_transforms.dialects.partial import Tokens
-from ltrain_transforms.faults import Fault
+from ltrain_transforms.faults import DropRow
 from ltrain_transforms.tokens import id_choices, id_lists, logprob_choices
 
-NAMES = ("prompt_token_ids", "response_token_ids", "response_logprobs")
-NOTHING = Tokens(None, None, None, None, None, "", "")
+TOKEN_COLUMNS = ("prompt_token_ids", "response_token_ids", "response_logprobs")
+NO_TOKENS = Tokens(None, None, None, None, None, "", "")
 
 
-def measured(written: Sequence[Tokens | None]) -> tuple[list[pl.Series], list[Fault]]:
+def check_tokens(written: Sequence[Tokens | None]) -> tuple[list[pl.Series], list[DropRow]]:
     """Give the columns `NAMES`, null where there is nothing to use, and why if something was there.
 
     Args:
         written: what each call's span holds, or None.
     """
-    every = [one or NOTHING for one in written]
+    every = [one or NO_TOKENS for one in written]
     prompts, responses, logprobs = (
         [one.prompt for one in every],
         [one.response for one in every],
         [one.logprobs for one in every],
     )
     columns = (id_lists(prompts), id_choices(responses), logprob_choices(logprobs))
-    frame = pl.DataFrame(dict(zip(NAMES, columns, strict=True))).with_columns(
+    frame = pl.DataFrame(dict(zip(TOKEN_COLUMNS, columns, strict=True))).with_columns(
         pl.Series("prompt", [one.prompt_count for one in every], pl.Int64),
         pl.Series("response", [one.response_count for one in every], pl.Int64),
         pl.Series("weighed", [text is not None for text in logprobs], pl.Boolean),
     )
     marked = frame.with_columns(reason=_reason())
     kept = marked.select(
-        pl.when(pl.col("reason").is_null()).then(name).alias(name) for name in NAMES
+        pl.when(pl.col("reason").is_null()).then(name).alias(name) for name in TOKEN_COLUMNS
     )
     damaged = [
-        faults.of_attribute(one.span_id, one.attribute, reason)
+        faults.attribute_drop(one.span_id, one.attribute, reason)
         for one, reason in zip(every, marked["reason"], strict=True)
-        if reason and one is not NOTHING
+        if reason and one is not NO_TOKENS
     ]
     return kept.get_columns(), damaged
 
 
 def _reason() -> pl.Expr:
-    prompt, response, logprobs = map(pl.col, NAMES)
+    prompt, response, logprobs = map(pl.col, TOKEN_COLUMNS)
     lengths = response.list.eval(pl.element().list.len())
     likewise = logprobs.list.eval(pl.element().list.len())
     seen = {"prompt": prompt.list.len(), "response": lengths.list.sum()}

@@ -19,9 +19,9 @@ from ltrain_transforms.pipeline import assign_credit, trace_executions
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.roles import Role
 from ltrain_transforms.samples import COLUMNS, samples
-from ltrain_transforms.savings import savings
-from ltrain_transforms.selection import gathered
-from ltrain_transforms.spans import each
+from ltrain_transforms.savings import count_savings
+from ltrain_transforms.selection import concat_table
+from ltrain_transforms.spans import iter_spans
 from ltrain_transforms.tables import DROPS, REWARDS, TRANSITIONS
 
 STEPS = 250_000
@@ -109,7 +109,7 @@ def credit_rounds(folder: Draft, recipe: Recipe) -> Iterator[pl.DataFrame]:
 def credit_scope(recipe: Recipe) -> Reach:
     """Return within what executions change each other's advantage: a group, a wave or all time."""
     own = REACH.get(recipe.credit.outcome.estimator, "wave")
-    return "wave" if own == "group" and recipe.filter.groups is not None else own
+    return "wave" if own == "group" and recipe.filter.max_groups is not None else own
 
 
 def credit_round(

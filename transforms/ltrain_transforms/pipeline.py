@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ltrain_transforms.calls import LATER, calls
-from ltrain_transforms.credit import chosen, compared, narrow, transitions
+from ltrain_transforms.calls import STATE_COLUMNS, calls
+from ltrain_transforms.credit import credit_inputs, outcome_advantages, select_groups, transitions
 from ltrain_transforms.evaluations import evaluations
-from ltrain_transforms.executions import cutoff, executions
+from ltrain_transforms.executions import executions, idle_cutoff
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.rewards import outcomes, rewards, settled
-from ltrain_transforms.roles import MISPLACED, UNTRUSTED, posing
+from ltrain_transforms.rewards import apply_gates, outcomes, rewards
+from ltrain_transforms.roles import MISPLACED, UNTRUSTED, is_impostor
 from ltrain_transforms.samples import samples
-from ltrain_transforms.selection import counting, dropped, gathered
+from ltrain_transforms.selection import concat_table, select_executions, to_drops
 from ltrain_transforms.states import digest, states
 from ltrain_transforms.tables import DROPS, TABLES
 
@@ -138,7 +138,7 @@ def derive(spans: pl.DataFrame, recipe: Recipe) -> DerivedTables:
     credit = assign_credit(trace.steps, trace.executions, trace.rewards, recipe)
     trained = credit.transitions.filter(pl.col("execution_id").is_in(credit.trained_ids.implode()))
     rows, unusable = samples(recipe, trained, trace.calls, trace.executions)
-    drops = gathered(DROPS, trace.drops, credit.drops, unusable)
+    drops = concat_table(DROPS, trace.drops, credit.drops, unusable)
     frames = (
         *(trace.calls, trace.executions, trace.states, credit.rewards),
         *(credit.transitions, rows, drops),

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from pydantic import BaseModel, ConfigDict
 
-MANIFEST = "policy.json"
+POLICY_MANIFEST = "policy.json"
 
 
 class PolicyFile(BaseModel):

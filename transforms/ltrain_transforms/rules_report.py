@@ -14,7 +14,7 @@ from ltrain_transforms.absence import nothing, selecting
 from ltrain_transforms.batches import SPANS, plan
 from ltrain_transforms.build import Progress, ignore_progress
 from ltrain_transforms.recipe import Recipe, Reward
-from ltrain_transforms.source import Selection, read, watermark
+from ltrain_transforms.source import Selection, read_spans, watermark
 from ltrain_transforms.tables.column import FLOAT, INTEGER, STRING, STRINGS, Column, Table
 from ltrain_transforms.tally import NullPredicates, RuleStatistics
 
@@ -67,7 +67,7 @@ def report_rules(
     Raises:
         NothingToBuild: when the recipe's source selects no execution.
     """
-    with selecting(store, recipe.source, selection):
+    with explain_query_errors(store, recipe.source, selection):
         _, newest = watermark(store, recipe.source, selection)
         batches = plan(store, recipe.source, selection, spans_a_batch)
     statistics = RuleStatistics(recipe)
@@ -86,7 +86,7 @@ class _Results:
 
     statistics: RuleStatistics
     executions: pl.DataFrame
-    """With the columns of `STANDING`."""
+    """With the columns of `GROUP_STATS`."""
     sums: pl.DataFrame
     """`SUMS`, after rules over the rollout and gates."""
 

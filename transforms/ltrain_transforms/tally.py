@@ -9,9 +9,14 @@ from ltrain_transforms import sql
 from ltrain_transforms.contributions import CONTRIBUTIONS, looked_at, over_calls
 from ltrain_transforms.pipeline import observe_spans
 from ltrain_transforms.recipe import Recipe, Reward
-from ltrain_transforms.rewards import apart, beside, contributed, unpaid
-from ltrain_transforms.signals import with_fit
-from ltrain_transforms.standing import gated, of_rollouts
+from ltrain_transforms.rewards import (
+    execution_contributions,
+    mark_withheld,
+    split_contributions,
+    with_group_stats,
+)
+from ltrain_transforms.signals import add_schema_match
+from ltrain_transforms.standing import from_rollout_rules, mark_gated
 from ltrain_transforms.tables import EXECUTIONS
 
 SUMS = pl.Schema(
@@ -40,8 +45,8 @@ class NullPredicates:
     def add(self, reward: Reward, rows: pl.DataFrame) -> None:
         """Count `rows`, which are of the kind that the rule reads."""
         if reward.schema_ is not None:
-            rows = with_fit(rows, reward.schema_)
-        rows = rows.with_columns(**sql.with_names(reward.name, rows.schema, reward.let))
+            rows = add_schema_match(rows, reward.schema_)
+        rows = rows.with_columns(**sql.json_path_columns(reward.name, rows.schema, reward.let))
         when = reward.bound(reward.when)
         null_rows = sql.unknown(rows, when)
         self.rows += null_rows.height

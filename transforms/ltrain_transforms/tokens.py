@@ -13,9 +13,9 @@ import orjson
 import polars as pl
 import pyarrow as pa
 
-DIGITS = 8
+MAX_DIGITS = 8
 """Longest id that is read eight digits at a time; no vocabulary needs more."""
-TOGETHER = 64
+CHUNK = 64
 """Texts that are read at once: more of them no longer fit into a core's cache."""
 COMMA, ZERO, NINE = ord(","), ord("0"), ord("9")
 
@@ -28,13 +28,13 @@ def id_lists(texts: Texts) -> pl.Series:
     lengths: list[int | None] = [None] * len(texts)
     there = [index for index, text in enumerate(texts) if text]
     values = [np.empty(0, np.uint32)]
-    for start in range(0, len(there), TOGETHER):
-        some = there[start : start + TOGETHER]
+    for start in range(0, len(there), CHUNK):
+        some = there[start : start + CHUNK]
         read, counts = _ids([texts[index] or "" for index in some])
         values.append(read)
         for index, count in zip(some, counts, strict=True):
             lengths[index] = count
-    return lists(pl.Series(np.concatenate(values)), lengths)
+    return to_lists(pl.Series(np.concatenate(values)), lengths)
 
 
 def id_choices(texts: Texts) -> pl.Series:
@@ -51,11 +51,11 @@ def logprob_choices(texts: Texts) -> pl.Series:
     raw = [_decoded(text) for text in texts]
     values = np.frombuffer(b"".join(one for one in raw if one), "<f4").astype(np.float32)
     return one_choice(
-        lists(pl.Series(values), [None if one is None else len(one) // 4 for one in raw])
+        to_lists(pl.Series(values), [None if one is None else len(one) // 4 for one in raw])
     )
 
 
-def lists(values: pl.Series, lengths: Sequence[int | None]) -> pl.Series:
+def to_lists(values: pl.Series, lengths: Sequence[int | None]) -> pl.Series:
     """Cut `values` into lists of these lengths, null where the length is."""
     ends = np.cumsum([0, *(length or 0 for length in lengths)], dtype=np.int64)
     return _nested(values, ends, np.array([length is not None for length in lengths], np.bool_))
@@ -94,18 +94,18 @@ def _integers(texts: Sequence[str]) -> Array | None:
     The eight bytes before a comma are one word; those that are before the number are cleared. Then
     pairs, fours and eights of digits are summed by multiplication, for all numbers at once.
     """
-    padded = "," * DIGITS + ",".join(text[1:-1] for text in texts) + ","
+    padded = "," * MAX_DIGITS + ",".join(text[1:-1] for text in texts) + ","
     text = np.frombuffer(padded.encode(), np.uint8)
     commas = np.flatnonzero(text == COMMA)
     lengths = np.diff(commas) - 1
     some = lengths > 0
     ends, lengths = commas[1:][some], lengths[some]
     digits = np.count_nonzero((text >= ZERO) & (text <= NINE))
-    if digits + len(commas) != len(text) or (len(lengths) and lengths.max() > DIGITS):
+    if digits + len(commas) != len(text) or (len(lengths) and lengths.max() > MAX_DIGITS):
         return None
-    words: Array = np.ndarray((len(text) - DIGITS + 1,), "<u8", text, strides=(1,))
-    before = (8 * (DIGITS - lengths)).astype(np.uint64)
-    word = words[ends - DIGITS] >> before << before
+    words: Array = np.ndarray((len(text) - MAX_DIGITS + 1,), "<u8", text, strides=(1,))
+    before = (8 * (MAX_DIGITS - lengths)).astype(np.uint64)
+    word = words[ends - MAX_DIGITS] >> before << before
     for mask, factor, shift in (
         (0x0F0F0F0F0F0F0F0F, 10 << 8 | 1, 8),
         (0x00FF00FF00FF00FF, 100 << 16 | 1, 16),

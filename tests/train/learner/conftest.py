@@ -164,7 +164,7 @@ TRAIN = Train(
     dtype="fp32",
     learning_rate=1e-3,
     tokens_per_micro_batch=64,
-    weigh="rollout",
+    loss_weighting="rollout",
     max_staleness=2,
 )
 

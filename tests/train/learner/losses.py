@@ -101,9 +101,9 @@ def measure(name: str) -> dict[str, Any]:
 
 def refusals() -> dict[str, str]:
     found = {}
-    for name, weigh in REFUSED:
+    for name, loss_weighting in REFUSED:
         try:
-            loss.check(name, weigh)
+            loss.check(name, loss_weighting)
         except BadLoss as error:
             found[name] = str(error)
     return found

@@ -54,8 +54,8 @@ def test_twice_the_weight_is_the_row_twice(losses: dict[str, Any], name: str) ->
         ("geo_mean", "averages over the rows of a micro-batch"),
         ("dro", "a recipe has no key for"),
         ("bypass_mode", "name one"),
-        ("kl_cov", "train.weigh = 'rollout' cannot go with train.loss = 'kl_cov'"),
-        ("clip_cov", "Set weigh = 'token', or choose from: cispo, dppo_kl"),
+        ("kl_cov", "train.loss_weighting = 'rollout' cannot go with train.loss = 'kl_cov'"),
+        ("clip_cov", "Set loss_weighting = 'token', or choose from: cispo, dppo_kl"),
         ("vanila", "Did you mean 'vanilla'?"),
     ],
 )

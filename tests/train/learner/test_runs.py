@@ -27,7 +27,9 @@ Make = Callable[..., Rows]
 Write = Callable[[Rows], Path]
 Reference = Callable[..., dict[str, Any]]
 
-ADAPTER = Train(lora_rank=4, dtype="fp32", learning_rate=1e-2, steps_per_wave=3, weigh="call")
+ADAPTER = Train(
+    lora_rank=4, dtype="fp32", learning_rate=1e-2, steps_per_wave=3, loss_weighting="call"
+)
 
 
 def flat(rows: list[list[float]]) -> list[float]:
@@ -72,7 +74,7 @@ def test_two_ranks_with_corrected_probabilities_give_what_one_full_batch_gives(
         dtype="fp32",
         learning_rate=1e-3,
         tokens_per_micro_batch=64,
-        weigh="rollout",
+        loss_weighting="rollout",
     )
     samples = write(make_rows(11))  # odd: one rank gets a row without a token to train
     options = {"loss": "cispo", "correction": "token_tis", "cap": 1.1, "lr": 1e-3}

@@ -16,7 +16,7 @@ from ltrain_train.loop.phases import Phases
 from ltrain_train.rollout.tasks import Task
 from ltrain_transforms.recipe import Recipe
 
-ROLLOUT = {"tasks": "t.jsonl", "agent": "a:b", "reward": "c:d", "per_task": 16}
+ROLLOUT = {"tasks": "t.jsonl", "agent": "a:b", "reward": "c:d", "rollouts_per_task": 16}
 
 
 @dataclass
@@ -43,7 +43,7 @@ def test_a_wave_of_senders_that_the_recipe_trusts_is_whole_and_has_its_alarms(
     tmp_path: Path,
 ) -> None:
     source = {"run": "demo", "trust": ["ingest"]}
-    more = {"source": source, "rollout": ROLLOUT, "train": {"updates": 1, "settle": 300.0}}
+    more = {"source": source, "rollout": ROLLOUT, "train": {"updates": 1, "span_timeout": 300.0}}
     recipe = Recipe.model_validate(tomllib.loads(RECIPE) | more)
     scene, agents, shown = Scene(), Agents(), list[Wave]()
     for sample in range(16):
@@ -67,4 +67,4 @@ def test_a_wave_of_senders_that_the_recipe_trusts_is_whole_and_has_its_alarms(
     assert (wave.outcomes, wave.evaluations) == ({"ok": 16}, {"reward": 0.5})
     assert wave.seconds["settle"] < 150
     [alarm] = wave.alarms
-    assert "calls dropped as `constrained` go with low reward (0.00 beside 0.80" in alarm
+    assert "dropped as `constrained` have low rewards (mean 0.00, others 0.80" in alarm

@@ -9,7 +9,7 @@ from tests.transforms.test_fixtures import requests
 from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
 from ltrain_transforms.recipe import Source
-from ltrain_transforms.source import Selection, read
+from ltrain_transforms.source import Selection, read_spans
 from ltrain_transforms.states import states
 
 
@@ -17,7 +17,7 @@ def told(store: Store, name: str) -> tuple[list[tuple[Any, ...]], pl.DataFrame]:
     """Give variable, value and the kind of writer of each row, and what the calls saw."""
     for request in requests(f"{name}.otlp.json", stamped=True):
         store.insert_otlp(request)
-    called, _ = calls(read(store, Source(), Selection())[0])
+    called, _ = calls(read_spans(store, Source(), Selection())[0])
     written, seen, _ = states(called)
     kinds = called.select("call_id", "kind")
     by = written.join(kinds, left_on="written_by", right_on="call_id", how="left")

@@ -193,13 +193,13 @@ def test_calls_in_parallel_share_a_rank(told: Any) -> None:
     for _ in range(2):
         told.llm([user("Look into the tower.")], DONE, start=20_000_000, end=30_000_000)
     told.llm([user("Put it together.")], DONE, start=40_000_000, end=50_000_000)
-    assert states(told.calls)[1]["rank"].to_list() == [0, 1, 1, 2]
+    assert states(told.calls)[1]["turn_index"].to_list() == [0, 1, 1, 2]
 
 
 def test_a_prompt_proves_the_order_where_clocks_do_not(told: Any) -> None:
     told.llm([TASK], ASKED, start=0, end=900_000_000)  # its gateway's clock is ahead
     told.llm([TASK, ASKED, FOUND], DONE, start=10_000_000, end=20_000_000)
-    assert states(told.calls)[1]["rank"].to_list() == [0, 1]
+    assert states(told.calls)[1]["turn_index"].to_list() == [0, 1]
 
 
 def chat(rollout: Any, asked: list[Any], answered: Any, prompt: list[int], reply: list[int]) -> str:

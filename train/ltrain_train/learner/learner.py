@@ -31,7 +31,7 @@ STALE = "stale"
 
 class Learner:
     def __init__(self, job: Job, port: int, tracer: Tracer) -> None:
-        loss.check(job.train.loss, job.train.weigh)
+        loss.check(job.train.loss, job.train.loss_weighting)
         self.job, self.tracer = job, tracer
         self.base, self.words = fingerprint(job.base), vocabulary(job.base)
         self.shared = engine.shares(job)

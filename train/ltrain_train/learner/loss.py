@@ -33,7 +33,7 @@ NAMES = {"pg_clipfrac": "clip_fraction", "pg_clipfrac_lower": "clip_fraction_low
 """verl's metric, without its `actor/` -> ours."""
 
 
-def check(name: str, weigh: str) -> None:
+def check(name: str, loss_weighting: str) -> None:
     """Refuse a loss that does not exist or cannot be weighed as asked.
 
     Raises:
@@ -44,10 +44,10 @@ def check(name: str, weigh: str) -> None:
         raise BadLoss(f"train.loss = '{name}': {UNFIT[name]}. Choose from: {_list(known)}.")
     if name not in known:
         raise BadLoss(f"train.loss: {UnknownName('policy loss', name, known)}")
-    if weigh != "token" and name in NOT_HOMOGENEOUS:
+    if loss_weighting != "token" and name in NOT_HOMOGENEOUS:
         raise BadLoss(
-            f"train.weigh = '{weigh}' cannot go with train.loss = '{name}': "
-            f"{NOT_HOMOGENEOUS[name]}. Set weigh = 'token', or choose from: "
+            f"train.loss_weighting = '{loss_weighting}' cannot go with train.loss = '{name}': "
+            f"{NOT_HOMOGENEOUS[name]}. Set loss_weighting = 'token', or choose from: "
             f"{_list(known - NOT_HOMOGENEOUS.keys())}."
         )
 

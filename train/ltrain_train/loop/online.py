@@ -26,7 +26,7 @@ from ltrain_transforms.barrier import wait_complete
 from ltrain_transforms.build import build
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.recipe import Recipe, Rollout
-from ltrain_transforms.selective_drops import sentences
+from ltrain_transforms.selective_drops import alarm_messages
 
 IMPOSED = {"temperature": 1.0}
 """Sampling in mode `train` unless the recipe says otherwise: the policy itself, nothing cut off."""
@@ -78,11 +78,11 @@ class Online:
     def _update(self, number: int) -> None:
         tasks = tasks_of(number, self.tasks, self.rollout.tasks_per_wave, seed=self.rollout.seed)
         sampling = IMPOSED | self.recipe.policy[0].sampling
-        self._generate("train", number, tasks, self.rollout.per_task, **sampling)
+        self._generate("train", number, tasks, self.rollout.rollouts_per_task, **sampling)
         dataset = self._build(number)
         wave = self._seen("train", number)
         wave.dataset, wave.rules = dataset.id, _rules(dataset)
-        wave.alarms = [sentence for _, sentence in sentences(dataset.manifest["alarms"])]
+        wave.alarms = [message for _, message in alarm_messages(dataset.manifest["alarms"])]
         wave.drops = dict(Counter(dataset.drops["reason"].to_list()))
         if not (dataset.counts["samples"] == 0 and UNDECIDED & wave.drops.keys()):
             self._learn(wave, dataset)
@@ -107,8 +107,8 @@ class Online:
                 for task in tasks
                 for sample in range(per_task)
             ]
-            settle, senders = self.recipe.train.settle, roles.senders(trust)
-            patiently(lambda: wait_complete(self.store, ids, settle, senders))
+            timeout, senders = self.recipe.train.span_timeout, roles.trusted_senders(trust)
+            patiently(lambda: wait_complete(self.store, ids, timeout, senders))
 
     def _build(self, number: int) -> Dataset:
         run, out = self.journal.run, self.datasets / f"{self.journal.run}-{number}"

@@ -49,7 +49,7 @@ class Standing:
 def standing(store: Store, run: str, mode: str, wave: int, trust: Sequence[str] = ()) -> Standing:
     """Return how (`run`, `mode`, `wave`) stands; `trust` is the recipe's `source.trust`."""
     asked = {"run": run, "mode": mode, "wave": wave}
-    runner = roles.of(Role.RUNNER, roles.senders(trust))
+    runner = roles.role_condition(Role.RUNNER, roles.trusted_senders(trust))
     closed, evaluated = (store.query(sql % runner, asked) for sql in (CLOSED, EVALUATED))
     outcomes = Counter(closed["outcome"].to_list())
     counted = closed.filter(pl.col("outcome").is_in(COUNTING))["rollout"]

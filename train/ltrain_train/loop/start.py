@@ -178,7 +178,7 @@ def _runner(plan: Plan, run: str, gateway: str, secret: str, lock: RunLock) -> R
         home=plan.home,
         workers=rollout.workers,
         concurrency=rollout.concurrency,
-        deadline=rollout.deadline,
+        deadline=rollout.timeout,
         agent_sees=rollout.agent_sees,
         allow=rollout.allow,
         held=lock.descriptors,

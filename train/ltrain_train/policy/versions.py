@@ -21,7 +21,7 @@ from ltrain_instrument.private import make_private
 from ltrain_train.pid import is_running
 from ltrain_train.policy.errors import BadModel, PolicyExists, UnknownVersion
 from ltrain_train.policy.weights import check_model, check_same_tensors
-from ltrain_transforms.policy_file import MANIFEST, PolicyFile, PolicyVersion
+from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyFile, PolicyVersion
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """A policy's name is a folder's name, a model's name in requests, and a span attribute."""
@@ -164,9 +164,11 @@ class Policies:
         return self.directory / name
 
     def _finish(self, draft: Path, version: PolicyVersion) -> int:
-        files = {file.name: _describe(file) for file in _files(draft) if file.name != MANIFEST}
+        files = {
+            file.name: _describe(file) for file in _files(draft) if file.name != POLICY_MANIFEST
+        }
         version = version.model_copy(update={"files": files})
-        (draft / MANIFEST).write_text(version.model_dump_json(indent=2) + "\n")
+        (draft / POLICY_MANIFEST).write_text(version.model_dump_json(indent=2) + "\n")
         for file in _files(draft):
             file.chmod(0o444)
         shutil.move(draft, self._folder(version.policy) / f"v{version.version}")
@@ -174,7 +176,9 @@ class Policies:
 
     def _require_same(self, name: str, model: Path) -> None:
         said = self.read(name, 0).files
-        given = {file.name: _describe(file) for file in _files(model) if file.name != MANIFEST}
+        given = {
+            file.name: _describe(file) for file in _files(model) if file.name != POLICY_MANIFEST
+        }
         if given != said:
             raise PolicyExists(
                 f"Policy '{name}' was made from another model than '{model}'. "
@@ -189,7 +193,7 @@ class Policies:
         folder = self._folder(name) / f"v{version}"
         if folder.is_dir():
             return UnknownVersion(
-                f"'{folder}' is half-written: it has no {MANIFEST}. Remove it; "
+                f"'{folder}' is half-written: it has no {POLICY_MANIFEST}. Remove it; "
                 f"finished versions of '{name}': {', '.join(map(str, versions))}."
             )
         return UnknownVersion(
@@ -199,15 +203,15 @@ class Policies:
 
 
 def _versions(folder: Path) -> list[int]:
-    found = folder.glob(f"v*/{MANIFEST}")
+    found = folder.glob(f"v*/{POLICY_MANIFEST}")
     return sorted(int(file.parent.name[1:]) for file in found if file.parent.name[1:].isdigit())
 
 
 def _read(directory: Path) -> PolicyVersion:
     try:
-        return PolicyVersion.model_validate_json((directory / MANIFEST).read_bytes())
+        return PolicyVersion.model_validate_json((directory / POLICY_MANIFEST).read_bytes())
     except ValidationError as error:
-        raise BadModel(f"'{directory / MANIFEST}' cannot be read: {error}.") from error
+        raise BadModel(f"'{directory / POLICY_MANIFEST}' cannot be read: {error}.") from error
 
 
 def _files(directory: Path) -> list[Path]:

@@ -31,5 +31,5 @@ def finished(
     from ltrain_transforms import roles
 
     asked = {"run": run, "mode": mode, "wave": str(wave), "outcomes": sorted(COUNTING)}
-    runner = roles.of(roles.Role.RUNNER, roles.senders(trust))
+    runner = roles.role_condition(roles.Role.RUNNER, roles.trusted_senders(trust))
     return set(store.query(_FINISHED % runner, asked)["rollout"].to_list())

@@ -44,7 +44,7 @@ DIALECTS = (
 Reader = Callable[[Span], Partial]
 Failures = tuple[tuple[str, Exception], ...]
 """The dialects that could not read a span, and what each raised."""
-ENDING = "status"
+STATUS_READER = "status"
 """What failures name where the span's own status or events cannot be read."""
 
 BOOKKEEPING = frozenset(
@@ -69,7 +69,7 @@ def describe(span: Span) -> tuple[Partial | None, Failures]:
         return None, ()
     partial: Partial = {}
     failures: Failures = ()
-    readers = _readers(span.names)
+    readers = _readers(span.attribute_names)
     for read in (events.read, *readers) if span.logs_text else readers:
         try:
             partial |= read(span)
@@ -82,7 +82,7 @@ def describe(span: Span) -> tuple[Partial | None, Failures]:
     try:
         return _completed(span, partial), failures
     except FAILURES as error:  # as above
-        return partial, (*failures, (ENDING, error))
+        return partial, (*failures, (STATUS_READER, error))
 
 
 def _completed(span: Span, partial: Partial) -> Partial:

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from ltrain_transforms.spans import Span
-from ltrain_transforms.untrusted import literal, parsed
+from ltrain_transforms.untrusted import parse_json, parse_literal
 
 AUTOGEN = "openinference.instrumentation.autogen_agentchat"
 SMOLAGENTS = "openinference.instrumentation.smolagents"
@@ -21,15 +21,15 @@ _ANSWER = re.compile(rf"FinalAnswerStep\(output=(?P<output>{_TEXT})\)$")
 """The end of a stream as smolagents' classes print themselves."""
 
 
-def name(span: Span) -> str:
+def agent_name(span: Span) -> str:
     """Give an agent's name, or that of its class, out of its span's."""
     return span.name.removesuffix(METHODS.get(span.scope, ""))
 
 
-def given(span: Span) -> str | None:
+def run_input(span: Span) -> str | None:
     """Give what a run was given: its task, or the messages, as JSON."""
     text = span.get("input.value")
-    value: Any = parsed(text) if span.scope in METHODS else None
+    value: Any = parse_json(text) if span.scope in METHODS else None
     if not isinstance(value, dict):
         return text
     if isinstance(value.get("task"), str):
@@ -39,19 +39,19 @@ def given(span: Span) -> str | None:
     return text if None in read else json.dumps({"messages": read}, ensure_ascii=False)
 
 
-def gave(span: Span) -> str | None:
+def run_output(span: Span) -> str | None:
     """Give what a run answered; of a stream, its last event."""
     text = span.get("output.value")
     if span.scope != SMOLAGENTS or not text or "StreamDelta(" not in text[:100]:
         return text
     answer = _ANSWER.search(text)
-    return None if answer is None else literal(answer["output"])
+    return None if answer is None else parse_literal(answer["output"])
 
 
-def arguments(span: Span) -> str | None:
+def tool_arguments(span: Span) -> str | None:
     """Give a tool's arguments by name; smolagents writes how Python was called."""
     text = span.get("input.value")
-    called: Any = parsed(text) if span.scope == SMOLAGENTS else None
+    called: Any = parse_json(text) if span.scope == SMOLAGENTS else None
     if not isinstance(called, dict) or not {"args", "kwargs"} <= called.keys():
         return text
     named, placed = dict(called["kwargs"] or {}), called["args"] or []
@@ -79,4 +79,4 @@ def _field(text: str, name: str, after: int) -> tuple[str | None, int]:
     """Return the literal behind the first `name`, and where it ends."""
     at = text.find(name, after)
     found = _FIELD.match(text, at + len(name)) if at >= 0 else None
-    return (None, after) if found is None else (literal(found["literal"]), found.end())
+    return (None, after) if found is None else (parse_literal(found["literal"]), found.end())

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from ltrain_transforms.dialects.partial import Partial, Tokens, said
+from ltrain_transforms.dialects.partial import Partial, Tokens, non_empty
 from ltrain_transforms.spans import Span
 
 MARKS = ("\nprompt_token_ids", "\nresponse_token_ids")
@@ -25,7 +25,7 @@ def read(span: Span) -> Partial:
         span.span_id,
         "prompt_token_ids",
     )
-    return said(kind="llm", tokens=tokens)
+    return non_empty(kind="llm", tokens=tokens)
 
 
 def _logprobs(content: Any) -> str | None:

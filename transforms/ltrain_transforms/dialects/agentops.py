@@ -9,11 +9,11 @@ import json
 from typing import Any
 
 from ltrain_transforms.dialects import gen_ai
-from ltrain_transforms.dialects.indexed import flattened
-from ltrain_transforms.dialects.partial import Kind, Partial, said
-from ltrain_transforms.dialects.tool_results import unwrap
+from ltrain_transforms.dialects.indexed import flattened_messages
+from ltrain_transforms.dialects.partial import Kind, Partial, non_empty
+from ltrain_transforms.dialects.tool_results import parse_tool_result
 from ltrain_transforms.spans import Span
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.untrusted import parse_json
 
 KINDS: dict[str, Kind] = {
     "llm": "llm",
@@ -38,40 +38,42 @@ def read(span: Span) -> Partial:
     told = (span.get("agentops.span.kind") or "").lower()
     kind = "llm" if span.get("gen_ai.request.type") in REQUESTS else KINDS.get(told)
     name = span.get("agentops.entity.name", "operation.name", "agentops.operation.name")
-    partial = said(kind=kind, version=span.get("operation.version", "agentops.operation.version"))
+    partial = non_empty(
+        kind=kind, version=span.get("operation.version", "agentops.operation.version")
+    )
     if kind == "llm":
         return {**partial, **_llm(span)}
     given = span.get(f"agentops.{told}.input", "agentops.entity.input")
     gave = span.get(f"agentops.{told}.output", "agentops.entity.output")
     if kind == "tool":
-        fields = said(
+        fields = non_empty(
             name=span.get("tool.name") or name,
             arguments=_arguments(span.get("tool.parameters") or given),
             tool_call_id=span.get("tool.call.id"),
         )
-        failed = said(status="error" if span.get("tool.status") == "failed" else None)
-        return {**partial, **fields, **unwrap(span.get("tool.result") or gave), **failed}
+        failed = non_empty(status="error" if span.get("tool.status") == "failed" else None)
+        return {**partial, **fields, **parse_tool_result(span.get("tool.result") or gave), **failed}
     agent = span.get("agent.name") or (name if kind == "agent" else None)
-    return partial | said(agent=agent, name=name, input=given, output=gave)
+    return partial | non_empty(agent=agent, name=name, input=given, output=gave)
 
 
 def _llm(span: Span) -> Partial:
-    return gen_ai.rest(span) | said(
-        input_messages=flattened(span, "gen_ai.prompt"),
-        output_messages=flattened(span, "gen_ai.completion"),
+    return gen_ai.missing_llm_fields(span) | non_empty(
+        input_messages=flattened_messages(span, "gen_ai.prompt"),
+        output_messages=flattened_messages(span, "gen_ai.completion"),
         model=span.get("gen_ai.response.model", "gen_ai.request.model"),
         finish_reason=span.get(
             "gen_ai.completion.0.finish_reason",
             "gen_ai.response.finish_reason",
             "gen_ai.response.stop_reason",
         ),
-        input_tokens=span.whole("gen_ai.usage.prompt_tokens"),
-        output_tokens=span.whole("gen_ai.usage.completion_tokens"),
+        input_tokens=span.integer("gen_ai.usage.prompt_tokens"),
+        output_tokens=span.integer("gen_ai.usage.completion_tokens"),
     )
 
 
 def _arguments(text: str | None) -> str | None:
     """Take a decorated function's keywords out of `{"args": [], "kwargs": {...}}`."""
-    given: Any = parsed(text)
+    given: Any = parse_json(text)
     called = isinstance(given, dict) and given.keys() == {"args", "kwargs"}
     return json.dumps(given["kwargs"]) if called and not given["args"] else text

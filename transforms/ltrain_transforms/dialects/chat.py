@@ -8,28 +8,28 @@ from collections.abc import Iterator
 from typing import Any
 
 from ltrain_transforms.dialects.messages import Message, Messages
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.untrusted import parse_json
 
 Part = dict[str, Any]
 
 ROLES = {"human": "user", "ai": "assistant", "chat": "user", "developer": "system"}
 """LangChain's names of roles, and OpenAI's newer one."""
-INSIDE = ("messages", "choices", "generations", "message", "prompts", "kwargs", "data")
+MESSAGE_KEYS = ("messages", "choices", "generations", "message", "prompts", "kwargs", "data")
 """Keys under which requests, responses and envelopes hold their messages, in order."""
 
 
-def held(attribute: str, text: str | None, role: str) -> Messages | None:
+def chat_messages(attribute: str, text: str | None, role: str) -> Messages | None:
     """Hold what an attribute says as messages; `role` is whose plain text is."""
-    return Messages.of(attribute, list(messages(parsed(text), role))) if text else None
+    return Messages.of(attribute, list(iter_messages(parse_json(text), role))) if text else None
 
 
-def messages(given: Any, role: str) -> Iterator[Message]:
+def iter_messages(given: Any, role: str) -> Iterator[Message]:
     """Give every message in `given`; `role` is the one of those that name none."""
     if isinstance(given, str) and given:
         yield {"role": role, "parts": [_text(given)]}
     elif isinstance(given, list):
         for one in given:
-            yield from messages(one, role)
+            yield from iter_messages(one, role)
     elif isinstance(given, dict):
         yield from _of_object(given, role)
 
@@ -44,8 +44,8 @@ def _of_object(given: dict[str, Any], role: str) -> Iterator[Message]:
         if parts:
             yield {"role": role, "parts": parts}
         return
-    inside = next((given[key] for key in INSIDE if given.get(key)), None)
-    for message in messages(inside, role):
+    inside = next((given[key] for key in MESSAGE_KEYS if given.get(key)), None)
+    for message in iter_messages(inside, role):
         reason = given.get("finish_reason")
         yield {**message, "finish_reason": reason} if reason else message
 
@@ -75,13 +75,13 @@ def _parts(message: dict[str, Any]) -> Iterator[Part]:
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
         if isinstance(call, dict) and call.get("id") not in named:
-            yield asked(call)
+            yield tool_call_part(call)
 
 
 def _part(part: Part) -> Part:
     kind = part.get("type")
     if kind in ("tool-call", "tool_use"):
-        return asked(part)
+        return tool_call_part(part)
     if kind in ("tool-result", "tool_result"):
         output = part.get("output", part.get("result", part.get("content")))
         if isinstance(output, dict) and "value" in output:  # the AI SDK's {type, value}
@@ -92,7 +92,7 @@ def _part(part: Part) -> Part:
     return part
 
 
-def asked(call: dict[str, Any]) -> Part:
+def tool_call_part(call: dict[str, Any]) -> Part:
     """Read one request for a tool: OpenAI's, LangChain's, Anthropic's or the AI SDK's."""
     function = call.get("function")
     inner = function if isinstance(function, dict) else call
@@ -101,7 +101,7 @@ def asked(call: dict[str, Any]) -> Part:
         "type": "tool_call",
         "id": call.get("id") or call.get("toolCallId"),
         "name": inner.get("name") or call.get("toolName"),
-        "arguments": parsed(next(given, None)),
+        "arguments": parse_json(next(given, None)),
     }
 
 

@@ -7,7 +7,7 @@ text is in its result alone, and tools have the names that people read, not thos
 import re
 from typing import Any
 
-from ltrain_transforms.dialects.partial import Partial, said
+from ltrain_transforms.dialects.partial import Partial, non_empty
 from ltrain_transforms.spans import Span
 
 SCOPE = "openinference.instrumentation.crewai"
@@ -15,7 +15,7 @@ MARKS = ("\nopeninference.span.kind",)
 
 DELEGATION = ("delegate_work_to_coworker", "ask_question_to_coworker")
 """Tools of CrewAI's own; they fail with a text, and no exception."""
-LONGEST = 64
+MAX_TOOL_NAME = 64
 """Of a tool's name as models see it; of longer ones CrewAI makes a hash."""
 
 _ID = re.compile(r"_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -32,14 +32,14 @@ def read(span: Span) -> Partial:
     if kind == "TOOL":
         return _tool(span)
     node = _ID.sub("", span.name).removesuffix(".kickoff")
-    return said(name=node, node=node)
+    return non_empty(name=node, node=node)
 
 
 def _agent(span: Span) -> Partial:
     given, gave = _object(span, "input.value"), _object(span, "output.value")
     task, context = gave.get("description") or given.get("messages"), given.get("context")
     texts = [text for text in (task, context) if isinstance(text, str) and text]
-    return said(
+    return non_empty(
         agent=span.get("graph.node.id"),
         input="\n\n".join(texts),
         output=gave.get("raw"),
@@ -47,18 +47,18 @@ def _agent(span: Span) -> Partial:
 
 
 def _tool(span: Span) -> Partial:
-    name = asked_for(span.get("tool.name") or "")
+    name = model_tool_name(span.get("tool.name") or "")
     failed = (span.get("output.value") or "").lstrip().startswith("Error executing")
     if name in DELEGATION and failed:
-        return said(name=name, status="error", error_type="tool_error")
-    return said(name=name)
+        return non_empty(name=name, status="error", error_type="tool_error")
+    return non_empty(name=name)
 
 
-def asked_for(name: str) -> str:
+def model_tool_name(name: str) -> str:
     """Give a tool's name as models ask for it."""
     snake = re.sub(r"[^a-z0-9_]", "_", re.sub(r"['\"]", "", _HUMPS.sub("_", name).lower()))
     found = re.sub(r"_+", "_", snake).strip("_")
-    return found if 0 < len(found) <= LONGEST else name
+    return found if 0 < len(found) <= MAX_TOOL_NAME else name
 
 
 def _object(span: Span, attribute: str) -> dict[str, Any]:

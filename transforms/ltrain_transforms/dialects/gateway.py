@@ -1,7 +1,7 @@
 """Our own call spans: token ids, log-probabilities and policy version, as the server gave them."""
 
 from ltrain_instrument import attributes
-from ltrain_transforms.dialects.partial import Partial, Tokens, said
+from ltrain_transforms.dialects.partial import Partial, Tokens, non_empty
 from ltrain_transforms.roles import Role
 from ltrain_transforms.spans import Span
 
@@ -13,11 +13,11 @@ def read(span: Span) -> Partial:
     if span.scope not in SCOPES:
         return {}
     delivered = span.get(attributes.DELIVERED)
-    fields = said(
+    fields = non_empty(
         kind="llm",
         measured=True,
         policy=span.get(attributes.POLICY_NAME),
-        policy_version=span.whole(attributes.POLICY_VERSION),
+        policy_version=span.integer(attributes.POLICY_VERSION),
         constrained=span.flag(attributes.CONSTRAINED) or None,
         tokens=_tokens(span),
     )
@@ -35,8 +35,8 @@ def _tokens(span: Span) -> Tokens | None:
         prompt,
         response,
         span.get(attributes.RESPONSE_LOGPROBS),
-        span.whole(attributes.PROMPT_TOKEN_COUNT),
-        span.whole(attributes.RESPONSE_TOKEN_COUNT),
+        span.integer(attributes.PROMPT_TOKEN_COUNT),
+        span.integer(attributes.RESPONSE_TOKEN_COUNT),
         span.span_id,
         attributes.PROMPT_TOKEN_IDS,
         _recorded_by(span),

@@ -3,11 +3,11 @@
 from functools import lru_cache
 
 from ltrain_transforms.dialects.messages import Message, Messages
-from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, said
-from ltrain_transforms.dialects.tool_arguments import arguments
-from ltrain_transforms.dialects.tool_results import unwrap
+from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, non_empty
+from ltrain_transforms.dialects.tool_arguments import unwrap_arguments
+from ltrain_transforms.dialects.tool_results import parse_tool_result
 from ltrain_transforms.spans import Span
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.untrusted import parse_json
 
 KINDS: dict[str, Kind] = {
     "chat": "llm",
@@ -28,7 +28,7 @@ MARKS = ("\ngen_ai.", "\nmcp.method.", "\nerror.type", "\nserver.address")
 def read(span: Span) -> Partial:
     """Say what the `gen_ai.*` attributes say."""
     kind = _kind(span)
-    partial = said(
+    partial = non_empty(
         kind=kind,
         agent=span.get("gen_ai.agent.name"),
         version=span.get("gen_ai.agent.version"),
@@ -38,12 +38,12 @@ def read(span: Span) -> Partial:
         status="error" if span.get("error.type") else None,
     )
     if kind == "llm":
-        return {**partial, **llm(span)}
+        return {**partial, **llm_fields(span)}
     if kind == "tool":
         return {**partial, **_tool(span)}
     if kind == "retrieval":
-        partial |= said(input=span.get("gen_ai.retrieval.query.text"))
-        partial |= said(output=span.get("gen_ai.retrieval.documents"))
+        partial |= non_empty(input=span.get("gen_ai.retrieval.query.text"))
+        partial |= non_empty(output=span.get("gen_ai.retrieval.documents"))
     return partial
 
 
@@ -53,32 +53,32 @@ def _kind(span: Span) -> Kind | None:
     return KINDS.get(span.get("gen_ai.operation.name") or "")
 
 
-def llm(span: Span) -> Partial:
+def llm_fields(span: Span) -> Partial:
     """Say what the attributes of a request and its response say; any dialect may give the kind."""
-    output = messages(span, "gen_ai.output.messages")
-    return said(
-        input_messages=messages(span, "gen_ai.input.messages", _instructions(span)),
+    output = attribute_messages(span, "gen_ai.output.messages")
+    return non_empty(
+        input_messages=attribute_messages(span, "gen_ai.input.messages", _instructions(span)),
         output_messages=output,
-        params=parameters(span),
+        params=request_parameters(span),
         tools=span.get("gen_ai.tool.definitions"),
         finish_reason=_finish(span, output),
-        input_tokens=span.whole("gen_ai.usage.input_tokens"),
-        output_tokens=span.whole("gen_ai.usage.output_tokens"),
-        reasoning_tokens=span.whole(*REASONING),
-        cached_tokens=span.whole(*CACHED),
+        input_tokens=span.integer("gen_ai.usage.input_tokens"),
+        output_tokens=span.integer("gen_ai.usage.output_tokens"),
+        reasoning_tokens=span.integer(*REASONING),
+        cached_tokens=span.integer(*CACHED),
         response_id=span.get("gen_ai.response.id"),
     )
 
 
-def rest(span: Span) -> Partial:
+def missing_llm_fields(span: Span) -> Partial:
     """Say the same where `read` does not, because only another dialect knows that it is a call."""
-    return {} if _kind(span) == "llm" else llm(span)
+    return {} if _kind(span) == "llm" else llm_fields(span)
 
 
 def _tool(span: Span) -> Partial:
-    result = unwrap(span.get("gen_ai.tool.call.result"))
+    result = parse_tool_result(span.get("gen_ai.tool.call.result"))
     return {
-        **said(
+        **non_empty(
             name=span.get("gen_ai.tool.name"),
             arguments=_arguments(span),
             tool_call_id=span.get("gen_ai.tool.call.id"),
@@ -90,10 +90,12 @@ def _tool(span: Span) -> Partial:
 def _arguments(span: Span) -> str | None:
     """Give a tool's arguments; OpenInference's Agents SDK instrumentor copies its schema there."""
     given = span.get("gen_ai.tool.call.arguments")
-    return None if given == span.get("tool.parameters") else arguments(given)
+    return None if given == span.get("tool.parameters") else unwrap_arguments(given)
 
 
-def messages(span: Span, name: str, system: list[Message] | None = None) -> Messages | None:
+def attribute_messages(
+    span: Span, name: str, system: list[Message] | None = None
+) -> Messages | None:
     """Give the messages of an attribute that holds them as JSON; None where it is absent."""
     written = span.get(name)
     if written is None:
@@ -120,7 +122,7 @@ CACHED = (
 )
 
 
-def parameters(span: Span) -> Parameters | None:
+def request_parameters(span: Span) -> Parameters | None:
     """Give the sampling parameters of the request by their short names."""
     given = [pair for pair in span.attributes.items() if pair[0].startswith(REQUEST)]
     return _parameters(tuple(given))
@@ -128,7 +130,7 @@ def parameters(span: Span) -> Parameters | None:
 
 @lru_cache(maxsize=1024)  # one process asks with the same parameters again and again
 def _parameters(given: tuple[tuple[str, str], ...]) -> Parameters | None:
-    values = {name.removeprefix(REQUEST): parsed(text) for name, text in given}
+    values = {name.removeprefix(REQUEST): parse_json(text) for name, text in given}
     return Parameters.of({name: value for name, value in values.items() if name != "model"})
 
 
@@ -148,7 +150,7 @@ def _finish(span: Span, output: Messages | None) -> str | None:
 @lru_cache(maxsize=256)
 def finish_reason(reasons: str) -> str | None:
     """Give the first of a JSON list of reasons."""
-    given = parsed(reasons)
+    given = parse_json(reasons)
     return _spelled(str(given[0])) if isinstance(given, list) and given else None
 
 

@@ -5,10 +5,10 @@ Attribute names are those of langfuse-python 3 (`langfuse/_client/attributes.py`
 """
 
 from ltrain_transforms.dialects import chat
-from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, said
-from ltrain_transforms.dialects.tool_results import unwrap
+from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, non_empty
+from ltrain_transforms.dialects.tool_results import parse_tool_result
 from ltrain_transforms.spans import Span
-from ltrain_transforms.untrusted import BEYOND
+from ltrain_transforms.untrusted import INTEGER_LIMIT
 
 KINDS: dict[str, Kind] = {
     "generation": "llm",
@@ -27,7 +27,7 @@ AT = "langfuse.observation."
 def read(span: Span) -> Partial:
     """Say what `langfuse.observation.*` says."""
     kind = KINDS.get((span.get(AT + "type") or "").lower())
-    partial = said(
+    partial = non_empty(
         kind=kind,
         agent=span.name if kind == "agent" else None,
         node=span.get(AT + "metadata.langgraph_node"),
@@ -37,19 +37,19 @@ def read(span: Span) -> Partial:
     if kind == "llm":
         return {**partial, **_llm(span)}
     if kind == "tool":
-        told = said(name=span.name, arguments=span.get(AT + "input"))
-        return {**partial, **told, **unwrap(span.get(AT + "output"))}
-    return partial | said(input=span.get(AT + "input"), output=span.get(AT + "output"))
+        told = non_empty(name=span.name, arguments=span.get(AT + "input"))
+        return {**partial, **told, **parse_tool_result(span.get(AT + "output"))}
+    return partial | non_empty(input=span.get(AT + "input"), output=span.get(AT + "output"))
 
 
 def _llm(span: Span) -> Partial:
     usage, parameters = span.json(AT + "usage_details"), span.json(AT + "model.parameters")
     counts = usage if isinstance(usage, dict) else {}
-    return said(
+    return non_empty(
         model=span.get(AT + "model.name"),
         params=Parameters.of(parameters) if isinstance(parameters, dict) else None,
-        input_messages=chat.held(AT + "input", span.get(AT + "input"), "user"),
-        output_messages=chat.held(AT + "output", span.get(AT + "output"), "assistant"),
+        input_messages=chat.chat_messages(AT + "input", span.get(AT + "input"), "user"),
+        output_messages=chat.chat_messages(AT + "output", span.get(AT + "output"), "assistant"),
         input_tokens=_first(counts, "input", "prompt_tokens", "input_tokens"),
         output_tokens=_first(counts, "output", "completion_tokens", "output_tokens"),
         reasoning_tokens=_first(counts, "output_reasoning_tokens", "output_reasoning"),
@@ -60,4 +60,4 @@ def _llm(span: Span) -> Partial:
 def _first(counts: dict[str, object], *names: str) -> int | None:
     """Give the first count; SDKs pass on whichever names the provider has."""
     given = (counts.get(name) for name in names)
-    return next((n for n in given if type(n) is int and 0 <= n < BEYOND), None)
+    return next((n for n in given if type(n) is int and 0 <= n < INTEGER_LIMIT), None)

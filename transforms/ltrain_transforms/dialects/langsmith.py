@@ -8,8 +8,8 @@ retriever `embeddings` and a prompt template `chat`; `langsmith.span.kind` is th
 from typing import Any
 
 from ltrain_transforms.dialects import chat, gen_ai
-from ltrain_transforms.dialects.partial import Kind, Partial, said
-from ltrain_transforms.dialects.tool_results import unwrap
+from ltrain_transforms.dialects.partial import Kind, Partial, non_empty
+from ltrain_transforms.dialects.tool_results import parse_tool_result
 from ltrain_transforms.spans import Span
 
 KINDS: dict[str, Kind] = {
@@ -28,7 +28,7 @@ IN, OUT, METADATA = "gen_ai.prompt", "gen_ai.completion", "langsmith.metadata."
 def read(span: Span) -> Partial:
     """Say what `langsmith.*` says, and the exporter's own `gen_ai.*`."""
     kind = KINDS.get(span.get("langsmith.span.kind") or "")
-    partial = said(
+    partial = non_empty(
         kind=kind,
         agent=span.get(METADATA + "lc_agent_name"),
         node=span.get(METADATA + "langgraph_node"),
@@ -36,9 +36,9 @@ def read(span: Span) -> Partial:
     if kind == "llm":
         return {**partial, **_llm(span)}
     if kind == "tool":
-        told = said(name=_name(span), arguments=_arguments(span), output=None)
-        return {**partial, **told, **unwrap(_output(span))}
-    return partial | said(input=span.get(IN), output=span.get(OUT))
+        told = non_empty(name=_name(span), arguments=_arguments(span), output=None)
+        return {**partial, **told, **parse_tool_result(_output(span))}
+    return partial | non_empty(input=span.get(IN), output=span.get(OUT))
 
 
 def _name(span: Span) -> str:
@@ -47,10 +47,10 @@ def _name(span: Span) -> str:
 
 def _llm(span: Span) -> Partial:
     reasons = span.get("gen_ai.response.finish_reasons")  # "stop, stop", not JSON
-    return gen_ai.rest(span) | said(
+    return gen_ai.missing_llm_fields(span) | non_empty(
         model=span.get("gen_ai.response.model", "gen_ai.request.model"),
-        input_messages=chat.held(IN, span.get(IN), "user"),
-        output_messages=chat.held(OUT, span.get(OUT), "assistant"),
+        input_messages=chat.chat_messages(IN, span.get(IN), "user"),
+        output_messages=chat.chat_messages(OUT, span.get(OUT), "assistant"),
         finish_reason=reasons.split(",")[0].strip() if reasons else None,
     )
 

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from ltrain_transforms.dialects.indexed import indices
-from ltrain_transforms.dialects.partial import Partial, said
+from ltrain_transforms.dialects.partial import Partial, non_empty
 from ltrain_transforms.spans import Span
 
 SCOPE = "openinference.instrumentation.llama_index"
@@ -17,21 +17,21 @@ _OBJECT = re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>")
 """What a workflow passes to a tool, and no model asked for: its context."""
 
 
-def inner(span: Span) -> bool:
+def is_internal(span: Span) -> bool:
     """Say whether a span is of a method that another one's public method calls, of one call."""
     return span.scope == SCOPE and "._" in span.name
 
 
 def read(span: Span) -> Partial:
     """Say what is better known than OpenInference's own names say."""
-    if span.scope != SCOPE or inner(span):
+    if span.scope != SCOPE or is_internal(span):
         return {}
     kind = span.get("openinference.span.kind")
     if kind == "TOOL":
         return _tool(span)
     if kind == "RETRIEVER":
-        return said(name=span.name.partition(".")[0], output=_documents(span))
-    return said(agent=_agent(span)) if kind == "CHAIN" else {}
+        return non_empty(name=span.name.partition(".")[0], output=_documents(span))
+    return non_empty(agent=_agent(span)) if kind == "CHAIN" else {}
 
 
 def _tool(span: Span) -> Partial:
@@ -39,7 +39,7 @@ def _tool(span: Span) -> Partial:
     named, blocks = _asked(given.get("kwargs")), gave.get("blocks")
     texts = [block.get("text") for block in blocks or () if isinstance(block, dict)]
     whole = bool(texts) and all(isinstance(text, str) for text in texts)
-    return said(
+    return non_empty(
         arguments=None if named is None else json.dumps(named, ensure_ascii=False),
         output="\n".join(map(str, texts)) if whole else None,
     )

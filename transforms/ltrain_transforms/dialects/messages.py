@@ -7,15 +7,15 @@ from typing import Any
 
 import orjson
 
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.untrusted import parse_json
 
 Message = dict[str, Any]
 """As the gen_ai conventions have it: `{"role", "parts": [{"type", ...}], "finish_reason"}`."""
 
-Said = tuple[str, tuple[tuple[str, bytes], ...]]
+ComparableOutput = tuple[str, tuple[tuple[str, bytes], ...]]
 """Text, and the name and arguments of each tool that is asked for."""
 
-UNREAD: Any = object()
+UNPARSED: Any = object()
 
 
 @dataclass(slots=True)
@@ -26,8 +26,8 @@ class Messages:
     """JSON text, or nothing."""
     system: list[Message] = field(default_factory=list)
     """Instructions that stand apart, and come first."""
-    _read: Any = UNREAD
-    _said: Any = UNREAD
+    _read: Any = UNPARSED
+    _comparable: Any = UNPARSED
 
     @classmethod
     def of(cls, attribute: str, messages: list[Message]) -> "Messages | None":
@@ -37,8 +37,8 @@ class Messages:
     @property
     def parsed(self) -> list[Message]:
         """The messages; a stray one that is no object is left out."""
-        if self._read is UNREAD:
-            given = parsed(self.written)
+        if self._read is UNPARSED:
+            given = parse_json(self.written)
             self._read = self._kept(given) if isinstance(given, list) else None
         return self._read or []
 
@@ -62,32 +62,32 @@ class Messages:
         return self.written or json.dumps(messages, ensure_ascii=False)
 
     @property
-    def said(self) -> Said | None:
-        """Text and tool requests in a form that compares; None where there are neither."""
-        if self._said is UNREAD:
-            parts = [part for message in self.parsed for part in parts_of(message)]
-            asked = [part for part in parts if part.get("type") == "tool_call"]
-            requests = tuple((str(p.get("name")), _canonical(p.get("arguments"))) for p in asked)
+    def comparable(self) -> ComparableOutput | None:
+        """Text and tool requests in a comparable form; None where there are neither."""
+        if self._comparable is UNPARSED:
+            parts = [part for message in self.parsed for part in message_parts(message)]
+            calls = [part for part in parts if part.get("type") == "tool_call"]
+            requests = tuple((str(p.get("name")), _canonical(p.get("arguments"))) for p in calls)
             text = _text(parts)
-            self._said = (text, requests) if text or requests else None
-        return self._said  # type: ignore[no-any-return]
+            self._comparable = (text, requests) if text or requests else None
+        return self._comparable  # type: ignore[no-any-return]
 
 
 def _canonical(arguments: Any) -> bytes:
     # of a call without arguments some writers say {}, others nothing
-    return orjson.dumps(parsed(arguments) or {}, option=orjson.OPT_SORT_KEYS)
+    return orjson.dumps(parse_json(arguments) or {}, option=orjson.OPT_SORT_KEYS)
 
 
 def _text(parts: Iterable[dict[str, Any]]) -> str:
     return "".join([str(part.get("content") or "") for part in parts if part.get("type") == "text"])
 
 
-def text_of(messages: Iterable[Message] | None) -> str:
+def messages_text(messages: Iterable[Message] | None) -> str:
     """Give the text of all parts, in order."""
-    return _text(part for message in messages or [] for part in parts_of(message))
+    return _text(part for message in messages or [] for part in message_parts(message))
 
 
-def parts_of(message: Message) -> list[dict[str, Any]]:
+def message_parts(message: Message) -> list[dict[str, Any]]:
     """Give a message's parts; a stray one that is no object is left out."""
     parts = message.get("parts") if isinstance(message, dict) else None
     return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
@@ -95,5 +95,5 @@ def parts_of(message: Message) -> list[dict[str, Any]]:
 
 def tool_requests(messages: Iterable[Message] | None) -> list[dict[str, Any]]:
     """Give the tool calls that these messages ask for, in order."""
-    parts = (part for message in messages or [] for part in parts_of(message))
+    parts = (part for message in messages or [] for part in message_parts(message))
     return [part for part in parts if part.get("type") == "tool_call"]

@@ -3,10 +3,10 @@
 from typing import Any
 
 from ltrain_transforms.dialects import agent_runs, llama_index
-from ltrain_transforms.dialects.indexed import indices, message, tool_call
+from ltrain_transforms.dialects.indexed import build_message, indices, read_tool_call
 from ltrain_transforms.dialects.messages import Message, Messages, tool_requests
-from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, said, word
-from ltrain_transforms.dialects.tool_results import unwrap
+from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, as_text, non_empty
+from ltrain_transforms.dialects.tool_results import parse_tool_result
 from ltrain_transforms.spans import Span
 
 KINDS: dict[str, Kind] = {
@@ -36,26 +36,29 @@ SAMPLING = frozenset(
 def read(span: Span) -> Partial:
     """Say what `openinference.span.kind` and its attributes say."""
     kind = KINDS.get(span.get("openinference.span.kind") or "")
-    if kind is None or llama_index.inner(span):
+    if kind is None or llama_index.is_internal(span):
         return {}
     if kind == "node" and span.scope == agent_runs.SMOLAGENTS:
         return {}  # a step of smolagents' loop is no node: it holds one LLM call and its tools
     metadata = span.json("metadata")
-    partial = said(kind=kind, **_place(span, kind, metadata if isinstance(metadata, dict) else {}))
+    partial = non_empty(
+        kind=kind, **_place(span, kind, metadata if isinstance(metadata, dict) else {})
+    )
     if kind == "llm":
         return {**partial, **_llm(span)}
     if kind == "tool":
         return {**partial, **_tool(span)}
-    return partial | said(input=agent_runs.given(span), output=agent_runs.gave(span))
+    return partial | non_empty(input=agent_runs.run_input(span), output=agent_runs.run_output(span))
 
 
 def _place(span: Span, kind: Kind, metadata: dict[str, Any]) -> dict[str, str | None]:
-    node = word(metadata.get("langgraph_node")) or span.get("graph.node.id")
+    node = as_text(metadata.get("langgraph_node")) or span.get("graph.node.id")
     if span.scope == agent_runs.AUTOGEN:  # its agents are called nodes there
         node = None
-    named = span.get("agent.name") or word(metadata.get("lc_agent_name"))
+    named = span.get("agent.name") or as_text(metadata.get("lc_agent_name"))
     return {
-        "agent": named or (agent_runs.name(span) if kind == "agent" and node is None else None),
+        "agent": named
+        or (agent_runs.agent_name(span) if kind == "agent" and node is None else None),
         "node": node,
     }
 
@@ -63,17 +66,17 @@ def _place(span: Span, kind: Kind, metadata: dict[str, Any]) -> dict[str, str | 
 def _llm(span: Span) -> Partial:
     parameters, output = span.json("llm.invocation_parameters"), span.json("output.value")
     said_out = _messages(span, "llm.output_messages")
-    return said(
+    return non_empty(
         input_messages=_messages(span, "llm.input_messages"),
         output_messages=said_out,
         params=_sampling(span, parameters if isinstance(parameters, dict) else {}),
         tools=_tools(span),
         model=span.get("llm.model_name"),
         finish_reason=_finish(span.get("llm.finish_reason"), output, said_out),
-        input_tokens=span.whole("llm.token_count.prompt"),
-        output_tokens=span.whole("llm.token_count.completion"),
-        reasoning_tokens=span.whole("llm.token_count.completion_details.reasoning"),
-        cached_tokens=span.whole("llm.token_count.prompt_details.cache_read"),
+        input_tokens=span.integer("llm.token_count.prompt"),
+        output_tokens=span.integer("llm.token_count.completion"),
+        reasoning_tokens=span.integer("llm.token_count.completion_details.reasoning"),
+        cached_tokens=span.integer("llm.token_count.prompt_details.cache_read"),
         response_id=_response_id(output),
     )
 
@@ -86,12 +89,12 @@ def _finish(reason: str | None, output: Any, said_out: Messages | None) -> str |
 
 
 def _tool(span: Span) -> Partial:
-    fields = said(
+    fields = non_empty(
         name=span.get("tool.name"),
-        arguments=agent_runs.arguments(span),
+        arguments=agent_runs.tool_arguments(span),
         tool_call_id=span.get("tool.id"),
     )
-    return {**fields, **unwrap(span.get("output.value"))}
+    return {**fields, **parse_tool_result(span.get("output.value"))}
 
 
 def _tools(span: Span) -> str | None:
@@ -107,7 +110,9 @@ def _messages(span: Span, prefix: str) -> Messages | None:
 
 def _message(span: Span, at: str) -> Message:
     calls = [
-        tool_call(span, f"{at}.tool_calls.{k}.tool_call", "function.name", "function.arguments")
+        read_tool_call(
+            span, f"{at}.tool_calls.{k}.tool_call", "function.name", "function.arguments"
+        )
         for k in indices(span, f"{at}.tool_calls")
     ]
     texts: list[str] = []
@@ -117,7 +122,7 @@ def _message(span: Span, at: str) -> Message:
         thought = span.get(f"{content}.type") == "reasoning"
         (thoughts if thought else texts).append(span.get(f"{content}.text") or "")
     text = span.get(f"{at}.content") or "".join(texts)
-    made = message(span.get(f"{at}.role"), text, calls, span.get(f"{at}.tool_call_id"))
+    made = build_message(span.get(f"{at}.role"), text, calls, span.get(f"{at}.tool_call_id"))
     made["parts"][:0] = [{"type": "reasoning", "content": each} for each in thoughts if each]
     return made
 

@@ -47,7 +47,7 @@ class Tokens(NamedTuple):
     attribute: str
     """Where the prompt's ids stand."""
     recorded_by: str = "capture"
-    """Who recorded them: `tokens_from` of `CALLS`."""
+    """Who recorded them: `token_source` of `CALLS`."""
 
 
 class Partial(TypedDict, total=False):
@@ -86,12 +86,12 @@ class Partial(TypedDict, total=False):
     delivered: bool
 
 
-def word(given: Any) -> str | None:
+def as_text(given: Any) -> str | None:
     """Give a name or an id out of parsed JSON as text, whatever it was written as."""
     return given if given is None or isinstance(given, str) else str(given)
 
 
-def said(**fields: Any) -> Partial:
+def non_empty(**fields: Any) -> Partial:
     """Keep the fields that say something."""
     # mostly nothing is said, and to compare with 0 costs more than to look for None
     return {  # type: ignore[return-value]

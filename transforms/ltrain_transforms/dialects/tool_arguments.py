@@ -4,20 +4,20 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.untrusted import parse_json
 
 ENVELOPE = '"input_str"'
 """A key of LangChain's callback payload, which traceloop writes whole."""
 
 
-def arguments(text: str | None) -> str | None:
+def unwrap_arguments(text: str | None) -> str | None:
     """Give the arguments of a tool: JSON where they were, else the text."""
     return text if text is None or ENVELOPE not in text else _inside(text)
 
 
 @lru_cache(maxsize=256)  # traceloop writes the same payload twice
 def _inside(text: str) -> str:
-    payload: Any = parsed(text)
+    payload: Any = parse_json(text)
     if not isinstance(payload, dict) or "input_str" not in payload:
         return text
     inputs = payload.get("inputs")

@@ -6,29 +6,29 @@ status does not; MCP has `isError`.
 
 from typing import Any
 
-from ltrain_transforms.dialects.partial import Partial, said, word
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.dialects.partial import Partial, as_text, non_empty
+from ltrain_transforms.untrusted import parse_json
 
 
-def unwrap(text: str | None) -> Partial:
+def parse_tool_result(text: str | None) -> Partial:
     """Give output, tool_call_id and status of a tool's result."""
-    value = parsed(text)
+    value = parse_json(text)
     message = _tool_message(value)
     if message is not None:
-        return said(
+        return non_empty(
             output=_as_text(message.get("content")),
-            tool_call_id=word(message.get("tool_call_id")),
+            tool_call_id=as_text(message.get("tool_call_id")),
             status="error" if message.get("status") == "error" else None,
         )
     failed = isinstance(value, dict) and (value.get("isError") or value.get("is_error"))
-    return said(output=text, status="error" if failed else None)
+    return non_empty(output=text, status="error" if failed else None)
 
 
 def _tool_message(value: Any) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         return None
     if "output" in value and len(value) <= 2:  # traceloop: {"output": message, "kwargs": {...}}
-        return _tool_message(parsed(value["output"]))
+        return _tool_message(parse_json(value["output"]))
     for key in ("data", "kwargs"):  # messages_to_dict, and LangChain's `lc` constructor form
         inner = value.get(key)
         if isinstance(inner, dict) and "tool_call_id" in inner:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ltrain_transforms.dialects import chat, gen_ai
 from ltrain_transforms.dialects.messages import Message, Messages
-from ltrain_transforms.dialects.partial import Kind, Partial, said
+from ltrain_transforms.dialects.partial import Kind, Partial, non_empty
 from ltrain_transforms.spans import Span
 
 CALLS = (".doGenerate", ".doStream")
@@ -21,17 +21,17 @@ def read(span: Span) -> Partial:
     """Say what `ai.*` says."""
     operation = span.get("ai.operationId") or ""
     kind = _kind(operation)
-    partial = said(kind=kind)
+    partial = non_empty(kind=kind)
     if kind == "llm":
         return {**partial, **_llm(span)}
     if kind == "tool":
-        return partial | said(
+        return partial | non_empty(
             name=span.get("ai.toolCall.name"),
             tool_call_id=span.get("ai.toolCall.id"),
             arguments=span.get("ai.toolCall.args"),
             output=span.get("ai.toolCall.result"),
         )
-    return partial | said(
+    return partial | non_empty(
         agent=span.get("ai.telemetry.functionId", "resource.name") if kind == "agent" else None,
         model=span.get("ai.model.id"),
         input=span.get("ai.prompt", "ai.value", "ai.values"),
@@ -51,15 +51,15 @@ def _kind(operation: str) -> Kind | None:
 
 def _llm(span: Span) -> Partial:
     asked = span.get("ai.prompt.messages")
-    return gen_ai.rest(span) | said(
+    return gen_ai.missing_llm_fields(span) | non_empty(
         model=span.get("ai.response.model", "ai.model.id"),
-        input_messages=chat.held("ai.prompt.messages", asked, "user"),
+        input_messages=chat.chat_messages("ai.prompt.messages", asked, "user"),
         output_messages=Messages.of("ai.response.text", _answer(span)),
         finish_reason=_finish(span),
-        input_tokens=span.whole("ai.usage.inputTokens", "ai.usage.promptTokens"),
-        output_tokens=span.whole("ai.usage.outputTokens", "ai.usage.completionTokens"),
-        reasoning_tokens=span.whole("ai.usage.reasoningTokens"),
-        cached_tokens=span.whole("ai.usage.cachedInputTokens"),
+        input_tokens=span.integer("ai.usage.inputTokens", "ai.usage.promptTokens"),
+        output_tokens=span.integer("ai.usage.outputTokens", "ai.usage.completionTokens"),
+        reasoning_tokens=span.integer("ai.usage.reasoningTokens"),
+        cached_tokens=span.integer("ai.usage.cachedInputTokens"),
         response_id=span.get("ai.response.id"),
     )
 
@@ -70,7 +70,7 @@ def _answer(span: Span) -> list[Message]:
     calls: Any = span.json("ai.response.toolCalls")
     parts = [{"type": "text", "content": text}] if text else []
     if isinstance(calls, list):
-        parts += [chat.asked(call) for call in calls if isinstance(call, dict)]
+        parts += [chat.tool_call_part(call) for call in calls if isinstance(call, dict)]
     return [{"role": "assistant", "parts": parts}] if parts else []
 
 

@@ -100,7 +100,7 @@ def _join(
 
 
 def _tools(text: str | None) -> list[Message]:
-    definitions = parsed(text)
+    definitions = parse_json(text)
     offered = definitions if isinstance(definitions, list) else []
     return [_tool(tool) for tool in offered if isinstance(tool, dict)]
 

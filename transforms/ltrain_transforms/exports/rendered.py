@@ -28,7 +28,7 @@ from ltrain_transforms.exports.rollouts import (
 from ltrain_transforms.exports.work import ExportJob, Piece, lineage
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.samples import samples
-from ltrain_transforms.selection import dropped
+from ltrain_transforms.selection import to_drops
 from ltrain_transforms.tables import CALLS
 
 REASONS = {
@@ -175,5 +175,5 @@ def _with_tokens(calls: pl.DataFrame, tokens: dict[str, TokenPair]) -> pl.DataFr
 def _recipe(dataset: Dataset) -> Recipe:
     """Return the recipe of the dataset, changed to accept calls of unknown policy versions."""
     recipe = Recipe.model_validate(dataset.manifest["recipe"])
-    keep = (*recipe.filter.keep, "no_version")
-    return recipe.model_copy(update={"filter": recipe.filter.model_copy(update={"keep": keep})})
+    allow = (*recipe.filter.allow, "no_version")
+    return recipe.model_copy(update={"filter": recipe.filter.model_copy(update={"allow": allow})})

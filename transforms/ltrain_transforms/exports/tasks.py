@@ -61,7 +61,7 @@ def _input(outer: str | None, first: str | None) -> Any:
     Text that is not JSON stays text. A single user message is reduced to its content.
     """
     if outer is not None:
-        return parsed(outer)
+        return parse_json(outer)
     try:
         messages = to_chat(listed(first))
     except NotText:

@@ -10,7 +10,7 @@ from ltrain_transforms.estimators import outcome_estimator, step_estimator
 from ltrain_transforms.recipe.section import Section
 
 
-class Among(StrEnum):
+class Peers(StrEnum):
     GROUP = "group"
     """Whole executions, with the others of the group."""
     AGENT = "agent"
@@ -22,7 +22,7 @@ class Among(StrEnum):
 class Outcome(Section):
     estimator: str = "grpo"
     """How rewards become advantages among those that are compared."""
-    among: Among = Among.GROUP
+    peers: Peers = Peers.GROUP
     """What is compared with what."""
     decay: float = Field(default=0.95, ge=0, lt=1)
     """What `rae` keeps of its baseline at each return."""
@@ -101,13 +101,13 @@ class Credit(Section):
                 "estimator = 'gae' leaves every advantage to the trainer's critic. Remove process, "
                 "step and combine from [credit]."
             )
-        if outcome.estimator == "rae" and outcome.among is not Among.AGENT:
+        if outcome.estimator == "rae" and outcome.peers is not Peers.AGENT:
             raise ValueError(
-                "estimator = 'rae' keeps a baseline for each agent. Set among = 'agent'."
+                "estimator = 'rae' keeps a baseline for each agent. Set peers = 'agent'."
             )
-        if outcome.among is Among.PARENT and self.combine != "rewards":
+        if outcome.peers is Peers.PARENT and self.combine != "rewards":
             raise ValueError(
-                "among = 'parent' compares sub-agents of one execution by what their own calls "
+                "peers = 'parent' compares sub-agents of one execution by what their own calls "
                 "were given: its outcome is the same for all. Set credit.combine = 'rewards'."
             )
         return self

@@ -8,24 +8,41 @@ from pydantic import BaseModel, ValidationError
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.recipe.filter import FailedCounts
 
-UNION = (FailedCounts.__name__, "literal['drop']")
+UNION_MEMBERS = (FailedCounts.__name__, "literal['drop']")
 """What pydantic adds to the place of a key that may be of several types."""
 
-Fault = dict[str, Any]
+OLD_KEYS = {
+    "source.idle": "idle_timeout",
+    "rollout.deadline": "timeout",
+    "rollout.per_task": "rollouts_per_task",
+    "policy.tokens": "token_source",
+    "reward.starts_at": "initial_potential",
+    "reward.ends_at": "final_potential",
+    "reward.at_least": "min",
+    "reward.at_most": "max",
+    "credit.outcome.among": "peers",
+    "filter.keep": "allow",
+    "filter.groups": "max_groups",
+    "train.settle": "span_timeout",
+    "train.weigh": "loss_weighting",
+}
+"""Old keys, by section, with their new names: refused, and named in the message."""
+
+ErrorDetails = dict[str, Any]
 
 
-def sentence(model: type[BaseModel], error: ValidationError) -> str:
+def describe_error(model: type[BaseModel], error: ValidationError) -> str:
     """Say the fault that explains most, and how many others there are."""
     faults = _apart([dict(fault) for fault in error.errors()])
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     return _said(model, min(faults, key=_weight)) + more
 
 
-def _apart(faults: list[Fault]) -> list[Fault]:
+def _apart(faults: list[ErrorDetails]) -> list[ErrorDetails]:
     """Leave out lists that are too short only because what is in them is at fault."""
     places = [fault["loc"] for fault in faults]
 
-    def follows(fault: Fault) -> bool:
+    def follows(fault: ErrorDetails) -> bool:
         own = fault["loc"]
         return fault["type"] == "too_short" and any(
             len(place) > len(own) and place[: len(own)] == own for place in places
@@ -34,17 +51,19 @@ def _apart(faults: list[Fault]) -> list[Fault]:
     return [fault for fault in faults if not follows(fault)]
 
 
-def _weight(fault: Fault) -> int:
+def _weight(fault: ErrorDetails) -> int:
     """An unknown key is why another is missing; a misspelt word is no table."""
     if fault["type"] == "extra_forbidden":
         return 0
     return 1 if _choices(fault) else 2
 
 
-def _said(model: type[BaseModel], fault: Fault) -> str:
-    place = tuple(part for part in fault["loc"] if part not in UNION)
+def _said(model: type[BaseModel], fault: ErrorDetails) -> str:
+    place = tuple(part for part in fault["loc"] if part not in UNION_MEMBERS)
     where, given = ".".join(map(str, place)), fault["input"]
     if fault["type"] == "extra_forbidden":
+        if new := OLD_KEYS.get(".".join(part for part in place if isinstance(part, str))):
+            return f"{where}: `{place[-1]}` is now `{new}`."
         section = _section(model, place[:-1])
         known = [field.alias or name for name, field in section.model_fields.items()]
         return f"{where}: {UnknownName('key', str(place[-1]), known)}"
@@ -60,7 +79,7 @@ def _said(model: type[BaseModel], fault: Fault) -> str:
     return f"{where}: {fault['msg']}. Given: {given!r}."
 
 
-def _choices(fault: Fault) -> list[str]:
+def _choices(fault: ErrorDetails) -> list[str]:
     """Give the words that are allowed where another one was given."""
     if fault["type"] not in ("enum", "literal_error") or not isinstance(fault["input"], str):
         return []

@@ -19,7 +19,7 @@ class Filter(Section):
     """Longer rows are dropped by name; a row is as long as its last call's prompt and response."""
     too_long: Literal["call", "row"] = "call"
     """What goes of a row that is longer: the calls that do not fit, or all of its calls."""
-    keep: tuple[
+    allow: tuple[
         Literal[
             "incomplete",
             "redacted",
@@ -31,5 +31,5 @@ class Filter(Section):
         ...,
     ] = ()
     """Reasons of drops that this recipe does not apply: what they name is trained all the same."""
-    groups: int | None = Field(default=None, ge=1)
+    max_groups: int | None = Field(default=None, ge=1)
     """Train this many groups with the widest outcome."""

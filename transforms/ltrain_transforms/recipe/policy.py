@@ -29,7 +29,7 @@ class Policy(Section):
     """Modes whose calls are trained; empty: whatever was read."""
     where: str | None = None
     """SQL predicate over the columns of `calls`; what it does not hold for is environment."""
-    tokens: Literal["gateway", "capture"] = "gateway"
+    token_source: Literal["gateway", "capture"] = "gateway"
     """Whose token ids are trained: only those that the gateway recorded, or also those that the
     agent's own process did (`ltrain.capture`, agent-lightning), which may make them up."""
     sampling: dict[str, float] = Field(default={"temperature": 1.0})

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from ltrain_transforms.errors import BadRecipe
 from ltrain_transforms.recipe.credit import Credit
-from ltrain_transforms.recipe.fault import sentence
+from ltrain_transforms.recipe.fault import describe_error
 from ltrain_transforms.recipe.filter import Filter
 from ltrain_transforms.recipe.policy import Policy
 from ltrain_transforms.recipe.reward import Reward
@@ -75,4 +75,4 @@ class Recipe(Section):
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise BadRecipe(f"{path} is not TOML: {error}.") from error
         except ValidationError as error:
-            raise BadRecipe(f"{path}: {sentence(cls, error)}") from error
+            raise BadRecipe(f"{path}: {describe_error(cls, error)}") from error

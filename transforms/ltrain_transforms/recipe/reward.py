@@ -10,13 +10,13 @@ from ltrain_instrument.errors import UnknownName
 from ltrain_transforms import library, python_rules, sql
 from ltrain_transforms.errors import BadRule
 from ltrain_transforms.recipe.section import Section
-from ltrain_transforms.tables import CALLS, EXECUTIONS, SIGNALS, STANDING
-from ltrain_transforms.tool_faults import check_schema
+from ltrain_transforms.tables import CALLS, EXECUTIONS, GROUP_STATS, SIGNALS
+from ltrain_transforms.tool_faults import schema_error
 
 CALL_COLUMNS = pl.Schema({**CALLS.schema, **SIGNALS.schema})
 """What the SQL of a rule over calls may name."""
 
-EXECUTION_COLUMNS = pl.Schema({**EXECUTIONS.schema, **STANDING.schema})
+EXECUTION_COLUMNS = pl.Schema({**EXECUTIONS.schema, **GROUP_STATS.schema})
 """What a gate, and the SQL of a rule over executions, may name."""
 
 
@@ -63,15 +63,15 @@ class Reward(Section):
     potential: bool = False
     """The value is a potential: contributions are its differences, which cannot move the
     optimum."""
-    starts_at: float = 0.0
+    initial_potential: float = 0.0
     """The potential before the first call."""
-    ends_at: float = 0.0
+    final_potential: float = 0.0
     """The potential after the end; other than 0 the sum depends on the execution."""
     gate: str | None = None
     """SQL predicate over the execution, such as `reward > 0.5`: elsewhere nothing is given."""
-    at_least: float | None = None
+    min: float | None = None
     """Bound of the sum over an execution, in call order."""
-    at_most: float | None = None
+    max: float | None = None
     """The other bound of that sum."""
     weight: float = 1.0
     """Multiplies what it gives."""
@@ -82,7 +82,7 @@ class Reward(Section):
         if not isinstance(given, dict) or not given.get("use"):
             return given
         try:
-            return library.overridden(given)
+            return library.apply_overrides(given)
         except UnknownName as error:
             raise BadRule(str(error)) from error
 
@@ -98,9 +98,8 @@ class Reward(Section):
                 f"Reward '{self.name}' must have `evaluation`, or `on` and `value` of a rule, or "
                 "`python`, or `use` of a ready rule."
             )
-        least, most = self.at_least, self.at_most
-        if least is not None and most is not None and least > most:
-            raise BadRule(f"Reward '{self.name}': at_least = {least} is above at_most = {most}.")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise BadRule(f"Reward '{self.name}': min = {self.min} is above max = {self.max}.")
         return self
 
     @model_validator(mode="after")
@@ -109,7 +108,7 @@ class Reward(Section):
             return self
         if self.on in (None, "rollout") or self.credit_to == Credited.ROLLOUT:
             raise BadRule(f"Rule '{self.name}': a potential is of calls, and credits calls.")
-        if self.gate is not None or (self.at_least, self.at_most) != (None, None):
+        if self.gate is not None or (self.min, self.max) != (None, None):
             raise BadRule(
                 f"Rule '{self.name}': a gate or a bound would break the sum of a potential's "
                 "differences; bound `value` itself. It cannot be farmed and needs no gate."
@@ -119,20 +118,20 @@ class Reward(Section):
     @model_validator(mode="after")
     def _compiles(self) -> Self:
         if self.python is not None:
-            python_rules.found(self.name, self.python)
+            python_rules.find_entry_point(self.name, self.python)
         if (self.python or self.on == "rollout") and self.credit_to not in _WHOLE:
             raise BadRule(
                 f"Rule '{self.name}': credit_to '{self.credit_to.value}' is of rules over calls; "
                 "a rule over the rollout credits it, and a Python rule names the calls itself."
             )
-        if self.schema_ is not None and (fault := check_schema(self.schema_)) is not None:
+        if self.schema_ is not None and (fault := schema_error(self.schema_)) is not None:
             raise BadRule(f"Rule '{self.name}', schema: {fault}.")
         if self.value is not None:
             columns = self.columns
             for field, text, wanted in (("when", self.when, bool), ("value", self.value, float)):
-                sql.check(self.name, field, self.bound(text), columns, wanted)
+                sql.check_expression(self.name, field, self.bound(text), columns, wanted)
         if self.gate is not None:
-            sql.check(self.name, "gate", self.bound(self.gate), EXECUTION_COLUMNS, bool)
+            sql.check_expression(self.name, "gate", self.bound(self.gate), EXECUTION_COLUMNS, bool)
         return self
 
     @property
@@ -141,12 +140,12 @@ class Reward(Section):
         there = EXECUTION_COLUMNS if self.on == "rollout" else CALL_COLUMNS
         if self.schema_ is None:
             there = pl.Schema({name: dtype for name, dtype in there.items() if name != "fits"})
-        named = sql.with_names(self.name, there, self.let)
+        named = sql.json_path_columns(self.name, there, self.let)
         return pl.Schema({**there, **dict.fromkeys(named, pl.String())})
 
     def bound(self, text: str) -> str:
         """Put its parameters into `text`."""
-        return sql.bound(self.name, text, self.params)
+        return sql.bind_parameters(self.name, text, self.params)
 
 
 _WHOLE = (Credited.SELF, Credited.ROLLOUT)

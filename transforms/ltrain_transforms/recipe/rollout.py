@@ -17,11 +17,11 @@ class Rollout(Section):
     """`module:function`, or a command."""
     reward: str
     """`module:function`: (task, result) -> a number, or numbers by name."""
-    per_task: int = Field(default=8, ge=1)
+    rollouts_per_task: int = Field(default=8, ge=1)
     """Rollouts of a task in a wave."""
     tasks_per_wave: int = Field(default=12, ge=1)
     """Tasks of an update."""
-    deadline: float = Field(default=60, gt=0)
+    timeout: float = Field(default=60, gt=0)
     """Seconds an attempt."""
     seed: int = 0
     """Decides which tasks come in which wave."""

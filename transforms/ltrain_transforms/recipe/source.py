@@ -19,7 +19,7 @@ class Source(Section):
     """ISO 8601; the latest start."""
     execution: Literal["rollout", "session", "trace"] = "rollout"
     """What counts as one execution."""
-    idle: float | None = Field(default=None, gt=0)
+    idle_timeout: float | None = Field(default=None, gt=0)
     """Seconds without a span after which traffic that nobody closes is over; unset: at once."""
 
     trust: tuple[Literal["ingest", "none", "agent", "import", ""], ...] = ()

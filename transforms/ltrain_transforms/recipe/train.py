@@ -28,7 +28,7 @@ class Train(Section):
     """Tokens in memory at a time; changes no result."""
     max_staleness: int = Field(default=4, ge=0)
     """Rows of an older policy version than this are left out."""
-    weigh: Literal["rollout", "call", "token"] = "token"
+    loss_weighting: Literal["rollout", "call", "token"] = "token"
     """What has equal weight in the loss."""
     correction: Literal["bypass", "token_tis"] = "bypass"
     """bypass: the server's log-probabilities are the old ones; token_tis: they are recomputed,
@@ -40,7 +40,7 @@ class Train(Section):
     auto: bf16 on such a processor, else fp32."""
     gradient_clip: float = Field(default=1.0, gt=0)
     """Largest norm of the gradient."""
-    settle: float = Field(default=20.0, ge=0)
+    span_timeout: float = Field(default=20.0, ge=0)
     """Seconds to wait for a wave's spans before it is built without those that are missing."""
     validate_every: int = Field(default=0, ge=0)
     """Updates between validations; 0: only before and after."""

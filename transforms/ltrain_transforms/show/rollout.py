@@ -11,7 +11,7 @@ from ltrain_collector.store import Store
 from ltrain_transforms import roles
 from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import DEFAULT, Policy, Recipe, Reward, Source
-from ltrain_transforms.source import Selection, placing, read
+from ltrain_transforms.source import Selection, read_spans, runner_condition
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ import json
 from typing import Any
 
 from ltrain_instrument.terminal import visible
-from ltrain_transforms.dialects.messages import parts_of, text_of, tool_requests
+from ltrain_transforms.dialects.messages import message_parts, messages_text, tool_requests
 from ltrain_transforms.show.tree import Row
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.untrusted import parse_json
 
 
 def shorten(text: str | None, width: int) -> str:

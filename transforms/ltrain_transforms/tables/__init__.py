@@ -12,7 +12,7 @@ from ltrain_transforms.tables.executions import EXECUTIONS
 from ltrain_transforms.tables.logs import LOGS
 from ltrain_transforms.tables.rewards import EVALUATIONS, REWARDS
 from ltrain_transforms.tables.samples import SAMPLES
-from ltrain_transforms.tables.signals import SIGNALS, STANDING
+from ltrain_transforms.tables.signals import GROUP_STATS, SIGNALS
 from ltrain_transforms.tables.spans import SPANS
 from ltrain_transforms.tables.states import STATES
 from ltrain_transforms.tables.transitions import TRANSITIONS
@@ -25,12 +25,12 @@ __all__ = [
     "DROPS",
     "EVALUATIONS",
     "EXECUTIONS",
+    "GROUP_STATS",
     "LOGS",
     "REWARDS",
     "SAMPLES",
     "SIGNALS",
     "SPANS",
-    "STANDING",
     "STATES",
     "TABLES",
     "TRANSITIONS",

@@ -50,7 +50,7 @@ CALLS = Table(
             "What an LLM call did: answer, tool_request, or context (it wrote the history anew).",
         ),
         Column(
-            "nth",
+            "turn_index",
             pl.Int32(),
             "Calls of its kind, agent and node that were over before it; parallel ones share it.",
         ),
@@ -65,7 +65,7 @@ CALLS = Table(
         Column("response_token_ids", pl.List(IDS), "Sampled tokens of each choice, or null."),
         Column("response_logprobs", pl.List(WEIGHTS), "Their log-probabilities, as sampled."),
         Column(
-            "tokens_from",
+            "token_source",
             STRING,
             "Who recorded its token ids: gateway (under an attempt's key), traffic (the gateway, "
             "without one), capture (the agent's own process); null without ids.",

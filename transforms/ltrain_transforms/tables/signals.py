@@ -22,7 +22,7 @@ SIGNALS = Table(
     ),
 )  # fmt: skip
 
-STANDING = Table(
+GROUP_STATS = Table(
     "standing",
     "One execution beside its group: those of it that are not superseded and ended by themselves.",
     (
