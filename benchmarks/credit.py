@@ -68,10 +68,10 @@ def make_wave(executions: int) -> Wave:
     group_id = pl.lit("bench/train/0/") + pl.col("task_id")
     failed = call_rows.filter(pl.col("kind") == "llm")
     return Wave(
-        _table(EXECUTIONS.schema, of.with_columns(group_id=group_id, **grouped)),
+        _table(EXECUTIONS.schema, frame.with_columns(group_id=group_id, **grouped)),
         _table({**CALLS.schema, "state_digest": pl.String()}, call_rows),
-        pl.concat([_table(REWARDS.schema, failed), _table(REWARDS.schema, of)]),
-        of.select("execution_id", reward="value"),
+        pl.concat([_table(REWARDS.schema, failed), _table(REWARDS.schema, frame)]),
+        frame.select("execution_id", reward="value"),
     )
 
 
@@ -107,12 +107,12 @@ def run(credit: dict[str, Any], wave: Wave) -> dict[str, float]:
     base = {"policy": [{"name": "policy"}], "reward": [{"name": "answer", "evaluation": "reward"}]}
     recipe = Recipe.model_validate({**base, "credit": credit})
     start, cpu = time.monotonic(), time.process_time()
-    calls = narrow(recipe, wave.calls, wave.executions)
-    ranked = compared(recipe, wave.executions, wave.outcomes, wave.rewards, calls)
+    calls = credit_inputs(recipe, wave.calls, wave.executions)
+    ranked = outcome_advantages(recipe, wave.executions, wave.outcomes, wave.rewards, calls)
     credited = transitions(recipe, ranked, calls, wave.rewards)
-    kept, _ = chosen(recipe, ranked, credited)
+    selected, _ = select_groups(recipe, ranked, credited)
     seconds = {"s": time.monotonic() - start, "cpu_s": time.process_time() - cpu}
-    if kept.is_empty():
+    if selected.is_empty():
         raise SystemExit(f"{credit} left nothing to train on")
     return {"transitions": credited.height, **{k: round(v, 2) for k, v in seconds.items()}}
 

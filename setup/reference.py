@@ -109,7 +109,7 @@ def tables_page() -> str:
         "The values of the column `begins` of a sample; see [samples.md](samples.md).",
     ]
     docs = name_docs(breaks)
-    begins = ((f"`{each.value}`", docs[f"Begins.{each.name}"]) for each in breaks.Begins)
+    begins = ((f"`{each.value}`", docs[f"SplitReason.{each.name}"]) for each in breaks.SplitReason)
     lines.append(table(("begins", "meaning"), begins))
     return page("ltrain_transforms/tables", lines)
 

@@ -63,7 +63,7 @@ def test_every_rule_kind_credit_and_estimator_is_documented() -> None:
         kind in documented["on"][0] for kind in ("llm", "tool", "retrieval", "embedding", "node")
     )
     estimators = {*ESTIMATORS, *STEP_ESTIMATORS}
-    assert {*Credited, *Among, *estimators} <= documented.keys()
+    assert {*Credited, *Peers, *estimators} <= documented.keys()
     assert {field.alias or name for name, field in Reward.model_fields.items()} <= documented.keys()
 
 
@@ -72,14 +72,14 @@ def test_every_dialect_is_documented_with_the_reasons_of_its_drops() -> None:
     modules = (*DIALECTS, events, gateway)
     documented = rows("dialects.md")
     assert {module.__name__.rpartition(".")[2] for module in modules} <= documented.keys()
-    reasons = {*membership.REASONS, *faults.REASONS, *faults.ATTRIBUTES}
+    reasons = {*membership.REASONS, *faults.SPAN_REASONS, *faults.ATTRIBUTE_REASONS}
     assert [reason for reason in sorted(reasons) if f"`{reason}`" not in text] == []
 
 
 def test_reasons_filters_and_exports_are_documented() -> None:
     page = (DOCS / "samples.md").read_text()
     documented = rows("samples.md").keys() | set(re.findall(r"`(\w+)`", page))
-    assert {*Begins, *FORMATS, *unusable.REASONS, *selection.REASONS} <= documented
+    assert {*SplitReason, *FORMATS, *unusable.REASONS, *selection.REASONS} <= documented
     assert set(exports.REASONS) <= rows_of("tables.md", "exports")
 
 

@@ -30,14 +30,14 @@ from ltrain_instrument.identity import Identity
 from ltrain_instrument.segment import Segment
 from ltrain_train.rollout.standing import finished
 from ltrain_train.service_key import ServiceKey, open_service
-from ltrain_transforms.barrier import incomplete
+from ltrain_transforms.barrier import incomplete_rollouts
 from ltrain_transforms.pipeline import DerivedTables, derive
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.roles import senders
+from ltrain_transforms.roles import trusted_senders
 from ltrain_transforms.show.rollout import candidates, read_rollout
 from ltrain_transforms.show.waves import query_waves
-from ltrain_transforms.source import Selection, read
-from ltrain_transforms.waves import waves
+from ltrain_transforms.source import Selection, read_spans
+from ltrain_transforms.waves import read_waves
 
 NOON = 1_790_000_000_000_000_000
 TRACE_EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -769,6 +769,6 @@ def test_a_run_and_its_rollouts_are_shown_by_the_senders_that_the_recipe_trusts(
     shown = read_rollout(folder, recipe, "a recipe", found)
     assert sorted(shown.group["reward"]) == [0.25, 1.0]
     assert shown.tables["samples"]["response_ids"].to_list() == [[4, 5]]
-    run = query_waves(folder, "demo", senders(recipe.source.trust))
+    run = query_waves(folder, "demo", trusted_senders(recipe.source.trust))
     assert run.waves.select("mode", "wave", "rollouts", "counting").rows() == [("train", 0, 2, 2)]
     assert run.outcomes.rows() == [("train", 0, "ok", 2)]

@@ -223,8 +223,8 @@ def test_ready_rules_on_a_capture_of_real_agents(store: Store) -> None:
         store.insert_otlp(request)
     rules = [{"use": name} for name in library.rule_names()]
     recipe = Recipe.model_validate({"policy": [{"name": "any"}], "reward": rules})
-    found = report_rules(store, recipe, Selection()).rules
-    fired = found.filter(pl.col("fired") > 0).select("rule", "fired", "total").rows()
+    report = report_rules(store, recipe, Selection()).rules
+    fired = report.filter(pl.col("fired") > 0).select("rule", "fired", "total").rows()
     assert {rule: (times, round(total, 3)) for rule, times, total in fired} == {
         "format-json": (1, -0.5),
         "format-regex": (1, -0.5),

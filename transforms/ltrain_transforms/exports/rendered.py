@@ -91,7 +91,7 @@ def _rows(
     transitions = batch.table("transitions").join(calls.select(key), key, "semi")
     rows, unusable = samples(recipe, transitions, calls, batch.table("executions"))
     rendered_rows = rows.with_columns(tokens=pl.lit("rendered"))
-    not_rendered = dropped(STAGE, left_out, "id", REASONS)
+    not_rendered = to_drops(STAGE, left_out, "id", REASONS)
     return rendered_rows, not_rendered, unusable.with_columns(stage=pl.lit(STAGE))
 
 

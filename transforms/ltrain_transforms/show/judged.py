@@ -47,7 +47,7 @@ def apply_recipe(
         )
         spans = spans if mode else _without_mode(spans)
         tables = derive(spans, recipe).tables
-        alarms |= by_wave(_lazy_reader(tables))
+        alarms |= alarms_by_wave(_lazy_reader(tables))
         rules.append(_rule_means(tables).select(*place, pl.all()))
         all_drops = pl.concat([tables["drops"], unresolved])
         drops.append(_count_drops(all_drops).select(*place, pl.all()))

@@ -104,8 +104,8 @@ def query_waves(store: Store, run: str, trust: Sequence[str] = roles.TRUSTED) ->
     Args:
         trust: the senders whose spans count as spans of a runner or a learner.
     """
-    closed = CLOSED.format(runner=roles.of(Role.RUNNER, trust))
-    rollouts = store.query(WAVES.format(placing=placing(trust)), {"run": run})
+    closed = CLOSED.format(runner=roles.role_condition(Role.RUNNER, trust))
+    rollouts = store.query(WAVES.format(placing=runner_condition(trust)), {"run": run})
     outcomes = store.query(OUTCOMES.format(closed=closed), {"run": run})
     counted = (
         outcomes.filter(pl.col("outcome").is_in(COUNTING))
