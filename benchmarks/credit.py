@@ -1,4 +1,4 @@
-"""Seconds of each estimator, from narrow frames to advantages, over a million transitions."""
+"""Seconds of each estimator on a million transitions, from rewards to advantages."""
 
 import json
 import sys
@@ -16,17 +16,17 @@ from ltrain_transforms.tables import CALLS, EXECUTIONS, REWARDS
 
 EXECUTIONS_MADE = 100_000
 TURNS = 10
-"""LLM calls of an execution; each requests a tool, and two agent calls enclose them: 22 calls."""
+"""LLM calls of an execution; with a tool call each and two enclosing agent calls: 22 calls."""
 GROUP = 8
 STATES = 5
-"""Number of different states of a turn in a group."""
-AT_MOST = 10.0
-"""CPU seconds that an estimator may take; unlike wall time, they hardly depend on other load."""
+"""Number of different states of one turn in a group."""
+MAX_SECONDS = 10.0
+"""Limit of an estimator, in CPU seconds, which depend little on the load of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """The inputs of credit."""
+    """The input of credit."""
 
     executions: pl.DataFrame
     calls: pl.DataFrame
@@ -34,8 +34,8 @@ class Wave:
     outcomes: pl.DataFrame
 
 
-def wave(executions: int) -> Wave:
-    """Return executions of a planner and a writer below it, computed from their numbers."""
+def make_wave(executions: int) -> Wave:
+    """Make executions of a planner agent with a writer agent below it, computed from numbers."""
     n, seq = pl.col("n"), pl.col("seq")
     frame = pl.select(n=pl.int_range(executions)).with_columns(
         execution_id=n.hash(1).cast(pl.String).str.pad_start(64, "0") + ".1",
@@ -49,7 +49,7 @@ def wave(executions: int) -> Wave:
     )
     key, turn = n * 100 + seq, (seq - 2) // 2
     is_agent, is_llm, writes = seq < 2, seq % 2 == 0, (turn % 2 == 1) & (seq > 1) | (seq == 1)
-    filled = calls.with_columns(
+    call_rows = calls.with_columns(
         call_id=_span(key),
         parent_id=pl.when(seq > 0).then(_span(n * 100 + writes.and_(seq > 1).cast(pl.Int64))),
         kind=pl.when(is_agent)
@@ -66,10 +66,10 @@ def wave(executions: int) -> Wave:
     )
     grouped = {"mode": pl.lit("train"), "run_id": pl.lit("bench"), "end": n}
     group_id = pl.lit("bench/train/0/") + pl.col("task_id")
-    failed = filled.filter(pl.col("kind") == "llm")
+    failed = call_rows.filter(pl.col("kind") == "llm")
     return Wave(
         _table(EXECUTIONS.schema, frame.with_columns(group_id=group_id, **grouped)),
-        _table({**CALLS.schema, "state_digest": pl.String()}, filled),
+        _table({**CALLS.schema, "state_digest": pl.String()}, call_rows),
         pl.concat([_table(REWARDS.schema, failed), _table(REWARDS.schema, frame)]),
         frame.select("execution_id", reward="value"),
     )
@@ -80,7 +80,7 @@ def _span(key: pl.Expr) -> pl.Expr:
 
 
 def _table(schema: Any, frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with the columns of the schema, null where it lacks them."""
+    """Return the frame with the columns of the schema; missing columns are null."""
     return frame.select(
         (pl.col(name) if name in frame.columns else pl.lit(None)).cast(dtype).alias(name)
         for name, dtype in schema.items()
@@ -88,7 +88,7 @@ def _table(schema: Any, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def recipes() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the name and the `credit` section of each recipe to measure."""
+    """Yield a name and the recipe's `credit` for each estimator."""
     for name in ESTIMATORS:
         peers = {"peers": "agent"} if name == "rae" else {}
         yield f"outcome {name}", {"outcome": {"estimator": name, **peers}}
@@ -102,42 +102,43 @@ def recipes() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "combine rewards", {"combine": "rewards"}
 
 
-def run(credit: dict[str, Any], inputs: Wave) -> dict[str, float]:
-    """Return the seconds to compute the credit of the wave."""
-    keys = {"policy": [{"name": "policy"}], "reward": [{"name": "answer", "evaluation": "reward"}]}
-    recipe = Recipe.model_validate({**keys, "credit": credit})
-    began, cpu = time.monotonic(), time.process_time()
-    calls = credit_inputs(recipe, inputs.calls, inputs.executions)
-    ranked = outcome_advantages(recipe, inputs.executions, inputs.outcomes, inputs.rewards, calls)
-    credited = transitions(recipe, ranked, calls, inputs.rewards)
+def run(credit: dict[str, Any], wave: Wave) -> dict[str, float]:
+    """Assign credit to the wave, and return seconds and number of transitions."""
+    base = {"policy": [{"name": "policy"}], "reward": [{"name": "answer", "evaluation": "reward"}]}
+    recipe = Recipe.model_validate({**base, "credit": credit})
+    start, cpu = time.monotonic(), time.process_time()
+    calls = credit_inputs(recipe, wave.calls, wave.executions)
+    ranked = outcome_advantages(recipe, wave.executions, wave.outcomes, wave.rewards, calls)
+    credited = transitions(recipe, ranked, calls, wave.rewards)
     selected, _ = select_groups(recipe, ranked, credited)
-    seconds = {"s": time.monotonic() - began, "cpu_s": time.process_time() - cpu}
+    seconds = {"s": time.monotonic() - start, "cpu_s": time.process_time() - cpu}
     if selected.is_empty():
         raise SystemExit(f"{credit} left nothing to train on")
     return {"transitions": credited.height, **{k: round(v, 2) for k, v in seconds.items()}}
 
 
 def main() -> None:
-    inputs = wave(EXECUTIONS_MADE)
-    run({}, inputs)  # the first run starts threads
-    measured = {}
+    wave = make_wave(EXECUTIONS_MADE)
+    run({}, wave)  # the first run starts threads
+    results = {}
     for name, credit in recipes():
-        measured[name] = run(credit, inputs)
-        print(json.dumps({"name": name, **measured[name]}), flush=True)
-    slowest = max(measured, key=lambda name: measured[name]["s"])
+        results[name] = run(credit, wave)
+        print(json.dumps({"name": name, **results[name]}), flush=True)
+    slowest = max(results, key=lambda name: results[name]["s"])
     print(
         json.dumps(
             {
                 "name": "credit",
-                "value": measured[slowest]["s"],
-                "unit": f"s of the slowest ({slowest}) over 1 M transitions, at most {AT_MOST:g}",
+                "value": results[slowest]["s"],
+                "unit": f"s of the slowest ({slowest}) over 1 M transitions, "
+                f"at most {MAX_SECONDS:g}",
                 "peer": None,
                 "ratio": None,
-                "cpu_s": max(each["cpu_s"] for each in measured.values()),
+                "cpu_s": max(each["cpu_s"] for each in results.values()),
             }
         )
     )
-    sys.exit(any(each["cpu_s"] > AT_MOST for each in measured.values()))
+    sys.exit(any(each["cpu_s"] > MAX_SECONDS for each in results.values()))
 
 
 if __name__ == "__main__":
