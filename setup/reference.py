@@ -48,10 +48,10 @@ REASONS = {
 def settings() -> str:
     lines = [
         "# Settings",
-        "Read from the environment. OpenTelemetry's own variables (`OTEL_*`) work as its "
-        "documentation says; the one that ltrain's processes share is repeated here.",
+        "Settings are read from the environment. OpenTelemetry's own variables (`OTEL_*`) work as "
+        "its documentation describes; this page repeats the one that ltrain's processes share.",
         table(
-            ("variable", "default", "what it decides"),
+            ("variable", "default", "meaning"),
             ((f"`{each.name}`", code(each.default), each.doc) for each in SETTINGS),
         ),
     ]
@@ -109,16 +109,19 @@ def recipes() -> str:
 
 
 def names() -> str:
-    told = below_names(attributes)
+    meanings = below_names(attributes)
     constants = {name: value for name, value in vars(attributes).items() if name.isupper()}
     kinds = {
         "Attributes": [n for n in constants if not n.startswith(("SPAN_", "SCOPE_"))],
         "Spans": [n for n in constants if n.startswith("SPAN_")],
         "Tracers": [n for n in constants if n.startswith("SCOPE_")],
     }
-    lines = ["# Attributes and spans", "The names that ltrain writes beside OpenTelemetry's own."]
-    for kind, chosen in kinds.items():
-        rows = ((f"`{constants[name]}`", told[name]) for name in chosen)
+    lines = [
+        "# Attributes and spans",
+        "The names that ltrain writes in addition to OpenTelemetry's own.",
+    ]
+    for kind, kind_names in kinds.items():
+        rows = ((f"`{constants[name]}`", meanings[name]) for name in kind_names)
         lines += [f"## {kind}", table(("name", "meaning"), rows)]
     return page("ltrain_instrument/attributes.py", lines)
 
@@ -126,24 +129,26 @@ def names() -> str:
 def instrumentors() -> str:
     lines = [
         "# Instrumentors",
-        "Of the instrumentors of one library exactly one is active: the first of its list that is "
-        "installed and fits the library's version. "
-        f"`{INSTRUMENTORS.name}=openai=openinference,mcp=none` chooses others, by the names below; "
-        "`none` is nobody. `OTEL_PYTHON_DISABLED_INSTRUMENTATIONS` works as OpenTelemetry says. "
-        "An instrumentor loads when the agent imports the library. One that is not in this list "
-        "loads at the start. `ltrain doctor` says what is chosen here, what is left out and why.",
-        "No instrumentor records token ids as ltrain's gateway does; what is said of ids is where "
-        "there is no gateway.",
+        "Exactly one instrumentor per library is active: the first in its list that is installed "
+        "and supports the library's version. "
+        f"`{INSTRUMENTORS.name}=openai=openinference,mcp=none` (library=provider) selects others "
+        "by the names below; `none` switches a library's instrumentation off. "
+        "`OTEL_PYTHON_DISABLED_INSTRUMENTATIONS` works as OpenTelemetry documents it.",
+        "An instrumentor loads when the agent imports the library. An instrumentor that is not in "
+        "this list loads when the process starts. `ltrain doctor` shows which ones are selected "
+        "here, which are not, and why.",
+        "No instrumentor records token ids as ltrain's gateway does; the notes on token ids apply "
+        "without the gateway.",
     ]
     for each in LIBRARIES:
-        imports = ", ".join(f"`{name}`" for name in each.targets)
-        when = f"Loads with {imports}." if imports else "Loads at the start."
+        imports = ", ".join(f"`{name}`" for name in each.modules)
+        trigger = f"Loads with {imports}." if imports else "Loads when the process starts."
         rows = (
-            (code(it.maker), code(it.distribution), it.lacks.replace(" - ", ", "))
+            (code(it.provider), code(it.distribution), it.limitations.replace(" - ", ", "))
             for it in each.instrumentors
         )
-        head = ("name", "distribution", "what it lacks")
-        lines += [f"## {each.name}", when, table(head, rows)]
+        head = ("provider", "distribution", "limitations")
+        lines += [f"## {each.name}", trigger, table(head, rows)]
     return page("ltrain_instrument/instrumentors.py", lines)
 
 

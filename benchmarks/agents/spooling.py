@@ -15,7 +15,7 @@ from statistics import median
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
-from ltrain_instrument.encoding import Encoder
+from ltrain_instrument.encoding import SpanEncoder
 from ltrain_instrument.spool import Spool
 
 SPANS, TURNS = 100, 50
@@ -55,7 +55,7 @@ def cost(work: Callable[[], object]) -> float:
 
 def spooled(folder: Path, requests: list[bytes]) -> float:
     """Return what writing, handing to the sender and deleting costs."""
-    spool = Spool(folder, NOBODY, gather=3600)
+    spool = Spool(folder, NOBODY, batch_delay=3600)
     spool.flush(10)  # it has looked for what others left
 
     def write() -> None:
@@ -63,7 +63,7 @@ def spooled(folder: Path, requests: list[bytes]) -> float:
             spool.append(request)
 
     def hand_over() -> None:
-        segment = spool._own()
+        segment = spool._take_own()
         assert segment is not None, "nothing was written"
         for batch in segment.batches(8 << 20):
             b"".join(record.request for record in batch)
@@ -75,12 +75,12 @@ def spooled(folder: Path, requests: list[bytes]) -> float:
 
 
 def main() -> None:
-    spans, encoder = ended(int(sys.argv[1])), Encoder()
+    spans, encoder = ended(int(sys.argv[1])), SpanEncoder()
     encode, spool = [], []
     with tempfile.TemporaryDirectory(prefix="ltrain-spooling-") as name:
         for _ in range(TURNS):
             requests: list[bytes] = []
-            encode.append(cost(lambda: requests.extend(map(encoder.request, spans))))  # noqa: B023
+            encode.append(cost(lambda: requests.extend(map(encoder.encode_request, spans))))  # noqa: B023
             spool.append(spooled(Path(name), requests))
     # The least of all turns is what it costs where nothing else uses the caches
     found = {"encode": median(encode), "spool": median(spool), "spool_least": min(spool)}

@@ -19,12 +19,12 @@ from packaging.requirements import Requirement
 from ltrain import doctor_collector
 from ltrain_collector import dsn
 from ltrain_instrument import diagnosis
-from ltrain_instrument.choice import Choice
-from ltrain_instrument.delivery import Delivery, Fate, traces_url
+from ltrain_instrument.choice import InstrumentorChoice
+from ltrain_instrument.delivery import Sender, SendStatus, traces_url
 from ltrain_instrument.diagnosis import Finding, State
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.private import is_private
-from ltrain_instrument.redaction import bare
+from ltrain_instrument.redaction import remove_url_credentials
 from ltrain_instrument.settings import GATEWAY, HOME, STORE, VLLM_PYTHON
 
 TRIAL = 10.0
@@ -45,10 +45,10 @@ def examine(timeout: float = 1.0) -> list[Finding]:
     Args:
         timeout: seconds that a server has for an answer.
     """
-    settings = [*diagnosis.settings(os.environ), *diagnosis.variables(os.environ)]
+    settings = [*diagnosis.check_settings(os.environ), *diagnosis.check_variables(os.environ)]
     here = [_python(), *_extras()]
-    chosen = diagnosis.chosen(os.environ)
-    instrumentors = {name: diagnosis.instrumentor(choice) for name, choice in chosen.items()}
+    chosen = diagnosis.installed_choices(os.environ)
+    instrumentors = {name: diagnosis.check_instrumentor(choice) for name, choice in chosen.items()}
     asked = _Questions()
     for name, check in (
         ("collector", partial(collector, timeout)),
@@ -60,9 +60,11 @@ def examine(timeout: float = 1.0) -> list[Finding]:
         asked.ask(name, check, REPLIES * timeout + SLACK)
     trial = max(TRIAL, REPLIES * timeout)
     for name, choice in chosen.items():
-        if choice.taken is not None and (choice.entry is not None or choice.taken.switch):
+        if choice.instrumentor is not None and (
+            choice.entry is not None or choice.instrumentor.switch
+        ):
             asked.ask(name, partial(failure, choice, trial), trial + SLACK)
-    waiting = [*home(), *diagnosis.spool(HOME.read())]
+    waiting = [*home(), *diagnosis.check_spool(HOME.read())]
     answers = asked.answers()
     for name in chosen:
         instrumentors[name] = answers.pop(name, None) or instrumentors[name]
@@ -151,7 +153,7 @@ def _extras() -> Iterator[Finding]:
             yield Finding(name, State.OK, "installed")
 
 
-def failure(choice: Choice, seconds: float = TRIAL) -> Finding | None:
+def failure(choice: InstrumentorChoice, seconds: float = TRIAL) -> Finding | None:
     """Return how a library's instrumentor fails; None when it loads within `seconds`."""
     name = choice.library.name
     try:
@@ -172,18 +174,18 @@ def failure(choice: Choice, seconds: float = TRIAL) -> Finding | None:
         return None
     last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
     what = choice.entry.value if choice.entry else "what is built in"
-    others = [it.maker for it in choice.library.instrumentors if it != choice.taken]
+    others = [it.provider for it in choice.library.instrumentors if it != choice.instrumentor]
     mend = f"LTRAIN_INSTRUMENTORS={name}={others[0] if others else 'none'}, or another version."
     return Finding(name, State.FAULT, f"{what} fails: {''.join(last)}", mend)
 
 
 def collector(timeout: float) -> Finding:
     """Send a request without spans to where agents send theirs."""
-    delivery = Delivery(traces_url(), timeout=timeout)
+    delivery = Sender(traces_url(), timeout=timeout)
     receipt = delivery.post(b"")
     delivery.close()
-    where = bare(delivery.url)
-    if receipt.fate is Fate.TAKEN:
+    where = remove_url_credentials(delivery.url)
+    if receipt.status is SendStatus.ACCEPTED:
         return Finding("collector", State.OK, f"takes spans at {where}")
     reason = receipt.reason.replace(delivery.url, where)
     mend = "`ltrain up` starts one here; OTEL_EXPORTER_OTLP_ENDPOINT names another."
@@ -211,7 +213,7 @@ def store(timeout: float) -> Finding:
 
 def gateway(timeout: float) -> Finding:
     """Ask the gateway for its health."""
-    where = bare(GATEWAY.read())
+    where = remove_url_credentials(GATEWAY.read())
     fault = _get(f"{GATEWAY.read().rstrip('/')}/health", timeout)
     if fault is None:
         return Finding("gateway", State.OK, f"answers at {where}")
@@ -245,9 +247,9 @@ def report(findings: list[Finding]) -> Iterator[str]:
     """Return lines for a terminal, the mend below what it mends."""
     width = max(len(each.name) for each in findings)
     for each in findings:
-        yield f"{each.state:<5}  {each.name:<{width}}  {each.found}"
-        if each.mend and each.state is not State.OK:
-            yield f"{'':<5}  {'':<{width}}  > {each.mend}"
+        yield f"{each.state:<5}  {each.name:<{width}}  {each.detail}"
+        if each.fix and each.state is not State.OK:
+            yield f"{'':<5}  {'':<{width}}  > {each.fix}"
     faults = sum(each.state is State.FAULT for each in findings)
     yield f"{faults} faults" if faults > 1 else "1 fault" if faults else "all is well"
 

@@ -45,13 +45,13 @@ def test_doctor_says_which_key_is_missing(
         monkeypatch.setenv("LTRAIN_STORE", f"http://{key}127.0.0.1:{sql}")
         found = store(50)
         assert found.state is State.FAULT
-        assert found.found == f"http://127.0.0.1:{sql}: {how}"
-        assert "`ltrain key make query` makes one" in found.mend
+        assert found.detail == f"http://127.0.0.1:{sql}: {how}"
+        assert "`ltrain key make query` makes one" in found.fix
     monkeypatch.setenv("LTRAIN_STORE", f"http://any:{keys[Role.QUERY]}@127.0.0.1:{sql}")
     assert store(50).state is State.OK
     found = collector(50)
     assert found.state is State.FAULT
-    assert found.mend.startswith("Set OTEL_EXPORTER_OTLP_HEADERS to what it asks for")
+    assert found.fix.startswith("Set OTEL_EXPORTER_OTLP_HEADERS to its key")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"Authorization=Bearer%20{keys[Role.INGEST]}")
     assert collector(50).state is State.OK
 

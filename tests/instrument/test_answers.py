@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ltrain_instrument.tokens.events import Events
-from ltrain_instrument.tokens.fields import read
+from ltrain_instrument.tokens.events import EventSplitter
+from ltrain_instrument.tokens.fields import parse_and_replace
 from ltrain_instrument.tokens.urls import PolicyUrls
 
 HIDDEN = {"token_ids": "null", "prompt_token_ids": "null", "logprobs": "null"}
@@ -32,16 +32,16 @@ def test_hidden_fields_are_null_and_nothing_else_changes(
     outer: dict[str, Any], choices: list[dict[str, Any]], style: dict[str, Any]
 ) -> None:
     answer = {**outer, "choices": choices}
-    payload, shown = read(f" {json.dumps(answer, **style)}\n", HIDDEN)
+    payload, shown = parse_and_replace(f" {json.dumps(answer, **style)}\n", HIDDEN)
     assert payload == answer
-    bare = {**without(outer), "choices": [without(choice) for choice in choices]}
-    assert shown == f" {json.dumps(bare, **style)}\n"
+    null_fields = {**without(outer), "choices": [without(choice) for choice in choices]}
+    assert shown == f" {json.dumps(null_fields, **style)}\n"
 
 
 def test_what_is_not_ours_keeps_its_bytes() -> None:
     text = '{"a":1.50E+3 , "token_ids" : [1, 2],"b":"\\u00e9\\ud83d","choices":[{"logprobs":{}}]}'
     shown = '{"a":1.50E+3 , "token_ids" : null,"b":"\\u00e9\\ud83d","choices":[{"logprobs":null}]}'
-    assert read(text, HIDDEN)[1] == shown
+    assert parse_and_replace(text, HIDDEN)[1] == shown
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_what_is_not_ours_keeps_its_bytes() -> None:
 )
 def test_what_is_no_object_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        read(text, HIDDEN)
+        parse_and_replace(text, HIDDEN)
 
 
 @settings(deadline=None, max_examples=50)
@@ -64,13 +64,13 @@ def test_events_are_whole_wherever_they_are_cut(
     sent = [(event.replace("\n", line) + 2 * line).encode() for event in events]
     stream = b"".join(sent) + b"data: unfini"
     at = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
-    reader = Events()
+    reader = EventSplitter()
     found = [e for a, b in pairwise(at) for e in reader.feed(stream[a:b])]
-    assert [event.whole for event in found] == sent
+    assert [event.raw for event in found] == sent
     data = {"data: 1": b"1", "data:2": b"2", ": still here": b"", "event: x\ndata: 3": b"3"}
     assert [event.data for event in found] == [data[event] for event in events]
-    assert reader.rest == b"data: unfini"
-    assert all(event.carrying(event.data) == event.whole for event in found)
+    assert reader.remainder == b"data: unfini"
+    assert all(event.with_data(event.data) == event.raw for event in found)
 
 
 @pytest.mark.parametrize(

@@ -16,21 +16,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.instrument.test_spool import names, request
 
-from ltrain_instrument.frames import LONGEST, Reader, framed, mark_sent
+from ltrain_instrument.frames import MAX_RECORD_BYTES, RecordReader, encode_record, write_sent_mark
 from ltrain_instrument.spool import Spool
 
 if TYPE_CHECKING:
     from tests.instrument.conftest import Sink
 
 REQUESTS = [bytes([65 + number]) * (20 + number) for number in range(6)]
-FRAMES = [framed(one) for one in REQUESTS]
+FRAMES = [encode_record(one) for one in REQUESTS]
 HEAD = 12
 """Bytes before the request: mark, length, checksum."""
 
 
 def read(path: Path) -> tuple[list[bytes], int]:
     with path.open("rb") as opened:
-        reader = Reader(opened.fileno())
+        reader = RecordReader(opened.fileno())
         return [record.request for record in reader], reader.damaged
 
 
@@ -42,8 +42,8 @@ def file(tmp_path: Path) -> Path:
 def test_whole_records_are_read_and_sent_ones_are_passed_over(file: Path) -> None:
     file.write_bytes(b"".join(FRAMES))
     with file.open("r+b") as opened:
-        second = list(Reader(opened.fileno()))[1]
-        mark_sent(opened.fileno(), second)
+        second = list(RecordReader(opened.fileno()))[1]
+        write_sent_mark(opened.fileno(), second)
     assert read(file) == ([*REQUESTS[:1], *REQUESTS[2:]], 0)
 
 
@@ -62,7 +62,7 @@ def test_a_file_that_ends_early_costs_its_last_record(file: Path, kept: int) -> 
     assert read(file) == (REQUESTS[:-1], kept)
 
 
-@pytest.mark.parametrize("length", [0, 1, 21, 23, LONGEST + 1, (4 << 30) - 1])
+@pytest.mark.parametrize("length", [0, 1, 21, 23, MAX_RECORD_BYTES + 1, (4 << 30) - 1])
 def test_a_wrong_length_costs_its_own_record(file: Path, length: int) -> None:
     lying = FRAMES[2][:4] + struct.pack(">I", length) + FRAMES[2][8:]
     file.write_bytes(b"".join([*FRAMES[:2], lying, *FRAMES[3:]]))
@@ -126,7 +126,7 @@ def _folder(path: Path) -> None:
 
 def _link(path: Path) -> None:
     target = path.with_name("secret")
-    target.write_bytes(framed(request("behind a link")))
+    target.write_bytes(encode_record(request("behind a link")))
     path.symlink_to(target)
 
 
@@ -136,14 +136,14 @@ def _socket(path: Path) -> None:
 
 
 def _garbled(path: Path) -> None:
-    frame = bytearray(framed(request("garbled")))
+    frame = bytearray(encode_record(request("garbled")))
     frame[20] ^= 1
-    path.write_bytes(framed(request("before")) + frame + framed(request("behind")))
+    path.write_bytes(encode_record(request("before")) + frame + encode_record(request("behind")))
 
 
 def _huge(path: Path) -> None:
-    frame = framed(request("huge"))
-    path.write_bytes(frame[:4] + b"\xff" * 4 + frame[8:] + framed(request("behind")))
+    frame = encode_record(request("huge"))
+    path.write_bytes(frame[:4] + b"\xff" * 4 + frame[8:] + encode_record(request("behind")))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def _huge(path: Path) -> None:
         (_socket, set()),
         (os.mkfifo, set()),
         (lambda path: path.write_bytes(b"garbage" * 100), set()),
-        (lambda path: path.write_bytes(framed(request("before"))[:-1]), set()),
+        (lambda path: path.write_bytes(encode_record(request("before"))[:-1]), set()),
         (_garbled, {"before", "behind"}),
         (_huge, {"behind"}),
     ],
@@ -169,7 +169,7 @@ def test_what_stands_in_the_spool_stops_nothing_and_is_put_aside(
     spool_folder = tmp_path / "s"
     spool_folder.mkdir()
     for number in range(3):
-        (spool_folder / f"good-{number}.otlp").write_bytes(framed(request(f"good-{number}")))
+        (spool_folder / f"good-{number}.otlp").write_bytes(encode_record(request(f"good-{number}")))
     make(spool_folder / "bad.otlp")
     for round_ in range(2):
         spool = Spool(spool_folder, sink.url)
@@ -183,7 +183,7 @@ def test_what_stands_in_the_spool_stops_nothing_and_is_put_aside(
     assert [path.name for path in (spool_folder / "damaged").iterdir()] == ["bad.otlp"]
     (warning,) = [record.getMessage() for record in caplog.records]
     assert f"Spool file '{spool_folder}/bad.otlp' is" in warning
-    assert f"It is kept as '{spool_folder}/damaged/bad.otlp'." in warning
+    assert f"It was moved to '{spool_folder}/damaged/bad.otlp'." in warning
 
 
 def test_a_damaged_file_that_was_put_aside_holds_no_span_to_send(
@@ -220,4 +220,4 @@ def test_a_file_in_the_place_of_refused_costs_only_what_is_refused(
     spool.close()
     assert names(sink) == {"a": 1, "b": 1}
     assert (spool.refused, spool.dropped) == (1, 1)
-    assert caplog.text.count("Spans refused, and dropped: ") == 1
+    assert caplog.text.count("Spans were refused and dropped: ") == 1

@@ -50,7 +50,7 @@ def _arrive_later(sink: Sink, tmp_path: Path) -> None:
     [
         ("http://127.0.0.1:9", "Spans wait in "),
         ("http://no-such-host.invalid:4318", "Spans wait in "),
-        ("http://host:port", "Set OTEL_EXPORTER_OTLP_ENDPOINT to a collector's address"),
+        ("http://host:port", "Set OTEL_EXPORTER_OTLP_ENDPOINT to a collector's URL"),
         ("http://name:word@127.0.0.1:9", "Spans wait in "),
     ],
 )
@@ -140,7 +140,7 @@ def test_a_full_spool_drops_what_comes_counted_and_said_once(
 
 def test_a_limit_that_is_no_number_is_said_and_the_default_holds(start: Start, sink: Sink) -> None:
     err = _ends(start, LTRAIN_SPOOL_LIMIT="much")
-    assert "LTRAIN_SPOOL_LIMIT='much' cannot be read as int" in err
+    assert "LTRAIN_SPOOL_LIMIT='much': an integer is expected" in err
     assert {span.name for span in sink.spans} == NAMES
 
 

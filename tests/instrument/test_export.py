@@ -16,9 +16,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Link, Status, StatusCode
 
-from ltrain_instrument.encoding import Encoder
-from ltrain_instrument.export import SpoolProcessor
-from ltrain_instrument.gate import Gate
+from ltrain_instrument.encoding import SpanEncoder
+from ltrain_instrument.export import SpoolSpanProcessor
+from ltrain_instrument.gate import SignalGate
 from ltrain_instrument.spool import Spool
 
 if TYPE_CHECKING:
@@ -41,19 +41,19 @@ def finished(service: str) -> tuple[ReadableSpan, ...]:
 
 
 def test_a_request_of_one_span_is_what_opentelemetry_makes_of_it() -> None:
-    encoder = Encoder()
+    encoder = SpanEncoder()
     for span in [*finished("a"), *finished("b")] * 2:
-        made = ExportTraceServiceRequest.FromString(encoder.request(span))
+        made = ExportTraceServiceRequest.FromString(encoder.encode_request(span))
         assert made == encode_spans([span])
 
 
 def test_a_forked_child_has_an_instance_of_its_own() -> None:
-    encoder = Encoder()
+    encoder = SpanEncoder()
     span = finished("a")[0]
-    encoder.request(span)
+    encoder.encode_request(span)
     reading, writing = os.pipe()
     if os.fork() == 0:
-        os.write(writing, encoder.request(span))
+        os.write(writing, encoder.encode_request(span))
         os.kill(os.getpid(), 9)
     os.close(writing)
     with open(reading, "rb") as pipe:
@@ -83,7 +83,7 @@ class Interrupted(Spool):
 
 def test_a_span_whose_write_is_interrupted_is_written_next(sink: Sink, tmp_path: Path) -> None:
     provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SpoolProcessor(Interrupted(tmp_path, sink.url)))
+    provider.add_span_processor(SpoolSpanProcessor(Interrupted(tmp_path, sink.url)))
     tracer = provider.get_tracer("agent")
     with pytest.raises(KeyboardInterrupt):
         tracer.start_span("interrupted").end()
@@ -94,7 +94,7 @@ def test_a_span_whose_write_is_interrupted_is_written_next(sink: Sink, tmp_path:
 
 def test_a_strict_processor_raises_what_the_disk_says(sink: Sink, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    processor = SpoolProcessor(Spool(tmp_path / "file", sink.url), strict=True)
+    processor = SpoolSpanProcessor(Spool(tmp_path / "file", sink.url), strict=True)
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(processor)
     with pytest.raises(NotADirectoryError):
@@ -104,12 +104,12 @@ def test_a_strict_processor_raises_what_the_disk_says(sink: Sink, tmp_path: Path
 
 
 def test_a_gate_puts_off_what_comes_while_the_main_thread_is_inside() -> None:
-    gate, done = Gate(), []
+    gate, done = SignalGate(), []
     with gate:
-        gate.after(lambda: done.append("put off"))
+        gate.run_outside(lambda: done.append("put off"))
         assert done == []
     assert done == ["put off"]
-    gate.after(lambda: done.append("at once"))
+    gate.run_outside(lambda: done.append("at once"))
     assert done == ["put off", "at once"]
     inside, left = threading.Event(), threading.Event()
 
@@ -121,7 +121,7 @@ def test_a_gate_puts_off_what_comes_while_the_main_thread_is_inside() -> None:
     thread = threading.Thread(target=other)
     thread.start()
     inside.wait(60)
-    gate.after(lambda: done.append("beside another thread"))
+    gate.run_outside(lambda: done.append("beside another thread"))
     assert done[2:] == ["beside another thread"]
     left.set()
     thread.join()

@@ -105,9 +105,9 @@ def test_what_the_agent_sets_for_a_child_stays(
     monkeypatch.setenv("LTRAIN_GATEWAY_SECRET", "s3cret")
     monkeypatch.setenv("TRACEPARENT", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
     here = {"LTRAIN_HOME": str(tmp_path), "LTRAIN_SPAWNED": "1"}
-    assert handover.environment({"A": "b"}) == {"A": "b", "LTRAIN_TASK_ID": "t1", **here}
+    assert handover.child_environment({"A": "b"}) == {"A": "b", "LTRAIN_TASK_ID": "t1", **here}
     with ltrain.rollout(rollout="r1"):
-        inside = handover.environment({"LTRAIN_TASK_ID": "t1"})
+        inside = handover.child_environment({"LTRAIN_TASK_ID": "t1"})
         assert inside == {
             "LTRAIN_ROLLOUT_ID": "r1",
             "LTRAIN_ATTEMPT_ID": "0",
@@ -115,11 +115,11 @@ def test_what_the_agent_sets_for_a_child_stays(
             "BAGGAGE": "ltrain.rollout.id=r1,ltrain.attempt.id=0,ltrain.mode=prod",
             **here,
         }
-        assert handover.environment(inside) == inside
+        assert handover.child_environment(inside) == inside
         meant = {"LTRAIN_ROLLOUT_ID": "mine", "LTRAIN_HOME": "there", "TRACEPARENT": "x"}
-        assert handover.environment(meant) == {**meant, "LTRAIN_SPAWNED": "1"}
-        assert "LTRAIN_GATEWAY_SECRET" not in handover.environment({"PYTHONPATH": LAUNCHED})
-        inherited = handover.environment(None)
+        assert handover.child_environment(meant) == {**meant, "LTRAIN_SPAWNED": "1"}
+        assert "LTRAIN_GATEWAY_SECRET" not in handover.child_environment({"PYTHONPATH": LAUNCHED})
+        inherited = handover.child_environment(None)
     assert inherited.items() >= (os.environ.items() - {("LTRAIN_TASK_ID", "t1")})
     assert "LTRAIN_TASK_ID" not in inherited
     assert os.environ["LTRAIN_TASK_ID"] == "t1"

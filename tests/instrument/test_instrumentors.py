@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ltrain_instrument.choice import Choice, choices, wanted
+from ltrain_instrument.choice import InstrumentorChoice, choose_instrumentors, requested_providers
 from ltrain_instrument.instrumentors import LIBRARIES
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class {name}(BaseInstrumentor):
         return ()
 
     def _instrument(self, **kwargs):
-        builtins.instrumented = [*getattr(builtins, "instrumented", []), "{maker}"]
+        builtins.instrumented = [*getattr(builtins, "instrumented", []), "{provider}"]
         {then}
 
     def _uninstrument(self, **kwargs):
@@ -62,11 +62,11 @@ def install(tmp_path: Path) -> Install:
     site = tmp_path / "site"
 
     def make(
-        name: str, library: str, maker: str, *, wants: str = "", then: str = "", head: str = ""
+        name: str, library: str, provider: str, *, wants: str = "", then: str = "", head: str = ""
     ) -> None:
         module = f"fake_{re.sub('[^a-z0-9]', '_', name)}"
         distribution(site, name, entries=f"{library} = {module}:Fake", wants=wants)
-        text = INSTRUMENTOR.format(name="Fake", maker=maker, then=then or "pass")
+        text = INSTRUMENTOR.format(name="Fake", provider=provider, then=then or "pass")
         (site / f"{module}.py").write_text(head + text)
 
     return make
@@ -108,8 +108,8 @@ def run(
 def test_one_of_four_is_active(
     start: Start, install: Install, tmp_path: Path, environ: dict[str, str], loaded: str
 ) -> None:
-    for maker, name in OPENAI.items():
-        install(name, "openai", maker)
+    for provider, name in OPENAI.items():
+        install(name, "openai", provider)
     library(tmp_path, "openai")
     assert run(start, tmp_path, "openai.resources", environ=environ) == (0, f"{loaded}\n", "")
 
@@ -126,8 +126,8 @@ def test_one_of_four_is_active(
 def test_configure_chooses_as_well(
     start: Start, install: Install, tmp_path: Path, environ: dict[str, str], loaded: str
 ) -> None:
-    for maker, name in OPENAI.items():
-        install(name, "openai", maker)
+    for provider, name in OPENAI.items():
+        install(name, "openai", provider)
     library(tmp_path, "openai")
     found = run(start, tmp_path, "openai.resources", "configure", plain=True, environ=environ)
     assert found == (0, f"{loaded}\n", "")
@@ -155,7 +155,7 @@ def test_a_wrong_choice_is_said_and_the_ranking_holds(
         start, tmp_path, "openai.resources", environ={"LTRAIN_INSTRUMENTORS": "openai"}
     )
     assert (status, out) == (0, "traceloop\n")
-    assert err.startswith("ltrain: LTRAIN_INSTRUMENTORS: 'openai' in 'openai' is not understood. ")
+    assert err.startswith("ltrain: LTRAIN_INSTRUMENTORS: 'openai' in 'openai' is not a pair. ")
 
 
 def test_one_that_does_not_fit_the_library_gives_way_in_silence(
@@ -193,7 +193,7 @@ def test_a_library_that_nobody_fits_is_one_warning_when_it_is_used(
     status, out, err = run(start, tmp_path, "crewai")
     assert (status, out) == (0, "\n")
     (line,) = err.splitlines()
-    assert line.startswith("ltrain: crewai is used, but no instrumentor of it fits (")
+    assert line.startswith("ltrain: crewai is used, but none of its instrumentors is usable (")
     assert "crewai>=9" in line
 
 
@@ -273,8 +273,8 @@ def test_of_two_libraries_of_one_instrumentor_only_the_imported_one_counts(
         "opentelemetry-instrumentation-httpx",
         entries="httpx = fake_httpx:Httpx\nhttpx2 = fake_httpx:Httpx2",
     )
-    one = INSTRUMENTOR.format(name="Httpx", maker="httpx", then="import httpx")
-    two = INSTRUMENTOR.format(name="Httpx2", maker="httpx2", then="import httpx2")
+    one = INSTRUMENTOR.format(name="Httpx", provider="httpx", then="import httpx")
+    two = INSTRUMENTOR.format(name="Httpx2", provider="httpx2", then="import httpx2")
     (site / "fake_httpx.py").write_text(
         "import contextlib\nwith contextlib.suppress(ImportError):\n    import httpx\n" + one + two
     )
@@ -286,33 +286,33 @@ def test_of_two_libraries_of_one_instrumentor_only_the_imported_one_counts(
 
 
 def test_the_reasons_are_told(install: Install, tmp_path: Path) -> None:
-    for maker, name in OPENAI.items():
-        install(name, "openai", maker, wants="openai<1" if maker == "opentelemetry" else "")
+    for provider, name in OPENAI.items():
+        install(name, "openai", provider, wants="openai<1" if provider == "opentelemetry" else "")
     library(tmp_path, "openai", "2.0")
     found = _choices(tmp_path, {"openai": "openinference"})["openai"]
-    assert found.taken is not None
-    assert found.taken.maker == "openinference"
-    assert list(found.left) == [
+    assert found.instrumentor is not None
+    assert found.instrumentor.provider == "openinference"
+    assert list(found.rejected) == [
         OPENAI[it] for it in ("traceloop", "opentelemetry", "opentelemetry-v2")
     ]
-    assert found.left[OPENAI["traceloop"]] == "openinference is preferred"
+    assert found.rejected[OPENAI["traceloop"]] == "openinference is preferred"
     assert _choices(tmp_path, {"openai": "none"})["openai"].off
 
 
-def _choices(tmp_path: Path, makers: dict[str, str]) -> dict[str, Choice]:
+def _choices(tmp_path: Path, providers: dict[str, str]) -> dict[str, InstrumentorChoice]:
     found: list[EntryPoint] = []
     made: list[Distribution] = list(distributions(path=[str(tmp_path / "site")]))
     for each in made:
         found += each.entry_points
-    return choices(makers, frozenset(), found)
+    return choose_instrumentors(providers, frozenset(), found)
 
 
 def test_the_table_names_each_maker_once_a_library() -> None:
     for each in LIBRARIES:
-        makers = [it.maker for it in each.instrumentors]
-        assert len(makers) == len(set(makers)), each.name
-        assert all(it.lacks for it in each.instrumentors), each.name
-    assert wanted({"LTRAIN_INSTRUMENTORS": "openai=openinference"}) == (
+        providers = [it.provider for it in each.instrumentors]
+        assert len(providers) == len(set(providers)), each.name
+        assert all(it.limitations for it in each.instrumentors), each.name
+    assert requested_providers({"LTRAIN_INSTRUMENTORS": "openai=openinference"}) == (
         {"openai": "openinference"},
         [],
     )

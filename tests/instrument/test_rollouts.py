@@ -23,10 +23,10 @@ from opentelemetry.trace import Tracer
 import ltrain_instrument as ltrain
 from ltrain_instrument import capture
 from ltrain_instrument.capture import Capture
-from ltrain_instrument.census import OPEN_AT_MOST, REMEMBERED, Census
+from ltrain_instrument.census import MAX_ATTEMPTS, MAX_OPEN_SPANS, SpanCounter
 from ltrain_instrument.errors import BadReward, BadSetting, UnknownName
 from ltrain_instrument.identity import Identity, rollout_id
-from ltrain_instrument.rollouts import _warn_of_nothing_judged
+from ltrain_instrument.rollouts import _warn_of_reward_without_target
 
 FIRST = Identity(
     run="sql", task="t1", domain="db", wave=2, sample=3, rollout="abc", attempt=1, mode="train"
@@ -91,10 +91,10 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     clock = itertools.count(1)
     monkeypatch.setattr("opentelemetry.sdk.trace.time_ns", lambda: next(clock))
     provider = TracerProvider(id_generator=Counting(), shutdown_on_exit=False)
-    census, memory = Census(Identity()), InMemorySpanExporter()
-    provider.add_span_processor(census)
+    span_counter, memory = SpanCounter(Identity()), InMemorySpanExporter()
+    provider.add_span_processor(span_counter)
     provider.add_span_processor(SimpleSpanProcessor(memory))
-    known = Capture(provider, census)
+    known = Capture(provider, span_counter)
     monkeypatch.setattr(capture, "_current", known)
     yield Recorder(known, memory)
     provider.shutdown()
@@ -167,7 +167,7 @@ def test_counts_are_cumulative_and_late_spans_are_reported_at_the_end(recorder: 
             late = recorder.tracer.start_span("late")
             recorder.tracer.start_span("s").end()
     late.end()
-    recorder.capture.farewell()
+    recorder.capture.shutdown()
     counted = [s["attributes"] for s in recorder.spans() if s["name"] == "ltrain.process"]
     assert [c["ltrain.rollout.spans"] for c in counted] == [1, 2, 4]
 
@@ -175,14 +175,14 @@ def test_counts_are_cumulative_and_late_spans_are_reported_at_the_end(recorder: 
 def test_open_spans_are_ended_as_truncated_and_counted(recorder: Recorder) -> None:
     with ltrain.rollout(FIRST):
         recorder.tracer.start_span("open")
-    recorder.capture.farewell()
+    recorder.capture.shutdown()
     process, truncated, last = recorder.spans()
     assert process["attributes"]["ltrain.rollout.spans"] == 0
     assert truncated["name"] == "open"
     assert truncated["status"] == "UNSET"
     assert truncated["attributes"] == {"ltrain.truncated": True, **STAMP}
     assert last["attributes"]["ltrain.rollout.spans"] == 1
-    recorder.capture.farewell()
+    recorder.capture.shutdown()
     assert len(recorder.spans()) == 3
 
 
@@ -194,7 +194,7 @@ def _counts(recorder: Recorder) -> list[int]:
 def test_a_span_after_the_farewell_is_counted_before_it_ends(recorder: Recorder) -> None:
     with ltrain.rollout(FIRST):
         recorder.tracer.start_span("s").end()
-        recorder.capture.farewell()
+        recorder.capture.shutdown()
         assert _counts(recorder) == [1]
         late = recorder.tracer.start_span("late")
         assert _counts(recorder) == [1, 2]
@@ -207,29 +207,33 @@ def test_a_span_after_the_farewell_is_counted_before_it_ends(recorder: Recorder)
 def test_a_process_that_lives_on_after_its_farewell_counts_as_before(recorder: Recorder) -> None:
     with ltrain.rollout(FIRST):
         recorder.tracer.start_span("s").end()
-        recorder.capture.farewell()
-        recorder.capture.stay()  # as after an exec that failed
+        recorder.capture.shutdown()
+        recorder.capture.cancel_shutdown()  # as after an exec that failed
         still = recorder.tracer.start_span("still open")
         assert _counts(recorder) == [1]
     assert _counts(recorder) == [1, 1]
     still.end()
-    recorder.capture.farewell()
+    recorder.capture.shutdown()
     assert _counts(recorder) == [1, 1, 2]
 
 
 def test_spans_that_are_not_sampled_are_not_counted() -> None:
     provider = TracerProvider(sampler=sampling.StaticSampler(sampling.Decision.RECORD_ONLY))
     memory = InMemorySpanExporter()
-    census = Census(FIRST)
-    provider.add_span_processor(census)
+    span_counter = SpanCounter(FIRST)
+    provider.add_span_processor(span_counter)
     provider.add_span_processor(SimpleSpanProcessor(memory))
     provider.get_tracer("agent").start_span("seen by nobody").end()
-    assert census._process.due(leaving=True) == census._process.due(leaving=False) == 0
+    assert (
+        span_counter._process.expected_spans(exiting=True)
+        == span_counter._process.expected_spans(exiting=False)
+        == 0
+    )
     provider.shutdown()
 
 
 def test_abandoned_spans_do_not_pile_up(recorder: Recorder) -> None:
-    for number in range(OPEN_AT_MOST + 3):
+    for number in range(MAX_OPEN_SPANS + 3):
         recorder.tracer.start_span(str(number))
     ended = recorder.spans()
     assert [span["name"] for span in ended] == ["0", "1", "2"]
@@ -379,13 +383,13 @@ def test_plain_opentelemetry_says_the_same(recorder: Recorder) -> None:
 def test_a_reward_for_nothing_is_kept_and_warned_of_once(
     recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _warn_of_nothing_judged.cache_clear()
+    _warn_of_reward_without_target.cache_clear()
     with recorder.tracer.start_as_current_span("production"):
         ltrain.reward(1.0)
     assert caplog.text == ""
     ltrain.reward(0.25)
     ltrain.reward(0.5)
-    assert caplog.text.count("judges nothing") == 1
+    assert caplog.text.count("applies to nothing") == 1
     values = [s["attributes"].get("gen_ai.evaluation.score.value") for s in recorder.spans()]
     assert values == [1.0, None, 0.25, 0.5]
 
@@ -404,23 +408,23 @@ def test_a_child_of_a_span_belongs_to_its_rollout_where_the_context_is_lost(
 
 
 def test_counts_of_reported_attempts_are_forgotten_in_the_end(recorder: Recorder) -> None:
-    for k in range(REMEMBERED + 50):
+    for k in range(MAX_ATTEMPTS + 50):
         with ltrain.rollout(rollout=f"r{k}"):
             pass
-    assert len(recorder.capture.census._tallies) == REMEMBERED
+    assert len(recorder.capture.span_counter._counts) == MAX_ATTEMPTS
 
 
 def test_a_service_that_is_never_told_the_end_of_a_rollout_reports_what_it_forgets(
     recorder: Recorder,
 ) -> None:
-    for number in range(REMEMBERED + 10):
+    for number in range(MAX_ATTEMPTS + 10):
         with_rollout = baggage.set_baggage("ltrain.rollout.id", f"r{number}")
         recorder.tracer.start_span("served", with_rollout).end()
     said = [s["attributes"] for s in recorder.spans() if s["name"] == "ltrain.process"]
     assert [one["ltrain.rollout.id"] for one in said] == [f"r{number}" for number in range(10)]
     assert {one["ltrain.rollout.spans"] for one in said} == {1}
-    recorder.capture.farewell()
-    assert sum(s["name"] == "ltrain.process" for s in recorder.spans()) == REMEMBERED + 10
+    recorder.capture.shutdown()
+    assert sum(s["name"] == "ltrain.process" for s in recorder.spans()) == MAX_ATTEMPTS + 10
 
 
 def test_identity_is_derived_inherited_or_new(

@@ -16,9 +16,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 from tests.instrument.conftest import decode
 
-from ltrain_instrument.limits import fitted
+from ltrain_instrument.limits import fit_values
 from ltrain_instrument.redaction import Redaction
-from ltrain_instrument.screen import Screen
+from ltrain_instrument.screen import Sanitizer
 
 MIB = 1 << 20
 
@@ -28,7 +28,7 @@ class Stage:
 
     def __init__(self, *patterns: str, limit: int = 3 * MIB) -> None:
         redaction = Redaction([re.compile(each) for each in patterns]) if patterns else None
-        self.screen = Screen(redaction, limit)
+        self.screen = Sanitizer(redaction, limit)
         self.exported = InMemorySpanExporter()
         self.provider = TracerProvider()
         self.provider.add_span_processor(self.screen)
@@ -138,7 +138,7 @@ def test_without_a_readable_pattern_no_text_leaves(
 ) -> None:
     monkeypatch.setenv("LTRAIN_REDACT", "(")
     stage = Stage()
-    stage.screen.redaction = Screen.for_agent().redaction
+    stage.screen.redaction = Sanitizer.for_agent().redaction
     assert caplog.text.count("no regular expression") == 1
     assert "no text of any span is sent" in caplog.text
     told = {"input.value": "hello", "openinference.span.kind": "LLM", "ltrain.run.id": "a", "n": 1}
@@ -215,7 +215,7 @@ def test_a_value_that_breaks_everything_costs_only_its_own_span(
     span.end()
     sys.setrecursionlimit(limit)
     assert stage.last.attributes == {"ltrain.run.id": "r", "ltrain.redacted": True}
-    assert caplog.text.count("cannot be handled") == 1
+    assert caplog.text.count("cannot be processed") == 1
     assert stage.span({"a": "é"}) == {"a": "é"}
 
 
@@ -239,8 +239,8 @@ def test_a_result_of_ten_megabytes_is_cut_and_named() -> None:
     assert result.startswith(text)
     assert len(found["gen_ai.tool.call.result"]) > len(text) > MIB
     assert (found["ltrain.prompt_token_ids"], found["small"]) == ("[1,2,3]", "é")
-    size = len(encode_spans([stage.last]).SerializeToString())
-    assert 2.8 * MIB < size < 3.01 * MIB
+    sent_bytes = len(encode_spans([stage.last]).SerializeToString())
+    assert 2.8 * MIB < sent_bytes < 3.01 * MIB
 
 
 def test_token_ids_are_whole_or_gone() -> None:
@@ -256,5 +256,5 @@ def test_token_ids_are_whole_or_gone() -> None:
 
 def test_the_longest_are_cut_to_a_common_length() -> None:
     values = {"a": "x" * 10, "b": "y" * 50, "c": "é" * 500, "d": [1] * 100}
-    assert fitted(values, frozenset(), 200) == {"c": "é" * 35, "d": None}
-    assert fitted(values, frozenset(), 5000) == {}
+    assert fit_values(values, frozenset(), 200) == {"c": "é" * 35, "d": None}
+    assert fit_values(values, frozenset(), 5000) == {}

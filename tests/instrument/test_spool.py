@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ltrain_instrument.allowance import PAUSE
-from ltrain_instrument.delivery import Authorization, Delivery, traces_url
+from ltrain_instrument.allowance import REMEASURE_SECONDS
+from ltrain_instrument.delivery import Authorization, Sender, traces_url
 from ltrain_instrument.errors import SpoolFull
-from ltrain_instrument.forwarding import LIMIT
-from ltrain_instrument.leftovers import send_what_is_left
+from ltrain_instrument.forwarding import MAX_BATCH_BYTES
+from ltrain_instrument.leftovers import send_leftover_spans
 from ltrain_instrument.segment import Segment
 from ltrain_instrument.spool import Spool
 
@@ -62,13 +62,13 @@ def test_a_large_backlog_goes_in_bounded_requests(sink: Sink, tmp_path: Path) ->
     spool = Spool(tmp_path, sink.url)
     for number in range(30):
         spool.append(request(str(number), 1 << 20))
-    spool.append(request("large", LIMIT + 10))
+    spool.append(request("large", MAX_BATCH_BYTES + 10))
     assert not spool.flush(0.1)
     sink.start()
     assert spool.flush(60)
     spool.close()
     assert names(sink) == Counter([*map(str, range(30)), "large"])
-    large = [len(body) for _, _, body in sink.requests if len(body) > LIMIT]
+    large = [len(body) for _, _, body in sink.requests if len(body) > MAX_BATCH_BYTES]
     assert len(large) == 1
     assert len(sink.requests) >= 5
 
@@ -79,11 +79,11 @@ def test_a_busy_collector_is_asked_again(sink: Sink, tmp_path: Path, status: int
     spool = Spool(tmp_path, sink.url)
     spool.append(request("a"))
     assert not spool.flush(0.3)
-    assert spool.away
+    assert spool.collector_away
     assert len(sink.requests) >= 2
     sink.status = 200
     assert spool.flush(60)
-    assert not spool.away
+    assert not spool.collector_away
     spool.close()
     assert names(sink) == {"a": 1}
     assert spool.refused == 0
@@ -130,7 +130,7 @@ def test_a_spool_has_a_bound_and_room_again_when_it_was_sent(sink: Sink, tmp_pat
     sink.start()
     assert spool.flush(60)
     assert other.flush(60)
-    time.sleep(PAUSE)
+    time.sleep(REMEASURE_SECONDS)
     spool.append(request("again"))
     assert spool.flush(60)
     for each in (spool, other):
@@ -151,7 +151,7 @@ def test_refused_requests_have_a_bound_and_are_counted(
     spool.close()
     assert (spool.refused, spool.dropped) == (3, 3)
     assert [path.name for path in (tmp_path / "refused").iterdir()] == ["older"]
-    assert caplog.text.count("Spans refused, and dropped") == 1
+    assert caplog.text.count("Spans were refused and dropped") == 1
 
 
 @pytest.mark.parametrize("status", [301, 401, 403, 404])
@@ -223,7 +223,7 @@ def leave(folder: Path, *spans: str) -> None:
 
 
 def test_what_dead_processes_left_passes_beside_a_busy_process(sink: Sink, tmp_path: Path) -> None:
-    spool = Spool(tmp_path, sink.url, rescan=0.2)
+    spool = Spool(tmp_path, sink.url, rescan_interval=0.2)
     assert spool.flush(60)
     stop = threading.Event()
 
@@ -244,7 +244,7 @@ def test_what_dead_processes_left_passes_beside_a_busy_process(sink: Sink, tmp_p
 
 
 def test_one_look_finds_all_that_dead_processes_left(sink: Sink, tmp_path: Path) -> None:
-    spool = Spool(tmp_path, sink.url, rescan=2.0)
+    spool = Spool(tmp_path, sink.url, rescan_interval=2.0)
     assert spool.flush(60)
     leave(tmp_path, *map(str, range(50)))
     for number in range(50):
@@ -292,11 +292,11 @@ def test_what_was_acknowledged_is_never_sent_again(
         return answer(self, path, body)
 
     monkeypatch.setattr(type(sink), "respond", tiring)
-    spool = Spool(tmp_path, sink.url, gather=60)
+    spool = Spool(tmp_path, sink.url, batch_delay=60)
     each = ("a", "b", "c", "poison", "d", "e")
     for name in each:
-        spool.append(request(name, LIMIT // 3))
-    assert not spool.flush(60, patient=False)
+        spool.append(request(name, MAX_BATCH_BYTES // 3))
+    assert not spool.flush(60, wait_if_away=False)
     spool.close()
     assert answered
     sent = set(names(sink))
@@ -314,15 +314,15 @@ def test_a_disk_that_takes_nothing_is_done_without_while_memory_lasts(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     sink.stop()
-    spool = Spool(tmp_path / "file", sink.url, memory=1 << 20)
+    spool = Spool(tmp_path / "file", sink.url, memory_limit=1 << 20)
     spool.append(request("a", 400_000))
     spool.append(request("b", 400_000))
     with pytest.raises(OSError, match="Not a directory"):
         spool.append(request("c", 400_000))
-    assert spool.held == 2
+    assert spool.held_in_memory == 2
     sink.start()
     assert spool.flush(60)
-    assert spool.held == 0
+    assert spool.held_in_memory == 0
     spool.append(request("d", 400_000))
     assert spool.flush(60)
     spool.close()
@@ -330,15 +330,15 @@ def test_a_disk_that_takes_nothing_is_done_without_while_memory_lasts(
 
 
 def test_what_a_dead_process_left_is_sent_with_its_own_key(sink: Sink, tmp_path: Path) -> None:
-    assert send_what_is_left(tmp_path / "none", sink.url, timeout=60)
+    assert send_leftover_spans(tmp_path / "none", sink.url, timeout=60)
     left = Segment.create(tmp_path)
     left.append(request("left"))
     left.release()
     sink.status = 503
-    assert not send_what_is_left(tmp_path, sink.url, timeout=60)
+    assert not send_leftover_spans(tmp_path, sink.url, timeout=60)
     sink.status = 200
     key = Authorization(lambda: "Bearer its")
-    assert send_what_is_left(tmp_path, sink.url, timeout=60, authorization=key)
+    assert send_leftover_spans(tmp_path, sink.url, timeout=60, authorization=key)
     assert names(sink) == {"left": 1}
     assert sink.requests[-1][1]["authorization"] == "Bearer its"
     assert list(tmp_path.iterdir()) == []
@@ -350,9 +350,9 @@ def test_what_stays_in_a_folder_is_not_with_the_collector(
     (tmp_path / "damaged").write_text("in the way")
     (tmp_path / "bad.otlp").write_bytes(b"garbage")
     leave(tmp_path, "left")
-    assert not send_what_is_left(tmp_path, sink.url, timeout=60)
+    assert not send_leftover_spans(tmp_path, sink.url, timeout=60)
     assert names(sink) == {"left": 1}
-    assert "It stays where it is" in caplog.text
+    assert "It was not moved" in caplog.text
 
 
 def test_the_url_is_otels_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,4 +413,4 @@ def test_requests_are_compressed_where_they_leave_the_machine(
     url: str, told: str, packed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", told)
-    assert Delivery(url, timeout=1.0).packed is packed
+    assert Sender(url, timeout=1.0).compressed is packed

@@ -68,7 +68,7 @@ def test_a_limit_that_is_no_number_is_left_out(start: Start, plain: bool) -> Non
     status, out, err = start("imports", "configure", plain=plain, **environ).wait()
     assert (status, out) == (0, "\n")
     assert err == (
-        "ltrain: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT='many' is not an integer and is left out.\n"
+        "ltrain: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT='many' is not an integer and is ignored.\n"
     )
 
 
@@ -164,8 +164,8 @@ def test_log_records_stay_where_values_are_redacted(start: Start) -> None:
     status, _, err = start("configured", "all", plain=True, **environ).wait()
     assert status == 0
     assert err == (
-        "ltrain: OTEL_LOGS_EXPORTER=otlp is taken as none: LTRAIN_REDACT does not reach log "
-        "records.\n"
+        "ltrain: OTEL_LOGS_EXPORTER=otlp is treated as none, because LTRAIN_REDACT does not "
+        "apply to log records.\n"
     )
 
 
@@ -174,8 +174,8 @@ def test_a_bad_pattern_is_said_once_and_no_text_leaves(start: Start, sink: Sink)
     assert status == 0
     (line,) = err.splitlines()
     assert line == (
-        "ltrain: LTRAIN_REDACT: '(' is no regular expression: missing ), unterminated subpattern "
-        "at position 0. Until then no text of any span is sent."
+        "ltrain: LTRAIN_REDACT: '(' is not a valid regular expression: missing ), unterminated "
+        "subpattern at position 0. Until it is fixed, no text of any span is sent."
     )
     (process,) = sink.named("ltrain.process")
     assert process.attributes["ltrain.rollout.id"] == "r7"
@@ -187,6 +187,6 @@ def test_a_bad_pattern_is_said_once_and_no_text_leaves(start: Start, sink: Sink)
 def test_a_bad_limit_is_said_and_the_default_holds(start: Start, sink: Sink) -> None:
     status, _, err = start("configured", "all", plain=True, LTRAIN_SPAN_LIMIT="3MB").wait()
     assert status == 0
-    assert err.startswith("ltrain: LTRAIN_SPAN_LIMIT='3MB' cannot be read as int. ")
+    assert err.startswith("ltrain: LTRAIN_SPAN_LIMIT='3MB': an integer is expected. ")
     assert err.count("\n") == 1
     assert sink.named("work")

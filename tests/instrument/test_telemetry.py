@@ -11,7 +11,7 @@ import pytest
 
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.spool import Spool
-from ltrain_instrument.telemetry import open_telemetry
+from ltrain_instrument.telemetry import create_tracer_provider
 
 if TYPE_CHECKING:
     from tests.instrument.conftest import Sink
@@ -46,7 +46,7 @@ def test_only_ltrains_own_limit_cuts_whatever_the_environment_says(
     monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "3")
     monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "5")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
-    provider = open_telemetry("gateway", home=tmp_path, endpoint=sink.url)
+    provider = create_tracer_provider("gateway", home=tmp_path, endpoint=sink.url)
     long = {f"key-{number}": "x" * 100_000 for number in range(20)}
     provider.get_tracer("t").start_span("s", attributes=long).end()
     assert provider.force_flush(5000)
@@ -58,7 +58,7 @@ def test_the_gateways_spans_are_redacted_before_they_are_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LTRAIN_REDACT", "s3cret")
-    provider = open_telemetry("gateway", home=tmp_path, endpoint="http://127.0.0.1:9")
+    provider = create_tracer_provider("gateway", home=tmp_path, endpoint="http://127.0.0.1:9")
     messages = '[{"role":"user","parts":[{"type":"text","content":"it is s3cret"}]}]'
     told = {"gen_ai.input.messages": messages, "ltrain.prompt_token_ids": "[41,42]"}
     provider.get_tracer("ltrain.gateway").start_span("chat fake", attributes=told).end()
@@ -76,9 +76,9 @@ def test_a_bad_pattern_stops_a_server_of_ours(
 ) -> None:
     monkeypatch.setenv("LTRAIN_REDACT", "fine\n(")
     with pytest.raises(BadSetting) as raised:
-        open_telemetry("gateway", home=tmp_path, endpoint="http://127.0.0.1:9")
+        create_tracer_provider("gateway", home=tmp_path, endpoint="http://127.0.0.1:9")
     assert str(raised.value) == (
-        "LTRAIN_REDACT: '(' is no regular expression: "
+        "LTRAIN_REDACT: '(' is not a valid regular expression: "
         "missing ), unterminated subpattern at position 0."
     )
 
@@ -88,7 +88,7 @@ def test_a_disk_that_takes_nothing_is_said_and_never_raised(
 ) -> None:
     (tmp_path / "services").mkdir()
     (tmp_path / "services" / "spool").write_text("in the way")
-    provider = open_telemetry("gateway", home=tmp_path, endpoint=sink.url)
+    provider = create_tracer_provider("gateway", home=tmp_path, endpoint=sink.url)
     for _ in range(3):
         provider.get_tracer("t").start_span("s").end()
     provider.shutdown()
@@ -101,7 +101,7 @@ def test_shutdown_with_the_collector_away_is_quick_and_keeps_the_spans(
     import time
 
     sink.stop()
-    provider = open_telemetry("gateway", home=tmp_path, endpoint=sink.url)
+    provider = create_tracer_provider("gateway", home=tmp_path, endpoint=sink.url)
     provider.get_tracer("t").start_span("s").end()
     began = time.monotonic()
     provider.shutdown()

@@ -241,7 +241,7 @@ def test_a_server_that_refuses_is_named_once_and_answers_all_the_same(run: Run) 
         (span,) = run.spans(name)
         assert span.attributes["ltrain.delivered"] is True
         assert "ltrain.response_token_ids" not in span.attributes
-    warning = "is in LTRAIN_POLICY_URLS, but answers 400 when it is asked for token ids"
+    warning = "is in LTRAIN_POLICY_URLS, but answers 400 to a request for token ids"
     assert [warning in line for line in run.warnings if "ltrain: " in line] == [True] * 3
 
 
