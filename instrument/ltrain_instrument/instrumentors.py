@@ -125,7 +125,7 @@ LIBRARIES = (
             Instrumentor(
                 "opentelemetry-v2",
                 "opentelemetry-instrumentation-openai-agents-v2",
-                "few span attributes; it shares its module with traceloop's: install one of the two",
+                "bare spans; it shares its module with traceloop's: install one of the two",
             ),
         ),
         marker_module="agents.tracing",

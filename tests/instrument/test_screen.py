@@ -139,7 +139,7 @@ def test_without_a_readable_pattern_no_text_leaves(
     monkeypatch.setenv("LTRAIN_REDACT", "(")
     stage = Stage()
     stage.screen.redaction = Sanitizer.for_agent().redaction
-    assert caplog.text.count("no regular expression") == 1
+    assert caplog.text.count("is not a valid regular expression") == 1
     assert "no text of any span is sent" in caplog.text
     told = {"input.value": "hello", "openinference.span.kind": "LLM", "ltrain.run.id": "a", "n": 1}
     assert stage.span(told) == {

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 GATEWAY = """
 import os, signal, sys
 from pathlib import Path
-from ltrain_instrument.telemetry import open_telemetry
-provider = open_telemetry("gateway", home=Path(sys.argv[1]), endpoint=sys.argv[2])
+from ltrain_instrument.telemetry import create_tracer_provider
+provider = create_tracer_provider("gateway", home=Path(sys.argv[1]), endpoint=sys.argv[2])
 provider.get_tracer("ltrain.gateway").start_span("chat fake").end()
 os.kill(os.getpid(), signal.SIGKILL)
 """
