@@ -99,7 +99,7 @@ def doctor(
 
 def states(out: str) -> dict[str, tuple[str, str]]:
     found: list[dict[str, Any]] = json.loads(out)["findings"]
-    return {each["name"].split()[0]: (each["state"], each["found"]) for each in found}
+    return {each["name"].split()[0]: (each["state"], each["detail"]) for each in found}
 
 
 def test_all_is_well(tmp_path: Path, answering: str) -> None:

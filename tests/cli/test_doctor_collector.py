@@ -72,12 +72,12 @@ def test_what_was_refused_is_said(tmp_path: Path, up: Up) -> None:
     found = doctor(tmp_path, otlp, store)
     assert (found["health"]["state"], found["store"]["state"]) == ("ok", "ok")
     none = "requests in five minutes, none refused"  # its own, where that was counted by then
-    assert found["health"]["found"] in (f"0 {none}", f"1 {none}")
+    assert found["health"]["detail"] in (f"0 {none}", f"1 {none}")
     assert [post(otlp, body).status for body in (b"\xff", b"\xfe")] == [400, 400]
     health = doctor(tmp_path, otlp, store)["health"]
     assert health["state"] == "fault"
-    assert health["found"] == "requests refused in the last five minutes: 2 malformed"
-    assert health["mend"].endswith("is lost: mend its sender.")
+    assert health["detail"] == "requests refused in the last five minutes: 2 malformed"
+    assert health["fix"].endswith("is lost: mend its sender.")
 
 
 def test_a_key_that_is_missing_or_wrong_is_said(tmp_path: Path, up: Up) -> None:
@@ -86,16 +86,16 @@ def test_a_key_that_is_missing_or_wrong_is_said(tmp_path: Path, up: Up) -> None:
     otlp, sql = up()
     found = doctor(tmp_path, otlp, f"http://127.0.0.1:{sql}")
     assert found["collector"]["state"] == "fault"
-    assert found["collector"]["mend"].startswith("Set OTEL_EXPORTER_OTLP_HEADERS")
-    assert found["store"]["found"] == f"http://127.0.0.1:{sql}: it wants a key"
-    assert "ltrain key make query" in found["store"]["mend"]
+    assert found["collector"]["fix"].startswith("Set OTEL_EXPORTER_OTLP_HEADERS")
+    assert found["store"]["detail"] == f"http://127.0.0.1:{sql}: it wants a key"
+    assert "ltrain key make query" in found["store"]["fix"]
     assert found["health"]["state"] == "ok"
 
     header = f"authorization=Bearer%20{made[Role.QUERY]}"
     wrong = f"http://any:{made[Role.INGEST]}@127.0.0.1:{sql}"
     found = doctor(tmp_path, otlp, wrong, OTEL_EXPORTER_OTLP_HEADERS=header)
-    assert "A key of role 'query' does not put spans in" in found["collector"]["found"]
-    assert found["store"]["found"] == f"http://127.0.0.1:{sql}: its key is not taken"
+    assert "A key of role 'query' does not put spans in" in found["collector"]["detail"]
+    assert found["store"]["detail"] == f"http://127.0.0.1:{sql}: its key is not taken"
     assert all(key not in json.dumps(found) for key in made.values())
 
     header = f"authorization=Bearer%20{made[Role.INGEST]}"
@@ -113,8 +113,8 @@ def test_a_disk_that_is_nearly_full_is_said(tmp_path: Path, up: Up) -> None:
     otlp, sql = up(*SMALL, script[0].replace("&& exec", '&& mkdir "$0/store" && exec'), script[1])
     health = doctor(tmp_path, otlp, f"http://127.0.0.1:{sql}")["health"]
     assert health["state"] == "fault"
-    assert re.fullmatch(r"0\.0\d GiB of the store's disk are free", health["found"])
-    assert "ltrain store prune" in health["mend"]
+    assert re.fullmatch(r"0\.0\d GiB of the store's disk are free", health["detail"])
+    assert "ltrain store prune" in health["fix"]
 
 
 def test_a_store_that_was_removed_is_a_fault(tmp_path: Path, up: Up) -> None:
@@ -122,7 +122,7 @@ def test_a_store_that_was_removed_is_a_fault(tmp_path: Path, up: Up) -> None:
     shutil.rmtree(tmp_path / "store")
     health = doctor(tmp_path, otlp, f"http://127.0.0.1:{sql}")["health"]
     assert health["state"] == "fault"
-    assert "was removed or replaced while it was open" in health["found"]
+    assert "was removed or replaced while it was open" in health["detail"]
 
 
 def test_everything_that_is_wrong_is_said() -> None:

@@ -40,7 +40,7 @@ def test_a_span_is_on_disk_when_it_has_ended(sink: Sink, tmp_path: Path) -> None
     assert len(span.resource["service.instance.id"]) == 36
 
 
-def test_only_ltrains_own_limit_cuts_whatever_the_environment_says(
+def test_only_ltrains_own_limit_applies(
     sink: Sink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "3")
@@ -54,24 +54,24 @@ def test_only_ltrains_own_limit_cuts_whatever_the_environment_says(
     assert sink.spans[0].attributes == long
 
 
-def test_the_gateways_spans_are_redacted_before_they_are_on_disk(
+def test_spans_of_the_gateway_are_redacted_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LTRAIN_REDACT", "s3cret")
     provider = create_tracer_provider("gateway", home=tmp_path, endpoint="http://127.0.0.1:9")
     messages = '[{"role":"user","parts":[{"type":"text","content":"it is s3cret"}]}]'
-    told = {"gen_ai.input.messages": messages, "ltrain.prompt_token_ids": "[41,42]"}
-    provider.get_tracer("ltrain.gateway").start_span("chat fake", attributes=told).end()
+    attributes = {"gen_ai.input.messages": messages, "ltrain.prompt_token_ids": "[41,42]"}
+    provider.get_tracer("ltrain.gateway").start_span("chat fake", attributes=attributes).end()
     (segment,) = (tmp_path / "services" / "spool").glob("*.otlp")
-    written = segment.read_bytes()
+    content = segment.read_bytes()
     provider.shutdown()
-    assert b"it is [redacted]" in written
-    assert b"ltrain.redacted" in written
-    assert b"s3cret" not in written
-    assert b"[41,42]" not in written
+    assert b"it is [redacted]" in content
+    assert b"ltrain.redacted" in content
+    assert b"s3cret" not in content
+    assert b"[41,42]" not in content
 
 
-def test_a_bad_pattern_stops_a_server_of_ours(
+def test_an_invalid_pattern_stops_ltrains_own_servers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LTRAIN_REDACT", "fine\n(")
@@ -83,7 +83,7 @@ def test_a_bad_pattern_stops_a_server_of_ours(
     )
 
 
-def test_a_disk_that_takes_nothing_is_said_and_never_raised(
+def test_a_failing_disk_is_a_warning_and_never_raised(
     sink: Sink, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "services").mkdir()
@@ -95,7 +95,7 @@ def test_a_disk_that_takes_nothing_is_said_and_never_raised(
     assert caplog.text.count("spans are lost") == 1
 
 
-def test_shutdown_with_the_collector_away_is_quick_and_keeps_the_spans(
+def test_shutdown_with_an_unreachable_collector_is_quick_and_keeps_the_spans(
     sink: Sink, tmp_path: Path
 ) -> None:
     import time
@@ -103,7 +103,7 @@ def test_shutdown_with_the_collector_away_is_quick_and_keeps_the_spans(
     sink.stop()
     provider = create_tracer_provider("gateway", home=tmp_path, endpoint=sink.url)
     provider.get_tracer("t").start_span("s").end()
-    began = time.monotonic()
+    started = time.monotonic()
     provider.shutdown()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - started < 1
     assert len(os.listdir(tmp_path / "services" / "spool")) == 1
