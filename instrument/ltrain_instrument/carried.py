@@ -75,12 +75,12 @@ def _wrap_process(module: ModuleType) -> None:
 
 
 def _start(call: Call, process: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    process._ltrain_carried = PropagatedContext()
+    process._ltrain_context = PropagatedContext()
     return call(*args, **kwargs)
 
 
 def _bootstrap(call: Call, process: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    propagated = getattr(process, "_ltrain_carried", None)
+    propagated = getattr(process, "_ltrain_context", None)
     if propagated is not None:
         context.attach(propagated.context)
     return call(*args, **kwargs)

@@ -36,9 +36,9 @@ class Authorization:
 class SendStatus(StrEnum):
     """The status of a request that was sent."""
 
-    ACCEPTED = "taken"
+    ACCEPTED = "accepted"
     """The collector has it."""
-    RETRY = "later"
+    RETRY = "retry"
     """The collector is unreachable or busy: the same request may succeed later."""
     REFUSED = "refused"
     """The collector will never accept it."""

@@ -1,4 +1,4 @@
-"""Loads OpenTelemetry's instrumentor of httpx and httpx2 without the library the agent lacks.
+"""Loads OpenTelemetry's instrumentor of httpx and httpx2 without importing the unused library.
 
 The instrumentor's module imports both libraries, and the unused one costs 0.2 s of CPU. Here the
 module is loaded without it, and completed when the agent imports that library or asks for its

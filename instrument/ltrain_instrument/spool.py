@@ -4,7 +4,7 @@ Rules: a request is on disk from the moment `append` returns until a collector h
 An unreachable collector costs the caller nothing. Requests of a dead process are sent by any other
 spool on the directory. Requests that the collector refuses are moved to `refused/`, damaged files
 to `damaged/`, and both are counted. No folder exceeds LTRAIN_SPOOL_LIMIT by more than a few
-requests; at the limit new requests are dropped, not old ones.
+requests; at the limit, new requests are dropped.
 """
 
 import contextlib
@@ -55,15 +55,13 @@ class Spool:
         in memory if the disk fails, until the collector has them. All requests in the folder are
         sent with `authorization`, whichever process wrote them.
         """
-        self.directory = directory
+        self.directory, self._memory_limit = directory, memory_limit
         limit = (settings.SPOOL_LIMIT.read() if limit is None else limit) << 20
         self._batch_delay, self._rescan_interval = batch_delay, rescan_interval
-        self._memory_limit = memory_limit
         self._quota = DiskQuota(directory, limit)
         self._warn = WarnOnce()
-        self._orphans = OrphanSegments(
-            directory, Quarantine(directory / "damaged", limit), self._warn
-        )
+        damaged = Quarantine(directory / "damaged", limit)
+        self._orphans = OrphanSegments(directory, damaged, self._warn)
         self._sender = Sender(traces_url(endpoint), timeout=30.0, authorization=authorization)
         self._forwarder = Forwarder(
             self._sender,
@@ -80,8 +78,8 @@ class Spool:
         self._sending: PendingRequests | None = None
         self._reset()
         self._start()
-        fork = weakref.WeakMethod(self._forked)
-        os.register_at_fork(after_in_child=lambda: (forked := fork()) and forked())
+        reset = weakref.WeakMethod(self._reset_after_fork)
+        os.register_at_fork(after_in_child=lambda: (bound := reset()) and bound())
 
     def _reset(self) -> None:
         self._changed = threading.Condition()
@@ -101,7 +99,7 @@ class Spool:
         """Whether something was appended that is not being sent yet."""
         self._thread: threading.Thread | None = None
 
-    def _forked(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Leave segments and thread to the parent; the child starts its own on append."""
         for pending in (self._open, self._sending):
             if isinstance(pending, Segment):
@@ -127,9 +125,8 @@ class Spool:
 
     @property
     def _memory_buffers(self) -> list[MemoryBuffer]:
-        return [
-            each for each in (self._memory_buffer, self._sending) if isinstance(each, MemoryBuffer)
-        ]
+        buffers = (self._memory_buffer, self._sending)
+        return [each for each in buffers if isinstance(each, MemoryBuffer)]
 
     @property
     def refused(self) -> int:
@@ -182,7 +179,7 @@ class Spool:
     def flush(self, timeout: float, *, wait_if_away: bool = True) -> bool:
         """Wait until the collector has acknowledged everything readable, adopted segments too.
 
-        Without `wait_if_away`, it stops waiting as soon as the collector is found unreachable.
+        Without `wait_if_away`, stop waiting as soon as the collector is unreachable.
         """
         deadline = time.monotonic() + timeout
         with self._changed:
@@ -191,8 +188,7 @@ class Spool:
             self._must_search, self._orphan_first = True, False
             self._changed.notify_all()
             while not self.empty:
-                now = time.monotonic()
-                wake_at = deadline
+                now, wake_at = time.monotonic(), deadline
                 if self._sending is not None and not wait_if_away:
                     wake_at = min(deadline, self._last_answer + UNRESPONSIVE_SECONDS)
                 if now >= wake_at or (self.collector_away and not wait_if_away):
@@ -265,8 +261,8 @@ class Spool:
         try:
             if self._forwarder.forward(pending):
                 if isinstance(pending, Segment) and pending.damaged:
-                    description = f"is damaged: {pending.damaged} bytes in it are not spans"
-                    self._orphans.quarantine(pending.path, f"{description}; the rest was sent")
+                    damage = f"is damaged: {pending.damaged} bytes in it are not spans"
+                    self._orphans.quarantine(pending.path, f"{damage}; the rest was sent")
                 else:
                     pending.remove()
         except Exception as error:  # the thread must go on to send the other segments
@@ -293,8 +289,7 @@ class Spool:
 
     def warn_of_waiting_spans(self) -> None:
         """Warn, at process exit, that the collector does not have all spans."""
-        sending = isinstance(self._sending, Segment)
-        failure = self.last_failure
+        sending, failure = isinstance(self._sending, Segment), self.last_failure
         if sending and time.monotonic() - self._last_answer > NO_ANSWER_SECONDS:
             failure = failure or f"{self._sender.url} does not answer"
         if failure and (sending or self._open is not None):

@@ -131,8 +131,8 @@ class Recording:
         if self._is_complete:
             self._end_once(lambda: self._span.end_with_response(self._response))
         else:
-            why = "The stream ended before the answer." if self.request.stream else "No answer."
-            self.fail("incomplete", why)
+            reason = "The stream ended before the answer." if self.request.stream else "No answer."
+            self.fail("incomplete", reason)
 
     def fail(self, error_type: str, sentence: str) -> None:
         """End the span with an error."""
