@@ -258,11 +258,11 @@ def test_a_segment_has_one_owner_at_a_time(tmp_path: Path) -> None:
         segment.append(text)
     assert Segment.adopt(segment.path) is None
     segment.release()
-    segment = Segment.adopt(segment.path)
-    assert segment is not None
-    read = [[record.request for record in batch] for batch in segment.batches(6)]
-    assert read == [[b"first"], [b"second"], [b"third"]]
-    segment.remove()
+    adopted = Segment.adopt(segment.path)
+    assert adopted is not None
+    batches = [[record.request for record in batch] for batch in adopted.batches(6)]
+    assert batches == [[b"first"], [b"second"], [b"third"]]
+    adopted.remove()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -42,8 +42,8 @@ print(client.completions.create(model="fake", prompt="Say it. [[7 text]]").choic
 print(client.responses.create(**respond("8 response")).output_text)
 done = [e for e in client.responses.create(**respond("9 streamed"), stream=True)][-1]
 print(done.response.output_text if done.type == "response.completed" else done)
-with client.responses.stream(**respond("10 by events")) as events:
-    print(events.get_final_response().output_text)
+with client.responses.stream(**respond("10 by events")) as response_events:
+    print(response_events.get_final_response().output_text)
 print(client.responses.parse(**respond(CITY), text_format=City).output_parsed)
 
 
