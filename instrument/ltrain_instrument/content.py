@@ -17,7 +17,7 @@ def is_content_recorded() -> bool:
 
 
 def hide_content_elsewhere() -> None:
-    """If content is off, set the other switches that are not set."""
+    """Turn content off in the other instrumentors too, unless their switches are set."""
     if not is_content_recorded():
         for name, value in OTHER_SWITCHES.items():
             os.environ.setdefault(name, value)
