@@ -150,14 +150,14 @@ def instrumentors_page() -> str:
         "Remarks on token ids below are for agents without the gateway.",
     ]
     for each in LIBRARIES:
-        imports = ", ".join(f"`{name}`" for name in each.targets)
-        when = f"Loads with {imports}." if imports else "Loads at the start."
+        imports = ", ".join(f"`{name}`" for name in each.modules)
+        trigger = f"Loads with {imports}." if imports else "Loads when the process starts."
         rows = (
-            (code(it.maker), code(it.distribution), it.lacks.replace(" - ", ", "))
+            (code(it.provider), code(it.distribution), it.limitations.replace(" - ", ", "))
             for it in each.instrumentors
         )
-        head = ("name", "distribution", "what it lacks")
-        lines += [f"## {each.name}", when, table(head, rows)]
+        head = ("provider", "distribution", "limitations")
+        lines += [f"## {each.name}", trigger, table(head, rows)]
     return page("ltrain_instrument/instrumentors.py", lines)
 
 

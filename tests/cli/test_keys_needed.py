@@ -51,7 +51,7 @@ def test_doctor_reports_the_missing_key(
     assert store(50).state is State.OK
     found = collector(50)
     assert found.state is State.FAULT
-    assert found.mend.startswith("Set OTEL_EXPORTER_OTLP_HEADERS to what it asks for")
+    assert found.fix.startswith("Set OTEL_EXPORTER_OTLP_HEADERS to its key")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"Authorization=Bearer%20{keys[Role.INGEST]}")
     assert collector(50).state is State.OK
 

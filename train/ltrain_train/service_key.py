@@ -19,7 +19,7 @@ from ltrain_collector.bound_keys import sign_service, store_secret
 from ltrain_instrument import loopback
 from ltrain_instrument.delivery import Authorization, traces_url
 from ltrain_instrument.settings import STORE_SECRET
-from ltrain_instrument.telemetry import open_telemetry
+from ltrain_instrument.telemetry import create_tracer_provider
 from ltrain_train.errors import StoreOfAnother
 from ltrain_train.store_folder import store_folder
 
@@ -84,7 +84,7 @@ def open_service(service: str, home: Path, *, strict: bool = False) -> TracerPro
         BadSetting: when a setting cannot be read, or the store's secret is too short.
     """
     key = Authorization(ServiceKey(home), fallback=True)
-    return open_telemetry(service, home=home, authorization=key, strict=strict)
+    return create_tracer_provider(service, home=home, authorization=key, strict=strict)
 
 
 def takes(authorization: str) -> bool:

@@ -17,9 +17,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 
 from ltrain_collector.keys import Keys
-from ltrain_instrument.frames import Reader
+from ltrain_instrument.frames import RecordReader
 from ltrain_instrument.identity import Identity, Mode
-from ltrain_instrument.telemetry import open_telemetry
+from ltrain_instrument.telemetry import create_tracer_provider
 from ltrain_train.gateway.app import Gateway
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.gateway.keys import RolloutClaims, sign
@@ -83,7 +83,7 @@ class Stage:
             (self.home / "services" / "spool").glob("*.otlp"), key=lambda each: each.stat().st_mtime
         ):
             with file.open("rb") as opened:
-                for record in Reader(opened.fileno()):
+                for record in RecordReader(opened.fileno()):
                     request = ExportTraceServiceRequest.FromString(record.request)
                     for resource in request.resource_spans:
                         for scope in resource.scope_spans:
@@ -116,7 +116,9 @@ class Stage:
         )
         self.publication = publication
         self.loop = asyncio.get_running_loop()
-        provider = open_telemetry("ltrain-gateway", home=self.home, endpoint=NOBODY, strict=True)
+        provider = create_tracer_provider(
+            "ltrain-gateway", home=self.home, endpoint=NOBODY, strict=True
+        )
         gateway = Gateway(
             publication, secret=SECRET, provider=provider, store_keys=Keys(self.home / "store")
         )

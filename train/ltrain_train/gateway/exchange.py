@@ -18,9 +18,9 @@ import aiohttp
 import orjson
 from starlette.types import Message, Receive, Send
 
-from ltrain_instrument.tokens.answer import Answer
+from ltrain_instrument.tokens.answer import ModelResponse
 from ltrain_instrument.tokens.events import DONE
-from ltrain_instrument.tokens.fields import read
+from ltrain_instrument.tokens.fields import parse_and_replace
 from ltrain_instrument.tokens.request import Request
 from ltrain_instrument.tokens.span import CallSpan
 from ltrain_train.gateway.attempts import Attempt
@@ -69,7 +69,7 @@ class Exchange:
         self._shuts = gate.shuts
         self._away = False
         """Whether the policy server is away while it waits."""
-        self._answer = Answer()
+        self._answer = ModelResponse()
         self._started = False
         """Whether the agent has been sent a status."""
 
@@ -128,7 +128,7 @@ class Exchange:
         version = await self._enter()
         self._shuts = self.gate.shuts
         try:
-            self.span.sampled_by(self.policy, version)
+            self.span.set_policy(self.policy, version)
             await self._ask()
         finally:
             self.gate.leave()
@@ -154,8 +154,10 @@ class Exchange:
                 await self._whole(response)
 
     async def _whole(self, response: aiohttp.ClientResponse) -> None:
-        payload, shown = read((await response.read()).decode(), self.request.instead)
-        self._answer.take(payload)
+        payload, shown = parse_and_replace(
+            (await response.read()).decode(), self.request.replacements
+        )
+        self._answer.add_payload(payload)
         self._answered()
         await self._begin(send_json(self._send, 200, shown.encode()))
 
@@ -166,11 +168,11 @@ class Exchange:
             if event == DONE:
                 await self._finish(held)
                 continue
-            payload, shown = read(event.decode(), self.request.instead)
+            payload, shown = parse_and_replace(event.decode(), self.request.replacements)
             if "error" in payload:
                 raise ServerFailed(_message(payload))
-            self._answer.take(payload)
-            if self.request.hides(payload):
+            self._answer.add_payload(payload)
+            if self.request.is_token_only_chunk(payload):
                 continue
             held.append(_event(shown.encode()))
             if self._answer.finished < self.request.choices:
@@ -187,7 +189,7 @@ class Exchange:
     async def _pass_on(self, response: aiohttp.ClientResponse) -> None:
         body = await response.read()
         kind, sentence = str(response.status), _message(_loads(body))
-        self.recording.require(lambda: self.span.failed(kind, sentence))
+        self.recording.require(lambda: self.span.end_with_error(kind, sentence))
         self.attempt.spans += 1
         self.attempt.unanswered.discard(self._digest)
         await self._begin(send_json(self._send, response.status, body))
@@ -246,7 +248,7 @@ class Exchange:
         Raises:
             Refused: when it cannot be written.
         """
-        self.recording.require(lambda: self.span.answered(self._answer))
+        self.recording.require(lambda: self.span.end_with_response(self._answer))
         self.attempt.spans += 1
         self.attempt.llm_calls += 1
         self.attempt.unanswered.discard(self._digest)
@@ -255,11 +257,11 @@ class Exchange:
         """End the span of a call that nobody waits for any more."""
         if self._away or self.attempt.cut_by_outage:
             self.attempt.unanswered.add(self._digest)
-        self._end(lambda: self.span.failed("cancelled", self._why(), self._answer))
+        self._end(lambda: self.span.end_with_error("cancelled", self._why(), self._answer))
 
     def _fail(self, kind: str, sentence: str) -> None:
         if not self.span.ended:
-            self._end(lambda: self.span.failed(kind, sentence))
+            self._end(lambda: self.span.end_with_error(kind, sentence))
 
     def _end(self, end: Callable[[], None]) -> None:
         if self.recording.end(end):

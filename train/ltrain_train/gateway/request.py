@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from ltrain_instrument.allow import Allow
-from ltrain_instrument.tokens.request import Request, ask
+from ltrain_instrument.tokens.request import Request, build_request
 from ltrain_train.gateway.body import bad, read_body
 from ltrain_train.gateway.liberties import require_trainable
 from ltrain_train.gateway.sampling import NEUTRAL
@@ -35,7 +35,11 @@ def read_request(
     if trained:
         asked = {name: value for name, value in body.items() if name not in sampling}
         require_trainable(asked, allowed)
-    request = _imposed(body, served, sampling) if sampling else ask("chat", body, served=served)
+    request = (
+        _imposed(body, served, sampling)
+        if sampling
+        else build_request("chat", body, served_model=served)
+    )
     try:
         orjson.dumps(request.body)
     except TypeError as error:  # a number or a text that JSON cannot say
@@ -51,4 +55,4 @@ def _imposed(body: dict[str, Any], served: str, sampling: dict[str, float]) -> R
     # With a seed, the rollouts of a group would all be the same
     if "seed" not in imposed and body.get("seed") is not None:
         overruled["seed"] = body.pop("seed")
-    return ask("chat", body, served=served, imposed=imposed, overruled=overruled)
+    return build_request("chat", body, served_model=served, imposed=imposed, overridden=overruled)

@@ -13,7 +13,7 @@ import aiohttp
 import orjson
 
 from ltrain_instrument.errors import LtrainError
-from ltrain_instrument.tokens.events import Events
+from ltrain_instrument.tokens.events import EventSplitter
 
 CONNECT = 10.0
 """Seconds for a connection on the same machine, while it loads a model on every core."""
@@ -123,7 +123,7 @@ def _reached(address: str | Path) -> tuple[str, aiohttp.BaseConnector]:
 
 async def events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     """Yield what each server-sent event carries."""
-    cut = Events()
+    cut = EventSplitter()
     async for piece in response.content.iter_any():
         for event in cut.feed(piece):
             if event.data:  # a comment keeps the connection alive

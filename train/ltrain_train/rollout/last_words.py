@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from ltrain_instrument.ambient import identity_here
+from ltrain_instrument.ambient import current_identity
 from ltrain_train.rollout.attempt import Outcome
 from ltrain_train.rollout.results import Results
 
@@ -44,7 +44,7 @@ def _announced(
     home = os.getpid()
 
     def call(*arguments: Any, **named: Any) -> Any:
-        identity = identity_here()
+        identity = current_identity()
         if os.getpid() == home and identity.rollout and _holds(kills, *arguments, **named):
             values = ", ".join(str(value) for value in (*arguments, *named.values()))
             reason = f"it ended its worker: {name}({values})"

@@ -21,7 +21,7 @@ from ltrain_collector.keys import Keys
 from ltrain_instrument.delivery import Authorization, traces_url
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
-from ltrain_instrument.leftovers import send_what_is_left
+from ltrain_instrument.leftovers import send_leftover_spans
 from ltrain_instrument.settings import STORE_SECRET
 from ltrain_train.service_key import HEADERS, is_here, is_there, takes
 from ltrain_train.store_folder import store_folder
@@ -84,7 +84,7 @@ class StoreKeys:
         home = self._attempt_home(identity)
         key = sign(self.secret, identity, 2 * LEFTOVERS, rewards=True)
         authorization = Authorization(lambda: f"Bearer {key}")
-        if not send_what_is_left(home / "spool", timeout=LEFTOVERS, authorization=authorization):
+        if not send_leftover_spans(home / "spool", timeout=LEFTOVERS, authorization=authorization):
             return False
         with suppress(OSError):  # what was refused or is damaged stays
             (home / "spool").rmdir()
