@@ -59,9 +59,9 @@ def run(home: Path | None, model: Path | None, seed: int | None, updates: int | 
         highlight=False,
         soft_wrap=True,
     )
-    plan = command.plan(recipe, model=model, updates=updates, seed=seed)
+    plan = command.make_plan(recipe, model=model, updates=updates, seed=seed)
     _check_disk(home, model, plan.recipe.train.updates)
-    journal = command.online(plan, as_json=False)
+    journal = command.train_online(plan, as_json=False)
     _next(console, home, journal)
     return journal
 
@@ -69,7 +69,7 @@ def run(home: Path | None, model: Path | None, seed: int | None, updates: int | 
 def _home(root: Path) -> Path:
     """Give the home of the demo that was stopped, else of a new one."""
     number = 1
-    while (journal := Journal.read(root / f"demo-{number}" / "runs" / RUN)) and journal.finished:
+    while (journal := Journal.load(root / f"demo-{number}" / "runs" / RUN)) and journal.finished:
         number += 1
     return root / f"demo-{number}"
 

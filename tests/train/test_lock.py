@@ -61,7 +61,7 @@ def holder(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "BUSY", 0.2)
+    monkeypatch.setattr(lock, "BUSY_TIMEOUT", 0.2)
 
 
 @pytest.mark.parametrize(("run", "policy"), [("r", "other"), ("other", "p")])
@@ -95,7 +95,7 @@ def test_a_run_that_stops_is_waited_for(tmp_path: Path, capfd: pytest.CaptureFix
 
 
 def test_the_wait_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "STOPPING", 0.2)
+    monkeypatch.setattr(lock, "STOP_TIMEOUT", 0.2)
     with holder(HOLD, str(tmp_path), "r", "p") as process:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write("\n")
@@ -153,7 +153,7 @@ def test_a_process_that_waits_for_the_policy_holds_the_run_by_its_own_name(
 ) -> None:
     with holder(HOLD, str(tmp_path), "r", "p"):
         pass  # its word stays in the files
-    monkeypatch.setattr(lock, "BUSY", 60.0)
+    monkeypatch.setattr(lock, "BUSY_TIMEOUT", 60.0)
     with holder(HOLD, str(tmp_path), "other", "p") as process:
         code = HOLD.replace("import sys, time", "import sys, time; print('held', flush=True)")
         with holder(code, str(tmp_path), "r", "p") as waiting:

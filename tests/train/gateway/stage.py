@@ -22,7 +22,7 @@ from ltrain_instrument.identity import Identity, Mode
 from ltrain_instrument.telemetry import open_telemetry
 from ltrain_train.gateway.app import Gateway
 from ltrain_train.gateway.client import GatewayClient
-from ltrain_train.gateway.keys import RolloutClaims, sign
+from ltrain_train.gateway.keys import RolloutClaims, sign_rollout_key
 from ltrain_train.gateway.publication import Publication
 from ltrain_train.gateway.upstream import Upstream
 from ltrain_train.policy.versions import Policies
@@ -57,7 +57,7 @@ class Stage:
 
     def key(self, identity: Identity = IDENTITY, **given: Any) -> str:
         claims = {"policy": "policy", "sampling": {}, "expires": time.time() + 60, **given}
-        return sign(SECRET, RolloutClaims(identity=identity, **claims))
+        return sign_rollout_key(SECRET, RolloutClaims(identity=identity, **claims))
 
     def ask(
         self,
@@ -111,8 +111,8 @@ class Stage:
             "policy",
             upstream,
             version=self.policies.current("policy"),
-            give_up=self._give_up,
-            say=self.said.append,
+            on_lost=self._give_up,
+            log=self.said.append,
         )
         self.publication = publication
         self.loop = asyncio.get_running_loop()

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ltrain_train.gateway.attempts import Attempt
+from ltrain_train.gateway.attempts import AttemptCalls
 
 
 def message(response: httpx.Response) -> str:
@@ -46,7 +46,7 @@ def test_vllms_refusal_is_passed_on_and_is_the_agents(stage: Any) -> None:
     assert span["status"] == (2, "too many tokens")
     assert span["attributes"]["error.type"] == "400"
     assert span["attributes"]["ltrain.delivered"] is False
-    counts = stage.client.close_rollout(stage.identity, stage.key())
+    counts = stage.client.close_attempt(stage.identity, stage.key())
     assert (counts.llm_calls, counts.spans, counts.failures) == (0, 1, 0)
 
 
@@ -54,7 +54,7 @@ def test_a_policy_server_that_is_sick_is_an_outage(stage: Any, vllm: Any) -> Non
     vllm.sick = True
     response = stage.ask("w3")
     assert (response.status_code, "is away" in message(response)) == (503, True)
-    counts = stage.client.close_rollout(stage.identity, stage.key())
+    counts = stage.client.close_attempt(stage.identity, stage.key())
     assert (counts.llm_calls, counts.spans, counts.failures) == (0, 1, 1)
 
 
@@ -73,7 +73,7 @@ def test_a_stream_that_breaks_ends_in_an_error(stage: Any, load: Any) -> None:
     assert "policy server fails on this request" in lines[-1]
     (span,) = stage.spans()
     assert span["status"][0] == 2
-    assert stage.client.close_rollout(stage.identity, stage.key()).failures == 0
+    assert stage.client.close_attempt(stage.identity, stage.key()).failures == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -100,14 +100,14 @@ def test_closing_an_attempt_cuts_its_calls_and_revokes_its_key(stage: Any) -> No
     assert stage.ask("w3").status_code == 200
     thread.start()
     time.sleep(0.3)
-    counts = stage.client.close_rollout(stage.identity, stage.key())
+    counts = stage.client.close_attempt(stage.identity, stage.key())
     assert (counts.llm_calls, counts.spans, counts.failures) == (1, 2, 0)
     thread.join()
     assert [answer.status_code for answer in answers] == [403]
     after = stage.ask("w3")
     assert after.status_code == 403
     assert "is closed" in message(after)
-    assert stage.client.close_rollout(stage.identity, stage.key()) == counts
+    assert stage.client.close_attempt(stage.identity, stage.key()) == counts
     first, cut, process = stage.spans()
     assert cut["status"] == (2, "the attempt was closed")
     assert process["name"] == "ltrain.process"
@@ -135,7 +135,7 @@ def test_a_request_whose_body_ends_after_the_close_reaches_no_model(stage: Any, 
     late.start()
     came.wait(10)
     time.sleep(0.3)  # the gateway has its head
-    stage.client.close_rollout(stage.identity, stage.key())
+    stage.client.close_attempt(stage.identity, stage.key())
     closed.set()
     late.join()
     assert [answer.status_code for answer in answers] == [403]
@@ -145,7 +145,7 @@ def test_a_request_whose_body_ends_after_the_close_reaches_no_model(stage: Any, 
 
 def test_the_attempts_own_span_is_in_the_trace_of_its_calls(stage: Any) -> None:
     stage.ask("w3", headers={"traceparent": f"00-{'c' * 32}-{'d' * 16}-01"})
-    stage.client.close_rollout(stage.identity, stage.key())
+    stage.client.close_attempt(stage.identity, stage.key())
     assert {span["trace"] for span in stage.spans()} == {"c" * 32}
 
 
@@ -181,7 +181,7 @@ def test_an_unknown_model_is_said_in_production(stage: Any) -> None:
 def test_calls_of_production_leave_nothing_in_memory(stage: Any, vllm: Any) -> None:
     def kept() -> int:
         gc.collect()
-        attempts = [each for each in gc.get_objects() if type(each) is Attempt]
+        attempts = [each for each in gc.get_objects() if type(each) is AttemptCalls]
         return sum(len(each.unanswered) for each in attempts)
 
     before = kept()  # of other tests

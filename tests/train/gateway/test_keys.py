@@ -14,10 +14,10 @@ from ltrain_train.gateway.keys import (
     BadKey,
     Keyring,
     RolloutClaims,
-    bearer,
+    bearer_key,
     gateway_secret,
-    sign,
-    sign_admin,
+    sign_admin_key,
+    sign_rollout_key,
 )
 
 SECRET = "a secret of thirty-two characters!"
@@ -30,7 +30,7 @@ CLAIMS = RolloutClaims(
 
 
 def test_a_key_carries_its_claims() -> None:
-    assert Keyring(SECRET).rollout(sign(SECRET, CLAIMS)) == CLAIMS
+    assert Keyring(SECRET).verify_rollout_key(sign_rollout_key(SECRET, CLAIMS)) == CLAIMS
 
 
 @pytest.mark.parametrize(
@@ -38,27 +38,30 @@ def test_a_key_carries_its_claims() -> None:
     [
         (None, "needs a rollout key"),
         ("nonsense", "not a rollout key of this gateway"),
-        (sign("another secret of thirty-two chars", CLAIMS), "not a rollout key of this gateway"),
-        (sign_admin(SECRET), "needs a rollout key; the key is a admin key"),
+        (
+            sign_rollout_key("another secret of thirty-two chars", CLAIMS),
+            "not a rollout key of this gateway",
+        ),
+        (sign_admin_key(SECRET), "needs a rollout key; the key is a admin key"),
     ],
 )
 def test_a_wrong_key_is_told_why(key: str | None, says: str) -> None:
     with pytest.raises(BadKey, match=says):
-        Keyring(SECRET).rollout(key)
+        Keyring(SECRET).verify_rollout_key(key)
 
 
 def test_a_key_expires_though_it_was_known() -> None:
     claims = RolloutClaims(identity=CLAIMS.identity, policy="sql", expires=time.time() + 0.3)
-    keys, key = Keyring(SECRET), sign(SECRET, claims)
-    keys.rollout(key)
+    keys, key = Keyring(SECRET), sign_rollout_key(SECRET, claims)
+    keys.verify_rollout_key(key)
     time.sleep(0.4)
     with pytest.raises(BadKey, match=r"expired"):
-        keys.rollout(key)
+        keys.verify_rollout_key(key)
 
 
 def test_a_rollouts_key_publishes_nothing() -> None:
     with pytest.raises(BadKey, match=r"needs a admin key"):
-        Keyring(SECRET).admin(sign(SECRET, CLAIMS))
+        Keyring(SECRET).verify_admin_key(sign_rollout_key(SECRET, CLAIMS))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +69,7 @@ def test_a_rollouts_key_publishes_nothing() -> None:
     [(None, None), ("Bearer k", "k"), ("bearer  k ", "k"), ("Basic k", None), ("Bearer ", None)],
 )
 def test_the_key_is_read_from_the_header(header: str | None, key: str | None) -> None:
-    assert bearer(header) == key
+    assert bearer_key(header) == key
 
 
 def test_the_secret_is_made_once_and_only_its_owner_reads_it(

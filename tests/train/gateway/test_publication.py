@@ -14,7 +14,7 @@ from ltrain_train.gateway.client import (
     PolicyServerAway,
 )
 from ltrain_train.gateway.gate import Gate
-from ltrain_train.gateway.keys import sign_admin
+from ltrain_train.gateway.keys import sign_admin_key
 from ltrain_train.gateway.refusal import Refused
 
 
@@ -23,8 +23,8 @@ def test_a_version_is_loaded_and_stamped_on_the_calls_after(stage: Any, vllm: An
     seconds = stage.client.publish("policy", 1)
     stage.ask("w3")
     assert 0 <= seconds < 5
-    assert stage.client.current("policy") == 1
-    assert stage.policies.current("policy") == 1
+    assert stage.client.current_version("policy") == 1
+    assert stage.policies.current_version("policy") == 1
     versions = [span["attributes"]["ltrain.policy.version"] for span in stage.spans()]
     assert versions == [0, 1]
     weights = str(stage.policies.path("policy", 1))
@@ -101,7 +101,7 @@ def test_a_refused_load_leaves_the_version_before(stage: Any, vllm: Any) -> None
     vllm.refuse_reload = 1
     with pytest.raises(GatewayRefused, match=r"refused POST /collective_rpc with status 500"):
         stage.client.publish("policy", 1)
-    assert stage.client.current("policy") == stage.policies.current("policy") == 0
+    assert stage.client.current_version("policy") == stage.policies.current_version("policy") == 0
     assert stage.ask("w3").status_code == 200
     assert (vllm.weights, stage.given_up) == ("policy/v0", 0)
 
@@ -120,7 +120,7 @@ def test_a_server_that_cannot_go_back_is_given_up_and_published_again(
 def test_a_server_that_is_away_may_be_published_to_later(stage_without_vllm: Any) -> None:
     with pytest.raises(PolicyServerAway, match=r"No policy server answers at http://127"):
         stage_without_vllm.client.publish("policy", 1)
-    assert stage_without_vllm.client.current("policy") == 0
+    assert stage_without_vllm.client.current_version("policy") == 0
 
 
 def test_only_an_admin_key_publishes(stage: Any, vllm: Any) -> None:
@@ -133,7 +133,7 @@ def test_only_an_admin_key_publishes(stage: Any, vllm: Any) -> None:
 
 
 def test_a_version_must_be_said(stage: Any, load: Any) -> None:
-    key = sign_admin(load("stage").SECRET)
+    key = sign_admin_key(load("stage").SECRET)
     response = stage.http.post(
         "/admin/policies/policy/current", json={}, headers={"authorization": f"Bearer {key}"}
     )
@@ -148,9 +148,9 @@ def test_another_policy_is_not_served(stage: Any) -> None:
 
 def test_no_gateway_is_said(tmp_path: Path) -> None:
     client = GatewayClient("http://127.0.0.1:9", "s" * 32)
-    assert not client.health()
+    assert not client.is_running()
     with pytest.raises(GatewayUnreachable, match=r"Start it with `ltrain serve MODEL`"):
-        client.current("policy")
+        client.current_version("policy")
     client.close()
 
 
@@ -174,5 +174,5 @@ def test_the_address_of_a_proxy_of_the_environment_is_not_used(
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     client = GatewayClient(stage.url, "s" * 32)
-    assert client.health()
+    assert client.is_running()
     client.close()

@@ -235,4 +235,4 @@ def test_bad_input_is_the_agents_whatever_vllm_says_to_it(stage: Any) -> None:
     assert stage.ask("w1", identity=other, max_tokens=2).status_code == 200
     at_fault = [field for field, (_, text) in answers.items() if "fails on this request" in text]
     print("status 500 of vLLM for:", *at_fault, sep="\n  ")
-    assert stage.client.close_rollout(other, stage.key(other)).failures == 0
+    assert stage.client.close_attempt(other, stage.key(other)).failures == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ltrain_train.gateway.vllm import _accepts
+from ltrain_train.gateway.vllm import _is_listening
 from ltrain_train.gateway.vllm_python import find_python
 
 
@@ -23,10 +23,10 @@ def test_it_is_found_beside_our_own_environment_from_any_folder(
 def test_a_socket_that_is_bound_and_not_listened_on_is_no_server(tmp_path: Path) -> None:
     """vLLM binds its socket first and listens on it a minute later."""
     path = tmp_path / "http"
-    assert not _accepts(path)
+    assert not _is_listening(path)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
-        assert not _accepts(path)
+        assert not _is_listening(path)
         server.listen()
-        assert _accepts(path)
+        assert _is_listening(path)
     gc.collect()

@@ -74,7 +74,7 @@ def share(
     return float(value), gradient
 
 
-def whole(function: Loss, parts: list[list[Row]], ranks: int = 1) -> list[float]:
+def step_losses(function: Loss, parts: list[list[Row]], ranks: int = 1) -> list[float]:
     """Give the loss and the gradient of a step, averaged over ranks as FSDP does."""
     rows = [row for part in parts for row in part]
     weights = float(sum(row["weight"].sum() for row in rows))
@@ -88,7 +88,7 @@ def measure(name: str) -> dict[str, Any]:
     train = Train(loss=name, clip_ratio_low=0.2, clip_ratio_high=0.2)
     function = loss.WeightedLoss(name, engine.loss_config(train))
     rows = make()
-    same = functools.partial(whole, function)
+    same = functools.partial(step_losses, function)
     twice = [rows[0] | {"weight": 2 * rows[0]["weight"]}, *rows[1:]]
     return {
         "one": same([rows]),
@@ -103,15 +103,15 @@ def refusals() -> dict[str, str]:
     found = {}
     for name, weigh in REFUSED:
         try:
-            loss.check(name, weigh)
+            loss.check_loss(name, weigh)
         except BadLoss as error:
             found[name] = str(error)
     return found
 
 
 if __name__ == "__main__":
-    names = set(engine.policy_losses()) - loss.UNFIT.keys()
+    names = set(engine.policy_losses()) - loss.UNSUPPORTED.keys()
     for name in names:
-        loss.check(name, "token")
+        loss.check_loss(name, "token")
     fit = {name: measure(name) for name in sorted(names - loss.NOT_HOMOGENEOUS.keys())}
     json.dump({"measured": fit, "refused": refusals()}, sys.stdout)

@@ -19,7 +19,7 @@ from torch import Tensor, distributed
 from ltrain_train.learner import batch, cluster, engine, loss
 from ltrain_train.learner.messages import Job
 from ltrain_train.learner.samples import read_rows
-from ltrain_train.learner.weights import vocabulary
+from ltrain_train.learner.weights import read_vocab_size
 from ltrain_transforms.recipe import Train
 
 
@@ -35,35 +35,35 @@ def start(job: Job) -> Any:
     os.environ.pop("VERL_ENGINE_VENDOR", None)
     port = cluster.free_port()
     os.environ.update(cluster.rank_environment(0, 1, port), MASTER_PORT=str(port))
-    worker: Any = engine.Worker(job)
+    worker: Any = engine.RankWorker(job)
     worker.reset()
     worker.set_loss_fn(loss.WeightedLoss(job.train.loss, engine.loss_config(job.train)))
     return worker
 
 
 def flat(tensors: Iterable[Tensor]) -> Tensor:
-    whole = [getattr(x, "full_tensor", lambda x=x: x)() for x in tensors]
-    return torch.cat([x.detach().flatten().clone() for x in whole])
+    full = [getattr(x, "full_tensor", lambda x=x: x)() for x in tensors]
+    return torch.cat([x.detach().flatten().clone() for x in full])
 
 
 def measure(base: Path, samples: Path, train: Train) -> tuple[dict[str, Tensor], dict[str, Any]]:
     job = Job(base=base, train=train, policy="p", recipe="")
-    rows = read_rows(samples, version=0, max_staleness=0, words=vocabulary(base)).fresh
-    tokens, shared = train.tokens_per_micro_batch, engine.shares(job)
+    rows = read_rows(samples, version=0, max_staleness=0, vocab_size=read_vocab_size(base)).fresh
+    tokens, shared = train.tokens_per_micro_batch, engine.shares_prefixes(job)
     made = batch.make_batch(rows, ranks=1, tokens=tokens, shared=shared)
     worker = start(job)
     trained = [x for x in worker.engine.module.parameters() if x.requires_grad]
     first = flat(trained)
-    answer = worker.infer_batch(engine.only_forward(made.data))
+    answer = worker.infer_batch(engine.as_inference_batch(made.data))
     found = {"log_probs": torch.cat(batch.response_log_probs(answer, made))}
     made = batch.make_batch(rows, ranks=1, tokens=tokens, shared=shared)
-    metrics = engine.metrics_of(worker.train_batch(made.data))
+    metrics = engine.read_metrics(worker.train_batch(made.data))
     state = worker.engine.optimizer.state
     found["gradient"] = flat([state[x]["exp_avg"] for x in trained if x in state])
     found["weights"] = flat(trained)
     said: dict[str, Any] = {
         "moved": float((found["weights"] - first).norm()),
-        "computed": made.computed,
+        "computed": made.computed_tokens,
     }
     said |= {"metrics": metrics, "engine": type(worker.engine).__name__}
     distributed.destroy_process_group()

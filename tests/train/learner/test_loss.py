@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ltrain_train.learner.environment import environment
+from ltrain_train.learner.environment import learner_environment
 
 FIT = ("cispo", "dppo_kl", "dppo_tv", "gpg", "gspo", "sapo", "vanilla")
 
@@ -18,7 +18,7 @@ FIT = ("cispo", "dppo_kl", "dppo_tv", "gpg", "gspo", "sapo", "vanilla")
 def losses() -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, Path(__file__).with_name("losses.py")],
-        env=os.environ | environment(1),
+        env=os.environ | learner_environment(1),
         capture_output=True,
         text=True,
         check=False,

@@ -104,12 +104,12 @@ def test_a_base_that_is_none_is_a_sentence_at_once(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_base_is_refused_before_anything_starts(
     tiny: Path, tmp_path: Path
 ) -> None:
-    record = {
+    make_record = {
         "format": 1, "base": "other", "lora_rank": 4, "lora_alpha": 8, "ranks": 1,
         "recipe": "", "steps": 1, "updates": 1,
     }  # fmt: skip
     (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "learner.json").write_text(json.dumps(record))
+    (tmp_path / "old" / "learner.json").write_text(json.dumps(make_record))
     kept: dict[str, Any] = {"directory": tmp_path, "policy": "p", "checkpoint": tmp_path / "old"}
     with (
         LearnerClient(ADAPTER, tiny, **kept) as learner,

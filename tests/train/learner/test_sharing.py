@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ltrain_train.learner.environment import environment
+from ltrain_train.learner.environment import learner_environment
 
 Rows = list[dict[str, Any]]
 TRAIN = {"dtype": "fp32", "learning_rate": 1e-3, "tokens_per_micro_batch": 128}
@@ -37,7 +37,7 @@ def compared(model: Path, samples: Path, options: list[dict[str, Any]]) -> list[
     script = Path(__file__).with_name("sharing.py")
     done = subprocess.run(
         [sys.executable, script, model, samples, json.dumps(options)],
-        env=os.environ | environment(1),
+        env=os.environ | learner_environment(1),
         capture_output=True,
         text=True,
         check=False,

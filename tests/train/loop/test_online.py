@@ -11,7 +11,7 @@ from tests.transforms.conftest import RECIPE, Scene
 
 from ltrain_collector.store import Store
 from ltrain_train.loop.journal import Journal, Wave
-from ltrain_train.loop.online import Online
+from ltrain_train.loop.online import OnlineRun
 from ltrain_train.loop.phases import Phases
 from ltrain_train.rollout.tasks import Task
 from ltrain_transforms.recipe import Recipe
@@ -57,7 +57,7 @@ def test_a_wave_of_senders_that_the_recipe_trusts_is_whole_and_has_its_alarms(
         store.migrate()
         store.insert_otlp(sent(scene, "ingest"))
         assert recipe.rollout is not None
-        online = Online(
+        online = OnlineRun(
             recipe, recipe.rollout, journal, store, cast(Any, agents), cast(Any, Learning()),
             Phases(), [Task(id="t1", input="x")], (), tmp_path / "datasets", shown.append, 0,
         )  # fmt: skip

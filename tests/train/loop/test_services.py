@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ltrain_train.deaths import DEATHS
+from ltrain_train.deaths import MAX_DEATHS
 from ltrain_train.loop import services
-from ltrain_train.loop.services import Service, Services
+from ltrain_train.loop.services import RequiredService, Services
 
 WAIT = 60.0
 
@@ -21,12 +21,12 @@ WAIT = 60.0
 @pytest.fixture
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
     """A run's services, of which one does nothing until it is killed."""
-    monkeypatch.setattr(services, "WATCH", 0.05)
+    monkeypatch.setattr(services, "POLL", 0.05)
     made = Services(tmp_path, policy="p", dtype="float32")
     idle = ("rollout", "--help")  # any command; the child only has to exist
-    made._wanted = [Service("gateway", "http://127.0.0.1:9/health", b"", idle, 60)]
+    made._required = [RequiredService("gateway", "http://127.0.0.1:9/health", b"", idle, 60)]
     monkeypatch.setattr(sys, "executable", str(_sleeper(tmp_path)))
-    made._owned = {"gateway": made._start(made._wanted[0])}
+    made._started = {"gateway": made._start(made._required[0])}
     with made:
         yield made
 
@@ -43,17 +43,17 @@ def _sleeper(folder: Path) -> Path:
 def test_a_killed_service_is_started_again_and_its_death_said(
     running: Services, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watch = threading.Thread(target=running._keep, daemon=True)
-    first = running._owned["gateway"]
+    watch = threading.Thread(target=running._restart_dead, daemon=True)
+    first = running._started["gateway"]
     with caplog.at_level(logging.WARNING):
         watch.start()
         os.killpg(first.pid, signal.SIGKILL)
-        _until(lambda: running._owned["gateway"] is not first)
+        _until(lambda: running._started["gateway"] is not first)
     assert caplog.messages == [
         "ltrain: the gateway ended by signal SIGKILL; starting it again",
     ]
-    assert running._owned["gateway"].alive
-    running._leave()
+    assert running._started["gateway"].alive
+    running._stop_watching()
     watch.join(WAIT)
     assert not watch.is_alive()
 
@@ -61,13 +61,13 @@ def test_a_killed_service_is_started_again_and_its_death_said(
 def test_a_service_that_dies_again_and_again_is_left(
     running: Services, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watch = threading.Thread(target=running._keep, daemon=True)
+    watch = threading.Thread(target=running._restart_dead, daemon=True)
     watch.start()
     with caplog.at_level(logging.WARNING):
-        for _ in range(DEATHS):
-            child = running._owned["gateway"]
+        for _ in range(MAX_DEATHS):
+            child = running._started["gateway"]
             os.killpg(child.pid, signal.SIGKILL)
-            _until(lambda child=child: running._owned["gateway"] is not child or child.stopped)
+            _until(lambda child=child: running._started["gateway"] is not child or child.stopped)
             time.sleep(0.1)
         watch.join(WAIT)
     assert not watch.is_alive()

@@ -66,11 +66,11 @@ def test_a_finished_directory_is_moved_in(policies: Policies, tmp_path: Path) ->
     assert publish(policies, draft) == 1
     assert not draft.exists()
     assert (policies.versions("sql"), policies.current("sql")) == ([0, 1], 0)
-    said = policies.read("sql", 1)
+    said = policies.read_version("sql", 1)
     assert (said.policy, said.version, said.parent) == ("sql", 1, 0)
     assert (said.dataset, said.recipe) == ("d1", "r1")
     assert set(said.files) == {"config.json", "tokenizer.json", "model.safetensors"}
-    assert said.digest != policies.read("sql", 0).digest
+    assert said.digest != policies.read_version("sql", 0).digest
     policies.set_current("sql", 1)
     assert policies.current("sql") == 1
 
@@ -127,8 +127,8 @@ def test_a_version_that_lost_a_file_is_not_served(policies: Policies, tmp_path: 
     publish(policies, write_model(tmp_path / "draft"))
     (policies.path("sql", 1) / "tokenizer.json").unlink()
     with pytest.raises(BadModel, match=r"not complete: tokenizer.json is missing, not 2 bytes"):
-        policies.check("sql", 1)
-    assert policies.check("sql", 0) == policies.path("sql", 0)
+        policies.verify("sql", 1)
+    assert policies.verify("sql", 0) == policies.path("sql", 0)
 
 
 def test_drafts_of_dead_processes_are_removed(policies: Policies) -> None:

@@ -87,7 +87,7 @@ def runner(outside: Any, home: Path) -> Iterator[Callable[..., Runner]]:
                 "home": home,
                 "workers": 1,
                 "concurrency": 4,
-                "deadline": 20.0,
+                "timeout": 20.0,
                 "agent_sees": SEEN,
                 "environ": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"},
             }

@@ -11,8 +11,8 @@ import pytest
 
 from ltrain_instrument.identity import Identity
 from ltrain_train.rollout.attempt import Attempt, Endpoint, Outcome, RolloutResult
-from ltrain_train.rollout.command import Commands
-from ltrain_train.rollout.lane import environment
+from ltrain_train.rollout.command import CommandExecutor
+from ltrain_train.rollout.lane import agent_environment
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.tasks import Task
 
@@ -78,7 +78,7 @@ def test_a_status_that_is_not_zero_is_the_agents_error(
 def test_a_command_past_its_deadline_is_ended_with_all_it_started(
     runner: Start, task: Make, outside: Any, script: str
 ) -> None:
-    result = only(runner(f"sleep 61.5 & {script}", deadline=15.0), task(sleeps=60))
+    result = only(runner(f"sleep 61.5 & {script}", timeout=15.0), task(sleeps=60))
     assert result.outcome is Outcome.TIMEOUT
     assert outside.wait_spans(1, name="work"), "SIGTERM leaves time for the spans"
     until = time.monotonic() + 5
@@ -100,7 +100,7 @@ def test_a_command_that_the_kernel_may_have_killed_for_memory_is_tried_again_onc
     runner: Start, task: Make, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kills = itertools.count()
-    monkeypatch.setattr("ltrain_train.rollout.death.oom_kills", lambda: 10**9 + next(kills))
+    monkeypatch.setattr("ltrain_train.rollout.death.count_oom_kills", lambda: 10**9 + next(kills))
     result = only(runner("kill -9 $$"), task())
     assert (result.outcome, result.identity.attempt) == (Outcome.ERROR, 2)
 
@@ -127,20 +127,20 @@ def test_the_lock_of_a_run_is_free_when_its_commands_have_ended(
     home: Path, tmp_path: Path, held_lock: Any
 ) -> None:
     mark = tmp_path / "mark"
-    lane = Commands(
+    lane = CommandExecutor(
         f"touch {mark}; sleep 600",
         folder=tmp_path,
-        environ=environment(home, {}),
+        environ=agent_environment(home, {}),
         logs=tmp_path / "logs",
         workers=1,
-        ended=lambda attempt, ending: None,
-        held=(held_lock.descriptor,),
+        on_end=lambda attempt, ending: None,
+        keep_open=(held_lock.descriptor,),
     )
     identity = Identity(run="r", rollout="abc", attempt=1, mode="train")
     nowhere = Endpoint("http://127.0.0.1:9", "key", "policy")
     lane.submit(
         Attempt(
-            identity=identity, task={}, endpoint=nowhere, traceparent="", started=0, deadline=600.0
+            identity=identity, task={}, endpoint=nowhere, traceparent="", started=0, timeout=600.0
         )
     )
     until = time.monotonic() + 60

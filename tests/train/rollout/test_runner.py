@@ -41,7 +41,7 @@ def test_the_key_says_whose_call_it_is_and_how_to_sample(
     started.run("train", 0, [task()], 1, sampling={"temperature": 0.6})
     (call,) = outside.calls
     headers = {name.lower(): value for name, value in call.headers.items()}
-    claims = Keyring("a secret of thirty-two characters").rollout(
+    claims = Keyring("a secret of thirty-two characters").verify_rollout_key(
         headers["authorization"].removeprefix("Bearer ")
     )
     assert (claims.identity.run, claims.identity.task, claims.identity.attempt) == ("r", "a", 1)
@@ -83,7 +83,7 @@ def test_a_rollout_is_one_trace_from_dispatch_to_close(
         "ltrain.rollout.outcome": "ok",
         "ltrain.rollout.llm_calls": 1,
         "ltrain.rollout.spans": 3,
-        "ltrain.tasks.digest": tasks[0].file,
+        "ltrain.tasks.digest": tasks[0].file_digest,
         "ltrain.reward.digest": closing.attributes["ltrain.reward.digest"],
     }
     assert len(closing.attributes["ltrain.reward.digest"]) == 16
@@ -133,7 +133,7 @@ def test_what_fails_in_the_agent_is_the_outcome_and_is_not_tried_again(
 def test_a_rollout_past_its_deadline_costs_its_worker_and_its_neighbours_are_tried_again(
     runner: Start, task: Make, outside: Any
 ) -> None:
-    started = runner("plain:solve", deadline=2.0, concurrency=2)
+    started = runner("plain:solve", timeout=2.0, concurrency=2)
     # "slow" starts in the worker after "quick", and is at work when "hangs" runs out of time
     tasks = [task("hangs", sleeps=60), task("quick", sleeps=1.0), task("slow", sleeps=1.5)]
     results = {r.identity.task: r for r in started.run("train", 0, tasks, 1, sampling={})}
@@ -192,7 +192,7 @@ def test_what_ran_in_a_worker_that_dies_without_an_author_is_tried_again_alone(
 def test_a_coroutine_is_cancelled_at_its_deadline_and_its_worker_lives(
     runner: Start, task: Make
 ) -> None:
-    started = runner("plain:solve_async", deadline=1.0)
+    started = runner("plain:solve_async", timeout=1.0)
     tasks = [task("hangs", sleeps=60), task("b"), task("c")]
     results = {r.identity.task: r for r in started.run("train", 0, tasks, 1, sampling={})}
     assert results["hangs"].outcome is Outcome.TIMEOUT
@@ -283,7 +283,7 @@ def test_stopping_a_run_closes_what_flies_as_cancelled(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        started.run("train", 0, [task("a"), task("b", sleeps=30)], 1, sampling={}, seen=stop)
+        started.run("train", 0, [task("a"), task("b", sleeps=30)], 1, sampling={}, on_result=stop)
     closings = outside.wait_spans(2, name="ltrain.rollout")
     outcomes = {
         s.attributes["ltrain.task.id"]: s.attributes["ltrain.rollout.outcome"] for s in closings

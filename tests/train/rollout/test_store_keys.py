@@ -176,13 +176,13 @@ def test_what_a_cancelled_attempt_left_is_sent_when_its_process_has_ended(
     script = tmp_path / "leaver.py"
     script.write_text(LEAVER)
     command = f"OTEL_SDK_DISABLED=true python {script} {tmp_path / 'mark'}"
-    lane = runner(command, workers=2, deadline=600.0)
+    lane = runner(command, workers=2, timeout=600.0)
 
     def stop(_: object) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        lane.run("train", 0, [task("stays"), task("ends")], 1, sampling={}, seen=stop)
+        lane.run("train", 0, [task("stays"), task("ends")], 1, sampling={}, on_result=stop)
     lane.__exit__(None, None, None)
     assert not list((served.home / "agents").iterdir())
     with Store.open(served.dsn) as store:
@@ -207,10 +207,10 @@ def test_a_wave_begins_with_what_a_killed_run_left_of_it(
     left(home, "abc.1", "abc.2", "def.1", "other.1")
     (home / "agents" / "r" / "spool").mkdir(parents=True)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    keys.sweep(wave)
+    keys.send_earlier_leftovers(wave)
     assert len(list((home / "agents").iterdir())) == 5, "no collector took anything"
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", outside.url)
-    keys.sweep(wave)
+    keys.send_earlier_leftovers(wave)
     assert {each.name for each in (home / "agents").iterdir()} == {"other.1", "r"}
     assert len(outside.requests) == 3
 
@@ -223,9 +223,9 @@ def test_a_key_is_bound_to_the_whole_identity_of_its_attempt(
     identity = Identity(run="r", rollout="abc", attempt=2, task="t", wave=0, sample=1, mode="train")
     (home / "store").mkdir(parents=True)
     keys = Keys(home.absolute() / "store")
-    signer = StoreKeys.of(home, {})
+    signer = StoreKeys.from_home(home, {})
     assert signer is not None
-    environ = signer.attempt(identity, 60)
+    environ = signer.attempt_environment(identity, 60)
     scheme, key = str(environ["OTEL_EXPORTER_OTLP_HEADERS"]).split("%20")
     assert scheme == "Authorization=Bearer"
     grant = keys.admit({"authorization": f"Bearer {key}"})
@@ -254,9 +254,9 @@ def test_a_store_elsewhere_is_signed_for_with_its_secret_alone(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     Keys(home.absolute() / "store").make(Role.QUERY)
     monkeypatch.setenv("LTRAIN_STORE", "http://any:key@store.example:8123")
-    assert StoreKeys.of(home, {}) is None
+    assert StoreKeys.from_home(home, {}) is None
     monkeypatch.setenv("LTRAIN_STORE_SECRET", "s" * 32)
-    signer = StoreKeys.of(home, {})
+    signer = StoreKeys.from_home(home, {})
     assert signer is not None
     assert signer.secret == "s" * 32
 
@@ -266,4 +266,4 @@ def test_a_secret_that_cannot_be_read_is_said(home: Path, monkeypatch: pytest.Mo
     Keys(home.absolute() / "store").make(Role.QUERY)
     (home / "store.secret").mkdir()
     with pytest.raises(BadSetting, match="Set LTRAIN_STORE_SECRET to it"):
-        StoreKeys.of(home, {})
+        StoreKeys.from_home(home, {})

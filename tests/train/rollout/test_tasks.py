@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ltrain_train.rollout.tasks import BadTasks, digest, load_tasks
+from ltrain_train.rollout.tasks import BadTasks, load_tasks, tasks_digest
 
 
 def written(path: Path, *lines: str) -> Path:
@@ -21,14 +21,14 @@ def test_a_task_keeps_what_its_line_says(tmp_path: Path) -> None:
         "domain": "music",
         "gold": "SELECT 1",
     }
-    assert task.file == digest([task])
+    assert task.file_digest == tasks_digest([task])
 
 
 def test_the_digest_is_of_what_is_said_not_of_its_spelling(tmp_path: Path) -> None:
     one = load_tasks(written(tmp_path / "a.jsonl", '{"id":"1","input":"x"}'))
     same = load_tasks(written(tmp_path / "b.jsonl", '{ "id": "1",  "input": "x" }', ""))
     other = load_tasks(written(tmp_path / "c.jsonl", '{"id":"1","input":"y"}'))
-    assert one[0].file == same[0].file != other[0].file
+    assert one[0].file_digest == same[0].file_digest != other[0].file_digest
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.learner import errors, messages
-from ltrain_train.learner.environment import environment
+from ltrain_train.learner.environment import learner_environment
 from ltrain_train.learner.errors import LearnerFailed
 from ltrain_train.learner.messages import Job, StepReport
 from ltrain_train.process import Child, Children
@@ -24,13 +24,13 @@ from ltrain_transforms.recipe import Train
 
 __all__ = ["LearnerClient", "StepReport"]
 
-LOOK = 0.5
+POLL = 0.5
 """Seconds between two looks at a learner that does not answer: it may have died."""
 TERM_GRACE = 3.0
 """Seconds after SIGTERM: Ray does not hear it while it starts, and no file is ever half written."""
-RAY_SOCKET = len("r/session_2026-11-22_10-32-50_887843_4194304/sockets/plasma_store")
+RAY_SOCKET_BYTES = len("r/session_2026-11-22_10-32-50_887843_4194304/sockets/plasma_store")
 """Bytes of the longest path of a socket in Ray's folder."""
-GRACE = 10.0
+CLOSE_GRACE = 10.0
 """Seconds that a learner has to end by itself when it is closed."""
 
 
@@ -57,7 +57,7 @@ class LearnerClient:
         on them. `checkpoint` goes on where `save` left off. `children` may own the process.
         """
         paths = (base.absolute(), checkpoint and checkpoint.absolute(), home and home.absolute())
-        self._scratch = scratch_path("ray", below=None, socket_name=RAY_SOCKET)
+        self._scratch = scratch_path("ray", parent=None, max_socket_name=RAY_SOCKET_BYTES)
         self.job = Job(
             base=paths[0], checkpoint=paths[1], home=paths[2], scratch=self._scratch,
             train=train, policy=policy, recipe=recipe, seed=seed, ranks=ranks,
@@ -78,7 +78,7 @@ class LearnerClient:
             self._child = self._children.start(
                 "learner",
                 [sys.executable, "-m", "ltrain_train.learner", *map(str, numbers)],
-                env=environment(self.job.ranks, self._scratch),
+                env=learner_environment(self.job.ranks, self._scratch),
                 log=self.log,
                 pass_fds=numbers,
                 grace=TERM_GRACE,
@@ -95,7 +95,7 @@ class LearnerClient:
         Raises:
             LtrainError: when it cannot be loaded.
         """
-        if not self._ready and self._line(0) is not None:
+        if not self._ready and self._next_line(0) is not None:
             self._receive()
             self._ready = True
         return self._ready
@@ -112,7 +112,7 @@ class LearnerClient:
                 raise LearnerFailed(
                     f"The learner is not ready after {timeout:g} s; see {self.log}."
                 )
-            self._line(LOOK)
+            self._next_line(POLL)
 
     def step(self, samples: Path, *, version: int, dataset: str = "") -> StepReport:
         """Make one update from the rows in `samples`, which are at most `version` new.
@@ -120,21 +120,21 @@ class LearnerClient:
         Raises:
             BadSamples: when they cannot be trained on.
         """
-        answer = self._ask("step", samples=samples, version=version, dataset=dataset)
+        answer = self._request("step", samples=samples, version=version, dataset=dataset)
         return StepReport(**(answer | {"stale": tuple(answer["stale"])}))
 
     def log_probs(self, samples: Path) -> list[list[float]]:
         """Give the log-probabilities of each row's response tokens under the present weights."""
-        found: list[list[float]] = self._ask("log_probs", samples=samples)
-        return found
+        log_probs: list[list[float]] = self._request("log_probs", samples=samples)
+        return log_probs
 
     def export(self, directory: Path, *, dtype: Literal["bf16", "fp32"] | None = None) -> None:
         """Write the policy as a model directory, adapter merged; `dtype`: default the recipe's."""
-        self._ask("export", directory=directory, dtype=dtype or self.job.train.dtype)
+        self._request("export", directory=directory, dtype=dtype or self.job.train.dtype)
 
     def save(self, directory: Path) -> None:
         """Write a checkpoint: trained weights, optimizer, count of steps."""
-        self._ask("save", directory=directory)
+        self._request("save", directory=directory)
 
     def load(self, directory: Path) -> None:
         """Go on from a checkpoint.
@@ -142,7 +142,7 @@ class LearnerClient:
         Raises:
             BadCheckpoint: when it is not whole, or was made from another base or shape.
         """
-        self._ask("load", directory=directory)
+        self._request("load", directory=directory)
 
     def close(self) -> None:
         """End the process; calling it again is harmless."""
@@ -151,7 +151,7 @@ class LearnerClient:
                 os.close(pipe)
         self._requests = self._answers = -1
         if self._child is not None:
-            self._end(self._child)
+            self._end_child(self._child)
             self._child = None
 
     def __enter__(self) -> Self:
@@ -165,62 +165,62 @@ class LearnerClient:
         trace: TracebackType | None,
     ) -> None:
         if self._child is not None and (kind is not None or not self._ready):
-            self._child.ask()  # it would hear the end of its requests when it next reads them
+            self._child.request_stop()  # it would hear the end of its requests when it next reads them
         self.close()
 
-    def _ask(self, name: str, **arguments: Any) -> Any:
+    def _request(self, name: str, **arguments: Any) -> Any:
         if self._child is None:
             raise LearnerFailed(f"The learner was asked to {name}, but it is not started.")
         self.wait()
         self._send(name, **arguments)
-        while self._line(LOOK) is None:
+        while self._next_line(POLL) is None:
             pass
         return self._receive()
 
     def _send(self, name: str, **arguments: Any) -> None:
         plain = {k: str(v.absolute()) if isinstance(v, Path) else v for k, v in arguments.items()}
         try:
-            os.write(self._requests, messages.line({"do": name, **plain}))
+            os.write(self._requests, messages.encode_line({"do": name, **plain}))
         except BrokenPipeError:
-            self._line(LOOK)  # says how it died
+            self._next_line(POLL)  # says how it died
 
-    def _line(self, seconds: float) -> bytes | None:
+    def _next_line(self, seconds: float) -> bytes | None:
         """Give the answer at hand, after waiting for one for at most `seconds`; it is not taken."""
         if b"\n" in self._pending:
             return self._pending
         if select.select([self._answers], [], [], seconds)[0]:
-            more = os.read(self._answers, 1 << 20)
-            self._pending += more
-            if not more:
-                self._died()
+            chunk = os.read(self._answers, 1 << 20)
+            self._pending += chunk
+            if not chunk:
+                self._raise_death()
         return self._pending if b"\n" in self._pending else None
 
     def _receive(self) -> Any:
-        head, _, self._pending = self._pending.partition(b"\n")
-        answer = json.loads(head)
+        line, _, self._pending = self._pending.partition(b"\n")
+        answer = json.loads(line)
         if "error" in answer:
-            raise _error(answer["kind"], answer["error"])
+            raise _rebuild_error(answer["kind"], answer["error"])
         return answer["ok"]
 
-    def _died(self) -> None:
+    def _raise_death(self) -> None:
         if self._child is not None:
             try:
-                self._child.wait(GRACE)
+                self._child.wait(CLOSE_GRACE)
             finally:
                 self._child.check()
         raise LearnerFailed(f"The learner ended; its log is {self.log}.")
 
-    def _end(self, child: Child) -> None:
+    def _end_child(self, child: Child) -> None:
         try:
-            child.wait(GRACE)
+            child.wait(CLOSE_GRACE)
         except TimeoutError:
             pass
         finally:
             child.stop()
 
 
-def _error(kind: str, sentence: str) -> LtrainError:
+def _rebuild_error(kind: str, sentence: str) -> LtrainError:
     """Give the learner's error in this process."""
-    known = getattr(errors, kind, LearnerFailed)
-    error: LtrainError = known(sentence)
+    error_class = getattr(errors, kind, LearnerFailed)
+    error: LtrainError = error_class(sentence)
     return error

@@ -19,14 +19,14 @@ from ltrain_train.learner.errors import LearnerFailed
 LOOPBACK = "127.0.0.1"
 GROUP = "ltrain"
 """Name of the worker group."""
-FOLDER = "r"
+RAY_FOLDER = "r"
 """Of the scratch folder: Ray opens its own to everybody, and may not open the one around it."""
-PORTS = range(20000, 32000)
+PORT_RANGE = range(20000, 32000)
 """Below those that the kernel hands out."""
-STARTS = 3
+START_ATTEMPTS = 3
 """Ray gives its daemons 30 seconds to start, which on a busy machine is too little at times."""
-LATE = "timed out during startup"
-STORE = 256 << 20
+START_TIMEOUT_TEXT = "timed out during startup"
+OBJECT_STORE_BYTES = 256 << 20
 """Bytes of Ray's object store: batches pass through it, weights don't."""
 OUT_OF_MEMORY = (
     "The machine ran out of memory, and Ray ended the worker. Free memory, or lower "
@@ -34,30 +34,30 @@ OUT_OF_MEMORY = (
 )
 
 
-def start(cpus: int, scratch: Path | None) -> None:
+def start_ray(cpus: int, scratch: Path | None) -> None:
     """Start Ray in this process's own cluster, with its files in `scratch`.
 
     Call it from the main thread: the kernel ends Ray's daemons with the thread that started them.
     """
-    for left in reversed(range(STARTS)):
+    for remaining in reversed(range(START_ATTEMPTS)):
         try:
-            return _start(cpus, scratch)
+            return _init_ray(cpus, scratch)
         except Exception as error:  # Ray has no class for it
-            if LATE not in str(error) or not left:
+            if START_TIMEOUT_TEXT not in str(error) or not remaining:
                 raise
-            print(f"Ray's daemons took too long; starting them again, {left} times at most.")
+            print(f"Ray's daemons took too long; starting them again, {remaining} times at most.")
 
 
-def _start(cpus: int, scratch: Path | None) -> None:
+def _init_ray(cpus: int, scratch: Path | None) -> None:
     ray.init(
         num_cpus=cpus,
         num_gpus=None,
         include_dashboard=False,
-        object_store_memory=STORE,
+        object_store_memory=OBJECT_STORE_BYTES,
         log_to_driver=False,
         configure_logging=False,
         _node_ip_address=LOOPBACK,
-        _temp_dir=str(scratch / FOLDER) if scratch else None,
+        _temp_dir=str(scratch / RAY_FOLDER) if scratch else None,
     )
 
 
@@ -74,7 +74,7 @@ def rank_environment(rank: int, ranks: int, port: int) -> dict[str, str]:
     }
 
 
-def warm(module: str, ranks: int, port: int) -> None:
+def preimport(module: str, ranks: int, port: int) -> None:
     """Have `module` imported in the processes that the ranks will run in, and return at once.
 
     Ray runs an actor in an idle process whose environment is the same, so the import goes on while
@@ -86,17 +86,17 @@ def warm(module: str, ranks: int, port: int) -> None:
         importing(num_cpus=0, runtime_env={"env_vars": environ}).remote(module)
 
 
-def stop() -> None:
+def stop_ray() -> None:
     """Stop what `start` started."""
     ray.shutdown()
 
 
-def remote(worker: type) -> Any:
+def as_actor_class(worker: type) -> Any:
     """Make a class one whose instances are Ray actors."""
     return ray.remote(worker)
 
 
-def sentence(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return what went wrong in a worker, without the traceback that Ray puts around it."""
     if isinstance(error, ray.exceptions.OutOfMemoryError):
         return OUT_OF_MEMORY
@@ -109,11 +109,11 @@ def sentence(error: Exception) -> str:
 
 def free_port() -> int:
     """Give a port of loopback that nobody listens on, and that no outgoing connection will take."""
-    for port in sample(PORTS, len(PORTS)):
+    for port in sample(PORT_RANGE, len(PORT_RANGE)):
         with socket.socket() as probe, suppress(OSError):
             probe.bind((LOOPBACK, port))
             return port
-    raise LearnerFailed(f"All ports from {PORTS.start} to {PORTS.stop - 1} are in use.")
+    raise LearnerFailed(f"All ports from {PORT_RANGE.start} to {PORT_RANGE.stop - 1} are in use.")
 
 
 def _import(module: str) -> None:

@@ -35,7 +35,7 @@ from verl.workers.engine_workers import TrainingWorker
 
 from ltrain_train.learner import cluster, tree_engine
 from ltrain_train.learner.messages import Job
-from ltrain_train.learner.tree import can_share
+from ltrain_train.learner.tree import supports_prefix_tree
 from ltrain_train.learner.weights import read_config, write_weights
 from ltrain_train.policy.precision import fast_dtype
 from ltrain_transforms.recipe import Train
@@ -43,7 +43,7 @@ from ltrain_transforms.recipe import Train
 verl_decorator: Any = decorator
 Method = TypeVar("Method", bound=Callable[..., Any])
 PolicyLoss = Callable[..., tuple[torch.Tensor, dict[str, Any]]]
-TARGETS = "all-linear"
+LORA_TARGETS = "all-linear"
 """Modules that a LoRA adapter is put on."""
 
 
@@ -54,8 +54,8 @@ def policy_losses() -> list[str]:
 
 def policy_loss(name: str) -> PolicyLoss:
     """Give verl's loss of that name."""
-    found: PolicyLoss = POLICY_LOSS_REGISTRY[name]
-    return found
+    loss: PolicyLoss = POLICY_LOSS_REGISTRY[name]
+    return loss
 
 
 def loss_config(train: Train) -> Any:
@@ -70,7 +70,7 @@ def loss_config(train: Train) -> Any:
     )
 
 
-def summed(value: float) -> Any:
+def sum_metric(value: float) -> Any:
     """Give a metric that verl adds up over micro-batches and averages over ranks."""
     return Metric(value=value, aggregation=AggregationType.SUM)
 
@@ -80,19 +80,19 @@ def truncated_ratio(
 ) -> tuple[torch.Tensor, dict[str, float]]:
     """Give verl's token-level truncated importance weights of [row, token], and their metrics."""
     ratio, metrics = compute_rollout_correction_weights(log_ratio, mask, "token", cap)
-    kept = ("rollout_is_mean", "rollout_is_max", "rollout_is_eff_sample_size")
-    return ratio, {name: float(metrics[name]) for name in kept}
+    names = ("rollout_is_mean", "rollout_is_max", "rollout_is_eff_sample_size")
+    return ratio, {name: float(metrics[name]) for name in names}
 
 
-def only_forward(batch: Any) -> Any:
+def as_inference_batch(batch: Any) -> Any:
     """Mark a batch as one to read log-probabilities from."""
     return tensordict_utils.assign_non_tensor(batch, compute_loss=False, calculate_entropy=False)
 
 
-def metrics_of(output: Any) -> dict[str, float]:
+def read_metrics(output: Any) -> dict[str, float]:
     """Give the numbers of one `train_batch`, each over all its micro-batches and ranks."""
-    found = tensordict_utils.get(output, "metrics")
-    return {name: _number(value) for name, value in found.items() if not name.startswith("perf/")}
+    metrics = tensordict_utils.get(output, "metrics")
+    return {name: _number(value) for name, value in metrics.items() if not name.startswith("perf/")}
 
 
 def _number(value: Any) -> float:
@@ -101,27 +101,29 @@ def _number(value: Any) -> float:
     return float(value.aggregate() if isinstance(value, Metric) else value)
 
 
-def shares(job: Job) -> bool:
+def shares_prefixes(job: Job) -> bool:
     """Tell whether rows that begin alike share their first tokens in this job's model."""
-    return can_share(read_config(job.base))
+    return supports_prefix_tree(read_config(job.base))
 
 
 def on_every_rank(method: Method) -> Method:
     """Make a worker's method one of its group: each rank runs it with the same arguments."""
-    made: Method = verl_decorator.register(dispatch_mode=verl_decorator.Dispatch.ONE_TO_ALL)(method)
-    return made
+    registered: Method = verl_decorator.register(dispatch_mode=verl_decorator.Dispatch.ONE_TO_ALL)(
+        method
+    )
+    return registered
 
 
-class Worker(TrainingWorker):
+class RankWorker(TrainingWorker):
     """One rank of the trainer."""
 
     def __init__(self, job: Job) -> None:
         torch.manual_seed(job.seed)
         if get_device_name() == "cpu":  # verl would ask torch for `cpu:gloo,cpu:gloo`
             rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-            meeting = os.environ.get("DIST_INIT_METHOD")
-            distributed.init_process_group("gloo", meeting, rank=rank, world_size=world)
-        if shares(job):
+            init_method = os.environ.get("DIST_INIT_METHOD")
+            distributed.init_process_group("gloo", init_method, rank=rank, world_size=world)
+        if shares_prefixes(job):
             os.environ["VERL_ENGINE_VENDOR"] = tree_engine.VENDOR
         super().__init__(_worker_config(job))
 
@@ -136,23 +138,23 @@ class Worker(TrainingWorker):
         lora = hasattr(module, "peft_config")
         with merged_lora_context(module, backup_adapters=True) if lora else nullcontext():
             state = normalize_peft_param_name(module.state_dict())
-            tensors = ((k, _whole(x)) for k, x in convert_weight_keys(state, module).items())
+            tensors = ((k, _gather(x)) for k, x in convert_weight_keys(state, module).items())
             write_weights(directory, tensors, dtype=dtype, write=distributed.get_rank() == 0)
         distributed.barrier()
 
 
-def _whole(tensor: torch.Tensor) -> torch.Tensor:
+def _gather(tensor: torch.Tensor) -> torch.Tensor:
     gather = getattr(tensor, "full_tensor", None)
     return gather() if gather else tensor
 
 
-def worker_group(job: Job, port: int) -> Any:
+def make_worker_group(job: Job, port: int) -> Any:
     """Give a verl worker group of `job.ranks` ranks that meet at `port`, its model loaded."""
     device = get_device_name()
     pool = RayResourcePool([job.ranks], use_gpu=device != "cpu", max_colocate_count=1)
     group: Any = RayWorkerGroup(
         resource_pool=pool,
-        ray_cls_with_init=RayClassWithInitArgs(cls=cluster.remote(Worker), job=job),
+        ray_cls_with_init=RayClassWithInitArgs(cls=cluster.as_actor_class(RankWorker), job=job),
         device_name=device,
         name_prefix=cluster.GROUP,
         master_addr=cluster.LOOPBACK,
@@ -176,7 +178,7 @@ def _worker_config(job: Job) -> Any:
             enable_gradient_checkpointing=device != "cpu",
             lora_rank=train.lora_rank,
             lora_alpha=train.lora_alpha or 2 * train.lora_rank,
-            target_modules=TARGETS,
+            target_modules=LORA_TARGETS,
         ),
         engine_config=FSDPEngineConfig(
             strategy="fsdp2",

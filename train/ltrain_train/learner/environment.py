@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 from secrets import token_hex
 
-CPU = {
+CPU_ENVIRONMENT = {
     "VERL_PLATFORM": "cpu",
     "VERL_USE_EXTERNAL_MODULES": "ltrain_train.learner.platform",
     "VERL_ENGINE_DEVICE": "cuda",  # verl registers its FSDP engine for CUDA; it is the same one
 }
 """What makes verl run where there is no accelerator."""
-FIXED = {
+FIXED_ENVIRONMENT = {
     "GLOO_SOCKET_IFNAME": "lo",
     "HF_HUB_OFFLINE": "1",
     "PYTHONWARNINGS": "ignore",
@@ -29,18 +29,18 @@ FIXED = {
     "TOKENIZERS_PARALLELISM": "false",
     "VERL_LOGGING_LEVEL": "WARNING",
 }
-NVIDIA = Path("/dev/nvidiactl")
+NVIDIA_DEVICE = Path("/dev/nvidiactl")
 """There where a CUDA device is; importing torch to find out would take seconds."""
 
 
-def environment(ranks: int, scratch: Path | None = None) -> dict[str, str]:
+def learner_environment(ranks: int, scratch: Path | None = None) -> dict[str, str]:
     """Return the variables of a learner of so many ranks, with a token for its cluster alone.
 
     Temporary files go to `scratch`, verl's locks for one. The ranks meet through a file there:
     torch's own server would listen on every interface.
     """
     threads = max(1, len(os.sched_getaffinity(0)) // ranks)
-    made = {"OMP_NUM_THREADS": str(threads), "RAY_AUTH_TOKEN": token_hex(32)}
+    variables = {"OMP_NUM_THREADS": str(threads), "RAY_AUTH_TOKEN": token_hex(32)}
     if scratch is not None:
-        made |= {"DIST_INIT_METHOD": (scratch / "ranks").as_uri(), "TMPDIR": str(scratch)}
-    return FIXED | made | ({} if NVIDIA.exists() else CPU)
+        variables |= {"DIST_INIT_METHOD": (scratch / "ranks").as_uri(), "TMPDIR": str(scratch)}
+    return FIXED_ENVIRONMENT | variables | ({} if NVIDIA_DEVICE.exists() else CPU_ENVIRONMENT)

@@ -16,7 +16,7 @@ from ltrain_instrument.errors import UnknownName
 from ltrain_train.learner import engine
 from ltrain_train.learner.errors import BadLoss
 
-UNFIT = {
+UNSUPPORTED = {
     "geo_mean": "it averages over the rows of a micro-batch, whatever aggregation it is told",
     "bypass_mode": "it chooses among others by itself; name one, with correction = 'bypass'",
     "dro": "it needs verl's dro_beta, which a recipe has no key for",
@@ -29,26 +29,32 @@ NOT_HOMOGENEOUS = {
 """Losses that twice the advantage does not make twice as large: a weight cannot be put there."""
 PER_ROW = {"sapo"}
 """Losses that average within each row, whatever aggregation they are told: a token is a row."""
-NAMES = {"pg_clipfrac": "clip_fraction", "pg_clipfrac_lower": "clip_fraction_lower", "ppo_kl": "kl"}
+METRIC_NAMES = {
+    "pg_clipfrac": "clip_fraction",
+    "pg_clipfrac_lower": "clip_fraction_lower",
+    "ppo_kl": "kl",
+}
 """verl's metric, without its `actor/` -> ours."""
 
 
-def check(name: str, weigh: str) -> None:
+def check_loss(name: str, weigh: str) -> None:
     """Refuse a loss that does not exist or cannot be weighed as asked.
 
     Raises:
         BadLoss: which says why.
     """
-    known = set(engine.policy_losses()) - UNFIT.keys()
-    if name in UNFIT:
-        raise BadLoss(f"train.loss = '{name}': {UNFIT[name]}. Choose from: {_list(known)}.")
-    if name not in known:
-        raise BadLoss(f"train.loss: {UnknownName('policy loss', name, known)}")
+    supported = set(engine.policy_losses()) - UNSUPPORTED.keys()
+    if name in UNSUPPORTED:
+        raise BadLoss(
+            f"train.loss = '{name}': {UNSUPPORTED[name]}. Choose from: {_join(supported)}."
+        )
+    if name not in supported:
+        raise BadLoss(f"train.loss: {UnknownName('policy loss', name, supported)}")
     if weigh != "token" and name in NOT_HOMOGENEOUS:
         raise BadLoss(
             f"train.weigh = '{weigh}' cannot go with train.loss = '{name}': "
             f"{NOT_HOMOGENEOUS[name]}. Set weigh = 'token', or choose from: "
-            f"{_list(known - NOT_HOMOGENEOUS.keys())}."
+            f"{_join(supported - NOT_HOMOGENEOUS.keys())}."
         )
 
 
@@ -75,8 +81,8 @@ class WeightedLoss:
         if "rollout_is_weights" in data.keys():  # noqa: SIM118 - a TensorDict iterates over its rows
             tokens["rollout_is_weights"] = data["rollout_is_weights"].values()
         lengths = data["loss_mask"].offsets().diff().tolist()
-        inputs = {name: self._shape(x, mask_N, lengths) for name, x in tokens.items()}
-        mask = self._shape(torch.ones_like(mask_N), mask_N, lengths)
+        inputs = {name: self._to_rows(x, mask_N, lengths) for name, x in tokens.items()}
+        mask = self._to_rows(torch.ones_like(mask_N), mask_N, lengths)
         ranks, weights = data["dp_size"], data["weight_sum"]
         self.config.global_batch_info.update(
             dp_size=ranks, batch_num_tokens=weights, global_batch_size=weights
@@ -84,21 +90,23 @@ class WeightedLoss:
         loss, metrics = engine.policy_loss(self.name)(
             **inputs, response_mask=mask, loss_agg_mode="token-mean", config=self.config
         )
-        share = ranks * int(mask_N.sum()) / max(data["batch_num_tokens"], 1)
-        return loss, {_name(k): engine.summed(float(v) * share) for k, v in metrics.items()}
+        token_share = ranks * int(mask_N.sum()) / max(data["batch_num_tokens"], 1)
+        return loss, {
+            _name(k): engine.sum_metric(float(v) * token_share) for k, v in metrics.items()
+        }
 
-    def _shape(self, x_N: torch.Tensor, mask_N: torch.Tensor, lengths: list[int]) -> torch.Tensor:
+    def _to_rows(self, x_N: torch.Tensor, mask_N: torch.Tensor, lengths: list[int]) -> torch.Tensor:
         """Give rows of tokens, zero where there is none: [row, token]."""
         if self.name in PER_ROW:
             return x_N[mask_N].unsqueeze(1)
-        kept = torch.where(mask_N, x_N, torch.zeros((), dtype=x_N.dtype, device=x_N.device))
-        return pad_sequence(list(torch.split(kept, lengths)), batch_first=True)
+        masked = torch.where(mask_N, x_N, torch.zeros((), dtype=x_N.dtype, device=x_N.device))
+        return pad_sequence(list(torch.split(masked, lengths)), batch_first=True)
 
 
 def _name(metric: str) -> str:
     short = metric.removeprefix("actor/")
-    return NAMES.get(short, short)
+    return METRIC_NAMES.get(short, short)
 
 
-def _list(names: set[str]) -> str:
+def _join(names: set[str]) -> str:
     return ", ".join(sorted(names))

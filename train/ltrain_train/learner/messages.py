@@ -72,6 +72,6 @@ class StepReport:
     """The sample ids of those whose reason is `stale`."""
 
 
-def line(message: dict[str, Any]) -> bytes:
+def encode_line(message: dict[str, Any]) -> bytes:
     """Give a message as one line."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"

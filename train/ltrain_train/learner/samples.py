@@ -51,27 +51,29 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class UpdateRows:
     fresh: list[Row]
     stale: tuple[str, ...]
     """Sample ids of the rows that are too old."""
 
 
-def read_rows(path: Path, *, version: int, max_staleness: int, words: int) -> Rows:
+def read_rows(path: Path, *, version: int, max_staleness: int, vocab_size: int) -> UpdateRows:
     """Read the rows that may train what `version` has become; `words` is the vocabulary's size.
 
     Raises:
         BadSamples: when the file is none, or a row is not what an RL loss needs.
     """
-    frame = _read(path)
-    _check(frame, path, words)
+    frame = _read_frame(path)
+    _check_frame(frame, path, vocab_size)
     oldest = pl.col("call_versions").list.min()
     is_stale = (oldest < version - max_staleness).fill_null(False)
     stale = frame.filter(is_stale)["sample_id"].to_list()
-    return Rows([_row(row) for row in frame.filter(~is_stale).iter_rows(named=True)], tuple(stale))
+    return UpdateRows(
+        [_make_row(row) for row in frame.filter(~is_stale).iter_rows(named=True)], tuple(stale)
+    )
 
 
-def deal(rows: list[Row], steps: int, seed: str) -> Iterator[list[Row]]:
+def split_into_steps(rows: list[Row], steps: int, seed: str) -> Iterator[list[Row]]:
     """Shuffle `rows` into at most `steps` parts whose sizes differ by at most one."""
     order = rows.copy()
     Random(seed).shuffle(order)
@@ -79,7 +81,7 @@ def deal(rows: list[Row], steps: int, seed: str) -> Iterator[list[Row]]:
         yield order[step :: min(steps, len(rows))]
 
 
-def _read(path: Path) -> pl.DataFrame:
+def _read_frame(path: Path) -> pl.DataFrame:
     try:
         frame = pl.read_parquet(path)
     except (OSError, pl.exceptions.PolarsError) as error:
@@ -99,7 +101,7 @@ def _read(path: Path) -> pl.DataFrame:
         raise BadSamples(f"{path}: a column has the wrong type: {error}.") from error
 
 
-def _check(frame: pl.DataFrame, path: Path, words: int) -> None:
+def _check_frame(frame: pl.DataFrame, path: Path, vocab_size: int) -> None:
     """Refuse rows by name: not sampled, ragged, without a prompt, not finite."""
     length = pl.col("response_ids").list.len()
     ragged = pl.any_horizontal(pl.col(name).list.len() != length for name in PER_TOKEN)
@@ -109,8 +111,8 @@ def _check(frame: pl.DataFrame, path: Path, words: int) -> None:
     )
     ids = pl.concat_list("prompt_ids", "response_ids")
     negative = (pl.col("loss_weight").list.min() < 0).fill_null(False)
-    heat = pl.col("temperature")
-    faults = (
+    temperature = pl.col("temperature")
+    checks = (
         (
             pl.col("tokens") != "sampled",
             "its tokens are rendered, not sampled: an RL loss needs the "
@@ -122,25 +124,28 @@ def _check(frame: pl.DataFrame, path: Path, words: int) -> None:
         (~finite, f"{', '.join(numbers)} must be finite"),
         (negative, "a loss_weight is below 0"),
         (
-            heat.is_null() | ~(heat > 0),
+            temperature.is_null() | ~(temperature > 0),
             "its temperature must be above 0: a greedy sample has no probability to learn from",
         ),
-        (ids.list.max() >= words, f"a token id is not below {words}, the model's vocabulary"),
+        (
+            ids.list.max() >= vocab_size,
+            f"a token id is not below {vocab_size}, the model's vocabulary",
+        ),
     )
-    for fault, why in faults:
-        bad = frame.filter(fault.fill_null(True))
-        if bad.height:
-            more = f" and {bad.height - 1} more rows" if bad.height > 1 else ""
-            raise BadSamples(f"{path}, sample {bad['sample_id'][0]}{more}: {why}.")
+    for is_bad, reason in checks:
+        bad_rows = frame.filter(is_bad.fill_null(True))
+        if bad_rows.height:
+            more = f" and {bad_rows.height - 1} more rows" if bad_rows.height > 1 else ""
+            raise BadSamples(f"{path}, sample {bad_rows['sample_id'][0]}{more}: {reason}.")
 
 
-def _row(cells: dict[str, list[float]]) -> Row:
+def _make_row(columns: dict[str, list[float]]) -> Row:
     return Row(
-        prompt=cells["prompt_ids"],  # type: ignore[arg-type]
-        response=cells["response_ids"],  # type: ignore[arg-type]
-        mask=cells["response_mask"],  # type: ignore[arg-type]
-        logprobs=cells["rollout_logprobs"],
-        advantages=cells["advantages"],
-        weights=cells["loss_weight"],
-        temperature=cells["temperature"],  # type: ignore[arg-type]
+        prompt=columns["prompt_ids"],  # type: ignore[arg-type]
+        response=columns["response_ids"],  # type: ignore[arg-type]
+        mask=columns["response_mask"],  # type: ignore[arg-type]
+        logprobs=columns["rollout_logprobs"],
+        advantages=columns["advantages"],
+        weights=columns["loss_weight"],
+        temperature=columns["temperature"],  # type: ignore[arg-type]
     )

@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-MODELS = ("llama", "mistral", "qwen2", "qwen3")
+SUPPORTED_MODELS = ("llama", "mistral", "qwen2", "qwen3")
 """Architectures whose attention takes any mask and whose layers mix tokens in no other way."""
 
-Rows = Sequence[Sequence[int]]
+TokenRows = Sequence[Sequence[int]]
 """Token ids of each row."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class PrefixTree:
     tokens: list[int]
     depths: list[int]
     paths: list[list[int]]
@@ -35,23 +35,23 @@ class Tree:
         return sees
 
 
-def plant(rows: Rows, kinds: Sequence[float]) -> Tree:
+def build_prefix_tree(rows: TokenRows, temperatures: Sequence[float]) -> PrefixTree:
     """Give the tree of `rows`, in which only rows of one kind share tokens."""
     nodes: dict[tuple[int | tuple[float], int], int] = {}
     tokens: list[int] = []
     depths: list[int] = []
     paths: list[list[int]] = []
-    for row, kind in zip(rows, kinds, strict=True):
-        at: int | tuple[float] = (kind,)
+    for row, temperature in zip(rows, temperatures, strict=True):
+        node: int | tuple[float] = (temperature,)
         path: list[int] = []
         for depth, token in enumerate(row):
-            at = nodes.setdefault((at, token), len(nodes))
-            if at == len(tokens):
+            node = nodes.setdefault((node, token), len(nodes))
+            if node == len(tokens):
                 tokens.append(token)
                 depths.append(depth)
-            path.append(at)
+            path.append(node)
         paths.append(path)
-    return Tree(tokens, depths, paths)
+    return PrefixTree(tokens, depths, paths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +62,22 @@ class Packs:
     """Tokens that go through the model."""
 
 
-def pack(rows: Rows, kinds: Sequence[float], *, most: int, shared: bool) -> Packs:
+def pack_rows(
+    rows: TokenRows, temperatures: Sequence[float], *, max_tokens: int, shared: bool
+) -> Packs:
     """Put rows that begin alike side by side, in packs of at most `most` tokens.
 
     A pack holds one row at least. Where nothing is `shared`, each row counts in full.
     """
-    order = sorted(range(len(rows)), key=lambda i: (kinds[i], rows[i]))
+    order = sorted(range(len(rows)), key=lambda i: (temperatures[i], rows[i]))
     packs: list[list[int]] = []
     size = total = 0
     for i in order:
-        common = 0
-        if packs and shared and kinds[i] == kinds[packs[-1][-1]]:
-            common = _common(rows[i], rows[packs[-1][-1]])
-        new = len(rows[i]) - common
-        if not packs or size + new > most:
+        shared_length = 0
+        if packs and shared and temperatures[i] == temperatures[packs[-1][-1]]:
+            shared_length = _common_prefix(rows[i], rows[packs[-1][-1]])
+        new = len(rows[i]) - shared_length
+        if not packs or size + new > max_tokens:
             packs.append([])
             size, new = 0, len(rows[i])
         packs[-1].append(i)
@@ -83,13 +85,17 @@ def pack(rows: Rows, kinds: Sequence[float], *, most: int, shared: bool) -> Pack
     return Packs(packs, total)
 
 
-def can_share(config: dict[str, Any]) -> bool:
+def supports_prefix_tree(config: dict[str, Any]) -> bool:
     """Tell from a model's config.json whether a tree's mask says all of its attention."""
     layers = set(config.get("layer_types") or ["full_attention"])
     windowed = config.get("sliding_window") and config.get("use_sliding_window", True)
-    return config.get("model_type") in MODELS and layers == {"full_attention"} and not windowed
+    return (
+        config.get("model_type") in SUPPORTED_MODELS
+        and layers == {"full_attention"}
+        and not windowed
+    )
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
+def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     pairs = zip(one, other, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

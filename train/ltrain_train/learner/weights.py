@@ -17,26 +17,26 @@ import torch
 from safetensors.torch import save_file
 
 from ltrain_instrument.private import make_private
-from ltrain_train.disk import MARGIN, disk_full, free_bytes, is_full, require_space
+from ltrain_train.disk import MIN_FREE, disk_full_error, free_bytes, is_disk_full, require_space
 from ltrain_train.learner.errors import BadBase
 from ltrain_train.policy.errors import BadModel
-from ltrain_train.policy.weights import shapes
+from ltrain_train.policy.weights import read_shapes
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
-NAMES = {"bf16": "bfloat16", "fp32": "float32"}
+DTYPE_NAMES = {"bf16": "bfloat16", "fp32": "float32"}
 """As a model's config.json spells them."""
-WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
 """Endings of files that hold a base's weights, which are not copied."""
-OURS = "policy.json"
+VERSION_FILE = "policy.json"
 """A policy version's own record, which is not the new version's."""
-SHARD = 4 << 30
+SHARD_BYTES = 4 << 30
 """Bytes in one file of weights."""
-OLD = ".old"
+OLD_SUFFIX = ".old"
 """Ends the name that a directory has while another one takes its place."""
 
 
 @contextmanager
-def whole(directory: Path, what: str, size: int) -> Iterator[Path]:
+def atomic_directory(directory: Path, what: str, size: int) -> Iterator[Path]:
     """Yield a directory to fill, which gets the name `directory` when the block ends well.
 
     What had that name is replaced. A reader sees the old one or the new one, never a part. An
@@ -46,34 +46,34 @@ def whole(directory: Path, what: str, size: int) -> Iterator[Path]:
         DiskFull: when the disk has no room for it; then nothing of it is left.
     """
     draft = directory.parent / f".{directory.name}.{uuid4().hex[:8]}"
-    _remove_left(directory)
+    _remove_drafts(directory)
     try:
         require_space(directory, size, what)
         make_private(draft)
         yield draft
         if directory.exists():
-            directory.rename(draft.with_name(f"{draft.name}{OLD}"))
+            directory.rename(draft.with_name(f"{draft.name}{OLD_SUFFIX}"))
         draft.rename(directory)
-        _remove_left(directory)
+        _remove_drafts(directory)
     except Exception as error:  # torch and safetensors have errors of their own for a full disk
-        if is_full(error) or free_bytes(draft) < MARGIN:
+        if is_disk_full(error) or free_bytes(draft) < MIN_FREE:
             shutil.rmtree(draft, ignore_errors=True)
-            raise disk_full(directory, what, size) from error
+            raise disk_full_error(directory, what, size) from error
         raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _remove_left(directory: Path) -> None:
+def _remove_drafts(directory: Path) -> None:
     """Remove the drafts of killed processes; what `directory` held goes when it is there again."""
-    for left in directory.parent.glob(f".{directory.name}.*"):
-        if directory.exists() or not left.name.endswith(OLD):
-            shutil.rmtree(left)
+    for draft in directory.parent.glob(f".{directory.name}.*"):
+        if directory.exists() or not draft.name.endswith(OLD_SUFFIX):
+            shutil.rmtree(draft)
 
 
 def export_size(base: Path, dtype: str) -> int:
     """Return the bytes of an export in `dtype` of the model in `base`, nearly."""
-    return _elements(base) * DTYPES[dtype].itemsize
+    return _count_parameters(base) * DTYPES[dtype].itemsize
 
 
 def checkpoint_size(base: Path, rank: int) -> int:
@@ -82,16 +82,16 @@ def checkpoint_size(base: Path, rank: int) -> int:
     With a LoRA rank these are the adapter's; all matrices are counted as if they had one.
     """
     try:
-        found = shapes(base).values()
+        shapes = read_shapes(base).values()
     except BadModel:
         return 0
-    adapter = sum(rank * sum(shape) for shape in found if len(shape) == 2)
-    return 12 * (adapter if rank else _elements(base))
+    adapter = sum(rank * sum(shape) for shape in shapes if len(shape) == 2)
+    return 12 * (adapter if rank else _count_parameters(base))
 
 
-def _elements(base: Path) -> int:
+def _count_parameters(base: Path) -> int:
     try:
-        return sum(prod(shape) for shape in shapes(base).values())
+        return sum(prod(shape) for shape in read_shapes(base).values())
     except BadModel:  # weights in .bin files, whose headers take torch to read
         return 0
 
@@ -122,21 +122,21 @@ def read_config(base: Path) -> dict[str, Any]:
     return config
 
 
-def vocabulary(base: Path) -> int:
+def read_vocab_size(base: Path) -> int:
     """Return the number of token ids that the model in `base` has."""
     config = read_config(base)
     return int((config.get("text_config") or config)["vocab_size"])
 
 
-def copy_rest(base: Path, directory: Path, dtype: str) -> None:
+def copy_model_files(base: Path, directory: Path, dtype: str) -> None:
     """Copy what is not weights from `base`, with the dtype of the new ones."""
     for file in base.iterdir():
-        if file.is_file() and not file.name.endswith(WEIGHTS) and file.name != OURS:
+        if file.is_file() and not file.name.endswith(WEIGHT_SUFFIXES) and file.name != VERSION_FILE:
             shutil.copy(file, directory)
     config = read_config(base)
-    for spelled in ("dtype", "torch_dtype"):
-        if spelled == "dtype" or spelled in config:
-            config[spelled] = NAMES[dtype]
+    for key in ("dtype", "torch_dtype"):
+        if key == "dtype" or key in config:
+            config[key] = DTYPE_NAMES[dtype]
     (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
@@ -163,13 +163,16 @@ class Shards:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.names: list[list[str]] = []
-        self.held: dict[str, torch.Tensor] = {}
+        self.pending: dict[str, torch.Tensor] = {}
         self.total = 0
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
-        if self.held and sum(t.nbytes for t in self.held.values()) + tensor.nbytes > SHARD:
+        if (
+            self.pending
+            and sum(t.nbytes for t in self.pending.values()) + tensor.nbytes > SHARD_BYTES
+        ):
             self._save()
-        self.held[name] = tensor
+        self.pending[name] = tensor
         self.total += tensor.nbytes
 
     def finish(self) -> None:
@@ -177,22 +180,22 @@ class Shards:
         self._save()
         count = len(self.names)
         if count == 1:
-            self._file(0).rename(self.directory / "model.safetensors")
+            self._part_file(0).rename(self.directory / "model.safetensors")
             return
         files = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
         for i, file in enumerate(files):
-            self._file(i).rename(self.directory / file)
-        where = {
+            self._part_file(i).rename(self.directory / file)
+        weight_map = {
             name: file for file, names in zip(files, self.names, strict=True) for name in names
         }
-        index = {"metadata": {"total_size": self.total}, "weight_map": where}
+        index = {"metadata": {"total_size": self.total}, "weight_map": weight_map}
         text = json.dumps(index, indent=2, sort_keys=True)
         (self.directory / "model.safetensors.index.json").write_text(text + "\n")
 
     def _save(self) -> None:
-        save_file(self.held, self._file(len(self.names)), metadata={"format": "pt"})
-        self.names.append(list(self.held))
-        self.held = {}
+        save_file(self.pending, self._part_file(len(self.names)), metadata={"format": "pt"})
+        self.names.append(list(self.pending))
+        self.pending = {}
 
-    def _file(self, number: int) -> Path:
+    def _part_file(self, number: int) -> Path:
         return self.directory / f"part-{number}.safetensors"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ltrain_instrument.private import make_private
-from ltrain_train.rollout.runs import last_and_next
+from ltrain_train.rollout.runs import last_and_next_name
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,20 +100,20 @@ class Journal:
 
     def save(self) -> None:
         make_private(self.folder)
-        said = {key: value for key, value in asdict(self).items() if key != "folder"}
+        content = {key: value for key, value in asdict(self).items() if key != "folder"}
         part = self.path.with_suffix(".part")
-        part.write_text(json.dumps(said, indent=1))
+        part.write_text(json.dumps(content, indent=1))
         os.replace(part, self.path)
 
     @classmethod
-    def read(cls, folder: Path) -> Self | None:
+    def load(cls, folder: Path) -> Self | None:
         """Give the journal in `folder`, or None where there is none."""
         try:
-            said: dict[str, Any] = json.loads((folder / "journal.json").read_text())
+            content: dict[str, Any] = json.loads((folder / "journal.json").read_text())
         except FileNotFoundError:
             return None
-        waves = [Wave(**wave) for wave in said.pop("waves")]
-        return cls(folder=folder, waves=waves, **said)
+        waves = [Wave(**wave) for wave in content.pop("waves")]
+        return cls(folder=folder, waves=waves, **content)
 
 
 def open_journal(runs: Path, name: str, *, recipe: str, policy: str, base: int) -> Journal:
@@ -121,10 +121,12 @@ def open_journal(runs: Path, name: str, *, recipe: str, policy: str, base: int) 
 
     A run whose recipe has changed is left as it is: its numbers would mean two things.
     """
-    taken, free = last_and_next(runs, name)
-    last = Journal.read(runs / taken) if taken else None
-    if last is not None and not last.finished and last.recipe == recipe:
-        return last
-    journal = Journal(folder=runs / free, run=free, recipe=recipe, policy=policy, base=base)
+    last, next_name = last_and_next_name(runs, name)
+    journal = Journal.load(runs / last) if last else None
+    if journal is not None and not journal.finished and journal.recipe == recipe:
+        return journal
+    journal = Journal(
+        folder=runs / next_name, run=next_name, recipe=recipe, policy=policy, base=base
+    )
     journal.save()
     return journal

@@ -10,53 +10,53 @@ from typing import TypeVar
 
 from ltrain_collector.errors import NO_CODE, QueryFailed, StoreUnreachable
 from ltrain_instrument.errors import LtrainError
-from ltrain_train.gateway.client import AWAY, GatewayUnreachable, PolicyServerAway
+from ltrain_train.gateway.client import OUTAGE_TIMEOUT, GatewayUnreachable, PolicyServerAway
 
 T = TypeVar("T")
 
-STORE = 60.0
+STORE_TIMEOUT = 60.0
 """Seconds that a store may be away."""
-PAUSE = 0.5
+RETRY_PAUSE = 0.5
 
 _logger = logging.getLogger("ltrain.loop")
 
 
-def patiently(ask: Callable[[], T], longest: float = STORE) -> T:
+def retry_store(request: Callable[[], T], timeout: float = STORE_TIMEOUT) -> T:
     """Ask until the store answers; `ask` only reads, so asking twice is asking once.
 
     Raises:
         StoreUnreachable: when it is away for more than `longest` seconds.
         QueryFailed: when it answers, with an error of its own.
     """
-    return _wait("store", _store_is_away, ask, longest)
+    return _retry("store", _store_is_away, request, timeout)
 
 
-def until_served(publish: Callable[[], T], longest: float = AWAY) -> T:
+def retry_publish(publish: Callable[[], T], timeout: float = OUTAGE_TIMEOUT) -> T:
     """Publish until the gateway and its policy server are there; publishing twice is harmless.
 
     Raises:
         GatewayUnreachable, PolicyServerAway: when one is away for more than `longest` seconds.
         GatewayRefused: when the version cannot be served.
     """
-    return _wait("gateway", _gateway_is_away, publish, longest)
+    return _retry("gateway", _gateway_is_away, publish, timeout)
 
 
-def _wait(
-    name: str, is_away: Callable[[Exception], bool], ask: Callable[[], T], longest: float
+def _retry(
+    name: str, is_away: Callable[[Exception], bool], request: Callable[[], T], timeout: float
 ) -> T:
     until: float | None = None
     while True:
         try:
-            return ask()
+            return request()
         except LtrainError as error:
             if not is_away(error) or (until is not None and time.monotonic() > until):
                 raise
             if until is None:
-                until = time.monotonic() + longest
+                until = time.monotonic() + timeout
                 _logger.warning(
-                    "ltrain: waiting for the %s, at most %.0f s: %s", name, longest, error
+                    "ltrain: waiting for the %s, at most %.0f s: %s", name, timeout, error
                 )
-        time.sleep(PAUSE)
+        time.sleep(RETRY_PAUSE)
 
 
 def _store_is_away(error: Exception) -> bool:

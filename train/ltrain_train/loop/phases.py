@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-ENGINES = ("generate", "train", "load")
+ENGINE_PHASES = ("generate", "train", "load")
 """Phases in which tokens are sampled, a policy is trained, or weights are written and loaded."""
 
 
@@ -23,14 +23,14 @@ class Phases:
         finally:
             self.seconds[name] += time.monotonic() - began
 
-    def read(self) -> dict[str, float]:
+    def pop_seconds(self) -> dict[str, float]:
         """Give the seconds so far, and start again from none."""
-        seen = {name: round(seconds, 2) for name, seconds in self.seconds.items()}
+        rounded = {name: round(seconds, 2) for name, seconds in self.seconds.items()}
         self.seconds.clear()
-        return seen
+        return rounded
 
 
 def idle_share(seconds: dict[str, float], wall: float) -> float:
     """Give the share of `wall` seconds in which no engine was at work."""
-    busy = sum(seconds.get(name, 0.0) for name in ENGINES)
+    busy = sum(seconds.get(name, 0.0) for name in ENGINE_PHASES)
     return max(0.0, 1.0 - busy / wall) if wall > 0 else 0.0

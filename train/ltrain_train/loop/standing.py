@@ -14,7 +14,7 @@ from ltrain_instrument.attributes import OUTCOME, SPAN_ROLLOUT
 from ltrain_transforms import roles
 from ltrain_transforms.roles import Role
 
-CLOSED = f"""
+CLOSED_SQL = f"""
 SELECT RolloutId AS rollout, argMax(SpanAttributes['{OUTCOME}'], Timestamp) AS outcome
 FROM otel.spans
 WHERE RunId = {{run:String}} AND Mode = {{mode:String}} AND Wave = {{wave:UInt32}}
@@ -22,7 +22,7 @@ WHERE RunId = {{run:String}} AND Mode = {{mode:String}} AND Wave = {{wave:UInt32
 GROUP BY rollout
 """
 
-EVALUATED = """
+EVALUATED_SQL = """
 SELECT rollout, name, argMax(value, (judged, span)) AS value
 FROM otel.rewards
 WHERE run = {run:String} AND mode = {mode:String} AND wave = {wave:UInt32}
@@ -30,12 +30,12 @@ WHERE run = {run:String} AND mode = {mode:String} AND wave = {wave:UInt32}
 GROUP BY rollout, name
 """
 
-COUNTING = ("ok", "error", "timeout")
+COUNTED_OUTCOMES = ("ok", "error", "timeout")
 """Outcomes that are the agent's own; an evaluation it lacks is 0."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class WaveSummary:
     outcomes: dict[str, int]
     """Rollouts by outcome."""
     evaluations: dict[str, float]
@@ -46,14 +46,18 @@ class Standing:
         return sum(self.outcomes.values())
 
 
-def standing(store: Store, run: str, mode: str, wave: int, trust: Sequence[str] = ()) -> Standing:
+def summarize_wave(
+    store: Store, run: str, mode: str, wave: int, trust: Sequence[str] = ()
+) -> WaveSummary:
     """Return how (`run`, `mode`, `wave`) stands; `trust` is the recipe's `source.trust`."""
-    asked = {"run": run, "mode": mode, "wave": wave}
-    runner = roles.of(Role.RUNNER, roles.senders(trust))
-    closed, evaluated = (store.query(sql % runner, asked) for sql in (CLOSED, EVALUATED))
+    parameters = {"run": run, "mode": mode, "wave": wave}
+    from_runner = roles.of(Role.RUNNER, roles.senders(trust))
+    closed, evaluated = (
+        store.query(sql % from_runner, parameters) for sql in (CLOSED_SQL, EVALUATED_SQL)
+    )
     outcomes = Counter(closed["outcome"].to_list())
-    counted = closed.filter(pl.col("outcome").is_in(COUNTING))["rollout"]
+    counted = closed.filter(pl.col("outcome").is_in(COUNTED_OUTCOMES))["rollout"]
     values = evaluated.filter(pl.col("rollout").is_in(counted.implode()))
     sums = values.group_by("name").agg(pl.col("value").sum()).sort("name")
     rollouts = max(len(counted), 1)
-    return Standing(dict(outcomes), {name: total / rollouts for name, total in sums.iter_rows()})
+    return WaveSummary(dict(outcomes), {name: total / rollouts for name, total in sums.iter_rows()})

@@ -17,8 +17,8 @@ from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.learner.client import LearnerClient
 from ltrain_train.lock import RunLock
 from ltrain_train.loop.journal import Journal, Wave, open_journal
-from ltrain_train.loop.online import Online
-from ltrain_train.loop.patience import until_served
+from ltrain_train.loop.online import OnlineRun
+from ltrain_train.loop.patience import retry_publish
 from ltrain_train.loop.phases import Phases
 from ltrain_train.loop.services import Services
 from ltrain_train.loop.update import Updater
@@ -27,10 +27,10 @@ from ltrain_train.policy.versions import Policies
 from ltrain_train.process import Children
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.tasks import load_tasks
-from ltrain_train.service_key import check_store, open_service
+from ltrain_train.service_key import open_service_provider, require_own_store
 from ltrain_transforms.recipe import Recipe, Rollout, Train
 
-LOOK = 0.2
+POLL = 0.2
 """Seconds between two looks at what is starting."""
 
 
@@ -85,7 +85,7 @@ class Plan:
         return self.recipe.rollout
 
 
-def run_online(plan: Plan, say: Callable[[Wave], None], lock: RunLock) -> Journal:
+def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Journal:
     """Drive the agent, train and serve, until the recipe's updates are done.
 
     What is started holds `lock` until it has ended.
@@ -94,7 +94,7 @@ def run_online(plan: Plan, say: Callable[[Wave], None], lock: RunLock) -> Journa
         BadRun: when it lacks tasks, an agent or a model.
         StoreOfAnother: when the store that runs here is another home's.
     """
-    check_store(plan.home)
+    require_own_store(plan.home)
     rollout = plan.rollout
     tasks = load_tasks(plan.folder / rollout.tasks)
     validation = load_tasks(plan.folder / rollout.validation) if rollout.validation else []
@@ -108,38 +108,40 @@ def run_online(plan: Plan, say: Callable[[Wave], None], lock: RunLock) -> Journa
     )
     with ExitStack() as stack, lock.working():
         services = stack.enter_context(
-            Services(plan.home, policy=plan.policy, dtype=plan.train.dtype, held=lock.descriptors)
+            Services(
+                plan.home, policy=plan.policy, dtype=plan.train.dtype, keep_open=lock.descriptors
+            )
         )
-        learner = stack.enter_context(_learner(plan, policies, journal, lock))
-        stack.callback(services.release_gateway)  # it takes as long to end as the learner
+        learner = stack.enter_context(_make_learner(plan, policies, journal, lock))
+        stack.callback(services.stop_gateway)  # it takes as long to end as the learner
         services.start()
         while not services.ready():
             learner.ready()  # it loads meanwhile, and goes on while the first answers are sampled
-            time.sleep(LOOK)
+            time.sleep(POLL)
         secret = gateway_secret(plan.home)
         gateway = GatewayClient(services.gateway_url, secret)
-        provider = open_service("ltrain-loop", plan.home)
+        provider = open_service_provider("ltrain-loop", plan.home)
         stack.callback(provider.shutdown)
         phases = Phases()
-        return Online(
+        return OnlineRun(
             recipe=plan.recipe,
             rollout=rollout,
             journal=journal,
             store=stack.enter_context(Store.open(services.store_url)),
             runner=stack.enter_context(
-                _runner(plan, journal.run, services.gateway_url, secret, lock)
+                _make_runner(plan, journal.run, services.gateway_url, secret, lock)
             ),
             updater=Updater(plan.recipe, policies, learner, gateway, provider, phases),
             phases=phases,
             tasks=tasks,
             validation=validation,
             datasets=plan.home / "datasets",
-            say=say,
-            version=_serve(journal, policies, gateway),
+            on_wave=on_wave,
+            version=_serve_version(journal, policies, gateway),
         ).run()
 
 
-def _serve(journal: Journal, policies: Policies, gateway: GatewayClient) -> int:
+def _serve_version(journal: Journal, policies: Policies, gateway: GatewayClient) -> int:
     """Make the gateway serve the version the run stands at, and give it.
 
     It is loaded even when it is said to be current: what a server holds after a crash is unknown.
@@ -147,11 +149,11 @@ def _serve(journal: Journal, policies: Policies, gateway: GatewayClient) -> int:
     published = [wave.published for wave in journal.waves if wave.published is not None]
     version = published[-1] if published else journal.base
     policies.path(journal.policy, version)
-    until_served(lambda: gateway.publish(journal.policy, version))
+    retry_publish(lambda: gateway.publish(journal.policy, version))
     return version
 
 
-def _learner(plan: Plan, policies: Policies, journal: Journal, lock: RunLock) -> LearnerClient:
+def _make_learner(plan: Plan, policies: Policies, journal: Journal, lock: RunLock) -> LearnerClient:
     return LearnerClient(
         plan.train,
         policies.path(plan.policy, journal.base),
@@ -165,7 +167,7 @@ def _learner(plan: Plan, policies: Policies, journal: Journal, lock: RunLock) ->
     )
 
 
-def _runner(plan: Plan, run: str, gateway: str, secret: str, lock: RunLock) -> Runner:
+def _make_runner(plan: Plan, run: str, gateway: str, secret: str, lock: RunLock) -> Runner:
     rollout = plan.rollout
     return Runner(
         run=run,
@@ -178,8 +180,8 @@ def _runner(plan: Plan, run: str, gateway: str, secret: str, lock: RunLock) -> R
         home=plan.home,
         workers=rollout.workers,
         concurrency=rollout.concurrency,
-        deadline=rollout.deadline,
+        timeout=rollout.deadline,
         agent_sees=rollout.agent_sees,
         allow=rollout.allow,
-        held=lock.descriptors,
+        keep_open=lock.descriptors,
     )

@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def tasks_of(wave: int, tasks: Sequence[T], size: int, seed: int) -> list[T]:
+def wave_tasks(wave: int, tasks: Sequence[T], size: int, seed: int) -> list[T]:
     """Give the tasks of the `wave`-th wave, counted from 0; an epoch's rest opens the next.
 
     No wave holds a task twice: where one ends an epoch and begins another, those of the one wait in
@@ -17,9 +17,9 @@ def tasks_of(wave: int, tasks: Sequence[T], size: int, seed: int) -> list[T]:
     first = wave * size
     order: list[int] = []
     for epoch in range(-(-(first + size) // len(tasks))):
-        drawn = random.Random(f"{seed}/{epoch}").sample(range(len(tasks)), len(tasks))
-        begun = len(order) % size
-        held = set(order[len(order) - begun :])
-        head = [task for task in drawn if task not in held][: -begun % size]
-        order += dict.fromkeys([*head, *drawn])
-    return [tasks[place] for place in order[first : first + size]]
+        shuffled = random.Random(f"{seed}/{epoch}").sample(range(len(tasks)), len(tasks))
+        started = len(order) % size
+        open_wave_tasks = set(order[len(order) - started :])
+        head = [task for task in shuffled if task not in open_wave_tasks][: -started % size]
+        order += dict.fromkeys([*head, *shuffled])
+    return [tasks[index] for index in order[first : first + size]]
