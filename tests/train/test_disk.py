@@ -44,7 +44,7 @@ def test_it_says_which_folder_how_much_and_what_to_free(
     assert said.startswith(
         f"The disk of {tmp_path} is full: the checkpoint needs about 120.0 MB, 3.0 MB are free. "
     )
-    assert "Free space there: finished runs/" in said and "the same command goes on" in said
+    assert "Free space there: finished runs/" in said and "run the same command again" in said
     require_space(tmp_path, 3_000_000, "the checkpoint")
     with pytest.raises(DiskFull):
         require_space(tmp_path, 3_000_001, "the checkpoint")
@@ -111,9 +111,9 @@ NO_INODE = """
 import sys
 from pathlib import Path
 from ltrain_train.errors import DiskFull
-from ltrain_train.learner.weights import whole
+from ltrain_train.learner.weights import atomic_directory
 try:
-    with whole(Path(sys.argv[1]) / "1", "the checkpoint", 10):
+    with atomic_directory(Path(sys.argv[1]) / "1", "the checkpoint", 10):
         raise AssertionError("it was begun")
 except DiskFull as error:
     print(error)

@@ -69,9 +69,8 @@ def test_a_run_or_a_policy_that_is_worked_on_is_refused(
     tmp_path: Path, run: str, policy: str
 ) -> None:
     with holder(HOLD, str(tmp_path), "r", "p") as process:
-        sentence = (
-            rf"in use by process {process.pid}; each run .* stop it with `kill {process.pid}`"
-        )
+        pid = process.pid
+        sentence = rf"in use by process {pid}; only one process .* stop it with `kill {pid}`"
         with pytest.raises(RunInUse, match=sentence), run_lock(tmp_path, run=run, policy=policy):
             raise AssertionError("the lock was taken twice")
         with run_lock(tmp_path, run="other", policy="other"):

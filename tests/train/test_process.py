@@ -93,7 +93,7 @@ def test_a_child_that_was_stopped_is_no_death(tmp_path: Path) -> None:
 def test_nothing_is_started_after_the_stop(tmp_path: Path) -> None:
     children = Children()
     children.stop()
-    with pytest.raises(ChildDied, match=r"agent is not started: what would own it is stopping"):
+    with pytest.raises(ChildDied, match=r"agent is not started, because its owner is stopping"):
         children.start("agent", python("import time; time.sleep(60)"), log=tmp_path / "a")
     assert not (tmp_path / "a").exists()
 

@@ -202,4 +202,4 @@ def test_models_and_health(stage: Any) -> None:
         "version": 0,
         "in_flight": 0,
     }
-    assert stage.client.health()
+    assert stage.client.is_running()

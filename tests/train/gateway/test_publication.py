@@ -24,7 +24,7 @@ def test_a_version_is_loaded_and_stamped_on_the_calls_after(stage: Any, vllm: An
     stage.ask("w3")
     assert 0 <= seconds < 5
     assert stage.client.current_version("policy") == 1
-    assert stage.policies.current_version("policy") == 1
+    assert stage.policies.current("policy") == 1
     versions = [span["attributes"]["ltrain.policy.version"] for span in stage.spans()]
     assert versions == [0, 1]
     weights = str(stage.policies.path("policy", 1))
@@ -101,7 +101,7 @@ def test_a_refused_load_leaves_the_version_before(stage: Any, vllm: Any) -> None
     vllm.refuse_reload = 1
     with pytest.raises(GatewayRefused, match=r"refused POST /collective_rpc with status 500"):
         stage.client.publish("policy", 1)
-    assert stage.client.current_version("policy") == stage.policies.current_version("policy") == 0
+    assert stage.client.current_version("policy") == stage.policies.current("policy") == 0
     assert stage.ask("w3").status_code == 200
     assert (vllm.weights, stage.given_up) == ("policy/v0", 0)
 

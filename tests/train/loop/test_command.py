@@ -21,7 +21,7 @@ class Deaf:
     def __del__(self):  # Python ignores what is raised here
         interrupt()
 
-with command._locked(plan):
+with command._hold_lock(plan):
     Deaf()
     print("lost", flush=True)
     interrupt()
@@ -29,14 +29,14 @@ with command._locked(plan):
 """
 BLOCKED = """
 try:
-    with command._locked(plan):
+    with command._hold_lock(plan):
         interrupt()
 except KeyboardInterrupt:
     os.write(1, b"unwound")
 os._exit(0)  # nothing more is written to stderr
 """
 TWICE = """
-with command._locked(plan) as lock:
+with command._hold_lock(plan) as lock:
     try:
         interrupt()
     finally:
@@ -48,7 +48,7 @@ with command._locked(plan) as lock:
         print("cleaned up", flush=True)
 """
 ENDED = """
-with command._locked(plan) as lock:
+with command._hold_lock(plan) as lock:
     with lock.working():
         pass
     interrupt()

@@ -118,8 +118,8 @@ def test_a_command_after_two_dashes_is_the_agent(
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        ([], 2, "Give the agent once"),
-        (["--agent", "plain:solve", "--", "echo"], 2, "Give the agent once"),
+        ([], 2, "Name the agent exactly once"),
+        (["--agent", "plain:solve", "--", "echo"], 2, "Name the agent exactly once"),
         (["--agent", "plain:sovle"], 1, "Did you mean 'plain:solve'"),
         (["--agent", "plain:solve", "--reward", "scores"], 1, "not of the form module:function"),
         (["--agent", "plain:solve", "--gateway", "http://127.0.0.1:9"], 1, "No gateway answers"),

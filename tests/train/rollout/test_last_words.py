@@ -11,13 +11,13 @@ SCRIPT = """
 import os, signal, sys, threading
 from ltrain_instrument import rollout
 from ltrain_instrument.identity import Identity
-from ltrain_train.rollout.last_words import announce
-from ltrain_train.rollout.results import Results
+from ltrain_train.rollout.last_words import patch_exit_calls
+from ltrain_train.rollout.results import ResultSender
 
 signal.signal(signal.SIGUSR2, lambda *_: None)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # a job in the background inherits SIG_IGN
 signal.signal(signal.SIGINT, signal.default_int_handler)
-announce(Results(sys.stdout))
+patch_exit_calls(ResultSender(sys.stdout))
 if len(sys.argv) > 2:
     exec(sys.argv[1])
 with rollout(Identity(run="r", rollout="abc", attempt=2, mode="train")):

@@ -25,7 +25,7 @@ def attempt(*, isolated: bool = False, kills: int = 5) -> Attempt:
         started=int(STARTED * 1e9),
         timeout=60,
         isolated=isolated,
-        count_oom_kills=kills,
+        oom_kills=kills,
     )
 
 

@@ -99,9 +99,7 @@ class Gateway:
             claims = self._claims(scope, headers)
             trained, allowed = claims.identity.mode == "train", claims.allow
             raw = await _read_body(receive)
-            attempt = self.attempts.require_open(
-                claims
-            )  # it may have been closed while the body came
+            attempt = self.attempts.require_open(claims)  # after the body: a close may come first
             request = parse_request(raw, self.policy, claims.sampling, trained, allowed)
         else:
             self._admit(headers)

@@ -117,7 +117,7 @@ def bad_request(sentence: str) -> Refused:
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """Return whether a value has more nested levels; iterative, as a body could exhaust the stack."""
+    """Return whether a value has more levels; iterative, as recursion could exhaust the stack."""
     level = [value]
     for _ in range(levels):
         level = [

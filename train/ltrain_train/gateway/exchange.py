@@ -164,9 +164,7 @@ class Exchange:
     async def _send_stream(self, response: aiohttp.ClientResponse) -> None:
         await self._begin(self._send(STREAM_START))
         pending: list[bytes] = []
-        async for event in read_events(
-            response
-        ):  # to its end, or the connection cannot be used again
+        async for event in read_events(response):  # to its end, so that the connection is reusable
             if event == DONE:
                 await self._finish(pending)
                 continue

@@ -37,7 +37,7 @@ class RolloutClaims:
     policy: str
     """The policy that answers, whatever model the agent names."""
     sampling: dict[str, float] = field(default_factory=dict)
-    """Sampling imposed on every call; missing parameters get neutral values. Empty: none imposed."""
+    """Sampling imposed on every call; missing parameters are neutral. Empty: nothing is imposed."""
     allow: tuple[Allow, ...] = ()
     """Untrainable request features that calls in mode `train` may use."""
     expires: float

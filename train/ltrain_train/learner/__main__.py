@@ -1,4 +1,4 @@
-"""`python -m ltrain_train.learner REQUESTS ANSWERS`: serve two pipes by their numbers."""
+"""`python -m ltrain_train.learner REQUESTS ANSWERS`: serves two pipes, given by descriptor."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""Rows as the jagged TensorDict that verl's engines take; the only module that knows tensordict.
+"""Converts rows to the jagged TensorDict of verl's engines; the only module that uses tensordict.
 
-Every per-token tensor is as long as its row, prompt included, and stands at the token it is about:
-zero over the prompt.
+Every per-token tensor is as long as its row, prompt included. Position i is about token i; the
+values over the prompt are zero.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,23 +18,23 @@ EMPTY_ROW = Row(
     prompt=[0], response=[0], mask=[0], logprobs=[0.0], advantages=[0.0], weights=[0.0],
     temperature=1.0, old=[0.0], correction=[0.0],
 )  # fmt: skip
-"""Fills up micro-batches, which verl wants equally many rows in: it has no trained token."""
+"""Pads micro-batches, which need equally many rows in verl; it has no trained token."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
-    """One optimizer step's rows, in micro-batches."""
+    """The rows of one optimizer step, in micro-batches."""
 
     data: Any
     row_numbers: list[int]
-    """The number of the row at each place; -1 where there is none."""
+    """The number of the row at each position of the batch; -1 for padding."""
     rows: Sequence[Row]
     computed_tokens: int
-    """Tokens that go through the model."""
+    """Tokens that the model computes."""
 
 
 def make_batch(rows: Sequence[Row], *, ranks: int, tokens: int, shared: bool) -> StepBatch:
-    """Deal rows to micro-batches of at most `tokens` tokens, each rank equally many.
+    """Split rows into micro-batches of at most `tokens` tokens, equally many for each rank.
 
     A row that is longer than `tokens` is a micro-batch by itself.
     """
@@ -58,12 +58,12 @@ def make_batch(rows: Sequence[Row], *, ranks: int, tokens: int, shared: bool) ->
 
 
 def total_weight(row: Row) -> float:
-    """Give the weight of a row's trained tokens together."""
+    """Return the sum of the weights of a row's trained tokens."""
     return sum(w for w, m in zip(row.weights, row.mask, strict=True) if m)
 
 
 def response_log_probs(output: Any, batch: StepBatch) -> list[torch.Tensor]:
-    """Give each row's log-probabilities of its response tokens from what `infer_batch` answered."""
+    """Return the log-probabilities of each row's response tokens from `infer_batch`'s output."""
     positions = {i: position for position, i in enumerate(batch.row_numbers)}
     full = output["log_probs"].unbind()
     # position i predicts token i + 1

@@ -1,7 +1,8 @@
-"""A learner's checkpoint: verl's files and a `learner.json`, in a directory whole or absent.
+"""A learner's checkpoint: verl's files and a `learner.json` in one directory, written atomically.
 
-It holds the trained weights (of a LoRA run the adapter alone), the optimizer, the random state and
-the count of steps. It fits only the base and the shape of training that it was made with.
+It contains the trained weights (of a LoRA run only the adapter), the optimizer, the random state
+and the step counts. It can be loaded only with the base model, LoRA shape and rank count that made
+it.
 """
 
 import json
@@ -15,14 +16,14 @@ from ltrain_train.learner.messages import Job
 RECORD_FILE = "learner.json"
 FORMAT_VERSION = 1
 SAMPLED_PLACES = 64
-"""Places in each file of weights that its fingerprint looks at."""
+"""Places in each weight file that the fingerprint hashes."""
 SAMPLE_BYTES = 1 << 14
-"""Bytes at each place."""
+"""Bytes hashed at each place."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """What `learner.json` says."""
+    """The content of `learner.json`."""
 
     steps: int
     """Optimizer steps since the base."""
@@ -38,40 +39,42 @@ class CheckpointRecord:
 
 
 def make_record(job: Job, base: str, steps: int = 0, updates: int = 0) -> CheckpointRecord:
-    """Describe a learner of `job` after so many steps."""
+    """Return the record of a learner of `job` after so many optimizer steps and updates."""
     alpha = job.train.lora_alpha or 2 * job.train.lora_rank
     return CheckpointRecord(steps, updates, base, job.train.lora_rank, alpha, job.ranks, job.recipe)
 
 
 def write_record(directory: Path, record: CheckpointRecord) -> None:
-    """Put the record into a checkpoint's directory."""
+    """Write the record into a checkpoint's directory."""
     (directory / RECORD_FILE).write_text(json.dumps(asdict(record), indent=2) + "\n")
 
 
 def read_record(directory: Path, expected: CheckpointRecord) -> CheckpointRecord:
-    """Read the record of a checkpoint and check that the learner of `now` can go on from it.
+    """Read the record of a checkpoint and check that it fits the learner of `expected`.
 
     Raises:
-        BadCheckpoint: when it is absent, or of another base or shape.
+        BadCheckpoint: when the record is absent, or of another base model, LoRA shape or rank
+            count.
     """
     try:
         saved = CheckpointRecord(**json.loads((directory / RECORD_FILE).read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise BadCheckpoint(
             f"No checkpoint at {directory}: its {RECORD_FILE} cannot be read ({error}). "
-            "Name the directory of a checkpoint that was saved to its end."
+            "Name the directory of a complete checkpoint."
         ) from error
     for name in ("format", "base", "lora_rank", "lora_alpha", "ranks"):
         if getattr(saved, name) != getattr(expected, name):
             raise BadCheckpoint(
                 f"The checkpoint {directory} has {name} {getattr(saved, name)}, this run has "
-                f"{getattr(expected, name)}. Go on with what it was made with, or start a new run."
+                f"{getattr(expected, name)}. Use the settings of the checkpoint, or start a new "
+                "run."
             )
     return saved
 
 
 def fingerprint(base: Path) -> str:
-    """Hash sizes and evenly spread bytes of a model's weights: milliseconds, not the whole file."""
+    """Return a hash of the sizes and evenly spread bytes of a model's weights, in milliseconds."""
     digest = sha256()
     for file in sorted(base.glob("*.safetensors")) or sorted(base.glob("*.bin")):
         size = file.stat().st_size

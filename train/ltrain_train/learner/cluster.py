@@ -1,8 +1,8 @@
-"""Ray, for one learner on this machine; the one module that knows it.
+"""The Ray cluster of one learner on this machine; the only module that uses Ray.
 
-* The cluster listens on loopback and asks every peer for the token in its environment.
-* It writes nothing outside the scratch folder of the learner's process, which goes with it.
-* It dies with the process that started it, however that one dies.
+* The cluster listens on loopback and requires the token of its environment from every peer.
+* It writes only into the scratch folder of the learner's process, which is removed with it.
+* It ends with the process that started it, however that process ends.
 """
 
 import socket
@@ -20,32 +20,33 @@ LOOPBACK = "127.0.0.1"
 GROUP = "ltrain"
 """Name of the worker group."""
 RAY_FOLDER = "r"
-"""Of the scratch folder: Ray opens its own to everybody, and may not open the one around it."""
+"""Ray's folder in the scratch folder: Ray makes its own folder accessible to everyone, which the
+private folder around it prevents."""
 PORT_RANGE = range(20000, 32000)
-"""Below those that the kernel hands out."""
+"""Ports below the kernel's ephemeral range."""
 START_ATTEMPTS = 3
-"""Ray gives its daemons 30 seconds to start, which on a busy machine is too little at times."""
+"""Ray allows its daemons 30 seconds to start, which may be too short on a busy machine."""
 START_TIMEOUT_TEXT = "timed out during startup"
 OBJECT_STORE_BYTES = 256 << 20
-"""Bytes of Ray's object store: batches pass through it, weights don't."""
+"""Bytes of Ray's object store; batches pass through it, weights do not."""
 OUT_OF_MEMORY = (
-    "The machine ran out of memory, and Ray ended the worker. Free memory, or lower "
-    "`tokens_per_micro_batch` in [train]; the learner's log lists what used the memory."
+    "The machine ran out of memory and Ray ended the worker. Free memory, or lower "
+    "`tokens_per_micro_batch` in [train]; the learner's log lists the memory use."
 )
 
 
 def start_ray(cpus: int, scratch: Path | None) -> None:
-    """Start Ray in this process's own cluster, with its files in `scratch`.
+    """Start a Ray cluster for this process, with its files in `scratch`.
 
     Call it from the main thread: the kernel ends Ray's daemons with the thread that started them.
     """
     for remaining in reversed(range(START_ATTEMPTS)):
         try:
             return _init_ray(cpus, scratch)
-        except Exception as error:  # Ray has no class for it
+        except Exception as error:  # Ray has no exception class for this timeout
             if START_TIMEOUT_TEXT not in str(error) or not remaining:
                 raise
-            print(f"Ray's daemons took too long; starting them again, {remaining} times at most.")
+            print(f"Ray's daemons did not start in time; trying again, at most {remaining} times.")
 
 
 def _init_ray(cpus: int, scratch: Path | None) -> None:
@@ -62,7 +63,7 @@ def _init_ray(cpus: int, scratch: Path | None) -> None:
 
 
 def rank_environment(rank: int, ranks: int, port: int) -> dict[str, str]:
-    """Give the variables that verl's RayWorkerGroup sets for one rank's process."""
+    """Return the variables that verl's RayWorkerGroup sets for one rank's process."""
     return {
         "WORLD_SIZE": str(ranks),
         "RANK": str(rank),
@@ -75,10 +76,10 @@ def rank_environment(rank: int, ranks: int, port: int) -> dict[str, str]:
 
 
 def preimport(module: str, ranks: int, port: int) -> None:
-    """Have `module` imported in the processes that the ranks will run in, and return at once.
+    """Start importing `module` in the processes that the ranks will run in, and return at once.
 
-    Ray runs an actor in an idle process whose environment is the same, so the import goes on while
-    this process makes its own. Without it all works as well, some seconds later.
+    Ray runs an actor in an idle process with an equal environment, so these imports run while this
+    process imports too. This only saves some seconds.
     """
     importing = ray.remote(_import).options
     for rank in range(ranks):
@@ -87,17 +88,17 @@ def preimport(module: str, ranks: int, port: int) -> None:
 
 
 def stop_ray() -> None:
-    """Stop what `start` started."""
+    """Stop the Ray cluster of this process."""
     ray.shutdown()
 
 
 def as_actor_class(worker: type) -> Any:
-    """Make a class one whose instances are Ray actors."""
+    """Return a class whose instances are Ray actors."""
     return ray.remote(worker)
 
 
 def describe_error(error: Exception) -> str:
-    """Return what went wrong in a worker, without the traceback that Ray puts around it."""
+    """Return the message of a worker's error, without Ray's traceback."""
     if isinstance(error, ray.exceptions.OutOfMemoryError):
         return OUT_OF_MEMORY
     cause: Any = error
@@ -108,12 +109,15 @@ def describe_error(error: Exception) -> str:
 
 
 def free_port() -> int:
-    """Give a port of loopback that nobody listens on, and that no outgoing connection will take."""
+    """Return a free loopback port that the kernel does not assign to outgoing connections."""
     for port in sample(PORT_RANGE, len(PORT_RANGE)):
         with socket.socket() as probe, suppress(OSError):
             probe.bind((LOOPBACK, port))
             return port
-    raise LearnerFailed(f"All ports from {PORT_RANGE.start} to {PORT_RANGE.stop - 1} are in use.")
+    raise LearnerFailed(
+        f"All ports from {PORT_RANGE.start} to {PORT_RANGE.stop - 1} are in use. "
+        "Stop a program that listens on one of them."
+    )
 
 
 def _import(module: str) -> None:

@@ -1,8 +1,7 @@
-"""verl: its training worker, its losses and its correction.
+"""verl's training worker, policy losses and importance correction.
 
-No module knows verl but this one, its engine `tree_engine` and its plugin `platform`.
-
-Every rank is one `Worker`: verl's FSDP2 engine behind verl's own remote methods, and `export`.
+Only this module, the engine in `tree_engine` and the plugin in `platform` use verl. Every rank is
+one `RankWorker`: verl's FSDP2 engine with verl's remote methods, and `export`.
 """
 
 import os
@@ -44,22 +43,22 @@ verl_decorator: Any = decorator
 Method = TypeVar("Method", bound=Callable[..., Any])
 PolicyLoss = Callable[..., tuple[torch.Tensor, dict[str, Any]]]
 LORA_TARGETS = "all-linear"
-"""Modules that a LoRA adapter is put on."""
+"""Modules that get a LoRA adapter."""
 
 
 def policy_losses() -> list[str]:
-    """Give the names in verl's registry."""
+    """Return the names of verl's policy losses."""
     return sorted(POLICY_LOSS_REGISTRY)
 
 
 def policy_loss(name: str) -> PolicyLoss:
-    """Give verl's loss of that name."""
+    """Return verl's policy loss of that name."""
     loss: PolicyLoss = POLICY_LOSS_REGISTRY[name]
     return loss
 
 
 def loss_config(train: Train) -> Any:
-    """Give what verl's losses read beside their tensors."""
+    """Return the configuration that verl's losses read besides their tensors."""
     return FSDPActorConfig(
         strategy="fsdp2",
         rollout_n=1,
@@ -71,26 +70,26 @@ def loss_config(train: Train) -> Any:
 
 
 def sum_metric(value: float) -> Any:
-    """Give a metric that verl adds up over micro-batches and averages over ranks."""
+    """Return a metric that verl sums over micro-batches and averages over ranks."""
     return Metric(value=value, aggregation=AggregationType.SUM)
 
 
 def truncated_ratio(
     log_ratio: torch.Tensor, mask: torch.Tensor, cap: float
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """Give verl's token-level truncated importance weights of [row, token], and their metrics."""
+    """Return verl's token-level truncated importance weights [row, token], and their metrics."""
     ratio, metrics = compute_rollout_correction_weights(log_ratio, mask, "token", cap)
     names = ("rollout_is_mean", "rollout_is_max", "rollout_is_eff_sample_size")
     return ratio, {name: float(metrics[name]) for name in names}
 
 
 def as_inference_batch(batch: Any) -> Any:
-    """Mark a batch as one to read log-probabilities from."""
+    """Return the batch marked for inference: log-probabilities without a loss."""
     return tensordict_utils.assign_non_tensor(batch, compute_loss=False, calculate_entropy=False)
 
 
 def read_metrics(output: Any) -> dict[str, float]:
-    """Give the numbers of one `train_batch`, each over all its micro-batches and ranks."""
+    """Return the metrics of one `train_batch`, each over all its micro-batches and ranks."""
     metrics = tensordict_utils.get(output, "metrics")
     return {name: _number(value) for name, value in metrics.items() if not name.startswith("perf/")}
 
@@ -102,12 +101,12 @@ def _number(value: Any) -> float:
 
 
 def shares_prefixes(job: Job) -> bool:
-    """Tell whether rows that begin alike share their first tokens in this job's model."""
+    """Return whether this job's model computes the common prefix of rows once."""
     return supports_prefix_tree(read_config(job.base))
 
 
 def on_every_rank(method: Method) -> Method:
-    """Make a worker's method one of its group: each rank runs it with the same arguments."""
+    """Register a worker's method with its group: each rank runs it with the same arguments."""
     registered: Method = verl_decorator.register(dispatch_mode=verl_decorator.Dispatch.ONE_TO_ALL)(
         method
     )
@@ -119,7 +118,7 @@ class RankWorker(TrainingWorker):
 
     def __init__(self, job: Job) -> None:
         torch.manual_seed(job.seed)
-        if get_device_name() == "cpu":  # verl would ask torch for `cpu:gloo,cpu:gloo`
+        if get_device_name() == "cpu":  # verl would request the backend `cpu:gloo,cpu:gloo`
             rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
             init_method = os.environ.get("DIST_INIT_METHOD")
             distributed.init_process_group("gloo", init_method, rank=rank, world_size=world)
@@ -129,9 +128,9 @@ class RankWorker(TrainingWorker):
 
     @on_every_rank
     def export(self, directory: Path, dtype: str) -> None:
-        """Write the weights, an adapter merged into them, as safetensors in `directory`.
+        """Write the weights, with a merged adapter, as safetensors in `directory`.
 
-        Every rank gathers every tensor; the first one writes.
+        Every rank gathers every tensor; only the first rank writes.
         """
         engine: Any = self.engine
         module = engine.module
@@ -149,7 +148,7 @@ def _gather(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def make_worker_group(job: Job, port: int) -> Any:
-    """Give a verl worker group of `job.ranks` ranks that meet at `port`, its model loaded."""
+    """Return a verl worker group of `job.ranks` ranks that connect at `port`, its model loaded."""
     device = get_device_name()
     pool = RayResourcePool([job.ranks], use_gpu=device != "cpu", max_colocate_count=1)
     group: Any = RayWorkerGroup(

@@ -1,6 +1,6 @@
-"""One policy in training: rows in, optimizer steps, weights and checkpoints out.
+"""Trains one policy: makes optimizer steps from rows, and writes weights and checkpoints.
 
-It needs a running cluster; the process around it is `ltrain_train.learner.service`.
+It needs a running Ray cluster; `ltrain_train.learner.service` runs it in a process.
 """
 
 import time
@@ -26,10 +26,12 @@ from ltrain_train.learner.weights import (
 )
 
 STALE_REASON = "stale"
-"""Why a row is left out here: it was sampled too many versions ago."""
+"""The reason of a row that is left out because it was sampled too many versions ago."""
 
 
 class Learner:
+    """One policy in training, in a group of workers."""
+
     def __init__(self, job: Job, port: int, tracer: Tracer) -> None:
         loss.check_loss(job.train.loss, job.train.weigh)
         self.job, self.tracer = job, tracer
@@ -42,10 +44,10 @@ class Learner:
             self.load(job.checkpoint)
 
     def step(self, samples: Path, *, version: int, dataset: str) -> StepReport:
-        """Make one update: every fresh row once, in `steps_per_wave` optimizer steps.
+        """Make one update: train on every fresh row once, in `steps_per_wave` optimizer steps.
 
         Raises:
-            BadSamples: when the rows cannot be trained on; nothing has been trained then.
+            BadSamples: when the rows cannot be trained on; then no step has been made.
         """
         began = time.monotonic()
         train = self.job.train
@@ -54,7 +56,10 @@ class Learner:
             split_into_steps(rows.fresh, train.steps_per_wave, f"{self.job.seed}.{self.updates}")
         )
         if any(sum(map(batch.total_weight, step_rows)) == 0 for step_rows in steps_rows):
-            raise BadSamples(f"{samples}: an optimizer step would have no token with a weight.")
+            raise BadSamples(
+                f"{samples}: an optimizer step would have no token with a positive loss_weight. "
+                "Lower train.steps_per_wave, or build a dataset with more weighted tokens."
+            )
         corrected, correction_metrics = self._apply_correction(steps_rows)
         span_attributes: dict[str, str | int] = {
             attributes.POLICY_NAME: self.job.policy,
@@ -82,11 +87,11 @@ class Learner:
         )
 
     def log_probs(self, samples: Path) -> list[list[float]]:
-        """Give the log-probabilities of each row's response tokens under the weights of now."""
+        """Return the log-probabilities of each row's response tokens under the current weights."""
         return [x.tolist() for x in self._log_probs(self._read_rows(samples, version=0).fresh)]
 
     def export(self, directory: Path, *, dtype: str) -> None:
-        """Write the policy as a model directory that transformers and vLLM load, merged."""
+        """Write the policy, adapter merged, as a model directory for transformers and vLLM."""
         with atomic_directory(
             directory, "the new version", export_size(self.job.base, dtype)
         ) as draft:
@@ -101,10 +106,10 @@ class Learner:
             write_record(draft, make_record(self.job, self.base, self.steps, self.updates))
 
     def load(self, directory: Path) -> None:
-        """Go on from a checkpoint.
+        """Load a checkpoint to continue from.
 
         Raises:
-            BadCheckpoint: when it does not fit.
+            BadCheckpoint: when the checkpoint does not fit this learner.
         """
         checkpoint = read_record(directory, make_record(self.job, self.base))
         self.group.load_checkpoint(str(directory))
@@ -113,7 +118,7 @@ class Learner:
     def _run_optimizer_step(
         self, rows: list[Row], span_attributes: Mapping[str, str | int]
     ) -> dict[str, float]:
-        """Make one optimizer step over `rows`, under a span of its own."""
+        """Make one optimizer step over `rows`, inside a span."""
         with self.tracer.start_as_current_span(
             attributes.SPAN_STEP, attributes=span_attributes
         ) as span:
@@ -129,7 +134,7 @@ class Learner:
     def _apply_correction(
         self, steps_rows: list[list[Row]]
     ) -> tuple[list[list[Row]], dict[str, float]]:
-        """Give the rows their old log-probabilities and the capped ratio, where the recipe asks."""
+        """Add old log-probabilities and the capped ratio to the rows, if the recipe requires it."""
         rows = [row for step_rows in steps_rows for row in step_rows]
         if self.job.train.correction == "bypass" or not rows:
             return steps_rows, {}

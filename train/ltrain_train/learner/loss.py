@@ -1,9 +1,9 @@
-"""Our aggregation around verl's policy losses: one sum over tokens for a whole optimizer step.
+"""Aggregates verl's policy losses into one weighted mean over the tokens of an optimizer step.
 
     loss = sum over tokens of weight x loss / sum over tokens of weight
 
-over all micro-batches and all ranks, so that neither their number nor their sizes matter. The
-weight multiplies the advantage, which is the same thing wherever the loss is homogeneous in it.
+The sums run over all micro-batches and all ranks, so their number and sizes do not matter. The
+weight multiplies the advantage, which is equivalent if the loss is homogeneous in the advantage.
 """
 
 from collections.abc import Mapping
@@ -17,31 +17,31 @@ from ltrain_train.learner import engine
 from ltrain_train.learner.errors import BadLoss
 
 UNSUPPORTED = {
-    "geo_mean": "it averages over the rows of a micro-batch, whatever aggregation it is told",
-    "bypass_mode": "it chooses among others by itself; name one, with correction = 'bypass'",
+    "geo_mean": "it averages over the rows of a micro-batch and ignores the aggregation setting",
+    "bypass_mode": "it selects another loss by itself; name that loss, with correction = 'bypass'",
     "dro": "it needs verl's dro_beta, which a recipe has no key for",
 }
-"""Losses of verl that no recipe can name, and why."""
+"""Losses of verl that a recipe cannot name, and why."""
 NOT_HOMOGENEOUS = {
-    "clip_cov": "it picks tokens by their covariance with the advantage",
+    "clip_cov": "it selects tokens by their covariance with the advantage",
     "kl_cov": "it adds a penalty that the advantage does not scale",
 }
-"""Losses that twice the advantage does not make twice as large: a weight cannot be put there."""
+"""Losses that are not proportional to the advantage, so the advantage cannot carry a weight."""
 PER_ROW = {"sapo"}
-"""Losses that average within each row, whatever aggregation they are told: a token is a row."""
+"""Losses that always average within each row; each token is passed to them as a row of its own."""
 METRIC_NAMES = {
     "pg_clipfrac": "clip_fraction",
     "pg_clipfrac_lower": "clip_fraction_lower",
     "ppo_kl": "kl",
 }
-"""verl's metric, without its `actor/` -> ours."""
+"""verl's metric name, without `actor/`, to ltrain's."""
 
 
 def check_loss(name: str, weigh: str) -> None:
-    """Refuse a loss that does not exist or cannot be weighed as asked.
+    """Check that a loss exists and can be weighted as the recipe requires.
 
     Raises:
-        BadLoss: which says why.
+        BadLoss: when it does not, or cannot.
     """
     supported = set(engine.policy_losses()) - UNSUPPORTED.keys()
     if name in UNSUPPORTED:
@@ -59,7 +59,7 @@ def check_loss(name: str, weigh: str) -> None:
 
 
 class WeightedLoss:
-    """The loss function that verl's engine calls on each micro-batch of N tokens in all."""
+    """The loss function that verl's engine calls on each micro-batch of N tokens."""
 
     def __init__(self, name: str, config: Any) -> None:
         self.name, self.config = name, config
@@ -67,13 +67,13 @@ class WeightedLoss:
     def __call__(
         self, model_output: Mapping[str, torch.Tensor], data: Any, dp_group: object = None
     ) -> tuple[torch.Tensor, dict[str, Any]]:
-        """Give this micro-batch's share of the step's loss, and of its metrics.
+        """Return this micro-batch's part of the step's loss and of its metrics.
 
         The engine averages gradients over ranks, hence the factor `dp_size`.
         """
         mask_N = data["loss_mask"].values().bool()
         tokens = {
-            # position i predicts token i + 1; what rolls over lands on a prompt's first token
+            # position i predicts token i + 1; a value that wraps around hits a prompt's first token
             "log_prob": model_output["log_probs"].values().roll(1),
             "old_log_prob": data["old_log_probs"].values(),
             "advantages": data["advantages"].values(),
@@ -96,7 +96,7 @@ class WeightedLoss:
         }
 
     def _to_rows(self, x_N: torch.Tensor, mask_N: torch.Tensor, lengths: list[int]) -> torch.Tensor:
-        """Give rows of tokens, zero where there is none: [row, token]."""
+        """Return the values as [row, token], zero where a token is not trained."""
         if self.name in PER_ROW:
             return x_N[mask_N].unsqueeze(1)
         masked = torch.where(mask_N, x_N, torch.zeros((), dtype=x_N.dtype, device=x_N.device))

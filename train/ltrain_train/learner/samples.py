@@ -1,6 +1,6 @@
-"""The rows of one update: read from a `samples` table, checked, and dealt to optimizer steps.
+"""The rows of one update: read from a `samples` table, checked, and split into optimizer steps.
 
-* A row that cannot be trained on is an error that names it; nothing is repaired.
+* A row that cannot be trained on is an error that names it; no row is repaired.
 * A stale row, whose oldest call was sampled by an older version than `max_staleness` allows, is
   left out and counted. Every other row is in exactly one optimizer step.
 """
@@ -32,7 +32,7 @@ PER_TOKEN = ("response_mask", "rollout_logprobs", "advantages", "loss_weight")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One sequence; lists after the prompt's are per response token."""
+    """One token sequence; `mask`, `logprobs`, `advantages` and `weights` are per response token."""
 
     prompt: list[int]
     response: list[int]
@@ -42,9 +42,9 @@ class Row:
     weights: list[float]
     temperature: float
     old: list[float] | None = None
-    """Log-probabilities under the trainer before the update; None: `logprobs` stand for them."""
+    """The learner's log-probabilities before the update; None: `logprobs` are used."""
     correction: list[float] | None = None
-    """Capped ratio of `old` to `logprobs`, by which the loss is multiplied; None: 1."""
+    """Capped ratio of `old` to `logprobs`, a factor of the loss; None: 1."""
 
     def __len__(self) -> int:
         return len(self.prompt) + len(self.response)
@@ -52,16 +52,24 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class UpdateRows:
+    """The rows of one update."""
+
     fresh: list[Row]
     stale: tuple[str, ...]
-    """Sample ids of the rows that are too old."""
+    """Sample ids of the rows that are left out as stale."""
 
 
 def read_rows(path: Path, *, version: int, max_staleness: int, vocab_size: int) -> UpdateRows:
-    """Read the rows that may train what `version` has become; `words` is the vocabulary's size.
+    """Read and check the rows of a samples table.
+
+    Args:
+        path: parquet file or folder.
+        version: the policy version that is trained.
+        max_staleness: versions that a row's oldest call may be behind `version`.
+        vocab_size: number of token ids of the model.
 
     Raises:
-        BadSamples: when the file is none, or a row is not what an RL loss needs.
+        BadSamples: when the table cannot be read, or an RL loss cannot use a row.
     """
     frame = _read_frame(path)
     _check_frame(frame, path, vocab_size)
@@ -74,7 +82,7 @@ def read_rows(path: Path, *, version: int, max_staleness: int, vocab_size: int) 
 
 
 def split_into_steps(rows: list[Row], steps: int, seed: str) -> Iterator[list[Row]]:
-    """Shuffle `rows` into at most `steps` parts whose sizes differ by at most one."""
+    """Yield the shuffled `rows` in at most `steps` parts whose sizes differ by at most one."""
     order = rows.copy()
     Random(seed).shuffle(order)
     for step in range(min(steps, len(rows))):
@@ -87,22 +95,25 @@ def _read_frame(path: Path) -> pl.DataFrame:
     except (OSError, pl.exceptions.PolarsError) as error:
         raise BadSamples(
             f"Cannot read {path} as parquet: {error}. "
-            "Give the samples of a dataset that `ltrain build` wrote."
+            "Use the samples of a dataset that `ltrain build` wrote."
         ) from error
     missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
         raise BadSamples(
             f"{path} has no column {', '.join(missing)}. "
-            "Give the samples of a dataset that `ltrain build` wrote."
+            "Use the samples of a dataset that `ltrain build` wrote."
         )
     try:
         return frame.select(pl.col(name).cast(SAMPLES.schema[name]) for name in COLUMNS)
     except pl.exceptions.PolarsError as error:
-        raise BadSamples(f"{path}: a column has the wrong type: {error}.") from error
+        raise BadSamples(
+            f"{path}: a column has the wrong type: {error}. "
+            "Use the samples of a dataset that `ltrain build` wrote."
+        ) from error
 
 
 def _check_frame(frame: pl.DataFrame, path: Path, vocab_size: int) -> None:
-    """Refuse rows by name: not sampled, ragged, without a prompt, not finite."""
+    """Raise `BadSamples` for the first row that an RL loss cannot use."""
     length = pl.col("response_ids").list.len()
     ragged = pl.any_horizontal(pl.col(name).list.len() != length for name in PER_TOKEN)
     numbers = ("rollout_logprobs", "advantages", "loss_weight")
@@ -115,8 +126,8 @@ def _check_frame(frame: pl.DataFrame, path: Path, vocab_size: int) -> None:
     checks = (
         (
             pl.col("tokens") != "sampled",
-            "its tokens are rendered, not sampled: an RL loss needs the "
-            "ids and log-probabilities of the server. Roll the tasks out under the policy",
+            "its tokens are rendered, not sampled: an RL loss needs the server's token "
+            "ids and log-probabilities. Run the tasks with the policy",
         ),
         (pl.col("prompt_ids").list.len() == 0, "it has no prompt"),
         (length == 0, "it has no response"),

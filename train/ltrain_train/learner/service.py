@@ -1,8 +1,8 @@
-"""The learner's process: it reads requests from one pipe and answers on another.
+"""The learner's process: it reads requests from one pipe and writes answers to another.
 
-* Whatever Ray, verl and torch print goes to the process's own output, which is a log file.
-* An error is an answer, a sentence; only the end of the requests ends the process.
-* Nothing it starts outlives it.
+* The output of Ray, verl and torch goes to the process's own output, which is a log file.
+* An error is an answer with a message; only the end of the requests ends the process.
+* Every process that it starts ends with it.
 """
 
 import json
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 
 class LearnerService:
-    """Answers requests until there are no more."""
+    """Answers requests until they end."""
 
     def __init__(self, requests: int, answers: int) -> None:
         for pipe in (requests, answers):
-            os.set_inheritable(pipe, False)  # or Ray's daemons would hold them open
-        self.requests = open(requests, "rb")  # noqa: SIM115 - as long as the process
+            os.set_inheritable(pipe, False)  # otherwise Ray's daemons keep it open
+        self.requests = open(requests, "rb")  # noqa: SIM115 - open as long as the process runs
         self.answers = open(answers, "wb", buffering=0)  # noqa: SIM115
         self.provider: TracerProvider | None = None
         self.learner: Learner | None = None
@@ -69,7 +69,7 @@ class LearnerService:
             return self._start(Job.decode(arguments))
         learner = self.learner
         if learner is None:
-            raise LearnerFailed("The learner was asked to work before it was started.")
+            raise LearnerFailed(f"The learner cannot {name} before the request 'start'.")
         methods: dict[str, Callable[..., Any]] = {
             "step": lambda: asdict(learner.step(Path(arguments.pop("samples")), **arguments)),
             "log_probs": lambda: learner.log_probs(Path(arguments["samples"])),
@@ -82,7 +82,7 @@ class LearnerService:
         return methods[name]()
 
     def _start(self, job: Job) -> None:
-        """Start Ray and, at the same time, import verl; then load the model."""
+        """Start Ray while verl is imported, then load the model."""
         check_base(job.base)
         if job.checkpoint is not None:
             read_record(job.checkpoint, make_record(job, fingerprint(job.base)))
@@ -113,7 +113,7 @@ def _exit_at_once(*_: object) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Serve the pipes whose numbers are given."""
+    """Serve the two pipes whose descriptors are the arguments."""
     requests, answers = (int(number) for number in arguments)
     LearnerService(requests, answers).run()
 

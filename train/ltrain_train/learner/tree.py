@@ -1,8 +1,8 @@
-"""Rows that begin alike as one tree of tokens: what they share goes through the model once.
+"""Rows with common prefixes as one tree of tokens, so that the model computes each prefix once.
 
-The samples of one prompt, and prompts that open with the same examples, repeat most of their
-tokens. In a tree a token sees its ancestors and stands at its depth, so that each row's
-log-probabilities and gradients are those of the row alone.
+Samples of one prompt, and prompts with the same examples, repeat most of their tokens. In the tree
+a token attends to its ancestors, and its position is its depth. So each row's log-probabilities and
+gradients are those of the row alone.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 SUPPORTED_MODELS = ("llama", "mistral", "qwen2", "qwen3")
-"""Architectures whose attention takes any mask and whose layers mix tokens in no other way."""
+"""Architectures whose attention accepts any mask and whose other layers do not mix tokens."""
 
 TokenRows = Sequence[Sequence[int]]
 """Token ids of each row."""
@@ -21,13 +21,17 @@ TokenRows = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class PrefixTree:
+    """A tree whose nodes are tokens and whose paths from the root are rows."""
+
     tokens: list[int]
+    """Token id of each node."""
     depths: list[int]
+    """Depth of each node."""
     paths: list[list[int]]
-    """For each row the node of each of its tokens."""
+    """For each row, the node of each of its tokens."""
 
     def mask(self) -> torch.Tensor:
-        """Give [node, node]: whether the first sees the second."""
+        """Return the mask [node, node]: whether the first attends to the second."""
         sees = torch.zeros(len(self.tokens), len(self.tokens), dtype=torch.bool)
         for path in self.paths:
             nodes = torch.tensor(path)
@@ -36,7 +40,7 @@ class PrefixTree:
 
 
 def build_prefix_tree(rows: TokenRows, temperatures: Sequence[float]) -> PrefixTree:
-    """Give the tree of `rows`, in which only rows of one kind share tokens."""
+    """Return the prefix tree of `rows`; only rows of equal temperature share nodes."""
     nodes: dict[tuple[int | tuple[float], int], int] = {}
     tokens: list[int] = []
     depths: list[int] = []
@@ -56,18 +60,20 @@ def build_prefix_tree(rows: TokenRows, temperatures: Sequence[float]) -> PrefixT
 
 @dataclass(frozen=True, slots=True)
 class Packs:
+    """Rows grouped into packs."""
+
     rows: list[list[int]]
-    """For each pack the numbers of its rows."""
+    """For each pack, the numbers of its rows."""
     tokens: int
-    """Tokens that go through the model."""
+    """Tokens that the model computes."""
 
 
 def pack_rows(
     rows: TokenRows, temperatures: Sequence[float], *, max_tokens: int, shared: bool
 ) -> Packs:
-    """Put rows that begin alike side by side, in packs of at most `most` tokens.
+    """Group rows with common prefixes into packs of at most `max_tokens` tokens.
 
-    A pack holds one row at least. Where nothing is `shared`, each row counts in full.
+    A pack has at least one row. If prefixes are not `shared`, every token of a row counts.
     """
     order = sorted(range(len(rows)), key=lambda i: (temperatures[i], rows[i]))
     packs: list[list[int]] = []
@@ -86,7 +92,7 @@ def pack_rows(
 
 
 def supports_prefix_tree(config: dict[str, Any]) -> bool:
-    """Tell from a model's config.json whether a tree's mask says all of its attention."""
+    """Return whether a tree's mask fully describes the attention of a model, by its config.json."""
     layers = set(config.get("layer_types") or ["full_attention"])
     windowed = config.get("sliding_window") and config.get("use_sliding_window", True)
     return (

@@ -1,7 +1,7 @@
-"""verl's FSDP engine with a micro-batch's rows as one tree of tokens, by verl's engine registry.
+"""verl's FSDP engine that computes the rows of a micro-batch as one prefix tree.
 
-`VERL_ENGINE_VENDOR=ltrain` selects it. Only what goes into the model and what is read from its
-logits differs from verl's own; the loop, the loss and the optimizer are verl's.
+It is in verl's engine registry; `VERL_ENGINE_VENDOR=ltrain` selects it. Only the model's inputs and
+the use of its logits differ from verl's engine.
 """
 
 from typing import Any
@@ -18,10 +18,10 @@ VENDOR = "ltrain"
     model_type="language_model", backend=["fsdp2"], device=["cuda"], vendor=VENDOR
 )
 class TreeEngine(FSDPEngineWithLMHead):
-    """Takes batches that say in `scored` which tokens' log-probabilities are wanted."""
+    """Accepts batches whose field `scored` marks the tokens that need a log-probability."""
 
     def prepare_model_inputs(self, micro_batch: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Give the tree, and where in it the logits of each scored token are."""
+        """Return the tree as model inputs, and where in it the logits of each scored token are."""
         ids = micro_batch["input_ids"]
         rows = [row.tolist() for row in ids.unbind()]
         temperature = micro_batch["temperature"]
@@ -51,7 +51,7 @@ class TreeEngine(FSDPEngineWithLMHead):
     def prepare_model_outputs(
         self, output: Any, output_args: Any, micro_batch: Any, logits_processor_func: Any
     ) -> dict[str, torch.Tensor]:
-        """Give the log-probabilities as verl's own engine does; 0 where none is wanted."""
+        """Return the log-probabilities as verl's engine does; 0 for tokens that are not scored."""
         logits = output.logits[0].float() / output_args["temperature"][:, None]
         logits_of, labels = output_args["logits_of"], output_args["labels"]
         scored = logits[logits_of, labels] - logits.logsumexp(-1)[logits_of]

@@ -1,4 +1,4 @@
-"""What `ltrain run` does and prints."""
+"""`ltrain run`: reads the recipe, trains online or once, and prints the results."""
 
 import json
 import os
@@ -30,22 +30,25 @@ from ltrain_transforms.interrupt import heard_by
 from ltrain_transforms.recipe import Recipe
 
 STDERR = 2
-"""Its descriptor."""
+"""The file descriptor."""
 
 
 def make_plan(path: Path, *, model: Path | None, updates: int | None, **rollout: Any) -> Plan:
-    """Read a recipe and lay the command line's words over it.
+    """Read a recipe and apply the options of the command line to it.
 
     Raises:
-        BadRecipe: when it cannot be read.
-        BadRun: when tasks come without an agent, or an agent without tasks.
+        BadRecipe: when the recipe cannot be read.
+        BadRun: when an online run lacks tasks, an agent or a reward function.
     """
     recipe = Recipe.load(path)
     overrides = {name: value for name, value in rollout.items() if value is not None}
     section = (recipe.rollout.model_dump() if recipe.rollout else {}) | overrides
     if overrides and (missing := {"tasks", "agent", "reward"} - section.keys()):
         names = ", ".join(f"--{name}" for name in sorted(missing))
-        raise BadRun(f"An online run needs tasks, an agent and a reward. Missing: {names}.")
+        raise BadRun(
+            f"An online run needs tasks, an agent and a reward function. Add {names}, or the same "
+            "keys under [rollout] in the recipe."
+        )
     fields = recipe.model_dump(by_alias=True) | {"rollout": section or None}
     if updates is not None:
         fields["train"] = recipe.train.model_dump() | {"updates": updates}
@@ -58,7 +61,7 @@ def make_plan(path: Path, *, model: Path | None, updates: int | None, **rollout:
 
 
 def train_online(plan: Plan, *, as_json: bool) -> Journal:
-    """Run online; a line a wave, then the table and where the time went."""
+    """Run online; print a line for each wave, then a table and the time of each phase."""
     console, began = Console(), time.monotonic()
     on_wave = (
         (lambda wave: print(json.dumps(asdict(wave)), flush=True))
@@ -74,7 +77,7 @@ def train_online(plan: Plan, *, as_json: bool) -> Journal:
 
 
 def train_once(plan: Plan, store: str | None, dataset: Path | None, *, as_json: bool) -> None:
-    """Train once, from a dataset or else from the store, and say what came of it."""
+    """Train once, on a dataset or on the store's traces, and print the result."""
     with _hold_lock(plan) as lock:
         if dataset is not None:
             run = train_from_dataset(plan, Dataset.open(dataset), lock)
@@ -101,16 +104,16 @@ def _print_run(plan: Plan, run: OfflineRun, *, as_json: bool) -> None:
         f"{run.update.report.rows} rows of dataset {run.dataset.id}."
     )
     if not run.served:
-        print(f"No gateway runs here; serve it with `ltrain serve --policy {plan.policy}`.")
+        print(f"No gateway runs here. Serve it with `ltrain serve --policy {plan.policy}`.")
 
 
 @contextmanager
 def _hold_lock(plan: Plan) -> Iterator[RunLock]:
-    """Hold the plan's run and policy, and unwind on ctrl-C or SIGTERM.
+    """Lock the plan's run and policy for the block, which ctrl-C or SIGTERM ends.
 
     Raises:
-        RunInUse: when another process works on one of them.
-        DiskFull: when the block met a full disk.
+        RunInUse: when another process works on the run or the policy.
+        DiskFull: when the block failed because the disk is full.
     """
     try:
         with (
@@ -118,7 +121,7 @@ def _hold_lock(plan: Plan) -> Iterator[RunLock]:
             heard_by(partial(_on_signal, lock)),
         ):
             yield lock
-    except Exception as error:  # Polars and Arrow have errors of their own for a full disk
+    except Exception as error:  # Polars and Arrow raise their own errors for a full disk
         if isinstance(error, LtrainError) or not is_disk_full(error):
             raise
         file = getattr(error, "filename", None) or plan.home
@@ -126,27 +129,28 @@ def _hold_lock(plan: Plan) -> Iterator[RunLock]:
 
 
 def _on_signal(lock: RunLock, number: int, frame: FrameType | None) -> None:
-    """Unwind, which stops every child, and print that; a signal while it unwinds changes nothing.
+    """Raise KeyboardInterrupt, which stops every child, and print that; later signals only print.
 
-    Python loses an interrupt that falls into a finalizer: then the next signal unwinds.
+    Python swallows an interrupt that is raised inside a finalizer; then the next signal raises it
+    again.
     """
     if lock.unwinding or _is_unwinding(sys.exception()):
         _write_stderr(f"still stopping; `kill -9 {os.getpid()}` ends it at once.")
         return
     lock.stop()
-    _write_stderr("stopping; the same command goes on from here.")
+    _write_stderr("stopping; the same command continues from here.")
     raise KeyboardInterrupt
 
 
 def _is_unwinding(error: BaseException | None) -> bool:
-    """Return whether `error` is an interrupt, or was raised while one was handled."""
+    """Return whether `error` is a KeyboardInterrupt, or was raised while one was handled."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
 
 
 def _write_stderr(sentence: str) -> None:
-    """Write to stderr from a signal handler: past its buffer, and only where it does not block."""
+    """Write to stderr from a signal handler, unbuffered, and only if that does not block."""
     with suppress(OSError):
         if select.select([], [STDERR], [], 0)[1]:
             os.write(STDERR, f"\nltrain: {sentence}\n".encode())

@@ -1,6 +1,6 @@
-"""What a run has done, on disk: a killed run goes on from here, a finished one is history.
+"""The journal of a run on disk: its waves, from which a killed run continues.
 
-The file is replaced whole after every validation and update, so it is never half written.
+The file is replaced atomically after every validation and every update.
 """
 
 import json
@@ -16,38 +16,41 @@ from ltrain_train.rollout.runs import last_and_next_name
 
 @dataclass(slots=True, kw_only=True)
 class Wave:
-    """One dispatch of tasks and what came of it."""
+    """One wave of rollouts and its results."""
 
     mode: str
     wave: int
     version: int
-    """The policy version that was sampled."""
+    """The sampled policy version."""
     rollouts: int
     outcomes: dict[str, int]
     evaluations: dict[str, float]
     """Mean of each evaluation over the rollouts."""
     rules: dict[str, float] = field(default_factory=dict)
-    """Mean over the rollouts of what each rule gave."""
+    """Mean of each rule's rewards over the rollouts."""
     dataset: str | None = None
+    """Id of the dataset that was built from the wave."""
     published: int | None = None
-    """The version that training on it gave, or None where it was not trained on."""
+    """The version that was trained on the wave; None if there was none."""
     samples: int = 0
     tokens: int = 0
     drops: dict[str, int] = field(default_factory=dict)
     alarms: list[str] = field(default_factory=list)
-    """Which drops go with low reward, in a sentence each."""
+    """One sentence for each kind of drop that correlates with low reward."""
     metrics: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall seconds by phase."""
 
     @property
     def scores(self) -> dict[str, float]:
-        """What the evaluations and the rules gave, by name."""
+        """The means of the evaluations and the rules, by name."""
         return self.evaluations | self.rules
 
 
 @dataclass(slots=True, kw_only=True)
 class Journal:
+    """The waves of one run, and the file that records them."""
+
     folder: Path
     run: str
     recipe: str
@@ -64,17 +67,17 @@ class Journal:
 
     @property
     def updates(self) -> int:
-        """Training waves that are done, those that taught nothing included."""
+        """Number of finished training waves, those without a new version included."""
         return sum(wave.mode == "train" for wave in self.waves)
 
     @property
     def trained(self) -> int:
-        """Training waves that gave a version."""
+        """Number of training waves that published a version."""
         return sum(wave.published is not None for wave in self.waves)
 
     @property
     def checkpoint(self) -> Path:
-        """Where the learner is kept after what it was trained on so far."""
+        """Directory of the latest checkpoint."""
         return self.folder / "checkpoints" / str(self.trained)
 
     @property
@@ -89,7 +92,7 @@ class Journal:
         self.save()
 
     def prune(self) -> None:
-        """Remove checkpoints that nothing will go on from."""
+        """Remove all checkpoints except the latest."""
         for old in self.folder.glob("checkpoints/*"):
             if old.name.isdigit() and int(old.name) < self.trained:
                 shutil.rmtree(old)
@@ -107,7 +110,7 @@ class Journal:
 
     @classmethod
     def load(cls, folder: Path) -> Self | None:
-        """Give the journal in `folder`, or None where there is none."""
+        """Return the journal in `folder`; None if there is none."""
         try:
             content: dict[str, Any] = json.loads((folder / "journal.json").read_text())
         except FileNotFoundError:
@@ -117,9 +120,9 @@ class Journal:
 
 
 def open_journal(runs: Path, name: str, *, recipe: str, policy: str, base: int) -> Journal:
-    """Go on with the last run called `name` where it is unfinished; else begin the next one.
+    """Return the journal of the last run named `name` if it is unfinished, else of a new run.
 
-    A run whose recipe has changed is left as it is: its numbers would mean two things.
+    A run whose recipe has changed is not continued, because its waves would not be comparable.
     """
     last, next_name = last_and_next_name(runs, name)
     journal = Journal.load(runs / last) if last else None

@@ -1,4 +1,4 @@
-"""The offline run: train once from what the store holds, and serve what comes out."""
+"""The offline run: trains once on stored traces and publishes the new version."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,31 +22,33 @@ from ltrain_transforms.dataset import Dataset
 
 @dataclass(frozen=True, slots=True)
 class OfflineRun:
+    """The result of an offline run."""
+
     dataset: Dataset
     update: Update
     path: Path
-    """The directory of the version that came out."""
+    """The directory of the new version."""
     served: bool
-    """Whether a gateway took it."""
+    """Whether a gateway serves the new version."""
 
 
 def train_from_store(plan: Plan, store: Store, lock: RunLock) -> OfflineRun:
-    """Build a dataset from `store` by the recipe, train on it, publish the version.
+    """Build a dataset from `store` by the recipe, train on it, and publish the new version.
 
     Raises:
-        NothingToTrain: when no row is left to train on.
+        NothingToTrain: when the dataset has no row to train on.
     """
     out = plan.home / "datasets" / f"{plan.name}-once-v{plan.policies().current(plan.policy)}"
     return train_from_dataset(plan, build(store, plan.recipe, out), lock)
 
 
 def train_from_dataset(plan: Plan, dataset: Dataset, lock: RunLock) -> OfflineRun:
-    """Train on a dataset that was built, and publish the version.
+    """Train on a dataset and publish the new version.
 
-    The learner holds `lock` until it has ended.
+    The learner's guard holds `lock` until the learner has ended.
 
     Raises:
-        NothingToTrain: when it has no row.
+        NothingToTrain: when the dataset has no row to train on.
     """
     policies = plan.policies()
     version = policies.current(plan.policy)

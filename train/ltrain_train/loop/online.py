@@ -1,7 +1,7 @@
-"""The online run: waves of rollouts, each stored, built, learned from and served again.
+"""The online run: for each wave it runs rollouts, builds a dataset, trains and publishes.
 
-What a killed run did is in its journal and in the store: it goes on with the update it was in, and
-asks only for the rollouts that wave still lacks.
+A killed run continues from its journal and the store: it repeats the unfinished update, and runs
+only the rollouts that the wave still lacks.
 """
 
 from collections import Counter
@@ -29,14 +29,17 @@ from ltrain_transforms.recipe import Recipe, Rollout
 from ltrain_transforms.selective_drops import sentences
 
 TRAIN_SAMPLING = {"temperature": 1.0}
-"""Sampling in mode `train` unless the recipe says otherwise: the policy itself, nothing cut off."""
+"""Sampling in mode `train` unless the recipe sets it: the policy's own distribution."""
 
 NO_SIGNAL_REASONS = frozenset({"no_spread"})
-"""Why a wave may teach nothing and the run goes on: its groups agree, as a good policy's do."""
+"""Drop reasons with which a wave may have no row and the run continues: all rewards within each
+group are equal, as they are for a good policy."""
 
 
 @dataclass(slots=True)
 class OnlineRun:
+    """One online run with its services and its journal."""
+
     recipe: Recipe
     rollout: Rollout
     journal: Journal
@@ -49,14 +52,14 @@ class OnlineRun:
     datasets: Path
     on_wave: Callable[[Wave], None]
     version: int
-    """The version that is served."""
+    """The served policy version."""
 
     def run(self) -> Journal:
-        """Validate, make the recipe's updates, validate again.
+        """Validate, make the recipe's updates, and validate again.
 
         Raises:
-            NothingToTrain: when a wave gives no row and not because its groups agree: the next
-                would be the same.
+            NothingToTrain: when a wave has no row to train on for a reason that would repeat in
+                the next wave.
         """
         self._validate()
         self.updater.learner.wait()
@@ -142,7 +145,7 @@ class OnlineRun:
 
 
 def _rule_means(dataset: Dataset) -> dict[str, float]:
-    """Give the mean over the executions of what each rule gave."""
+    """Return the mean of each rule's rewards over the executions."""
     executions = max(dataset.table("executions").height, 1)
     rules = dataset.table("rewards").filter(pl.col("source") == "rule")
     sums = rules.group_by("rule").agg(pl.col("value").sum())

@@ -1,6 +1,6 @@
-"""Waiting for a store or a gateway that is away, restarting or killed, instead of failing a run.
+"""Retries requests while the store or the gateway is down, instead of failing the run.
 
-Each wait is logged when it begins and has an end.
+The start of each wait is logged, and each wait has a time limit.
 """
 
 import logging
@@ -15,27 +15,27 @@ from ltrain_train.gateway.client import OUTAGE_TIMEOUT, GatewayUnreachable, Poli
 T = TypeVar("T")
 
 STORE_TIMEOUT = 60.0
-"""Seconds that a store may be away."""
+"""Maximum seconds of an outage of the store."""
 RETRY_PAUSE = 0.5
 
 _logger = logging.getLogger("ltrain.loop")
 
 
 def retry_store(request: Callable[[], T], timeout: float = STORE_TIMEOUT) -> T:
-    """Ask until the store answers; `ask` only reads, so asking twice is asking once.
+    """Call `request`, which only reads, until the store answers.
 
     Raises:
-        StoreUnreachable: when it is away for more than `longest` seconds.
-        QueryFailed: when it answers, with an error of its own.
+        StoreUnreachable: when the store does not answer for `timeout` seconds.
+        QueryFailed: when the store answers with an error.
     """
     return _retry("store", _store_is_away, request, timeout)
 
 
 def retry_publish(publish: Callable[[], T], timeout: float = OUTAGE_TIMEOUT) -> T:
-    """Publish until the gateway and its policy server are there; publishing twice is harmless.
+    """Call `publish`, which may be repeated, until the gateway and its policy server answer.
 
     Raises:
-        GatewayUnreachable, PolicyServerAway: when one is away for more than `longest` seconds.
+        GatewayUnreachable, PolicyServerAway: when one does not answer for `timeout` seconds.
         GatewayRefused: when the version cannot be served.
     """
     return _retry("gateway", _gateway_is_away, publish, timeout)
@@ -60,7 +60,7 @@ def _retry(
 
 
 def _store_is_away(error: Exception) -> bool:
-    # an error without ClickHouse's number is a connection's, not a query's
+    # an error without ClickHouse's error code is one of the connection, not of the query
     return isinstance(error, StoreUnreachable) or (
         isinstance(error, QueryFailed) and error.code == NO_CODE
     )

@@ -1,4 +1,4 @@
-"""What a run shows: one line a wave, and at the end a table and where the time went."""
+"""The printed report of a run: one line for each wave, then a table and the time of each phase."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,7 +12,7 @@ PHASE_HEADINGS = ("gen", "settle", "build", "train", "load")
 
 
 def wave_line(wave: Wave) -> str:
-    """Return what one wave scored, how long each phase took, and a line for each alarm."""
+    """Return a wave's scores, the seconds of each phase, and a line for each alarm."""
     scores = "  ".join(f"{name} {value:.3f}" for name, value in wave.scores.items())
     time_spent = "  ".join(
         f"{name} {wave.seconds[name]:.1f} s" for name in _ordered_phases(wave.seconds)
@@ -25,7 +25,7 @@ def wave_line(wave: Wave) -> str:
 
 
 def wave_table(journal: Journal) -> Table:
-    """Lay out every wave: evaluations, what the rules gave, failures, seconds a phase."""
+    """Return a table of the waves: scores, failures, rows and seconds of each phase."""
     names = _score_names(wave.scores for wave in journal.waves)
     title = f"Run {journal.run}, policy {journal.policy}; the last columns are seconds"
     table = Table(title=title, box=None, padding=(0, 1, 0, 0))
@@ -38,7 +38,10 @@ def wave_table(journal: Journal) -> Table:
 
 
 def time_spent(journal: Journal, wall: float, first_wave: int = 0) -> str:
-    """Say where `wall` seconds went since the wave `before`, and the share without an engine."""
+    """Return the seconds of each phase since wave `first_wave`, and the share without an engine.
+
+    `wall` is the number of seconds in all.
+    """
     total: dict[str, float] = {}
     for wave in journal.waves[first_wave:]:
         for name, seconds in wave.seconds.items():

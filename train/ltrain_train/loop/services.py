@@ -1,8 +1,8 @@
-"""The store and the gateway a run needs: what answers is used, what doesn't is started here.
+"""The store and the gateway of a run: those that already answer are used, others are started.
 
-Only addresses on this machine are started; one elsewhere that does not answer is an error. What was
-started here and dies is started again: spans wait on disk until the store is back, agents and the
-loop wait for the gateway, which serves the version that was current.
+Services are started on this machine only; a remote one that does not answer is an error. A started
+service that dies is started again: meanwhile spans wait on disk for the store, and agents and the
+loop wait for the gateway, which serves the current version again.
 """
 
 import logging
@@ -28,26 +28,28 @@ from ltrain_train.process import Child, Children
 
 DEFAULT_STORE = "http://127.0.0.1:8123"
 POLL = 0.5
-"""Seconds between two looks at what was started here."""
+"""Seconds between two checks of the started services."""
 
 _logger = logging.getLogger("ltrain.loop")
 
 
 @dataclass(frozen=True, slots=True)
 class RequiredService:
+    """A service that the run needs, and how to start it."""
+
     name: str
     health: str
-    """Answers 200 when it is up."""
+    """URL that answers 200 when the service runs."""
     ready_text: bytes
-    """Is in that answer when it is ready."""
+    """Text in that response when the service is ready."""
     command: tuple[str, ...]
-    """Arguments of `ltrain`."""
+    """Arguments of `ltrain` that start the service."""
     timeout: float
-    """Seconds its start may take."""
+    """Maximum seconds of its start."""
 
 
 class Services:
-    """Owns what it started, and nothing else; `held` stays open until all of that has ended."""
+    """Owns the services that it started; `keep_open` stays open until they have ended."""
 
     def __init__(
         self, home: Path, *, policy: str, dtype: str, keep_open: Sequence[int] = ()
@@ -64,10 +66,10 @@ class Services:
         self._watcher: Thread | None = None
 
     def start(self) -> None:
-        """Start what does not answer, and return: `ready` tells when it does.
+        """Start the services that do not answer, and return at once; `ready` tells when they do.
 
         Raises:
-            NotReachable: when one lies elsewhere and does not answer.
+            NotReachable: when a remote service does not answer.
         """
         self._required = [self._store_service(), self._gateway_service()]
         for service in self._required:
@@ -75,17 +77,17 @@ class Services:
                 self._started[service.name] = self._start(service)
 
     def stop_gateway(self) -> None:
-        """Ask the gateway that was started here for its end; the store hears its last spans."""
+        """Request the end of a started gateway, while the store still receives its last spans."""
         self._stop_watching()
         if "gateway" in self._started:
             self._started["gateway"].request_stop()
 
     def ready(self) -> bool:
-        """Return whether store and gateway answer.
+        """Return whether store and gateway are ready.
 
         Raises:
-            ChildDied: when one that was started here has ended.
-            NotReachable: when one takes longer than it may.
+            ChildDied: when a started service has ended.
+            NotReachable: when a service is not ready in time.
         """
         for service in self._required:
             if not responds(service.health, service.ready_text):
@@ -108,14 +110,14 @@ class Services:
         address = parse(self.store_url)
         if not isinstance(address, Server) or not self.store_url.startswith("http"):
             raise NotReachable(
-                f"LTRAIN_STORE={self.store_url}: agents can only send spans to a store that "
-                f"listens. Start it with `ltrain up --dir {self.store_url.removeprefix('chdb://')}`"
-                f" and set LTRAIN_STORE={DEFAULT_STORE}."
+                f"LTRAIN_STORE={self.store_url} is not a server, and agents can send spans to a "
+                f"server only. Run `ltrain up --dir {self.store_url.removeprefix('chdb://')}` "
+                f"and set LTRAIN_STORE={DEFAULT_STORE}."
             )
         otlp = _port_of(settings.OTLP_ENDPOINT.read())
         command = ("up", "--dir", str(self.home / "store"), "--otlp-port", otlp)
         ports = ("--grpc-port", "0", "--http-port", str(address.port))
-        # `address` without the key that may stand in it
+        # unlike `store_url`, `address` shows no key
         return RequiredService("store", f"{address}/ping", b"Ok", command + ports, 60)
 
     def _gateway_service(self) -> RequiredService:
@@ -128,8 +130,8 @@ class Services:
     def _start(self, service: RequiredService) -> Child:
         if urlsplit(service.health).hostname not in loopback.NAMES:
             raise NotReachable(
-                f"No {service.name} answers at {service.health}, and only those on this machine "
-                "are started here."
+                f"No {service.name} answers at {service.health}. Start it there: this command "
+                "starts services on this machine only."
             )
         return self.children.start(
             service.name,
@@ -138,7 +140,7 @@ class Services:
         )
 
     def _restart_dead(self) -> None:
-        """Start again what was started here and died, until it is left or dies again and again."""
+        """Start dead services again, until the run stops or a service has died too often."""
         watched = [service for service in self._required if service.name in self._started]
         while watched and not self._stopping.wait(POLL):
             watched = [
@@ -149,7 +151,7 @@ class Services:
 
     def _restart(self, service: RequiredService) -> bool:
         child = self._started[service.name]
-        child.request_stop()  # its end is known
+        child.request_stop()  # marks its end as handled
         if self._restart_limits[service.name].record_death():
             _logger.error(
                 "ltrain: the %s ended %s, %d times within %.0f s; it is not started again. "
@@ -182,7 +184,7 @@ class Services:
 
 
 def responds(url: str, ready_text: bytes = b"") -> bool:
-    """Return whether a server answers a GET within two seconds with 200 and `says` in its body."""
+    """Return whether a GET is answered within two seconds with 200 and `ready_text` in the body."""
     try:
         with urlopen(url, timeout=2) as response:
             return response.status == 200 and ready_text in response.read(1 << 16)

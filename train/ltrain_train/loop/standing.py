@@ -1,6 +1,6 @@
-"""How a wave stands, asked of the store: outcomes and evaluations of its rollouts.
+"""Summarizes a wave from the store: the outcomes and evaluations of its rollouts.
 
-The store, not the runner's memory, is asked, so a wave that a kill cut in two counts whole.
+The store has all rollouts of a wave, also those before a kill, unlike the runner's memory.
 """
 
 from collections import Counter
@@ -31,15 +31,17 @@ GROUP BY rollout, name
 """
 
 COUNTED_OUTCOMES = ("ok", "error", "timeout")
-"""Outcomes that are the agent's own; an evaluation it lacks is 0."""
+"""The outcomes that the agent is responsible for; a missing evaluation of such a rollout is 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaveSummary:
+    """The outcomes and evaluations of one wave."""
+
     outcomes: dict[str, int]
-    """Rollouts by outcome."""
+    """Number of rollouts by outcome."""
     evaluations: dict[str, float]
-    """Mean of each evaluation over the rollouts that count."""
+    """Mean of each evaluation over the counted rollouts."""
 
     @property
     def rollouts(self) -> int:
@@ -49,7 +51,7 @@ class WaveSummary:
 def summarize_wave(
     store: Store, run: str, mode: str, wave: int, trust: Sequence[str] = ()
 ) -> WaveSummary:
-    """Return how (`run`, `mode`, `wave`) stands; `trust` is the recipe's `source.trust`."""
+    """Return the summary of (`run`, `mode`, `wave`); `trust` is the recipe's `source.trust`."""
     parameters = {"run": run, "mode": mode, "wave": wave}
     from_runner = roles.of(Role.RUNNER, roles.senders(trust))
     closed, evaluated = (

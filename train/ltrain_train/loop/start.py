@@ -1,7 +1,7 @@
-"""How a run comes up and goes down: services, learner and runner, each owned here.
+"""Starts and stops an online run with its services, learner and runner.
 
-However a run ends, by ctrl-C or SIGTERM too, what it started is stopped, in reverse order; what was
-running before stays.
+However the run ends, by ctrl-C or SIGTERM too, everything that it started is stopped in reverse
+order. Services that ran before keep running.
 """
 
 import time
@@ -31,27 +31,32 @@ from ltrain_train.service_key import open_service_provider, require_own_store
 from ltrain_transforms.recipe import Recipe, Rollout, Train
 
 POLL = 0.2
-"""Seconds between two looks at what is starting."""
+"""Seconds between two checks of the services that are starting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run is started with."""
+    """The recipe and the folders of a run."""
 
     recipe: Recipe
     folder: Path
-    """Where the recipe's files and modules are."""
+    """Folder of the recipe's files and modules."""
     home: Path
     model: Path | None = None
-    """Becomes version 0 of a policy that has none."""
+    """Model directory that becomes version 0 of a new policy."""
 
     def __post_init__(self) -> None:
-        """Refuse credit that this learner cannot train on."""
+        """Check that this learner can train on the recipe's credit.
+
+        Raises:
+            BadRun: when the estimator needs a critic.
+        """
         if self.recipe.credit.values_are_the_trainers:
             raise BadRun(
                 "credit.outcome.estimator = 'gae' needs a trainer with a critic, and train.loss = "
-                f"'{self.recipe.train.loss}' has none. `ltrain build` writes its rows for such a "
-                "trainer; to train here, name an estimator that gives advantages, such as 'grpo'."
+                f"'{self.recipe.train.loss}' has none. `ltrain build` writes rows for such a "
+                "trainer; to train here, choose an estimator that computes advantages, such as "
+                "'grpo'."
             )
 
     @property
@@ -60,7 +65,7 @@ class Plan:
 
     @property
     def train(self) -> Train:
-        """How to train, the precision settled for this machine."""
+        """The training settings, with `dtype = "auto"` resolved for this machine."""
         train = self.recipe.train
         return train.model_copy(update={"dtype": fast_dtype()}) if train.dtype == "auto" else train
 
@@ -69,7 +74,7 @@ class Plan:
         return self.recipe.source.run or self.folder.resolve().name
 
     def policies(self) -> Policies:
-        """Open the home's policies; the model becomes version 0 of a policy that has none."""
+        """Return the home's policies, after registering the model as version 0 of a new policy."""
         policies = Policies(self.home)
         if self.model is not None and not policies.versions(self.policy):
             policies.register(self.policy, self.model)
@@ -86,13 +91,13 @@ class Plan:
 
 
 def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Journal:
-    """Drive the agent, train and serve, until the recipe's updates are done.
+    """Run the agent, train and publish, until the recipe's updates are done.
 
-    What is started holds `lock` until it has ended.
+    The guards of the started processes hold `lock` until these have ended.
 
     Raises:
-        BadRun: when it lacks tasks, an agent or a model.
-        StoreOfAnother: when the store that runs here is another home's.
+        BadRun: when the recipe has no tasks or no agent.
+        ForeignStore: when the collector on this machine belongs to another home.
     """
     require_own_store(plan.home)
     rollout = plan.rollout
@@ -113,10 +118,10 @@ def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Jo
             )
         )
         learner = stack.enter_context(_make_learner(plan, policies, journal, lock))
-        stack.callback(services.stop_gateway)  # it takes as long to end as the learner
+        stack.callback(services.stop_gateway)  # it ends while the learner ends
         services.start()
         while not services.ready():
-            learner.ready()  # it loads meanwhile, and goes on while the first answers are sampled
+            learner.ready()  # raises its errors; it may load on while the first rollouts run
             time.sleep(POLL)
         secret = gateway_secret(plan.home)
         gateway = GatewayClient(services.gateway_url, secret)
@@ -142,9 +147,9 @@ def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Jo
 
 
 def _serve_version(journal: Journal, policies: Policies, gateway: GatewayClient) -> int:
-    """Make the gateway serve the version the run stands at, and give it.
+    """Make the gateway serve the run's latest version, and return that version.
 
-    It is loaded even when it is said to be current: what a server holds after a crash is unknown.
+    It is published even if it is current, because a server's weights are unknown after a crash.
     """
     published = [wave.published for wave in journal.waves if wave.published is not None]
     version = published[-1] if published else journal.base

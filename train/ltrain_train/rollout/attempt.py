@@ -78,7 +78,7 @@ class AttemptResult:
     outcome: Outcome
     reason: str = ""
     output: Any = None
-    """What the agent's function returned or its command printed; None unless the outcome is `ok`."""
+    """What the agent's function returned or its command printed, if the outcome is `ok`."""
     died: bool = False
     """Whether an `infra` attempt's process died, perhaps through no fault of the agent."""
 

@@ -49,7 +49,7 @@ class SpanWriter:
         self._tracer = provider.get_tracer(attributes.SCOPE_RUNNER)
 
     def write_dispatch(self, identity: Identity, lease: float) -> AttemptSpans:
-        """Write the dispatch span of an attempt, with a lease of `lease` seconds for this runner."""
+        """Write the dispatch span of an attempt, which this runner leases for `lease` seconds."""
         now = time.time_ns()
         span = self._tracer.start_span(
             attributes.SPAN_DISPATCH,

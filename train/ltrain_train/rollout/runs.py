@@ -39,7 +39,7 @@ class Run:
 
 
 def open_run(runs: Path, name: str, request: Mapping[str, str | int | float]) -> Run:
-    """Return the last run named `name` if it is unfinished and has equal options, else a new run."""
+    """Return the last run of this name if it is unfinished with equal options, else a new one."""
     last, next_name = last_and_next_name(runs, name)
     previous = _read_run(runs / last) if last else None
     if previous is not None and not previous.finished and previous.request == dict(request):
@@ -48,7 +48,7 @@ def open_run(runs: Path, name: str, request: Mapping[str, str | int | float]) ->
 
 
 def last_and_next_name(runs: Path, name: str) -> tuple[str | None, str]:
-    """Return the last of `name`, `name-2`, … that has a folder (None: no one), and the next name."""
+    """Return the last of `name`, `name-2`, … that has a folder, and the name after it."""
     numbered = (name if number == 1 else f"{name}-{number}" for number in count(1))
     last, next_name = None, next(numbered)
     while (runs / next_name).exists():

@@ -101,7 +101,7 @@ class StoreKeys:
         return True
 
     def send_all_leftovers(self, attempts: Iterable[Identity]) -> None:
-        """Send the leftover spans of these attempts; stop when the collector does not accept all."""
+        """Send the leftover spans of these attempts until the collector does not accept all."""
         for identity in attempts:
             if not self.send_leftovers(identity):
                 return
