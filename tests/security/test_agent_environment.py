@@ -178,7 +178,7 @@ def test_a_collector_that_does_not_know_the_secret_is_not_sent_its_keys(
         assert StoreKeys.from_home(served.home, {}) is None
     finally:
         del os.environ["LTRAIN_STORE_SECRET"]
-    assert "does not take keys signed with this store's secret" in caplog.text
+    assert "refuses keys signed with this store's secret" in caplog.text
 
 
 def _unpacked(part: str) -> bytes:

@@ -77,7 +77,7 @@ def test_an_agent_cannot_say_that_its_attempt_was_an_outage(start: Start, tmp_pa
     )
     for name in ("infra", "cancelled"):
         assert results[name].outcome is Outcome.ERROR
-        assert results[name].reason == f"its worker sent '{name}', which is no outcome"
+        assert results[name].reason == f"its worker sent the unknown outcome '{name}'"
         assert results[name].identity.attempt == 1
 
 

@@ -35,7 +35,7 @@ def test_an_answer_that_cannot_be_recorded_is_not_given(
     ballast = fill(stage)
     response = stage.ask("w3", identity=identity)
     assert response.status_code == 503
-    assert "gives no answer that it cannot record" in message(response)
+    assert "cannot record the call, so it sends no response" in message(response)
     assert "LTRAIN_SPOOL_LIMIT" in message(response)
     health = stage.http.get("/health").json()
     assert "LTRAIN_SPOOL_LIMIT" in health["recording"]

@@ -1,4 +1,4 @@
-"""Scratch folders: private, short enough for sockets, removed with what used them."""
+"""Scratch folders: private, short enough for sockets, removed with the child."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ def test_only_folders_of_dead_owners_are_removed(tmp_path: Path) -> None:
     assert (alive.exists(), dead.exists(), other.exists()) == (True, False, True)
 
 
-def test_a_childs_folder_is_private_and_goes_with_all_it_started(tmp_path: Path) -> None:
+def test_a_childs_folder_is_private_and_removed_with_its_processes(tmp_path: Path) -> None:
     folder, log = tmp_path / "sockets" / "mine", tmp_path / "log"
     code = (
         "import sys, time; open(sys.argv[1] + '/file', 'w'); print(1, flush=True); time.sleep(60)"
@@ -47,7 +47,7 @@ def test_a_childs_folder_is_private_and_goes_with_all_it_started(tmp_path: Path)
     assert not folder.exists()
 
 
-def test_a_folder_that_a_killed_guard_left_is_made_anew(tmp_path: Path) -> None:
+def test_a_folder_of_a_killed_guard_is_made_again(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     with Children() as children:
         command = [sys.executable, "-c", "import time; time.sleep(60)"]

@@ -1,4 +1,4 @@
-"""The tree of tokens beside verl's own packing: `python sharing.py MODEL SAMPLES OPTIONS`.
+"""Compares the prefix tree with verl's own packing: `python sharing.py MODEL SAMPLES OPTIONS`.
 
 For each of OPTIONS, a list of `[train]` sections, both paths make one optimizer step. Prints JSON:
 what each did, and how far apart their log-probabilities, gradients and weights are.
@@ -24,7 +24,7 @@ from ltrain_transforms.recipe import Train
 
 
 def windowed(base: Path, directory: Path) -> Path:
-    """Copy a model with a word in its config.json for which the learner takes the plain path."""
+    """Copy a model with a key in its config.json that makes the learner use no prefix tree."""
     shutil.copytree(base, directory)
     config = json.loads((directory / "config.json").read_text())
     (directory / "config.json").write_text(json.dumps(config | {"sliding_window": 1 << 20}))
@@ -55,19 +55,19 @@ def measure(base: Path, samples: Path, train: Train) -> tuple[dict[str, Tensor],
     trained = [x for x in worker.engine.module.parameters() if x.requires_grad]
     first = flat(trained)
     answer = worker.infer_batch(engine.as_inference_batch(made.data))
-    found = {"log_probs": torch.cat(batch.response_log_probs(answer, made))}
+    tensors = {"log_probs": torch.cat(batch.response_log_probs(answer, made))}
     made = batch.make_batch(rows, ranks=1, tokens=tokens, shared=shared)
     metrics = engine.read_metrics(worker.train_batch(made.data))
     state = worker.engine.optimizer.state
-    found["gradient"] = flat([state[x]["exp_avg"] for x in trained if x in state])
-    found["weights"] = flat(trained)
-    said: dict[str, Any] = {
-        "moved": float((found["weights"] - first).norm()),
+    tensors["gradient"] = flat([state[x]["exp_avg"] for x in trained if x in state])
+    tensors["weights"] = flat(trained)
+    summary: dict[str, Any] = {
+        "moved": float((tensors["weights"] - first).norm()),
         "computed": made.computed_tokens,
     }
-    said |= {"metrics": metrics, "engine": type(worker.engine).__name__}
+    summary |= {"metrics": metrics, "engine": type(worker.engine).__name__}
     distributed.destroy_process_group()
-    return found, said
+    return tensors, summary
 
 
 def compare(base: Path, samples: Path, options: dict[str, Any]) -> dict[str, Any]:
@@ -75,15 +75,15 @@ def compare(base: Path, samples: Path, options: dict[str, Any]) -> dict[str, Any
     with tempfile.TemporaryDirectory() as folder:
         plain, first = measure(windowed(base, Path(folder) / "plain"), samples, train)
     tree, second = measure(base, samples, train)
-    said: dict[str, Any] = {
-        name: apart(plain[name], tree[name]) for name in ("gradient", "weights")
+    summary: dict[str, Any] = {
+        name: distance(plain[name], tree[name]) for name in ("gradient", "weights")
     }
-    said["log_probs"] = float((plain["log_probs"] - tree["log_probs"]).abs().max())
-    return said | {"plain": first, "tree": second}
+    summary["log_probs"] = float((plain["log_probs"] - tree["log_probs"]).abs().max())
+    return summary | {"plain": first, "tree": second}
 
 
-def apart(one: Tensor, other: Tensor) -> float:
-    """Give the distance of two vectors, relative to the length of the first."""
+def distance(one: Tensor, other: Tensor) -> float:
+    """Return the distance of two vectors, relative to the length of the first."""
     return float((one - other).norm() / one.norm())
 
 

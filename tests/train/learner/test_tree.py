@@ -1,4 +1,4 @@
-"""Rows as a tree: who sees whom, what is counted, what goes together."""
+"""The prefix tree: its attention mask, its token counts and its packs."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from ltrain_train.learner.tree import build_prefix_tree, pack_rows, supports_pre
 ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=8)
 
 
-def test_rows_that_begin_alike_share_their_nodes() -> None:
+def test_rows_with_a_common_prefix_share_its_nodes() -> None:
     tree = build_prefix_tree([[7, 8, 9], [7, 8, 5], [7]], [1.0, 1.0, 1.0])
     assert tree.tokens == [7, 8, 9, 5]
     assert tree.depths == [0, 1, 2, 2]
@@ -22,12 +22,12 @@ def test_rows_that_begin_alike_share_their_nodes() -> None:
     ]
 
 
-def test_rows_of_two_kinds_share_nothing() -> None:
+def test_rows_of_different_temperatures_share_nothing() -> None:
     assert build_prefix_tree([[7, 8], [7, 8]], [1.0, 0.7]).tokens == [7, 8, 7, 8]
 
 
 @given(ROWS)
-def test_a_node_sees_exactly_the_row_up_to_it(rows: list[list[int]]) -> None:
+def test_a_node_attends_to_exactly_the_row_up_to_it(rows: list[list[int]]) -> None:
     tree = build_prefix_tree(rows, [1.0] * len(rows))
     mask = tree.mask()
     for row, path in zip(rows, tree.paths, strict=True):
@@ -37,17 +37,17 @@ def test_a_node_sees_exactly_the_row_up_to_it(rows: list[list[int]]) -> None:
 
 
 @given(ROWS, st.integers(1, 20), st.booleans())
-def test_packs_hold_every_row_once_and_no_more_than_they_may(
+def test_packs_have_every_row_once_within_their_limit(
     rows: list[list[int]], max_tokens: int, shared: bool
 ) -> None:
-    kinds = [float(len(row) % 2) for row in rows]
-    packs = pack_rows(rows, kinds, max_tokens=max_tokens, shared=shared)
+    temperatures = [float(len(row) % 2) for row in rows]
+    packs = pack_rows(rows, temperatures, max_tokens=max_tokens, shared=shared)
     assert sorted(i for part in packs.rows for i in part) == list(range(len(rows)))
     sizes = []
     for part in packs.rows:
-        kept = [rows[i] for i in part]
-        tree = build_prefix_tree(kept, [kinds[i] for i in part])
-        sizes.append(len(tree.tokens) if shared else sum(map(len, kept)))
+        pack = [rows[i] for i in part]
+        tree = build_prefix_tree(pack, [temperatures[i] for i in part])
+        sizes.append(len(tree.tokens) if shared else sum(map(len, pack)))
         assert sizes[-1] <= max_tokens or len(part) == 1
     assert packs.tokens == sum(sizes)
 
@@ -62,5 +62,7 @@ def test_packs_hold_every_row_once_and_no_more_than_they_may(
         ({"model_type": "mamba2"}, False),
     ],
 )
-def test_only_full_attention_takes_a_tree(config: dict[str, object], shares_prefixes: bool) -> None:
+def test_only_full_attention_supports_a_prefix_tree(
+    config: dict[str, object], shares_prefixes: bool
+) -> None:
     assert supports_prefix_tree(config) == shares_prefixes

@@ -1,4 +1,4 @@
-"""Waits for what is away are said, and end."""
+"""Retries are logged and have a time limit."""
 
 import logging
 
@@ -30,11 +30,11 @@ def test_a_publication_waits_for_gateway_and_policy_server(
 
     with caplog.at_level(logging.WARNING):
         assert retry_publish(publish) == 1.5
-    [said] = caplog.messages
-    assert said == f"ltrain: waiting for the gateway, at most 1200 s: {away}"
+    [message] = caplog.messages
+    assert message == f"ltrain: waiting for the gateway, at most 1200 s: {away}"
 
 
-def test_a_wait_ends(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wait_has_a_time_limit(caplog: pytest.LogCaptureFixture) -> None:
     def publish() -> None:
         raise PolicyServerAway("vLLM died")
 
@@ -43,34 +43,34 @@ def test_a_wait_ends(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.messages) == 1
 
 
-def test_a_refusal_is_not_waited_for() -> None:
-    asked = []
+def test_a_refusal_is_not_retried() -> None:
+    calls = []
 
     def publish() -> None:
-        asked.append(1)
+        calls.append(1)
         raise GatewayRefused("no such version")
 
     with pytest.raises(GatewayRefused):
         retry_publish(publish)
-    assert asked == [1]
+    assert calls == [1]
 
 
 @pytest.mark.parametrize(
     ("error", "times"),
     [(StoreUnreachable("away"), 3), (QueryFailed("cut", NO_CODE), 3), (QueryFailed("bad", 60), 1)],
 )
-def test_only_a_store_that_is_away_is_asked_again(error: Exception, times: int) -> None:
-    asked: list[int] = []
+def test_only_an_unreachable_store_is_retried(error: Exception, times: int) -> None:
+    calls: list[int] = []
 
     def request() -> int:
-        asked.append(1)
-        if len(asked) < 3:
+        calls.append(1)
+        if len(calls) < 3:
             raise error
-        return len(asked)
+        return len(calls)
 
     if times == 1:
         with pytest.raises(QueryFailed):
             retry_store(request)
     else:
         assert retry_store(request) == 3
-    assert len(asked) == times
+    assert len(calls) == times

@@ -1,4 +1,4 @@
-"""Services that a run started are started again, until they die again and again."""
+"""Services of a run are started again until they have died too often."""
 
 import logging
 import os
@@ -20,7 +20,7 @@ WAIT = 60.0
 
 @pytest.fixture
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
-    """A run's services, of which one does nothing until it is killed."""
+    """Return a run's services; one of them sleeps until it is killed."""
     monkeypatch.setattr(services, "POLL", 0.05)
     made = Services(tmp_path, policy="p", dtype="float32")
     idle = ("rollout", "--help")  # any command; the child only has to exist
@@ -32,7 +32,7 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service
 
 
 def _sleeper(folder: Path) -> Path:
-    """Write a program that does nothing, whatever its arguments."""
+    """Write a program that sleeps, whatever its arguments."""
     program = folder / "sleeper"
     guard = '[ "$1" = -I ] && exec python3 "$@"\n'  # it starts the guards of children, too
     program.write_text(f"#!/bin/sh\n{guard}exec sleep 600\n")
@@ -40,7 +40,7 @@ def _sleeper(folder: Path) -> Path:
     return program
 
 
-def test_a_killed_service_is_started_again_and_its_death_said(
+def test_a_killed_service_is_started_again_and_its_death_is_logged(
     running: Services, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch = threading.Thread(target=running._restart_dead, daemon=True)
@@ -58,7 +58,7 @@ def test_a_killed_service_is_started_again_and_its_death_said(
     assert not watch.is_alive()
 
 
-def test_a_service_that_dies_again_and_again_is_left(
+def test_a_service_that_keeps_dying_is_not_started_again(
     running: Services, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch = threading.Thread(target=running._restart_dead, daemon=True)

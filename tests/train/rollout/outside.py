@@ -22,7 +22,7 @@ PATH = re.compile(r"/rollout/(?P<rollout>\w+)/attempt/(?P<attempt>\d+)/(?P<rest>
 
 
 @dataclass(frozen=True, slots=True)
-class SeenSpan:
+class ReceivedSpan:
     name: str
     scope: str
     trace: str
@@ -37,7 +37,7 @@ class SeenSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenCall:
+class ReceivedCall:
     path: str
     headers: dict[str, str]
     body: dict[str, Any]
@@ -57,14 +57,14 @@ class Outside:
     """Set when a chat completion was answered 502."""
     pause: float = 0.0
     """Seconds that a call takes."""
-    calls: list[SeenCall] = field(default_factory=list)
+    calls: list[ReceivedCall] = field(default_factory=list)
     requests: list[bytes] = field(default_factory=list)
     """OTLP requests, as they came."""
     closed: list[str] = field(default_factory=list)
     """Execution ids whose key was ended."""
     answered: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
-    _spans: dict[tuple[str, str], SeenSpan] = field(default_factory=dict)
+    _spans: dict[tuple[str, str], ReceivedSpan] = field(default_factory=dict)
 
     def __enter__(self) -> "Outside":
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -79,23 +79,23 @@ class Outside:
         self._thread.join()
         self._server.server_close()
 
-    def spans(self, **wanted: object) -> list[SeenSpan]:
+    def spans(self, **wanted: object) -> list[ReceivedSpan]:
         """Give the spans in the order of their starts; `wanted` are fields, or a rollout id."""
         rollout = wanted.pop("rollout", None)
-        found = sorted(list(self._spans.values()), key=lambda span: span.start)
+        spans = sorted(list(self._spans.values()), key=lambda span: span.start)
         return [
             span
-            for span in found
+            for span in spans
             if all(getattr(span, name) == value for name, value in wanted.items())
             and rollout in (None, span.attributes.get("ltrain.rollout.id"))
         ]
 
-    def wait_spans(self, count: int, seconds: float = 10.0, **wanted: object) -> list[SeenSpan]:
+    def wait_spans(self, count: int, seconds: float = 10.0, **wanted: object) -> list[ReceivedSpan]:
         """Wait for `count` such spans to arrive."""
         until = time.monotonic() + seconds
-        while len(found := self.spans(**wanted)) < count and time.monotonic() < until:
+        while len(spans := self.spans(**wanted)) < count and time.monotonic() < until:
             time.sleep(0.02)
-        return found
+        return spans
 
     def take(self, request: bytes) -> None:
         """Keep the spans of an OTLP request; a copy of a span counts once."""
@@ -104,7 +104,7 @@ class Outside:
             owner = {pair.key: _plain(pair.value) for pair in resource.resource.attributes}
             for scope in resource.scope_spans:
                 for span in scope.spans:
-                    self._spans[span.trace_id.hex(), span.span_id.hex()] = SeenSpan(
+                    self._spans[span.trace_id.hex(), span.span_id.hex()] = ReceivedSpan(
                         name=span.name,
                         scope=scope.scope.name,
                         trace=span.trace_id.hex(),
@@ -118,7 +118,7 @@ class Outside:
                         attributes={p.key: _plain(p.value) for p in span.attributes},
                     )
 
-    def mend(self) -> None:
+    def recover(self) -> None:
         """Answer again."""
         self.down = False
 
@@ -162,8 +162,8 @@ def _handler(outside: Outside) -> type[BaseHTTPRequestHandler]:
             self._gateway(json.loads(raw or b"{}"))
 
         def _gateway(self, body: dict[str, Any]) -> None:
-            found = PATH.fullmatch(self.path)
-            attempt = f"{found['rollout']}.{found['attempt']}" if found else ""
+            spans = PATH.fullmatch(self.path)
+            attempt = f"{spans['rollout']}.{spans['attempt']}" if spans else ""
             closes = self.path.endswith("/close")
             if outside.down or (outside.status != "ready" and not closes):
                 if not closes:
@@ -178,7 +178,7 @@ def _handler(outside: Outside) -> type[BaseHTTPRequestHandler]:
             elif attempt in outside.closed:
                 self._send(403, {"error": {"message": "the attempt is closed"}})
             else:
-                outside.calls.append(SeenCall(self.path, dict(self.headers.items()), body))
+                outside.calls.append(ReceivedCall(self.path, dict(self.headers.items()), body))
                 outside.answered[attempt] += 1
                 self._send(200, outside.chat(body))
 

@@ -1,4 +1,4 @@
-"""What is left to do, asked of a real store."""
+"""Finished rollouts, read from a real store."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An agent has the store's key of its own attempt: it tells of itself, and not what it is worth."""
+"""An agent has a store key of its own attempt: it can write its spans, but not trusted rewards."""
 
 import json
 import os
@@ -33,7 +33,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 DISPATCH = os.environ["TRACEPARENT"].split("-")
 
 def post(number, name, **attributes):
-    """Post a span with each key that the environment has; give what the store said."""
+    """Post a span with each key of the environment; return the store's responses."""
     request = otlp.ExportTraceServiceRequest()
     scoped = request.resource_spans.add().scope_spans.add()
     span = scoped.spans.add(name=name, start_time_unix_nano=time.time_ns())
@@ -71,7 +71,7 @@ tried = {
 found = {"tried": tried, "environ": dict(os.environ)}
 with open(sys.argv[1], "w") as file:
     json.dump(found, file)
-print(json.dumps({"said": "done"}))
+print(json.dumps({"answer": "done"}))
 '''
 
 
@@ -85,7 +85,7 @@ class Served:
 
 @pytest.fixture
 def served(home: Path, outside: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    """`ltrain up` with keys, to which this process has one; `outside` is the gateway alone."""
+    """`ltrain up` with keys, one of which this process has; `outside` is only the gateway."""
     keys = Keys(home.absolute() / "store")
     ingest, _ = keys.make(Role.INGEST)
     query, _ = keys.make(Role.QUERY)
@@ -108,7 +108,7 @@ def served(home: Path, outside: Any, monkeypatch: pytest.MonkeyPatch) -> Iterato
         up.stdout.close()
 
 
-def test_what_an_agent_says_its_rollout_is_worth_is_only_its_word(
+def test_an_evaluation_of_an_agent_is_stored_as_the_agents(
     served: Served,
     runner: Callable[..., Runner],
     task: Callable[..., Task],
@@ -124,17 +124,17 @@ def test_what_an_agent_says_its_rollout_is_worth_is_only_its_word(
 
     assert not list((served.home / "agents").iterdir())  # all of it was sent
 
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert found["tried"] == {
+    report = json.loads((tmp_path / "found.json").read_text())
+    assert report["tried"] == {
         "own": [0, 0],  # by OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_TRACES_HEADERS
         "reward": [0, 0],
         "close": [1, 1],
         "other": [1, 1],
     }
-    given = " ".join(value for value in found["environ"].values())
+    values = " ".join(value for value in report["environ"].values())
     secrets = [os.environ["OTEL_EXPORTER_OTLP_HEADERS"], served.dsn]
     secrets.append((served.home / "store.secret").read_text())
-    assert not [secret for secret in secrets if secret in given]
+    assert not [secret for secret in secrets if secret in values]
 
     with Store.open(served.dsn) as store:
         rewards = store.query("SELECT source, rollout, name, value FROM otel.rewards").rows()
@@ -170,7 +170,7 @@ if not mark.exists():
 """
 
 
-def test_what_a_cancelled_attempt_left_is_sent_when_its_process_has_ended(
+def test_leftover_spans_of_a_cancelled_attempt_are_sent_when_its_process_has_ended(
     served: Served, runner: Callable[..., Runner], task: Callable[..., Task], tmp_path: Path
 ) -> None:
     script = tmp_path / "leaver.py"
@@ -190,7 +190,7 @@ def test_what_a_cancelled_attempt_left_is_sent_when_its_process_has_ended(
     assert spans["RolloutId"].to_list() == [rollout_id("r", "train", 0, "stays", 0)]
 
 
-def left(home: Path, *attempts: str) -> None:
+def write_leftovers(home: Path, *attempts: str) -> None:
     request = ExportTraceServiceRequest()
     request.resource_spans.add().scope_spans.add().spans.add(name="left")
     for name in attempts:
@@ -199,12 +199,12 @@ def left(home: Path, *attempts: str) -> None:
         spool.close(0)
 
 
-def test_a_wave_begins_with_what_a_killed_run_left_of_it(
+def test_a_wave_first_sends_leftover_spans_of_a_killed_run(
     home: Path, outside: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = StoreKeys("s" * 32, home)
     wave = [Identity(run="r", rollout=name, task="t", mode="train") for name in ("abc", "def")]
-    left(home, "abc.1", "abc.2", "def.1", "other.1")
+    write_leftovers(home, "abc.1", "abc.2", "def.1", "other.1")
     (home / "agents" / "r" / "spool").mkdir(parents=True)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     keys.send_earlier_leftovers(wave)
@@ -215,7 +215,7 @@ def test_a_wave_begins_with_what_a_killed_run_left_of_it(
     assert len(outside.requests) == 3
 
 
-def test_a_key_is_bound_to_the_whole_identity_of_its_attempt(
+def test_a_key_is_bound_to_the_full_identity_of_its_attempt(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
@@ -232,7 +232,7 @@ def test_a_key_is_bound_to_the_whole_identity_of_its_attempt(
     assert grant.identity == {n: str(v) for n, v in identity.attributes().items()}
 
 
-def test_without_a_secret_here_an_agent_has_what_it_had(
+def test_without_a_local_secret_the_agents_environment_is_unchanged(
     runner: Callable[..., Runner],
     task: Callable[..., Task],
     home: Path,
@@ -248,7 +248,7 @@ def test_without_a_secret_here_an_agent_has_what_it_had(
     assert {headers, f"LTRAIN_HOME={home}"} <= set(lines)
 
 
-def test_a_store_elsewhere_is_signed_for_with_its_secret_alone(
+def test_keys_for_a_remote_store_are_signed_only_with_its_secret(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
@@ -261,9 +261,9 @@ def test_a_store_elsewhere_is_signed_for_with_its_secret_alone(
     assert signer.secret == "s" * 32
 
 
-def test_a_secret_that_cannot_be_read_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_secret_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LTRAIN_STORE", raising=False)
     Keys(home.absolute() / "store").make(Role.QUERY)
     (home / "store.secret").mkdir()
-    with pytest.raises(BadSetting, match="Set LTRAIN_STORE_SECRET to it"):
+    with pytest.raises(BadSetting, match="Set LTRAIN_STORE_SECRET to the secret"):
         StoreKeys.from_home(home, {})

@@ -1,4 +1,4 @@
-"""What excuses an attempt's ending: the gateway's counts, and nothing that the agent raises."""
+"""Which attempts are excused: the gateway's counts decide, not what the agent raises."""
 
 import pytest
 
@@ -51,11 +51,11 @@ def counts(failures: int = 0, away: float = 0.0, since: float = 0.0) -> CallCoun
         (AttemptResult(Outcome.INFRA, "ours"), counts(failures=1), "infra", "ours"),
     ],
 )
-def test_the_gateways_counts_decide(
+def test_the_gateways_counts_decide_on_an_outage(
     ending: AttemptResult, calls: CallCounts, outcome: str, reason: str
 ) -> None:
-    found = apply_outage(attempt(), ending, calls)
-    assert (found.outcome.value, found.reason) == (outcome, reason)
+    result = apply_outage(attempt(), ending, calls)
+    assert (result.outcome.value, result.reason) == (outcome, reason)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_the_gateways_counts_decide(
         (True, False, False, "error"),
     ],
 )
-def test_a_death_is_excused_once_where_it_may_have_been_anothers(
+def test_a_death_is_excused_once_if_another_may_have_caused_it(
     monkeypatch: pytest.MonkeyPatch, isolated: bool, shared: bool, starved: bool, outcome: str
 ) -> None:
     monkeypatch.setattr(death, "count_oom_kills", lambda: 5 + starved)
@@ -76,5 +76,5 @@ def test_a_death_is_excused_once_where_it_may_have_been_anothers(
     assert (ending.outcome.value, ending.died) == (outcome, outcome == "infra")
 
 
-def test_the_kernels_count_is_read() -> None:
+def test_the_kernels_count_of_oom_kills_is_read() -> None:
     assert count_oom_kills() >= 0

@@ -1,4 +1,4 @@
-"""Warm workers as the runner drives them: what is submitted has an end, whatever the agent does."""
+"""The worker pool: every submitted attempt gets a result, whatever the agent does."""
 
 import queue
 import threading
@@ -79,7 +79,7 @@ def attempt(
     )
 
 
-def test_an_attempt_whose_worker_was_replaced_before_it_began_is_an_outage(
+def test_an_attempt_whose_worker_was_replaced_before_it_started_is_infra(
     start: Start, on_end: Ended
 ) -> None:
     lane = start(concurrency=8)
@@ -91,9 +91,7 @@ def test_an_attempt_whose_worker_was_replaced_before_it_began_is_an_outage(
     assert ending.reason == "its worker was replaced before it began"
 
 
-def test_an_attempt_that_must_be_alone_never_begins_beside_another(
-    start: Start, on_end: Ended
-) -> None:
+def test_an_isolated_attempt_never_shares_a_worker(start: Start, on_end: Ended) -> None:
     lane = start()
     lane.submit(attempt("a", "sleep"))
     lane.submit(attempt("b", "answer", isolated=True))
@@ -101,7 +99,7 @@ def test_an_attempt_that_must_be_alone_never_begins_beside_another(
     assert (late.identity.rollout, ending.outcome) == ("b", Outcome.INFRA)
 
 
-def test_a_worker_gets_no_more_attempts_than_it_has_slots(start: Start, on_end: Ended) -> None:
+def test_a_worker_gets_at_most_its_number_of_slots(start: Start, on_end: Ended) -> None:
     lane = start(concurrency=1)
     lane.submit(attempt("a", "sleep"))
     lane.submit(attempt("b", "sleep"))
@@ -109,7 +107,7 @@ def test_a_worker_gets_no_more_attempts_than_it_has_slots(start: Start, on_end: 
 
 
 @pytest.mark.parametrize("end", ["expire", "close"])
-def test_a_worker_that_reads_no_requests_stops_neither_deadlines_nor_the_run(
+def test_a_worker_that_reads_no_requests_blocks_neither_timeouts_nor_the_run(
     start: Start, on_end: Ended, tmp_path: Path, end: str
 ) -> None:
     lane, mark = start(), tmp_path / "mark"
@@ -140,7 +138,7 @@ def test_the_lock_of_a_run_is_free_when_its_workers_have_ended(
     start: Start, held_lock: Any
 ) -> None:
     lane = start(keep_open=(held_lock.descriptor,))
-    held_lock.leave()
-    assert not held_lock.free
+    held_lock.release()
+    assert not held_lock.is_free
     lane.close()
-    assert held_lock.free
+    assert held_lock.is_free

@@ -270,7 +270,7 @@ class Exchange:
             self.attempt.spans += 1
 
     def _cancel_reason(self) -> str:
-        return "the attempt was closed" if self.attempt.closed else "the client disconnected"
+        return "the attempt was closed" if self.attempt.closed else "the client went away"
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
