@@ -168,7 +168,7 @@ import sys
 from ltrain_train import guard
 look, looks = guard._descendants, []
 guard._descendants = lambda: looks.append(0) or (look() if len(looks) > 2 else [])
-sys.exit(guard.main(sys.argv[1:]))
+sys.exit(guard.run_guarded(sys.argv[1:]))
 """
 """A guard whose first two scans of the processes miss all of them."""
 

@@ -32,7 +32,7 @@ SWEEP_GRACE = 2.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def main(arguments: list[str]) -> int:
+def run_guarded(arguments: list[str]) -> int:
     """Run the command to its end and return its exit status, negative for a signal."""
     lifeline, grace = int(arguments[0]), float(arguments[1])
     keep_open = [int(number) for number in arguments[2].split(",") if number]
@@ -182,7 +182,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 if __name__ == "__main__":
-    ended = main(sys.argv[1:])
+    ended = run_guarded(sys.argv[1:])
     if ended < 0:  # die of the command's signal, so that the owner sees the same one
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if -ended not in (signal.SIGKILL, signal.SIGSTOP):

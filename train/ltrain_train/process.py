@@ -68,6 +68,7 @@ class Child:
 
     @property
     def alive(self) -> bool:
+        """Whether the child runs."""
         return self.returncode is None
 
     def tail(self, lines: int = 15) -> str:

@@ -77,7 +77,7 @@ class Stage:
         return self.http.post(path, json=sent, headers=sending)
 
     def spans(self) -> list[dict[str, Any]]:
-        """Give the spans that are on disk, oldest first."""
+        """Return the spans on disk, oldest first."""
         spans = []
         for file in sorted(
             (self.home / "services" / "spool").glob("*.otlp"), key=lambda each: each.stat().st_mtime

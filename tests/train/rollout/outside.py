@@ -1,4 +1,4 @@
-"""What the runner and its agents reach over HTTP, played by one small server.
+"""A fake of the HTTP servers that the runner and its agents call, in one small server.
 
 It is a gateway (chat completions per rollout, `close`, `/health`) and an OTLP collector. Replies
 are the first rule whose text occurs in the last message. `/v1/chat/completions` works too, so it
@@ -45,23 +45,25 @@ class ReceivedCall:
 
 @dataclass
 class Outside:
+    """The fake gateway and collector, and what they received."""
+
     rules: list[tuple[str, str]] = field(default_factory=list)
     """(text in the last message, reply); the first that fits."""
     reply: str = "SELECT 1;"
-    """Where no rule fits."""
+    """The reply if no rule fits."""
     down: bool = False
     """Whether the gateway answers 502 to every call."""
     status: str = "ready"
-    """Of `/health`; calls are answered 502 while it is another than `ready`."""
+    """The status in `/health`; unless it is `ready`, calls are answered 502."""
     refused: threading.Event = field(default_factory=threading.Event)
     """Set when a chat completion was answered 502."""
     pause: float = 0.0
     """Seconds that a call takes."""
     calls: list[ReceivedCall] = field(default_factory=list)
     requests: list[bytes] = field(default_factory=list)
-    """OTLP requests, as they came."""
+    """OTLP requests, unparsed."""
     closed: list[str] = field(default_factory=list)
-    """Execution ids whose key was ended."""
+    """Execution ids whose key was revoked."""
     answered: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
     _spans: dict[tuple[str, str], ReceivedSpan] = field(default_factory=dict)
@@ -80,7 +82,7 @@ class Outside:
         self._server.server_close()
 
     def spans(self, **wanted: object) -> list[ReceivedSpan]:
-        """Give the spans in the order of their starts; `wanted` are fields, or a rollout id."""
+        """Return the spans by start time that match `wanted`: fields, or a rollout id."""
         rollout = wanted.pop("rollout", None)
         spans = sorted(list(self._spans.values()), key=lambda span: span.start)
         return [
@@ -98,7 +100,7 @@ class Outside:
         return spans
 
     def take(self, request: bytes) -> None:
-        """Keep the spans of an OTLP request; a copy of a span counts once."""
+        """Store the spans of an OTLP request; a copy of a span counts once."""
         self.requests.append(request)
         for resource in ExportTraceServiceRequest.FromString(request).resource_spans:
             owner = {pair.key: _plain(pair.value) for pair in resource.resource.attributes}
@@ -119,7 +121,7 @@ class Outside:
                     )
 
     def recover(self) -> None:
-        """Answer again."""
+        """Answer calls again."""
         self.down = False
 
     def chat(self, body: dict[str, Any]) -> dict[str, Any]:

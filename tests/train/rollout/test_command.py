@@ -125,7 +125,7 @@ def test_the_lock_of_a_run_is_free_when_its_commands_have_ended(
     home: Path, tmp_path: Path, held_lock: Any
 ) -> None:
     mark = tmp_path / "mark"
-    lane = CommandExecutor(
+    executor = CommandExecutor(
         f"touch {mark}; sleep 600",
         folder=tmp_path,
         environ=agent_environment(home, {}),
@@ -136,7 +136,7 @@ def test_the_lock_of_a_run_is_free_when_its_commands_have_ended(
     )
     identity = Identity(run="r", rollout="abc", attempt=1, mode="train")
     nowhere = Endpoint("http://127.0.0.1:9", "key", "policy")
-    lane.submit(
+    executor.submit(
         Attempt(
             identity=identity, task={}, endpoint=nowhere, traceparent="", started=0, timeout=600.0
         )
@@ -146,5 +146,5 @@ def test_the_lock_of_a_run_is_free_when_its_commands_have_ended(
         time.sleep(0.05)
     held_lock.release()
     assert not held_lock.is_free
-    lane.close()
+    executor.close()
     assert held_lock.is_free

@@ -117,10 +117,10 @@ def test_an_evaluation_of_an_agent_is_stored_as_the_agents(
     script = tmp_path / "forger.py"
     script.write_text(FORGER)
     command = f"python {script} {tmp_path / 'found.json'}"
-    lane = runner(command, reward="scores:one")
-    (result,) = lane.run("train", 0, [task()], 1, sampling={})
+    agents_runner = runner(command, reward="scores:one")
+    (result,) = agents_runner.run("train", 0, [task()], 1, sampling={})
     assert (result.outcome, result.rewards) == (Outcome.OK, {"reward": 1.0}), result.reason
-    lane.__exit__(None, None, None)
+    agents_runner.__exit__(None, None, None)
 
     assert not list((served.home / "agents").iterdir())  # all of it was sent
 
@@ -176,14 +176,14 @@ def test_leftover_spans_of_a_cancelled_attempt_are_sent_when_its_process_has_end
     script = tmp_path / "leaver.py"
     script.write_text(LEAVER)
     command = f"OTEL_SDK_DISABLED=true python {script} {tmp_path / 'mark'}"
-    lane = runner(command, workers=2, timeout=600.0)
+    agents_runner = runner(command, workers=2, timeout=600.0)
 
     def stop(_: object) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        lane.run("train", 0, [task("stays"), task("ends")], 1, sampling={}, on_result=stop)
-    lane.__exit__(None, None, None)
+        agents_runner.run("train", 0, [task("stays"), task("ends")], 1, sampling={}, on_result=stop)
+    agents_runner.__exit__(None, None, None)
     assert not list((served.home / "agents").iterdir())
     with Store.open(served.dsn) as store:
         spans = store.query("SELECT RolloutId FROM otel.spans WHERE SpanName = 'left'")
@@ -240,8 +240,8 @@ def test_without_a_local_secret_the_agents_environment_is_unchanged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "tenant=7,Authorization=Basic%20abc")
-    lane = runner(f"env > {tmp_path / 'env'}")
-    (result,) = lane.run("train", 0, [task()], 1, sampling={})
+    agents_runner = runner(f"env > {tmp_path / 'env'}")
+    (result,) = agents_runner.run("train", 0, [task()], 1, sampling={})
     assert result.outcome is Outcome.OK
     lines = (tmp_path / "env").read_text().splitlines()
     headers = "OTEL_EXPORTER_OTLP_HEADERS=tenant=7,Authorization=Basic%20abc"

@@ -136,7 +136,7 @@ class Gateway:
         attempt = self.attempts.find(self._claims(request.scope, request.headers))
         first = not attempt.closed
         if attempt.in_flight_calls:
-            attempt.cut_in_outage = not await self.publication.upstream.is_healthy()
+            attempt.cancelled_in_outage = not await self.publication.upstream.is_healthy()
         await attempt.close()
         if first:
             counts = {attributes.SPANS: attempt.spans, attributes.LLM_CALLS: attempt.llm_calls}

@@ -36,7 +36,7 @@ class AttemptCalls:
     """Digests of requests that an outage left unanswered; a later answer removes its request."""
     away_seconds: float = 0.0
     """Seconds in which a call waited for the policy server during an outage."""
-    cut_in_outage: bool = False
+    cancelled_in_outage: bool = False
     """Whether the policy server was down when the calls in flight were cancelled."""
     context: Context | None = None
     """Trace context of the first call, which the attempt's own span continues."""
@@ -46,6 +46,7 @@ class AttemptCalls:
 
     @property
     def counts(self) -> dict[str, float]:
+        """The counts that `close` returns to the runner."""
         return {
             "llm_calls": self.llm_calls,
             "spans": self.spans,
@@ -79,17 +80,17 @@ class AttemptRegistry:
     """The attempts whose keys have been used."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int], AttemptCalls] = {}
+        self._attempts: dict[tuple[str, int], AttemptCalls] = {}
 
     def find(self, claims: RolloutClaims) -> AttemptCalls:
         """Return the attempt of a key, made on first use."""
         identity = claims.identity
         key = (identity.rollout or "", identity.attempt or 0)
-        attempt = self._known.get(key)
+        attempt = self._attempts.get(key)
         if attempt is None:
-            if len(self._known) >= MAX_ATTEMPTS:
+            if len(self._attempts) >= MAX_ATTEMPTS:
                 self._drop_expired()
-            attempt = self._known[key] = AttemptCalls(identity, claims.expires)
+            attempt = self._attempts[key] = AttemptCalls(identity, claims.expires)
         return attempt
 
     def require_open(self, claims: RolloutClaims) -> AttemptCalls:
@@ -110,4 +111,4 @@ class AttemptRegistry:
 
     def _drop_expired(self) -> None:
         now = time.time()
-        self._known = {key: each for key, each in self._known.items() if each.expires > now}
+        self._attempts = {key: each for key, each in self._attempts.items() if each.expires > now}

@@ -55,6 +55,7 @@ class GatewayClient:
         self._http = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
 
     def close(self) -> None:
+        """Close the connections."""
         self._http.close()
 
     def is_running(self) -> bool:

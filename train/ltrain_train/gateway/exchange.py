@@ -69,7 +69,7 @@ class Exchange:
         self._shut_count = gate.shut_count
         self._in_outage = False
         """Whether the call waits for a policy server that is down."""
-        self._answer = Answer()
+        self._recorded_answer = Answer()
         self._started = False
         """Whether the response's status has been sent to the agent."""
 
@@ -153,13 +153,13 @@ class Exchange:
             elif self.request.stream:
                 await self._send_stream(response)
             else:
-                await self._send_whole(response)
+                await self._send_complete(response)
 
-    async def _send_whole(self, response: aiohttp.ClientResponse) -> None:
-        payload, shown = read((await response.read()).decode(), self.request.instead)
-        self._answer.take(payload)
+    async def _send_complete(self, response: aiohttp.ClientResponse) -> None:
+        payload, forwarded = read((await response.read()).decode(), self.request.instead)
+        self._recorded_answer.take(payload)
         self._end_answered()
-        await self._begin(send_json(self._send, 200, shown.encode()))
+        await self._begin(send_json(self._send, 200, forwarded.encode()))
 
     async def _send_stream(self, response: aiohttp.ClientResponse) -> None:
         await self._begin(self._send(STREAM_START))
@@ -168,23 +168,23 @@ class Exchange:
             if event == DONE:
                 await self._finish(pending)
                 continue
-            payload, shown = read(event.decode(), self.request.instead)
+            payload, forwarded = read(event.decode(), self.request.instead)
             if "error" in payload:
                 raise ServerFailed(_error_message(payload))
-            self._answer.take(payload)
+            self._recorded_answer.take(payload)
             if self.request.hides(payload):
                 continue
-            pending.append(_event(shown.encode()))
-            if self._answer.finished < self.request.choices:
+            pending.append(_encode_event(forwarded.encode()))
+            if self._recorded_answer.finished < self.request.choices:
                 await self._send_body(pending.pop(), more=True)
         if not self.span.ended:
             await self._finish(pending)
 
     async def _finish(self, pending: list[bytes]) -> None:
-        if self._answer.finished < self.request.choices:
+        if self._recorded_answer.finished < self.request.choices:
             raise ConnectionError("the stream ended before the response was complete")
         self._end_answered()
-        await self._send_body(b"".join(pending) + _event(DONE), more=False)
+        await self._send_body(b"".join(pending) + _encode_event(DONE), more=False)
 
     async def _forward_error(self, response: aiohttp.ClientResponse) -> None:
         body = await response.read()
@@ -194,19 +194,19 @@ class Exchange:
         self.attempt.unanswered.discard(self._digest)
         await self._begin(send_json(self._send, response.status, body))
 
-    async def _refuse_failed(self, why: str) -> None:
+    async def _refuse_failed(self, reason: str) -> None:
         """Refuse a failed call: 503 for an outage, which OpenAI's clients retry, else 400."""
         if await self._had_outage():
             self.attempt.unanswered.add(self._digest)
             status = HTTPStatus.SERVICE_UNAVAILABLE
             sentence = (
-                f"The policy server is down ({why}). Send the request again: if `ltrain serve` "
+                f"The policy server is down ({reason}). Send the request again: if `ltrain serve` "
                 "started the server, it starts it again."
             )
         else:
             status = HTTPStatus.BAD_REQUEST
             sentence = (
-                f"The policy server fails on this request ({why}) and is otherwise healthy. "
+                f"The policy server fails on this request ({reason}) and is otherwise healthy. "
                 "Change the request."
             )
         self._end_failed(
@@ -230,7 +230,7 @@ class Exchange:
         if not self._started:
             await self._begin(refused.send(self._send))
         elif self.request.stream:
-            await self._send_body(_event(refused.body), more=False)
+            await self._send_body(_encode_event(refused.body), more=False)
 
     async def _begin(self, sending: Awaitable[None]) -> None:
         self._started = True
@@ -250,16 +250,18 @@ class Exchange:
         Raises:
             Refused: when the span cannot be written.
         """
-        self.recording.require_span(lambda: self.span.answered(self._answer))
+        self.recording.require_span(lambda: self.span.answered(self._recorded_answer))
         self.attempt.spans += 1
         self.attempt.llm_calls += 1
         self.attempt.unanswered.discard(self._digest)
 
     def _end_cancelled(self) -> None:
         """End the span of a cancelled call."""
-        if self._in_outage or self.attempt.cut_in_outage:
+        if self._in_outage or self.attempt.cancelled_in_outage:
             self.attempt.unanswered.add(self._digest)
-        self._end(lambda: self.span.failed("cancelled", self._cancel_reason(), self._answer))
+        self._end(
+            lambda: self.span.failed("cancelled", self._cancel_reason(), self._recorded_answer)
+        )
 
     def _end_failed(self, kind: str, sentence: str) -> None:
         if not self.span.ended:
@@ -278,7 +280,7 @@ async def _wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-def _event(data: bytes) -> bytes:
+def _encode_event(data: bytes) -> bytes:
     return b"data: " + data + b"\n\n"
 
 

@@ -31,6 +31,7 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
+        """Whether calls pass at once."""
         return self._open.is_set()
 
     async def enter(self) -> int:

@@ -18,6 +18,7 @@ class Refused(Exception):
 
     @property
     def body(self) -> bytes:
+        """The JSON body of the error response."""
         error = {
             "message": self.message,
             "type": _error_type(self.status),

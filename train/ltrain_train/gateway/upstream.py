@@ -47,6 +47,7 @@ class Upstream:
         self._chat = f"{self.url}/v1/chat/completions"
 
     async def close(self) -> None:
+        """Close the connections."""
         await self._session.close()
 
     def chat(self, body: bytes) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
@@ -113,8 +114,8 @@ class Upstream:
             async with self._session.request(method, url, json=body, timeout=timeout) as response:
                 text = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
-            why = str(error) or type(error).__name__
-            raise UpstreamAway(f"No policy server answers at {self.address}: {why}.") from error
+            reason = str(error) or type(error).__name__
+            raise UpstreamAway(f"No policy server answers at {self.address}: {reason}.") from error
         if response.status != 200:
             raise UpstreamFailed(_refusal(self.address, method, path, response.status, text))
         content: dict[str, Any] = orjson.loads(text) if text else {}

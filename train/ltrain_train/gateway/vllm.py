@@ -58,6 +58,7 @@ class VllmOptions:
     """Further arguments of `vllm serve`."""
 
     def arguments(self) -> list[str]:
+        """Return the arguments of `vllm serve`."""
         return [
             *("--dtype", self.dtype),
             *("--max-model-len", str(self.max_model_len)),
@@ -93,6 +94,7 @@ class Vllm:
 
     @property
     def child(self) -> Child:
+        """The running child process."""
         if self._child is None:
             raise RuntimeError("vLLM has not been started")
         return self._child

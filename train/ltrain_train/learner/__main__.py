@@ -2,6 +2,6 @@
 
 import sys
 
-from ltrain_train.learner.service import main
+from ltrain_train.learner.service import serve_pipes
 
-main(sys.argv[1:])
+serve_pipes(sys.argv[1:])

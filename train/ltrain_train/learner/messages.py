@@ -35,11 +35,13 @@ class Job:
     """Data-parallel worker processes."""
 
     def encode(self) -> dict[str, Any]:
+        """Return the job as the arguments of a `start` request."""
         fields = asdict(self) | {"train": self.train.model_dump()}
         return {name: str(v) if isinstance(v, Path) else v for name, v in fields.items()}
 
     @classmethod
     def decode(cls, fields: dict[str, Any]) -> Self:
+        """Return the job of a `start` request's arguments."""
         paths = {
             name: Path(fields[name])
             for name in ("base", "checkpoint", "scratch", "home")

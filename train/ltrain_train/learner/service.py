@@ -43,6 +43,7 @@ class LearnerService:
         self.learner: Learner | None = None
 
     def run(self) -> None:
+        """Answer requests until they end, then stop Ray."""
         signal.signal(signal.SIGTERM, _exit_at_once)
         try:
             for line in self.requests:
@@ -112,11 +113,11 @@ def _exit_at_once(*_: object) -> None:
     os._exit(128 + signal.SIGTERM)
 
 
-def main(arguments: list[str]) -> None:
+def serve_pipes(arguments: list[str]) -> None:
     """Serve the two pipes whose descriptors are the arguments."""
     requests, answers = (int(number) for number in arguments)
     LearnerService(requests, answers).run()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    serve_pipes(sys.argv[1:])

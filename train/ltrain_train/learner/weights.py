@@ -173,6 +173,7 @@ class Shards:
         self.total = 0
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
+        """Add a tensor, after writing a file if it would become too large."""
         if (
             self.pending
             and sum(t.nbytes for t in self.pending.values()) + tensor.nbytes > SHARD_BYTES

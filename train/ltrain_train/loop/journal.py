@@ -63,6 +63,7 @@ class Journal:
 
     @property
     def path(self) -> Path:
+        """The journal's file."""
         return self.folder / "journal.json"
 
     @property
@@ -82,12 +83,15 @@ class Journal:
 
     @property
     def next_checkpoint(self) -> Path:
+        """Directory of the next checkpoint."""
         return self.checkpoint.with_name(str(self.trained + 1))
 
     def wave(self, mode: str, number: int) -> Wave | None:
+        """Return a recorded wave; None if it is not recorded."""
         return next((w for w in self.waves if (w.mode, w.wave) == (mode, number)), None)
 
     def add(self, wave: Wave) -> None:
+        """Record a wave and save the journal."""
         self.waves.append(wave)
         self.save()
 
@@ -98,10 +102,12 @@ class Journal:
                 shutil.rmtree(old)
 
     def finish(self) -> None:
+        """Mark the run as finished and save the journal."""
         self.finished = True
         self.save()
 
     def save(self) -> None:
+        """Replace the journal's file atomically."""
         make_private(self.folder)
         content = {key: value for key, value in asdict(self).items() if key != "folder"}
         part = self.path.with_suffix(".part")

@@ -106,23 +106,23 @@ class OnlineRun:
         **sampling: float,
     ) -> None:
         run, trust = self.journal.run, self.recipe.source.trust
-        with self.phases.phase("generate"):
+        with self.phases.measure("generate"):
             done = retry_store(lambda: finished_rollouts(self.store, run, mode, number, trust))
             self.runner.run(
                 mode, number, tasks, rollouts_per_task, sampling=sampling, finished=done
             )
-        with self.phases.phase("settle"):
+        with self.phases.measure("settle"):
             ids = [
                 rollout_id(run, mode, number, task.id, sample)
                 for task in tasks
                 for sample in range(rollouts_per_task)
             ]
-            settle, senders = self.recipe.train.settle, roles.senders(trust)
-            retry_store(lambda: wait_complete(self.store, ids, settle, senders))
+            span_timeout, senders = self.recipe.train.settle, roles.senders(trust)
+            retry_store(lambda: wait_complete(self.store, ids, span_timeout, senders))
 
     def _build(self, number: int) -> Dataset:
         run, out = self.journal.run, self.datasets / f"{self.journal.run}-{number}"
-        with self.phases.phase("build"):
+        with self.phases.measure("build"):
             return retry_store(lambda: build(self.store, self.recipe, out, run=run, wave=number))
 
     def _summarize(self, mode: str, number: int) -> Wave:

@@ -16,7 +16,8 @@ class Phases:
         self.seconds: dict[str, float] = defaultdict(float)
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def measure(self, name: str) -> Iterator[None]:
+        """Add the seconds of the block to the phase `name`."""
         began = time.monotonic()
         try:
             yield

@@ -45,6 +45,7 @@ class WaveSummary:
 
     @property
     def rollouts(self) -> int:
+        """Number of rollouts."""
         return sum(self.outcomes.values())
 
 

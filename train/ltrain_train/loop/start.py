@@ -61,6 +61,7 @@ class Plan:
 
     @property
     def policy(self) -> str:
+        """Name of the trained policy."""
         return self.recipe.policy[0].name
 
     @property
@@ -71,6 +72,7 @@ class Plan:
 
     @property
     def name(self) -> str:
+        """Name of the run: the recipe's `source.run`, or the folder's name."""
         return self.recipe.source.run or self.folder.resolve().name
 
     def policies(self) -> Policies:
@@ -82,6 +84,11 @@ class Plan:
 
     @property
     def rollout(self) -> Rollout:
+        """The recipe's rollout section.
+
+        Raises:
+            BadRun: when the recipe has none.
+        """
         if self.recipe.rollout is None:
             raise BadRun(
                 "An online run needs tasks and an agent: a [rollout] section in the recipe, or "

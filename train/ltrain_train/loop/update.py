@@ -54,13 +54,13 @@ class Updater:
         Raises:
             NothingToTrain: when the dataset has no row to train on.
         """
-        with self.phases.phase("train"):
+        with self.phases.measure("train"):
             rows = policy_rows(self.policy, dataset)
             report = self.learner.step(rows, version=version, dataset=dataset.id)
             if not report.rows:
                 raise NothingToTrain(_all_stale_message(dataset, report, version))
             self.learner.save(checkpoint)
-        with self.phases.phase("load"):
+        with self.phases.measure("load"):
             draft = self.policies.directory / self.policy / f".draft-{version}"
             self.learner.export(draft)
             new = self.policies.publish_files(

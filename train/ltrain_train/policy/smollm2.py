@@ -33,6 +33,7 @@ class ModelUnavailable(LtrainError, OSError):
 
 
 def default_directory() -> Path:
+    """Return the directory of the demo's model in LTRAIN_HOME."""
     return settings.HOME.read() / "models" / "smollm2"
 
 
@@ -159,6 +160,7 @@ def _move_into_place(draft: Path, out: Path) -> bool:
 
 
 def main(arguments: Sequence[str]) -> None:
+    """Make the model in the directory given as an argument, and print its size and time."""
     out = Path(arguments[0]) if arguments else default_directory()
     began = time.monotonic()
     if not make_model(out):

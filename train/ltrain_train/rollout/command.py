@@ -45,7 +45,7 @@ class CommandExecutor:
         self._on_end = on_end
         self._children = Children(keep_open)
         self._lock = threading.Lock()
-        self._flying: set[str] = set()
+        self._in_flight: set[str] = set()
         self._closed = False
 
     def wait_ready(self, timeout: float) -> None:
@@ -54,12 +54,12 @@ class CommandExecutor:
     def free_slots(self, *, isolated: bool = False) -> int:
         """Return how many attempts can start now; each always has a process to itself."""
         with self._lock:
-            return self._slots - len(self._flying)
+            return self._slots - len(self._in_flight)
 
     def submit(self, attempt: Attempt) -> None:
         """Start an attempt in a thread of its own."""
         with self._lock:
-            self._flying.add(attempt.id)
+            self._in_flight.add(attempt.id)
         threading.Thread(target=self._run_attempt, args=(attempt,), daemon=True).start()
 
     def stop_overdue(self) -> None:
@@ -74,7 +74,7 @@ class CommandExecutor:
     def _run_attempt(self, attempt: Attempt) -> None:
         result = self._run_to_end(attempt)
         with self._lock:
-            self._flying.discard(attempt.id)
+            self._in_flight.discard(attempt.id)
             if self._closed:
                 return
         self._on_end(attempt, result)

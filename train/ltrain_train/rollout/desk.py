@@ -102,15 +102,15 @@ class Attempts:
         provider: TracerProvider,
         client: GatewayClient,
         reward: RewardFunction | None,
-        log: AttemptLog,
+        attempt_log: AttemptLog,
         gateway: str,
         secret: str,
         settings: WaveSettings,
         store_keys: StoreKeys | None = None,
     ) -> None:
         self._store_keys = store_keys
-        self._spans, self._client = SpanWriter(provider), client
-        self._reward, self._log = reward, log
+        self._span_writer, self._client = SpanWriter(provider), client
+        self._reward, self._attempt_log = reward, attempt_log
         self._gateway, self._secret, self._settings = gateway, secret, settings
         self._lock = threading.Lock()
         self._gateway_wait = threading.Lock()
@@ -121,10 +121,10 @@ class Attempts:
     def open(self, rollout: PlannedRollout) -> RunningAttempt:
         """Number an attempt, write its dispatch span, and sign its key."""
         assert rollout.identity.rollout is not None
-        number = self._log.begin(rollout.identity.rollout)
+        number = self._attempt_log.begin(rollout.identity.rollout)
         identity = replace(rollout.identity, attempt=number)
         settings = self._settings
-        spans = self._spans.write_dispatch(identity, settings.timeout + KEY_GRACE)
+        spans = self._span_writer.write_dispatch(identity, settings.timeout + KEY_GRACE)
         attempt = Attempt(
             identity=identity,
             task=rollout.task.visible_fields(settings.agent_sees),
@@ -145,7 +145,7 @@ class Attempts:
         Returns:
             the closed attempt; None if it was closed before.
         """
-        if not self._take(running):
+        if not self._remove_open(running):
             return None
         try:
             calls = self._close_key(running)
@@ -185,7 +185,7 @@ class Attempts:
         """Close the open attempts as `cancelled`; a gateway that does not answer is tried once."""
         gateway_answers = True
         for running in attempts:
-            if not self._take(running):
+            if not self._remove_open(running):
                 continue
             calls = 0
             if gateway_answers:
@@ -219,7 +219,7 @@ class Attempts:
             return {}
         return self._store_keys.attempt_environment(identity, self._settings.timeout + KEY_GRACE)
 
-    def _take(self, running: RunningAttempt) -> bool:
+    def _remove_open(self, running: RunningAttempt) -> bool:
         with self._lock:
             if running.attempt.id not in self._open:
                 return False
@@ -231,7 +231,7 @@ class Attempts:
             return {}
         rewards = self._reward.score(running.rollout.task, result.output)
         for name, value in rewards.items():
-            self._spans.write_evaluation(running.spans, name, value)
+            self._span_writer.write_evaluation(running.spans, name, value)
         return rewards
 
     def _close_key(self, running: RunningAttempt) -> CallCounts:
@@ -256,14 +256,14 @@ class Attempts:
             attributes.TASKS_DIGEST: running.rollout.task.file_digest,
             attributes.REWARD_DIGEST: self._reward.digest if self._reward else "",
         }
-        seconds = self._spans.write_end(
+        seconds = self._span_writer.write_end(
             running.spans,
             outcome,
             reason=reason,
             llm_calls=calls,
             digests={name: value for name, value in digests.items() if value},
         )
-        self._log.end(str(identity.rollout), identity.attempt or 0, outcome)
+        self._attempt_log.end(str(identity.rollout), identity.attempt or 0, outcome)
         return RolloutResult(
             identity=identity,
             outcome=outcome,

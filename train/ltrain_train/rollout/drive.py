@@ -57,6 +57,7 @@ class RolloutSummary:
 
     @property
     def complete(self) -> bool:
+        """Whether every rollout has a counted outcome."""
         return all(result.outcome in COUNTED_OUTCOMES for result in self.results)
 
     def table(self) -> str:

@@ -42,7 +42,7 @@ class WorkerProcess:
         """Seconds after an attempt's time limit in which the worker may cancel it itself."""
         self.in_flight: dict[str, Attempt] = {}
         """The attempts that run in the worker, by execution id."""
-        self.shared: set[str] = set()
+        self.shared_attempts: set[str] = set()
         """Execution ids of attempts during which another attempt ran in the worker."""
         self.overdue_attempts: list[Attempt] = []
         """Attempts that exceeded their time limit, for which the worker was stopped."""
@@ -99,7 +99,7 @@ class WorkerProcess:
     def send(self, attempt: Attempt) -> None:
         """Queue an attempt for the worker and return at once; `on_exit` reports a dead worker."""
         if self.in_flight:
-            self.shared |= {attempt.id, *self.in_flight}
+            self.shared_attempts |= {attempt.id, *self.in_flight}
         self.in_flight[attempt.id] = attempt
         self._lines.put(json.dumps(_request_message(attempt)) + "\n")
 

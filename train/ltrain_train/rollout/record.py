@@ -33,10 +33,12 @@ class AttemptSpans:
 
     @property
     def context(self) -> Context:
+        """The context of the dispatch span, for spans below it."""
         return trace.set_span_in_context(trace.NonRecordingSpan(self.root))
 
     @property
     def traceparent(self) -> str:
+        """The dispatch span as a W3C traceparent."""
         carrier: dict[str, str] = {}
         TraceContextTextMapPropagator().inject(carrier, context=self.context)
         return carrier["traceparent"]

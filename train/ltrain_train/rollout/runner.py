@@ -163,7 +163,7 @@ class Runner:
             provider=self._provider,
             client=self._client,
             reward=self._reward,
-            log=AttemptLog(self._home / "runs" / self._run),
+            attempt_log=AttemptLog(self._home / "runs" / self._run),
             gateway=self._gateway,
             secret=self._secret,
             settings=WaveSettings(

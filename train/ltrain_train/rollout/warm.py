@@ -183,7 +183,7 @@ class WorkerPool:
             if worker.ready:
                 attempts = self._replace(worker, set())
                 for attempt in attempts:
-                    shared = attempt.id in worker.shared
+                    shared = attempt.id in worker.shared_attempts
                     self._on_end(
                         attempt, result_of_death(attempt, "its worker died", shared=shared)
                     )

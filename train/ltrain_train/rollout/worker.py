@@ -118,7 +118,7 @@ def _parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> None:
+def run_worker() -> None:
     """Run attempts until the requests end."""
     options = _parse_arguments()
     for descriptor in (options.requests, options.results):
@@ -138,4 +138,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_worker()
