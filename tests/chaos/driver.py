@@ -156,9 +156,9 @@ class Project:
         return waves
 
     def attempts(self) -> list[dict[str, Any]]:
-        """Return the lines of the run's ledger that begin an attempt."""
-        ledger = self.file("runs/chaos/attempts.jsonl")
-        lines = ledger.read_text().splitlines() if ledger.exists() else []
+        """Return the lines of the run's attempt log that begin an attempt."""
+        log = self.file("runs/chaos/attempts.jsonl")
+        lines = log.read_text().splitlines() if log.exists() else []
         rows = [json.loads(line) for line in lines if line.endswith("}")]
         return [row for row in rows if "outcome" not in row]
 

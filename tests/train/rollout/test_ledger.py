@@ -13,15 +13,15 @@ def test_an_attempt_number_is_never_reused(tmp_path: Path) -> None:
 
 
 def test_only_a_counted_outcome_finishes_a_rollout(tmp_path: Path) -> None:
-    ledger = AttemptLog(tmp_path)
+    log = AttemptLog(tmp_path)
     for outcome in Outcome:
-        ledger.end(outcome.value, ledger.begin(outcome.value), outcome)
-    assert ledger.finished == AttemptLog(tmp_path).finished == {"ok", "error", "timeout"}
+        log.end(outcome.value, log.begin(outcome.value), outcome)
+    assert log.finished == AttemptLog(tmp_path).finished == {"ok", "error", "timeout"}
 
 
 def test_a_truncated_last_line_is_ignored(tmp_path: Path) -> None:
-    ledger = AttemptLog(tmp_path)
-    ledger.begin("x")
+    log = AttemptLog(tmp_path)
+    log.begin("x")
     with (tmp_path / "attempts.jsonl").open("a") as file:
         file.write('{"rollout": "x", "att')
     again = AttemptLog(tmp_path)
