@@ -22,7 +22,7 @@ class Gate:
         self.version = version
         self.in_flight = 0
         self.shut_count = 0
-        """How often the gate was shut; a call compares it to detect a shut while it is in flight."""
+        """How often the gate was shut; a call compares it to detect a shut during the call."""
         self._open = asyncio.Event()
         self._open.set()
         self._empty = asyncio.Event()
