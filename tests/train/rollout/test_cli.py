@@ -116,7 +116,7 @@ def test_a_command_after_two_dashes_is_the_agent(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "says"),
+    ("arguments", "status", "sentence"),
     [
         ([], 2, "Name the agent exactly once"),
         (["--agent", "plain:solve", "--", "echo"], 2, "Name the agent exactly once"),
@@ -126,11 +126,11 @@ def test_a_command_after_two_dashes_is_the_agent(
     ],
 )
 def test_misuse_prints_one_sentence(
-    tasks: Path, environ: dict[str, str], arguments: list[str], status: int, says: str
+    tasks: Path, environ: dict[str, str], arguments: list[str], status: int, sentence: str
 ) -> None:
     failed = ltrain([tasks, *arguments], environ)
     assert failed.returncode == status
-    assert says in " ".join(failed.stderr.replace("│", "").split())
+    assert sentence in " ".join(failed.stderr.replace("│", "").split())
     assert "Traceback" not in failed.stderr
 
 

@@ -221,10 +221,10 @@ def test_an_outage_costs_one_try_however_long_the_policy_server_loads(
             time.sleep(0.05)
         outside.status = "ready"
 
-    mending = threading.Thread(target=recover)
-    mending.start()
+    recovery = threading.Thread(target=recover)
+    recovery.start()
     results = started.run("train", 0, [task("a"), task("b")], 1, sampling={})
-    mending.join()
+    recovery.join()
     assert [(r.outcome, r.identity.attempt) for r in results] == [(Outcome.OK, 2)] * 2
     assert caplog.messages == ["ltrain: waiting for the gateway, at most 1200 s"]
 
@@ -289,7 +289,7 @@ def test_stopping_a_run_closes_attempts_in_flight_as_cancelled(
 
 
 @pytest.mark.parametrize(
-    ("agent", "says"),
+    ("agent", "sentence"),
     [
         ("plain:sovle", "has no function 'sovle'. Did you mean 'plain:solve'"),
         ("absent:solve", "there is no such module in"),
@@ -297,9 +297,9 @@ def test_stopping_a_run_closes_attempts_in_flight_as_cancelled(
     ],
 )
 def test_an_agent_that_cannot_be_imported_is_an_error_of_the_first_run(
-    runner: Start, task: Make, agent: str, says: str
+    runner: Start, task: Make, agent: str, sentence: str
 ) -> None:
-    with pytest.raises(BadReference, match=says.replace("(", r"\(")):
+    with pytest.raises(BadReference, match=sentence.replace("(", r"\(")):
         runner(agent).run("train", 0, [task()], 1, sampling={})
 
 

@@ -40,11 +40,11 @@ def post(number, name, **attributes):
     span.trace_id, span.parent_span_id = map(bytes.fromhex, DISPATCH[1:3])
     span.span_id = number.to_bytes(8, "big")
     for key, value in attributes.items():
-        said = span.attributes.add(key=key.replace("__", ".")).value
+        attribute = span.attributes.add(key=key.replace("__", ".")).value
         if isinstance(value, float):
-            said.double_value = value
+            attribute.double_value = value
         else:
-            said.string_value = value
+            attribute.string_value = value
     answers = []
     for variable, text in os.environ.items():
         if not variable.endswith("_HEADERS"):
@@ -53,10 +53,10 @@ def post(number, name, **attributes):
             name, _, value = pair.partition("=")
             headers = {name: unquote(value), "Content-Type": "application/x-protobuf"}
             url = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] + "/v1/traces"
-            asked = urllib.request.Request(url, request.SerializeToString(), headers)
-            with urllib.request.urlopen(asked) as answer:
-                given = otlp.ExportTraceServiceResponse.FromString(answer.read())
-            answers.append(given.partial_success.rejected_spans)
+            sent = urllib.request.Request(url, request.SerializeToString(), headers)
+            with urllib.request.urlopen(sent) as answer:
+                response = otlp.ExportTraceServiceResponse.FromString(answer.read())
+            answers.append(response.partial_success.rejected_spans)
     return answers
 
 with trace.get_tracer("agent").start_as_current_span("work"):
@@ -68,9 +68,9 @@ tried = {
     "close": post(3, "ltrain.rollout", ltrain__outcome="ok"),
     "other": post(4, "thought", ltrain__rollout__id="another"),
 }
-found = {"tried": tried, "environ": dict(os.environ)}
+report = {"tried": tried, "environ": dict(os.environ)}
 with open(sys.argv[1], "w") as file:
-    json.dump(found, file)
+    json.dump(report, file)
 print(json.dumps({"answer": "done"}))
 '''
 
