@@ -92,10 +92,10 @@ class OnlineRun:
         self._record(wave)
 
     def _learn(self, wave: Wave, dataset: Dataset) -> None:
-        done = self.updater.update(dataset, self.version, self.journal.next_checkpoint)
-        self.version = wave.published = done.version
-        wave.samples, wave.tokens = done.report.rows, done.report.tokens
-        wave.metrics = dict(done.report.metrics)
+        update = self.updater.update(dataset, self.version, self.journal.next_checkpoint)
+        self.version = wave.published = update.version
+        wave.samples, wave.tokens = update.report.rows, update.report.tokens
+        wave.metrics = dict(update.report.metrics)
 
     def _generate(
         self,
@@ -107,9 +107,9 @@ class OnlineRun:
     ) -> None:
         run, trust = self.journal.run, self.recipe.source.trust
         with self.phases.measure("generate"):
-            done = retry_store(lambda: finished_rollouts(self.store, run, mode, number, trust))
+            finished = retry_store(lambda: finished_rollouts(self.store, run, mode, number, trust))
             self.runner.run(
-                mode, number, tasks, rollouts_per_task, sampling=sampling, finished=done
+                mode, number, tasks, rollouts_per_task, sampling=sampling, finished=finished
             )
         with self.phases.measure("settle"):
             ids = [

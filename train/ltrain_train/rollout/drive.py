@@ -96,7 +96,7 @@ def run_tasks(options: RolloutOptions) -> RolloutSummary:
 def _run_locked(
     options: RolloutOptions, name: str, tasks: list[Task], home: Path, lock: RunLock
 ) -> RolloutSummary:
-    run = open_run(home / "runs", name, _request_key(options, tasks))
+    run = open_run(home / "runs", name, _comparable_options(options, tasks))
     finished = _find_finished(home, run, options.mode) if run.resumed else set()
     secret = gateway_secret(home)
     _check_gateway(options.gateway, secret)
@@ -136,7 +136,7 @@ def _run_locked(
     return summary
 
 
-def _request_key(options: RolloutOptions, tasks: list[Task]) -> dict[str, str | int | float]:
+def _comparable_options(options: RolloutOptions, tasks: list[Task]) -> dict[str, str | int | float]:
     """Return the options that identify a request: an unfinished run continues if they are equal."""
     return {
         "tasks": tasks_digest(tasks),
