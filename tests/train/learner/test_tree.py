@@ -53,7 +53,7 @@ def test_packs_have_every_row_once_within_their_limit(
 
 
 @pytest.mark.parametrize(
-    ("config", "shares"),
+    ("config", "supported"),
     [
         ({"model_type": "llama"}, True),
         ({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False}, True),
@@ -63,6 +63,6 @@ def test_packs_have_every_row_once_within_their_limit(
     ],
 )
 def test_only_full_attention_supports_a_prefix_tree(
-    config: dict[str, object], shares_prefixes: bool
+    config: dict[str, object], supported: bool
 ) -> None:
-    assert supports_prefix_tree(config) == shares_prefixes
+    assert supports_prefix_tree(config) == supported

@@ -134,7 +134,8 @@ class Policies:
             if size != expected.size:
                 has = "is missing" if size is None else f"has {size} bytes"
                 raise BadModel(
-                    f"'{path}' is not complete: {file} {has}, not {expected.size} bytes."
+                    f"'{path}' is not complete: {file} {has}, expected {expected.size} bytes. "
+                    "Restore the file, or publish another version."
                 )
         check_same_tensors(path, self.path(name, 0))
         return path
