@@ -28,8 +28,8 @@ from ltrain_collector.transfer.intake import take_in
 from ltrain_collector.transfer.output import line, requests
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.segment import Segment
-from ltrain_train.rollout.standing import finished
-from ltrain_train.service_key import ServiceKey, open_service
+from ltrain_train.rollout.standing import finished_rollouts
+from ltrain_train.service_key import ServiceKey, open_service_provider
 from ltrain_transforms.barrier import incomplete_rollouts
 from ltrain_transforms.pipeline import DerivedTables, derive
 from ltrain_transforms.recipe import Recipe
@@ -316,13 +316,13 @@ def test_readers_of_the_store_take_endings_from_runners_only(folder: Store) -> N
     forged_ending = is_span("ltrain.rollout")
     folder.insert_otlp(sent(scene, "none", forged_ending))
     rollout = attempt.rollout
-    assert finished(folder, "demo", "train", 0) == set()
+    assert finished_rollouts(folder, "demo", "train", 0) == set()
     assert incomplete_rollouts(folder, [rollout]) == {rollout}
     assert folder.query("SELECT * FROM otel.rollouts").is_empty()
     true = Scene()
     whole(true, sample=1)
     folder.insert_otlp(sent(true, "service"))
-    assert len(finished(folder, "demo", "train", 0)) == 1
+    assert len(finished_rollouts(folder, "demo", "train", 0)) == 1
     assert folder.query("SELECT outcome FROM otel.rollouts").rows() == [("ok",)]
     assert folder.query("SELECT source FROM otel.rewards").rows() == [("runner",)]
 
@@ -511,7 +511,7 @@ def test_a_process_of_ltrain_sends_with_a_key_of_its_own(
     left = Segment.create(home / "spool")
     left.append(forged(77).SerializeToString())
     left.release()
-    provider = open_service("ltrain-runner", home)
+    provider = open_service_provider("ltrain-runner", home)
     provider.get_tracer("ltrain.runner").start_span("mine").end()
     assert provider.force_flush(60_000)
     provider.shutdown()

@@ -11,7 +11,7 @@ from tests.transforms.waves import Called, Run, Wave, recipe
 
 from ltrain_train.errors import BadRun
 from ltrain_train.loop.start import Plan
-from ltrain_train.loop.update import rows_of
+from ltrain_train.loop.update import policy_rows
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.errors import BadEstimator, BadRecipe
 from ltrain_transforms.recipe import Recipe
@@ -82,7 +82,7 @@ def test_the_learner_reads_only_the_rows_of_its_policy(
     folder = tmp_path / "wave"
     (folder / "samples").mkdir(parents=True)
     rows.write_parquet(folder / "samples" / "00000.parquet")
-    file = rows_of("a", Dataset("id", folder, {"samples": rows.height}))
+    file = policy_rows("a", Dataset("id", folder, {"samples": rows.height}))
     assert file.stem == name
     assert pl.read_parquet(file)["sample_id"].to_list() == [
         row for row, policy in zip(ids, policies, strict=True) if policy == "a"

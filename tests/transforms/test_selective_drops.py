@@ -7,7 +7,7 @@ import pytest
 
 from ltrain_collector.store import Store
 from ltrain_train.loop.journal import Wave
-from ltrain_train.loop.report import line
+from ltrain_train.loop.report import wave_line
 from ltrain_transforms import faults
 from ltrain_transforms.build import build
 from ltrain_transforms.pipeline import derive
@@ -81,7 +81,7 @@ def test_a_wave_of_a_run_prints_its_alarms() -> None:
     wave = Wave(
         mode="train", wave=3, version=1, rollouts=8, outcomes={}, evaluations={}, alarms=[message]
     )
-    assert line(wave).splitlines()[1] == (
+    assert wave_line(wave).splitlines()[1] == (
         "alarm: wave 3: executions with calls dropped as `constrained` have low rewards "
         "(mean 0.12, others 0.71, p = 0.0010): the agent may choose which rollouts are trained; "
         "see docs/samples.md"

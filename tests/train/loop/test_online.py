@@ -1,4 +1,4 @@
-"""A run's own look at its waves: what it asks of the store, and what its journal has of a wave."""
+"""The waves of an online run: what it reads from the store, and what its journal records."""
 
 import tomllib
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from tests.transforms.conftest import RECIPE, Scene
 
 from ltrain_collector.store import Store
 from ltrain_train.loop.journal import Journal, Wave
-from ltrain_train.loop.online import Online
+from ltrain_train.loop.online import OnlineRun
 from ltrain_train.loop.phases import Phases
 from ltrain_train.rollout.tasks import Task
 from ltrain_transforms.recipe import Recipe
@@ -21,7 +21,7 @@ ROLLOUT = {"tasks": "t.jsonl", "agent": "a:b", "reward": "c:d", "rollouts_per_ta
 
 @dataclass
 class Agents:
-    """Stands for the processes of agents, whose rollouts are in the store."""
+    """A fake runner, whose rollouts are already in the store."""
 
     finished: list[set[str]] = field(default_factory=list)
 
@@ -30,7 +30,7 @@ class Agents:
 
 
 class Learning:
-    """Stands for the learner's process."""
+    """A fake updater in place of the learner's process."""
 
     learner = SimpleNamespace(wait=lambda: None)
 
@@ -39,7 +39,7 @@ class Learning:
         return SimpleNamespace(version=1, report=report)
 
 
-def test_a_wave_of_senders_that_the_recipe_trusts_is_whole_and_has_its_alarms(
+def test_a_wave_of_trusted_senders_is_complete_and_has_its_alarms(
     tmp_path: Path,
 ) -> None:
     source = {"run": "demo", "trust": ["ingest"]}
@@ -57,7 +57,7 @@ def test_a_wave_of_senders_that_the_recipe_trusts_is_whole_and_has_its_alarms(
         store.migrate()
         store.insert_otlp(sent(scene, "ingest"))
         assert recipe.rollout is not None
-        online = Online(
+        online = OnlineRun(
             recipe, recipe.rollout, journal, store, cast(Any, agents), cast(Any, Learning()),
             Phases(), [Task(id="t1", input="x")], (), tmp_path / "datasets", shown.append, 0,
         )  # fmt: skip
