@@ -55,7 +55,7 @@ def cost(work: Callable[[], object]) -> float:
 
 def spool_cost(folder: Path, requests: list[bytes]) -> float:
     """Return the cost of writing, handing over to the sender, and deleting."""
-    spool = Spool(folder, UNREACHABLE, gather=3600)
+    spool = Spool(folder, UNREACHABLE, batch_delay=3600)
     spool.flush(10)  # after it has scanned the folder
 
     def write() -> None:
@@ -75,12 +75,12 @@ def spool_cost(folder: Path, requests: list[bytes]) -> float:
 
 
 def main() -> None:
-    spans, encoder = ended_spans(int(sys.argv[1])), Encoder()
+    spans, encoder = ended_spans(int(sys.argv[1])), SpanEncoder()
     encode, spool = [], []
     with tempfile.TemporaryDirectory(prefix="ltrain-spooling-") as name:
         for _ in range(TURNS):
             requests: list[bytes] = []
-            encode.append(cost(lambda: requests.extend(map(encoder.request, spans))))  # noqa: B023
+            encode.append(cost(lambda: requests.extend(map(encoder.encode_request, spans))))  # noqa: B023
             spool.append(spool_cost(Path(name), requests))
     # The minimum is the cost when nothing else uses the caches
     costs = {"encode": median(encode), "spool": median(spool), "spool_least": min(spool)}

@@ -47,8 +47,8 @@ def run_checks(timeout: float = 1.0) -> list[Finding]:
     """
     settings = [*diagnosis.check_settings(os.environ), *diagnosis.check_variables(os.environ)]
     here = [_python(), *_extras()]
-    chosen = diagnosis.chosen(os.environ)
-    instrumentors = {name: diagnosis.instrumentor(choice) for name, choice in chosen.items()}
+    chosen = diagnosis.installed_choices(os.environ)
+    instrumentors = {name: diagnosis.check_instrumentor(choice) for name, choice in chosen.items()}
     checks = _Checks()
     for name, check in (
         ("collector", partial(collector, timeout)),
@@ -60,9 +60,11 @@ def run_checks(timeout: float = 1.0) -> list[Finding]:
         checks.start(name, check, REQUESTS * timeout + SLACK)
     trial = max(TRIAL, REQUESTS * timeout)
     for name, choice in chosen.items():
-        if choice.taken is not None and (choice.entry is not None or choice.taken.switch):
+        if choice.instrumentor is not None and (
+            choice.entry is not None or choice.instrumentor.switch
+        ):
             checks.start(name, partial(instrumentor_failure, choice, trial), trial + SLACK)
-    local = [*home(), *diagnosis.spool(HOME.read())]
+    local = [*home(), *diagnosis.check_spool(HOME.read())]
     results = checks.results()
     for name in chosen:
         instrumentors[name] = results.pop(name, None) or instrumentors[name]
@@ -151,7 +153,7 @@ def _extras() -> Iterator[Finding]:
             yield Finding(name, State.OK, "installed")
 
 
-def instrumentor_failure(choice: Choice, seconds: float = TRIAL) -> Finding | None:
+def instrumentor_failure(choice: InstrumentorChoice, seconds: float = TRIAL) -> Finding | None:
     """Load the instrumentor of a library in a subprocess; return None if it loads in `seconds`."""
     name = choice.library.name
     try:
@@ -170,7 +172,7 @@ def instrumentor_failure(choice: Choice, seconds: float = TRIAL) -> Finding | No
         return None
     last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
     what = choice.entry.value if choice.entry else "the built-in instrumentor"
-    others = [it.maker for it in choice.library.instrumentors if it != choice.taken]
+    others = [it.provider for it in choice.library.instrumentors if it != choice.instrumentor]
     other = others[0] if others else "none"
     fix = f"Set LTRAIN_INSTRUMENTORS={name}={other}, or install another version."
     return Finding(name, State.FAULT, f"{what} fails: {''.join(last)}", fix)
@@ -178,16 +180,16 @@ def instrumentor_failure(choice: Choice, seconds: float = TRIAL) -> Finding | No
 
 def collector(timeout: float) -> Finding:
     """Send a request without spans to the endpoint that agents use."""
-    delivery = Delivery(traces_url(), timeout=timeout)
-    receipt = delivery.post(b"")
-    delivery.close()
-    where = bare(delivery.url)
-    if receipt.fate is Fate.TAKEN:
+    sender = Sender(traces_url(), timeout=timeout)
+    result = sender.post(b"")
+    sender.close()
+    where = remove_url_credentials(sender.url)
+    if result.status is SendStatus.ACCEPTED:
         return Finding("collector", State.OK, f"accepts spans at {where}")
-    reason = receipt.reason.replace(delivery.url, where)
+    reason = result.reason.replace(sender.url, where)
     fix = "Start one here with `ltrain up`, or set OTEL_EXPORTER_OTLP_ENDPOINT to another."
-    if "OTEL_EXPORTER_OTLP_HEADERS" in receipt.remedy:
-        fix = f"{receipt.remedy} Make a key with `ltrain key make ingest`."
+    if "OTEL_EXPORTER_OTLP_HEADERS" in result.remedy:
+        fix = f"{result.remedy} Make a key with `ltrain key make ingest`."
     return Finding("collector", State.FAULT, reason, fix)
 
 
@@ -210,7 +212,7 @@ def store(timeout: float) -> Finding:
 
 def gateway(timeout: float) -> Finding:
     """Check that the gateway answers."""
-    where = bare(GATEWAY.read())
+    where = remove_url_credentials(GATEWAY.read())
     fault = _get(f"{GATEWAY.read().rstrip('/')}/health", timeout)
     if fault is None:
         return Finding("gateway", State.OK, f"answers at {where}")
@@ -244,9 +246,9 @@ def format_findings(findings: list[Finding]) -> Iterator[str]:
     """Yield lines for a terminal, each fix below its fault."""
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
-        yield f"{finding.state:<5}  {finding.name:<{width}}  {finding.found}"
-        if finding.mend and finding.state is not State.OK:
-            yield f"{'':<5}  {'':<{width}}  > {finding.mend}"
+        yield f"{finding.state:<5}  {finding.name:<{width}}  {finding.detail}"
+        if finding.fix and finding.state is not State.OK:
+            yield f"{'':<5}  {'':<{width}}  > {finding.fix}"
     faults = sum(finding.state is State.FAULT for finding in findings)
     yield f"{faults} faults" if faults > 1 else "1 fault" if faults else "all is well"
 

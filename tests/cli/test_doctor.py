@@ -237,9 +237,9 @@ def test_grpc_without_its_exporter_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_content_that_is_switched_off_is_a_note() -> None:
-    (found,) = variables({"TRACELOOP_TRACE_CONTENT": "false"})
+    (found,) = check_variables({"TRACELOOP_TRACE_CONTENT": "false"})
     problem = "TRACELOOP_TRACE_CONTENT=false: messages are not recorded"
-    assert (found.state, found.found) == (State.NOTE, problem)
+    assert (found.state, found.detail) == (State.NOTE, problem)
     quiet = {"OTEL_SDK_DISABLED": "false", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "100000"}
     assert list(check_variables(quiet)) == []
     assert list(check_settings({})) == []
@@ -251,11 +251,11 @@ def test_waiting_and_refused_files(tmp_path: Path) -> None:
     (folder / "a.otlp").write_bytes(b"x" * (1 << 20))
     (folder / "refused" / "b.otlp").write_bytes(b"x")
     summary = f"1 files, 1.0 MiB, wait for the collector in {folder}"
-    fresh, refused = spool(tmp_path)
-    assert (fresh.state, fresh.found) == (State.OK, summary)
+    fresh, refused = check_spool(tmp_path)
+    assert (fresh.state, fresh.detail) == (State.OK, summary)
     assert refused.state is State.FAULT
     assert refused.detail.startswith("1 files of spans that the collector refused are in ")
     hour = time.time() - 3600
     os.utime(folder / "a.otlp", (hour, hour))
-    old, _ = spool(tmp_path)
-    assert (old.state, old.found) == (State.FAULT, f"{summary}, the oldest 60 minutes")
+    old, _ = check_spool(tmp_path)
+    assert (old.state, old.detail) == (State.FAULT, f"{summary}, the oldest 60 minutes")

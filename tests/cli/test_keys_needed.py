@@ -45,8 +45,8 @@ def test_doctor_reports_the_missing_key(
         monkeypatch.setenv("LTRAIN_STORE", f"http://{key}127.0.0.1:{sql}")
         found = store(50)
         assert found.state is State.FAULT
-        assert found.found == f"http://127.0.0.1:{sql}: {how}"
-        assert "with `ltrain key make query`" in found.mend
+        assert found.detail == f"http://127.0.0.1:{sql}: {how}"
+        assert "with `ltrain key make query`" in found.fix
     monkeypatch.setenv("LTRAIN_STORE", f"http://any:{keys[Role.QUERY]}@127.0.0.1:{sql}")
     assert store(50).state is State.OK
     found = collector(50)

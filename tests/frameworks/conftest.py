@@ -159,7 +159,7 @@ def _read(
     model: Model,
     otlp_requests: list[bytes],
 ) -> RunResult:
-    spans, unresolved = read(store, Source(), Selection())
+    spans, unresolved = read_spans(store, Source(), Selection())
     calls_frame, unreadable = calls(spans)
     assert (unresolved.to_dicts(), unreadable.to_dicts()) == ([], [])
     states_frame, call_states, _ = states(calls_frame)

@@ -265,7 +265,7 @@ def test_each_rollouts_call_is_one_with_its_tokens(run: Run, tmp_path: Path) -> 
         store.migrate()
         for _, _, request in run.sink.requests:
             store.insert_otlp(request)
-        spans, _ = read(store, Source(), Selection())
+        spans, _ = read_spans(store, Source(), Selection())
     calls_frame, _ = calls(spans)
     rows = {
         row["execution_id"].split(".")[0]: (row["delivered"], row["policy_version"], ids)

@@ -19,7 +19,7 @@ from ltrain_collector.bound_keys import sign_service, store_secret
 from ltrain_instrument import loopback
 from ltrain_instrument.delivery import Authorization, traces_url
 from ltrain_instrument.settings import STORE_SECRET
-from ltrain_instrument.telemetry import open_telemetry
+from ltrain_instrument.telemetry import create_tracer_provider
 from ltrain_train.errors import ForeignStore
 from ltrain_train.store_folder import store_folder
 

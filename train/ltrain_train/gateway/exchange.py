@@ -69,7 +69,7 @@ class Exchange:
         self._shut_count = gate.shut_count
         self._in_outage = False
         """Whether the call waits for a policy server that is down."""
-        self._recorded_answer = Answer()
+        self._recorded_answer = ModelResponse()
         self._started = False
         """Whether the response's status has been sent to the agent."""
 
@@ -128,7 +128,7 @@ class Exchange:
         version = await self._enter()
         self._shut_count = self.gate.shut_count
         try:
-            self.span.sampled_by(self.policy, version)
+            self.span.set_policy(self.policy, version)
             await self._call_server()
         finally:
             self.gate.leave()
@@ -156,8 +156,10 @@ class Exchange:
                 await self._send_complete(response)
 
     async def _send_complete(self, response: aiohttp.ClientResponse) -> None:
-        payload, forwarded = read((await response.read()).decode(), self.request.instead)
-        self._recorded_answer.take(payload)
+        payload, forwarded = parse_and_replace(
+            (await response.read()).decode(), self.request.replacements
+        )
+        self._recorded_answer.add_payload(payload)
         self._end_answered()
         await self._begin(send_json(self._send, 200, forwarded.encode()))
 
@@ -168,11 +170,11 @@ class Exchange:
             if event == DONE:
                 await self._finish(pending)
                 continue
-            payload, forwarded = read(event.decode(), self.request.instead)
+            payload, forwarded = parse_and_replace(event.decode(), self.request.replacements)
             if "error" in payload:
                 raise ServerFailed(_error_message(payload))
-            self._recorded_answer.take(payload)
-            if self.request.hides(payload):
+            self._recorded_answer.add_payload(payload)
+            if self.request.is_token_only_chunk(payload):
                 continue
             pending.append(_encode_event(forwarded.encode()))
             if self._recorded_answer.finished < self.request.choices:
@@ -189,7 +191,7 @@ class Exchange:
     async def _forward_error(self, response: aiohttp.ClientResponse) -> None:
         body = await response.read()
         kind, sentence = str(response.status), _error_message(_parse_body(body))
-        self.recording.require_span(lambda: self.span.failed(kind, sentence))
+        self.recording.require_span(lambda: self.span.end_with_error(kind, sentence))
         self.attempt.spans += 1
         self.attempt.unanswered.discard(self._digest)
         await self._begin(send_json(self._send, response.status, body))
@@ -250,7 +252,7 @@ class Exchange:
         Raises:
             Refused: when the span cannot be written.
         """
-        self.recording.require_span(lambda: self.span.answered(self._recorded_answer))
+        self.recording.require_span(lambda: self.span.end_with_response(self._recorded_answer))
         self.attempt.spans += 1
         self.attempt.llm_calls += 1
         self.attempt.unanswered.discard(self._digest)
@@ -260,7 +262,9 @@ class Exchange:
         if self._in_outage or self.attempt.cancelled_in_outage:
             self.attempt.unanswered.add(self._digest)
         self._end(
-            lambda: self.span.failed("cancelled", self._cancel_reason(), self._recorded_answer)
+            lambda: self.span.end_with_error(
+                "cancelled", self._cancel_reason(), self._recorded_answer
+            )
         )
 
     def _end_failed(self, kind: str, sentence: str) -> None:

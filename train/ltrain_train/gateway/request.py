@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from ltrain_instrument.allow import Allow
-from ltrain_instrument.tokens.request import Request, ask
+from ltrain_instrument.tokens.request import Request, build_request
 from ltrain_train.gateway.body import bad_request, parse_body
 from ltrain_train.gateway.liberties import require_trainable
 from ltrain_train.gateway.sampling import NEUTRAL_SAMPLING
@@ -36,7 +36,9 @@ def parse_request(
         chosen_fields = {name: value for name, value in body.items() if name not in sampling}
         require_trainable(chosen_fields, allowed)
     request = (
-        _impose_sampling(body, served, sampling) if sampling else ask("chat", body, served=served)
+        _impose_sampling(body, served, sampling)
+        if sampling
+        else build_request("chat", body, served_model=served)
     )
     try:
         orjson.dumps(request.body)

@@ -133,7 +133,7 @@ def _open_connector(address: str | Path) -> tuple[str, aiohttp.BaseConnector]:
 
 async def read_events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     """Yield the data of each server-sent event."""
-    parser = Events()
+    parser = EventSplitter()
     async for chunk in response.content.iter_any():
         for event in parser.feed(chunk):
             if event.data:  # a comment only keeps the connection alive

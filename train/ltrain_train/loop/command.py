@@ -118,7 +118,7 @@ def _hold_lock(plan: Plan) -> Iterator[RunLock]:
     try:
         with (
             run_lock(plan.home, run=plan.name, policy=plan.policy) as lock,
-            heard_by(partial(_on_signal, lock)),
+            interrupt_handler(partial(_on_signal, lock)),
         ):
             yield lock
     except Exception as error:  # Polars and Arrow raise their own errors for a full disk

@@ -81,11 +81,11 @@ class OnlineRun:
     def _update(self, number: int) -> None:
         tasks = wave_tasks(number, self.tasks, self.rollout.tasks_per_wave, seed=self.rollout.seed)
         sampling = TRAIN_SAMPLING | self.recipe.policy[0].sampling
-        self._generate("train", number, tasks, self.rollout.per_task, **sampling)
+        self._generate("train", number, tasks, self.rollout.rollouts_per_task, **sampling)
         dataset = self._build(number)
         wave = self._summarize("train", number)
         wave.dataset, wave.rules = dataset.id, _rule_means(dataset)
-        wave.alarms = [sentence for _, sentence in sentences(dataset.manifest["alarms"])]
+        wave.alarms = [sentence for _, sentence in alarm_messages(dataset.manifest["alarms"])]
         wave.drops = dict(Counter(dataset.drops["reason"].to_list()))
         if not (dataset.counts["samples"] == 0 and NO_SIGNAL_REASONS & wave.drops.keys()):
             self._learn(wave, dataset)
@@ -117,7 +117,7 @@ class OnlineRun:
                 for task in tasks
                 for sample in range(rollouts_per_task)
             ]
-            span_timeout, senders = self.recipe.train.settle, roles.senders(trust)
+            span_timeout, senders = self.recipe.train.span_timeout, roles.trusted_senders(trust)
             retry_store(lambda: wait_complete(self.store, ids, span_timeout, senders))
 
     def _build(self, number: int) -> Dataset:

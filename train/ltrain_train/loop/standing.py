@@ -54,7 +54,7 @@ def summarize_wave(
 ) -> WaveSummary:
     """Return the summary of (`run`, `mode`, `wave`); `trust` is the recipe's `source.trust`."""
     parameters = {"run": run, "mode": mode, "wave": wave}
-    from_runner = roles.of(Role.RUNNER, roles.senders(trust))
+    from_runner = roles.role_condition(Role.RUNNER, roles.trusted_senders(trust))
     closed, evaluated = (
         store.query(sql % from_runner, parameters) for sql in (CLOSED_SQL, EVALUATED_SQL)
     )

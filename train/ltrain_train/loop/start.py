@@ -51,7 +51,7 @@ class Plan:
         Raises:
             BadRun: when the estimator needs a critic.
         """
-        if self.recipe.credit.values_are_the_trainers:
+        if self.recipe.credit.uses_critic:
             raise BadRun(
                 "credit.outcome.estimator = 'gae' needs a trainer with a critic, and train.loss = "
                 f"'{self.recipe.train.loss}' has none. `ltrain build` writes rows for such a "
@@ -192,7 +192,7 @@ def _make_runner(plan: Plan, run: str, gateway: str, secret: str, lock: RunLock)
         home=plan.home,
         workers=rollout.workers,
         concurrency=rollout.concurrency,
-        timeout=rollout.deadline,
+        timeout=rollout.timeout,
         agent_sees=rollout.agent_sees,
         allow=rollout.allow,
         keep_open=lock.descriptors,

@@ -181,7 +181,9 @@ class Policies:
         return self.directory / name
 
     def _publish_draft(self, draft: Path, version: PolicyVersion) -> int:
-        files = {file.name: _policy_file(file) for file in _files(draft) if file.name != MANIFEST}
+        files = {
+            file.name: _policy_file(file) for file in _files(draft) if file.name != POLICY_MANIFEST
+        }
         version = version.model_copy(update={"files": files})
         (draft / POLICY_MANIFEST).write_text(version.model_dump_json(indent=2) + "\n")
         for file in _files(draft):
@@ -191,7 +193,9 @@ class Policies:
 
     def _require_same_model(self, name: str, model: Path) -> None:
         registered = self.read_version(name, 0).files
-        files = {file.name: _policy_file(file) for file in _files(model) if file.name != MANIFEST}
+        files = {
+            file.name: _policy_file(file) for file in _files(model) if file.name != POLICY_MANIFEST
+        }
         if files != registered:
             raise PolicyExists(
                 f"Policy '{name}' was made from another model than '{model}'. "
@@ -216,7 +220,7 @@ class Policies:
 
 
 def _versions(folder: Path) -> list[int]:
-    manifests = folder.glob(f"v*/{MANIFEST}")
+    manifests = folder.glob(f"v*/{POLICY_MANIFEST}")
     return sorted(int(file.parent.name[1:]) for file in manifests if file.parent.name[1:].isdigit())
 
 

@@ -54,7 +54,7 @@ def _patch_exit_call(
     owner = os.getpid()
 
     def call(*arguments: Any, **named: Any) -> Any:
-        identity = identity_here()
+        identity = current_identity()
         if os.getpid() == owner and identity.rollout and _ends_process(kills, *arguments, **named):
             values = ", ".join(str(value) for value in (*arguments, *named.values()))
             reason = f"it ended its worker: {name}({values})"

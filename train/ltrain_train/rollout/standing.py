@@ -35,5 +35,5 @@ def finished_rollouts(
     from ltrain_transforms import roles
 
     parameters = {"run": run, "mode": mode, "wave": str(wave), "outcomes": sorted(COUNTED_OUTCOMES)}
-    from_runner = roles.of(roles.Role.RUNNER, roles.senders(trust))
+    from_runner = roles.role_condition(roles.Role.RUNNER, roles.trusted_senders(trust))
     return set(store.query(_FINISHED_SQL % from_runner, parameters)["rollout"].to_list())

@@ -91,7 +91,7 @@ class StoreKeys:
         home = self._attempt_home(identity)
         key = sign(self.secret, identity, 2 * LEFTOVER_TIMEOUT, rewards=True)
         authorization = Authorization(lambda: f"Bearer {key}")
-        if not send_what_is_left(
+        if not send_leftover_spans(
             home / "spool", timeout=LEFTOVER_TIMEOUT, authorization=authorization
         ):
             return False
