@@ -19,8 +19,8 @@ def unresolved(span_id: str, **columns: Any) -> dict[str, Any]:
 
 
 def owners(*made: dict[str, Any], execution: str = "rollout") -> dict[str, str]:
-    found, _ = resolve_spans(spans(*made), execution)
-    return dict(found.select("span_id", "execution_id").iter_rows())
+    resolved, _ = resolve_spans(spans(*made), execution)
+    return dict(resolved.select("span_id", "execution_id").iter_rows())
 
 
 ROOT = unresolved("root", rollout_id="r1", attempt="1")
@@ -32,14 +32,14 @@ def test_a_span_without_a_word_is_of_its_trace() -> None:
 
 def test_in_a_trace_of_several_rollouts_the_nearest_ancestor_decides() -> None:
     other = unresolved("other", rollout_id="r2", attempt="1")
-    found = owners(
+    resolved = owners(
         ROOT,
         other,
         unresolved("below", parent="other"),
         unresolved("deeper", parent="below"),
         unresolved("stray"),
     )
-    assert found == {"root": "r1.1", "other": "r2.1", "below": "r2.1", "deeper": "r2.1"}
+    assert resolved == {"root": "r1.1", "other": "r2.1", "below": "r2.1", "deeper": "r2.1"}
 
 
 def test_parents_are_looked_for_in_their_own_trace() -> None:
@@ -61,8 +61,8 @@ def test_a_rollout_without_an_attempt_is_of_the_attempt_that_its_trace_knows() -
     second = unresolved("second", rollout_id="r1", attempt="2", trace_id="u")
     nodes = unresolved("tool", rollout_id="r1", trace_id="u")
     apart = unresolved("apart", rollout_id="r9", trace_id="v")
-    found = owners(ROOT, second, nodes, apart)
-    assert (found["tool"], found["apart"]) == ("r1.2", "r9.1")
+    resolved = owners(ROOT, second, nodes, apart)
+    assert (resolved["tool"], resolved["apart"]) == ("r1.2", "r9.1")
 
 
 def test_sessions_and_traces_are_executions_where_a_recipe_says_so() -> None:
@@ -79,8 +79,8 @@ def test_sessions_and_traces_are_executions_where_a_recipe_says_so() -> None:
 
 def test_what_belongs_to_none_and_what_is_there_twice_are_drops() -> None:
     apart = unresolved("apart", trace_id="u")
-    found, drops = resolve_spans(spans(ROOT, ROOT, apart), "rollout")
-    assert found["span_id"].to_list() == ["root"]
+    resolved, drops = resolve_spans(spans(ROOT, ROOT, apart), "rollout")
+    assert resolved["span_id"].to_list() == ["root"]
     assert drops.select("stage", "id", "reason").rows() == [
         ("spans", "apart", "unresolved"),
         ("spans", "root", "duplicate_span"),
@@ -102,8 +102,8 @@ def test_log_records_find_their_rollout() -> None:
         {"name": "of nothing", "time": 5},
         {"name": "of an attempt without spans", "time": 6, "rollout_id": "r9", "span_id": "e"},
     )
-    found, drops = resolve_logs(made, known)
-    assert found.select("name", "execution_id").rows() == [
+    resolved, drops = resolve_logs(made, known)
+    assert resolved.select("name", "execution_id").rows() == [
         ("own", "r9.2"),
         ("of its span", "r3.1"),
         ("of its trace", "r1.1"),
@@ -132,8 +132,8 @@ def test_servers_that_know_no_rollout_and_linked_rewards_are_read_from_the_store
     scene.attempt("other").llm()
     store.insert_otlp(scene.request())
     for selection in (Selection(run="demo", task="t1"), Selection(rollout=rollout.rollout)):
-        found, drops = read_spans(store, Source(), selection)
+        resolved, drops = read_spans(store, Source(), selection)
         assert drops.is_empty()
-        assert set(found["execution_id"]) == {rollout.execution}
+        assert set(resolved["execution_id"]) == {rollout.execution}
         names = ("llm_request", "tools/call look", "job", "POST")
-        assert set(names) < set(found["name"])
+        assert set(names) < set(resolved["name"])

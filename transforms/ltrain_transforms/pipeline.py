@@ -35,7 +35,7 @@ class Observed:
     executions: pl.DataFrame
     states: pl.DataFrame
     seen: pl.DataFrame
-    """`SEEN` of the calls."""
+    """`OBSERVATIONS` of the calls."""
     evaluations: pl.DataFrame
     unreadable: pl.DataFrame
     """`DROPS`: spans whose call, executions whose states cannot be read."""
