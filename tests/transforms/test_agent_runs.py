@@ -18,9 +18,9 @@ MESSAGE = (
 
 
 def rows(*made: Row) -> list[dict[str, Any]]:
-    found, drops = calls(spans(*made))
+    call_rows, drops = calls(spans(*made))
     assert drops.is_empty()
-    return found.to_dicts()
+    return call_rows.to_dicts()
 
 
 def run_input(*messages: str) -> dict[str, str]:

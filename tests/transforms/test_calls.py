@@ -15,19 +15,19 @@ MS = 1_000_000
 ReadBack = Callable[[Any], pl.DataFrame]
 
 
-def of_kind(found: pl.DataFrame, kind: str) -> list[dict[str, Any]]:
-    return found.filter(pl.col("kind") == kind).to_dicts()
+def of_kind(call_rows: pl.DataFrame, kind: str) -> list[dict[str, Any]]:
+    return call_rows.filter(pl.col("kind") == kind).to_dicts()
 
 
 def test_four_spans_are_one_call_inside_its_node(scene: Any, read_back: ReadBack) -> None:
     rollout = scene.attempt()
     outer = rollout.llm("write", (1, 2, 3), (4, 5))
-    found = calls(read_back(scene))[0]
-    assert found.select("seq", "kind", "name", "agent", "node", "status").rows() == [
+    call_rows = calls(read_back(scene))[0]
+    assert call_rows.select("seq", "kind", "name", "agent", "node", "status").rows() == [
         (0, "node", "write", "write", "write", "ok"),
         (1, "llm", "sql", "write", "write", "ok"),
     ]
-    (node,), (llm,) = of_kind(found, "node"), of_kind(found, "llm")
+    (node,), (llm,) = of_kind(call_rows, "node"), of_kind(call_rows, "llm")
     assert (llm["call_id"], llm["parent_id"]) == (outer, node["call_id"])
     assert len(llm["source_spans"]) == 3
     assert (llm["policy"], llm["policy_version"], llm["temperature"]) == ("sql", 0, 1.0)
@@ -137,8 +137,8 @@ def test_a_soft_failure_is_an_error(scene: Any, read_back: ReadBack) -> None:
     message = {"content": "not found (soft)", "status": "error", "tool_call_id": "c1"}
     rollout.tool("lookup", result=json.dumps({"type": "tool", "data": message}))
     rollout.tool("remote", result='{"isError": true, "content": []}')
-    found = of_kind(calls(read_back(scene))[0], "tool")
-    assert [(one["status"], one["result"]) for one in found] == [
+    call_rows = of_kind(calls(read_back(scene))[0], "tool")
+    assert [(one["status"], one["result"]) for one in call_rows] == [
         ("error", "not found (soft)"),
         ("error", '{"isError": true, "content": []}'),
     ]

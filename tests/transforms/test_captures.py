@@ -19,9 +19,9 @@ def answer(text: str, *tools: tuple[str, Any], **more: str) -> dict[str, str]:
 
 
 def only(*made: dict[str, Any]) -> dict[str, Any]:
-    found, drops = calls(spans(*made))
+    call_rows, drops = calls(spans(*made))
     assert drops.is_empty()
-    (row,) = found.to_dicts()
+    (row,) = call_rows.to_dicts()
     return row
 
 
@@ -99,7 +99,7 @@ def test_traces_of_one_instrument_alone_work(scope: str) -> None:
 def test_a_response_id_joins_across_traces_only_where_times_and_outputs_agree() -> None:
     """Ollama's ids are 0-998, and a cache gives one again."""
     shared = {"gen_ai.response.id": "chatcmpl-7"}
-    found, _ = calls(
+    call_rows, _ = calls(
         spans(
             span("a", answer("yes", **shared), at=(0, 5), scope=SDK),
             span("b", answer("yes", **shared), at=(1, 4), scope=GATEWAY, trace_id="u"),
@@ -107,19 +107,19 @@ def test_a_response_id_joins_across_traces_only_where_times_and_outputs_agree() 
             span("other", answer("no", **shared), at=(2, 3), scope=SDK),
         )
     )
-    assert found["source_spans"].to_list() == [["a", "b"], ["other"], ["later"]]
+    assert call_rows["source_spans"].to_list() == [["a", "b"], ["other"], ["later"]]
 
 
 def test_nothing_joins_across_an_agent_or_a_tool() -> None:
     tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "judge"}
-    found, _ = calls(
+    call_rows, _ = calls(
         spans(
             span("outer", answer("yes"), at=(0, 9), scope=FRAMEWORK),
             span("tool", tool, parent="outer", at=(1, 8)),
             span("inner", answer("yes"), parent="tool", at=(2, 7), scope=SDK, process="other"),
         )
     )
-    assert found["source_spans"].to_list() == [["outer"], ["tool"], ["inner"]]
+    assert call_rows["source_spans"].to_list() == [["outer"], ["tool"], ["inner"]]
 
 
 def test_messages_are_kept_as_they_were_written() -> None:

@@ -124,9 +124,7 @@ def test_the_runs_in_the_store_are_named(
     store.insert_otlp(fill(scene).request())
     with pytest.raises(NothingToBuild, match=r"run demmo.*Runs in the store: demo"):
         build(store, recipe, tmp_path / "out", run="demmo")
-    with pytest.raises(
-        NothingToBuild, match=r"condition: run 6, mode 6, wave 0, with a rollout id"
-    ):
+    with pytest.raises(NothingToBuild, match=r"run 6, mode 6, wave 0, with a rollout id"):
         build(store, recipe, tmp_path / "out", wave=9)
 
 

@@ -16,9 +16,9 @@ ASKED = [("system", "Be terse."), ("user", "weather in Paris?")]
 
 
 def rows(*made: dict[str, Any]) -> list[dict[str, Any]]:
-    found, drops = calls(spans(*made))
+    call_rows, drops = calls(spans(*made))
     assert drops.is_empty()
-    return found.to_dicts()
+    return call_rows.to_dicts()
 
 
 def test_langfuse() -> None:
@@ -123,7 +123,7 @@ def test_langsmith() -> None:
     }
     prompt = {**shared, "langsmith.span.kind": "prompt", "gen_ai.operation.name": "chat"}
     exception = [["exception", {"exception.type": "Exception", "exception.message": "boom"}]]
-    found = rows(
+    call_rows = rows(
         span("graph", {**shared, "langsmith.span.kind": "chain"}, at=(0, 30)),
         span("prompted", prompt, parent="graph", at=(1, 2)),
         span("modelled", chat, parent="graph", at=(3, 5)),
@@ -139,7 +139,7 @@ def test_langsmith() -> None:
             events=json.dumps(exception),
         ),
     )
-    kinds = {row["call_id"]: row["kind"] for row in found}
+    kinds = {row["call_id"]: row["kind"] for row in call_rows}
     assert kinds == {
         "graph": "node",
         "prompted": "node",
@@ -149,8 +149,8 @@ def test_langsmith() -> None:
         "wrapped": "llm",
         "failed": "tool",
     }
-    called = {row["call_id"]: row for row in found}
-    llm, tooled, other = called["modelled"], called["tooled"], called["wrapped"]
+    by_id = {row["call_id"]: row for row in call_rows}
+    llm, tooled, other = by_id["modelled"], by_id["tooled"], by_id["wrapped"]
     assert texts(llm["input"]) == [("user", "hi")]
     assert texts(llm["output"]) == [("assistant", "weather")]
     assert (llm["node"], llm["temperature"], llm["input_tokens"]) == ("model", 0.7, 12)
@@ -159,7 +159,7 @@ def test_langsmith() -> None:
     assert texts(other["input"]) == ASKED
     assert texts(other["output"]) == [("assistant", "sun")]
     assert other["finish_reason"] == "stop"
-    assert (called["failed"]["status"], called["failed"]["error_type"]) == ("error", "Exception")
+    assert (by_id["failed"]["status"], by_id["failed"]["error_type"]) == ("error", "Exception")
 
 
 def test_vercel() -> None:
@@ -321,13 +321,13 @@ def test_agent_lightning() -> None:
         "logprobs.content": '[{"token": "s", "logprob": -0.5}, {"token": "un", "logprob": -1}]',
     }
     bare = {name: text for name, text in attributes.items() if name != "logprobs.content"}
-    found, drops = calls(
+    call_rows, drops = calls(
         spans(
             span("openai.chat.completion", attributes, at=(0, 1)),
             span("without", bare, at=(2, 3)),
         )
     )
-    first, second = found.to_dicts()
+    first, second = call_rows.to_dicts()
     assert (first["prompt_token_ids"], first["response_token_ids"]) == ([1, 2, 3], [[4, 5]])
     assert first["response_logprobs"] == [[-0.5, -1.0]]
     assert texts(first["input"]) == [("user", "weather in Paris?")]
@@ -353,11 +353,11 @@ def test_vllms_own_span_is_no_call() -> None:
         "gen_ai.latency.e2e": "0.1",
         "gen_ai.request.n": "1",
     }
-    found = rows(
+    call_rows = rows(
         span("chat", {"gen_ai.operation.name": "chat"}, at=(0, 9), scope="ltrain.gateway"),
         span("llm_request", values, parent="chat", at=(1, 8), scope="vllm.llm_engine"),
     )
-    assert [(row["call_id"], row["source_spans"]) for row in found] == [("chat", ["chat"])]
+    assert [(row["call_id"], row["source_spans"]) for row in call_rows] == [("chat", ["chat"])]
 
 
 def test_an_embedding_is_named_by_its_model() -> None:
@@ -372,14 +372,14 @@ def test_tokens_of_one_span_stay_together() -> None:
     attributes = {"gen_ai.operation.name": "chat", at + "response_logprobs": "AAAAvw=="}
     whole = {**attributes, at + "prompt_token_ids": "[1,2]", at + "response_token_ids": "[3]"}
     cut = {**attributes, at + "prompt_token_ids": "[7,", at + "response_token_ids": "[8]"}
-    found, drops = calls(
+    call_rows, drops = calls(
         spans(
             span("sdk", {"gen_ai.operation.name": "chat"}, at=(0, 20)),
             span("first", whole, parent="sdk", at=(1, 2), scope="ltrain.gateway"),
             span("second", cut, parent="sdk", at=(3, 9), scope="ltrain.gateway"),
         )
     )
-    tokens = found.select(
+    tokens = call_rows.select(
         "source_spans", "prompt_token_ids", "response_token_ids", "response_logprobs"
     )
     assert tokens.rows() == [
@@ -403,7 +403,7 @@ def test_tokens_that_were_thought_or_cached() -> None:
     chat = {"gen_ai.operation.name": "chat"}
     usage = "gen_ai.usage."
     oi = {"openinference.span.kind": "LLM"}
-    found = rows(
+    call_rows = rows(
         span(
             "a",
             {
@@ -418,7 +418,7 @@ def test_tokens_that_were_thought_or_cached() -> None:
         span("c", {**chat, usage + "details.reasoning_tokens": "5"}),
         span("d", {**oi, "llm.token_count.completion_details.reasoning": "6"}),
     )
-    values = [(call["reasoning_tokens"], call["cached_tokens"]) for call in found]
+    values = [(call["reasoning_tokens"], call["cached_tokens"]) for call in call_rows]
     assert values == [(3, 9), (4, 8), (5, None), (6, None)]
 
 

@@ -15,9 +15,9 @@ OPENAI = "opentelemetry.instrumentation.openai.v1"
 
 
 def rows(*made: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    found, drops = calls(spans(*made))
+    call_rows, drops = calls(spans(*made))
     assert drops.is_empty()
-    return {row["call_id"]: row for row in found.to_dicts()}
+    return {row["call_id"]: row for row in call_rows.to_dicts()}
 
 
 def kind(name: str, attributes: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -44,7 +44,7 @@ def test_crewai() -> None:
     delegated = ("c1", "delegate_work_to_coworker", {"coworker": "nobody"})
     missing = "\nError executing tool. coworker mentioned not found"
     delegate = {"tool.name": "Delegate work to coworker", "output.value": missing}
-    found = rows(
+    call_rows = rows(
         span("c", kind("CHAIN"), at=(0, 9), scope=CREWAI, name=f"Crew_{id_}.kickoff"),
         span("a", kind("AGENT", task), parent="c", at=(1, 8), scope=CREWAI, name="guide.run"),
         span("m", tool_requests(delegated), parent="a", at=(2, 3), scope=OPENAI),
@@ -52,14 +52,14 @@ def test_crewai() -> None:
         span("f", kind("CHAIN"), at=(10, 11), scope=CREWAI, name=f"Flow_{id_}.choose"),
         span("k", kind("TOOL", {"tool.name": "readHTMLPage"}), at=(12, 13), scope=CREWAI),
     )
-    names = {id_: row["name"] for id_, row in found.items() if row["kind"] != "llm"}
+    names = {id_: row["name"] for id_, row in call_rows.items() if row["kind"] != "llm"}
     assert names == {
         **{"c": "Crew", "a": "guide", "t": "delegate_work_to_coworker"},
         **{"f": "Flow.choose", "k": "read_html_page"},
     }
-    assert (found["a"]["input"], found["a"]["output"]) == ("Where to?\n\nSunny.", "Home.")
-    assert {found[id_]["agent"] for id_ in "amt"} == {"guide"}
-    tool = found["t"]
+    assert (call_rows["a"]["input"], call_rows["a"]["output"]) == ("Where to?\n\nSunny.", "Home.")
+    assert {call_rows[id_]["agent"] for id_ in "amt"} == {"guide"}
+    tool = call_rows["t"]
     assert (tool["status"], tool["error_type"]) == ("error", "tool_error")
     assert (tool["requested_by"], tool["tool_call_id"]) == ("m", "c1")
 
@@ -75,7 +75,7 @@ def test_llama_index() -> None:
     }
     found_there = {"input.value": "Bath", "retrieval.documents.0.document.content": "A town."}
     metadata = {"llm.model_name": "m", "llm.invocation_parameters": '{"context_window": 3900}'}
-    found = rows(
+    call_rows = rows(
         span("s", kind("CHAIN", step), at=(0, 5), scope=LLAMA_INDEX, name="W.run_agent_step"),
         span("p", kind("LLM", metadata), parent="s", at=(1, 2), scope=LLAMA_INDEX, name="L._ready"),
         span("l", kind("LLM", metadata), parent="s", at=(2, 4), scope=LLAMA_INDEX, name="L.achat"),
@@ -84,8 +84,8 @@ def test_llama_index() -> None:
         span("t", kind("TOOL", forward), parent="w", at=(6, 7), scope=LLAMA_INDEX),
         span("r", kind("RETRIEVER", found_there), at=(9, 10), scope=LLAMA_INDEX, name="V.retrieve"),
     )
-    assert list(found) == ["s", "l", "w", "t", "r"]
-    model, tool, retrieval = found["l"], found["t"], found["r"]
+    assert list(call_rows) == ["s", "l", "w", "t", "r"]
+    model, tool, retrieval = call_rows["l"], call_rows["t"], call_rows["r"]
     assert (model["agent"], model["params"], model["source_spans"]) == ("desk", None, ["l", "m"])
     assert (tool["agent"], tool["requested_by"], tool["status"]) == ("desk", "l", "error")
     assert (tool["arguments"], tool["result"]) == ('{"to": "forecaster"}', "It is yours.")

@@ -291,12 +291,12 @@ def test_a_clock_that_runs_backwards_gives_no_times(scene: Any, read_back: ReadB
     rollout = scene.attempt()
     rollout.llm()
     spans = read_back(scene)
-    found, _ = calls(spans)
-    turned = found.with_columns(end=pl.when(pl.col("kind") == "llm").then(0).otherwise("end"))
+    call_rows, _ = calls(spans)
+    turned = call_rows.with_columns(end=pl.when(pl.col("kind") == "llm").then(0).otherwise("end"))
     (row,) = executions(spans, turned).to_dicts()
     assert (row["critical_path"], row["llm_calls"]) == (None, 1)
     late = spans.with_columns(start=pl.col("start") + MINUTE)
-    assert executions(late, found)["wall"].to_list() == [None]
+    assert executions(late, call_rows)["wall"].to_list() == [None]
 
 
 def test_parents_in_a_circle_are_no_error(scene: Any, read_back: ReadBack) -> None:

@@ -17,9 +17,11 @@ CHAT = {"gen_ai.operation.name": "chat"}
 
 def dropped(*made: dict[str, Any]) -> tuple[list[str], list[tuple[str, str, str]]]:
     """Return the ids of the calls, and stage, id and reason of the drops."""
-    found, drops = calls(spans(*made))
+    call_rows, drops = calls(spans(*made))
     rows = drops.select("stage", "id", "reason").rows()
-    return found["call_id"].to_list(), [(stage, span_id, reason) for stage, span_id, reason in rows]
+    return call_rows["call_id"].to_list(), [
+        (stage, span_id, reason) for stage, span_id, reason in rows
+    ]
 
 
 def test_a_span_that_ends_before_it_starts() -> None:
@@ -64,8 +66,8 @@ def test_of_two_spans_with_one_id_the_trusted_one_counts(order: int) -> None:
         span("a", {**CHAT, "gen_ai.request.model": "mine"}, trace_id="u", **mine),
         span("a", {**CHAT, "gen_ai.request.model": "ours"}, scope="ltrain.gateway"),
     ]
-    found, drops = calls(spans(*made[::order]))
-    assert found["name"].to_list() == ["ours"]
+    call_rows, drops = calls(spans(*made[::order]))
+    assert call_rows["name"].to_list() == ["ours"]
     assert drops.select("id", "reason").rows() == [("a:e.1", "duplicate_span")]
 
 
@@ -75,8 +77,11 @@ def test_of_two_spans_with_one_id_the_first_counts() -> None:
         span("a", {**CHAT, "gen_ai.request.model": "second"}, trace_id="u"),
         span("a", {**CHAT, "gen_ai.request.model": "elsewhere"}, execution_id="f.1"),
     ]
-    found, drops = calls(spans(*made))
-    assert found.select("execution_id", "name").rows() == [("e.1", "first"), ("f.1", "elsewhere")]
+    call_rows, drops = calls(spans(*made))
+    assert call_rows.select("execution_id", "name").rows() == [
+        ("e.1", "first"),
+        ("f.1", "elsewhere"),
+    ]
     assert drops.select("id", "reason").rows() == [("a:e.1", "duplicate_span")]
 
 
@@ -93,8 +98,8 @@ def test_attributes_of_a_hundred_megabytes() -> None:
 
 @pytest.mark.parametrize("text", ['[{"role": "user", "pa', "{}", "hello", "[" * 100_000])
 def test_messages_that_are_no_json_list(text: str) -> None:
-    found, drops = calls(spans(span("a", {**CHAT, "gen_ai.input.messages": text})))
-    assert found.select("call_id", "input").rows() == [("a", None)]
+    call_rows, drops = calls(spans(span("a", {**CHAT, "gen_ai.input.messages": text})))
+    assert call_rows.select("call_id", "input").rows() == [("a", None)]
     assert drops.rows() == [
         (
             "calls",
@@ -107,7 +112,7 @@ def test_messages_that_are_no_json_list(text: str) -> None:
 
 def test_another_captures_messages_stand_in_for_broken_ones() -> None:
     good = json.dumps([{"role": "user", "parts": [{"type": "text", "content": "hi"}]}])
-    found, drops = calls(
+    call_rows, drops = calls(
         spans(
             span("sdk", {**CHAT, "gen_ai.input.messages": good}, at=(0, 9)),
             span(
@@ -119,7 +124,7 @@ def test_another_captures_messages_stand_in_for_broken_ones() -> None:
             ),
         )
     )
-    assert found["input"].to_list() == [good]
+    assert call_rows["input"].to_list() == [good]
     assert drops.is_empty()
 
 
@@ -147,8 +152,12 @@ def test_tokens_that_disagree_are_a_drop(change: dict[str, str], reason: str) ->
     whole, none = calls(spans(span("a", attributes, scope="ltrain.gateway")))
     assert whole["prompt_token_ids"].to_list() == [[1, 2, 3]]
     assert none.is_empty()
-    found, drops = calls(spans(span("a", {**attributes, **change}, scope="ltrain.gateway")))
-    assert found["prompt_token_ids"].to_list() == found["response_logprobs"].to_list() == [None]
+    call_rows, drops = calls(spans(span("a", {**attributes, **change}, scope="ltrain.gateway")))
+    assert (
+        call_rows["prompt_token_ids"].to_list()
+        == call_rows["response_logprobs"].to_list()
+        == [None]
+    )
     assert drops.select("id", "reason").rows() == [("a:ltrain.prompt_token_ids", reason)]
 
 
@@ -160,9 +169,9 @@ def test_numbers_that_fit_no_column_say_nothing() -> None:
         "gen_ai.request.temperature": '"hot"',
         "ltrain.policy.version": "99999999999",
     }
-    found, _ = calls(spans(span("a", attributes, scope="ltrain.gateway")))
+    call_rows, _ = calls(spans(span("a", attributes, scope="ltrain.gateway")))
     numbers = ("input_tokens", "output_tokens", "temperature", "policy_version")
-    assert found.select(numbers).rows() == [(None, None, None, None)]
+    assert call_rows.select(numbers).rows() == [(None, None, None, None)]
 
 
 def test_text_beyond_the_standard_is_read() -> None:
@@ -173,11 +182,11 @@ def test_text_beyond_the_standard_is_read() -> None:
         "gen_ai.tool.call.result": result,
     }
     described = json.dumps([{"role": "user", "parts": [{"type": "text", "content": "\ud83d"}]}])
-    found, _ = calls(
+    call_rows, _ = calls(
         spans(span("a", made), span("b", {**CHAT, "gen_ai.input.messages": described}, at=(2, 3)))
     )
-    assert found["result"].to_list() == [result, None]
-    assert json.loads(found["input"][1])[0]["parts"][0]["content"] == "\ufffd"
+    assert call_rows["result"].to_list() == [result, None]
+    assert json.loads(call_rows["input"][1])[0]["parts"][0]["content"] == "\ufffd"
 
 
 ODD = st.sampled_from(
@@ -260,12 +269,12 @@ def test_every_span_is_in_a_call_or_in_drops_or_is_structure(made: list[dict[str
         }
         for one in made
     ]
-    found, drops = calls(spans(*given_spans))
+    call_rows, drops = calls(spans(*given_spans))
     whole = drops.filter(drops["stage"] == "spans")["id"].str.head(1).to_list()
-    used = found["source_spans"].explode(empty_as_null=True).drop_nulls().to_list()
+    used = call_rows["source_spans"].explode(empty_as_null=True).drop_nulls().to_list()
     described = Counter(used) + Counter(whole)
     there = Counter(one["span_id"] for one in made)
     describing = Counter(one["span_id"] for one in made if one["kind"])
     assert not described - there, "each span once"
     assert not describing - described, "what describes a call is in one, or in drops"
-    assert found["call_id"].is_unique().all()
+    assert call_rows["call_id"].is_unique().all()

@@ -85,9 +85,9 @@ def insert_and_read(store: Store, name: str, stamped: bool = True) -> pl.DataFra
 
 
 def read_calls(store: Store, name: str, stamped: bool = True) -> pl.DataFrame:
-    found, drops = calls(insert_and_read(store, name, stamped))
+    call_rows, drops = calls(insert_and_read(store, name, stamped))
     assert drops.is_empty()
-    return found
+    return call_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,13 +242,13 @@ def test_every_capture_is_expected_to_say_something() -> None:
 def test_every_call_of_a_capture_is_there_once(store: Store, name: str) -> None:
     stamped = name != "reward__agentlightning-0.3.0"  # which names its rollout itself
     spans, expected = insert_and_read(store, f"{name}.otlp.json", stamped), CAPTURES[name]
-    found, drops = calls(spans)
-    llm, tools = (found.filter(pl.col("kind") == kind) for kind in ("llm", "tool"))
+    call_rows, drops = calls(spans)
+    llm, tools = (call_rows.filter(pl.col("kind") == kind) for kind in ("llm", "tool"))
     actual = Expected(
         spans=spans.height,
         traces=spans["trace_id"].n_unique(),
-        kinds=Counter(found["kind"]),
-        failed=Counter(found.filter(pl.col("status") == "error")["kind"]),
+        kinds=Counter(call_rows["kind"]),
+        failed=Counter(call_rows.filter(pl.col("status") == "error")["kind"]),
         joined=expected.joined,
         prompts=llm["input"].count(),
         answered=llm["output"].count(),
@@ -259,10 +259,10 @@ def test_every_call_of_a_capture_is_there_once(store: Store, name: str) -> None:
     assert actual == expected
     assert set(llm["source_spans"].list.len()) <= {expected.joined}
     assert drops.is_empty()
-    used = found["source_spans"].explode(empty_as_null=True).drop_nulls()
+    used = call_rows["source_spans"].explode(empty_as_null=True).drop_nulls()
     assert used.is_unique().all()
     assert set(used) <= set(spans["span_id"])
-    assert found["capture_mismatch"].is_null().all()
+    assert call_rows["capture_mismatch"].is_null().all()
 
 
 @pytest.mark.parametrize(
@@ -292,8 +292,8 @@ def insert_logs(store: Store, name: str) -> None:
 def test_messages_in_log_records_are_those_of_their_spans(store: Store) -> None:
     name = WITH_LOGS[0]
     insert_logs(store, name)
-    found = read_calls(store, f"{name}.otlp.json")
-    llm = found.filter(pl.col("kind") == "llm")
+    call_rows = read_calls(store, f"{name}.otlp.json")
+    llm = call_rows.filter(pl.col("kind") == "llm")
     assert llm["input"].null_count() == 0
     assert (llm["output"].count(), llm["finish_reason"].count()) == (6, 7)
     first, second, *others = llm.to_dicts()
@@ -322,24 +322,24 @@ def test_a_log_record_that_names_its_rollout_is_of_that(store: Store) -> None:
     "name", ["langchain__openinference-0.1.80", "langchain__DOUBLE-user-named-packages"]
 )
 def test_two_calls_failed_and_each_tool_has_its_requester(store: Store, name: str) -> None:
-    found = read_calls(store, f"{name}.otlp.json")
-    failed = found.filter(pl.col("status") == "error", pl.col("kind").is_in(["llm", "tool"]))
+    call_rows = read_calls(store, f"{name}.otlp.json")
+    failed = call_rows.filter(pl.col("status") == "error", pl.col("kind").is_in(["llm", "tool"]))
     assert failed["kind"].to_list() == ["tool", "llm"]
-    tools = found.filter(pl.col("kind") == "tool")
+    tools = call_rows.filter(pl.col("kind") == "tool")
     assert tools["arguments"].to_list() == [
         '{"city": "Paris"}',
         '{"city": "Atlantis"}',
         '{"city": "Paris"}',
         '{"city": "Paris"}',
     ]
-    before = found.filter(pl.col("kind") == "llm", pl.col("finish_reason") == "tool_calls")
+    before = call_rows.filter(pl.col("kind") == "llm", pl.col("finish_reason") == "tool_calls")
     assert tools["requested_by"].to_list() == before["call_id"].to_list()
     assert tools["result"].to_list() == ["sunny in Paris", None, "sunny in Paris", "sunny in Paris"]
 
 
 def test_the_gateways_tokens_are_the_calls_own(store: Store) -> None:
-    found = read_calls(store, "langchain__gateway-with-bridge.otlp.json")
-    llm = found.filter(pl.col("kind") == "llm")
+    call_rows = read_calls(store, "langchain__gateway-with-bridge.otlp.json")
+    llm = call_rows.filter(pl.col("kind") == "llm")
     lengths = llm.select(
         pl.col("prompt_token_ids").list.len(),
         pl.col("response_token_ids").list.first().list.len(),
@@ -362,7 +362,7 @@ def test_the_gateways_tokens_are_the_calls_own(store: Store) -> None:
 
 
 def test_agents_that_name_no_rollout_are_found_by_the_gateways_traces(store: Store) -> None:
-    found = read_calls(store, "langchain__gateway-with-bridge.otlp.json", stamped=False)
-    assert found["execution_id"].unique().to_list() == [f"{ROLLOUT}.1"]
-    counted = dict(found.group_by("kind").len().iter_rows())
+    call_rows = read_calls(store, "langchain__gateway-with-bridge.otlp.json", stamped=False)
+    assert call_rows["execution_id"].unique().to_list() == [f"{ROLLOUT}.1"]
+    counted = dict(call_rows.group_by("kind").len().iter_rows())
     assert counted == {"llm": 9, "tool": 4, "agent": 5, "node": 12}

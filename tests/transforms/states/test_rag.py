@@ -60,8 +60,8 @@ def test_a_pipeline_that_retrieves_with_the_models_own_words(
         [text("system", "Answer."), text("user", f"{shown}\n\nQuestion: {QUESTION}")],
         text("assistant", ANSWER),
     )
-    called, _ = calls(read_back(scene))
-    written, observations, _ = states(called)
+    call_rows, _ = calls(read_back(scene))
+    written, observations, _ = states(call_rows)
     assert written.select("t", "variable", "value", "written_by").rows() == [
         (0, "input", json.dumps(QUESTION), None),
         (1, "retrieval.search.query", json.dumps(QUERY), first),
@@ -107,8 +107,8 @@ def test_an_agent_that_calls_search_as_a_tool(scene: Any, read_back: ReadBack) -
     response = {"type": "tool_call_response", "id": "call_1", "response": json.dumps(PASSAGES)}
     history.append({"role": "tool", "parts": [response]})
     last = chat(rollout, history, text("assistant", ANSWER))
-    called, _ = calls(read_back(scene))
-    written, observations, _ = states(called)
+    call_rows, _ = calls(read_back(scene))
+    written, observations, _ = states(call_rows)
     assert written.select("t", "variable", "value", "written_by").rows() == [
         (0, "input", json.dumps(QUESTION), None),
         (1, "tool.search.arguments", '{"query":"first Palme d\'Or winning film"}', first),
@@ -121,7 +121,7 @@ def test_an_agent_that_calls_search_as_a_tool(scene: Any, read_back: ReadBack) -
         (last, ["input", "tool.search.arguments", "tool.search.result"], "answer"),
     ]
     # an anchor that knows only the question is the same at every call, one of the passages is not
-    asked_only = digest(written, called, ["input"])["state_digest"]
+    asked_only = digest(written, call_rows, ["input"])["state_digest"]
     assert asked_only.n_unique() == 1
-    found = digest(written, called, ["tool.search.result"])["state_digest"].to_list()
-    assert found[:2] == [None, None] and found[2] is not None
+    digests = digest(written, call_rows, ["tool.search.result"])["state_digest"].to_list()
+    assert digests[:2] == [None, None] and digests[2] is not None

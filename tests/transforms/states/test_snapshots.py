@@ -91,15 +91,15 @@ def test_a_digest_depends_on_nothing_but_the_chosen_variables(
     calls = play("e", steps)
     written, _, _ = states(calls)
     selected = written.filter(pl.col("variable").is_in(variables))
-    found = digest(written, calls, variables)
-    assert_frame_equal(digest(selected, calls, variables), found)
+    digests = digest(written, calls, variables)
+    assert_frame_equal(digest(selected, calls, variables), digests)
     renamed = calls.with_columns(pl.col("execution_id", "call_id").add("x"), name=pl.lit("x"))
     alike = selected.with_columns(pl.col("execution_id").add("x"), written_by=pl.lit(None))
     assert digest(alike, renamed, variables)["state_digest"].to_list() == (
-        found["state_digest"].to_list()
+        digests["state_digest"].to_list()
     )
     for call, seq in calls.select("call_id", "seq").iter_rows():
-        (own,) = found.filter(pl.col("call_id") == call)["state_digest"]
+        (own,) = digests.filter(pl.col("call_id") == call)["state_digest"]
         assert (own is None) == snapshot(selected, seq).is_empty()
 
 
@@ -111,8 +111,8 @@ def test_all_of_a_graphs_variables_give_the_states_own_digest(steps: list[dict[s
     own = observations.select("call_id", "state_digest")
     if calls.filter(pl.col("kind") == "node").is_empty():
         return
-    found = digest(written, calls, ["query", "result"]).join(own, "call_id")
-    assert found["state_digest"].to_list() == found["state_digest_right"].to_list()
+    digests = digest(written, calls, ["query", "result"]).join(own, "call_id")
+    assert digests["state_digest"].to_list() == digests["state_digest_right"].to_list()
 
 
 @settings(max_examples=40, deadline=None)
