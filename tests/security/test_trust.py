@@ -19,7 +19,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests import asking
 from tests.collector.conftest import Up, start_up
-from tests.transforms.conftest import RECIPE, RUNNER, Attempt, Said, Scene, tokens
+from tests.transforms.conftest import RECIPE, RUNNER, Attempt, Attributes, Scene, tokens
 
 from ltrain_collector.grants import Role
 from ltrain_collector.keys import Keys
@@ -275,7 +275,7 @@ def test_a_forged_ending_removes_no_rollout(folder: Store, sender: str) -> None:
     beside(scene)
     folder.insert_otlp(sent(scene, "service"))
     lie = Scene(attempts=[Attempt(attempt.identity, clock=attempt.clock, number=500)])
-    said: Said = {"ltrain.rollout.outcome": "infra", "ltrain.rollout.spans": 10_000}
+    said: Attributes = {"ltrain.rollout.outcome": "infra", "ltrain.rollout.spans": 10_000}
     lie.attempts[0].emit("ltrain.rollout", RUNNER, said)
     lie.attempts[0].evaluate(0.0)
     folder.insert_otlp(sent(lie, sender))
@@ -593,7 +593,7 @@ def test_a_span_around_the_gateways_calls_hides_none(folder: Store) -> None:
     attempt.close()
     beside(scene)
     chains = [span for span in attempt.spans if span.name == "write"]
-    chat: Said = {"gen_ai.operation.name": "chat", "gen_ai.agent.name": "write"}
+    chat: Attributes = {"gen_ai.operation.name": "chat", "gen_ai.agent.name": "write"}
     lie = lying(attempt)
     around = lie.emit("chat", "mine", chat, start=chains[0].start - 1, end=chains[-1].end + 1)
     for chain in chains:
@@ -620,7 +620,7 @@ def test_a_shared_response_id_hides_no_call_of_the_gateway(folder: Store) -> Non
     attempt.close()
     beside(scene)
     lie = lying(attempt)
-    same: Said = {"gen_ai.operation.name": "chat", "gen_ai.response.id": "same"}
+    same: Attributes = {"gen_ai.operation.name": "chat", "gen_ai.response.id": "same"}
     lie.emit("chat", "mine", same, start=attempt.spans[1].start - 9, end=attempt.clock)
     folder.insert_otlp(sent(scene, "agent", of_worker(attempt)))
     folder.insert_otlp(sent(Scene(attempts=[lie]), "agent"))

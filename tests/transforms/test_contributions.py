@@ -219,10 +219,10 @@ def test_a_value_depends_on_its_own_row_alone() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"gate": "reward > 0"}, "needs no gate"),
+        ({"gate": "reward > 0"}, "would break the sum"),
         ({"min": -1.0}, "bound would break the sum"),
         ({"credit_to": "rollout"}, "credits calls"),
-        ({"on": "rollout", "let": {}, "value": "wall"}, "a potential is of calls"),
+        ({"on": "rollout", "let": {}, "value": "wall"}, "a potential is computed on calls"),
     ],
 )
 def test_an_invalid_potential_is_refused(change: dict[str, Any], says: str) -> None:

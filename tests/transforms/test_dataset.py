@@ -97,7 +97,7 @@ def test_spans_without_a_call_are_drops(
     assert drops.select("stage", "id", "reason").rows() == [("spans", post, "not_a_call")]
 
 
-def test_an_empty_store_is_said(store: Store, recipe: Recipe, tmp_path: Path) -> None:
+def test_an_empty_store_is_named(store: Store, recipe: Recipe, tmp_path: Path) -> None:
     with pytest.raises(
         NothingToBuild,
         match=r"run demo, mode train.*condition: run 0.*Runs in the store: none",
@@ -106,7 +106,7 @@ def test_an_empty_store_is_said(store: Store, recipe: Recipe, tmp_path: Path) ->
     assert not (tmp_path / "out").exists()
 
 
-def test_a_store_of_nothing_is_said(recipe: Recipe, tmp_path: Path) -> None:
+def test_a_store_without_tables_is_named(recipe: Recipe, tmp_path: Path) -> None:
     with (
         Store.open(f"chdb://{tmp_path}/bare") as bare,
         pytest.raises(NothingToBuild, match="holds no execution"),
@@ -120,7 +120,9 @@ def test_the_runs_that_are_there_are_named(
     store.insert_otlp(fill(scene).request())
     with pytest.raises(NothingToBuild, match=r"run demmo.*Runs in the store: demo"):
         build(store, recipe, tmp_path / "out", run="demmo")
-    with pytest.raises(NothingToBuild, match=r"in turn: run 6, mode 6, wave 0, with a rollout's"):
+    with pytest.raises(
+        NothingToBuild, match=r"condition: run 6, mode 6, wave 0, with a rollout id"
+    ):
         build(store, recipe, tmp_path / "out", wave=9)
 
 

@@ -66,8 +66,8 @@ def test_without_a_runner_the_processes_reports_close_it(scene: Any, read_back: 
     rollout = scene.attempt()
     rollout.llm()
     for process, count in (("worker", 3), ("gateway", 1)):
-        said = {"ltrain.rollout.spans": count}
-        rollout.emit("ltrain.process", "ltrain.instrument", said, process=process)
+        attributes = {"ltrain.rollout.spans": count}
+        rollout.emit("ltrain.process", "ltrain.instrument", attributes, process=process)
     (row,) = made(read_back(scene))
     assert (row["complete"], row["outcome"]) == (True, None)
 
@@ -122,16 +122,16 @@ def test_an_evaluation_that_links_into_a_trace_belongs_to_its_execution(
     rollout = scene.attempt()
     judged = rollout.llm()
     link = [(rollout.trace, judged)]
-    said = rollout.evaluate(1.0, trace=f"{6:032x}", named=False, links=link)
-    own = read_back(scene).filter(pl.col("span_id") == said)
+    attributes = rollout.evaluate(1.0, trace=f"{6:032x}", named=False, links=link)
+    own = read_back(scene).filter(pl.col("span_id") == attributes)
     assert own["execution_id"].to_list() == [rollout.execution]
 
 
 def test_traffic_without_rollouts_is_read_by_trace_or_session(scene: Any, store: Store) -> None:
     rollout = scene.attempt()
     for trace in (1, 2):
-        said = {"session.id": "s1", "openinference.span.kind": "AGENT"}
-        rollout.emit("turn", "agent", said, trace=f"{trace:032x}", named=False)
+        attributes = {"session.id": "s1", "openinference.span.kind": "AGENT"}
+        rollout.emit("turn", "agent", attributes, trace=f"{trace:032x}", named=False)
     store.insert_otlp(scene.request())
     where = "ServiceName = 'worker'"
     by_trace, _ = read_spans(store, Source(where=where, execution="trace"), Selection(mode="train"))
@@ -161,10 +161,12 @@ def turns(scene: Any, *minutes: int) -> None:
     rollout = scene.attempt()
     begin = rollout.clock
     for minute in minutes:
-        said = {"session.id": "s1", "openinference.span.kind": "AGENT"}
+        attributes = {"session.id": "s1", "openinference.span.kind": "AGENT"}
         at = begin + minute * MINUTE
         trace = f"{minute + 1:032x}"
-        rollout.emit("turn", "agent", said, trace=trace, named=False, start=at, end=at + MINUTE)
+        rollout.emit(
+            "turn", "agent", attributes, trace=trace, named=False, start=at, end=at + MINUTE
+        )
 
 
 def test_a_session_is_one_execution_however_long_its_pauses(scene: Any, store: Store) -> None:
@@ -199,9 +201,11 @@ def test_idle_is_what_ended_long_before_the_newest_span_of_all_batches(
     for minute, session in ((0, "early"), (60, "late")):
         rollout = scene.attempt()
         at = rollout.clock + minute * MINUTE
-        said = {"session.id": session, "openinference.span.kind": "AGENT"}
+        attributes = {"session.id": session, "openinference.span.kind": "AGENT"}
         trace = f"{minute + 1:032x}"
-        rollout.emit("turn", "agent", said, trace=trace, named=False, start=at, end=at + MINUTE)
+        rollout.emit(
+            "turn", "agent", attributes, trace=trace, named=False, start=at, end=at + MINUTE
+        )
     store.insert_otlp(scene.request())
     where = """where = "ServiceName = 'worker'" """
     source = f'source = {{ {where}, execution = "session", idle_timeout = 600 }}'
@@ -218,9 +222,9 @@ def test_a_dispatched_attempt_is_its_runners_to_close(scene: Any, read_back: Rea
         rollout.llm()
     closed.close()
     spans = read_back(scene)
-    rows = executions(spans, calls(spans)[0], over=int(spans.select(pl.col("end").max()).item()))
-    told = dict(rows.select("execution_id", "closed_by").iter_rows())
-    assert told == {open_.execution: None, closed.execution: "runner"}
+    rows = executions(spans, calls(spans)[0], cutoff=int(spans.select(pl.col("end").max()).item()))
+    closed_by = dict(rows.select("execution_id", "closed_by").iter_rows())
+    assert closed_by == {open_.execution: None, closed.execution: "runner"}
 
 
 def test_attempts_in_different_batches_are_ranked_together(scene: Any, read_back: ReadBack) -> None:
@@ -275,10 +279,10 @@ def test_the_critical_path_counts_no_time_twice(
 ) -> None:
     rollout = scene.attempt()
     begin, ids = rollout.clock, [""]
-    for said, start, end, inside in plan:
+    for attributes, start, end, inside in plan:
         parent = ids[0 if inside is None else inside + 1]
         times = {"start": begin + start * MS, "end": begin + end * MS}
-        ids.append(rollout.emit("x", "agent", dict(said), parent=parent, **times))
+        ids.append(rollout.emit("x", "agent", dict(attributes), parent=parent, **times))
     (row,) = made(read_back(scene))
     assert row["critical_path"] == pytest.approx(path)
 

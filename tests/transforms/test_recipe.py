@@ -1,4 +1,4 @@
-"""What is wrong with a recipe is said on load: where, what was given, what is allowed."""
+"""Loading an invalid recipe raises an error with the key, its value and what is allowed."""
 
 import json
 from pathlib import Path
@@ -59,13 +59,16 @@ def test_a_good_one_loads_and_its_digest_ignores_spelling(tmp_path: Path) -> Non
         ('[[policy]]\nnmae = "b"\n', "policy.1.nmae: Unknown key 'nmae'.*'name'. .and 1 more"),
         ('[[policy]]\nname = "b"\nmodes = ["trian"]\n', r"policy.1.modes.0: .*mean 'train'\?$"),
         ('[[policy]]\nname = "b"\nsampling = { top = 1 }\n', "sampling setting 'top'.*'top_p'"),
-        ("[source]\nsince = 'yesterday'\n", "source.since: 'yesterday' is no time in ISO 8601"),
+        ("[source]\nsince = 'yesterday'\n", "source.since: 'yesterday' is no ISO 8601 time"),
         ("[credit.process]\nweight = nan\n", "credit.process.weight: .*finite.*Given: nan"),
         ("[filter]\nfailed = { reward = inf }\n", "filter.failed.reward: .*finite"),
         ('[[reward]]\nname = ""\nevaluation = "x"\n', "reward.1.name: .*at least 1 character"),
         ('[[reward]]\nname = "answer"\nevaluation = "x"\n', "Two rewards are named 'answer'"),
         ('[[reward]]\nname = "empty"\n', "'empty' must have `evaluation`, or `on` and `value`"),
-        ('[[reward]]\nname = "b"\nevaluation = "x"\non = "tool"\n', "'b' has an evaluation and"),
+        (
+            '[[reward]]\nname = "b"\nevaluation = "x"\non = "tool"\n',
+            "'b' has `evaluation` and keys",
+        ),
     ],
 )
 def test_a_fault_is_named(tmp_path: Path, more: str, says: str) -> None:
@@ -154,7 +157,7 @@ def test_bad_sql_says_where(tmp_path: Path, when: str, says: str) -> None:
         ("min = 1.0\nmax = 0.5", "min = 1.0 is above max = 0.5"),
         ("min = nan", "min: .*finite"),
         ("potential = true\nmax = 1.0", "a bound would break the sum"),
-        ("python = 'mine'", "`python` beside another rule"),
+        ("python = 'mine'", "has `python` and another rule"),
         ("gate = 'rewrd > 0'", r"gate = .*no column 'rewrd'. Did you mean 'reward'"),
     ],
 )
@@ -193,7 +196,7 @@ def test_one_table_where_there_may_be_several_is_named(tmp_path: Path) -> None:
 
 
 def test_what_it_says_is_json(tmp_path: Path) -> None:
-    """Bounds that are not given are no infinities, which JSON lacks."""
+    """Missing bounds are null, not infinite: JSON has no infinity."""
     rule = load(tmp_path, GOOD + RULE.format(when="true", value="1")).model_dump(mode="json")
     json.dumps(rule, allow_nan=False)
     assert Recipe.model_validate(rule).model_dump(mode="json") == rule

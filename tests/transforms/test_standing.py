@@ -179,7 +179,7 @@ def test_the_order_of_executions_changes_no_reward(
         ({"gate": "reward >"}, 'gate = "reward >".*line 1, column'),
         ({"gate": "reward"}, "must return true or false"),
         ({"value": "max(wall)"}, "aggregates are refused"),
-        ({"credit_to": "last"}, "credit_to 'last' is of rules over calls"),
+        ({"credit_to": "last"}, "credit_to 'last' needs an SQL rule over calls"),
     ],
 )
 def test_an_invalid_rollout_rule_is_refused(change: dict[str, Any], says: str) -> None:

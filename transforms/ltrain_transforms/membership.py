@@ -44,8 +44,8 @@ def resolve_spans(spans: pl.DataFrame, execution: str) -> tuple[pl.DataFrame, pl
     known = pl.col("execution_id").is_not_null()
     unresolved = _drops(resolved.filter(~known), "unresolved")
     duplicates = _drops(spans.filter(duplicate), "duplicate_span")
-    kept = resolved.filter(known).sort("execution_id", "start", "span_id")
-    return kept, pl.concat([unresolved, duplicates])
+    assigned = resolved.filter(known).sort("execution_id", "start", "span_id")
+    return assigned, pl.concat([unresolved, duplicates])
 
 
 def resolve_logs(logs: pl.DataFrame, spans: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

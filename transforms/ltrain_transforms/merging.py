@@ -96,8 +96,8 @@ def _without_forged(described: Sequence[DescribedSpan]) -> Sequence[DescribedSpa
 
 
 def _without_gateway_fields(one: DescribedSpan) -> DescribedSpan:
-    kept = {name: value for name, value in one.partial.items() if name not in GATEWAY_FIELDS}
-    return DescribedSpan(one.span, cast(Partial, kept))
+    rest = {name: value for name, value in one.partial.items() if name not in GATEWAY_FIELDS}
+    return DescribedSpan(one.span, cast(Partial, rest))
 
 
 def _trusted_spans(spans: Sequence[Span]) -> Sequence[Span]:

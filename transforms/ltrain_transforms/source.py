@@ -163,7 +163,7 @@ def selection_conditions(
     named = {name: condition for name, (condition, _) in pairs.items()}
     params: dict[str, object] = {name: value for name, (_, value) in pairs.items()}
     if source.execution == "rollout":
-        named["with a rollout's id"] = "RolloutId != ''"
+        named["with a rollout id"] = "RolloutId != ''"
     if source.where:
         named["where"] = f"({source.where})"
     # any span may name mode, wave and task; where a runner names them, only the runner counts
@@ -173,7 +173,7 @@ def selection_conditions(
     )
     if places := [named[name] for name in ("mode", "wave", "task") if name in named]:
         elsewhere = f"SELECT RolloutId {by_runner} AND NOT ({' AND '.join(places)})"
-        named["where its runner has it"] = f"RolloutId NOT IN ({elsewhere})"
+        named["as its runner recorded"] = f"RolloutId NOT IN ({elsewhere})"
     if selection.without:
         known = f"{WAVE_SQL} IN {{known_waves:Array(String)}}"
         anyone = f"RolloutId != '' AND RolloutId NOT IN (SELECT RolloutId {by_runner})"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.transforms.states.conftest import Told, assistant, user
+from tests.transforms.states.conftest import TraceBuilder, assistant, user
 
 from ltrain_transforms.states.values import (
     last_text,
@@ -79,10 +79,10 @@ def gen_ai(text: str, id: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("message", [constructor, to_dict, openai, gen_ai])
 def test_messages_compare_by_what_they_say(message: Any) -> None:
-    said, same, other = (message(*each) for each in (("hi", "1"), ("hi", "22"), ("ho", "1")))
-    digests = [value_digest(without_ids([each])) for each in (said, same, other)]
+    first, same, other = (message(*each) for each in (("hi", "1"), ("hi", "22"), ("ho", "1")))
+    digests = [value_digest(without_ids([each])) for each in (first, same, other)]
     assert digests[0] == digests[1] != digests[2]
-    assert last_text({"messages": [said]}) == "hi"
+    assert last_text({"messages": [first]}) == "hi"
     assert search_texts([message("what it says", "an id that is much longer")]) == ("what it says",)
 
 
@@ -96,13 +96,13 @@ def test_a_prompt_shows_a_list_if_it_shows_any_item() -> None:
     assert search_texts("42") == ()
 
 
-def test_bad_input_is_no_error(told: Told) -> None:
-    told.call("llm", "m", input="no json", output='{"role": "assistant"}')
-    told.call("llm", "m", input='[1, null, {"parts": [2, {"type": "image"}]}]', output="[[]]")
-    told.call("llm", "m", input=json.dumps([{"content": None}]), output="[{}]")
-    told.call("tool", "t", input="[" * 5000, output="]")
-    told.call("retrieval", "r", input="", output='{"documents": 3}')
-    told.call("reranker", "x")
-    told.node("n", [1, 2])
-    told.llm([user("who?")], assistant("me, says everyone"))
-    assert told.actions == [None, None, None, "answer"]
+def test_bad_input_is_no_error(trace: TraceBuilder) -> None:
+    trace.call("llm", "m", input="no json", output='{"role": "assistant"}')
+    trace.call("llm", "m", input='[1, null, {"parts": [2, {"type": "image"}]}]', output="[[]]")
+    trace.call("llm", "m", input=json.dumps([{"content": None}]), output="[{}]")
+    trace.call("tool", "t", input="[" * 5000, output="]")
+    trace.call("retrieval", "r", input="", output='{"documents": 3}')
+    trace.call("reranker", "x")
+    trace.node("n", [1, 2])
+    trace.llm([user("who?")], assistant("me, says everyone"))
+    assert trace.actions == [None, None, None, "answer"]

@@ -47,7 +47,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         """Refuse credit that this learner cannot train on."""
-        if self.recipe.credit.values_are_the_trainers:
+        if self.recipe.credit.uses_critic:
             raise BadRun(
                 "credit.outcome.estimator = 'gae' needs a trainer with a critic, and train.loss = "
                 f"'{self.recipe.train.loss}' has none. `ltrain build` writes its rows for such a "

@@ -24,7 +24,7 @@ def transitions(
     ordered = with_returns(order_calls(recipe, executions, calls, rewards), credit.process)
     llm = process_advantages(ordered.filter(pl.col("kind") == "llm"), credit.process)
     trained = llm.filter(pl.col("policy").is_not_null())
-    if credit.values_are_the_trainers:
+    if credit.uses_critic:
         return _to_table(_with_rewards_for_critic(trained))
     if credit.combine == "rewards":  # the outcome contains the call rewards already
         trained = trained.with_columns(process_advantage=pl.lit(0.0))

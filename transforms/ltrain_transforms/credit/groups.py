@@ -41,7 +41,7 @@ def select_groups(
         pl.col("largest_advantage").fill_null(0.0).max().over(group)
     )
     flat = (pl.col("spread") <= SAME) & (pl.col("largest_advantage") <= SAME)
-    if recipe.credit.values_are_the_trainers:
+    if recipe.credit.uses_critic:
         flat = pl.lit(False)
     marked = marked.with_columns(
         reason=pl.when(~pl.col("finite")).then(pl.lit("not_finite"))

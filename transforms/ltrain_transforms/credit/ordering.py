@@ -56,7 +56,7 @@ def order_calls(
     )
     with_parts = _add_part_advantages(counted, numbered, recipe.credit.outcome.peers)
     ordered = _add_effective_rewards(with_parts)
-    if recipe.credit.step is None and not recipe.credit.values_are_the_trainers:
+    if recipe.credit.step is None and not recipe.credit.uses_critic:
         return ordered
     each = (step_rewards(ordered, policy.name) for policy in recipe.policy)
     return ordered.with_columns(step_reward=pl.coalesce(*each))

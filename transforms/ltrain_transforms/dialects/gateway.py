@@ -1,15 +1,15 @@
-"""Our own call spans: token ids, log-probabilities and policy version, as the server gave them."""
+"""ltrain's own call spans: the server's token ids, log-probabilities and policy version."""
 
 from ltrain_instrument import attributes
-from ltrain_transforms.dialects.partial import Partial, Tokens, non_empty
+from ltrain_transforms.dialects.partial import Dialect, Partial, Tokens, non_empty
 from ltrain_transforms.roles import Role
 from ltrain_transforms.spans import Span
 
 SCOPES = (attributes.SCOPE_GATEWAY, attributes.SCOPE_CAPTURE)
 
 
-def read(span: Span) -> Partial:
-    """Say what the `ltrain.*` attributes of a gateway's or a capture's span say."""
+def _read(span: Span) -> Partial:
+    """Return the fields of the `ltrain.*` attributes of the gateway and of captures."""
     if span.scope not in SCOPES:
         return {}
     delivered = span.get(attributes.DELIVERED)
@@ -44,8 +44,11 @@ def _tokens(span: Span) -> Tokens | None:
 
 
 def _recorded_by(span: Span) -> str:
-    """Return who recorded a span's token ids; only a key puts the attempt on a gateway's span."""
+    """Return who recorded the token ids; only an attempt's key names a rollout on such a span."""
     if span.role != Role.GATEWAY:
         return "capture"
     keyed = span.get(attributes.ROLLOUT_ID) and span.get(attributes.MODE) != "prod"
     return "gateway" if keyed else "traffic"
+
+
+DIALECT = Dialect("gateway", (), _read)

@@ -1,9 +1,9 @@
-"""OpenTelemetry's gen_ai conventions, and MCP's, as the official instrumentors write them."""
+"""OpenTelemetry's gen_ai and MCP conventions, as the official instrumentors write them."""
 
 from functools import lru_cache
 
 from ltrain_transforms.dialects.messages import Message, Messages
-from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, non_empty
+from ltrain_transforms.dialects.partial import Dialect, Kind, Parameters, Partial, non_empty
 from ltrain_transforms.dialects.tool_arguments import unwrap_arguments
 from ltrain_transforms.dialects.tool_results import parse_tool_result
 from ltrain_transforms.spans import Span
@@ -22,11 +22,9 @@ KINDS: dict[str, Kind] = {
     "vector_db_retrieve": "retrieval",
 }
 
-MARKS = ("\ngen_ai.", "\nmcp.method.", "\nerror.type", "\nserver.address")
 
-
-def read(span: Span) -> Partial:
-    """Say what the `gen_ai.*` attributes say."""
+def _read(span: Span) -> Partial:
+    """Return the fields of the `gen_ai.*` attributes."""
     kind = _kind(span)
     partial = non_empty(
         kind=kind,
@@ -54,7 +52,7 @@ def _kind(span: Span) -> Kind | None:
 
 
 def llm_fields(span: Span) -> Partial:
-    """Say what the attributes of a request and its response say; any dialect may give the kind."""
+    """Return the fields of an LLM call, whichever dialect knows that the span is one."""
     output = attribute_messages(span, "gen_ai.output.messages")
     return non_empty(
         input_messages=attribute_messages(span, "gen_ai.input.messages", _instructions(span)),
@@ -71,7 +69,7 @@ def llm_fields(span: Span) -> Partial:
 
 
 def missing_llm_fields(span: Span) -> Partial:
-    """Say the same where `read` does not, because only another dialect knows that it is a call."""
+    """Return `llm_fields` where this dialect does not know that the span is an LLM call."""
     return {} if _kind(span) == "llm" else llm_fields(span)
 
 
@@ -88,19 +86,19 @@ def _tool(span: Span) -> Partial:
 
 
 def _arguments(span: Span) -> str | None:
-    """Give a tool's arguments; OpenInference's Agents SDK instrumentor copies its schema there."""
-    given = span.get("gen_ai.tool.call.arguments")
-    return None if given == span.get("tool.parameters") else unwrap_arguments(given)
+    """Return a tool's arguments; OpenInference's Agents SDK instrumentor may write its schema."""
+    arguments = span.get("gen_ai.tool.call.arguments")
+    return None if arguments == span.get("tool.parameters") else unwrap_arguments(arguments)
 
 
 def attribute_messages(
     span: Span, name: str, system: list[Message] | None = None
 ) -> Messages | None:
-    """Give the messages of an attribute that holds them as JSON; None where it is absent."""
-    written = span.get(name)
-    if written is None:
-        return Messages.of(name, system or [])
-    return Messages(name, written, system or [])
+    """Return the messages of an attribute that holds them as JSON; None where it is absent."""
+    raw = span.get(name)
+    if raw is None:
+        return Messages.from_list(name, system or [])
+    return Messages(name, raw, system or [])
 
 
 def _instructions(span: Span) -> list[Message]:
@@ -109,7 +107,7 @@ def _instructions(span: Span) -> list[Message]:
 
 
 REQUEST = "gen_ai.request."
-# Of the conventions, of traceloop, of pydantic-ai
+# the names of the conventions, of traceloop and of pydantic-ai
 REASONING = (
     "gen_ai.usage.reasoning.output_tokens",
     "gen_ai.usage.reasoning_tokens",
@@ -123,23 +121,25 @@ CACHED = (
 
 
 def request_parameters(span: Span) -> Parameters | None:
-    """Give the sampling parameters of the request by their short names."""
-    given = [pair for pair in span.attributes.items() if pair[0].startswith(REQUEST)]
-    return _parameters(tuple(given))
+    """Return the sampling parameters of the request, by their short names."""
+    pairs = [pair for pair in span.attributes.items() if pair[0].startswith(REQUEST)]
+    return _parameters(tuple(pairs))
 
 
-@lru_cache(maxsize=1024)  # one process asks with the same parameters again and again
-def _parameters(given: tuple[tuple[str, str], ...]) -> Parameters | None:
-    values = {name.removeprefix(REQUEST): parse_json(text) for name, text in given}
-    return Parameters.of({name: value for name, value in values.items() if name != "model"})
+@lru_cache(maxsize=1024)  # one process uses the same parameters again and again
+def _parameters(pairs: tuple[tuple[str, str], ...]) -> Parameters | None:
+    values = {name.removeprefix(REQUEST): parse_json(text) for name, text in pairs}
+    return Parameters.from_values(
+        {name: value for name, value in values.items() if name != "model"}
+    )
 
 
 def _finish(span: Span, output: Messages | None) -> str | None:
     reasons = span.get("gen_ai.response.finish_reasons")
     if reasons is not None:
-        spelled = finish_reason(reasons)
-        if spelled is not None:
-            return spelled
+        reason = finish_reason(reasons)
+        if reason is not None:
+            return reason
     if output is None:
         return None
     return next(
@@ -149,9 +149,9 @@ def _finish(span: Span, output: Messages | None) -> str | None:
 
 @lru_cache(maxsize=256)
 def finish_reason(reasons: str) -> str | None:
-    """Give the first of a JSON list of reasons."""
-    given = parse_json(reasons)
-    return _spelled(str(given[0])) if isinstance(given, list) and given else None
+    """Return the first reason of a JSON list."""
+    parsed = parse_json(reasons)
+    return _spelled(str(parsed[0])) if isinstance(parsed, list) and parsed else None
 
 
 def _spelled(reason: str) -> str:
@@ -164,3 +164,8 @@ def _endpoint(span: Span) -> str | None:
     if address:
         return f"{address}:{port}" if port else address
     return span.get("gen_ai.openai.api_base")
+
+
+DIALECT = Dialect(
+    "gen_ai", ("\ngen_ai.", "\nmcp.method.", "\nerror.type", "\nserver.address"), _read
+)

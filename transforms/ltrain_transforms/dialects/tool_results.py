@@ -1,7 +1,7 @@
-"""What a tool gave back, out of the envelopes that frameworks put around it.
+"""A tool's result without the envelopes that frameworks put around it.
 
-LangChain serialises a ToolMessage in two ways, both of which say of a soft failure what the span's
-status does not; MCP has `isError`.
+A tool may fail although its span has no error status: LangChain's ToolMessage, which is serialised
+in two ways, and MCP's `isError` have the status.
 """
 
 from typing import Any
@@ -11,12 +11,12 @@ from ltrain_transforms.untrusted import parse_json
 
 
 def parse_tool_result(text: str | None) -> Partial:
-    """Give output, tool_call_id and status of a tool's result."""
+    """Return output, tool_call_id and status of a tool's result."""
     value = parse_json(text)
     message = _tool_message(value)
     if message is not None:
         return non_empty(
-            output=_as_text(message.get("content")),
+            output=_content_text(message.get("content")),
             tool_call_id=as_text(message.get("tool_call_id")),
             status="error" if message.get("status") == "error" else None,
         )
@@ -36,7 +36,7 @@ def _tool_message(value: Any) -> dict[str, Any] | None:
     return value if "tool_call_id" in value and "content" in value else None
 
 
-def _as_text(content: Any) -> str | None:
+def _content_text(content: Any) -> str | None:
     if isinstance(content, list):
         parts = (part.get("text", "") if isinstance(part, dict) else str(part) for part in content)
         return "".join(parts)

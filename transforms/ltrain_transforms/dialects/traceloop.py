@@ -4,7 +4,7 @@ import json
 
 from ltrain_transforms.dialects import gen_ai
 from ltrain_transforms.dialects.indexed import flattened_messages, indices
-from ltrain_transforms.dialects.partial import Kind, Partial, non_empty
+from ltrain_transforms.dialects.partial import Dialect, Kind, Partial, non_empty
 from ltrain_transforms.dialects.tool_arguments import unwrap_arguments
 from ltrain_transforms.dialects.tool_results import parse_tool_result
 from ltrain_transforms.spans import Span
@@ -14,11 +14,9 @@ OPERATIONS: dict[str, Kind] = {"execute_task": "node", "vector_db_retrieve": "re
 REQUESTS: dict[str, Kind] = {"chat": "llm", "completion": "llm", "embedding": "embedding"}
 ASSOCIATION = "traceloop.association.properties."
 
-MARKS = ("\ntraceloop.", "\nllm.request.", "\ngen_ai.prompt.", "\ngen_ai.task.")
 
-
-def read(span: Span) -> Partial:
-    """Say what the `traceloop.*` and the older `gen_ai.prompt.N` attributes say."""
+def _read(span: Span) -> Partial:
+    """Return the fields of `traceloop.*` and of the older `gen_ai.prompt.N`."""
     kind = _kind(span)
     entity = span.get("traceloop.entity.name")
     partial = non_empty(
@@ -59,9 +57,17 @@ def _llm(span: Span) -> Partial:
 
 
 def _tools(span: Span) -> str | None:
-    at = "llm.request.functions"
-    given = [
-        {"name": span.get(f"{at}.{n}.name"), "parameters": span.json(f"{at}.{n}.parameters") or {}}
-        for n in indices(span, at)
+    prefix = "llm.request.functions"
+    definitions = [
+        {
+            "name": span.get(f"{prefix}.{n}.name"),
+            "parameters": span.json(f"{prefix}.{n}.parameters") or {},
+        }
+        for n in indices(span, prefix)
     ]
-    return json.dumps(given) if given else None
+    return json.dumps(definitions) if definitions else None
+
+
+DIALECT = Dialect(
+    "traceloop", ("\ntraceloop.", "\nllm.request.", "\ngen_ai.prompt.", "\ngen_ai.task."), _read
+)

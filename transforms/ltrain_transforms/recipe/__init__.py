@@ -1,4 +1,4 @@
-"""The recipe: one module a section, and the whole."""
+"""The recipe: one module for each section, and the whole recipe."""
 
 from ltrain_transforms.recipe.credit import Credit, Outcome, Peers, Process, Step
 from ltrain_transforms.recipe.filter import FailedCounts, Filter

@@ -95,8 +95,8 @@ LINEAGE = ("version", "parent", "dataset", "recipe", "created (UTC)", "size")
 def _row(one: PolicyVersion | int) -> tuple[Cell, ...]:
     if isinstance(one, int):
         return (one, None, "removed from this home", None, None, None)
-    born = f"{one.born:%Y-%m-%d %H:%M}"
-    return (one.version, one.parent, one.dataset, one.recipe, born, size(one.size))
+    created = f"{one.created_at:%Y-%m-%d %H:%M}"
+    return (one.version, one.parent, one.dataset, one.recipe, created, size(one.size))
 
 
 def _facts(
@@ -106,7 +106,7 @@ def _facts(
     yield "parent", "none: training starts from it" if own.parent is None else str(own.parent)
     yield "dataset", _place(own.dataset, datasets)
     yield "recipe", own.recipe or "none"
-    yield "created", f"{own.born:%Y-%m-%d %H:%M:%S} UTC"
+    yield "created", f"{own.created_at:%Y-%m-%d %H:%M:%S} UTC"
     yield "size", f"{size(own.size)} in {len(own.files)} file(s)"
     yield "versions", named(there)
 
