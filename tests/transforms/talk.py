@@ -79,8 +79,8 @@ class Talk:
             _frame(EXECUTIONS, executions),
         )
 
-    def samples(self, recipe_: Recipe | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
-        return samples(recipe_ or recipe(), *self.frames())
+    def samples(self, custom: Recipe | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
+        return samples(custom or recipe(), *self.frames())
 
     def rows(self, **more: Any) -> list[list[str]]:
         """Return the calls of each row, in the order in which the rows begin."""
