@@ -73,7 +73,7 @@ def attempt(
         task={"do": do, **task},
         endpoint=Endpoint("http://127.0.0.1:9", "key", "policy"),
         traceparent="",
-        start_pool=time.time_ns(),
+        started=time.time_ns(),
         timeout=timeout,
         isolated=isolated,
     )
