@@ -1,4 +1,4 @@
-"""The string literals under names: what a constant or a field says about itself."""
+"""The string literals below names, which document constants and fields."""
 
 import ast
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from pathlib import Path
 from types import ModuleType
 
 
-def below_names(module: ModuleType) -> dict[str, str]:
-    """Give what the literal under each name says; a class's names are `Class.name`."""
+def name_docs(module: ModuleType) -> dict[str, str]:
+    """Return the literal below each name; names in a class are `Class.name`."""
     assert module.__file__ is not None  # only namespace packages have none
     tree = ast.parse(Path(module.__file__).read_text())
     found = dict(_pairs(tree.body))

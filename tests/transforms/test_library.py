@@ -15,7 +15,7 @@ from ltrain_transforms import library
 from ltrain_transforms.errors import BadRecipe
 from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import Recipe, Reward
-from ltrain_transforms.rules_report import stored
+from ltrain_transforms.rules_report import report_rules
 from ltrain_transforms.source import Selection
 from ltrain_transforms.tables import SIGNALS
 
@@ -223,7 +223,7 @@ def test_on_a_capture_of_real_agents(store: Store) -> None:
         store.insert_otlp(request)
     rules = [{"use": name} for name in library.names()]
     recipe = Recipe.model_validate({"policy": [{"name": "any"}], "reward": rules})
-    found = stored(store, recipe, Selection()).rules
+    found = report_rules(store, recipe, Selection()).rules
     fired = found.filter(pl.col("fired") > 0).select("rule", "fired", "total").rows()
     assert {rule: (times, round(total, 3)) for rule, times, total in fired} == {
         "format-json": (1, -0.5),

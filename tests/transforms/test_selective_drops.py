@@ -56,7 +56,7 @@ def test_an_agent_that_drops_its_bad_rollouts_is_told_of(
         "the agent may be choosing what is trained; see docs/samples.md"
     )
     assert made.manifest["alarms"] == {"demo/train/0": [sentence]}
-    shown = [part for part in dataset.report(made).parts if part.title == "Alarms"]
+    shown = [part for part in dataset.dataset_report(made).parts if part.title == "Alarms"]
     assert [getattr(part, "rows", None) for part in shown] == [(("demo/train/0", sentence),)]
 
 
