@@ -1,4 +1,4 @@
-"""GitHub Actions, pre-commit, issue forms and .gitignore agree with the Makefile and the package."""
+"""GitHub Actions, pre-commit, issue forms and .gitignore agree with the Makefile and the lock."""
 
 import os
 import re
