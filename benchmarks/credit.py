@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.credit import chosen, compared, narrow, transitions
+from ltrain_transforms.credit import credit_inputs, outcome_advantages, select_groups, transitions
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.tables import CALLS, EXECUTIONS, REWARDS
@@ -37,14 +37,14 @@ class Wave:
 def make_wave(executions: int) -> Wave:
     """Make executions of a planner agent with a writer agent below it, computed from numbers."""
     n, seq = pl.col("n"), pl.col("seq")
-    of = pl.select(n=pl.int_range(executions)).with_columns(
+    frame = pl.select(n=pl.int_range(executions)).with_columns(
         execution_id=n.hash(1).cast(pl.String).str.pad_start(64, "0") + ".1",
         task_id=(n // GROUP).cast(pl.String),
         value=(n.hash(2) % 4).cast(pl.Float64) / 4,
         rule=pl.lit("answer"),
         source=pl.lit("runner"),
     )
-    calls = of.select("n", "execution_id").join(
+    calls = frame.select("n", "execution_id").join(
         pl.select(seq=pl.int_range(2 * TURNS + 2)), how="cross"
     )
     key, turn = n * 100 + seq, (seq - 2) // 2
@@ -68,10 +68,10 @@ def make_wave(executions: int) -> Wave:
     group_id = pl.lit("bench/train/0/") + pl.col("task_id")
     failed = call_rows.filter(pl.col("kind") == "llm")
     return Wave(
-        _table(EXECUTIONS.schema, of.with_columns(group_id=group_id, **grouped)),
+        _table(EXECUTIONS.schema, frame.with_columns(group_id=group_id, **grouped)),
         _table({**CALLS.schema, "state_digest": pl.String()}, call_rows),
-        pl.concat([_table(REWARDS.schema, failed), _table(REWARDS.schema, of)]),
-        of.select("execution_id", reward="value"),
+        pl.concat([_table(REWARDS.schema, failed), _table(REWARDS.schema, frame)]),
+        frame.select("execution_id", reward="value"),
     )
 
 
@@ -90,15 +90,15 @@ def _table(schema: Any, frame: pl.DataFrame) -> pl.DataFrame:
 def recipes() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield a name and the recipe's `credit` for each estimator."""
     for name in ESTIMATORS:
-        among = {"among": "agent"} if name == "rae" else {}
-        yield f"outcome {name}", {"outcome": {"estimator": name, **among}}
+        peers = {"peers": "agent"} if name == "rae" else {}
+        yield f"outcome {name}", {"outcome": {"estimator": name, **peers}}
     for returns in ("uniform", "reward_to_go", "discounted"):
         yield f"process {returns}", {"process": {"returns": returns, "gamma": 0.9}}
     yield "process without baseline", {"process": {"baseline": "none"}}
     for name in STEP_ESTIMATORS:
         yield f"step {name}", {"step": {"estimator": name, "scale": "std"}}
-    yield "among agents", {"outcome": {"among": "agent"}}
-    yield "among sub-agents of a parent", {"outcome": {"among": "parent"}, "combine": "rewards"}
+    yield "among agents", {"outcome": {"peers": "agent"}}
+    yield "among sub-agents of a parent", {"outcome": {"peers": "parent"}, "combine": "rewards"}
     yield "combine rewards", {"combine": "rewards"}
 
 
@@ -107,12 +107,12 @@ def run(credit: dict[str, Any], wave: Wave) -> dict[str, float]:
     base = {"policy": [{"name": "policy"}], "reward": [{"name": "answer", "evaluation": "reward"}]}
     recipe = Recipe.model_validate({**base, "credit": credit})
     start, cpu = time.monotonic(), time.process_time()
-    calls = narrow(recipe, wave.calls, wave.executions)
-    ranked = compared(recipe, wave.executions, wave.outcomes, wave.rewards, calls)
+    calls = credit_inputs(recipe, wave.calls, wave.executions)
+    ranked = outcome_advantages(recipe, wave.executions, wave.outcomes, wave.rewards, calls)
     credited = transitions(recipe, ranked, calls, wave.rewards)
-    kept, _ = chosen(recipe, ranked, credited)
+    selected, _ = select_groups(recipe, ranked, credited)
     seconds = {"s": time.monotonic() - start, "cpu_s": time.process_time() - cpu}
-    if kept.is_empty():
+    if selected.is_empty():
         raise SystemExit(f"{credit} left nothing to train on")
     return {"transitions": credited.height, **{k: round(v, 2) for k, v in seconds.items()}}
 

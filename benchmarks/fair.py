@@ -46,13 +46,13 @@ MAX_WAIT, MAX_RATIO, MAX_STOP = 1.0, 2.0, 10.0
 
 def request() -> bytes:
     """Make a request of `SPANS` spans."""
-    made = ExportTraceServiceRequest()
-    scoped = made.resource_spans.add().scope_spans.add()
+    message = ExportTraceServiceRequest()
+    scoped = message.resource_spans.add().scope_spans.add()
     for number in range(1, SPANS + 1):
         span = scoped.spans.add(name="chat", start_time_unix_nano=time.time_ns())
         span.trace_id, span.span_id = os.urandom(16), number.to_bytes(8, "big")
         span.attributes.add(key="input").value.string_value = os.urandom(700).hex()
-    return bytes(made.SerializeToString())
+    return bytes(message.SerializeToString())
 
 
 def post(port: int, path: str, body: bytes, key: str) -> tuple[int, float]:

@@ -36,14 +36,14 @@ WAYS: Mapping[str, tuple[list[str], Mapping[str, str]]] = {
 
 
 def environment(place: Path, port: int, extra: Mapping[str, str]) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "LTRAIN_"))}
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "LTRAIN_"))}
     addresses = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
         "OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1",
         "OPENAI_API_KEY": "none",
         "LTRAIN_HOME": str(place / "home"),
     }
-    return kept | addresses | dict(extra)
+    return inherited | addresses | dict(extra)
 
 
 def call_milliseconds(place: Path, port: int) -> dict[str, dict[str, float]]:

@@ -22,7 +22,7 @@ DEFINER = "DEFINER = CURRENT_USER SQL SECURITY DEFINER"
 HEAD = "-- Made by `make docs` from the schema of a new store; change the schema instead.\n\n"
 
 READ = """
-SELECT name, engine, sorting_key AS key, formatQuery(create_table_query) AS made,
+SELECT name, engine, sorting_key AS key, formatQuery(create_table_query) AS statement,
     if(as_select = '', '', formatQuery(as_select)) AS selects
 FROM system.tables WHERE database = 'otel' ORDER BY name
 """
@@ -43,7 +43,7 @@ class Relation:
     engine: str
     key: str
     """The sorting key of a table, `a, b, c`."""
-    made: str
+    statement: str
     """The statement that creates it."""
     selects: str
     """The query of a view."""
@@ -64,8 +64,10 @@ def relations() -> list[Relation]:
     """Return the tables and views of a new store, each after those that it reads."""
     with TemporaryDirectory() as folder, Store.open(f"chdb://{folder}/store") as store:
         store.migrate()
-        found = [Relation(**row) for row in store.query(READ).to_dicts()]
-        remaining = [each if each.rank else _with_columns_and_rows(each, store) for each in found]
+        unordered = [Relation(**row) for row in store.query(READ).to_dicts()]
+        remaining = [
+            each if each.rank else _with_columns_and_rows(each, store) for each in unordered
+        ]
     remaining.sort(key=lambda each: each.rank)
     ordered: list[Relation] = []
     while remaining:
@@ -88,24 +90,24 @@ def _with_columns_and_rows(each: Relation, store: Store) -> Relation:
     return replace(each, later=later, rows=rows and f"({inserted}) VALUES\n{rows}")
 
 
-def single(found: list[Relation]) -> Iterator[str]:
+def single_server(stored: list[Relation]) -> Iterator[str]:
     """Yield the statements for a single server."""
     yield "CREATE DATABASE IF NOT EXISTS otel"
-    for each in found:
+    for each in stored:
         if each.engine == "View":
             yield f"CREATE OR REPLACE VIEW otel.{each.name} AS\n{each.selects}"
         elif each.engine == "MaterializedView":
             yield _materialized(each)
         else:
-            yield each.made.replace("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1)
+            yield each.statement.replace("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1)
             yield from _altered(f"otel.{each.name}", each, codecs=True)
             yield from _inserted(each)
 
 
-def cluster(found: list[Relation]) -> Iterator[str]:
+def cluster(stored: list[Relation]) -> Iterator[str]:
     """Yield the statements for a cluster, which run once, on any node."""
     yield f"CREATE DATABASE IF NOT EXISTS otel {ON}"
-    for each in found:
+    for each in stored:
         if each.engine == "View":
             yield f"CREATE OR REPLACE VIEW otel.{each.name} {ON} AS\n{each.selects}"
         elif each.engine == "MaterializedView":
@@ -117,7 +119,7 @@ def cluster(found: list[Relation]) -> Iterator[str]:
 
 
 def _materialized(each: Relation) -> str:
-    target = re.search(r"\bTO otel\.(\w+)", each.made)
+    target = re.search(r"\bTO otel\.(\w+)", each.statement)
     if target is None:
         raise ValueError(
             f"The materialized view otel.{each.name} has no target table. Add TO otel.<table>."
@@ -128,14 +130,14 @@ def _materialized(each: Relation) -> str:
 
 
 def _spread(each: Relation) -> Iterator[str]:
-    engine = ENGINE.search(each.made)
+    engine = ENGINE.search(each.statement)
     if engine is None:
         raise ValueError(
             f"The engine of otel.{each.name} is not a MergeTree, so it cannot be replicated."
         )
     arguments = f"'/clickhouse/tables/{{shard}}/otel/{each.name}', '{{replica}}'"
     arguments += f", {engine[2]}" if engine[2] else ""
-    local = each.made.replace(
+    local = each.statement.replace(
         f"CREATE TABLE otel.{each.name}",
         f"CREATE TABLE IF NOT EXISTS otel.{each.name}_local {ON}",
         1,
@@ -176,9 +178,12 @@ def shard(key: str) -> str:
 
 def files() -> dict[str, str]:
     """Return the text of each file below `otel-config/clickhouse`, by its name."""
-    found = relations()
-    made = {"single/tables.sql": single(found), "cluster/tables.sql": cluster(found)}
-    return {name: HEAD + ";\n\n".join(each) + ";\n" for name, each in made.items()}
+    stored = relations()
+    statements = {
+        "single/tables.sql": single_server(stored),
+        "cluster/tables.sql": cluster(stored),
+    }
+    return {name: HEAD + ";\n\n".join(each) + ";\n" for name, each in statements.items()}
 
 
 def main() -> None:

@@ -71,12 +71,12 @@ class Dashboard:
 
 def dashboards() -> list[Dashboard]:
     """Read the dashboards that `setup/panels` declares."""
-    made = []
+    loaded = []
     for path in sorted(PANELS.glob("*.toml")):
         declared = tomllib.loads(path.read_text())
         panels = [Panel(**each) for each in declared.pop("panel")]
-        made.append(Dashboard(name=path.stem, panels=panels, **declared))
-    return made
+        loaded.append(Dashboard(name=path.stem, panels=panels, **declared))
+    return loaded
 
 
 def document(dashboard: Dashboard) -> dict[str, Any]:

@@ -54,9 +54,8 @@ class Environment:
         """The digest of the inputs of the environment."""
         parts = [self.lock.read_bytes(), str(self.folder).encode()]
         if self.has_ltrain:
-            parts.append(
-                (ROOT / "pyproject.toml").read_bytes()
-            )  # it declares commands and entry points
+            # pyproject.toml declares commands and entry points
+            parts.append((ROOT / "pyproject.toml").read_bytes())
         return sha256(b"\0".join(parts)).hexdigest()
 
     @property
@@ -94,8 +93,8 @@ async def create_environments(environments: Sequence[Environment]) -> None:
     if not incomplete:
         return
     need = sum(max(0.1, each.peak - machine.size(each.folder)) for each in incomplete)
-    if found := machine.faults(ROOT, need + MODEL):
-        raise SetupFailed("\n".join(found))
+    if missing := machine.faults(ROOT, need + MODEL):
+        raise SetupFailed("\n".join(missing))
     async with _setup_lock() as lock:
         # pip uses one core, so the environments are installed in parallel
         work = [_install_environment(each, lock) for each in incomplete if not each.ready]

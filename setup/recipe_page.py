@@ -34,8 +34,8 @@ def recipe_lines() -> list[str]:
         "The values of `credit.outcome.estimator`. [credit.md](credit.md) explains when to use "
         "each, and how to add one.",
         table(("name", "what it computes"), _estimators(ESTIMATORS)),
-        "What `credit.outcome.among` may be.",
-        table(("among", "what is compared with what"), _choices(recipe.Among, docs)),
+        "The values of `credit.outcome.peers`:",
+        table(("peers", "what is compared with what"), _choices(recipe.Peers, docs)),
         "The values of `credit.step.estimator`:",
         table(("name", "what it computes"), _estimators(STEP_ESTIMATORS)),
         "## Rules",

@@ -35,9 +35,9 @@ from ltrain_transforms.tables import TABLES
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 REASONS = {
-    "spans": pipeline.NOT_A_CALL | roles.UNTRUSTED | membership.REASONS | faults.REASONS,
-    "calls": faults.ATTRIBUTES | faults.READERS,
-    "states": faults.STATES,
+    "spans": pipeline.NOT_A_CALL | roles.UNTRUSTED | membership.REASONS | faults.SPAN_REASONS,
+    "calls": faults.ATTRIBUTE_REASONS | faults.DIALECT_REASONS,
+    "states": faults.STATES_REASONS,
     "executions": selection.REASONS,
     "rewards": evaluations.FAULTS | rewards.REASONS,
     "groups": credit.REASONS,
@@ -109,7 +109,7 @@ def tables_page() -> str:
         "The values of the column `begins` of a sample; see [samples.md](samples.md).",
     ]
     docs = name_docs(breaks)
-    begins = ((f"`{each.value}`", docs[f"Begins.{each.name}"]) for each in breaks.Begins)
+    begins = ((f"`{each.value}`", docs[f"SplitReason.{each.name}"]) for each in breaks.SplitReason)
     lines.append(table(("begins", "meaning"), begins))
     return page("ltrain_transforms/tables", lines)
 
@@ -150,14 +150,14 @@ def instrumentors_page() -> str:
         "Remarks on token ids below are for agents without the gateway.",
     ]
     for each in LIBRARIES:
-        imports = ", ".join(f"`{name}`" for name in each.targets)
-        when = f"Loads with {imports}." if imports else "Loads at the start."
+        imports = ", ".join(f"`{name}`" for name in each.modules)
+        trigger = f"Loads with {imports}." if imports else "Loads when the process starts."
         rows = (
-            (code(it.maker), code(it.distribution), it.lacks.replace(" - ", ", "))
+            (code(it.provider), code(it.distribution), it.limitations.replace(" - ", ", "))
             for it in each.instrumentors
         )
-        head = ("name", "distribution", "what it lacks")
-        lines += [f"## {each.name}", when, table(head, rows)]
+        head = ("provider", "distribution", "limitations")
+        lines += [f"## {each.name}", trigger, table(head, rows)]
     return page("ltrain_instrument/instrumentors.py", lines)
 
 

@@ -16,9 +16,8 @@ ANSWER = {
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    wbufsize = (
-        1 << 16
-    )  # one packet per answer: a second would wait for the acknowledgement of the client
+    wbufsize = 1 << 16
+    """One packet per answer: a second one would wait for the client's acknowledgement."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))

@@ -15,7 +15,7 @@ from statistics import median
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
-from ltrain_instrument.encoding import Encoder
+from ltrain_instrument.encoding import SpanEncoder
 from ltrain_instrument.spool import Spool
 
 SPANS, TURNS = 100, 50
@@ -63,7 +63,7 @@ def spool_cost(folder: Path, requests: list[bytes]) -> float:
             spool.append(request)
 
     def hand_over() -> None:
-        segment = spool._own()
+        segment = spool._take_own()
         assert segment is not None, "nothing was written"
         for batch in segment.batches(8 << 20):
             b"".join(record.request for record in batch)

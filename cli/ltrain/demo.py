@@ -61,9 +61,9 @@ def run_demo(
         highlight=False,
         soft_wrap=True,
     )
-    plan = command.plan(recipe, model=model, updates=updates, seed=seed)
+    plan = command.make_plan(recipe, model=model, updates=updates, seed=seed)
     _check_disk(home, model, plan.recipe.train.updates)
-    journal = command.online(plan, as_json=False)
+    journal = command.train_online(plan, as_json=False)
     _print_next_steps(console, home, journal)
     return journal
 
@@ -71,7 +71,7 @@ def run_demo(
 def _demo_home(root: Path) -> Path:
     """Return the home of the demo that was stopped, else of a new one."""
     number = 1
-    while (journal := Journal.read(root / f"demo-{number}" / "runs" / RUN)) and journal.finished:
+    while (journal := Journal.load(root / f"demo-{number}" / "runs" / RUN)) and journal.finished:
         number += 1
     return root / f"demo-{number}"
 

@@ -19,12 +19,12 @@ from packaging.requirements import Requirement
 from ltrain import doctor_collector
 from ltrain_collector import dsn
 from ltrain_instrument import diagnosis
-from ltrain_instrument.choice import Choice
-from ltrain_instrument.delivery import Delivery, Fate, traces_url
+from ltrain_instrument.choice import InstrumentorChoice
+from ltrain_instrument.delivery import Sender, SendStatus, traces_url
 from ltrain_instrument.diagnosis import Finding, State
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.private import is_private
-from ltrain_instrument.redaction import bare
+from ltrain_instrument.redaction import remove_url_credentials
 from ltrain_instrument.settings import GATEWAY, HOME, STORE, VLLM_PYTHON
 
 TRIAL = 10.0
@@ -45,7 +45,7 @@ def run_checks(timeout: float = 1.0) -> list[Finding]:
     Args:
         timeout: seconds to wait for the answer of a server.
     """
-    settings = [*diagnosis.settings(os.environ), *diagnosis.variables(os.environ)]
+    settings = [*diagnosis.check_settings(os.environ), *diagnosis.check_variables(os.environ)]
     here = [_python(), *_extras()]
     chosen = diagnosis.chosen(os.environ)
     instrumentors = {name: diagnosis.instrumentor(choice) for name, choice in chosen.items()}

@@ -1,4 +1,4 @@
-"""The OpenTelemetry distro of ltrain: capture, identity and rewards, in the agent's process."""
+"""The OpenTelemetry distro of ltrain: records spans, identity and rewards of an agent's process."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Identity", "configure", "flush", "reward", "rollout", "task"]
 
-_HOMES = {
+_MODULES = {
     "Identity": "identity",
     "configure": "distro",
     "flush": "capture",
@@ -21,12 +21,12 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: the command line must not pay for the SDK."""
-    if name not in _HOMES:
+    """Import a public name on first use, so that the command line starts without the SDK."""
+    if name not in _MODULES:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     from importlib import import_module
 
-    from ltrain_instrument.otel_limits import leave_out_misspelt
+    from ltrain_instrument.otel_limits import remove_invalid_limits
 
-    leave_out_misspelt()
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    remove_invalid_limits()
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

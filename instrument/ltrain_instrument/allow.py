@@ -1,4 +1,6 @@
-"""What a recipe may allow in mode `train`, although it makes calls untrainable."""
+"""Properties of calls that a recipe may allow in mode `train`, although they make calls
+untrainable.
+"""
 
 from enum import StrEnum
 
@@ -7,12 +9,12 @@ class Allow(StrEnum):
     CONSTRAINED = "constrained"
     """Decoding that forbids or favours tokens: its probabilities cannot be recomputed."""
     CHOICES = "choices"
-    """Several answers to one call: no later prompt says which of them the agent went on with."""
+    """Several responses to one call: no later prompt tells which of them the agent used."""
     TEMPLATE = "template"
-    """A chat template, or a beginning of the answer, of the agent's own."""
+    """A chat template, or a response prefix, that the agent sets."""
     STOPPING = "stopping"
-    """Tokens other than the model's own that end an answer, or that do not."""
+    """Stop tokens that the agent adds to the model's own or removes from them."""
     MULTIMODAL = "multimodal"
-    """Images, audio and video: a prompt's token ids do not hold them."""
+    """Images, audio and video: the prompt's token ids do not contain them."""
     EXTRA = "extra"
-    """Fields of which nothing is known here."""
+    """Request fields that ltrain does not know."""

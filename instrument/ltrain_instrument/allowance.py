@@ -1,4 +1,4 @@
-"""How much more a folder of segments may hold, whoever fills it."""
+"""A size limit for a folder that several processes fill."""
 
 import contextlib
 import os
@@ -7,41 +7,45 @@ from pathlib import Path
 
 from ltrain_instrument.errors import SpoolFull
 
-STRIDE = 8 << 20
+RESERVATION = 8 << 20
 """Bytes that one process may add before it measures the folder again."""
-PAUSE = 1.0
+REMEASURE_SECONDS = 1.0
 """Seconds between two measurements of a full folder."""
 
 
-class Allowance:
-    """A folder's limit, shared by processes that do not talk: each may overdraw by a stride."""
+class DiskQuota:
+    """The size limit of a folder in bytes.
+
+    Processes that share the folder do not communicate: each may exceed the limit by one
+    reservation.
+    """
 
     def __init__(self, directory: Path, limit: int) -> None:
         self._directory = directory
         self._limit = limit
-        self._left = 0
-        self._again = 0.0
+        self._reserved = 0
+        self._measure_after = 0.0
 
-    def take(self, size: int) -> None:
+    def reserve(self, size: int) -> None:
         """Reserve `size` bytes.
 
         Raises:
             SpoolFull: when the folder has reached its limit.
         """
-        if size > self._left and time.monotonic() >= self._again:
-            free = self._limit - _weight(self._directory)
-            self._left = min(max(STRIDE, size), free)
-            if size > self._left:
-                self._again = time.monotonic() + PAUSE
-        if size > self._left:
+        if size > self._reserved and time.monotonic() >= self._measure_after:
+            free = self._limit - _folder_size(self._directory)
+            self._reserved = min(max(RESERVATION, size), free)
+            if size > self._reserved:
+                self._measure_after = time.monotonic() + REMEASURE_SECONDS
+        if size > self._reserved:
             raise SpoolFull(str(self._directory), self._limit >> 20)
-        self._left -= size
+        self._reserved -= size
 
 
-def _weight(directory: Path) -> int:
-    weight = 0
+def _folder_size(directory: Path) -> int:
+    total = 0
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
-            with contextlib.suppress(OSError):  # sent and removed meanwhile
-                weight += entry.stat().st_size if entry.is_file() else 0
-    return weight
+            with contextlib.suppress(OSError):  # another process has removed it
+                total += entry.stat().st_size if entry.is_file() else 0
+    return total

@@ -1,6 +1,6 @@
-"""Whose work is being done here: the identity that travels in OpenTelemetry's context.
+"""The identity of the current work, carried in OpenTelemetry's context.
 
-It travels as baggage too, so that a service the agent calls can know the rollout.
+Baggage carries it too, so that a service that the agent calls knows the rollout.
 """
 
 from dataclasses import dataclass
@@ -14,64 +14,67 @@ _KEY = context.create_key("ltrain-identity")
 
 
 @dataclass(slots=True, eq=False)
-class Stay:
-    """The time that a context spends in an identity."""
+class IdentityScope:
+    """A period in which a context belongs to one identity."""
 
     identity: Identity
     texts: dict[str, str]
-    """The identity as baggage."""
-    before: Context
-    over: bool = False
+    """The identity as baggage entries."""
+    previous: Context
+    ended: bool = False
 
 
-def enter(identity: Identity) -> Stay:
-    """Make the identity that of the current context, until `leave`."""
-    before = context.get_current()
-    inside, stay = _inside(identity, before)
-    context.attach(inside)
-    return stay
+def enter_identity(identity: Identity) -> IdentityScope:
+    """Make `identity` that of the current context until `exit_identity`."""
+    previous = context.get_current()
+    inner, scope = _context_with_scope(identity, previous)
+    context.attach(inner)
+    return scope
 
 
-def leave(stay: Stay) -> None:
-    """End a stay, in whatever order: of interleaved generators the first may be left first."""
-    stay.over = True
-    here = context.get_value(_KEY)
-    if isinstance(here, Stay) and here.over:
-        while isinstance(outer := context.get_value(_KEY, here.before), Stay) and outer.over:
-            here = outer
-        context.attach(here.before)
+def exit_identity(scope: IdentityScope) -> None:
+    """End a scope, in any order: interleaved generators may exit the outer scope first."""
+    scope.ended = True
+    current = context.get_value(_KEY)
+    if isinstance(current, IdentityScope) and current.ended:
+        while (
+            isinstance(outer := context.get_value(_KEY, current.previous), IdentityScope)
+            and outer.ended
+        ):
+            current = outer
+        context.attach(current.previous)
 
 
-def with_identity(identity: Identity, base: Context | None = None) -> Context:
-    """Give a context in which spans belong to `identity`."""
-    return _inside(identity, context.get_current() if base is None else base)[0]
+def context_with_identity(identity: Identity, base: Context | None = None) -> Context:
+    """Return a context in which spans belong to `identity`."""
+    return _context_with_scope(identity, context.get_current() if base is None else base)[0]
 
 
-def _inside(identity: Identity, base: Context) -> tuple[Context, Stay]:
+def _context_with_scope(identity: Identity, base: Context) -> tuple[Context, IdentityScope]:
     texts = {name: str(value) for name, value in identity.attributes().items()}
-    stay = Stay(identity, texts, base)
-    inside = context.set_value(_KEY, stay, base)
-    for name in _carried(base).keys() - texts.keys():
-        inside = baggage.remove_baggage(name, inside)
+    scope = IdentityScope(identity, texts, base)
+    inner = context.set_value(_KEY, scope, base)
+    for name in _ltrain_baggage(base).keys() - texts.keys():
+        inner = baggage.remove_baggage(name, inner)
     for name, text in texts.items():
-        inside = baggage.set_baggage(name, text, inside)
-    return inside, stay
+        inner = baggage.set_baggage(name, text, inner)
+    return inner, scope
 
 
-def identity_in(where: Context | None = None) -> Identity | None:
-    """Give the identity of a context, by default the current one."""
-    stay, carried = context.get_value(_KEY, where), _carried(where)
-    # Baggage that plain OpenTelemetry has changed since speaks for the work inside
-    if isinstance(stay, Stay) and (not carried or carried == stay.texts):
-        return stay.identity
-    return Identity.from_attributes(carried) if carried else None
+def identity_from_context(in_context: Context | None = None) -> Identity | None:
+    """Return the identity of a context, by default of the current one."""
+    scope, entries = context.get_value(_KEY, in_context), _ltrain_baggage(in_context)
+    # Baggage that the agent has changed with plain OpenTelemetry since then takes precedence
+    if isinstance(scope, IdentityScope) and (not entries or entries == scope.texts):
+        return scope.identity
+    return Identity.from_attributes(entries) if entries else None
 
 
-def _carried(where: Context | None) -> dict[str, str]:
-    found = baggage.get_all(where).items()
-    return {name: str(value) for name, value in found if name.startswith("ltrain.")}
+def _ltrain_baggage(in_context: Context | None) -> dict[str, str]:
+    entries = baggage.get_all(in_context).items()
+    return {name: str(value) for name, value in entries if name.startswith("ltrain.")}
 
 
-def identity_here() -> Identity:
-    """Give the identity of the current context, else of this process; its fields may be None."""
-    return identity_in() or Identity.from_environ()
+def current_identity() -> Identity:
+    """Return the identity of the current context, else of this process; its fields may be None."""
+    return identity_from_context() or Identity.from_environ()

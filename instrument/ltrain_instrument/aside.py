@@ -1,39 +1,39 @@
-"""A folder for what cannot be sent, where a person may look at it, as long as there is room."""
+"""A folder for files and requests that cannot be sent, so that a person can inspect them."""
 
 from pathlib import Path
 
-from ltrain_instrument.allowance import Allowance
+from ltrain_instrument.allowance import DiskQuota
 from ltrain_instrument.private import make_private
 from ltrain_instrument.segment import Segment
 
 
-class Aside:
-    """One such folder; processes that share it do not talk."""
+class Quarantine:
+    """One such folder, with a size limit in bytes that processes share."""
 
     def __init__(self, directory: Path, limit: int) -> None:
         self.directory = directory
-        self._allowance = Allowance(directory, limit)
+        self._quota = DiskQuota(directory, limit)
 
-    def keep(self, request: bytes) -> None:
+    def write_request(self, request: bytes) -> None:
         """Write one request to a file of its own.
 
         Raises:
-            SpoolFull: when there is no room.
-            OSError: when the folder cannot be written.
+            SpoolFull: when the folder has reached its limit.
+            OSError: when the folder is not writable.
         """
-        self._allowance.take(len(request))
-        kept = Segment.create(self.directory)
+        self._quota.reserve(len(request))
+        segment = Segment.create(self.directory)
         try:
-            kept.append(request)
+            segment.append(request)
         finally:
-            kept.release()
+            segment.release()
 
-    def take(self, path: Path) -> str:
-        """Move a file, or whatever stands in its place, here; return in words where it is."""
+    def move_file(self, path: Path) -> str:
+        """Move a file, or what is in its place, into the folder; return the result in words."""
         try:
-            self._allowance.take(path.lstat().st_size)
+            self._quota.reserve(path.lstat().st_size)
             make_private(self.directory)
-            moved = path.rename(self.directory / path.name)
-        except OSError as error:  # no room, or no right to
-            return f"It stays where it is: {error}"
-        return f"It is kept as {str(moved)!r}."
+            target = path.rename(self.directory / path.name)
+        except OSError as error:  # the folder is full or not writable
+            return f"It was not moved: {error}"
+        return f"It was moved to {str(target)!r}."

@@ -1,4 +1,4 @@
-"""Mends what OpenInference writes of AutoGen's tools: which failed, and arguments nobody hides."""
+"""Corrects OpenInference's spans of AutoGen's tools: marks failed ones, and hides arguments."""
 
 from collections.abc import Awaitable, Callable
 from types import ModuleType
@@ -12,13 +12,13 @@ from ltrain_instrument import content
 KIND = "openinference.span.kind"
 
 
-def install() -> None:
-    """Wait for the agent's import of AutoGen; to be called before an instrumentor loads."""
+def patch_autogen() -> None:
+    """Wrap AutoGen's tool calls when the agent imports it; call this before instrumentors load."""
     wrapt.when_imported("autogen_agentchat.agents._assistant_agent")(_mark_failed_tools)
 
 
 def _mark_failed_tools(module: ModuleType) -> None:
-    """Say of AutoGen's tools that they failed: OpenInference first says OK, which is final."""
+    """Set the error type of failed tools; OpenInference sets status OK first, which is final."""
     if hasattr(getattr(module, "AssistantAgent", None), "_execute_tool_call"):
         wrapt.wrap_function_wrapper(module, "AssistantAgent._execute_tool_call", _execute_tool_call)
 
@@ -26,15 +26,15 @@ def _mark_failed_tools(module: ModuleType) -> None:
 async def _execute_tool_call(
     call: Callable[..., Awaitable[Any]],
     agent: object,
-    given: tuple[Any, ...],
-    named: dict[str, Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     span = trace.get_current_span()
-    of_tool = (getattr(span, "attributes", None) or {}).get(KIND) == "TOOL"
-    if of_tool and not content.recorded():
-        span.set_attribute("tool.parameters", "")  # its arguments, which nobody hides
-    answer = await call(*given, **named)
-    failed = isinstance(answer, tuple) and getattr(answer[-1], "is_error", False)
-    if of_tool and failed:
+    is_tool_span = (getattr(span, "attributes", None) or {}).get(KIND) == "TOOL"
+    if is_tool_span and not content.is_content_recorded():
+        span.set_attribute("tool.parameters", "")  # the instrumentor does not hide the arguments
+    result = await call(*args, **kwargs)
+    failed = isinstance(result, tuple) and getattr(result[-1], "is_error", False)
+    if is_tool_span and failed:
         span.set_attribute("error.type", "tool_error")
-    return answer
+    return result

@@ -1,8 +1,8 @@
-"""Brings the spans of LangChain and of the OpenAI client into one trace.
+"""Joins the spans of LangChain and of the OpenAI client in one trace.
 
-OpenInference's LangChain tracer never makes its spans current, so the client's spans would hang on
-whatever span surrounds the agent, or start a trace of their own. Here the innermost LangChain run
-is made current for the length of a model call.
+OpenInference's LangChain tracer never makes its spans current, so the client's spans would become
+children of whatever span surrounds the agent, or start a trace of their own. The bridge makes the
+innermost LangChain run current for the duration of a model call.
 """
 
 import logging
@@ -21,7 +21,8 @@ from ltrain_instrument.reasoning import SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION_
 
 _LANGCHAIN = "openinference.instrumentation.langchain"
 _RUNS = "langchain_core.runnables.config"
-"""Where a run is to be found; unless the agent imports it there are none."""
+"""The module in which the current run is stored; if the agent does not import it, there are no
+runs."""
 _CLIENTS = (
     ("openai.resources.chat.completions.completions", "Completions", ("create", "parse")),
     ("openai.resources.completions", "Completions", ("create",)),
@@ -29,7 +30,7 @@ _CLIENTS = (
     ("openai.resources.embeddings", "Embeddings", ("create",)),
 )
 
-_NOTHING = ("Omit", "NotGiven")
+_UNSET_TYPES = ("Omit", "NotGiven")
 
 _logger = logging.getLogger("ltrain.bridge")
 
@@ -39,57 +40,57 @@ Call = Callable[..., Any]
 def install() -> None:
     """Wrap LangChain's models and OpenAI's client, once they are imported.
 
-    It runs after the instrumentors, so that these wrappers are outside theirs; not under another
-    distro, which calls every hook that is installed.
+    It runs after the instrumentors, so that its wrappers are outside theirs. Under another distro,
+    which also calls every installed hook, it does nothing.
     """
-    if capture.current() is None:
+    if capture.current_capture() is None:
         return
     wrapt.when_imported("langchain_core.language_models.chat_models")(_wrap_models)
     wrapt.when_imported("openai.resources")(_wrap_clients)
-    traceloop.install()
-    reasoning.install()
-    wire.install()
+    traceloop.patch_traceloop()
+    reasoning.patch_langchain_openai()
+    wire.patch_httpx_transports()
 
 
-def langchain_span() -> Span | None:
-    """Give the span of the LangChain run that the caller is in; None outside of any."""
+def current_langchain_span() -> Span | None:
+    """Return the span of the caller's LangChain run; None outside of any run."""
     instrumentation = sys.modules.get(_LANGCHAIN)
-    if instrumentation is None or _RUNS not in sys.modules or not _instrumented(instrumentation):
+    if instrumentation is None or _RUNS not in sys.modules or not _is_instrumented(instrumentation):
         return None
     span: Span | None = instrumentation.get_current_span()
-    opening = streams.opening()
+    opening = streams.run_opening_stream()
     if opening is None:
         return span
     model: Span | None = instrumentation.LangChainInstrumentor().get_span(opening)
-    return max(filter(None, (span, model)), key=_began, default=None)
+    return max(filter(None, (span, model)), key=_start_time, default=None)
 
 
-def _began(span: Span) -> int:
+def _start_time(span: Span) -> int:
     return getattr(span, "start_time", None) or 0
 
 
 def innermost_span() -> Span:
-    """Give the current span, or the LangChain run's where that began later."""
-    inside = _inner(langchain_span())
+    """Return the current span, or that of the LangChain run if it started later."""
+    inside = _if_innermost(current_langchain_span())
     return trace.get_current_span() if inside is None else inside
 
 
-def _instrumented(instrumentation: ModuleType) -> bool:
+def _is_instrumented(instrumentation: ModuleType) -> bool:
     return bool(instrumentation.LangChainInstrumentor().is_instrumented_by_opentelemetry)
 
 
-def _inner(candidate: Span | None) -> Span | None:
-    """Give the candidate if it is inside the current span: of two ancestors, the later one is."""
+def _if_innermost(candidate: Span | None) -> Span | None:
+    """Return the candidate if it is inside the current span: of two ancestors, the later one."""
     if candidate is None or not candidate.is_recording():
         return None
     current = trace.get_current_span()
-    if current.is_recording() and _began(current) >= _began(candidate):
+    if current.is_recording() and _start_time(current) >= _start_time(candidate):
         return None
     return candidate
 
 
-def _inside(span: Span | None) -> AbstractContextManager[Any]:
-    inner = _inner(span)
+def _inside_span(span: Span | None) -> AbstractContextManager[Any]:
+    inner = _if_innermost(span)
     if inner is None:
         return nullcontext()
     return trace.use_span(
@@ -98,69 +99,71 @@ def _inside(span: Span | None) -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def _model_run(arguments: tuple[Any, ...], named: dict[str, Any]) -> Iterator[None]:
-    """Have a chat model's run current; the client below it adds no second span of the same call."""
-    span = _inner(_model_span(arguments, named))
+def _model_run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+    """Make a chat model's run current; the client below it adds no second span of the same call."""
+    span = _if_innermost(_model_span(args, kwargs))
     if span is None:
         yield
         return
-    quiet = context.set_value(SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION_KEY, True)
-    token = context.attach(trace.set_span_in_context(span, quiet))
+    suppressed = context.set_value(SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION_KEY, True)
+    token = context.attach(trace.set_span_in_context(span, suppressed))
     try:
         yield
     finally:
         context.detach(token)
 
 
-def _model_span(arguments: tuple[Any, ...], named: dict[str, Any]) -> Span | None:
-    """Give the span of a chat model's run, which its callers announce by a run manager."""
-    manager = named.get("run_manager") or (arguments[2] if len(arguments) > 2 else None)
+def _model_span(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Span | None:
+    """Return the span of a chat model's run; callers pass the run manager."""
+    manager = kwargs.get("run_manager") or (args[2] if len(args) > 2 else None)
     instrumentation = sys.modules.get(_LANGCHAIN)
-    if manager is None or instrumentation is None or not _instrumented(instrumentation):
+    if manager is None or instrumentation is None or not _is_instrumented(instrumentation):
         return None
     span: Span | None = instrumentation.LangChainInstrumentor().get_span(manager.run_id)
     return span
 
 
-def _generate(call: Call, model: object, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    with _model_run(arguments, named):
-        return call(*arguments, **named)
+def _generate(call: Call, model: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    with _model_run(args, kwargs):
+        return call(*args, **kwargs)
 
 
 async def _agenerate(
     call: Callable[..., Awaitable[Any]],
     model: object,
-    arguments: tuple[Any, ...],
-    named: dict[str, Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
-    with _model_run(arguments, named):
-        return await call(*arguments, **named)
+    with _model_run(args, kwargs):
+        return await call(*args, **kwargs)
 
 
-def _create(call: Call, client: object, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    with _inside(langchain_span()), wire.model_call():
-        return call(*arguments, **_given(named))
+def _create(call: Call, client: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    with _inside_span(current_langchain_span()), wire.model_call_context():
+        return call(*args, **_without_unset(kwargs))
 
 
 async def _acreate(
     call: Callable[..., Awaitable[Any]],
     client: object,
-    arguments: tuple[Any, ...],
-    named: dict[str, Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
-    with _inside(langchain_span()), wire.model_call():
-        return await call(*arguments, **_given(named))
+    with _inside_span(current_langchain_span()), wire.model_call_context():
+        return await call(*args, **_without_unset(kwargs))
 
 
-def _given(named: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what stands for nothing: the client's own helpers pass it, instrumentors log it."""
-    return {name: it for name, it in named.items() if type(it).__name__ not in _NOTHING}
+def _without_unset(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Remove placeholder values: the client's helpers pass them, and instrumentors log them."""
+    return {
+        name: value for name, value in kwargs.items() if type(value).__name__ not in _UNSET_TYPES
+    }
 
 
 def _wrap_models(module: ModuleType) -> None:
     _wrap(module.__name__, "BaseChatModel._generate_with_cache", _generate)
     _wrap(module.__name__, "BaseChatModel._agenerate_with_cache", _agenerate)
-    streams.wrap_models(module, _wrap)
+    streams.patch_chat_models(module, _wrap)
 
 
 def _wrap_clients(module: ModuleType) -> None:

@@ -1,4 +1,4 @@
-"""What this process captures: the provider, the census, and the ways out of the process."""
+"""The recording of spans in this process: the provider, the span counter and the shutdown."""
 
 from __future__ import annotations
 
@@ -16,91 +16,94 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_instrument.attributes import SCOPE_INSTRUMENT
-from ltrain_instrument.census import Census
-from ltrain_instrument.gate import Gate, put_in_gate
+from ltrain_instrument.census import SpanCounter
+from ltrain_instrument.gate import SignalGate, gate_processors
 
 if TYPE_CHECKING:
-    from ltrain_instrument.export import SpoolProcessor
+    from ltrain_instrument.export import SpoolSpanProcessor
 
-LAST_WORDS = 1.5
-"""Seconds that a dying process waits for the collector; then what is left goes to disk."""
-LAST_BREATH = 2.0
-"""Seconds after which a dying process is let go, whatever holds its spans up."""
-SPAWNED = "LTRAIN_SPAWNED"
+SHUTDOWN_FLUSH_TIMEOUT = 1.5
+"""Seconds that an exiting process waits for the collector; the remaining spans stay on disk."""
+SHUTDOWN_TIMEOUT = 2.0
+"""Seconds after which a shutdown is abandoned, so that it never delays the exit further."""
+SPAWNED_VARIABLE = "LTRAIN_SPAWNED"
 """Set in the environment of an instrumented process's children, whose stderr an agent may read."""
-FATAL = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a process at once where the agent does not handle them."""
+FATAL_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a process immediately if the agent does not handle them."""
 
 
 class Capture:
-    """One provider with its census; `flush` and `farewell` never raise for the network."""
+    """One provider with its span counter; `flush` and `shutdown` never raise network errors."""
 
     def __init__(
-        self, provider: TracerProvider, census: Census, spooling: Sequence[SpoolProcessor] = ()
+        self,
+        provider: TracerProvider,
+        span_counter: SpanCounter,
+        spool_processors: Sequence[SpoolSpanProcessor] = (),
     ) -> None:
         self.provider = provider
-        self.census = census
-        self._spooling = spooling
-        """Those of the provider's processors that keep spans on disk."""
-        self._until: float | None = None
-        """When the network's time is up, once this process is leaving."""
-        self._speaking = False
-        self._gate = Gate()
-        if spooling:
-            put_in_gate(provider, self._gate)
-        self.tracer = census.tracer = provider.get_tracer(SCOPE_INSTRUMENT)
+        self.span_counter = span_counter
+        self._spool_processors = spool_processors
+        """The provider's processors that write spans to disk."""
+        self._deadline: float | None = None
+        """End of the time for the network, on the monotonic clock, once the process exits."""
+        self._shutting_down = False
+        self._gate = SignalGate()
+        if spool_processors:
+            gate_processors(provider, self._gate)
+        self.tracer = span_counter.tracer = provider.get_tracer(SCOPE_INSTRUMENT)
 
     def flush(self, timeout: float) -> bool:
-        """Hand over all ended spans; True when the collector has them."""
+        """Send all ended spans; return True when the collector has them."""
         return self.provider.force_flush(int(timeout * 1000))
 
-    def farewell(self) -> None:
-        """Hand over everything, open spans and counts included; can be said again."""
-        self._until = self._until or time.monotonic() + LAST_WORDS
-        self._speaking = True
+    def shutdown(self) -> None:
+        """Send everything, with open spans and counts; may be called again."""
+        self._deadline = self._deadline or time.monotonic() + SHUTDOWN_FLUSH_TIMEOUT
+        self._shutting_down = True
         try:
-            for processor in self._spooling:
-                processor.hurry(self._until)
-            for leave in _leaving:
-                leave()
-            self.census.leave()
-            self.census.report_all(self.tracer)
-            self.flush(LAST_WORDS)
-            for processor in self._spooling:
-                processor.say_what_is_lost()
-                if SPAWNED not in os.environ:
-                    processor.say_what_waits()
+            for processor in self._spool_processors:
+                processor.set_deadline(self._deadline)
+            for hook in _shutdown_hooks:
+                hook()
+            self.span_counter.end_open_spans()
+            self.span_counter.report_all(self.tracer)
+            self.flush(SHUTDOWN_FLUSH_TIMEOUT)
+            for processor in self._spool_processors:
+                processor.warn_of_lost_spans()
+                if SPAWNED_VARIABLE not in os.environ:
+                    processor.warn_of_waiting_spans()
         finally:
-            self._speaking = False
+            self._shutting_down = False
 
-    def stay(self) -> None:
-        """Take a farewell back, in a process that lives on."""
-        self._until, self._speaking = None, False
-        for processor in self._spooling:
-            processor.unhurried()
-        self.census.stay()
+    def cancel_shutdown(self) -> None:
+        """Undo `shutdown`, in a process that continues."""
+        self._deadline, self._shutting_down = None, False
+        for processor in self._spool_processors:
+            processor.clear_deadline()
+        self.span_counter.resume()
 
     def install(self) -> None:
-        """Make this the process's capture, and say farewell whichever way it ends."""
+        """Make this the capture of the process, and shut it down however the process ends."""
         global _current
         _current = self
-        os.register_at_fork(after_in_child=self._forked)
-        atexit.register(self.farewell)
-        _on_hard_exit(self.farewell)
+        os.register_at_fork(after_in_child=self._reset_after_fork)
+        atexit.register(self.shutdown)
+        _patch_os_exit(self.shutdown)
         if threading.current_thread() is threading.main_thread():
-            _on_signals(self._die)
+            _patch_signals(self._on_fatal_signal)
 
-    def _forked(self) -> None:
-        self.stay()
-        self.census.forked()
+    def _reset_after_fork(self) -> None:
+        self.cancel_shutdown()
+        self.span_counter.reset_after_fork()
 
-    def _die(self, number: int, frame: FrameType | None) -> None:
-        if self._speaking:
-            return  # on the way out already; this frame sits on locks that the last words need
-        self._gate.after(lambda: self._end_by(number))
+    def _on_fatal_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._shutting_down:
+            return  # this frame may hold locks that the running shutdown needs
+        self._gate.run_outside(lambda: self._exit_by_signal(number))
 
-    def _end_by(self, number: int) -> None:
-        aside(self.farewell, LAST_BREATH)
+    def _exit_by_signal(self, number: int) -> None:
+        run_in_thread(self.shutdown, SHUTDOWN_TIMEOUT)
         _set_signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
@@ -108,39 +111,39 @@ class Capture:
 _current: Capture | None = None
 
 
-_leaving: list[Callable[[], None]] = []
+_shutdown_hooks: list[Callable[[], None]] = []
 
 
-def on_farewell(leave: Callable[[], None]) -> None:
-    """Call `leave` before the open spans of a process that ends are ended for their owners."""
-    _leaving.append(leave)
+def on_shutdown(hook: Callable[[], None]) -> None:
+    """Call `hook` at process exit, before spans that are still open are ended."""
+    _shutdown_hooks.append(hook)
 
 
-def current() -> Capture | None:
-    """Give the process's capture; None where ltrain does not instrument."""
+def current_capture() -> Capture | None:
+    """Return the capture of the process; None if ltrain does not instrument it."""
     return _current
 
 
 def flush(timeout: float = 5.0) -> bool:
-    """Hand over every span that has ended in this process.
+    """Send every span that has ended in this process, within `timeout` seconds.
 
-    Gives True when the collector has acknowledged them. Otherwise they are on disk, to be
-    forwarded when it is back; a collector that is away is not waited for.
+    Return True when the collector has acknowledged them. Otherwise they are on disk and are sent
+    when it is back; `flush` does not wait for an unreachable collector.
     """
-    capture = current()
+    capture = current_capture()
     if capture is None:
         provider = trace.get_tracer_provider()
         return not isinstance(provider, TracerProvider) or provider.force_flush(int(timeout * 1000))
-    answers: list[bool] = []
-    aside(lambda: answers.append(capture.flush(timeout)), timeout)
-    return answers == [True]
+    results: list[bool] = []
+    run_in_thread(lambda: results.append(capture.flush(timeout)), timeout)
+    return results == [True]
 
 
-def aside(work: Callable[[], None], timeout: float) -> None:
-    """Run `work` in a thread, so that no lock stays with an interrupted caller."""
-    # The signal that interrupts `flush` must find the export lock in a thread that runs on
+def run_in_thread(work: Callable[[], None], timeout: float) -> None:
+    """Run `work` in a thread, so that an interrupted caller holds no lock."""
+    # After a signal interrupts `flush`, the thread goes on and releases the export lock
     worker = threading.Thread(target=work, name="ltrain-flush", daemon=True)
-    # Python 3.12 starts none at interpreter exit, where atexit has said farewell
+    # Python 3.12 starts no thread at interpreter exit; atexit has shut down by then
     with contextlib.suppress(RuntimeError):
         worker.start()
         worker.join(timeout)
@@ -149,33 +152,33 @@ def aside(work: Callable[[], None], timeout: float) -> None:
 _set_signal, _get_signal = signal.signal, signal.getsignal
 
 
-def _on_signals(die: Callable[[int, FrameType | None], None]) -> None:
-    """Stand in for the default action of the fatal signals, which the agent still sees as such."""
+def _patch_signals(on_fatal_signal: Callable[[int, FrameType | None], None]) -> None:
+    """Replace the default action of the fatal signals; the agent still sees SIG_DFL."""
 
-    def shown(handler: Any) -> Any:
-        return signal.SIG_DFL if handler == die else handler
+    def visible_handler(handler: Any) -> Any:
+        return signal.SIG_DFL if handler == on_fatal_signal else handler
 
     def set_signal(signalnum: int, handler: Any) -> Any:
-        ours = handler == signal.SIG_DFL and signalnum in FATAL
-        return shown(_set_signal(signalnum, die if ours else handler))
+        is_replaced = handler == signal.SIG_DFL and signalnum in FATAL_SIGNALS
+        return visible_handler(_set_signal(signalnum, on_fatal_signal if is_replaced else handler))
 
     def get_signal(signalnum: int) -> Any:
-        return shown(_get_signal(signalnum))
+        return visible_handler(_get_signal(signalnum))
 
-    for number in FATAL:
-        if _get_signal(number) == signal.SIG_DFL:  # else the agent, or nohup, has its own way
-            _set_signal(number, die)
+    for number in FATAL_SIGNALS:
+        if _get_signal(number) == signal.SIG_DFL:  # else the agent, or nohup, handles it
+            _set_signal(number, on_fatal_signal)
     signal.signal, signal.getsignal = set_signal, get_signal
 
 
-def _on_hard_exit(farewell: Callable[[], None]) -> None:
-    """Speak before `os._exit`, which multiprocessing's forked children end with too."""
-    leave = os._exit
+def _patch_os_exit(shutdown: Callable[[], None]) -> None:
+    """Shut down before `os._exit`, with which multiprocessing's forked children end too."""
+    original = os._exit
 
-    def last_words(status: int) -> NoReturn:
+    def exit_after_shutdown(status: int) -> NoReturn:
         try:
-            aside(farewell, LAST_BREATH)
+            run_in_thread(shutdown, SHUTDOWN_TIMEOUT)
         finally:
-            leave(status)
+            original(status)
 
-    os._exit = last_words
+    os._exit = exit_after_shutdown

@@ -1,4 +1,4 @@
-"""A context that goes with the work: into multiprocessing's children and the workers of pools."""
+"""Propagates the context to child processes of multiprocessing and to workers of pools."""
 
 import os
 from collections.abc import Callable
@@ -13,57 +13,57 @@ from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from ltrain_instrument import capture
-from ltrain_instrument.ambient import identity_in
+from ltrain_instrument.ambient import identity_from_context
 
-W3C = CompositePropagator([TraceContextTextMapPropagator(), W3CBaggagePropagator()])
-"""What crosses from process to process, whatever OTEL_PROPAGATORS says of the network."""
+W3C_PROPAGATOR = CompositePropagator([TraceContextTextMapPropagator(), W3CBaggagePropagator()])
+"""The format between processes; OTEL_PROPAGATORS only applies to the network."""
 
 Call = Callable[..., Any]
 
 
-class Carried:
-    """The context of where it was made; pickled, what of it is text."""
+class PropagatedContext:
+    """The context in which it was created; pickling keeps its trace and baggage."""
 
     __slots__ = ("context", "pid")
 
-    def __init__(self, where: Context | None = None, pid: int = 0) -> None:
-        self.context = context.get_current() if where is None else where
+    def __init__(self, in_context: Context | None = None, pid: int = 0) -> None:
+        self.context = context.get_current() if in_context is None else in_context
         self.pid = pid or os.getpid()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        texts: dict[str, str] = {}
-        W3C.inject(texts, self.context)
-        return Carried.received, (texts, self.pid)
+        carrier: dict[str, str] = {}
+        W3C_PROPAGATOR.inject(carrier, self.context)
+        return PropagatedContext.from_carrier, (carrier, self.pid)
 
     @classmethod
-    def received(cls, texts: dict[str, str], pid: int) -> Self:
-        """Unpickle."""
-        return cls(W3C.extract(texts, Context()), pid)
+    def from_carrier(cls, carrier: dict[str, str], pid: int) -> Self:
+        """Rebuild a pickled instance."""
+        return cls(W3C_PROPAGATOR.extract(carrier, Context()), pid)
 
 
-class Work:
-    """A pool's function with the context of who submitted it."""
+class FunctionWithContext:
+    """A pool's function with the context of its submitter."""
 
-    __slots__ = ("_carried", "_work")
+    __slots__ = ("_function", "_propagated")
 
-    def __init__(self, work: Call) -> None:
-        self._work = work
-        self._carried = Carried()
+    def __init__(self, function: Call) -> None:
+        self._function = function
+        self._propagated = PropagatedContext()
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
-        token = context.attach(self._carried.context)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        token = context.attach(self._propagated.context)
         try:
-            return self._work(*given, **named)
+            return self._function(*args, **kwargs)
         finally:
-            known, identity = capture.current(), identity_in()
-            # A pool's process outlives the rollout: it must say now what it has ended for it
-            if known is not None and identity is not None and self._carried.pid != os.getpid():
-                known.census.report_grown(identity, known.tracer)
+            active, identity = capture.current_capture(), identity_from_context()
+            # A pool's process outlives the rollout, so it reports its spans after each function
+            if active is not None and identity is not None and self._propagated.pid != os.getpid():
+                active.span_counter.report_if_grown(identity, active.tracer)
             context.detach(token)
 
 
-def install() -> None:
-    """Wrap what hands work to another process, once the agent imports it."""
+def patch_multiprocessing() -> None:
+    """Wrap what passes functions to another process, once the agent imports it."""
     wrapt.when_imported("multiprocessing.process")(_wrap_process)
     wrapt.when_imported("multiprocessing.pool")(_wrap_pool)
     wrapt.when_imported("concurrent.futures.process")(_wrap_executor)
@@ -74,16 +74,16 @@ def _wrap_process(module: ModuleType) -> None:
     wrapt.wrap_function_wrapper(module, "BaseProcess._bootstrap", _bootstrap)
 
 
-def _start(call: Call, process: Any, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    process._ltrain_carried = Carried()
-    return call(*given, **named)
+def _start(call: Call, process: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    process._ltrain_context = PropagatedContext()
+    return call(*args, **kwargs)
 
 
-def _bootstrap(call: Call, process: Any, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    carried = getattr(process, "_ltrain_carried", None)
-    if carried is not None:
-        context.attach(carried.context)
-    return call(*given, **named)
+def _bootstrap(call: Call, process: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    propagated = getattr(process, "_ltrain_context", None)
+    if propagated is not None:
+        context.attach(propagated.context)
+    return call(*args, **kwargs)
 
 
 def _wrap_pool(module: ModuleType) -> None:
@@ -95,7 +95,9 @@ def _wrap_executor(module: ModuleType) -> None:
     wrapt.wrap_function_wrapper(module, "ProcessPoolExecutor.submit", _submit)
 
 
-def _submit(call: Call, pool: object, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    if given:
-        return call(Work(given[0]), *given[1:], **named)
-    return call(**{**named, "func": Work(named["func"])} if "func" in named else named)
+def _submit(call: Call, pool: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if args:
+        return call(FunctionWithContext(args[0]), *args[1:], **kwargs)
+    return call(
+        **{**kwargs, "func": FunctionWithContext(kwargs["func"])} if "func" in kwargs else kwargs
+    )

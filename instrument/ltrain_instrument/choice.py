@@ -1,4 +1,4 @@
-"""Which instrumentor a library gets in this environment, and why the others are left out."""
+"""Selects the instrumentor of each library in this environment."""
 
 import os
 import re
@@ -20,90 +20,97 @@ GROUP = "opentelemetry_instrumentor"
 DISABLED = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
 _DISABLED = f"{DISABLED} names it"
 NONE = "none"
-"""As a maker in LTRAIN_INSTRUMENTORS: nobody."""
+"""The provider in LTRAIN_INSTRUMENTORS that switches a library's instrumentation off."""
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class InstrumentorChoice:
     library: Library
-    taken: Instrumentor | None
+    instrumentor: Instrumentor | None
     entry: EntryPoint | None
-    """What loads it; None where it is built in, or nobody is taken."""
-    left: Mapping[str, str]
-    """Distributions that are installed and left out, with the reason."""
+    """The entry point that loads it; None if it is built in, or there is none."""
+    rejected: Mapping[str, str]
+    """Installed distributions that are not used, with the reason."""
     off: bool = False
-    """Whether a setting says that the library is not instrumented."""
+    """Whether a setting switches the library's instrumentation off."""
 
-    def takes(self, entry: EntryPoint) -> bool:
-        """Say whether it is this one; two distributions may have equal entry points."""
-        chosen = self.entry
-        if chosen is None or distribution(chosen) != distribution(entry):
+    def matches(self, entry: EntryPoint) -> bool:
+        """Return whether this choice is the entry point; two distributions may have equal ones."""
+        own = self.entry
+        if own is None or distribution_name(own) != distribution_name(entry):
             return False
-        return (chosen.name, chosen.value) == (entry.name, entry.value)
+        return (own.name, own.value) == (entry.name, entry.value)
 
 
-def wanted(environ: Mapping[str, str] | None = None) -> tuple[dict[str, str], list[LtrainError]]:
-    """Give the makers that LTRAIN_INSTRUMENTORS names, by library, and what is wrong with it."""
+def requested_providers(
+    environ: Mapping[str, str] | None = None,
+) -> tuple[dict[str, str], list[LtrainError]]:
+    """Return the providers that LTRAIN_INSTRUMENTORS names, by library, and its errors."""
     try:
-        named = INSTRUMENTORS.read(environ)
+        pairs = INSTRUMENTORS.read(environ)
     except BadSetting as error:
         return {}, [error]
-    found: dict[str, str] = {}
-    faults: list[LtrainError] = []
-    makers = {each.name: {NONE, *(it.maker for it in each.instrumentors)} for each in LIBRARIES}
-    for library, maker in named.items():
-        if library not in makers:
-            faults.append(UnknownName(f"library in {INSTRUMENTORS.name}", library, makers))
-        elif maker not in makers[library]:
+    requested: dict[str, str] = {}
+    errors: list[LtrainError] = []
+    providers = {
+        each.name: {NONE, *(it.provider for it in each.instrumentors)} for each in LIBRARIES
+    }
+    for library, provider in pairs.items():
+        if library not in providers:
+            errors.append(UnknownName(f"library in {INSTRUMENTORS.name}", library, providers))
+        elif provider not in providers[library]:
             kind = f"instrumentor of {library} in {INSTRUMENTORS.name}"
-            faults.append(UnknownName(kind, maker, makers[library]))
+            errors.append(UnknownName(kind, provider, providers[library]))
         else:
-            found[library] = maker
-    return found, faults
+            requested[library] = provider
+    return requested, errors
 
 
-def disabled(environ: Mapping[str, str] = os.environ) -> frozenset[str]:
-    """Give the names in OTEL_PYTHON_DISABLED_INSTRUMENTATIONS."""
+def disabled_instrumentations(environ: Mapping[str, str] = os.environ) -> frozenset[str]:
+    """Return the names in OTEL_PYTHON_DISABLED_INSTRUMENTATIONS."""
     return frozenset(name.strip() for name in environ.get(DISABLED, "").split(",") if name.strip())
 
 
-def choices(
-    makers: Mapping[str, str], off: frozenset[str], entries: Iterable[EntryPoint] | None = None
-) -> dict[str, Choice]:
-    """Choose for every library that ltrain knows."""
+def choose_instrumentors(
+    providers: Mapping[str, str], off: frozenset[str], entries: Iterable[EntryPoint] | None = None
+) -> dict[str, InstrumentorChoice]:
+    """Choose an instrumentor for every library that ltrain knows."""
     if entries is None:
         entries = entry_points(group=GROUP)
     by_distribution: dict[str, list[EntryPoint]] = {}
     for entry in entries:
-        by_distribution.setdefault(distribution(entry), []).append(entry)
+        by_distribution.setdefault(distribution_name(entry), []).append(entry)
     return {
-        each.name: _choose(each, makers.get(each.name, ""), off, by_distribution)
+        each.name: _choose(each, providers.get(each.name, ""), off, by_distribution)
         for each in LIBRARIES
     }
 
 
-def unoffered(made: Mapping[str, Choice]) -> list[EntryPoint]:
-    """Give what is taken, and OpenTelemetry's loader leaves out: it lacks a needless package."""
+def entry_points_to_load(choices: Mapping[str, InstrumentorChoice]) -> list[EntryPoint]:
+    """Return chosen entry points that OpenTelemetry's loader skips.
+
+    It skips them because a package is missing that they declare but do not need.
+    """
     return [
         each.entry
-        for each in made.values()
+        for each in choices.values()
         if each.entry is not None
         and each.entry.dist is not None
-        and each.taken is not None
-        and each.taken.needless
+        and each.instrumentor is not None
+        and each.instrumentor.unneeded_packages
         and get_dist_dependency_conflicts(each.entry.dist) is not None
     ]
 
 
-def distribution(entry: EntryPoint) -> str:
-    """Give the name of the distribution that an entry point comes with, as PyPI writes it."""
+def distribution_name(entry: EntryPoint) -> str:
+    """Return the normalised name of the distribution that provides an entry point."""
     name = entry.dist.name if entry.dist else ""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def known(entry: EntryPoint) -> Library | None:
-    """Give the library that an entry point instruments; None where ltrain does not know it."""
-    name = distribution(entry)
+def library_of(entry: EntryPoint) -> Library | None:
+    """Return the library that an entry point instruments; None if ltrain does not know it."""
+    name = distribution_name(entry)
     for each in LIBRARIES:
         if any(not it.built_in and it.distribution == name for it in each.instrumentors) and (
             each.entry in ("", entry.name)
@@ -112,68 +119,72 @@ def known(entry: EntryPoint) -> Library | None:
     return None
 
 
-def entry_names() -> frozenset[str]:
-    """Give the names of the installed entry points that ltrain chooses among."""
-    return frozenset(it.name for it in entry_points(group=GROUP) if known(it) is not None)
+def known_entry_point_names() -> frozenset[str]:
+    """Return the names of the installed entry points among which ltrain chooses."""
+    return frozenset(it.name for it in entry_points(group=GROUP) if library_of(it) is not None)
 
 
 def _choose(
     library: Library,
-    maker: str,
+    provider: str,
     off: frozenset[str],
     installed: Mapping[str, list[EntryPoint]],
-) -> Choice:
-    taken: Instrumentor | None = None
-    chosen: EntryPoint | None = None
-    left: dict[str, str] = {}
+) -> InstrumentorChoice:
+    instrumentor: Instrumentor | None = None
+    chosen_entry: EntryPoint | None = None
+    rejected: dict[str, str] = {}
     names = {"*", library.name, library.name.replace("-", "_")}
-    switched_off = maker == NONE or bool(off & names)
-    for each in sorted(library.instrumentors, key=lambda it: it.maker != maker):
-        entry = _entry(library, each, installed)
+    switched_off = provider == NONE or bool(off & names)
+    for each in sorted(library.instrumentors, key=lambda it: it.provider != provider):
+        entry = _find_entry_point(library, each, installed)
         if entry is None and not each.built_in:
             continue
-        why = _unfit(each, entry, off)
-        if why is None:
+        reason = _rejection_reason(each, entry, off)
+        if reason is None:
             continue
-        if switched_off and not why:
-            why = f"{INSTRUMENTORS.name} or {DISABLED} switches the library off"
-        if not why and taken is not None:
-            why = f"{taken.maker} is preferred"
-        if why:
-            left[each.distribution] = why
+        if switched_off and not reason:
+            reason = f"{INSTRUMENTORS.name} or {DISABLED} switches the library off"
+        if not reason and instrumentor is not None:
+            reason = f"{instrumentor.provider} is preferred"
+        if reason:
+            rejected[each.distribution] = reason
         else:
-            taken, chosen = each, entry
-    off_by_name = bool(left) and set(left.values()) == {_DISABLED} and taken is None
-    return Choice(library, taken, chosen, left, switched_off or off_by_name)
+            instrumentor, chosen_entry = each, entry
+    off_by_name = bool(rejected) and set(rejected.values()) == {_DISABLED} and instrumentor is None
+    return InstrumentorChoice(
+        library, instrumentor, chosen_entry, rejected, switched_off or off_by_name
+    )
 
 
-def _entry(
+def _find_entry_point(
     library: Library, each: Instrumentor, installed: Mapping[str, list[EntryPoint]]
 ) -> EntryPoint | None:
     entries = installed.get(each.distribution, ())
     return next((it for it in entries if library.entry in ("", it.name)), None)
 
 
-def _unfit(each: Instrumentor, entry: EntryPoint | None, off: frozenset[str]) -> str | None:
-    """Say why one cannot be taken; '' when it can, None when its library is not there at all."""
+def _rejection_reason(
+    each: Instrumentor, entry: EntryPoint | None, off: frozenset[str]
+) -> str | None:
+    """Return why an instrumentor is unusable; '' if usable, None if its library is missing."""
     if each.built_in:
-        return "" if _there(Requirement(each.distribution)) else None
+        return "" if _is_installed(Requirement(each.distribution)) else None
     if entry is None or entry.dist is None:
         return None
     if off & {"*", entry.name}:
         return _DISABLED
     conflict = get_dist_dependency_conflicts(entry.dist)
-    if conflict is None or _lacks_needless(each, conflict):
+    if conflict is None or _lacks_only_unneeded(each, conflict):
         return ""
     return str(conflict) if conflict.found or getattr(conflict, "found_any", None) else None
 
 
-def _lacks_needless(each: Instrumentor, conflict: DependencyConflict) -> bool:
-    lacking = Requirement(str(conflict.required)).name if conflict.required else ""
-    return lacking in each.needless and not conflict.found
+def _lacks_only_unneeded(each: Instrumentor, conflict: DependencyConflict) -> bool:
+    missing = Requirement(str(conflict.required)).name if conflict.required else ""
+    return missing in each.unneeded_packages and not conflict.found
 
 
-def _there(requirement: Requirement) -> bool:
+def _is_installed(requirement: Requirement) -> bool:
     try:
         return requirement.specifier.contains(version(requirement.name), prereleases=True)
     except PackageNotFoundError:

@@ -1,23 +1,23 @@
-"""Whether content is recorded: OpenTelemetry's own switch, heard by those that have another."""
+"""The switch for recording content: OpenTelemetry's own, applied to instrumentors with another."""
 
 import os
 
 SWITCH = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-OTHERS = {
+OTHER_SWITCHES = {
     "TRACELOOP_TRACE_CONTENT": "false",
     "OPENINFERENCE_HIDE_INPUTS": "true",
     "OPENINFERENCE_HIDE_OUTPUTS": "true",
 }
-"""What instrumentors with switches of their own are told when it is off."""
+"""Switches of other instrumentors, with the values that turn content off."""
 
 
-def recorded() -> bool:
-    """Say whether messages, arguments and results belong on spans."""
+def is_content_recorded() -> bool:
+    """Return whether messages, arguments and results are recorded on spans."""
     return os.environ.get(SWITCH, "true").strip().upper() in ("SPAN_ONLY", "SPAN_AND_EVENT", "TRUE")
 
 
-def hand_on() -> None:
-    """Switch the others off where it is off, and they are not set."""
-    if not recorded():
-        for name, value in OTHERS.items():
+def hide_content_elsewhere() -> None:
+    """Turn content off in the other instrumentors too, unless their switches are set."""
+    if not is_content_recorded():
+        for name, value in OTHER_SWITCHES.items():
             os.environ.setdefault(name, value)

@@ -1,7 +1,7 @@
-"""The runs of CrewAI that its instrumentor does not see: a coworker's, and all that are awaited.
+"""Records CrewAI runs that its instrumentor misses: those of a coworker, and awaited ones.
 
-Without a coworker's run, what it asks and does would be the work of the agent that delegated;
-without an awaited crew's, each of its calls would be a trace of its own, and nobody's.
+Without its own span, a coworker's work would count as work of the agent that delegated. Without a
+span, each call of an awaited crew would be a separate trace without an agent.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,9 +20,9 @@ Call = Callable[..., Any]
 Json = dict[str, Any]
 
 
-def install() -> None:
+def patch_crewai() -> None:
     """Wrap agents and crews once they are imported."""
-    for module, wrappers in _WRAPPED.items():
+    for module, wrappers in _WRAPPERS.items():
         wrapt.when_imported(module)(partial(_wrap, wrappers))
 
 
@@ -33,51 +33,53 @@ def _wrap(wrappers: Mapping[str, Call], module: ModuleType) -> None:
             wrapt.wrap_function_wrapper(module, path, wrapper)
 
 
-def _run(call: Call, agent: object, given: tuple[Any, ...], named: Json) -> Any:
-    if _seen():
-        return call(*given, **named)
-    with _agent(agent):
-        return call(*given, **named)
+def _run_agent(call: Call, agent: object, args: tuple[Any, ...], kwargs: Json) -> Any:
+    if _has_agent_span():
+        return call(*args, **kwargs)
+    with _agent_span(agent):
+        return call(*args, **kwargs)
 
 
-async def _arun(
-    call: Callable[..., Awaitable[Any]], agent: object, given: tuple[Any, ...], named: Json
+async def _arun_agent(
+    call: Callable[..., Awaitable[Any]], agent: object, args: tuple[Any, ...], kwargs: Json
 ) -> Any:
-    if _seen():
-        return await call(*given, **named)
-    with _agent(agent):
-        return await call(*given, **named)
+    if _has_agent_span():
+        return await call(*args, **kwargs)
+    with _agent_span(agent):
+        return await call(*args, **kwargs)
 
 
-async def _acrew(
-    call: Callable[..., Awaitable[Any]], crew: object, given: tuple[Any, ...], named: Json
+async def _arun_crew(
+    call: Callable[..., Awaitable[Any]], crew: object, args: tuple[Any, ...], kwargs: Json
 ) -> Any:
     name = getattr(crew, "name", None) or "Crew"
-    with _span("Crew" if name == "crew" else str(name), {KIND: "CHAIN"}):
-        return await call(*given, **named)
+    with _start_span("Crew" if name == "crew" else str(name), {KIND: "CHAIN"}):
+        return await call(*args, **kwargs)
 
 
-def _seen() -> bool:
-    """Say whether the instrumentor has a span of this run: then it is the current one."""
+def _has_agent_span() -> bool:
+    """Return whether the instrumentor has a span of this run: it is then the current span."""
     span = trace.get_current_span()
     return bool((getattr(span, "attributes", None) or {}).get(KIND) == "AGENT")
 
 
-def _agent(agent: object) -> Any:
+def _agent_span(agent: object) -> Any:
     role = str(getattr(agent, "role", "") or type(agent).__name__)
-    said = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": role}
-    return _span(f"invoke_agent {role}", said)
+    span_attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": role}
+    return _start_span(f"invoke_agent {role}", span_attributes)
 
 
-def _span(name: str, said: Mapping[str, str]) -> Any:
-    return trace.get_tracer(SCOPE_INSTRUMENT).start_as_current_span(name, attributes=said)
+def _start_span(name: str, span_attributes: Mapping[str, str]) -> Any:
+    return trace.get_tracer(SCOPE_INSTRUMENT).start_as_current_span(
+        name, attributes=span_attributes
+    )
 
 
-_WRAPPED: dict[str, dict[str, Call]] = {
+_WRAPPERS: dict[str, dict[str, Call]] = {
     "crewai.agent.core": {
-        "Agent.execute_task": _run,
-        "Agent.aexecute_task": _arun,
-        "Agent.kickoff_async": _arun,
+        "Agent.execute_task": _run_agent,
+        "Agent.aexecute_task": _arun_agent,
+        "Agent.kickoff_async": _arun_agent,
     },
-    "crewai.crew": {"Crew.akickoff": _acrew},
+    "crewai.crew": {"Crew.akickoff": _arun_crew},
 }

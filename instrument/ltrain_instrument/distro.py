@@ -1,4 +1,4 @@
-"""OpenTelemetry's own entry points: what `opentelemetry-instrument` does with ltrain installed."""
+"""OpenTelemetry's entry points: what `opentelemetry-instrument` runs when ltrain is installed."""
 
 import logging
 import os
@@ -32,11 +32,11 @@ from ltrain_instrument import (
     tokens,
 )
 from ltrain_instrument.capture import Capture
-from ltrain_instrument.census import Census
-from ltrain_instrument.export import SpoolProcessor
+from ltrain_instrument.census import SpanCounter
+from ltrain_instrument.export import SpoolSpanProcessor
 from ltrain_instrument.identity import Identity
-from ltrain_instrument.loading import Loader
-from ltrain_instrument.screen import Screen
+from ltrain_instrument.loading import InstrumentorLoader
+from ltrain_instrument.screen import Sanitizer
 
 DEFAULTS = {
     "OTEL_TRACES_EXPORTER": "otlp",
@@ -45,122 +45,122 @@ DEFAULTS = {
     "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
     "OTEL_EXPORTER_OTLP_ENDPOINT": settings.OTLP_ENDPOINT.default,
     "OTEL_PROPAGATORS": "tracecontext,baggage",
-    # 128 is the SDK's default, and drops the oldest: 71 flattened messages lose 36
+    # The SDK's default of 128 drops the oldest: of 71 flattened messages it loses 36
     "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "100000",
     "OTEL_BSP_SCHEDULE_DELAY": "500",
     "OTEL_BSP_MAX_QUEUE_SIZE": "16384",
     "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "128",
-    # message content, in each instrumentor's own words
+    # message content, under the name that each instrumentor has for it
     "TRACELOOP_TRACE_CONTENT": "true",
     "TRACELOOP_TELEMETRY": "false",
     "TRACELOOP_METRICS_ENABLED": "false",
     "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
     "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY",
 }
-"""What is set where the environment does not say otherwise."""
+"""Values of variables that the environment does not set."""
 
-ADDITIONS = {
-    "crewai": crewai.install,
-    "llama-index": llama_index.install,
-    "mcp": mcp_calls.install,
+FRAMEWORK_PATCHES = {
+    "crewai": crewai.patch_crewai,
+    "llama-index": llama_index.patch_llama_index,
+    "mcp": mcp_calls.patch_mcp,
 }
-"""What is recorded beside a library's instrumentor, unless the library is switched off."""
+"""Recorded in addition to a library's instrumentor, unless the library is switched off."""
 
 _logger = logging.getLogger("ltrain.distro")
 
 
 class LtrainDistro(BaseDistro):  # type: ignore[misc]
-    """Sets defaults, and loads one instrumentor a library, each failure on its own."""
+    """Sets defaults, and loads one instrumentor per library; a failure affects only that one."""
 
     def _configure(self, **_: Any) -> None:
-        self._loader: Loader | None = None
+        self._loader: InstrumentorLoader | None = None
         loader = logging.getLogger("opentelemetry.instrumentation.auto_instrumentation._load")
-        loader.addFilter(_not_meant)
-        if switched_off():
+        loader.addFilter(_is_relevant)
+        if is_disabled():
             return
-        content.hand_on()
+        content.hide_content_elsewhere()
         for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
-        _keep_logs_in()
-        makers, faults = choice.wanted()
-        for fault in faults:
-            _logger.warning("ltrain: %s", fault)
-        chosen = choice.choices(makers, choice.disabled())
-        autogen.install()
-        for name, install in ADDITIONS.items():
-            if not chosen[name].off:
+        _disable_log_export()
+        providers, errors = choice.requested_providers()
+        for error in errors:
+            _logger.warning("ltrain: %s", error)
+        choices = choice.choose_instrumentors(providers, choice.disabled_instrumentations())
+        autogen.patch_autogen()
+        for name, install in FRAMEWORK_PATCHES.items():
+            if not choices[name].off:
                 install()
-        self._loader = Loader(chosen)
+        self._loader = InstrumentorLoader(choices)
         self._loader.start()
-        for entry in choice.unoffered(chosen):
+        for entry in choice.entry_points_to_load(choices):
             self.load_instrumentor(entry, skip_dep_check=True)
 
     def load_instrumentor(self, entry_point: EntryPoint, **options: Any) -> None:
-        """Instrument now, when the agent imports the library, or never: one serves a library."""
+        """Load the library's chosen instrumentor when the agent imports it; skip the others."""
         if self._loader is not None:
             load = partial(super().load_instrumentor, entry_point, **options)
-            if entry_point.module == httpx_twins.HOME:
-                load = partial(httpx_twins.load, load)
+            if entry_point.module == httpx_twins.MODULE:
+                load = partial(httpx_twins.load_instrumentor, load)
             self._loader.add(entry_point, load)
 
 
 class LtrainConfigurator(_OTelSDKConfigurator):
-    """Builds the SDK from its environment, with identity, counts and an exporter that keeps."""
+    """Builds the SDK from its environment, with identity, counts and a persistent exporter."""
 
-    tried = False
-    """Whether this process was set up, or could not be: either is said once."""
+    attempted = False
+    """Whether this process was set up or the attempt failed; either is reported once."""
 
     def _configure(self, **options: Any) -> None:
-        LtrainConfigurator.tried = True
-        if switched_off():
+        LtrainConfigurator.attempted = True
+        if is_disabled():
             return
-        screen = Screen.for_agent()
-        census = Census(Identity.from_environ())
-        own = {SERVICE_INSTANCE_ID: str(uuid4())}
-        keeping: list[SpoolProcessor] = []
-        declared = bool(os.environ.get("OTEL_CONFIG_FILE"))
-        if not declared:
+        sanitizer = Sanitizer.for_agent()
+        span_counter = SpanCounter(Identity.from_environ())
+        instance = {SERVICE_INSTANCE_ID: str(uuid4())}
+        spool_processors: list[SpoolSpanProcessor] = []
+        has_config_file = bool(os.environ.get("OTEL_CONFIG_FILE"))
+        if not has_config_file:
             options |= {
-                "resource_attributes": {**options.get("resource_attributes", {}), **own},
-                "span_processors": [census, screen],
-                "export_span_processor": partial(_exporting, keeping),
+                "resource_attributes": {**options.get("resource_attributes", {}), **instance},
+                "span_processors": [span_counter, sanitizer],
+                "export_span_processor": partial(_create_export_processor, spool_processors),
             }
         try:
-            super()._configure(**({} if declared else options))  # type: ignore[no-untyped-call]
-        except Exception as error:  # OpenTelemetry's own variables, misspelt: the agent runs on
+            super()._configure(**({} if has_config_file else options))  # type: ignore[no-untyped-call]
+        except Exception as error:  # an invalid variable of OpenTelemetry's must not stop the agent
             _logger.warning(
                 "ltrain: no span is recorded, OpenTelemetry cannot be set up: %s", error
             )
             return
         provider = trace.get_tracer_provider()
         if isinstance(provider, TracerProvider):
-            if declared:  # a file sets up processors and exporters of its own, whatever is asked
-                joining.join(provider, census, screen)
-            Capture(provider, census, keeping).install()
-            handover.install()
-            joining.watch(provider, screen)
-        handover.take()
+            if has_config_file:  # the file defines processors and exporters and ignores options
+                joining.extend_provider(provider, span_counter, sanitizer)
+            Capture(provider, span_counter, spool_processors).install()
+            handover.patch_subprocess()
+            joining.extend_later_providers(provider, sanitizer)
+        handover.attach_parent_context()
 
 
-def switched_off() -> bool:
-    """Say whether OTEL_SDK_DISABLED turns everything off."""
+def is_disabled() -> bool:
+    """Return whether OTEL_SDK_DISABLED switches everything off."""
     return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
 
 
 def configure() -> None:
     """Instrument this process from code, as `opentelemetry-instrument` does from outside.
 
-    Where OpenTelemetry is set up already its exporters stay, and spans gain identity and counts.
-    Call it before the agent's libraries are used; a second call does nothing.
+    If OpenTelemetry is already set up, its exporters stay, and spans get identity and counts. Call
+    `configure` before the agent's libraries are used; a second call does nothing.
     """
-    if capture.current() is not None or LtrainConfigurator.tried or switched_off():
+    if capture.current_capture() is not None or LtrainConfigurator.attempted or is_disabled():
         return
     provider = trace.get_tracer_provider()
-    if joining.joinable(provider):
-        census = Census(Identity.from_environ())
-        joining.join(provider, census, Screen.for_agent())
-        Capture(provider, census).install()
-        handover.install()
+    if joining.accepts_span_processors(provider):
+        span_counter = SpanCounter(Identity.from_environ())
+        joining.extend_provider(provider, span_counter, Sanitizer.for_agent())
+        Capture(provider, span_counter).install()
+        handover.patch_subprocess()
         if not ThreadingInstrumentor().is_instrumented_by_opentelemetry:
             ThreadingInstrumentor().instrument()
         bridge.install()
@@ -169,7 +169,7 @@ def configure() -> None:
     if not isinstance(provider, trace.ProxyTracerProvider):
         kind = type(provider)
         _logger.warning(
-            "ltrain: no span is recorded: the tracer provider set up here, %s.%s, takes no span "
+            "ltrain: no span is recorded: the tracer provider set up here, %s.%s, accepts no span "
             "processors. Use OpenTelemetry's TracerProvider, or call ltrain.configure() first.",
             kind.__module__,
             kind.__qualname__,
@@ -177,25 +177,27 @@ def configure() -> None:
         return
     from opentelemetry.instrumentation.auto_instrumentation import initialize
 
-    import ltrain_instrument.environment  # noqa: F401  sets which distro is meant
+    import ltrain_instrument.environment  # noqa: F401  selects ltrain's distro
 
     initialize()
 
 
-def _exporting(keeping: list[SpoolProcessor], exporter: SpanExporter) -> SpanProcessor:
-    """Return what exports; the stock OTLP/HTTP exporter is replaced by a spool on disk."""
+def _create_export_processor(
+    spool_processors: list[SpoolSpanProcessor], exporter: SpanExporter
+) -> SpanProcessor:
+    """Return an exporter's processor; a spool on disk replaces the stock OTLP/HTTP exporter."""
     if not isinstance(exporter, OTLPSpanExporter):
         return BatchSpanProcessor(exporter)
-    keeping.append(SpoolProcessor.for_agent(settings.HOME.read().absolute() / "spool"))
-    return keeping[-1]
+    spool_processors.append(SpoolSpanProcessor.for_agent(settings.HOME.read().absolute() / "spool"))
+    return spool_processors[-1]
 
 
-def _keep_logs_in() -> None:
-    """Switch log records off where values are redacted: only spans are."""
+def _disable_log_export() -> None:
+    """Disable the export of log records if values are redacted: only spans are redacted."""
     variable = "OTEL_LOGS_EXPORTER"
     if os.environ.get(settings.REDACT.name) and os.environ[variable].strip().lower() != "none":
         _logger.warning(
-            "ltrain: %s=%s is taken as none: %s does not reach log records.",
+            "ltrain: %s=%s is treated as none, because %s does not apply to log records.",
             variable,
             os.environ[variable],
             settings.REDACT.name,
@@ -203,12 +205,12 @@ def _keep_logs_in() -> None:
         os.environ[variable] = "none"
 
 
-def _not_meant(record: logging.LogRecord) -> bool:
-    """Drop the loader's words on what is meant so, or what ltrain says itself when it matters.
+def _is_relevant(record: logging.LogRecord) -> bool:
+    """Filter out the loader's messages on skips that are intended or that ltrain reports itself.
 
-    That another configurator was not loaded; that an instrumentor does not fit the library.
+    These are a second configurator and an instrumentor that does not support the library's version.
     """
-    said = record.getMessage()
-    if "nothing can be instrumented" in said:
-        return said.partition(" ")[0] not in choice.entry_names()
-    return "not loaded because" not in said
+    message = record.getMessage()
+    if "nothing can be instrumented" in message:
+        return message.partition(" ")[0] not in choice.known_entry_point_names()
+    return "not loaded because" not in message

@@ -1,7 +1,7 @@
 """Serialises one ended span as an OTLP request.
 
-What spans share, their resource and scope, is serialised once: OpenTelemetry's encoder does it
-again for each request and hashes the resource for each span, which is a third of the cost.
+The resource and scope that spans share are serialised once. OpenTelemetry's encoder serialises them
+for each request and hashes the resource for each span, which is a third of the cost.
 """
 
 import os
@@ -15,42 +15,43 @@ from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID
 from opentelemetry.sdk.trace import ReadableSpan
 
 _RESOURCE_SPANS, _SCOPE_SPANS, _SPANS = 1, 2, 2
-"""Numbers of the repeated fields of a request, of its groups by resource, and of those by scope."""
-_KEPT = 256
-"""Pairs of resource and scope that are remembered; a process has a few dozen."""
+"""Field numbers of the resource groups of a request, of their scope groups, and of those groups'
+spans."""
+_MAX_CACHED = 256
+"""Number of pairs of resource and scope that are cached; a process has a few dozen."""
 
 
-class Encoder:
-    """Remembers what spans share; safe in threads and forked children."""
+class SpanEncoder:
+    """Caches the parts that spans share; safe in threads and forked children."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._instance = ""
         self._shared: dict[tuple[int, int], tuple[bytes, bytes, object]] = {}
 
-    def request(self, span: ReadableSpan) -> bytes:
+    def encode_request(self, span: ReadableSpan) -> bytes:
         """Return the serialised ExportTraceServiceRequest of one span."""
         resource, scope = self._resource_and_scope(span)
-        own: bytes = _encode_span(span).SerializeToString()
-        group = resource + _field(_SCOPE_SPANS, scope + _field(_SPANS, own))
+        encoded: bytes = _encode_span(span).SerializeToString()
+        group = resource + _field(_SCOPE_SPANS, scope + _field(_SPANS, encoded))
         return _field(_RESOURCE_SPANS, group)
 
     def _resource_and_scope(self, span: ReadableSpan) -> tuple[bytes, bytes]:
-        """Return the two messages without what repeats in them: that may follow in any order."""
+        """Return both messages without their repeated fields, which may follow in any order."""
         if os.getpid() != self._pid:
-            # A forked child inherits its parent's resource, but counts its spans on its own
+            # A forked child inherits its parent's resource but counts its own spans
             self._pid, self._instance, self._shared = os.getpid(), str(uuid4()), {}
         key = (id(span.resource), id(span.instrumentation_scope))
-        known = self._shared.get(key)
-        if known is None:
-            if len(self._shared) >= _KEPT:
+        cached = self._shared.get(key)
+        if cached is None:
+            if len(self._shared) >= _MAX_CACHED:
                 self._shared.clear()
-            # The objects stay alive here, so that no other gets their ids
-            alive = span.resource, span.instrumentation_scope
-            known = self._shared[key] = (*self._encoded(span), alive)
-        return known[0], known[1]
+            # References keep the objects alive, so that no other object gets their ids
+            references = span.resource, span.instrumentation_scope
+            cached = self._shared[key] = (*self._encode_shared(span), references)
+        return cached[0], cached[1]
 
-    def _encoded(self, span: ReadableSpan) -> tuple[bytes, bytes]:
+    def _encode_shared(self, span: ReadableSpan) -> tuple[bytes, bytes]:
         (group,) = encode_spans([span]).resource_spans
         (scoped,) = group.scope_spans
         del scoped.spans[:]
@@ -61,17 +62,19 @@ class Encoder:
         return group.SerializeToString(), scoped.SerializeToString()
 
 
-def _public_encode(span: ReadableSpan) -> Any:
-    """Return a span as OTLP's message; its resource is encoded for nothing."""
+def _encode_span_publicly(span: ReadableSpan) -> Any:
+    """Return a span as an OTLP message, by the public encoder; it also encodes the resource."""
     return encode_spans([span]).resource_spans[0].scope_spans[0].spans[0]
 
 
-# private: a release of OpenTelemetry may move it, and an agent must not end for that
-_encode_span: Callable[[ReadableSpan], Any] = getattr(trace_encoder, "_encode_span", _public_encode)
+# private: a release of OpenTelemetry may move it, which must not break an agent
+_encode_span: Callable[[ReadableSpan], Any] = getattr(
+    trace_encoder, "_encode_span", _encode_span_publicly
+)
 
 
 def _field(number: int, message: bytes) -> bytes:
-    """Return a message as a length-delimited field of another."""
+    """Return a message as a length-delimited field of another message."""
     head = bytearray((number << 3 | 2,))
     length = len(message)
     while length > 0x7F:

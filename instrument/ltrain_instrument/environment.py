@@ -1,13 +1,13 @@
-"""Read by the `opentelemetry-instrument` launcher: makes this distro win over any other installed.
+"""Selects this distro in the `opentelemetry-instrument` launcher, whatever others are installed.
 
-The launcher imports it before it starts the agent, and the agent's interpreter takes the first
-distro it finds unless these two are set.
+The launcher imports this module before it starts the agent. Unless these two variables are set, the
+agent's interpreter takes the first distro that it finds.
 """
 
 import os
 
-from ltrain_instrument.otel_limits import leave_out_misspelt
+from ltrain_instrument.otel_limits import remove_invalid_limits
 
 for _variable in ("OTEL_PYTHON_DISTRO", "OTEL_PYTHON_CONFIGURATOR"):
     os.environ.setdefault(_variable, "ltrain")
-leave_out_misspelt()
+remove_invalid_limits()

@@ -1,28 +1,28 @@
-"""What a user can mend. Each error says what was given, what is allowed, and what mends it."""
+"""Errors that a user can fix: each says what was given, what is allowed and what to do."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 class LtrainError(Exception):
-    """The root of every error that is a user's to mend; printed without a traceback."""
+    """The root of every error that a user can fix; printed without a traceback."""
 
 
 class UnknownName(LtrainError, KeyError):
-    """A name that is not registered or not a column."""
+    """A name that is not registered, or that is not a column."""
 
-    def __init__(self, kind: str, given: str, known: Iterable[str]) -> None:
-        known = sorted(known)
-        near = get_close_matches(given, known, n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        super().__init__(f"Unknown {kind} '{given}'. Choose from: {', '.join(known)}.{hint}")
+    def __init__(self, kind: str, name: str, allowed: Iterable[str]) -> None:
+        allowed = sorted(allowed)
+        matches = get_close_matches(name, allowed, n=1)
+        hint = f" Did you mean '{matches[0]}'?" if matches else ""
+        super().__init__(f"Unknown {kind} '{name}'. Choose from: {', '.join(allowed)}.{hint}")
 
     def __str__(self) -> str:
         return str(self.args[0])  # KeyError would print the repr
 
 
 class BadSetting(LtrainError, ValueError):
-    """A setting whose text cannot be read as its type."""
+    """A setting whose text cannot be parsed as its type."""
 
 
 class BadReward(LtrainError, ValueError):
@@ -41,10 +41,10 @@ class MissingExtra(LtrainError, ImportError):
 
 
 class SpoolFull(LtrainError, OSError):
-    """A spool at its limit: what comes now is dropped."""
+    """A spool at its size limit: further spans are dropped."""
 
     def __init__(self, directory: str, limit: int) -> None:
         super().__init__(
             f"{directory} holds the {limit} MiB that LTRAIN_SPOOL_LIMIT allows. Start the "
-            "collector, which empties it, or raise the limit."
+            "collector, which empties the folder, or raise the limit."
         )

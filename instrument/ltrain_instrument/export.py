@@ -1,4 +1,4 @@
-"""Puts each ended span on disk before `end()` returns; a spool sends it from there."""
+"""Writes each ended span to disk before `end()` returns; a spool sends it from there."""
 
 import logging
 import math
@@ -12,50 +12,56 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from ltrain_instrument import settings
-from ltrain_instrument.encoding import Encoder
+from ltrain_instrument.encoding import SpanEncoder
 from ltrain_instrument.errors import BadSetting, SpoolFull
 from ltrain_instrument.spool import Spool
 
-GATHER = "OTEL_BSP_SCHEDULE_DELAY"
-"""Milliseconds that an agent's spans wait, on disk, for others to be sent with."""
-RESCAN = 10.0
-"""Seconds between two looks of an agent for what dead ones left: hundreds may share a folder."""
-MEMORY = 32 << 20
-"""Bytes of spans that an agent holds where its disk does not take them."""
+BATCH_DELAY_VARIABLE = "OTEL_BSP_SCHEDULE_DELAY"
+"""The variable with the milliseconds that spans wait on disk to be sent together."""
+RESCAN_INTERVAL = 10.0
+"""Seconds between two searches for orphans: hundreds of agents may share a folder."""
+MEMORY_LIMIT = 32 << 20
+"""Bytes of spans that an agent holds in memory if its disk fails."""
 
 _logger = logging.getLogger("ltrain.export")
 
 
-class SpoolProcessor(SpanProcessor):
+class SpoolSpanProcessor(SpanProcessor):
     """Appends each ended span to a spool before `end()` returns."""
 
-    def __init__(self, spool: Spool, *, patient: bool = True, strict: bool = False) -> None:
+    def __init__(self, spool: Spool, *, wait_if_away: bool = True, strict: bool = False) -> None:
         """Write to `spool`.
 
-        One that is not `patient` flushes only until the collector is seen to be away. A `strict`
-        one raises what the disk says from the `end()` of the span that it did not take.
+        Without `wait_if_away`, `force_flush` stops waiting when the collector turns out to be
+        unreachable. If `strict`, `end()` of a span that the disk refuses raises the error.
         """
-        self._spool, self._patient, self._strict = spool, patient, strict
-        self._encoder = Encoder()
-        self._until = math.inf
+        self._spool, self._wait_if_away, self._strict = spool, wait_if_away, strict
+        self._encoder = SpanEncoder()
+        self._deadline = math.inf
         self._interrupted: list[ReadableSpan] = []
-        """Spans whose write an exception of the agent's own signal handler ended."""
+        """Spans whose write was interrupted by an exception of the agent's signal handler."""
         self.lost = 0
-        """Spans that neither the disk nor, in time, the collector took."""
-        forget = weakref.WeakMethod(self._forked)
-        os.register_at_fork(after_in_child=lambda: (forked := forget()) and forked())
+        """Number of spans that neither the disk nor the collector has."""
+        reset = weakref.WeakMethod(self._reset_after_fork)
+        os.register_at_fork(after_in_child=lambda: (bound := reset()) and bound())
 
     @classmethod
     def for_agent(cls, directory: Path) -> Self:
-        """Return one that waits for no collector, and does without a disk while one answers."""
-        spool = Spool(directory, limit=_limit(), gather=_gather(), rescan=RESCAN, memory=MEMORY)
-        return cls(spool, patient=False)
+        """Return a processor that never waits for a collector and can hold spans in memory."""
+        spool = Spool(
+            directory,
+            limit=_read_limit(),
+            batch_delay=_batch_delay(),
+            rescan_interval=RESCAN_INTERVAL,
+            memory_limit=MEMORY_LIMIT,
+        )
+        return cls(spool, wait_if_away=False)
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Do nothing: a span counts when it ends."""
+        """Do nothing: a span is written when it ends."""
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Write the span to disk; one that cannot be written is counted and warned of."""
+        """Write the span to disk; if that fails, count it and warn."""
         if span.context is None or not span.context.trace_flags.sampled:
             return
         self._write(span)
@@ -63,75 +69,75 @@ class SpoolProcessor(SpanProcessor):
             self._write(self._interrupted.pop())
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
-        """Wait for the collector's acknowledgement of all spans."""
+        """Wait until the collector has acknowledged all spans."""
         while self._interrupted:
             self._write(self._interrupted.pop())
-        wait = min(timeout_millis / 1000, self._left)
-        return self._spool.flush(wait, patient=self._patient) and self.lost == 0
+        timeout = min(timeout_millis / 1000, self._seconds_left)
+        return self._spool.flush(timeout, wait_if_away=self._wait_if_away) and self.lost == 0
 
     def shutdown(self) -> None:
-        """Forward what can be forwarded at once and leave the rest on disk."""
-        self._spool.close(min(2.0, self._left))
+        """Send what can be sent at once and leave the rest on disk."""
+        self._spool.close(min(2.0, self._seconds_left))
 
-    def hurry(self, until: float) -> None:
-        """Wait for nothing after `until` on the monotonic clock."""
-        self._until = until
+    def set_deadline(self, deadline: float) -> None:
+        """Wait for nothing after `deadline` on the monotonic clock."""
+        self._deadline = deadline
 
-    def unhurried(self) -> None:
-        """Wait as before `hurry`, in a process that lives on."""
-        self._until = math.inf
+    def clear_deadline(self) -> None:
+        """Undo `set_deadline`, in a process that continues."""
+        self._deadline = math.inf
 
-    def say_what_waits(self) -> None:
-        """Warn, as the process ends, that the collector does not have all."""
-        self._spool.say_what_waits()
+    def warn_of_waiting_spans(self) -> None:
+        """Warn, at process exit, that the collector does not have all spans."""
+        self._spool.warn_of_waiting_spans()
 
-    def say_what_is_lost(self) -> None:
-        """Count and warn of what is in memory only, as the process ends."""
-        if self._spool.held:
-            self._lose(self._spool.disk_error, self._spool.held)
+    def warn_of_lost_spans(self) -> None:
+        """Count the spans that are in memory only, at process exit, and warn."""
+        if self._spool.held_in_memory:
+            self._count_lost(self._spool.disk_error, self._spool.held_in_memory)
 
     @property
-    def _left(self) -> float:
-        return max(0.0, self._until - time.monotonic())
+    def _seconds_left(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
 
     def _write(self, span: ReadableSpan) -> None:
         try:
-            self._spool.append(self._encoder.request(span))
+            self._spool.append(self._encoder.encode_request(span))
         except OSError as error:
-            self._lose(error)
+            self._count_lost(error)
             if self._strict:
                 raise
-        except Exception as error:  # any type may hide in an attribute
+        except Exception as error:  # an attribute may have a value of any type
             self.lost += 1
             _logger.warning("ltrain: span '%s' cannot be encoded: %s", span.name, error)
         except BaseException:  # raised by a signal handler of the agent
             self._interrupted.append(span)
             raise
 
-    def _lose(self, error: OSError | None, count: int = 1) -> None:
+    def _count_lost(self, error: OSError | None, count: int = 1) -> None:
         if not self.lost:
-            why = str(error)
+            reason = str(error)
             if not isinstance(error, SpoolFull):
-                why = (
-                    f"{self._spool.directory} cannot be written ({error}). "
-                    f"Set {settings.HOME.name} to a folder that can."
+                reason = (
+                    f"{self._spool.directory} is not writable ({error}). "
+                    f"Set {settings.HOME.name} to a folder that is."
                 )
-            _logger.warning("ltrain: spans are lost: %s", why)
+            _logger.warning("ltrain: spans are lost: %s", reason)
         self.lost += count
 
-    def _forked(self) -> None:
+    def _reset_after_fork(self) -> None:
         self._interrupted = []
 
 
-def _limit() -> int:
+def _read_limit() -> int:
     try:
         return settings.SPOOL_LIMIT.read()
-    except BadSetting as error:  # a slip here must not cost the agent its spans
-        _logger.warning("ltrain: %s The default holds.", error)
+    except BadSetting as error:  # an invalid limit must not cost the agent its spans
+        _logger.warning("ltrain: %s The default is used.", error)
         return int(settings.SPOOL_LIMIT.default)
 
 
-def _gather() -> float:
-    """Return seconds; what is no number OpenTelemetry takes for its default."""
-    text = os.environ.get(GATHER, "")
+def _batch_delay() -> float:
+    """Return the delay in seconds; like OpenTelemetry, use the default for an invalid number."""
+    text = os.environ.get(BATCH_DELAY_VARIABLE, "")
     return int(text) / 1000 if text.strip().isdecimal() else 0.5

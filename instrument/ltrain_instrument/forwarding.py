@@ -1,116 +1,121 @@
-"""Posts what a spool holds until the collector has spoken, and keeps what it refuses."""
+"""Posts the requests of a spool until the collector has answered, and stores refused ones."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from ltrain_instrument.aside import Aside
-from ltrain_instrument.delivery import Delivery, Fate, Receipt
+from ltrain_instrument.aside import Quarantine
+from ltrain_instrument.delivery import Sender, SendResult, SendStatus
 from ltrain_instrument.frames import Record
-from ltrain_instrument.once import Once
+from ltrain_instrument.once import WarnOnce
 
-LIMIT = 8 << 20
-"""Bytes of one merged request: half of the 16 MiB that collectors take."""
-LONGEST_PAUSE = 1.0
-"""Seconds between two tries while the collector is away."""
-LONGEST_PAUSE_REMEDY = 10.0
-"""The same while it answers, but with what a user has to mend."""
+MAX_BATCH_BYTES = 8 << 20
+"""Bytes of one merged request: half of the 16 MiB that collectors accept."""
+MAX_PAUSE = 1.0
+"""Maximum seconds between two attempts while the collector is unreachable."""
+MAX_PAUSE_FOR_REMEDY = 10.0
+"""The same while it answers with an error that a user must fix."""
 
 
-class Waiting(Protocol):
-    """Requests that wait: a segment, or memory."""
+class PendingRequests(Protocol):
+    """Requests that are not sent yet: a segment or a memory buffer."""
 
     @property
     def damaged(self) -> int:
-        """Bytes that hold no request."""
+        """Number of bytes that hold no request."""
 
     def batches(self, limit: int) -> Iterator[list[Record]]:
-        """Yield what waits."""
+        """Yield the unsent requests in lists of at most `limit` bytes."""
 
-    def strike(self, records: Sequence[Record]) -> None:
+    def mark_sent(self, records: Sequence[Record]) -> None:
         """Mark records as sent."""
 
     def remove(self) -> None:
-        """Forget everything: it was sent."""
+        """Discard everything, because it was sent."""
 
     def release(self) -> None:
-        """Leave what was not sent to others."""
+        """Leave unsent requests to other processes."""
 
 
 class Forwarder:
-    """Sends in one thread; `note` learns each receipt, `pause` sleeps and returns False to end."""
+    """Sends in one thread.
+
+    `record_result` receives each result; `pause` sleeps and returns False to stop.
+    """
 
     def __init__(
         self,
-        delivery: Delivery,
-        refused: Aside,
-        warn: Once,
+        sender: Sender,
+        refused: Quarantine,
+        warn: WarnOnce,
         *,
-        note: Callable[[Receipt], None],
+        record_result: Callable[[SendResult], None],
         pause: Callable[[float], bool],
     ) -> None:
-        self._delivery = delivery
-        self._refused = refused
+        self._sender = sender
+        self._refused_folder = refused
         self._warn = warn
-        self._note = note
+        self._record_result = record_result
         self._pause = pause
         self.refused = 0
-        """Requests that the collector will never take, kept in `refused/`."""
+        """Number of requests that the collector will never accept; they are in `refused/`."""
         self.dropped = 0
-        """Those of them that `refused/` did not take."""
+        """Number of refused requests that could not be written to `refused/`."""
 
-    def forward(self, waiting: Waiting) -> bool:
-        """Send all that waits; False when a pause ended it. Records that were sent are marked."""
-        batches = waiting.batches(LIMIT)
+    def forward(self, pending: PendingRequests) -> bool:
+        """Send all pending requests and mark them; return False if a pause stopped it."""
+        batches = pending.batches(MAX_BATCH_BYTES)
         batch = next(batches, None)
         while batch is not None:
             following = next(batches, None)
-            # A file that is removed next needs no marks
-            last = following is None and not waiting.damaged
-            if not self._deliver(waiting, batch, mark=not last):
+            # The file is removed after the last batch, so its records need no marks
+            last = following is None and not pending.damaged
+            if not self._send_batch(pending, batch, mark=not last):
                 return False
             batch = following
         return True
 
-    def _deliver(self, waiting: Waiting, records: Sequence[Record], *, mark: bool) -> bool:
-        # Serialised messages concatenate: the sum of requests is the request of all their spans
-        receipt = self._answer(b"".join(record.request for record in records))
-        if receipt.fate is Fate.LATER:
+    def _send_batch(
+        self, pending: PendingRequests, records: Sequence[Record], *, mark: bool
+    ) -> bool:
+        # Concatenated protobuf messages are one message with the spans of all
+        result = self._post_until_answered(b"".join(record.request for record in records))
+        if result.status is SendStatus.RETRY:
             return False
-        if receipt.fate is Fate.REFUSED and len(records) > 1:
-            half = len(records) // 2  # find what is refused, so that the others pass
+        if result.status is SendStatus.REFUSED and len(records) > 1:
+            half = len(records) // 2  # find the refused record, so that the others are accepted
             return all(
-                self._deliver(waiting, r, mark=True) for r in (records[:half], records[half:])
+                self._send_batch(pending, r, mark=True) for r in (records[:half], records[half:])
             )
-        if receipt.fate is Fate.REFUSED:
-            self._keep(records[0], receipt)
-        elif receipt.reason:
-            self._warn(f"Spans refused: {receipt.reason}.", "collector")
+        if result.status is SendStatus.REFUSED:
+            self._store_refused(records[0], result)
+        elif result.reason:
+            self._warn(f"Spans were refused: {result.reason}.", "collector")
         if mark:
-            waiting.strike(records)
+            pending.mark_sent(records)
         return True
 
-    def _answer(self, request: bytes) -> Receipt:
-        """Post until the collector has taken or refused it, or a pause ended it."""
+    def _post_until_answered(self, request: bytes) -> SendResult:
+        """Post until the collector has accepted or refused the request, or a pause stops it."""
         pause = 0.05
         while True:
-            receipt = self._delivery.post(request)
-            self._note(receipt)
-            if receipt.fate is not Fate.LATER or not self._pause(pause):
-                return receipt
-            longest = LONGEST_PAUSE_REMEDY if receipt.remedy else LONGEST_PAUSE
-            pause = min(2 * pause, longest)
+            result = self._sender.post(request)
+            self._record_result(result)
+            if result.status is not SendStatus.RETRY or not self._pause(pause):
+                return result
+            max_pause = MAX_PAUSE_FOR_REMEDY if result.remedy else MAX_PAUSE
+            pause = min(2 * pause, max_pause)
 
-    def _keep(self, record: Record, receipt: Receipt) -> None:
+    def _store_refused(self, record: Record, result: SendResult) -> None:
         self.refused += 1
-        place = self._refused.directory
+        folder = self._refused_folder.directory
         try:
-            self._refused.keep(record.request)
-        except OSError as error:  # no room, or something else has its name
+            self._refused_folder.write_request(record.request)
+        except OSError as error:  # the folder is full, or a file has its name
             self.dropped += 1
-            self._warn(f"Spans refused, and dropped: {receipt.reason}. {error}", "dropped")
+            self._warn(f"Spans were refused and dropped: {result.reason}. {error}", "dropped")
             return
         self._warn(
-            f"Spans refused: {receipt.reason}. They are kept in {place}; "
-            f"move the files to {place.parent} to send them again.",
+            f"Spans were refused: {result.reason}. They are in {folder}; "
+            f"move the files to {folder.parent} to send them again.",
             "collector",
         )

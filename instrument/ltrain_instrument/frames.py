@@ -1,7 +1,7 @@
-"""Records of a spool file: damage to one leaves its neighbours readable.
+"""The record format of spool files: damage to one record leaves its neighbours readable.
 
-A record is a mark of four bytes, the length of the request, a checksum of both, and the request.
-A reader that meets anything else looks for the next mark whose checksum holds.
+Each record is a mark of four bytes, the length of the request, a checksum of both, and the request.
+A reader that finds anything else searches for the next mark with a valid checksum.
 """
 
 import os
@@ -14,28 +14,28 @@ _MARK = b"\xf5LT"
 WAITING, SENT = _MARK + b"+", _MARK + b"-"
 _HEAD = struct.Struct(">4sII")
 _LENGTH = struct.Struct(">I")
-LONGEST = 64 << 20
-"""Bytes of one request; collectors take 16 MiB."""
-ENDURED = 256 << 20
-"""Bytes of damage that are searched for whole records; what comes after them is given up."""
-_FALSE_MARK = 1 << 10
-"""Bytes of such a search that a mark without a whole record counts for."""
+MAX_RECORD_BYTES = 64 << 20
+"""Bytes of one request; collectors accept 16 MiB."""
+MAX_DAMAGED_BYTES = 256 << 20
+"""Bytes of damage that are searched for complete records; what follows them is not read."""
+_FALSE_MARK_COST = 1 << 10
+"""Bytes that a mark without a complete record counts in this search."""
 _WINDOW = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     offset: int
-    """Where it begins in its file."""
+    """Position of the record in its file."""
     request: bytes
 
 
-def framed(request: bytes) -> bytes:
-    """Return a request as a record that waits to be sent."""
+def encode_record(request: bytes) -> bytes:
+    """Return a request as a record that is not sent yet."""
     return _HEAD.pack(WAITING, len(request), _checksum(request)) + request
 
 
-def mark_sent(descriptor: int, record: Record) -> None:
+def write_sent_mark(descriptor: int, record: Record) -> None:
     """Mark a record as sent; the file must not be open for appending."""
     os.pwrite(descriptor, SENT, record.offset)
 
@@ -44,29 +44,29 @@ def _checksum(request: bytes) -> int:
     return zlib.crc32(request, zlib.crc32(_LENGTH.pack(len(request))))
 
 
-class Reader:
-    """Iterates once over the records of a file that wait, in their order."""
+class RecordReader:
+    """Iterates once over the unsent records of a file, in their order."""
 
-    __slots__ = ("_begin", "_descriptor", "_endured", "_size", "_window", "damaged")
+    __slots__ = ("_begin", "_descriptor", "_searched", "_size", "_window", "damaged")
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._size = os.fstat(descriptor).st_size
-        self._endured = 0
+        self._searched = 0
         self._window, self._begin = b"", 0
         self.damaged = 0
-        """Bytes so far that belong to no whole record."""
+        """Number of bytes so far that belong to no complete record."""
 
     def __iter__(self) -> Iterator[Record]:
         offset = 0
         while offset < self._size:
-            found = self._record(offset)
-            if found is None:
-                following = self._next_mark(offset + 1)
-                self.damaged += following - offset
-                offset = following
+            record = self._record(offset)
+            if record is None:
+                next_offset = self._next_mark(offset + 1)
+                self.damaged += next_offset - offset
+                offset = next_offset
                 continue
-            mark, request = found
+            mark, request = record
             if mark == WAITING:
                 yield Record(offset, request)
             offset += _HEAD.size + len(request)
@@ -76,42 +76,42 @@ class Reader:
         if len(head) < _HEAD.size:
             return None
         mark, length, checksum = _HEAD.unpack(head)
-        room = self._size - offset - _HEAD.size
-        if mark not in (WAITING, SENT) or not 0 < length <= min(room, LONGEST):
+        available = self._size - offset - _HEAD.size
+        if mark not in (WAITING, SENT) or not 0 < length <= min(available, MAX_RECORD_BYTES):
             return None
         request = os.pread(self._descriptor, length, offset + _HEAD.size)
         if len(request) == length and _checksum(request) == checksum:
             return mark, request
-        self._endured += length
+        self._searched += length
         return None
 
     def _next_mark(self, offset: int) -> int:
-        """Return where the next record may begin; the file's size where none does."""
-        self._endured += _FALSE_MARK
-        while offset < self._size and self._endured <= ENDURED:
-            # Each byte is read once, however many false marks there are
+        """Return the offset at which the next record may start, or the size of the file."""
+        self._searched += _FALSE_MARK_COST
+        while offset < self._size and self._searched <= MAX_DAMAGED_BYTES:
+            # Each byte is read once, regardless of the number of false marks
             if not self._begin <= offset <= self._begin + len(self._window) - len(_MARK):
                 self._window, self._begin = os.pread(self._descriptor, _WINDOW, offset), offset
-            at = self._window.find(_MARK, offset - self._begin)
-            if at >= 0:
-                return self._begin + at
+            position = self._window.find(_MARK, offset - self._begin)
+            if position >= 0:
+                return self._begin + position
             if len(self._window) < _WINDOW:
                 break
-            following = self._begin + _WINDOW - len(_MARK) + 1
-            self._endured += following - offset
-            offset = following
+            next_offset = self._begin + _WINDOW - len(_MARK) + 1
+            self._searched += next_offset - offset
+            offset = next_offset
         return self._size
 
 
-def batches(records: Iterable[Record], limit: int) -> Iterator[list[Record]]:
+def batch_records(records: Iterable[Record], limit: int) -> Iterator[list[Record]]:
     """Yield the records in order, in lists of at most `limit` bytes or of one record."""
     batch: list[Record] = []
-    weight = 0
+    size = 0
     for record in records:
-        if batch and weight + len(record.request) > limit:
+        if batch and size + len(record.request) > limit:
             yield batch
-            batch, weight = [], 0
+            batch, size = [], 0
         batch.append(record)
-        weight += len(record.request)
+        size += len(record.request)
     if batch:
         yield batch

@@ -1,8 +1,8 @@
-"""Keeps the work of signal handlers out of what the main thread does with a span.
+"""Postpones the work of signal handlers while the main thread starts or ends a span.
 
-A handler runs between two instructions of the main thread. If that is about to write a span, or
-holds the spool's lock, a farewell from the handler would lose the one and wait for the other: so it
-is put off until the span is written.
+A handler runs between two instructions of the main thread. If the main thread is writing a span or
+holds the spool's lock, a shutdown from the handler would lose the span or deadlock on the lock. The
+shutdown therefore runs after the span is written.
 """
 
 import os
@@ -18,8 +18,8 @@ from opentelemetry.sdk.trace import (
 )
 
 
-class Gate:
-    """A context in any thread, which puts off work on the main thread; it does not nest."""
+class SignalGate:
+    """A context manager for any thread that postpones work on the main thread; it does not nest."""
 
     def __init__(self) -> None:
         self._reset()
@@ -27,7 +27,7 @@ class Gate:
 
     def _reset(self) -> None:
         self._inside = False
-        self._later: Callable[[], None] | None = None
+        self._postponed: Callable[[], None] | None = None
 
     def __enter__(self) -> None:
         if threading.get_ident() == threading.main_thread().ident:
@@ -36,42 +36,42 @@ class Gate:
     def __exit__(self, *_: object) -> None:
         if threading.get_ident() == threading.main_thread().ident:
             self._inside = False
-            later, self._later = self._later, None
-            if later is not None:
-                later()
+            postponed, self._postponed = self._postponed, None
+            if postponed is not None:
+                postponed()
 
-    def after(self, work: Callable[[], None]) -> None:
-        """Run `work`, in a signal handler, or as soon as the main thread is out of the gate."""
+    def run_outside(self, work: Callable[[], None]) -> None:
+        """Run `work` of a signal handler, now or as soon as the main thread leaves the gate."""
         if self._inside:
-            self._later = work
+            self._postponed = work
         else:
             work()
 
 
 class GatedProcessors(SynchronousMultiSpanProcessor):
-    """A provider's processors, each start and end of a span inside a gate."""
+    """The processors of a provider; each start and end of a span is inside a gate."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: SignalGate) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._gate = gate
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Pass it on."""
+        """Call the processors inside the gate."""
         with self._gate:
             super().on_start(span, parent_context)
 
     def _on_ending(self, span: Span) -> None:
-        self._gate.__enter__()  # left by `on_end`, which the SDK calls next
+        self._gate.__enter__()  # `on_end`, which the SDK calls next, exits it
         super()._on_ending(span)
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Pass it on."""
+        """Call the processors inside the gate."""
         with self._gate:
             super().on_end(span)
 
 
-def put_in_gate(provider: TracerProvider, gate: Gate) -> None:
-    """Gate the provider's processors; it must not have made a tracer yet."""
+def gate_processors(provider: TracerProvider, gate: SignalGate) -> None:
+    """Gate the provider's processors; it must not have created a tracer yet."""
     gated = GatedProcessors(gate)
     gated._span_processors = provider._active_span_processor._span_processors
     provider._active_span_processor = gated

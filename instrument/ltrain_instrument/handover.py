@@ -1,8 +1,8 @@
-"""What a process takes from its parent and hands to its children: trace, baggage and identity.
+"""Passes trace, baggage and identity from this process to the processes that it starts.
 
-Rules: `os.environ` is never changed, and what the agent itself sets for a child stays. Where it
-gives the child an environment of its own, settings, which may hold keys, go along only if the child
-will be instrumented; the secrets of ltrain's own processes never do.
+Rules: `os.environ` never changes, and variables that the agent sets for a child stay. If the agent
+gives the child an environment of its own, ltrain's settings, which may hold keys, are added only if
+the child will be instrumented. Secrets of ltrain's own processes are never passed on.
 """
 
 import os
@@ -18,66 +18,76 @@ import wrapt
 from opentelemetry import context
 
 from ltrain_instrument import capture, carried, settings
-from ltrain_instrument.ambient import identity_here, identity_in
-from ltrain_instrument.capture import LAST_BREATH, SPAWNED
-from ltrain_instrument.carried import W3C
+from ltrain_instrument.ambient import current_identity, identity_from_context
+from ltrain_instrument.capture import SHUTDOWN_TIMEOUT, SPAWNED_VARIABLE
+from ltrain_instrument.carried import W3C_PROPAGATOR
 from ltrain_instrument.identity import VARIABLES
 
 _TRACE = ("TRACEPARENT", "TRACESTATE")
 _BAGGAGE = "BAGGAGE"
-_ENV = 10
-"""Where `env` stands among the arguments of `subprocess.Popen`."""
+_ENV_POSITION = 10
+"""Position of `env` among the arguments of `subprocess.Popen`."""
 
 Call = Callable[..., Any]
 
 
-def take() -> None:
-    """Continue the trace and the baggage that the environment hands to this process."""
-    given = {name.lower(): os.environ.get(name, "") for name in (*_TRACE, _BAGGAGE)}
-    if any(given.values()):
-        context.attach(W3C.extract({name: value for name, value in given.items() if value}))
+def attach_parent_context() -> None:
+    """Continue the trace and the baggage that the parent put in the environment."""
+    carrier = {name.lower(): os.environ.get(name, "") for name in (*_TRACE, _BAGGAGE)}
+    if any(carrier.values()):
+        context.attach(
+            W3C_PROPAGATOR.extract({name: value for name, value in carrier.items() if value})
+        )
 
 
-def environment(wanted: Mapping[Any, Any] | None) -> dict[Any, Any]:
-    """Return the environment of a child that the agent runs in `wanted`; None: in its own."""
-    child = dict(os.environ if wanted is None else wanted)
-    if wanted is not None and _launchers(child.get("PYTHONPATH")):
-        child = _settings() | child
-    # Where a variable differs from this process's, the agent means it
-    meant = {name for name, value in child.items() if os.environ.get(str(name)) != value}
+def child_environment(requested: Mapping[Any, Any] | None) -> dict[Any, Any]:
+    """Return the environment of a child process that the agent starts with `requested`.
+
+    None means that the child inherits the environment of this process.
+    """
+    child = dict(os.environ if requested is None else requested)
+    if requested is not None and _auto_instrumentation_folders(child.get("PYTHONPATH")):
+        child = _inherited_settings() | child
+    # The agent has set a variable that differs from the one of this process
+    changed = {name for name, value in child.items() if os.environ.get(str(name)) != value}
     carrier: dict[str, str] = {}
-    W3C.inject(carrier)
-    handed = {name.upper(): value for name, value in carrier.items()}
-    if not meant.intersection(_TRACE):
-        child.update({name: handed[name] for name in _TRACE if name in handed})
-    if not meant.intersection((_BAGGAGE, *VARIABLES)):
-        if identity_in() is not None:
+    W3C_PROPAGATOR.inject(carrier)
+    headers = {name.upper(): value for name, value in carrier.items()}
+    if not changed.intersection(_TRACE):
+        child.update({name: headers[name] for name in _TRACE if name in headers})
+    if not changed.intersection((_BAGGAGE, *VARIABLES)):
+        if identity_from_context() is not None:
             for name in VARIABLES:
                 child.pop(name, None)
-        child.update(identity_here().environ())
-        if _BAGGAGE in handed:
-            child[_BAGGAGE] = handed[_BAGGAGE]
-    if settings.HOME.name not in meant:
-        child[settings.HOME.name] = str(settings.HOME.read().absolute())  # for a child elsewhere
-    child[SPAWNED] = "1"
+        child.update(current_identity().environ())
+        if _BAGGAGE in headers:
+            child[_BAGGAGE] = headers[_BAGGAGE]
+    if settings.HOME.name not in changed:
+        # Absolute, because the child may have another working directory
+        child[settings.HOME.name] = str(settings.HOME.read().absolute())
+    child[SPAWNED_VARIABLE] = "1"
     return child
 
 
-def install() -> None:
-    """Wrap the ways to start a process, once the agent imports them."""
+def patch_subprocess() -> None:
+    """Wrap the functions that start a process, once the agent imports them."""
     wrapt.wrap_function_wrapper(subprocess, "Popen.__init__", _popen)
     wrapt.when_imported("asyncio.subprocess")(_wrap_asyncio)
     wrapt.when_imported("mcp.client.stdio")(_wrap_mcp)
     _wrap_exec()
-    carried.install()
+    carried.patch_multiprocessing()
 
 
-def _popen(call: Call, process: object, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    if len(given) > _ENV:
-        given = (*given[:_ENV], environment(given[_ENV]), *given[_ENV + 1 :])
+def _popen(call: Call, process: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) > _ENV_POSITION:
+        args = (
+            *args[:_ENV_POSITION],
+            child_environment(args[_ENV_POSITION]),
+            *args[_ENV_POSITION + 1 :],
+        )
     else:
-        named = {**named, "env": environment(named.get("env"))}
-    return call(*given, **named)
+        kwargs = {**kwargs, "env": child_environment(kwargs.get("env"))}
+    return call(*args, **kwargs)
 
 
 def _wrap_asyncio(module: ModuleType) -> None:
@@ -90,24 +100,24 @@ def _wrap_asyncio(module: ModuleType) -> None:
 
 
 def _create_subprocess(
-    call: Call, module: object, given: tuple[Any, ...], named: dict[str, Any]
+    call: Call, module: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    return call(*given, **{**named, "env": environment(named.get("env"))})
+    return call(*args, **{**kwargs, "env": child_environment(kwargs.get("env"))})
 
 
 def _wrap_exec() -> None:
-    execute = os.execve
+    original = os.execve
 
     def execve(path: Any, argv: Any, env: Any) -> NoReturn:
-        known = capture.current()
-        # os.execvp tries every folder of PATH: only the one that there is ends this program
-        if known is not None and (isinstance(path, int) or os.access(path, os.X_OK)):
-            capture.aside(known.farewell, LAST_BREATH)
+        active = capture.current_capture()
+        # os.execvp tries each folder of PATH: only an existing program replaces this process
+        if active is not None and (isinstance(path, int) or os.access(path, os.X_OK)):
+            capture.run_in_thread(active.shutdown, SHUTDOWN_TIMEOUT)
         try:
-            execute(path, argv, environment(env))
+            original(path, argv, child_environment(env))
         except BaseException:
-            if known is not None:
-                known.stay()
+            if active is not None:
+                active.cancel_shutdown()
             raise
 
     def execv(path: Any, argv: Any, /) -> NoReturn:
@@ -121,32 +131,34 @@ def _wrap_mcp(module: ModuleType) -> None:
         wrapt.wrap_function_wrapper(module, "stdio_client", _stdio_client)
 
 
-def _stdio_client(call: Call, module: object, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Start an MCP server with what instruments it: its client passes seven variables only."""
-    server = given[0] if given else named["server"]
-    path = _launchers(os.environ.get("PYTHONPATH"))
-    if path and _is_ours(server.command):
+def _stdio_client(call: Call, module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Start an MCP server with auto-instrumentation: its client passes only seven variables."""
+    server = args[0] if args else kwargs["server"]
+    path = _auto_instrumentation_folders(os.environ.get("PYTHONPATH"))
+    if path and _is_in_this_environment(server.command):
         env = {"PYTHONPATH": os.pathsep.join(path), **(server.env or {})}
         server = server.model_copy(update={"env": env})
-    if given:
-        return call(server, *given[1:], **named)
-    return call(**{**named, "server": server})
+    if args:
+        return call(server, *args[1:], **kwargs)
+    return call(**{**kwargs, "server": server})
 
 
-def _is_ours(command: str) -> bool:
-    """Return whether a command is of this environment; others need none of our settings."""
-    found = shutil.which(command)
-    return found is not None and Path(found).absolute().parent == Path(sys.executable).parent
+def _is_in_this_environment(command: str) -> bool:
+    """Return whether a command belongs to this environment; others do not get ltrain's settings."""
+    executable = shutil.which(command)
+    return (
+        executable is not None and Path(executable).absolute().parent == Path(sys.executable).parent
+    )
 
 
-def _launchers(path: str | None) -> list[str]:
-    """Return the folders of a PYTHONPATH that make a Python instrument itself as it starts."""
+def _auto_instrumentation_folders(path: str | None) -> list[str]:
+    """Return the folders of a PYTHONPATH that make a Python process instrument itself at start."""
     launcher = os.path.join("opentelemetry", "instrumentation", "auto_instrumentation")
     return [folder for folder in (path or "").split(os.pathsep) if folder.endswith(launcher)]
 
 
-def _settings() -> dict[str, str]:
+def _inherited_settings() -> dict[str, str]:
     prefixes = ("OTEL_", "LTRAIN_", "TRACELOOP_", "OPENINFERENCE_")
-    found = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
-    apart = {*settings.SECRETS, *VARIABLES}
-    return {name: value for name, value in found.items() if name not in apart}
+    inherited = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
+    excluded = {*settings.SECRETS, *VARIABLES}
+    return {name: value for name, value in inherited.items() if name not in excluded}

@@ -1,6 +1,6 @@
-"""Who a span belongs to: run, task, rollout and attempt, in attributes and in the environment.
+"""The run, task, rollout and attempt of a span, as attributes and as environment variables.
 
-A rollout's id is a hash of what it is, so asking for the same rollout twice is asking once.
+The id of a rollout is a hash of its identity, so the same rollout always has the same id.
 """
 
 import os
@@ -12,18 +12,18 @@ from typing import Literal, Self, cast
 from ltrain_instrument import attributes
 
 Mode = Literal["train", "val", "prod"]
-"""train and val are ours to drive; prod is traffic that was there anyway."""
+"""ltrain runs train and val itself; prod is traffic that exists anyway."""
 
 
 def rollout_id(run: str, mode: Mode, wave: int, task: str, sample: int) -> str:
-    """Name the `sample`-th execution of `task` in `wave`: 32 hexadecimal digits."""
+    """Return the id of the `sample`-th execution of `task` in `wave`: 32 hexadecimal digits."""
     parts = "\x1f".join((run, mode, str(wave), task, str(sample)))
     return sha256(parts.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What every span of one attempt carries; a field that is None is not carried."""
+    """The identity that every span of one attempt carries; fields that are None are left out."""
 
     run: str | None = None
     task: str | None = None
@@ -35,34 +35,38 @@ class Identity:
     mode: Mode | None = None
 
     def attributes(self) -> dict[str, str | int]:
-        """Give the span attributes."""
+        """Return the span attributes."""
         values = ((_ATTRIBUTES[f.name], getattr(self, f.name)) for f in fields(self))
         return {name: value for name, value in values if value is not None}
 
     def environ(self) -> dict[str, str]:
-        """Give the variables that hand this identity to a child process."""
+        """Return the variables that pass this identity to a child process."""
         values = ((_VARIABLES[f.name], getattr(self, f.name)) for f in fields(self))
         return {name: str(value) for name, value in values if value is not None}
 
     @classmethod
-    def from_attributes(cls, found: Mapping[str, object]) -> Self:
-        """Read what `attributes()` gave, as span attributes or as baggage, where all is text."""
+    def from_attributes(cls, values: Mapping[str, object]) -> Self:
+        """Parse the result of `attributes()`, from span attributes or from baggage, where values
+        are text.
+        """
         texts = {
-            _VARIABLES[field]: str(found[name])
+            _VARIABLES[field]: str(values[name])
             for field, name in _ATTRIBUTES.items()
-            if name in found
+            if name in values
         }
         return cls.from_environ(texts)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] = os.environ) -> Self:
-        """Read what `environ()` wrote; an integer that is none is left out."""
-        found = {field: environ[name] for field, name in _VARIABLES.items() if environ.get(name)}
-        whole = {field: int(found[field]) for field in _INTEGERS if found.get(field, "").isdigit()}
-        text = {field: value for field, value in found.items() if field not in _INTEGERS}
-        mode = text.pop("mode", None)
+        """Parse the result of `environ()`; a variable that is not a valid integer is left out."""
+        texts = {field: environ[name] for field, name in _VARIABLES.items() if environ.get(name)}
+        integers = {
+            field: int(texts[field]) for field in _INTEGERS if texts.get(field, "").isdigit()
+        }
+        strings = {field: value for field, value in texts.items() if field not in _INTEGERS}
+        mode = strings.pop("mode", None)
         known = cast(Mode, mode) if mode in ("train", "val", "prod") else None
-        return cls(**text, **whole, mode=known)  # type: ignore[arg-type]
+        return cls(**strings, **integers, mode=known)  # type: ignore[arg-type]
 
 
 _ATTRIBUTES = {

@@ -1,8 +1,9 @@
-"""The libraries that ltrain knows, and who can instrument each, in order of preference.
+"""The libraries that ltrain knows, each with its instrumentors in order of preference.
 
-Several instrumentors of one library would record every call several times, and some share one
-entry-point name, so at most one is active a library: the first here that is installed and fits.
-`LTRAIN_INSTRUMENTORS` changes the choice. `docs/instrumentors.md` is made from this table.
+Several instrumentors of one library would record every call several times, and some share an
+entry-point name. So at most one per library is active: the first in this table that is installed
+and usable. `LTRAIN_INSTRUMENTORS` changes the choice. `docs/instrumentors.md` is generated from
+this table.
 """
 
 import sys
@@ -11,41 +12,43 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Instrumentor:
-    maker: str
+    provider: str
     """Its name in LTRAIN_INSTRUMENTORS."""
     distribution: str
-    """On PyPI; where it is built in, the library's own versions that have it."""
-    lacks: str
-    """What it does not record, or does besides."""
+    """Its distribution on PyPI; if it is built in, the versions of the library that have it."""
+    limitations: str
+    """What it does not record, or its side effects."""
     built_in: bool = False
     switch: str = ""
-    """module:function that switches a built-in one on; '' where it is on by itself."""
-    needless: tuple[str, ...] = ()
-    """Packages that it says it instruments and does without."""
+    """module:function that switches a built-in instrumentor on; '' if it is on by default."""
+    unneeded_packages: tuple[str, ...] = ()
+    """Packages that it declares as instrumented but does not need."""
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
     name: str
     distribution: str
-    """On PyPI; '' where it is Python's own."""
-    targets: tuple[str, ...]
-    """Modules: when the agent imports one of them, the instrumentor loads. None: at the start."""
+    """Its distribution on PyPI; '' for a module of Python itself."""
+    modules: tuple[str, ...]
+    """When the agent imports one of these modules, the instrumentor loads; none: at process
+    start."""
     instrumentors: tuple[Instrumentor, ...]
-    proof: str = ""
-    """A module that is loaded then, too, where many programs have one of the target's name."""
+    marker_module: str = ""
+    """A module that is also loaded then, if other programs may have a module of the same name."""
     entry: str = ""
-    """Name of the entry point, where one distribution instruments several libraries."""
+    """Name of the entry point, if one distribution instruments several libraries."""
     extra: str = ""
-    """The extra of ltrain that brings the first instrumentor."""
-    needed: bool = True
-    """Whether calls stay unseen without: then its absence is worth a warning."""
+    """The extra of ltrain that installs the first instrumentor."""
+    required: bool = True
+    """Whether calls are not recorded without an instrumentor; then a missing one causes a
+    warning."""
 
     @property
-    def imported(self) -> bool:
-        """Whether the agent has imported it."""
-        there = any(name in sys.modules for name in self.targets)
-        return there and (not self.proof or self.proof in sys.modules)
+    def is_imported(self) -> bool:
+        """Return whether the agent has imported the library."""
+        loaded = any(name in sys.modules for name in self.modules)
+        return loaded and (not self.marker_module or self.marker_module in sys.modules)
 
 
 TRACELOOP, OPENINFERENCE, OFFICIAL, BUILT_IN = (
@@ -63,19 +66,19 @@ LIBRARIES = (
     Library(
         "openai",
         "openai",
-        ("openai.resources",),  # on first use: with all that they import it is half a second
+        ("openai.resources",),  # imported on first use; loading costs half a second
         (
             Instrumentor(TRACELOOP, "opentelemetry-instrumentation-openai", _NO_STREAM),
             Instrumentor(
                 OPENINFERENCE,
                 "openinference-instrumentation-openai",
-                "finish reason and response id as attributes: both are in the raw response",
+                "finish reason and response id as attributes (both are in the raw response)",
             ),
             Instrumentor(OFFICIAL, "opentelemetry-instrumentation-genai-openai", _NO_IDS),
             Instrumentor(
                 "opentelemetry-v2",
                 "opentelemetry-instrumentation-openai-v2",
-                "fails with openai 3 unless httpx is there, and with util-genai from 1.0 on",
+                "fails with openai 3 unless httpx is installed, and with util-genai from 1.0 on",
             ),
         ),
         extra="openai",
@@ -88,17 +91,17 @@ LIBRARIES = (
             Instrumentor(
                 OPENINFERENCE,
                 "openinference-instrumentation-langchain",
-                "the response id of streams; a current span, which ltrain's bridge adds",
+                "the response id of streams; a current span, which ltrain's bridge sets",
             ),
             Instrumentor(
                 OFFICIAL,
                 "opentelemetry-instrumentation-genai-langchain",
-                "graph state; softly failed tools; the response id of streams",
+                "graph state; tools that return an error; the response id of streams",
             ),
             Instrumentor(
                 TRACELOOP,
                 "opentelemetry-instrumentation-langchain",
-                "the response id of streams; an agent has a trace of its own",
+                "the response id of streams; each agent starts a trace of its own",
             ),
         ),
         extra="langchain",
@@ -112,12 +115,12 @@ LIBRARIES = (
             Instrumentor(
                 OFFICIAL,
                 "opentelemetry-instrumentation-genai-openai-agents",
-                "leaves the SDK's own exporter to api.openai.com on",
+                "does not switch off the SDK's own exporter to api.openai.com",
             ),
             Instrumentor(
                 TRACELOOP,
                 "opentelemetry-instrumentation-openai-agents",
-                "leaves the SDK's own exporter to api.openai.com on",
+                "does not switch off the SDK's own exporter to api.openai.com",
             ),
             Instrumentor(
                 "opentelemetry-v2",
@@ -125,7 +128,7 @@ LIBRARIES = (
                 "bare spans; it shares its module with traceloop's: install one of the two",
             ),
         ),
-        proof="agents.tracing",
+        marker_module="agents.tracing",
         extra="openai-agents",
     ),
     Library(
@@ -136,7 +139,7 @@ LIBRARIES = (
             Instrumentor(
                 OPENINFERENCE,
                 "openinference-instrumentation-autogen-agentchat",
-                "one trace a run: autogen's own spans start several",
+                "one trace per run: autogen's own spans start several",
             ),
         ),
         extra="autogen",
@@ -160,7 +163,7 @@ LIBRARIES = (
             Instrumentor(
                 BUILT_IN,
                 "pydantic-ai-slim",
-                "silent until `Agent.instrument_all()`, which ltrain calls",
+                "records only after `Agent.instrument_all()`, which ltrain calls",
                 built_in=True,
                 switch="ltrain_instrument.pydantic_ai:instrument",
             ),
@@ -195,7 +198,7 @@ LIBRARIES = (
                 OPENINFERENCE,
                 "openinference-instrumentation-llama-index",
                 _NO_IDS,
-                needless=("llama-index-multi-modal-llms-openai",),
+                unneeded_packages=("llama-index-multi-modal-llms-openai",),
             ),
             Instrumentor(OFFICIAL, "opentelemetry-instrumentation-genai-llama-index", _NO_IDS),
             Instrumentor(TRACELOOP, "opentelemetry-instrumentation-llamaindex", _NO_IDS),
@@ -210,7 +213,7 @@ LIBRARIES = (
             Instrumentor(OPENINFERENCE, "openinference-instrumentation-litellm", _NO_IDS),
             Instrumentor(TRACELOOP, "opentelemetry-instrumentation-litellm", _NO_IDS),
         ),
-        needed=False,  # crewai and openai-agents import it without using it
+        required=False,  # crewai and openai-agents import it without using it
         extra="litellm",
     ),
     Library(
@@ -222,7 +225,7 @@ LIBRARIES = (
             Instrumentor(OFFICIAL, "opentelemetry-instrumentation-genai-anthropic", _NO_IDS),
             Instrumentor(TRACELOOP, "opentelemetry-instrumentation-anthropic", _NO_IDS),
         ),
-        needed=False,  # frameworks import it without using it
+        required=False,  # frameworks import it without using it
     ),
     Library(
         "google-genai",
@@ -233,7 +236,7 @@ LIBRARIES = (
             Instrumentor(OFFICIAL, "opentelemetry-instrumentation-google-genai", _NO_IDS),
             Instrumentor(TRACELOOP, "opentelemetry-instrumentation-google-generativeai", _NO_IDS),
         ),
-        needed=False,  # frameworks import it without using it
+        required=False,  # frameworks import it without using it
     ),
     Library(
         "mcp",
@@ -243,30 +246,30 @@ LIBRARIES = (
             Instrumentor(
                 BUILT_IN,
                 "mcp>=2.3",
-                "content: ltrain adds a span, with it, to each tool call of a client",
+                "content: ltrain adds a span with the content to each tool call of a client",
                 built_in=True,
             ),
             Instrumentor(
                 OPENINFERENCE,
                 "openinference-instrumentation-mcp",
-                "spans: it only carries the trace to the server",
+                "spans: it only propagates the trace to the server",
             ),
             Instrumentor(
                 TRACELOOP, "opentelemetry-instrumentation-mcp", "fails from mcp 2 on (0.62.4)"
             ),
         ),
-        needed=False,
+        required=False,
     ),
     *(
         Library(
             name,
             library,
-            targets,
+            modules,
             (Instrumentor(OFFICIAL, f"opentelemetry-instrumentation-{package}", _ALONE),),
             entry=name,
-            needed=False,
+            required=False,
         )
-        for name, library, targets, package in (
+        for name, library, modules, package in (
             ("httpx", "httpx", ("httpx",), "httpx"),
             ("httpx2", "httpx2", ("httpx2",), "httpx"),
             ("aiohttp-client", "aiohttp", ("aiohttp",), "aiohttp-client"),

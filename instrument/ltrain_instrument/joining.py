@@ -1,4 +1,4 @@
-"""Joins a tracer provider that the agent sets up: its exporters stay, ours see its spans."""
+"""Extends a tracer provider that the agent sets up: its exporters stay, ltrain gets its spans."""
 
 import logging
 from collections.abc import Callable
@@ -10,74 +10,80 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.trace import TracerProvider as AnyProvider
 
-from ltrain_instrument.census import Census
-from ltrain_instrument.screen import Screen
+from ltrain_instrument.census import SpanCounter
+from ltrain_instrument.screen import Sanitizer
 
 _logger = logging.getLogger("ltrain.distro")
 
 
-class Passage(SpanProcessor):
-    """Hands one provider's spans to another's processors, and leaves those running at its end."""
+class ForwardingProcessor(SpanProcessor):
+    """Passes the spans of one provider to the processors of another."""
 
-    def __init__(self, to: SpanProcessor) -> None:
-        self._to = to
+    def __init__(self, target: SpanProcessor) -> None:
+        self._target = target
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Pass it on."""
-        self._to.on_start(span, parent_context)
+        """Pass the span on."""
+        self._target.on_start(span, parent_context)
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Pass it on."""
-        self._to.on_end(span)
+        """Pass the span on."""
+        self._target.on_end(span)
 
     def shutdown(self) -> None:
-        """Do nothing: the other provider lives on, and says farewell later."""
+        """Do nothing: the other provider outlives this one."""
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
-        """Pass it on."""
-        return self._to.force_flush(timeout_millis)
+        """Flush the other provider."""
+        return self._target.force_flush(timeout_millis)
 
 
-def joinable(provider: AnyProvider) -> TypeGuard[TracerProvider]:
-    """Say whether it takes span processors, as the SDK's does and those that wrap it."""
+def accepts_span_processors(provider: AnyProvider) -> TypeGuard[TracerProvider]:
+    """Return whether the provider accepts span processors, like the SDK's and its wrappers."""
     return callable(getattr(provider, "add_span_processor", None))
 
 
-def join(provider: TracerProvider, census: Census, screen: Screen) -> None:
-    """Add identity, counts and redaction to a provider that was there before."""
-    provider.add_span_processor(census)
-    if screen.redaction is not None:
-        _put_first(provider, screen)
+def extend_provider(
+    provider: TracerProvider, span_counter: SpanCounter, sanitizer: Sanitizer
+) -> None:
+    """Add identity, counts and redaction to an existing provider."""
+    provider.add_span_processor(span_counter)
+    if sanitizer.redaction is not None:
+        _insert_first(provider, sanitizer)
 
 
-def watch(own: TracerProvider, screen: Screen) -> None:
-    """Let the agent set a provider of its own later, and get its spans, too.
+def extend_later_providers(provider: TracerProvider, sanitizer: Sanitizer) -> None:
+    """Let the agent set a provider of its own later, and receive its spans too.
 
-    OpenTelemetry takes one provider a process: without this the agent's would be refused with a
-    warning, and its exporters would see nothing.
+    OpenTelemetry accepts one provider per process. Otherwise it would refuse the agent's provider
+    with a warning, and the agent's exporters would get no spans.
     """
 
-    def set_later(call: Callable[..., None], _: Any, given: tuple[Any, ...], named: Any) -> None:
-        theirs = given[0] if given else named.get("tracer_provider")
-        if trace._TRACER_PROVIDER is not own or theirs is own or not joinable(theirs):
-            call(*given, **named)
+    def set_later(call: Callable[..., None], _: Any, args: tuple[Any, ...], kwargs: Any) -> None:
+        new_provider = args[0] if args else kwargs.get("tracer_provider")
+        if (
+            trace._TRACER_PROVIDER is not provider
+            or new_provider is provider
+            or not accepts_span_processors(new_provider)
+        ):
+            call(*args, **kwargs)
             return
-        if screen.redaction is not None:
-            _put_first(theirs, screen)
-        theirs.add_span_processor(Passage(own._active_span_processor))
-        trace._TRACER_PROVIDER = theirs
+        if sanitizer.redaction is not None:
+            _insert_first(new_provider, sanitizer)
+        new_provider.add_span_processor(ForwardingProcessor(provider._active_span_processor))
+        trace._TRACER_PROVIDER = new_provider
 
     wrapt.wrap_function_wrapper("opentelemetry.trace", "set_tracer_provider", set_later)
 
 
-def _put_first(provider: TracerProvider, screen: Screen) -> None:
-    """Put it before the exporters that are there; the SDK only adds at the end."""
+def _insert_first(provider: TracerProvider, sanitizer: Sanitizer) -> None:
+    """Insert the sanitizer before existing exporters; the SDK can only append processors."""
     try:
         processors = provider._active_span_processor
-        processors._span_processors = (screen, *processors._span_processors)
+        processors._span_processors = (sanitizer, *processors._span_processors)
     except AttributeError:
-        provider.add_span_processor(screen)
+        provider.add_span_processor(sanitizer)
         _logger.warning(
-            "ltrain: LTRAIN_REDACT holds only for exporters that are added after ltrain: call "
+            "ltrain: LTRAIN_REDACT only applies to exporters that are added after ltrain: call "
             "ltrain.configure() before you add yours."
         )

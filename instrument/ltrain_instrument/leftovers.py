@@ -1,4 +1,4 @@
-"""What dead processes left in a folder, for who knows that they are dead."""
+"""Sends the spans that dead processes left in a folder, for a caller that knows they are dead."""
 
 from pathlib import Path
 
@@ -7,22 +7,22 @@ from ltrain_instrument.segment import SUFFIX
 from ltrain_instrument.spool import Spool
 
 
-def send_what_is_left(
+def send_leftover_spans(
     directory: Path,
     endpoint: str | None = None,
     *,
     timeout: float,
     authorization: Authorization | None = None,
 ) -> bool:
-    """Send what dead processes left in a folder; return whether the collector has all of it.
+    """Send the spans in a folder; return whether the collector has all of them.
 
-    What it does not take within `timeout` seconds stays on disk.
+    Spans that it does not accept within `timeout` seconds stay on disk.
     """
     if not any(directory.glob(f"*{SUFFIX}")):
         return True
     spool = Spool(directory, endpoint, authorization=authorization)
     try:
-        # A spool passes over what it cannot read or move
-        return spool.flush(timeout, patient=False) and not any(directory.glob(f"*{SUFFIX}"))
+        # A spool skips files that it cannot read or move
+        return spool.flush(timeout, wait_if_away=False) and not any(directory.glob(f"*{SUFFIX}"))
     finally:
         spool.close(0)

@@ -1,68 +1,71 @@
-"""Fits a span's values into what receivers take: the longest are cut, token ids never.
+"""Shortens the values of a span to a total size that receivers accept.
 
-A text is cut at a character, JSON at the texts inside it, so that it stays JSON. Token ids and
-log-probabilities that do not fit are left out whole; their counts stay.
+The longest values are cut: text at a character, JSON at the texts inside it, so that it stays JSON.
+Token ids and log-probabilities are never cut: if they do not fit they are removed, and their counts
+stay.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ltrain_instrument.texts import parsed, size, written
+from ltrain_instrument.texts import dump_json, encoded_size, parse_json
 
-Place = TypeVar("Place", bound=Hashable)
+Field = TypeVar("Field", bound=Hashable)
 
-SHORTEST = 256
-"""Bytes to which texts inside of a value are cut at the least, before it is cut as a whole."""
+MIN_INNER_TEXT_BYTES = 256
+"""Minimum bytes to which texts inside a value are cut; below it the value is cut as one text."""
 
 
-def fitted(values: Mapping[Place, Any], tokens: frozenset[Place], limit: int) -> dict[Place, Any]:
-    """Give what takes the place of values that are too long together; None: nothing does."""
-    sizes = {place: size(value) for place, value in values.items()}
+def fit_values(
+    values: Mapping[Field, Any], tokens: frozenset[Field], limit: int
+) -> dict[Field, Any]:
+    """Return replacements for values that exceed `limit` bytes together; None removes a value."""
+    sizes = {field: encoded_size(value) for field, value in values.items()}
     if sum(sizes.values()) <= limit:
         return {}
-    room = limit - sum(sizes[place] for place in tokens)
-    gone: dict[Place, Any] = {}
-    if room < limit // 4:
-        gone, room = dict.fromkeys(tokens), limit
-    texts = {place: bytes_ for place, bytes_ in sizes.items() if place not in tokens}
-    level = _level(sorted(texts.values()), room)
-    long = (place for place, bytes_ in texts.items() if bytes_ > level)
-    return gone | {place: shortened(values[place], level) for place in long}
+    available = limit - sum(sizes[field] for field in tokens)
+    removed: dict[Field, Any] = {}
+    if available < limit // 4:
+        removed, available = dict.fromkeys(tokens), limit
+    texts = {field: field_size for field, field_size in sizes.items() if field not in tokens}
+    length = _common_length(sorted(texts.values()), available)
+    too_long = (field for field, field_size in texts.items() if field_size > length)
+    return removed | {field: shorten(values[field], length) for field in too_long}
 
 
-def _level(sizes: Sequence[int], room: int) -> int:
-    """Give the length to which the longest must be cut so that all of them fit."""
+def _common_length(sizes: Sequence[int], available: int) -> int:
+    """Return the length in bytes to which the longest values must be cut so that all fit."""
     for number, smallest in enumerate(sizes):
-        if smallest * (len(sizes) - number) > room:
-            return max(0, room) // (len(sizes) - number)
-        room -= smallest
+        if smallest * (len(sizes) - number) > available:
+            return max(0, available) // (len(sizes) - number)
+        available -= smallest
     return sizes[-1] if sizes else 0
 
 
-def shortened(value: Any, limit: int) -> Any:
-    """Give a value of at most `limit` bytes; None where it has no texts to cut."""
+def shorten(value: Any, limit: int) -> Any:
+    """Return the value in at most `limit` bytes; None if it has no texts to cut."""
     if isinstance(value, bytes):
         return value[:limit]
-    inside = parsed(value) if isinstance(value, str) else value
+    parsed = parse_json(value) if isinstance(value, str) else value
     longest = limit - limit // 16
-    while inside is not None and longest >= SHORTEST:
-        kept = _cut(inside, longest)
-        fits = written(kept) if isinstance(value, str) else kept
-        if size(fits) <= limit:
-            return fits
+    while parsed is not None and longest >= MIN_INNER_TEXT_BYTES:
+        shortened = _cut(parsed, longest)
+        candidate = dump_json(shortened) if isinstance(value, str) else shortened
+        if encoded_size(candidate) <= limit:
+            return candidate
         longest //= 2
-    return _beginning(value, limit) if isinstance(value, str) else None
+    return _truncate(value, limit) if isinstance(value, str) else None
 
 
 def _cut(value: Any, longest: int) -> Any:
     if isinstance(value, str):
-        return shortened(value, longest) if size(value) > longest else value
+        return shorten(value, longest) if encoded_size(value) > longest else value
     if isinstance(value, Mapping):
-        return {key: _cut(one, longest) for key, one in value.items()}
+        return {key: _cut(each, longest) for key, each in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return [_cut(one, longest) for one in value]
+        return [_cut(each, longest) for each in value]
     return value
 
 
-def _beginning(text: str, limit: int) -> str:
+def _truncate(text: str, limit: int) -> str:
     return text[:limit].encode(errors="replace")[:limit].decode(errors="ignore")

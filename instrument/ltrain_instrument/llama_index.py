@@ -1,7 +1,7 @@
-"""Brings the client's spans of LlamaIndex's streams under the model's, where they belong.
+"""Makes the client's spans of LlamaIndex streams children of the model's span.
 
-A stream asks the client in the first step of its generator, when the span of the model's call is
-not current any more. For the length of that step, and no longer, it is made current again.
+A stream calls the client in the first step of its generator, when the span of the model's call is
+no longer current. That span is made current again for the duration of that step only.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -18,7 +18,7 @@ Call = Callable[..., Any]
 _END = object()
 
 
-def install() -> None:
+def patch_llama_index() -> None:
     """Wrap the models that use OpenAI's client, once they are imported."""
     wrapt.when_imported("llama_index.llms.openai.base")(_wrap)
 
@@ -31,31 +31,31 @@ def _wrap(module: ModuleType) -> None:
                 wrapt.wrap_function_wrapper(module, f"OpenAI.{name}", wrapper)
 
 
-def _stream(call: Call, model: object, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    return _steps(call(*given, **named), _current())
+def _stream(call: Call, model: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _iterate(call(*args, **kwargs), _current_span())
 
 
 async def _astream(
     call: Callable[..., Awaitable[Any]],
     model: object,
-    given: tuple[Any, ...],
-    named: dict[str, Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
-    return _asteps(await call(*given, **named), _current())
+    return _aiterate(await call(*args, **kwargs), _current_span())
 
 
-def _steps(chunks: Any, span: Span) -> Iterator[Any]:
+def _iterate(chunks: Any, span: Span) -> Iterator[Any]:
     with closing(chunks):
-        with _inside(span):
+        with _inside_span(span):
             first = next(chunks, _END)
         if first is not _END:
             yield first
             yield from chunks
 
 
-async def _asteps(chunks: Any, span: Span) -> AsyncIterator[Any]:
+async def _aiterate(chunks: Any, span: Span) -> AsyncIterator[Any]:
     async with aclosing(chunks):
-        with _inside(span):
+        with _inside_span(span):
             first = await anext(chunks, _END)
         if first is not _END:
             yield first
@@ -63,14 +63,14 @@ async def _asteps(chunks: Any, span: Span) -> AsyncIterator[Any]:
                 yield chunk
 
 
-def _current() -> Span:
-    """Give the current span itself; OpenInference makes a stand-in current, and empties it."""
+def _current_span() -> Span:
+    """Return the current span itself; OpenInference makes a proxy current and empties it later."""
     span = trace.get_current_span()
     inner: Span = getattr(span, "__wrapped__", span)
     return inner
 
 
-def _inside(span: Span) -> AbstractContextManager[Any]:
+def _inside_span(span: Span) -> AbstractContextManager[Any]:
     return trace.use_span(
         span, end_on_exit=False, record_exception=False, set_status_on_exception=False
     )

@@ -1,6 +1,7 @@
-"""Loads instrumentors: one a library, when the agent imports it, each failure one warning.
+"""Loads instrumentors: one per library, when the agent imports it; each failure is one warning.
 
-An instrumentor imports what it instruments, seconds of it, so it waits until the agent does.
+An instrumentor imports the library that it instruments, which may take seconds, so ltrain loads it
+when the agent imports that library.
 """
 
 import logging
@@ -13,66 +14,73 @@ from types import ModuleType
 
 import wrapt
 
-from ltrain_instrument.choice import Choice, known
+from ltrain_instrument.choice import InstrumentorChoice, library_of
 from ltrain_instrument.instrumentors import Instrumentor, Library
 from ltrain_instrument.settings import INSTRUMENTORS
 
 _logger = logging.getLogger("ltrain.distro")
 
-_THEIRS = ("opentelemetry", "openinference")
-"""Packages of instrumentors: when one of them lacks a module, its framework is not to blame."""
+_INSTRUMENTOR_PACKAGES = ("opentelemetry", "openinference")
+"""Top-level packages of instrumentors: if one of their modules is missing, the instrumentor is
+broken."""
 
 Load = Callable[[], object]
 
 
-class Loader:
-    """Loads what was chosen and leaves the rest alone."""
+class InstrumentorLoader:
+    """Loads the chosen instrumentors and skips the others."""
 
-    def __init__(self, choices: Mapping[str, Choice]) -> None:
+    def __init__(self, choices: Mapping[str, InstrumentorChoice]) -> None:
         self._choices = choices
         self._waiting: dict[str, list[tuple[Library, EntryPoint, Load]]] = {}
-        self._busy: set[str] = set()
+        self._loading: set[str] = set()
 
     def start(self) -> None:
-        """Switch on what is built in, and name what is missing, when a library is imported."""
+        """Register import hooks that switch on built-in instrumentors and warn of missing ones."""
         for choice in self._choices.values():
-            if choice.taken is not None and choice.taken.switch:
-                for target in choice.library.targets:
-                    wrapt.when_imported(target)(partial(_switch_on, choice.library, choice.taken))
-            elif choice.taken is None and not choice.off and (choice.library.needed or choice.left):
-                for target in choice.library.targets:
-                    wrapt.when_imported(target)(partial(_missing, choice))
+            if choice.instrumentor is not None and choice.instrumentor.switch:
+                for module_name in choice.library.modules:
+                    wrapt.when_imported(module_name)(
+                        partial(_switch_on, choice.library, choice.instrumentor)
+                    )
+            elif (
+                choice.instrumentor is None
+                and not choice.off
+                and (choice.library.required or choice.rejected)
+            ):
+                for module_name in choice.library.modules:
+                    wrapt.when_imported(module_name)(partial(_warn_of_missing, choice))
 
     def add(self, entry: EntryPoint, load: Load) -> None:
-        """Load one now, or when its library is imported, or, if another is preferred, never."""
-        library = known(entry)
+        """Load an instrumentor now, or when its library is imported, or never if not chosen."""
+        library = library_of(entry)
         if library is None:
             _try(entry, load, quiet=True)
-        elif not self._choices[library.name].takes(entry):
-            _logger.debug("%s is left out: another is preferred", entry.value)
-        elif not library.targets:
+        elif not self._choices[library.name].matches(entry):
+            _logger.debug("%s is skipped: another is preferred", entry.value)
+        elif not library.modules:
             _try(entry, load)
         else:
             self._waiting.setdefault(entry.module, []).append((library, entry, load))
-            for target in library.targets:
-                wrapt.when_imported(target)(partial(self._arrived, entry.module))
+            for module_name in library.modules:
+                wrapt.when_imported(module_name)(partial(self._on_import, entry.module))
 
-    def _arrived(self, instrumentor: str, module: ModuleType) -> None:
-        """Load what waits for a library; httpx's imports httpx2 too, so it may call itself."""
-        if instrumentor in self._busy:
+    def _on_import(self, instrumentor: str, module: ModuleType) -> None:
+        """Load what waits for a library; that may import another library and call this again."""
+        if instrumentor in self._loading:
             return
-        self._busy.add(instrumentor)
+        self._loading.add(instrumentor)
         try:
             while ready := self._ready(instrumentor):
                 for _, entry, load in ready:
                     _try(entry, load)
         finally:
-            self._busy.discard(instrumentor)
+            self._loading.discard(instrumentor)
 
     def _ready(self, instrumentor: str) -> list[tuple[Library, EntryPoint, Load]]:
         waiting = self._waiting.get(instrumentor, [])
-        ready = [one for one in waiting if one[0].imported]
-        self._waiting[instrumentor] = [one for one in waiting if one not in ready]
+        ready = [each for each in waiting if each[0].is_imported]
+        self._waiting[instrumentor] = [each for each in waiting if each not in ready]
         return ready
 
 
@@ -80,38 +88,41 @@ def _try(entry: EntryPoint, load: Load, *, quiet: bool = False) -> None:
     try:
         load()
     except ModuleNotFoundError as error:
-        lacking = (error.name or "").partition(".")[0]
-        if quiet and lacking not in _THEIRS:
-            _logger.debug("%s is left out: %s", entry.value, error)
+        missing_package = (error.name or "").partition(".")[0]
+        if quiet and missing_package not in _INSTRUMENTOR_PACKAGES:
+            _logger.debug("%s is skipped: %s", entry.value, error)
         else:
-            _failed(entry.name, entry.value, error)
-    except Exception as error:  # foreign code: what it raises must not stop the agent
-        _failed(entry.name, entry.value, error)
+            _warn_of_failure(entry.name, entry.value, error)
+    except Exception as error:  # third-party code: its errors must not stop the agent
+        _warn_of_failure(entry.name, entry.value, error)
 
 
-def _failed(name: str, what: str, error: Exception) -> None:
-    _logger.warning("ltrain: instrumentor '%s' (%s) failed and is left out: %r", name, what, error)
+def _warn_of_failure(name: str, target: str, error: Exception) -> None:
+    _logger.warning("ltrain: instrumentor '%s' (%s) failed and is skipped: %r", name, target, error)
 
 
 def _switch_on(library: Library, instrumentor: Instrumentor, module: ModuleType) -> None:
     try:
-        switch(instrumentor)
-    except Exception as error:  # foreign code, of another version than the one we know
-        _failed(library.name, instrumentor.switch, error)
+        switch_on(instrumentor)
+    except Exception as error:  # third-party code of an unknown version
+        _warn_of_failure(library.name, instrumentor.switch, error)
 
 
-def switch(instrumentor: Instrumentor) -> None:
-    """Switch a built-in instrumentor on."""
-    home, _, path = instrumentor.switch.partition(":")
-    attrgetter(path)(import_module(home))()
+def switch_on(instrumentor: Instrumentor) -> None:
+    """Switch on a built-in instrumentor."""
+    module_name, _, path = instrumentor.switch.partition(":")
+    attrgetter(path)(import_module(module_name))()
 
 
-def missing(choice: Choice) -> str:
-    """Say, of a library without a usable instrumentor, what mends it."""
+def missing_instrumentor(choice: InstrumentorChoice) -> str:
+    """Return a sentence on a library without a usable instrumentor, with the fix."""
     library = choice.library
-    if choice.left:
-        why = "; ".join(f"{name}: {text}" for name, text in choice.left.items())
-        return f"{library.name} is used, but no instrumentor of it fits ({why}): no spans."
+    if choice.rejected:
+        reasons = "; ".join(f"{name}: {text}" for name, text in choice.rejected.items())
+        return (
+            f"{library.name} is used, but none of its instrumentors is usable ({reasons}): its "
+            "calls leave no spans."
+        )
     package = f"ltrain[{library.extra}]" if library.extra else library.instrumentors[0].distribution
     return (
         f"{library.name} is used, but its instrumentor is not installed: its calls leave no "
@@ -119,6 +130,6 @@ def missing(choice: Choice) -> str:
     )
 
 
-def _missing(choice: Choice, module: ModuleType) -> None:
-    if choice.library.imported:
-        _logger.warning("ltrain: %s", missing(choice))
+def _warn_of_missing(choice: InstrumentorChoice, module: ModuleType) -> None:
+    if choice.library.is_imported:
+        _logger.warning("ltrain: %s", missing_instrumentor(choice))

@@ -1,13 +1,13 @@
-"""This machine, as addresses name it."""
+"""Recognises addresses of this machine."""
 
 import ipaddress
 
 NAMES = ("127.0.0.1", "localhost", "::1")
-"""What ltrain's own servers are asked by; `is_loopback` knows more."""
+"""Host names of ltrain's own servers on this machine; `is_loopback` recognises more."""
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether nothing that is sent to `host`, a name or an address, leaves this machine."""
+    """Return whether `host`, a name or an address, is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,6 +1,6 @@
-"""An MCP client's tool calls: what was asked, what came back, and whether it says that it failed.
+"""Records an MCP client's tool calls: arguments, result, and whether the tool reports an error.
 
-The SDK's own spans hold none of it, and many servers are not instrumented, or not in Python.
+The SDK's own spans contain none of these, and many servers are not instrumented or not in Python.
 """
 
 import json
@@ -18,7 +18,7 @@ from ltrain_instrument.attributes import SCOPE_INSTRUMENT
 Call = Callable[..., Awaitable[Any]]
 
 
-def install() -> None:
+def patch_mcp() -> None:
     """Wrap the client's session once the agent imports it."""
     wrapt.when_imported("mcp.client.session")(_wrap)
 
@@ -29,47 +29,47 @@ def _wrap(module: ModuleType) -> None:
 
 
 async def _call_tool(
-    call: Call, session: object, given: tuple[Any, ...], named: dict[str, Any]
+    call: Call, session: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    name, arguments = (*given, None, None)[:2]
-    name, arguments = named.get("name", name), named.get("arguments", arguments)
-    said = {
+    name, arguments = (*args, None, None)[:2]
+    name, arguments = kwargs.get("name", name), kwargs.get("arguments", arguments)
+    span_attributes = {
         "gen_ai.operation.name": "execute_tool",
         "mcp.method.name": "tools/call",
         "gen_ai.tool.name": str(name),
     }
-    if content.recorded():
-        said["gen_ai.tool.call.arguments"] = _json(arguments or {})
+    if content.is_content_recorded():
+        span_attributes["gen_ai.tool.call.arguments"] = _json(arguments or {})
     tracer = trace.get_tracer(SCOPE_INSTRUMENT)
     with tracer.start_as_current_span(
-        f"tools/call {name}", kind=SpanKind.CLIENT, attributes=said
+        f"tools/call {name}", kind=SpanKind.CLIENT, attributes=span_attributes
     ) as span:
-        result = await call(*given, **named)
-        _came_back(span, result)
+        result = await call(*args, **kwargs)
+        _record_result(span, result)
         return result
 
 
-def _came_back(span: Span, result: Any) -> None:
-    """Record a result; of another version's, what can be read."""
+def _record_result(span: Span, result: Any) -> None:
+    """Record the result; of unknown versions, the parts that are readable."""
     parts = getattr(result, "content", None)
-    if isinstance(parts, list) and content.recorded():
+    if isinstance(parts, list) and content.is_content_recorded():
         texts = [getattr(part, "text", None) for part in parts]
         text = _json(parts) if None in texts else "\n".join(map(str, texts))
         span.set_attribute("gen_ai.tool.call.result", text)
-    # 1.x spells it as the protocol does
+    # version 1.x uses the protocol's spelling
     if getattr(result, "is_error", getattr(result, "isError", False)) is True:
         span.set_attribute("error.type", "tool_error")
         span.set_status(StatusCode.ERROR)
 
 
 def _json(value: Any) -> str:
-    """Write JSON, parts of a result as their models say; what has no JSON as Python prints it."""
+    """Return JSON, with result parts as their models dump them; else the value's repr."""
     try:
-        return json.dumps(value, default=_plain, ensure_ascii=False)
+        return json.dumps(value, default=_to_json_value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
         return repr(value)
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     return dump(mode="json", exclude_none=True) if callable(dump) else str(value)

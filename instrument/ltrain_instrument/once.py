@@ -1,12 +1,12 @@
-"""Warnings of the spool, each kind once."""
+"""Warnings of the spool: one of each kind."""
 
 import logging
 
 _logger = logging.getLogger("ltrain.spool")
 
 
-class Once:
-    """Logs one warning of a kind, and no second."""
+class WarnOnce:
+    """Logs the first warning of each kind."""
 
     def __init__(self) -> None:
         self._kinds: set[str] = set()

@@ -1,58 +1,60 @@
-"""Segments of dead processes in a spool's folder, and what stands there in a segment's place."""
+"""Segments of dead processes in a spool's folder, and whatever else has a segment's name there."""
 
 import contextlib
 import errno
 import os
 from pathlib import Path
 
-from ltrain_instrument.aside import Aside
-from ltrain_instrument.once import Once
+from ltrain_instrument.aside import Quarantine
+from ltrain_instrument.once import WarnOnce
 from ltrain_instrument.segment import SUFFIX, Segment
 
-NOT_FILES = (errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENXIO)
-"""What opening a folder, a pipe, a symbolic link or a socket fails with."""
+NOT_A_FILE_ERRORS = (errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENXIO)
+"""Errors of opening a folder, a pipe, a symbolic link or a socket."""
 
 
-class Orphans:
-    """Finds segments without an owner; none that cannot be read hides the others."""
+class OrphanSegments:
+    """Finds segments without an owner; an unreadable one does not hide the others."""
 
-    def __init__(self, directory: Path, aside: Aside, warn: Once) -> None:
+    def __init__(self, directory: Path, quarantine: Quarantine, warn: WarnOnce) -> None:
         self._directory = directory
-        self._aside = aside
+        self._quarantine = quarantine
         self._warn = warn
-        self._passed: set[str] = set()
-        """Names that are not looked at again."""
+        self._skipped: set[str] = set()
+        """Names of files that are not tried again."""
         self.damaged = 0
-        """Files, or what stood in their place, that were put aside."""
+        """Number of files, or of what had a file's name, that were moved to quarantine."""
 
-    def next(self) -> Segment | None:
-        """Return one that this process now owns; None where there is none."""
-        # A folder that cannot be read holds nothing; an append says what is wrong with it
+    def adopt_next(self) -> Segment | None:
+        """Return a segment that this process now owns; None if there is none."""
+        # An unreadable folder counts as empty; an append raises the error
         with contextlib.suppress(OSError), os.scandir(self._directory) as entries:
             for entry in entries:
-                if entry.name.endswith(SUFFIX) and entry.name not in self._passed:
-                    found = self._adopted(Path(entry.path))
-                    if found is not None:
-                        return found
+                if entry.name.endswith(SUFFIX) and entry.name not in self._skipped:
+                    segment = self._adopt(Path(entry.path))
+                    if segment is not None:
+                        return segment
         return None
 
-    def _adopted(self, path: Path) -> Segment | None:
+    def _adopt(self, path: Path) -> Segment | None:
         try:
             return Segment.adopt(path)
         except OSError as error:
-            if error.errno in NOT_FILES:
-                self.put_aside(path, f"is no file of spans ({error.strerror})")
+            if error.errno in NOT_A_FILE_ERRORS:
+                self.quarantine(path, f"is not a regular file ({error.strerror})")
             else:
-                self.pass_over(path, error)
+                self.skip(path, error)
         return None
 
-    def put_aside(self, path: Path, why: str) -> None:
-        """Move what is damaged out of the way, and warn of it."""
+    def quarantine(self, path: Path, reason: str) -> None:
+        """Move a damaged file out of the way, with a warning."""
         self.damaged += 1
-        self._passed.add(path.name)
-        self._warn(f"Spool file {str(path)!r} {why}. {self._aside.take(path)}", path.name)
+        self._skipped.add(path.name)
+        self._warn(
+            f"Spool file {str(path)!r} {reason}. {self._quarantine.move_file(path)}", path.name
+        )
 
-    def pass_over(self, path: Path, error: Exception) -> None:
-        """Leave what cannot be read, sent or removed to another process, and warn of it."""
-        self._passed.add(path.name)
-        self._warn(f"Spool file {str(path)!r} stays where it is: {error}", path.name)
+    def skip(self, path: Path, error: Exception) -> None:
+        """Leave a file that cannot be read, sent or removed to other processes, with a warning."""
+        self._skipped.add(path.name)
+        self._warn(f"Spool file {str(path)!r} is skipped: {error}", path.name)

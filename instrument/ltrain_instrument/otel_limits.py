@@ -1,11 +1,11 @@
-"""OpenTelemetry's limits in the environment: a misspelt one makes its SDK impossible to import."""
+"""OpenTelemetry's limits in the environment: an invalid one makes its SDK fail at import."""
 
 import logging
 import os
 from collections.abc import MutableMapping
 
-LENGTHS = ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT")
-COUNTS = (
+LENGTH_LIMITS = ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT")
+COUNT_LIMITS = (
     *("OTEL_ATTRIBUTE_COUNT_LIMIT", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"),
     *("OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT"),
     *("OTEL_SPAN_EVENT_COUNT_LIMIT", "OTEL_SPAN_LINK_COUNT_LIMIT"),
@@ -14,14 +14,14 @@ COUNTS = (
 _logger = logging.getLogger("ltrain.distro")
 
 
-def misspelt(text: str) -> bool:
-    """Say whether a limit is no number; an empty one is none at all."""
+def is_invalid_limit(text: str) -> bool:
+    """Return whether the text of a limit is not a number; an empty text means no limit."""
     return bool(text.strip()) and not text.strip().isdigit()
 
 
-def leave_out_misspelt(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Take limits that are no numbers out of the environment, each with a warning."""
-    for name in (*LENGTHS, *COUNTS):
-        if misspelt(environ.get(name, "")):
+def remove_invalid_limits(environ: MutableMapping[str, str] = os.environ) -> None:
+    """Remove limits that are not numbers from the environment, with a warning each."""
+    for name in (*LENGTH_LIMITS, *COUNT_LIMITS):
+        if is_invalid_limit(environ.get(name, "")):
             text = environ.pop(name)
-            _logger.warning("ltrain: %s='%s' is not an integer and is left out.", name, text)
+            _logger.warning("ltrain: %s='%s' is not an integer and is ignored.", name, text)

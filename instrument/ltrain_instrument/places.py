@@ -1,7 +1,7 @@
-"""Where a span has values, and the way to change them: its own, its events', its links', its words.
+"""Reads and writes the values of a span: attributes, events, links, status and name.
 
-The SDK makes one readable copy of a span when it ends and hands it to every processor in turn, so
-what an early one changes there is what the later ones see.
+The SDK makes one readable copy of an ended span and passes it to every processor in turn, so a
+change by one processor is visible to the later ones.
 """
 
 from collections.abc import Mapping
@@ -12,44 +12,46 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.trace import Link, Status
 
 
-class Place(NamedTuple):
+class SpanField(NamedTuple):
+    """The location of one value in a span."""
+
     part: str
-    """attribute, event, link, event name, status or name."""
+    """One of attribute, event, link, event name, status and name."""
     number: int
-    """Of the event or link."""
+    """Index of the event or link."""
     name: str
 
 
-STATUS = Place("status", 0, "status")
-NAME = Place("name", 0, "name")
+STATUS = SpanField("status", 0, "status")
+NAME = SpanField("name", 0, "name")
 
-New = Mapping[Place, Any]
-"""Values by where they belong; None: the value goes."""
+NewValues = Mapping[SpanField, Any]
+"""New values by field; None removes the value."""
 
 
-def values(span: ReadableSpan) -> dict[Place, Any]:
-    """Give every value of a span."""
-    found: dict[Place, Any] = {NAME: span.name}
+def read_span_fields(span: ReadableSpan) -> dict[SpanField, Any]:
+    """Return every value of a span."""
+    fields: dict[SpanField, Any] = {NAME: span.name}
     if span.status.description:
-        found[STATUS] = span.status.description
+        fields[STATUS] = span.status.description
     for name, value in (span.attributes or {}).items():
-        found[Place("attribute", 0, name)] = value
+        fields[SpanField("attribute", 0, name)] = value
     for number, event in enumerate(span.events):
-        found[Place("event name", number, "event")] = event.name
+        fields[SpanField("event name", number, "event")] = event.name
         for name, value in (event.attributes or {}).items():
-            found[Place("event", number, name)] = value
+            fields[SpanField("event", number, name)] = value
     for number, link in enumerate(span.links):
         for name, value in (link.attributes or {}).items():
-            found[Place("link", number, name)] = value
-    return found
+            fields[SpanField("link", number, name)] = value
+    return fields
 
 
-def change(span: ReadableSpan, new: New) -> None:
-    """Write values into a span."""
-    own = BoundedAttributes(attributes=_attributes(span.attributes, "attribute", 0, new))
-    own.dropped = span.dropped_attributes
-    span._attributes = own
-    parts = {place.part for place in new}
+def write_span_fields(span: ReadableSpan, new: NewValues) -> None:
+    """Write new values into a span."""
+    bounded = BoundedAttributes(attributes=_attributes(span.attributes, "attribute", 0, new))
+    bounded.dropped = span.dropped_attributes
+    span._attributes = bounded
+    parts = {field.part for field in new}
     if parts & {"event", "event name"}:
         span._events = [_event(event, number, new) for number, event in enumerate(span.events)]
     if "link" in parts:
@@ -62,12 +64,16 @@ def change(span: ReadableSpan, new: New) -> None:
     span._name = new.get(NAME, span.name)
 
 
-def _event(event: Event, number: int, new: New) -> Event:
-    name = new.get(Place("event name", number, "event"), event.name)
+def _event(event: Event, number: int, new: NewValues) -> Event:
+    name = new.get(SpanField("event name", number, "event"), event.name)
     return Event(name, _attributes(event.attributes, "event", number, new), event.timestamp)
 
 
-def _attributes(old: Mapping[str, Any] | None, part: str, number: int, new: New) -> dict[str, Any]:
-    own = {place.name: value for place, value in new.items() if place[:2] == (part, number)}
-    gone = {name for name, value in own.items() if value is None}
-    return {name: value for name, value in {**(old or {}), **own}.items() if name not in gone}
+def _attributes(
+    old: Mapping[str, Any] | None, part: str, number: int, new: NewValues
+) -> dict[str, Any]:
+    changed = {field.name: value for field, value in new.items() if field[:2] == (part, number)}
+    removed = {name for name, value in changed.items() if value is None}
+    return {
+        name: value for name, value in {**(old or {}), **changed}.items() if name not in removed
+    }

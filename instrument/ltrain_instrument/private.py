@@ -1,23 +1,23 @@
-"""Folders that only their owner may enter: traces, keys and weights are nobody else's."""
+"""Folders that only their owner may enter, for traces, keys and weights."""
 
 import errno
 import os
 from pathlib import Path
 
 OWNER_ONLY = 0o700
-"""Mode of every folder that ltrain makes, whatever the umask is."""
+"""Mode of every folder that ltrain creates, regardless of the umask."""
 
-OTHERS = 0o077
-"""Bits of a mode that let the group or everybody in."""
+GROUP_AND_OTHERS = 0o077
+"""Mode bits that give access to the group or to everybody."""
 
 
 def make_private(folder: Path) -> Path:
-    """Make a folder, and those above it that are missing; return it.
+    """Create a folder and its missing parents, and return it.
 
-    A folder that exists keeps its mode: its owner may have opened it on purpose.
+    An existing folder keeps its mode, because its owner may have opened it on purpose.
 
     Raises:
-        OSError: when it cannot be made, or is something else.
+        OSError: when it cannot be created, or is not a folder.
     """
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     for each in reversed(missing):
@@ -28,5 +28,5 @@ def make_private(folder: Path) -> Path:
 
 
 def is_private(folder: Path) -> bool:
-    """Return whether only the owner may enter a folder; True where there is none."""
-    return not folder.exists() or not folder.stat().st_mode & OTHERS
+    """Return whether only the owner may enter a folder; True if there is none."""
+    return not folder.exists() or not folder.stat().st_mode & GROUP_AND_OTHERS

@@ -1,15 +1,15 @@
-"""pydantic-ai records itself, but only when it is told to."""
+"""Switches on the telemetry that is built into pydantic-ai."""
 
 from ltrain_instrument import content
 
 
 def instrument() -> None:
-    """Switch its telemetry on for all agents; what the agent says of it holds."""
+    """Switch telemetry on for all agents, unless the agent has configured it."""
     from pydantic_ai import Agent
 
     if getattr(Agent, "_instrument_default", False):
         return
-    if content.recorded():
+    if content.is_content_recorded():
         Agent.instrument_all()
         return
     from pydantic_ai.models.instrumented import InstrumentationSettings

@@ -1,7 +1,8 @@
-"""What a model thought, where LangChain's OpenAI models drop it.
+"""Records a model's reasoning, which LangChain's OpenAI models discard.
 
-They read neither `reasoning_content` nor `reasoning` of an answer, so the run's span cannot say it,
-and below a run the client makes no span of its own. It becomes a content of the run's message.
+They read neither `reasoning_content` nor `reasoning` of a response, so the run's span does not have
+it, and below a run the client makes no span of its own. The reasoning becomes a content of the
+run's message.
 """
 
 import os
@@ -13,41 +14,41 @@ import wrapt
 from opentelemetry import context, trace
 
 SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION_KEY = "suppress_language_model_instrumentation"
-"""OpenLLMetry's: no instrumentor of a client makes a span where this is set in the context."""
+"""OpenLLMetry's context key: where it is set, instrumentors of clients make no spans."""
 
 _CONTENT = "llm.output_messages.0.message.contents.99.message_content."
-"""As OpenInference names it; the instrumentor numbers what it writes itself from 0."""
-_HIDING = ("OPENINFERENCE_HIDE_OUTPUTS", "OPENINFERENCE_HIDE_OUTPUT_MESSAGES")
-_READERS = ("_convert_dict_to_message", "_convert_delta_to_message_chunk")
+"""OpenInference's attribute name; the instrumentor itself numbers contents from 0."""
+_HIDE_SWITCHES = ("OPENINFERENCE_HIDE_OUTPUTS", "OPENINFERENCE_HIDE_OUTPUT_MESSAGES")
+_PARSERS = ("_convert_dict_to_message", "_convert_delta_to_message_chunk")
 
 
-def install() -> None:
-    """Listen where LangChain's OpenAI models read an answer, once they are imported."""
-    if not any(os.environ.get(name, "").lower() == "true" for name in _HIDING):
+def patch_langchain_openai() -> None:
+    """Wrap the functions with which LangChain's OpenAI models parse a response, once imported."""
+    if not any(os.environ.get(name, "").lower() == "true" for name in _HIDE_SWITCHES):
         wrapt.when_imported("langchain_openai.chat_models.base")(_wrap)
 
 
 def _wrap(module: ModuleType) -> None:
-    for name in _READERS:
+    for name in _PARSERS:
         if hasattr(module, name):
-            wrapt.wrap_function_wrapper(module, name, _read)
+            wrapt.wrap_function_wrapper(module, name, _read_response)
 
 
-def _read(
-    call: Callable[..., Any], instance: object, arguments: tuple[Any, ...], named: dict[str, Any]
+def _read_response(
+    call: Callable[..., Any], instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    message = arguments[0] if arguments else None
+    message = args[0] if args else None
     if isinstance(message, dict):
-        thought = message.get("reasoning_content") or message.get("reasoning")
-        if isinstance(thought, str) and thought:
-            _keep(thought)
-    return call(*arguments, **named)
+        reasoning = message.get("reasoning_content") or message.get("reasoning")
+        if isinstance(reasoning, str) and reasoning:
+            _append_reasoning(reasoning)
+    return call(*args, **kwargs)
 
 
-def _keep(thought: str) -> None:
-    """Add to what the span of the run that is current here says already."""
+def _append_reasoning(reasoning: str) -> None:
+    """Append to the reasoning on the span of the current run."""
     span = trace.get_current_span()
     if context.get_value(SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION_KEY) and span.is_recording():
-        said = (getattr(span, "attributes", None) or {}).get(_CONTENT + "text", "")
+        previous = (getattr(span, "attributes", None) or {}).get(_CONTENT + "text", "")
         span.set_attribute(_CONTENT + "type", "reasoning")
-        span.set_attribute(_CONTENT + "text", said + thought)
+        span.set_attribute(_CONTENT + "text", previous + reasoning)

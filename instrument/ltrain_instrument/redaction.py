@@ -1,4 +1,4 @@
-"""Takes what a user's patterns match out of values, JSON inside of texts included."""
+"""Removes text that matches a user's patterns from values, including JSON inside texts."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,20 +6,20 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from ltrain_instrument import attributes
-from ltrain_instrument.texts import parsed, same, written
+from ltrain_instrument.texts import dump_json, parse_json, reuse_if_equal
 
 MARK = "[redacted]"
 
-KEPT = frozenset(
+UNREDACTED_NAMES = frozenset(
     (
         *("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.system", "mcp.method.name"),
         *("openinference.span.kind", "traceloop.span.kind", "llm.request.type"),
         attributes.EVALUATION_NAME,
     )
 )
-"""Names whose values say what a span is, a word of a closed set: never content, like `ltrain.*`."""
+"""Attributes that hold the kind of a span, from a closed set of words: never content."""
 
-URLS = ("url.full", "http.url", "url.query", "http.target")
+_URL_ATTRIBUTES = ("url.full", "http.url", "url.query", "http.target")
 _HEADER = re.compile(
     r"^http\.(?:request|response)\.header\.(?:.*[-_])?"
     r"(?:authorization|cookie|key|token|secret|signature)$",
@@ -33,64 +33,68 @@ _SECRET = re.compile(
 
 
 class Redaction:
-    """Patterns, applied to texts; without any, everything is taken out."""
+    """Patterns that are applied to texts; None redacts every text."""
 
     def __init__(self, patterns: Sequence[re.Pattern[str]] | None) -> None:
         self._patterns = patterns
 
-    def value(self, value: Any) -> Any:
-        """Give a value without what matches; the same object where nothing does."""
+    def redact_value(self, value: Any) -> Any:
+        """Return a value with matches replaced; the same object if nothing matches."""
         if isinstance(value, str):
-            return self.text(value)
+            return self.redact_text(value)
         if isinstance(value, Mapping):
-            return same(value, {self.value(key): self._leaf(one) for key, one in value.items()})
+            redacted = {
+                self.redact_value(key): self._redact_leaf(each) for key, each in value.items()
+            }
+            return reuse_if_equal(value, redacted)
         if isinstance(value, Sequence) and not isinstance(value, bytes):
-            return same(value, [self._leaf(one) for one in value])
+            return reuse_if_equal(value, [self._redact_leaf(each) for each in value])
         if isinstance(value, bytes):
             text = value.decode(errors="replace")
-            return value if self.text(text) == text else MARK
+            return value if self.redact_text(text) == text else MARK
         return value
 
-    def text(self, text: str) -> str:
-        """Give a text without what matches; JSON stays JSON unless a match spans its parts."""
+    def redact_text(self, text: str) -> str:
+        """Return a text with matches replaced; JSON stays valid unless a match spans its parts."""
         if self._patterns is None:
             return MARK if text else text
-        inside = parsed(text)
-        if inside is not None:
-            kept = self.value(inside)
-            text = text if kept is inside else written(kept)
+        parsed = parse_json(text)
+        if parsed is not None:
+            redacted = self.redact_value(parsed)
+            text = text if redacted is parsed else dump_json(redacted)
         for pattern in self._patterns:
             text = pattern.sub(MARK, text)
         return text
 
-    def _leaf(self, value: Any) -> Any:
-        """Treat a number inside of a value as its text; true, false and null say nothing."""
+    def _redact_leaf(self, value: Any) -> Any:
+        """Redact a number inside a value as its text; true, false and null stay."""
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return value if self.text(str(value)) == str(value) else MARK
-        return self.value(value)
+            return value if self.redact_text(str(value)) == str(value) else MARK
+        return self.redact_value(value)
 
 
-def judged(name: str) -> bool:
-    """Say whether an attribute is looked at: identity and kinds are not, or nothing would join."""
+def is_redactable(name: str) -> bool:
+    """Return whether an attribute is redacted; identity and kinds must stay, to join spans."""
     if name.startswith("ltrain."):
         return name.startswith(attributes.ASKED) or name == attributes.OUTCOME_REASON
-    return name not in KEPT
+    return name not in UNREDACTED_NAMES
 
 
-def without_credentials(name: str, value: Any) -> Any:
-    """Give the value of an `http.*` or `url.*` attribute without passwords and keys."""
-    if name in URLS and isinstance(value, str):
-        return bare(value)
+def remove_credentials(name: str, value: Any) -> Any:
+    """Return the value of an `http.*` or `url.*` attribute without passwords and keys."""
+    if name in _URL_ATTRIBUTES and isinstance(value, str):
+        return remove_url_credentials(value)
     return MARK if _HEADER.match(name) else value
 
 
-def bare(url: str) -> str:
-    """Give an address without the passwords and keys in it."""
+def remove_url_credentials(url: str) -> str:
+    """Return a URL without passwords and keys."""
     try:
         parts = urlsplit(url)
     except ValueError:
         return MARK
     if "@" in parts.netloc:
         url = urlunsplit(parts._replace(netloc=f"{MARK}@{parts.netloc.rpartition('@')[2]}"))
-    found = _SECRET.sub(rf"\1{MARK}", url if "?" in url else f"?{url}")
-    return found if "?" in url else found[1:]
+    if "?" in url:
+        return _SECRET.sub(rf"\1{MARK}", url)
+    return _SECRET.sub(rf"\1{MARK}", f"?{url}")[1:]

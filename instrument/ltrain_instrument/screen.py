@@ -1,7 +1,7 @@
-"""The last look at a span before any exporter sees it: redacted, readable, short enough.
+"""The last processor before the exporters: redacts a span, makes it encodable and limits its size.
 
-It never raises. Where a value cannot be handled, the span goes without its values, so that
-nothing leaves unseen and nothing else is lost.
+It never raises. If a value cannot be processed, the span is sent without its values, so that
+nothing is sent unchecked and the rest of the span is kept.
 """
 
 import logging
@@ -14,153 +14,171 @@ from opentelemetry.trace import Status
 
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import BadSetting
-from ltrain_instrument.limits import fitted
-from ltrain_instrument.places import NAME, Place, change, values
-from ltrain_instrument.redaction import KEPT, Redaction, judged, without_credentials
+from ltrain_instrument.limits import fit_values
+from ltrain_instrument.places import NAME, SpanField, read_span_fields, write_span_fields
+from ltrain_instrument.redaction import (
+    UNREDACTED_NAMES,
+    Redaction,
+    is_redactable,
+    remove_credentials,
+)
 from ltrain_instrument.settings import REDACT, SPAN_LIMIT
-from ltrain_instrument.texts import encodable, plain, size, token_attribute, without_tokens, written
+from ltrain_instrument.texts import (
+    dump_json,
+    encoded_size,
+    is_encodable,
+    is_token_attribute,
+    remove_tokens,
+    to_otlp_value,
+)
 
-_logger = logging.getLogger("ltrain.screen")
+_logger = logging.getLogger("ltrain.sanitizer")
 
 _MESSAGES = ("gen_ai.input.messages", "gen_ai.output.messages")
-"""The texts that token ids stand for; ids without them cannot be judged."""
+"""The texts of the token ids; without them nothing tells whether the ids contain redacted text."""
 
 
-class Screen(SpanProcessor):
-    """A processor that stands before those that export."""
+class Sanitizer(SpanProcessor):
+    """A processor that stands before the exporting processors."""
 
     def __init__(self, redaction: Redaction | None, limit: int) -> None:
         self.redaction = redaction
         self._limit = limit
         self.failed = 0
-        """Spans whose values were left out, because one of them could not be handled."""
+        """Number of spans whose values were removed, because one of them could not be processed."""
 
     @classmethod
-    def from_environ(cls) -> "Screen":
+    def from_environ(cls) -> "Sanitizer":
         """Read the patterns and the limit.
 
         Raises:
-            BadSetting: when one of them cannot be read.
+            BadSetting: when one of them is invalid.
         """
-        return cls(_redaction(), SPAN_LIMIT.read())
+        return cls(_read_redaction(), SPAN_LIMIT.read())
 
     @classmethod
-    def for_agent(cls) -> "Screen":
-        """Read the settings; an agent runs on with bad ones, but nothing of it leaves unread."""
+    def for_agent(cls) -> "Sanitizer":
+        """Read the settings; with invalid ones the agent runs on, but sends no text unredacted."""
         try:
             return cls.from_environ()
         except BadSetting as error:
-            fault = str(error)
-        # Of two bad settings one is said; the other is, once that is mended
-        if SPAN_LIMIT.name in fault:
-            _logger.warning("ltrain: %s", fault)
-            return cls(_redaction(), int(SPAN_LIMIT.default))
-        _logger.warning("ltrain: %s Until then no text of any span is sent.", fault)
+            message = str(error)
+        # Only one of two invalid settings is named; the other follows once it is fixed
+        if SPAN_LIMIT.name in message:
+            _logger.warning("ltrain: %s", message)
+            return cls(_read_redaction(), int(SPAN_LIMIT.default))
+        _logger.warning("ltrain: %s Until it is fixed, no text of any span is sent.", message)
         return cls(Redaction(None), int(SPAN_LIMIT.default))
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Do nothing: values come until the end."""
+        """Do nothing: attributes may be set until the span ends."""
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Change what has to be changed, in the one object that all exporters get."""
+        """Change the span in place: all exporters get the same object."""
         try:
-            if self.redaction is not None or not self._harmless(span):
-                self._look(span)
-        except Exception as error:  # values are anything; the agent must not hear of it
-            _strip(span)
+            if self.redaction is not None or not self._is_clean(span):
+                self._sanitize(span)
+        except Exception as error:  # values may have any type; the agent must not fail
+            _remove_values(span)
             if not self.failed:
                 _logger.warning(
-                    "ltrain: the values of a span of '%s' cannot be handled and are left out (%s). "
-                    "Said once.",
+                    "ltrain: the values of a span of '%s' cannot be processed and are removed "
+                    "(%s). This warning appears once.",
                     span.instrumentation_scope.name if span.instrumentation_scope else "",
                     type(error).__name__,
                 )
             self.failed += 1
 
-    def _harmless(self, span: ReadableSpan) -> bool:
-        """Say, cheaply, that there is nothing to do: the way that nearly all spans take."""
+    def _is_clean(self, span: ReadableSpan) -> bool:
+        """Return, at low cost, whether there is nothing to do, as for nearly all spans."""
         if span._events or span._links or span.status.description:
             return False
         total = 0
-        own: Mapping[str, Any] = span.attributes or {}
-        for name, value in own.items():
+        values: Mapping[str, Any] = span.attributes or {}
+        for name, value in values.items():
             if isinstance(value, str):
                 total += len(value) if value.isascii() else 4 * len(value)
-                if name.startswith(("http.", "url.")) or not encodable(value):
+                if name.startswith(("http.", "url.")) or not is_encodable(value):
                     return False
             elif not isinstance(value, bool | float) and (
                 not isinstance(value, int) or abs(value) >> 62
             ):
                 return False
-        return total <= self._limit and encodable(span.name)
+        return total <= self._limit and is_encodable(span.name)
 
-    def _look(self, span: ReadableSpan) -> None:
-        seen = values(span)
-        new: dict[Place, Any] = {}
-        for place, value in seen.items():
-            kept = without_credentials(place.name, plain(value))
-            if kept is not value:
-                new[place] = kept
-        seen |= new
+    def _sanitize(self, span: ReadableSpan) -> None:
+        fields = read_span_fields(span)
+        changes: dict[SpanField, Any] = {}
+        for field, value in fields.items():
+            new_value = remove_credentials(field.name, to_otlp_value(value))
+            if new_value is not value:
+                changes[field] = new_value
+        fields |= changes
         if self.redaction is not None:
-            hidden = _hidden(self.redaction, span, seen)
-            seen |= hidden
-            new |= hidden
-        new |= self._fitted({place: value for place, value in seen.items() if value is not None})
-        change(span, new)
+            redacted = _redact(self.redaction, span, fields)
+            fields |= redacted
+            changes |= redacted
+        changes |= self._shorten(
+            {field: value for field, value in fields.items() if value is not None}
+        )
+        write_span_fields(span, changes)
 
-    def _fitted(self, seen: Mapping[Place, Any]) -> dict[Place, Any]:
-        tokens = frozenset(p for p, value in seen.items() if token_attribute(p.name, value))
-        new = fitted(seen, tokens, self._limit)
-        if not new:
+    def _shorten(self, fields: Mapping[SpanField, Any]) -> dict[SpanField, Any]:
+        tokens = frozenset(f for f, value in fields.items() if is_token_attribute(f.name, value))
+        changes = fit_values(fields, tokens, self._limit)
+        if not changes:
             return {}
-        had = written({place.name: size(seen[place]) for place in new})
-        return new | {Place("attribute", 0, attributes.CUT): had}
+        original_sizes = dump_json({field.name: encoded_size(fields[field]) for field in changes})
+        return changes | {SpanField("attribute", 0, attributes.CUT): original_sizes}
 
     def shutdown(self) -> None:
-        """Do nothing: nothing is held."""
+        """Do nothing: nothing is buffered."""
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
-        """Hold nothing back."""
+        """Return True: nothing is buffered."""
         return True
 
 
-def _redaction() -> Redaction | None:
+def _read_redaction() -> Redaction | None:
     patterns = REDACT.read()
     return Redaction(patterns) if patterns else None
 
 
-def _hidden(
-    redaction: Redaction, span: ReadableSpan, seen: Mapping[Place, Any]
-) -> dict[Place, Any]:
-    """Give what takes the place of what matches, and of the tokens that decode to it."""
+def _redact(
+    redaction: Redaction, span: ReadableSpan, fields: Mapping[SpanField, Any]
+) -> dict[SpanField, Any]:
+    """Return replacements for values that match, and for the tokens that decode to them."""
     scope = span.instrumentation_scope
-    ours = scope is not None and scope.name.startswith("ltrain.")
-    hidden: dict[Place, Any] = {}
-    for place, value in seen.items():
-        if judged(place.name) and not (ours and place == NAME):
-            kept = redaction.value(value)
-            if kept is not value and kept != value:
-                hidden[place] = kept
-    tokens = [place for place, value in seen.items() if token_attribute(place.name, value)]
-    texts = all(Place("attribute", 0, name) in seen for name in _MESSAGES)
-    if not hidden and (texts or not tokens):
+    is_ltrain_span = scope is not None and scope.name.startswith("ltrain.")
+    redacted: dict[SpanField, Any] = {}
+    for field, value in fields.items():
+        if is_redactable(field.name) and not (is_ltrain_span and field == NAME):
+            new_value = redaction.redact_value(value)
+            if new_value is not value and new_value != value:
+                redacted[field] = new_value
+    tokens = [field for field, value in fields.items() if is_token_attribute(field.name, value)]
+    has_messages = all(SpanField("attribute", 0, name) in fields for name in _MESSAGES)
+    if not redacted and (has_messages or not tokens):
         return {}
-    for place, value in {**seen, **hidden}.items():
-        kept = without_tokens(value)
-        if kept is not value:
-            hidden[place] = kept
-    hidden |= dict.fromkeys(tokens)
-    return hidden | {Place("attribute", 0, attributes.REDACTED): True}
+    for field, value in {**fields, **redacted}.items():
+        new_value = remove_tokens(value)
+        if new_value is not value:
+            redacted[field] = new_value
+    redacted |= dict.fromkeys(tokens)
+    return redacted | {SpanField("attribute", 0, attributes.REDACTED): True}
 
 
-def _strip(span: ReadableSpan) -> None:
-    """Leave identity, counts and times."""
-    kept: dict[str, str | int] = {attributes.REDACTED: True}
+def _remove_values(span: ReadableSpan) -> None:
+    """Remove all values except identity, counts and times."""
+    remaining: dict[str, str | int] = {attributes.REDACTED: True}
     for name, value in (span.attributes or {}).items():
-        if not judged(name) and name not in KEPT and not token_attribute(name, value):
-            kept[name] = value if isinstance(value, int) else plain(str(value))
-    span._attributes = kept
+        if (
+            not is_redactable(name)
+            and name not in UNREDACTED_NAMES
+            and not is_token_attribute(name, value)
+        ):
+            remaining[name] = value if isinstance(value, int) else to_otlp_value(str(value))
+    span._attributes = remaining
     span._events, span._links = (), ()
     span._status = Status(span.status.status_code)
-    span._name = plain(span.name)
+    span._name = to_otlp_value(span.name)

@@ -1,7 +1,7 @@
-"""Settings of every part: one row a setting, read from the environment, else the default.
+"""Settings of all parts: one row per setting, read from the environment, else the default.
 
-OpenTelemetry's own variables (`OTEL_*`) are read by OpenTelemetry itself and are not repeated here,
-but for the endpoint, which our parts share. `docs/settings.md` is made from this table.
+OpenTelemetry reads its own variables (`OTEL_*`), so they are not repeated here, except for the
+endpoint, which the parts of ltrain share. `docs/settings.md` is generated from this table.
 """
 
 import os
@@ -19,18 +19,18 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Setting(Generic[T]):
     name: str
-    """The environment variable."""
+    """The name of the environment variable."""
     read_as: Callable[[str], T]
     default: str
-    """As text, what an unset variable means; '' is 'not set'."""
+    """The value of an unset variable, as text; '' means "not set"."""
     doc: str
-    """One sentence: what it decides, with its unit."""
+    """One sentence: what the setting decides, with its unit."""
 
     def read(self, environ: Mapping[str, str] | None = None) -> T:
-        """Return the value in force.
+        """Return the parsed value of the variable, else of the default.
 
         Raises:
-            BadSetting: when the text cannot be read.
+            BadSetting: when the text cannot be parsed.
         """
         text = (os.environ if environ is None else environ).get(self.name) or self.default
         try:
@@ -38,54 +38,63 @@ class Setting(Generic[T]):
         except BadSetting as error:
             raise BadSetting(f"{self.name}: {error}") from error
         except ValueError as error:
-            wanted = self.read_as.__name__
             raise BadSetting(
-                f"{self.name}='{text}' cannot be read as {wanted}. {self.doc} "
+                f"{self.name}='{text}': {error}. {self.doc} "
                 f"Unset it for the default '{self.default}'."
             ) from error
 
 
-def _optional_path(text: str) -> Path | None:
+def _parse_integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ValueError("an integer is expected") from error
+
+
+def _parse_optional_integer(text: str) -> int | None:
+    return _parse_integer(text) if text else None
+
+
+def _parse_optional_path(text: str) -> Path | None:
     return Path(text) if text else None
 
 
-def _pairs(text: str) -> dict[str, str]:
+def _parse_providers(text: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in text.split(",") if part.strip()]
-    wrong = [name for name, equals, value in pairs if not (name.strip() and equals and value)]
-    if wrong:
+    invalid = [name for name, equals, value in pairs if not (name.strip() and equals and value)]
+    if invalid:
         raise BadSetting(
-            f"'{wrong[0]}' in '{text}' is not understood. "
-            "Allowed: library=maker, several parted by commas, e.g. openai=openinference,mcp=none."
+            f"'{invalid[0]}' in '{text}' is not a pair. Allowed: library=provider, several pairs "
+            "separated by commas, e.g. openai=openinference,mcp=none."
         )
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _patterns(text: str) -> tuple[re.Pattern[str], ...]:
-    return tuple(_pattern(line.strip()) for line in text.splitlines() if line.strip())
+def _parse_patterns(text: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(_parse_pattern(line.strip()) for line in text.splitlines() if line.strip())
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def _parse_pattern(text: str) -> re.Pattern[str]:
     try:
         pattern = re.compile(text)
     except (re.error, RecursionError) as error:
-        raise BadSetting(f"'{text}' is no regular expression: {error}.") from error
+        raise BadSetting(f"'{text}' is not a valid regular expression: {error}.") from error
     if pattern.search(""):
-        raise BadSetting(f"'{text}' matches the empty text, so it says nothing.")
+        raise BadSetting(
+            f"'{text}' matches the empty text, so it would match everywhere. "
+            "Write a pattern that needs at least one character."
+        )
     return pattern
 
 
-def base_urls(text: str) -> tuple[str, ...]:
-    urls = tuple(url.strip() for url in text.split(",") if url.strip())
+def _parse_base_urls(text: str) -> tuple[str, ...]:
+    urls = _parse_names(text)
     if not all(url.startswith(("http://", "https://")) for url in urls):
-        raise ValueError("a base URL begins with http:// or https://")
+        raise ValueError("a base URL starts with http:// or https://")
     return urls
 
 
-def whole_number(text: str) -> int | None:
-    return int(text) if text else None
-
-
-def names(text: str) -> tuple[str, ...]:
+def _parse_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -105,23 +114,29 @@ def limits(text: str) -> dict[str, int]:
     return {name.strip(): int(value) for name, _, value in pairs}
 
 
-HOME = Setting("LTRAIN_HOME", Path, ".ltrain", "Folder of store, policies, runs, spool, datasets.")
+HOME = Setting(
+    "LTRAIN_HOME",
+    Path,
+    ".ltrain",
+    "Folder that holds the store, policies, runs, the spool and datasets.",
+)
 SERVICES = "services"
-"""The folder in a home that only ltrain's own processes write to."""
+"""The subfolder of LTRAIN_HOME that only ltrain's own processes write to."""
 SPOOL_LIMIT = Setting(
     "LTRAIN_SPOOL_LIMIT",
-    int,
+    _parse_integer,
     "1024",
-    "MiB on disk that spans may take in LTRAIN_HOME's `spool` while they wait for the collector, "
-    "and as much again in `spool/refused` and in `spool/damaged`; what comes beyond it is dropped, "
-    "counted and said once.",
+    "Maximum size in MiB of the folder `spool` in LTRAIN_HOME, where spans wait for the collector; "
+    "`spool/refused` and `spool/damaged` have the same limit each. Spans beyond it are dropped and "
+    "counted, with one warning.",
 )
 STORE = Setting(
     "LTRAIN_STORE",
     str,
     "",
     "The trace store: chdb:///dir, http://host:8123 or clickhouse://user:pass@host:8123/otel. "
-    "Unset: http://127.0.0.1:8123 where it answers, else the folder `store` of LTRAIN_HOME.",
+    "Unset: http://127.0.0.1:8123 if a server answers there, else the folder `store` in "
+    "LTRAIN_HOME.",
 )
 QUERY_LIMITS = Setting(
     "LTRAIN_QUERY_LIMITS",
@@ -142,73 +157,77 @@ OTLP_ENDPOINT = Setting(
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     str,
     "http://127.0.0.1:4318",
-    "Where spans are sent, OTLP over HTTP.",
+    "Base URL of the collector that receives spans, OTLP over HTTP.",
 )
 GATEWAY = Setting(
-    "LTRAIN_GATEWAY", str, "http://127.0.0.1:8000", "The gateway's address, as agents reach it."
+    "LTRAIN_GATEWAY", str, "http://127.0.0.1:8000", "Base URL at which agents reach the gateway."
 )
 GATEWAY_SECRET = Setting(
     "LTRAIN_GATEWAY_SECRET",
     str,
     "",
-    "Signs rollout keys; unset: the file `gateway.secret` of LTRAIN_HOME, made on first use.",
+    "Secret that signs rollout keys; unset: the file `gateway.secret` in LTRAIN_HOME, created on "
+    "first use.",
 )
 STORE_SECRET = Setting(
     "LTRAIN_STORE_SECRET",
     str,
     "",
-    "Signs the store's bound keys; unset: the file `<folder>.secret` beside the store's folder, "
-    "made on first use.",
+    "Secret that signs the store's bound keys; unset: the file `<folder>.secret` beside the "
+    "store's folder, created on first use.",
 )
 SECRETS = (STORE.name, STORE_SECRET.name, GATEWAY_SECRET.name)
-"""Variables that hold a secret, or a key that reads: only for ltrain's own processes."""
+"""Variables that hold a secret or a key that can read: only ltrain's own processes get them."""
 ALLOW_HOSTS = Setting(
     "LTRAIN_ALLOW_HOSTS",
-    names,
+    _parse_names,
     "",
-    "Names by which clients ask for the collector and the gateway, beside 127.0.0.1 and localhost, "
-    "separated by commas: a request whose `Host` is not listed is refused.",
+    "Host names that the collector and the gateway accept beside 127.0.0.1 and localhost, "
+    "separated by commas. A request with another `Host` header is refused.",
 )
 POLICY_URLS = Setting(
     "LTRAIN_POLICY_URLS",
-    base_urls,
+    _parse_base_urls,
     "",
-    "Base URLs of policy servers that agents reach without the gateway, as the agent writes them, "
-    "separated by commas: calls below them are asked for token ids and recorded.",
+    "Base URLs of policy servers that agents call without the gateway, written as the agent writes "
+    "them, separated by commas. ltrain requests token ids for calls below these URLs and records "
+    "them.",
 )
 POLICY_VERSION = Setting(
     "LTRAIN_POLICY_VERSION",
-    whole_number,
+    _parse_optional_integer,
     "",
-    "The version that is sampled below LTRAIN_POLICY_URLS; unset: not known.",
+    "Version of the policy that the servers of LTRAIN_POLICY_URLS serve; unset: unknown.",
 )
 VLLM_PYTHON = Setting(
     "LTRAIN_VLLM_PYTHON",
-    _optional_path,
+    _parse_optional_path,
     ".venv-vllm/bin/python",
-    "The Python of vLLM's environment; unset: that beside ltrain's own, else of this folder.",
+    "Python interpreter of vLLM's environment; unset: the folder `.venv-vllm` beside ltrain's own "
+    "environment, else in the current folder.",
 )
 
 INSTRUMENTORS = Setting(
     "LTRAIN_INSTRUMENTORS",
-    _pairs,
+    _parse_providers,
     "",
-    "Who instruments a library, where several are installed: library=maker, parted by commas, "
-    "e.g. openai=openinference,mcp=none; the names are in instrumentors.md.",
+    "Instrumentor of a library that has several: library=provider pairs, separated by commas, "
+    "e.g. openai=openinference,mcp=none. instrumentors.md lists the names.",
 )
 REDACT = Setting(
     "LTRAIN_REDACT",
-    _patterns,
+    _parse_patterns,
     "",
-    "Regular expressions, one a line: text that matches is replaced by [redacted] before a span "
-    "leaves the process, and its token ids go with it.",
+    "Regular expressions, one per line. Text that matches is replaced by [redacted] before a span "
+    "leaves the process, and the span's token ids are removed.",
 )
 SPAN_LIMIT = Setting(
     "LTRAIN_SPAN_LIMIT",
-    int,
+    _parse_integer,
     "3145728",
-    "Bytes of values in one span; where it has more, the longest are cut to a common length and "
-    "named in ltrain.cut. Receivers take 4 MiB over gRPC, 16 to 20 over HTTP.",
+    "Maximum bytes of attribute values in one span. In a larger span the longest values are cut to "
+    "a common length and named in ltrain.cut. Receivers accept 4 MiB over gRPC and 16 to 20 MiB "
+    "over HTTP.",
 )
 
 SETTINGS: tuple[Setting[Any], ...] = (

@@ -1,7 +1,7 @@
-"""Which LangChain model opens a stream: its run announces itself to nobody further in.
+"""Remembers which LangChain model opens a stream, because its run is not visible further in.
 
-`llm.stream()` starts a run and asks the client within the first step of its generator, and passes
-no run manager on. For the length of that step, and no longer, the run that starts is remembered.
+`llm.stream()` starts a run and calls the client in the first step of its generator, without passing
+the run manager on. The run is remembered for the duration of that step only.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -15,41 +15,41 @@ Call = Callable[..., Any]
 Wrap = Callable[[str, str, Call], None]
 
 _END = object()
-_opening: ContextVar[list[UUID] | None] = ContextVar("ltrain-opening", default=None)
+_opening_runs: ContextVar[list[UUID] | None] = ContextVar("ltrain-opening", default=None)
 
 
-def opening() -> UUID | None:
-    """Give the run of the model whose stream is being opened here; None where none is."""
-    started = _opening.get()
-    return started[-1] if started else None
+def run_opening_stream() -> UUID | None:
+    """Return the run of the model whose stream is being opened; None if there is none."""
+    opened_runs = _opening_runs.get()
+    return opened_runs[-1] if opened_runs else None
 
 
-def wrap_models(module: ModuleType, wrap: Wrap) -> None:
-    """Listen where LangChain's chat models open streams."""
+def patch_chat_models(module: ModuleType, wrap: Wrap) -> None:
+    """Wrap the methods with which LangChain's chat models open streams."""
     for name in ("stream", "_iter_v2_events"):
         wrap(module.__name__, f"BaseChatModel.{name}", _stream)
     for name in ("astream", "_aiter_v2_events"):
         wrap(module.__name__, f"BaseChatModel.{name}", _astream)
     managers = "langchain_core.callbacks.manager"
-    wrap(managers, "CallbackManager.on_chat_model_start", _started)
-    wrap(managers, "AsyncCallbackManager.on_chat_model_start", _astarted)
+    wrap(managers, "CallbackManager.on_chat_model_start", _on_start)
+    wrap(managers, "AsyncCallbackManager.on_chat_model_start", _aon_start)
 
 
 @contextmanager
-def _listening(named: dict[str, Any]) -> Iterator[None]:
-    manager = named.get("run_manager")
-    token = _opening.set([manager.run_id] if manager is not None else [])
+def _remember_runs(kwargs: dict[str, Any]) -> Iterator[None]:
+    manager = kwargs.get("run_manager")
+    token = _opening_runs.set([manager.run_id] if manager is not None else [])
     try:
         yield
     finally:
-        _opening.reset(token)
+        _opening_runs.reset(token)
 
 
 def _stream(
-    call: Call, model: object, arguments: tuple[Any, ...], named: dict[str, Any]
+    call: Call, model: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[Any]:
-    with closing(call(*arguments, **named)) as chunks:
-        with _listening(named):
+    with closing(call(*args, **kwargs)) as chunks:
+        with _remember_runs(kwargs):
             first = next(chunks, _END)
         if first is not _END:
             yield first
@@ -57,10 +57,10 @@ def _stream(
 
 
 async def _astream(
-    call: Call, model: object, arguments: tuple[Any, ...], named: dict[str, Any]
+    call: Call, model: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> AsyncIterator[Any]:
-    async with aclosing(call(*arguments, **named)) as chunks:
-        with _listening(named):
+    async with aclosing(call(*args, **kwargs)) as chunks:
+        with _remember_runs(kwargs):
             first = await anext(chunks, _END)
         if first is not _END:
             yield first
@@ -68,21 +68,21 @@ async def _astream(
                 yield chunk
 
 
-def _started(call: Call, manager: object, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    return _remember(call(*arguments, **named))
+def _on_start(call: Call, manager: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _append_runs(call(*args, **kwargs))
 
 
-async def _astarted(
+async def _aon_start(
     call: Callable[..., Awaitable[Any]],
     manager: object,
-    arguments: tuple[Any, ...],
-    named: dict[str, Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
-    return _remember(await call(*arguments, **named))
+    return _append_runs(await call(*args, **kwargs))
 
 
-def _remember(runs: list[Any]) -> list[Any]:
-    started = _opening.get()
-    if started is not None:
-        started += [run.run_id for run in runs]
+def _append_runs(runs: list[Any]) -> list[Any]:
+    opened_runs = _opening_runs.get()
+    if opened_runs is not None:
+        opened_runs += [run.run_id for run in runs]
     return runs

@@ -1,17 +1,17 @@
-"""Text of traces on a terminal: shown, never obeyed.
+"""Makes text of traces safe to print on a terminal.
 
-A stored prompt may hold escape sequences that move the cursor, rewrite lines above, or fill the
-clipboard, and marks that reverse the order of reading. A terminal gets their numbers instead.
+A stored prompt may contain escape sequences that move the cursor, rewrite earlier lines or fill the
+clipboard, and marks that reverse the reading direction. They are printed as their code points.
 """
 
 import re
 
-STEERING = re.compile(
+CONTROL_CHARACTERS = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""Controls but tab and line feed; bidirectional marks; halves of surrogate pairs."""
+"""Control characters except tab and line feed, bidirectional marks, and lone surrogates."""
 
 
 def visible(text: str) -> str:
-    """Return `text` with the characters that steer a terminal or its reader as their numbers."""
-    return STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    """Return `text` with control characters of a terminal replaced by their code points."""
+    return CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

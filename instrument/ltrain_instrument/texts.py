@@ -1,4 +1,4 @@
-"""Values of attributes as what they are: text, JSON inside of text, numbers that OTLP can hold."""
+"""Attribute values: text, JSON inside text, and values that OTLP can represent."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,13 @@ TOKEN_KEYS = frozenset(
         *("logprobs", "top_logprobs", "prompt_logprobs", "response_logprobs"),
     )
 )
-"""Keys, and last parts of attribute names, that hold tokens in numbers: they decode to the text."""
+"""Keys, and last parts of attribute names, of token data, which decodes to the text."""
 
-_LARGEST = 1 << 63
+_INT64_LIMIT = 1 << 63
 
 
-def parsed(text: str) -> Any:
-    """Give the object or array that a text is in JSON; None when it is none."""
+def parse_json(text: str) -> Any:
+    """Return the JSON object or array in a text; None if it holds neither."""
     if text.lstrip()[:1] not in ("{", "["):
         return None
     try:
@@ -25,14 +25,14 @@ def parsed(text: str) -> Any:
         return None
 
 
-def written(value: Any) -> str:
-    """Give JSON without spaces, in characters that can be sent."""
+def dump_json(value: Any) -> str:
+    """Return JSON without spaces, in encodable characters."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text if encodable(text) else json.dumps(value, separators=(",", ":"))
+    return text if is_encodable(text) else json.dumps(value, separators=(",", ":"))
 
 
-def encodable(text: str) -> bool:
-    """Say whether a text is free of lone surrogates, which UTF-8 has no bytes for."""
+def is_encodable(text: str) -> bool:
+    """Return whether a text has no lone surrogates, which UTF-8 cannot encode."""
     if text.isascii():
         return True
     try:
@@ -42,70 +42,74 @@ def encodable(text: str) -> bool:
     return True
 
 
-def plain(value: Any) -> Any:
-    """Give what OTLP can hold: the value itself, or where it cannot, the same said in text."""
+def to_otlp_value(value: Any) -> Any:
+    """Return the value if OTLP can represent it, else the value as text."""
     if isinstance(value, str):
-        return value if encodable(value) else value.encode(errors="backslashreplace").decode()
+        return value if is_encodable(value) else value.encode(errors="backslashreplace").decode()
     if isinstance(value, int):
-        return value if -_LARGEST <= value < _LARGEST else _digits(value)
+        return value if -_INT64_LIMIT <= value < _INT64_LIMIT else _digits(value)
     if isinstance(value, bytes):
         return value
     if isinstance(value, Sequence):
-        return same(value, tuple(plain(one) for one in value))
+        return reuse_if_equal(value, tuple(to_otlp_value(each) for each in value))
     if isinstance(value, Mapping):
-        return same(value, {plain(key): plain(one) for key, one in value.items()})
+        return reuse_if_equal(
+            value, {to_otlp_value(key): to_otlp_value(each) for key, each in value.items()}
+        )
     return value
 
 
 def _digits(value: int) -> str:
     try:
         return str(value)
-    except ValueError:  # Python writes at most 4,300 decimal digits
+    except ValueError:  # Python converts at most 4,300 decimal digits
         return hex(value)
 
 
-def same(old: Any, new: Any) -> Any:
-    """Give the old one where nothing in it changed, so that a change can be told by identity."""
+def reuse_if_equal(old: Any, new: Any) -> Any:
+    """Return `old` if no element changed, so that callers can detect a change by identity."""
     pairs = zip(old.values(), new.values(), strict=False) if isinstance(old, Mapping) else None
     if len(old) == len(new) and all(a is b for a, b in pairs or zip(old, new, strict=True)):
         return old if pairs is None or list(old) == list(new) else new
     return new
 
 
-def size(value: Any) -> int:
-    """Give the bytes of a value on the wire, to within a few."""
+def encoded_size(value: Any) -> int:
+    """Return the encoded bytes of a value, accurate to a few bytes."""
     if isinstance(value, str):
         return len(value) if value.isascii() else len(value.encode(errors="replace"))
     if isinstance(value, bytes):
         return len(value)
     if isinstance(value, Mapping):
-        return sum(size(key) + size(one) + 6 for key, one in value.items())
+        return sum(encoded_size(key) + encoded_size(each) + 6 for key, each in value.items())
     if isinstance(value, Sequence):
-        return sum(size(one) + 4 for one in value)
+        return sum(encoded_size(each) + 4 for each in value)
     return 9
 
 
-def without_tokens(value: Any) -> Any:
-    """Give a value, JSON inside of texts included, without token ids and log-probabilities."""
+def remove_tokens(value: Any) -> Any:
+    """Return a value, with JSON inside texts, without token ids and log-probabilities."""
     if isinstance(value, str):
         if not any(key in value for key in TOKEN_KEYS):
             return value
-        inside = parsed(value)
-        kept = without_tokens(inside)
-        return value if kept is inside else written(kept)
+        parsed = parse_json(value)
+        remaining = remove_tokens(parsed)
+        return value if remaining is parsed else dump_json(remaining)
     if isinstance(value, Mapping):
-        kept = {k: without_tokens(one) for k, one in value.items() if not _tokens(k, one)}
-        return same(value, kept)
+        remaining = {
+            k: remove_tokens(each) for k, each in value.items() if not _is_token_data(k, each)
+        }
+        return reuse_if_equal(value, remaining)
     if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return same(value, [without_tokens(one) for one in value])
+        return reuse_if_equal(value, [remove_tokens(each) for each in value])
     return value
 
 
-def _tokens(key: object, value: object) -> bool:
-    """Say whether it is tokens: `logprobs` is also the name of a switch, true or a number."""
+def _is_token_data(key: object, value: object) -> bool:
+    """Return whether it is token data: `logprobs` may also be a boolean or a number."""
     return key in TOKEN_KEYS and not isinstance(value, bool | int | float | None)
 
 
-def token_attribute(name: str, value: object) -> bool:
-    """Say whether an attribute is token ids or log-probabilities."""
-    return _tokens(name.rpartition(".")[2], value)
+def is_token_attribute(name: str, value: object) -> bool:
+    """Return whether an attribute holds token ids or log-probabilities."""
+    return _is_token_data(name.rpartition(".")[2], value)

@@ -1,10 +1,10 @@
-"""What traceloop's instrumentor of the OpenAI client writes, put right.
+"""Corrects traceloop's instrumentor of the OpenAI client.
 
-Of responses it writes a request for a tool with the id of its item, and the tool's result with the
-id of the call, so the two do not meet; and what the model thought as JSON of its summary. Of
-streams it leaves out the count of reasoning tokens. To read a parsed answer it serialises it, of
-which pydantic warns on the agent's stderr; it fails over usage without details. And it begins each
-call with an event loop of its own, for an upload of pictures that has to be set up first.
+In responses it records a tool call with the id of its item, but the tool's result with the id of
+the call, so the two do not match; and it records reasoning as JSON of its summary. In streams it
+omits the count of reasoning tokens. It serialises a parsed response to read it, so that pydantic
+warns on the agent's stderr, and it fails on usage without details. It also starts an event loop for
+each call, to upload images, even if no upload is configured.
 """
 
 from collections.abc import Callable
@@ -25,8 +25,8 @@ Call = Callable[..., Any]
 Json = dict[str, Any]
 
 
-def install() -> None:
-    """Mend that instrumentor, once it is imported."""
+def patch_traceloop() -> None:
+    """Wrap functions of that instrumentor, once it is imported."""
     for module in _WRITERS:
         wrapt.when_imported(module)(_wrap)
 
@@ -35,29 +35,29 @@ def _wrap(module: ModuleType) -> None:
     if hasattr(module, "model_as_dict"):
         wrapt.wrap_function_wrapper(module, "model_as_dict", _as_dict)
     if hasattr(module, "run_async"):
-        wrapt.wrap_function_wrapper(module, "run_async", partial(_run, module.Config))
+        wrapt.wrap_function_wrapper(module, "run_async", partial(_run_synchronously, module.Config))
     if hasattr(module, "_set_response_attributes"):
-        wrapt.wrap_function_wrapper(module, "_set_response_attributes", _count)
+        wrapt.wrap_function_wrapper(module, "_set_response_attributes", _record_reasoning_tokens)
     if hasattr(module, "_set_responses_json_messages"):
-        writer = partial(_write, module.model_as_dict)
+        writer = partial(_write_messages, module.model_as_dict)
         wrapt.wrap_function_wrapper(module, "_set_responses_json_messages", writer)
 
 
-def _as_dict(call: Call, instance: object, arguments: tuple[Any, ...], named: Json) -> Any:
-    dump = getattr(arguments[0], "model_dump", None) if arguments else None
+def _as_dict(call: Call, instance: object, args: tuple[Any, ...], kwargs: Json) -> Any:
+    dump = getattr(args[0], "model_dump", None) if args else None
     if dump is None:
-        return call(*arguments, **named)
-    said = dump(warnings=False)
-    if isinstance(usage := said.get("usage"), dict):
-        said["usage"] = {name: count for name, count in usage.items() if count is not None}
-    return said
+        return call(*args, **kwargs)
+    dumped = dump(warnings=False)
+    if isinstance(usage := dumped.get("usage"), dict):
+        dumped["usage"] = {name: count for name, count in usage.items() if count is not None}
+    return dumped
 
 
-def _run(
-    config: Any, call: Call, instance: object, arguments: tuple[Any, ...], named: Json
+def _run_synchronously(
+    config: Any, call: Call, instance: object, args: tuple[Any, ...], kwargs: Json
 ) -> None:
-    """Run what waits for nothing, unless an upload is set up, without a loop or a thread."""
-    (work,) = arguments
+    """Run a coroutine that never waits, without an event loop, unless an upload is set up."""
+    (work,) = args
     if config.upload_base64_image:
         call(work)
         return
@@ -65,29 +65,33 @@ def _run(
         work.send(None)
 
 
-def _count(call: Call, instance: object, arguments: tuple[Any, ...], named: Json) -> Any:
-    call(*arguments, **named)
-    span, answer = arguments
-    usage = answer.get("usage") if isinstance(answer, dict) else None
+def _record_reasoning_tokens(
+    call: Call, instance: object, args: tuple[Any, ...], kwargs: Json
+) -> Any:
+    call(*args, **kwargs)
+    span, response = args
+    usage = response.get("usage") if isinstance(response, dict) else None
     details = usage.get("completion_tokens_details") if isinstance(usage, dict) else None
     if isinstance(details, dict) and details.get("reasoning_tokens") is not None:
         span.set_attribute("gen_ai.usage.reasoning_tokens", details["reasoning_tokens"])
 
 
-def _write(
-    as_dict: Call, call: Call, instance: object, arguments: tuple[Any, ...], named: Json
+def _write_messages(
+    as_dict: Call, call: Call, instance: object, args: tuple[Any, ...], kwargs: Json
 ) -> Any:
-    told, *rest = arguments
-    mended: Json = {}
-    if isinstance(told.input, list):
-        mended["input"] = [_item(as_dict(item)) for item in told.input]
-    if told.output_blocks:
-        blocks = told.output_blocks.items()
-        mended["output_blocks"] = {name: _item(as_dict(block)) for name, block in blocks}
-    return call(told.model_copy(update=mended), *rest, **named)
+    message_data, *rest = args
+    corrections: Json = {}
+    if isinstance(message_data.input, list):
+        corrections["input"] = [_correct_item(as_dict(item)) for item in message_data.input]
+    if message_data.output_blocks:
+        blocks = message_data.output_blocks.items()
+        corrections["output_blocks"] = {
+            name: _correct_item(as_dict(block)) for name, block in blocks
+        }
+    return call(message_data.model_copy(update=corrections), *rest, **kwargs)
 
 
-def _item(item: Json) -> Json:
+def _correct_item(item: Json) -> Json:
     kind, summary = item.get("type"), item.get("summary")
     if kind == "function_call" and item.get("call_id"):
         return {**item, "id": item["call_id"]}

@@ -1,7 +1,7 @@
-"""HTTP below a model call of OpenAI's client: traceparent goes along, and what fails is a span.
+"""HTTP requests of the OpenAI client: adds traceparent to them, and records failed ones as spans.
 
-The span of a request that is answered well says nothing that the call's own does not, and costs
-as much CPU as that one. One that fails is the only sign of the client's own retries.
+The span of a successful request would add nothing to the span of its model call, at the same CPU
+cost. The span of a failed request is the only record of the client's own retries.
 """
 
 import logging
@@ -26,8 +26,8 @@ _logger = logging.getLogger("ltrain.wire")
 
 
 @contextmanager
-def model_call() -> Iterator[None]:
-    """Mark what is sent meanwhile as one model call's, which HTTP instrumentors leave alone."""
+def model_call_context() -> Iterator[None]:
+    """Mark requests as part of one model call; HTTP instrumentors then ignore them."""
     with suppress_http_instrumentation():
         token = context.attach(context.set_value(_CALL, True))
         try:
@@ -36,7 +36,7 @@ def model_call() -> Iterator[None]:
             context.detach(token)
 
 
-def install() -> None:
+def patch_httpx_transports() -> None:
     """Wrap the transports of httpx and httpx2, once they are imported."""
     for library in ("httpx", "httpx2"):
         wrapt.when_imported(library)(_wrap)
@@ -50,57 +50,64 @@ def _wrap(module: ModuleType) -> None:
         _logger.info("ltrain: %s sends no traceparent: %s", module.__name__, error)
 
 
-def _send(call: Callable[..., Any], transport: object, given: Any, named: Any) -> Any:
+def _send(call: Callable[..., Any], transport: object, args: Any, kwargs: Any) -> Any:
     if context.get_value(_CALL) is None:
-        return call(*given, **named)
-    request = given[0] if given else named["request"]
-    with _sent(request) as answered:
+        return call(*args, **kwargs)
+    request = args[0] if args else kwargs["request"]
+    with _traced_request(request) as record_status:
         response = call(request)
-        answered(response.status_code)
+        record_status(response.status_code)
     return response
 
 
 async def _asend(
-    call: Callable[..., Awaitable[Any]], transport: object, given: Any, named: Any
+    call: Callable[..., Awaitable[Any]], transport: object, args: Any, kwargs: Any
 ) -> Any:
     if context.get_value(_CALL) is None:
-        return await call(*given, **named)
-    request = given[0] if given else named["request"]
-    with _sent(request) as answered:
+        return await call(*args, **kwargs)
+    request = args[0] if args else kwargs["request"]
+    with _traced_request(request) as record_status:
         response = await call(request)
-        answered(response.status_code)
+        record_status(response.status_code)
     return response
 
 
 @contextmanager
-def _sent(request: Any) -> Iterator[Callable[[int], None]]:
-    """Add the context to a request, and end a span if it fails."""
-    begun = time.time_ns()
+def _traced_request(request: Any) -> Iterator[Callable[[int], None]]:
+    """Add the trace context to a request, and write a span if it fails."""
+    start_time = time.time_ns()
     inject(request.headers)
 
-    def answered(status: int) -> None:
+    def record_status(status: int) -> None:
         if status >= HTTPStatus.BAD_REQUEST:
-            _failed(request, begun, str(status), {"http.response.status_code": status})
+            _write_failure_span(
+                request, start_time, str(status), {"http.response.status_code": status}
+            )
 
     try:
-        yield answered
+        yield record_status
     except BaseException as error:
-        _failed(request, begun, type(error).__name__, {})
+        _write_failure_span(request, start_time, type(error).__name__, {})
         raise
 
 
-def _failed(request: Any, begun: int, kind: str, more: dict[str, Any]) -> None:
+def _write_failure_span(
+    request: Any, start_time: int, error_type: str, extra: dict[str, Any]
+) -> None:
     url = request.url
-    said = {
+    span_attributes = {
         "http.request.method": request.method,
         "url.full": f"{url.scheme}://{url.netloc.decode()}{url.path}",
         "server.address": url.host,
-        "error.type": kind,
-        **more,
+        "error.type": error_type,
+        **extra,
     }
     tracer = trace.get_tracer(SCOPE_INSTRUMENT)
     span = tracer.start_span(
-        request.method, kind=SpanKind.CLIENT, attributes=said, start_time=begun
+        request.method,
+        kind=SpanKind.CLIENT,
+        attributes=span_attributes,
+        start_time=start_time,
     )
     span.set_status(StatusCode.ERROR)
     span.end()

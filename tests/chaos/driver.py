@@ -1,4 +1,4 @@
-"""A run of the real loop that can be hit: store, gateway, runner, learner; a fake vLLM."""
+"""Starts a real run, with a fake vLLM, whose processes tests can kill."""
 
 import getpass
 import json
@@ -20,9 +20,9 @@ from tests.ports import free_ports
 HERE = Path(__file__).parent
 TESTS = HERE.parent
 WAIT = 600.0
-"""Seconds for what takes ten on an idle machine."""
+"""Seconds to wait for events that take ten on an idle machine."""
 SHARED = (f"torchinductor_{getpass.getuser()}",)
-"""What torch keeps in the temporary folder for every process of this user."""
+"""What torch stores in the temporary folder for all processes of this user."""
 WAVE = 16
 """Rollouts in a wave."""
 
@@ -30,15 +30,15 @@ WAVE = 16
 def until(condition: Callable[[], Any], what: str, seconds: float = WAIT) -> Any:
     """Wait for a true value of `condition` and return it."""
     end = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (result := condition()):
         assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
         time.sleep(0.05)
-    return found
+    return result
 
 
 @dataclass
 class Run:
-    """One `ltrain run`, and what it printed."""
+    """One `ltrain run` and its output."""
 
     process: subprocess.Popen[bytes]
     output: Path
@@ -69,17 +69,17 @@ class Run:
 
 @dataclass
 class Project:
-    """A folder with an agent, tasks, a recipe and a tiny policy; its processes are found by it."""
+    """A folder with an agent, tasks, a recipe and a tiny policy; it identifies its processes."""
 
     folder: Path
     updates: int
-    """Of the recipe: each is a wave, and each harm has a wave of its own."""
+    """Updates of the recipe: each is one wave, and each kill happens in a wave of its own."""
     temporary: Path
-    """Where its processes put temporary files."""
+    """Folder of its processes' temporary files."""
     within: Sequence[str] = ()
-    """A command that runs another one: in a namespace of its own."""
+    """A command prefix that runs a command in a namespace of its own."""
     root: Path = Path("/")
-    """Through which the files of that namespace are seen."""
+    """Path through which the files of that namespace are visible."""
     runs: list[Run] = field(default_factory=list)
     environ: dict[str, str] = field(default_factory=dict)
 
@@ -108,9 +108,11 @@ class Project:
         )
         python.chmod(0o755)
         otlp, store, gateway = free_ports(3)
-        kept = {name: text for name, text in os.environ.items() if not name.startswith("LTRAIN_")}
+        inherited = {
+            name: text for name, text in os.environ.items() if not name.startswith("LTRAIN_")
+        }
         self.environ = {
-            **kept,
+            **inherited,
             "LTRAIN_HOME": str(self.home),
             "LTRAIN_STORE": f"http://127.0.0.1:{store}",
             "LTRAIN_GATEWAY": f"http://127.0.0.1:{gateway}",
@@ -154,9 +156,9 @@ class Project:
         return waves
 
     def attempts(self) -> list[dict[str, Any]]:
-        """Return the lines of the run's ledger that begin an attempt."""
-        ledger = self.file("runs/chaos/attempts.jsonl")
-        lines = ledger.read_text().splitlines() if ledger.exists() else []
+        """Return the lines of the run's attempt log that begin an attempt."""
+        log = self.file("runs/chaos/attempts.jsonl")
+        lines = log.read_text().splitlines() if log.exists() else []
         rows = [json.loads(line) for line in lines if line.endswith("}")]
         return [row for row in rows if "outcome" not in row]
 
@@ -175,7 +177,7 @@ class Project:
     def find(self, *words: str, guard: bool = False) -> psutil.Process:
         """Wait for the process with all `words` in its command line, or else its guard."""
 
-        def found() -> psutil.Process | None:
+        def result() -> psutil.Process | None:
             for each in self.processes():
                 try:
                     line = " ".join(each.cmdline())
@@ -185,7 +187,7 @@ class Project:
                     return each
             return None
 
-        process: psutil.Process = until(found, f"a process {words}")
+        process: psutil.Process = until(result, f"a process {words}")
         return process
 
     def kill(self, *words: str, guard: bool = False) -> None:
@@ -196,14 +198,14 @@ class Project:
 
     def listening(self) -> set[str]:
         """Return the addresses that its processes listen on."""
-        found = set()
+        result = set()
         for process in self.processes():
             try:
                 connections = process.net_connections("inet")
             except psutil.Error:
                 continue
-            found |= {c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN}
-        return {address.removeprefix("::ffff:") for address in found}
+            result |= {c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN}
+        return {address.removeprefix("::ffff:") for address in result}
 
     def close(self) -> None:
         """End what a failed test left."""
@@ -275,7 +277,7 @@ class Project:
 
 
 def interrupt(run: Run) -> None:
-    """Send what ctrl-C sends."""
+    """Send the signal of ctrl-C."""
     run.process.send_signal(signal.SIGINT)
 
 

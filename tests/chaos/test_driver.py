@@ -1,4 +1,4 @@
-"""The driver sees every process of its project, and of no other."""
+"""The driver finds every process of its project, and no other process."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Kills in the middle of a run: every rollout counts once, nothing is left, the command finishes.
+"""Kills during a run: every rollout counts once, no process is left, and the command finishes.
 
 Loop, store, gateway, runner and learner are real; vLLM is a fake on a unix socket.
 """
@@ -40,7 +40,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def temporary() -> Iterator[Path]:
-    """A temporary folder whose path is short enough for Ray's sockets."""
+    """Yield a temporary folder whose path is short enough for Ray's sockets."""
     with tempfile.TemporaryDirectory(prefix="lc-", dir="/tmp") as folder:
         yield Path(folder)
 
@@ -58,12 +58,12 @@ def project(
 
 
 def waves(count: int) -> pytest.MarkDecorator:
-    """Give the test a project of so many waves."""
+    """Return the mark of a test whose project has so many waves."""
     return pytest.mark.parametrize("project", [count], indirect=True)
 
 
 @waves(7)
-def test_a_run_outlives_what_it_stands_on(project: Any) -> None:
+def test_a_run_survives_the_death_of_its_services(project: Any) -> None:
     run = project.start()
     project.await_wave(run, 0)
     listening = project.listening()
@@ -96,7 +96,7 @@ def _kill_vllm(project: Any) -> None:
 
 
 def _kill_vllm_for_long(project: Any) -> None:
-    """End vLLM; its next start takes 30 seconds more."""
+    """Kill vLLM; its next start takes 30 seconds longer."""
     (project.folder / "away").touch()
     project.kill("fake_vllm.py")
 
@@ -148,7 +148,7 @@ def _interrupt(project: Any, run: Any) -> None:
 
 def _interrupt_twice(project: Any, run: Any) -> None:
     driver.interrupt(run)
-    run.line("ltrain: stopping; the same command goes on from here.")
+    run.line("ltrain: stopping; the same command continues from here.")
     driver.interrupt(run)
     run.line("ltrain: still stopping; ")
     assert run.end() != 0
@@ -159,7 +159,7 @@ def _interrupt_twice(project: Any, run: Any) -> None:
 @pytest.mark.parametrize(
     "harm", [_kill_learner, _kill_rank, _kill_run, _interrupt, _interrupt_twice]
 )
-def test_the_same_command_finishes_a_run_that_was_ended(
+def test_the_same_command_finishes_a_run_that_was_killed(
     project: Any, harm: Callable[[Any, Any], None]
 ) -> None:
     run = project.start()
@@ -171,7 +171,7 @@ def test_the_same_command_finishes_a_run_that_was_ended(
 
 @pytest.fixture
 def small_disk(project: Any) -> Iterator[Any]:
-    """The project with a disk of 16 MiB for its checkpoints, in a namespace of its own."""
+    """Yield the project with a disk of 16 MiB for its checkpoints, in a namespace of its own."""
     folder = project.home / "runs"
     folder.mkdir(parents=True)
     mount = f"mount -t tmpfs -o size=16m none {folder} && echo mounted && exec sleep 3600"
@@ -194,7 +194,7 @@ def small_disk(project: Any) -> Iterator[Any]:
 
 
 @waves(2)
-def test_a_full_disk_at_a_checkpoint_is_told_and_space_is_enough(small_disk: Any) -> None:
+def test_a_full_disk_at_a_checkpoint_is_reported_and_free_space_fixes_it(small_disk: Any) -> None:
     project = small_disk
     ballast = project.file("runs/ballast")
     ballast.write_bytes(bytes(15 << 20))

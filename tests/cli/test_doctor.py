@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ltrain_instrument.diagnosis import Finding, State, settings, spool, variables
+from ltrain_instrument.diagnosis import Finding, State, check_settings, check_spool, check_variables
 
 LTRAIN = str(Path(sys.executable).with_name("ltrain"))
 
@@ -99,7 +99,7 @@ def doctor(
 
 def states(out: str) -> dict[str, tuple[str, str]]:
     found: list[dict[str, Any]] = json.loads(out)["findings"]
-    return {each["name"].split()[0]: (each["state"], each["found"]) for each in found}
+    return {each["name"].split()[0]: (each["state"], each["detail"]) for each in found}
 
 
 def test_all_is_well(tmp_path: Path, answering: str) -> None:
@@ -169,10 +169,10 @@ def test_a_misconfiguration_is_named_with_its_fix(tmp_path: Path, answering: str
     lines = [" ".join(line.split()) for line in out.splitlines()]
     at = lines.index(
         "fault OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT=many: "
-        "OpenTelemetry cannot be imported: it wants an integer"
+        "OpenTelemetry cannot be imported: the value must be an integer"
     )
     assert lines[at + 1] == "> Unset OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT."
-    assert "LTRAIN_REDACT: '(' is no regular expression" in out
+    assert "LTRAIN_REDACT: '(' is not a valid regular expression" in out
     assert "Did you mean 'openai'?" in out
     assert "There is no Python at '/nowhere/python'" in out
     assert lines[-1].endswith(" faults")
@@ -205,18 +205,18 @@ def test_a_failing_instrumentor_is_named(tmp_path: Path, answering: str) -> None
     [
         ("OTEL_SDK_DISABLED", "true", "nothing is recorded"),
         ("OTEL_TRACES_EXPORTER", "none", "no span is sent to a collector"),
-        ("OTEL_TRACES_SAMPLER", "traceidratio", "rollouts are not recorded whole"),
+        ("OTEL_TRACES_SAMPLER", "traceidratio", "rollouts are recorded incompletely"),
         (
             "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT",
             "4096",
-            "texts and token ids are cut in silence",
+            "texts and token ids are cut without a warning",
         ),
         ("OTEL_ATTRIBUTE_COUNT_LIMIT", "128", "a long conversation loses its oldest messages"),
-        ("OTEL_PYTHON_DISTRO", "distro", "another distro takes ltrain's place"),
+        ("OTEL_PYTHON_DISTRO", "distro", "another distro replaces ltrain's"),
         (
             "OTEL_CONFIG_FILE",
             "o.yaml",
-            "its exporters take the place of ltrain's: spans do not wait on disk",
+            "its exporters replace ltrain's: spans do not wait on disk",
         ),
         (
             "OTEL_EXPORTER_OTLP_PROTOCOL",
@@ -227,13 +227,13 @@ def test_a_failing_instrumentor_is_named(tmp_path: Path, answering: str) -> None
 )
 def test_conflicting_variables_are_faults(name: str, value: str, why: str) -> None:
     found = Finding(name, State.FAULT, f"{name}={value}: {why}", f"Unset {name}.")
-    assert list(variables({name: value})) == [found]
+    assert list(check_variables({name: value})) == [found]
 
 
 def test_grpc_without_its_exporter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc", None)
-    [found] = variables({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
-    assert found.found.endswith(", and opentelemetry-exporter-otlp-proto-grpc is not here")
+    [found] = check_variables({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
+    assert found.detail.endswith(", and opentelemetry-exporter-otlp-proto-grpc is not installed")
 
 
 def test_content_that_is_switched_off_is_a_note() -> None:
@@ -241,8 +241,8 @@ def test_content_that_is_switched_off_is_a_note() -> None:
     problem = "TRACELOOP_TRACE_CONTENT=false: messages are not recorded"
     assert (found.state, found.found) == (State.NOTE, problem)
     quiet = {"OTEL_SDK_DISABLED": "false", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "100000"}
-    assert list(variables(quiet)) == []
-    assert list(settings({})) == []
+    assert list(check_variables(quiet)) == []
+    assert list(check_settings({})) == []
 
 
 def test_waiting_and_refused_files(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_waiting_and_refused_files(tmp_path: Path) -> None:
     fresh, refused = spool(tmp_path)
     assert (fresh.state, fresh.found) == (State.OK, summary)
     assert refused.state is State.FAULT
-    assert refused.found.startswith("1 files of spans that the collector refused are in ")
+    assert refused.detail.startswith("1 files of spans that the collector refused are in ")
     hour = time.time() - 3600
     os.utime(folder / "a.otlp", (hour, hour))
     old, _ = spool(tmp_path)

@@ -122,7 +122,7 @@ def test_a_store_that_was_removed_is_a_fault(tmp_path: Path, up: Up) -> None:
     shutil.rmtree(tmp_path / "store")
     health = doctor(tmp_path, otlp, f"http://127.0.0.1:{sql}")["health"]
     assert health["state"] == "fault"
-    assert "was removed or replaced while it was open" in health["found"]
+    assert "was removed or replaced while it was open" in health["detail"]
 
 
 def test_every_fault_of_health_is_reported() -> None:

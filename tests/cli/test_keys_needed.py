@@ -51,7 +51,7 @@ def test_doctor_reports_the_missing_key(
     assert store(50).state is State.OK
     found = collector(50)
     assert found.state is State.FAULT
-    assert found.mend.startswith("Set OTEL_EXPORTER_OTLP_HEADERS to what it asks for")
+    assert found.fix.startswith("Set OTEL_EXPORTER_OTLP_HEADERS to its key")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"Authorization=Bearer%20{keys[Role.INGEST]}")
     assert collector(50).state is State.OK
 
@@ -71,6 +71,6 @@ def test_a_run_finds_a_store_by_an_address_with_a_key(
 ) -> None:
     _, sql, keys = keyed
     monkeypatch.setenv("LTRAIN_STORE", f"http://any:{keys[Role.QUERY]}@127.0.0.1:{sql}")
-    service = Services(tmp_path, policy="p", dtype="float32")._store()
+    service = Services(tmp_path, policy="p", dtype="float32")._store_service()
     assert service.health == f"http://127.0.0.1:{sql}/ping"
     assert keys[Role.QUERY] not in " ".join(service.command)

@@ -11,11 +11,11 @@ from ltrain.cli import app
 from ltrain_instrument import attributes
 from ltrain_instrument.settings import SETTINGS
 from ltrain_transforms import exports, faults, membership, selection, unusable
-from ltrain_transforms.breaks import Begins
+from ltrain_transforms.breaks import SplitReason
 from ltrain_transforms.dialects import DIALECTS, events, gateway
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
 from ltrain_transforms.exports import FORMATS
-from ltrain_transforms.recipe import Among, Credit, Credited, Recipe, Reward, credit
+from ltrain_transforms.recipe import Credit, Credited, Peers, Recipe, Reward, credit
 from ltrain_transforms.tables import TABLES, Table
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -63,23 +63,23 @@ def test_every_rule_kind_credit_and_estimator_is_documented() -> None:
         kind in documented["on"][0] for kind in ("llm", "tool", "retrieval", "embedding", "node")
     )
     estimators = {*ESTIMATORS, *STEP_ESTIMATORS}
-    assert {*Credited, *Among, *estimators} <= documented.keys()
+    assert {*Credited, *Peers, *estimators} <= documented.keys()
     assert {field.alias or name for name, field in Reward.model_fields.items()} <= documented.keys()
 
 
 def test_every_dialect_is_documented_with_the_reasons_of_its_drops() -> None:
     text = (DOCS / "dialects.md").read_text()
-    modules = (*DIALECTS, events, gateway)
+    dialects = (*DIALECTS, events.DIALECT, gateway.DIALECT)
     documented = rows("dialects.md")
-    assert {module.__name__.rpartition(".")[2] for module in modules} <= documented.keys()
-    reasons = {*membership.REASONS, *faults.REASONS, *faults.ATTRIBUTES}
+    assert {dialect.name for dialect in dialects} <= documented.keys()
+    reasons = {*membership.REASONS, *faults.SPAN_REASONS, *faults.ATTRIBUTE_REASONS}
     assert [reason for reason in sorted(reasons) if f"`{reason}`" not in text] == []
 
 
 def test_reasons_filters_and_exports_are_documented() -> None:
     page = (DOCS / "samples.md").read_text()
     documented = rows("samples.md").keys() | set(re.findall(r"`(\w+)`", page))
-    assert {*Begins, *FORMATS, *unusable.REASONS, *selection.REASONS} <= documented
+    assert {*SplitReason, *FORMATS, *unusable.REASONS, *selection.REASONS} <= documented
     assert set(exports.REASONS) <= rows_of("tables.md", "exports")
 
 

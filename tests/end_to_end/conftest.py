@@ -1,4 +1,4 @@
-"""One run of the whole loop on a tiny policy, whose traces several tests look at."""
+"""One run of the whole loop on a tiny policy, whose traces several tests check."""
 
 import importlib.util
 import json
@@ -82,7 +82,7 @@ class Project:
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Project]:
-    """Make a project of that name, with ports of its own."""
+    """Return a function that makes a project of a name, with its own ports."""
 
     def make(name: str) -> Project:
         folder = tmp_path_factory.mktemp(name) / "two_turn"
@@ -92,8 +92,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Project
         with (folder / "tasks.jsonl").open("w") as tasks:
             for number in range(TASKS):
                 words = (10, *(chance.randrange(512) for _ in range(4)), 20)
-                asked = " ".join(f"w{word}" for word in words)
-                tasks.write(json.dumps({"id": f"t{number}", "input": asked}) + "\n")
+                words_text = " ".join(f"w{word}" for word in words)
+                tasks.write(json.dumps({"id": f"t{number}", "input": words_text}) + "\n")
         otlp, store, gateway = free_ports(3)
         environ = {
             **os.environ,
@@ -109,11 +109,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Project
 
 @dataclass(frozen=True)
 class Learned:
-    """What a run left: its waves, its project, and what passed between gateway and vLLM."""
+    """The results of a run: its waves, its project, and the calls between gateway and vLLM."""
 
     project: Project
     waves: list[dict[str, Any]]
-    passed: list[Any]
+    recorded_calls: list[Any]
 
 
 @pytest.fixture(scope="session")
@@ -139,4 +139,4 @@ def learned(project: Callable[[str], Project]) -> Iterator[Learned]:
                 env=made.environ,
                 log=made.folder / "gateway.log",
             )
-            yield Learned(made, made.train("ltrain.toml"), between.passed)
+            yield Learned(made, made.train("ltrain.toml"), between.recorded_calls)

@@ -19,25 +19,25 @@ import polars as pl
 WAVE = 96
 
 
-def test_it_reaches_nearly_all_of_the_reward(learned: Any) -> None:
+def test_the_policy_reaches_nearly_all_of_the_reward(learned: Any) -> None:
     assert max(wave["evaluations"]["true"] for wave in learned.waves) >= 0.95
 
 
-def test_every_trained_token_is_the_one_that_vllm_sampled(learned: Any) -> None:
-    answered = Counter(_answered(learned.passed))
+def test_every_trained_token_was_sampled_by_vllm(learned: Any) -> None:
+    answered = Counter(_answered(learned.recorded_calls))
     datasets = sorted((learned.project.home / "datasets").glob("*/samples"))
     assert len(datasets) == len(learned.waves)
     for file in datasets:
         for row in pl.read_parquet(file).iter_rows(named=True):
             logprobs = struct.pack(f"<{len(row['rollout_logprobs'])}f", *row["rollout_logprobs"])
-            said = (tuple(row["prompt_ids"]), tuple(row["response_ids"]), logprobs)
-            assert answered[said] > 0
+            sample = (tuple(row["prompt_ids"]), tuple(row["response_ids"]), logprobs)
+            assert answered[sample] > 0
             assert row["response_mask"] == [1] * len(row["response_ids"])
 
 
-def _answered(passed: list[Any]) -> list[tuple[tuple[int, ...], tuple[int, ...], bytes]]:
+def _answered(recorded_calls: list[Any]) -> list[tuple[tuple[int, ...], tuple[int, ...], bytes]]:
     calls = []
-    for each in passed:
+    for each in recorded_calls:
         if each.path != "/v1/chat/completions":
             continue
         answer = json.loads(each.answer)
@@ -48,15 +48,15 @@ def _answered(passed: list[Any]) -> list[tuple[tuple[int, ...], tuple[int, ...],
     return calls
 
 
-def test_each_rollout_is_one_trace_with_its_calls_and_no_more(learned: Any) -> None:
-    [seen] = learned.project.sql(
+def test_each_rollout_is_one_trace_with_exactly_its_calls(learned: Any) -> None:
+    [counts] = learned.project.sql(
         "SELECT uniq(RolloutId) AS rollouts, uniq(TraceId) AS traces, "
         "countIf(ScopeName = 'ltrain.gateway' AND GenAiOp = 'chat') AS llm, "
         "countIf(ToolName = 'lookup') AS tools, countIf(SpanName = 'openai.chat') AS sdk "
         "FROM otel.spans WHERE RolloutId != ''"
     )
     rollouts = WAVE * len(learned.waves)
-    assert {name: int(value) for name, value in seen.items()} == {
+    assert {name: int(value) for name, value in counts.items()} == {
         "rollouts": rollouts,
         "traces": rollouts,
         "llm": 2 * rollouts,
@@ -80,8 +80,8 @@ def test_every_id_of_a_wave_is_in_a_lineage_or_a_drop(learned: Any) -> None:
         assert (call in trained) != in_drops
 
 
-def test_the_stored_traces_train_once_more(learned: Any) -> None:
-    """Offline, by a recipe without an agent: what the first waves left in the store."""
+def test_the_stored_traces_can_be_trained_on_again(learned: Any) -> None:
+    """Offline, by a recipe without an agent, on the first waves' traces in the store."""
     made = learned.project
     before = _versions(made)
     written = (made.folder / "ltrain.toml").read_text()
@@ -102,11 +102,11 @@ def _versions(made: Any) -> list[int]:
 
 
 UPDATES = 18
-"""Of the control run."""
+"""Updates of the control run."""
 
 
-def test_shuffled_rewards_teach_nothing_and_kills_lose_nothing(learned: Any, project: Any) -> None:
-    """The control run: its collector is killed -9, then ctrl-C stops it, then it goes on."""
+def test_shuffled_rewards_teach_nothing_and_kills_lose_no_span(learned: Any, project: Any) -> None:
+    """The control run: its collector is killed, then ctrl-C stops it, then it continues."""
     made = project("control")
     before = list(_interrupted(made))
     assert len(before) < UPDATES
@@ -138,15 +138,15 @@ def _interrupted(made: Any) -> Iterator[dict[str, Any]]:
             if number == 6:
                 time.sleep(1.0)
                 run.send_signal(signal.SIGINT)
-        said = run.stderr.read()
-        assert run.wait() != 0, said
-        assert "Traceback" not in said
+        sample = run.stderr.read()
+        assert run.wait() != 0, sample
+        assert "Traceback" not in sample
 
 
 def _processes(made: Any) -> list[tuple[int, str]]:
-    """List what runs with the project's folder in its command line."""
-    asked = ["ps", "-ww", "-eo", "pid,args"]
-    listed = subprocess.run(asked, capture_output=True, text=True, check=True)
+    """Return the processes with the project's folder in their command line."""
+    command = ["ps", "-ww", "-eo", "pid,args"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
     lines = [line.strip().partition(" ") for line in listed.stdout.splitlines()]
     return [(int(pid), args) for pid, _, args in lines if str(made.folder) in args]
 
@@ -159,9 +159,11 @@ def _kill_collector(made: Any) -> None:
 
 
 def _nothing_lost_or_doubled(made: Any, rollouts: int) -> None:
-    """Every span once; of every rollout one attempt that counts, with all of its calls."""
-    [seen] = made.sql("SELECT count() AS rows, uniqExact(TraceId, SpanId) AS spans FROM otel.spans")
-    assert int(seen["rows"]) == int(seen["spans"])
+    """Check that every span is stored once, and every rollout has one counted, complete attempt."""
+    [counts] = made.sql(
+        "SELECT count() AS rows, uniqExact(TraceId, SpanId) AS spans FROM otel.spans"
+    )
+    assert int(counts["rows"]) == int(counts["spans"])
     [whole] = made.sql(
         "SELECT count() AS attempts, uniqExact(RolloutId) AS rollouts, sum(llm) AS llm, "
         "sum(tools) AS tools FROM (SELECT RolloutId, Attempt, "

@@ -1,8 +1,9 @@
-"""What the traces of a framework's agent hold, criterion by criterion: `docs/completeness.md`.
+"""Measures what the traces of a framework's agent contain: `docs/completeness.md`.
 
-C1 to C7 are NeMo Gym's acceptance criteria for trajectories, the others are ours. Each is measured
-on a run against what the model server was asked and answered; a row of the page is the result, and
-a test fails where the two differ. `COMPLETENESS=write make test-frameworks` writes the rows anew.
+C1 to C7 are NeMo Gym's acceptance criteria for trajectories; the others are ltrain's. Each is
+measured by comparing a run with the requests and responses of the model server. The results are a
+row of the page, and a test fails if they differ. `COMPLETENESS=write make test-frameworks` rewrites
+the rows.
 """
 
 from __future__ import annotations
@@ -15,140 +16,158 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.frameworks.model import PROMPT_IDS, TOKEN_IDS
-from tests.frameworks.said import asked, read
+from tests.frameworks.said import turns_of_input, turns_of_request
 
 if TYPE_CHECKING:
-    from tests.frameworks.conftest import Ran
+    from tests.frameworks.conftest import RunResult
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "completeness.md"
 TOOLS_IN_PARALLEL = 2
-Measure = Callable[["Ran"], bool]
+Measure = Callable[["RunResult"], bool]
 
 
-def counted(ran: Ran) -> bool:
-    """Each answer of the server is one call, with its model and finish reason."""
-    good = _good(ran)
-    told = all(call["model"] and call["finish_reason"] for call in good)
-    return told and len(good) == len(_answers(ran))
+def one_call_per_response(result: RunResult) -> bool:
+    """Each response of the server is one call, with its model and finish reason."""
+    successful = _successful_calls(result)
+    described = all(call["model"] and call["finish_reason"] for call in successful)
+    return described and len(successful) == len(_response_steps(result))
 
 
-def token_counts(ran: Ran) -> bool:
-    """Prompt, completion, reasoning and cached tokens are as the server said wherever it did."""
+def token_counts(result: RunResult) -> bool:
+    """Prompt, completion, reasoning and cached tokens are as the server reported them."""
     names = ("input_tokens", "output_tokens", "reasoning_tokens", "cached_tokens")
-    read = [tuple(call[name] for name in names) for call in _good(ran)]
-    return read.count((7, 5, 1, 2)) == sum(asked.counted for asked in ran.asked) > 0
+    counts = [tuple(call[name] for name in names) for call in _successful_calls(result)]
+    return counts.count((7, 5, 1, 2)) == sum(each.has_usage for each in result.model_requests) > 0
 
 
-def turns(ran: Ran) -> bool:
-    """Each turn has identity, number, time, question, answer, what was thought, and its end."""
-    (execution,) = ran.executions.to_dicts()
+def turns(result: RunResult) -> bool:
+    """Each turn has identity, number, time, input, output, reasoning and status."""
+    (execution,) = result.executions.to_dicts()
     identity = (execution["run_id"], execution["task_id"], execution["rollout_id"])
-    said = [part for call in ran.of("llm") for part in _parts(call["output"])]
-    thought = [part["content"] for part in said if part["type"] == "reasoning"]
+    parts = [part for call in result.calls_of_kind("llm") for part in _parts(call["output"])]
+    reasoning = [part["content"] for part in parts if part["type"] == "reasoning"]
     return (
         identity == ("frameworks", "task1", "rollout1")
-        and execution["llm_calls"] == len(ran.of("llm"))
-        and thought == [each.thought for each in _answers(ran) if each.thought]
+        and execution["llm_calls"] == len(result.calls_of_kind("llm"))
+        and reasoning == [each.reasoning for each in _response_steps(result) if each.reasoning]
         and all(
             call["input"] and (call["output"] or call["status"] == "error") and call["start"]
-            for call in ran.of("llm")
+            for call in result.calls_of_kind("llm")
         )
     )
 
 
-def histories(ran: Ran) -> bool:
-    """What the model was shown and what it said is in the calls, message by message."""
-    good = _good(ran)
-    shown = [asked(each.body) for each in ran.asked if each.step and not each.failed]
-    said = [(each.text, each.calls) for each in _answers(ran)]
-    return sorted(shown) == sorted(read(call["input"]) for call in good) and (
-        sorted(said) == sorted(_said(call["output"]) for call in good)
+def histories(result: RunResult) -> bool:
+    """The calls contain the model's input and output, message by message."""
+    successful = _successful_calls(result)
+    inputs = [
+        turns_of_request(each.body)
+        for each in result.model_requests
+        if each.step and not each.failed
+    ]
+    outputs = [(each.text, each.calls) for each in _response_steps(result)]
+    return sorted(inputs) == sorted(turns_of_input(call["input"]) for call in successful) and (
+        sorted(outputs) == sorted(_text_and_tool_calls(call["output"]) for call in successful)
     )
 
 
-def tool_calls(ran: Ran) -> bool:
-    """Each tool that was asked for is one call: arguments, result, status, start, end, asker."""
-    asked = {part["id"] for call in ran.of("llm") for part in _requests(call)}
-    tools = ran.of("tool")
-    told = ("arguments", "requested_by")
+def tool_calls(result: RunResult) -> bool:
+    """Each requested tool is one call: arguments, result, status, start, end and requester."""
+    requested = {part["id"] for call in result.calls_of_kind("llm") for part in _requests(call)}
+    tools = result.calls_of_kind("tool")
+    required = ("arguments", "requested_by")
     return (
-        {tool["tool_call_id"] for tool in tools} == asked
-        and len(tools) == len(asked) > 0
+        {tool["tool_call_id"] for tool in tools} == requested
+        and len(tools) == len(requested) > 0
         and {tool["status"] for tool in tools} == {"ok", "error"}
         and all(tool["end"] > tool["start"] for tool in tools)
-        and all(tool[name] is not None for tool in tools for name in told)
+        and all(tool[name] is not None for tool in tools for name in required)
         and all(tool["result"] is not None or tool["status"] == "error" for tool in tools)
     )
 
 
-def parallel_tools(ran: Ran) -> bool:
-    """Tools that one turn asked for have times of their own, which overlap."""
-    tools = ran.of("tool")
-    for call in ran.of("llm"):
-        side = [tool for tool in tools if tool["requested_by"] == call["call_id"]]
-        if len(side) == len(_requests(call)) == TOOLS_IN_PARALLEL:
-            starts, ends = {it["start"] for it in side}, {it["end"] for it in side}
+def parallel_tools(result: RunResult) -> bool:
+    """Tools that one turn requested have their own times, which overlap."""
+    tools = result.calls_of_kind("tool")
+    for call in result.calls_of_kind("llm"):
+        parallel = [tool for tool in tools if tool["requested_by"] == call["call_id"]]
+        if len(parallel) == len(_requests(call)) == TOOLS_IN_PARALLEL:
+            starts, ends = {it["start"] for it in parallel}, {it["end"] for it in parallel}
             return max(starts) < min(ends) and len(starts) + len(ends) > TOOLS_IN_PARALLEL
     return False
 
 
-def agent_side(ran: Ran) -> bool:
-    """All of it is the agent's own word, no server stood between, and every span arrived."""
-    return "ltrain.gateway" not in ran.spans["scope"] and ran.executions["complete"].all()
+def agent_side(result: RunResult) -> bool:
+    """The agent's process recorded everything without a gateway, and every span arrived."""
+    return "ltrain.gateway" not in result.spans["scope"] and result.executions["complete"].all()
 
 
-def one_trace(ran: Ran) -> bool:
-    """All that describes a model's call is in one trace, which its requests name to the server."""
-    trace = dict(ran.spans.select("span_id", "trace_id").iter_rows())
-    sent = [asked.headers.get("traceparent", "--").split("-") for asked in ran.asked]
-    return all(trace.get(names[2]) == names[1] for names in sent) and all(
-        len({trace[span] for span in call["source_spans"]}) == 1 for call in ran.of("llm")
+def one_trace(result: RunResult) -> bool:
+    """All spans of a model call are in one trace, which its requests propagate to the server."""
+    trace = dict(result.spans.select("span_id", "trace_id").iter_rows())
+    headers = [each.headers.get("traceparent", "--").split("-") for each in result.model_requests]
+    return all(trace.get(header[2]) == header[1] for header in headers) and all(
+        len({trace[span] for span in call["source_spans"]}) == 1
+        for call in result.calls_of_kind("llm")
     )
 
 
-def agents(ran: Ran) -> bool:
+def agents(result: RunResult) -> bool:
     """Each LLM and tool call names its agent."""
-    return all(call["agent"] for kind in ("llm", "tool") for call in ran.of(kind))
+    return all(call["agent"] for kind in ("llm", "tool") for call in result.calls_of_kind(kind))
 
 
-def variables(ran: Ran) -> bool:
-    """The state has what the user asked, what tools answered and what the agent said."""
-    named = set(ran.states["variable"])
-    results = {f"tool.{part['name']}.result" for c in ran.of("llm") for part in _requests(c)}
-    said = any(name == "answer" or name.endswith(".output") for name in named)
-    return "input" in named and results <= named and said
+def variables(result: RunResult) -> bool:
+    """The state contains the user's input, the results of tools and the agent's output."""
+    names = set(result.states["variable"])
+    results = {
+        f"tool.{part['name']}.result"
+        for call in result.calls_of_kind("llm")
+        for part in _requests(call)
+    }
+    has_output = any(name == "answer" or name.endswith(".output") for name in names)
+    return "input" in names and results <= names and has_output
 
 
-def token_ids(ran: Ran) -> bool:
-    """Each answered chat completion has the server's token ids and log-probabilities."""
-    chats = [each for each in ran.asked if each.path.endswith("/chat/completions")]
-    answered = sum(each.step is not None and not each.failed for each in chats)
-    told = [
+def token_ids(result: RunResult) -> bool:
+    """Each successful chat completion has the server's token ids and log-probabilities."""
+    chats = [each for each in result.model_requests if each.path.endswith("/chat/completions")]
+    expected = sum(each.step is not None and not each.failed for each in chats)
+    recorded = [
         (call["prompt_token_ids"], call["response_token_ids"], call["response_logprobs"])
-        for call in _good(ran)
+        for call in _successful_calls(result)
     ]
     sampled = (PROMPT_IDS, [TOKEN_IDS], [[-0.5] * len(TOKEN_IDS)])
-    return told.count(sampled) == answered > 0
+    return recorded.count(sampled) == expected > 0
 
 
 CRITERIA: dict[str, tuple[str, Measure]] = {
-    "C1": ("token statistics and response metadata of each model call", counted),
+    "C1": (
+        "each response of the model is one call, with token statistics and response metadata",
+        one_call_per_response,
+    ),
     "C2": (
-        "prompt, completion, reasoning and cached token counts (total is a sum), as far as the "
-        "server gives them",
+        "prompt, completion, reasoning and cached token counts, where the server reports them "
+        "(the total is their sum)",
         token_counts,
     ),
     "C3": (
-        "task and rollout identity, turn number, timestamp, question, answer, reasoning, "
-        "resolution and step count",
+        "task and rollout identity, turn number, timestamp, input, output, reasoning, status and "
+        "step count",
         turns,
     ),
-    "C4": ("what the model was shown and what it said can be made again", histories),
-    "C5": ("output, status, start, end and duration of each tool call, failures found", tool_calls),
-    "C6": ("a timing of its own for each of several parallel tool calls", parallel_tools),
-    "C7": ("the agent's side alone suffices, whatever it runs in and against", agent_side),
-    "trace": ("framework and client of a call in one trace, that goes on to the server", one_trace),
+    "C4": ("the model's input and output can be reconstructed", histories),
+    "C5": (
+        "output, status, start, end and duration of each tool call, with failures detected",
+        tool_calls,
+    ),
+    "C6": ("separate timings for each of several parallel tool calls", parallel_tools),
+    "C7": ("data from the agent's process is sufficient, in any environment", agent_side),
+    "trace": (
+        "framework and client of a call are in one trace, which continues at the server",
+        one_trace,
+    ),
     "agent": ("each LLM and tool call names its agent", agents),
     "state": ("state variables: input, results of tools, answer", variables),
     "ids": (
@@ -159,20 +178,23 @@ CRITERIA: dict[str, tuple[str, Measure]] = {
 }
 
 
-def check(name: str, environment: str, ran: Ran, why: Mapping[str, str] | None = None) -> None:
-    """Hold a framework's row of the page to what its run shows.
+def check(
+    name: str, environment: str, result: RunResult, reasons: Mapping[str, str] | None = None
+) -> None:
+    """Compare a framework's row of the page with the result of its run.
 
     Args:
         name: the framework, as its distribution is named.
-        why: in a few words, for each criterion that the framework makes impossible.
+        reasons: a few words for each criterion that the framework makes impossible.
     """
-    why = why or {}
-    found = {criterion: measure(ran) for criterion, (_, measure) in CRITERIA.items()}
-    missed = {criterion for criterion, held in found.items() if not held}
-    assert missed == why.keys(), f"{name}: not held {sorted(missed)}, excused {sorted(why)}"
-    marks = ["no" if criterion in missed else "yes" for criterion in CRITERIA]
+    reasons = reasons or {}
+    measured = {criterion: measure(result) for criterion, (_, measure) in CRITERIA.items()}
+    failed = {criterion for criterion, holds in measured.items() if not holds}
+    assert failed == reasons.keys(), f"{name}: failed {sorted(failed)}, reasons {sorted(reasons)}"
+    marks = ["no" if criterion in failed else "yes" for criterion in CRITERIA]
     version = _version(name, environment)
-    row = _row([f"{name} {version}", *marks, "; ".join(f"{k}: {v}" for k, v in why.items())])
+    notes = "; ".join(f"{criterion}: {reason}" for criterion, reason in reasons.items())
+    row = _row([f"{name} {version}", *marks, notes])
     if os.environ.get("COMPLETENESS") == "write":
         PAGE.write_text(_page({**_rows(), name: row}))
     assert _rows().get(name) == row, f"docs/completeness.md is stale: {__doc__}"
@@ -182,23 +204,24 @@ def check(name: str, environment: str, ran: Ran, why: Mapping[str, str] | None =
 def _page(rows: Mapping[str, str]) -> str:
     criteria = [_row([f"**{each}**", text]) for each, (text, _) in CRITERIA.items()]
     lines = [
-        "# What traces hold, framework by framework",
+        "# Completeness of traces by framework",
         "",
         "<!-- Made from the runs of tests/frameworks: `COMPLETENESS=write make test-frameworks` "
         "-->",
         "",
-        "Small real agents, unchanged, under `opentelemetry-instrument`, against a server that "
-        "knows what it was asked and what it answered. Each has tools (one fails softly, one with "
-        "an exception), parallel tool calls, a stream, a retry after a 500. C1 to C7 are the "
-        "acceptance criteria of NeMo Gym's [trajectory capability matrix]"
-        "(https://docs.nvidia.com/nemo/gym/main/reference/trajectory-capabilities/), the others "
-        "are ours. A `no` says why.",
+        "Small agents of each framework run unchanged under `opentelemetry-instrument`. The test's "
+        "model server knows every request and response, and the traces are compared with them. "
+        "Each agent has tools (one returns an error, one raises an exception), parallel tool "
+        "calls, a stream, and a retry after a 500. C1 to C7 are the acceptance criteria of NeMo "
+        "Gym's [trajectory capability matrix]"
+        "(https://docs.nvidia.com/nemo/gym/main/reference/trajectory-capabilities/); the others "
+        "are ltrain's. Each `no` has its reason.",
         "",
-        _row(["criterion", "held when the rows of `calls`, `states` and `executions` have"]),
+        _row(["criterion", "it holds if the rows of `calls`, `states` and `executions` contain"]),
         _row(["---"] * 2),
         *criteria,
         "",
-        _row(["framework", *CRITERIA, "why not"]),
+        _row(["framework", *CRITERIA, "reason"]),
         _row(["---"] * (len(CRITERIA) + 2)),
         *(rows[name] for name in sorted(rows)),
     ]
@@ -206,7 +229,7 @@ def _page(rows: Mapping[str, str]) -> str:
 
 
 def _rows() -> dict[str, str]:
-    """Give the page's rows by framework."""
+    """Return the page's rows by framework."""
     if not PAGE.exists():
         return {}
     table = PAGE.read_text().partition("\n| framework ")[2].splitlines()[2:]
@@ -218,21 +241,22 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _version(name: str, environment: str) -> str:
-    """Give the version that the environment's lock pins."""
+    """Return the version that the environment's lock file pins."""
     lock = (ROOT / "setup" / f"{environment}.lock").read_text()
-    found = re.search(rf"^{re.escape(name)}==(\S+)", lock, re.MULTILINE)
-    if found is None:
-        raise LookupError(f"setup/{environment}.lock pins no '{name}'")
-    return found[1]
+    pin = re.search(rf"^{re.escape(name)}==(\S+)", lock, re.MULTILINE)
+    if pin is None:
+        raise LookupError(f"setup/{environment}.lock does not pin '{name}'")
+    return pin[1]
 
 
-def _good(ran: Ran) -> list[dict[str, Any]]:
-    return [call for call in ran.of("llm") if call["status"] == "ok"]
+def _successful_calls(result: RunResult) -> list[dict[str, Any]]:
+    return [call for call in result.calls_of_kind("llm") if call["status"] == "ok"]
 
 
-def _answers(ran: Ran) -> list[Any]:
-    """Give the step that the server answered each request with."""
-    return [asked.step for asked in ran.asked if not asked.failed and asked.step is not None]
+def _response_steps(result: RunResult) -> list[Any]:
+    """Return the step of each successful response."""
+    requests = result.model_requests
+    return [each.step for each in requests if not each.failed and each.step is not None]
 
 
 def _parts(messages: str | None) -> list[dict[str, Any]]:
@@ -243,11 +267,11 @@ def _requests(call: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [part for part in _parts(call["output"]) if part["type"] == "tool_call"]
 
 
-def _said(output: str | None) -> tuple[str, tuple[tuple[str, str], ...]]:
+def _text_and_tool_calls(output: str | None) -> tuple[str, tuple[tuple[str, str], ...]]:
     parts = _parts(output)
     text = "".join(part["content"] for part in parts if part["type"] == "text")
-    asked = [part for part in parts if part["type"] == "tool_call"]
-    return text, tuple((part["name"], _json(part["arguments"])) for part in asked)
+    requests = [part for part in parts if part["type"] == "tool_call"]
+    return text, tuple((part["name"], _json(part["arguments"])) for part in requests)
 
 
 def _json(arguments: Any) -> str:

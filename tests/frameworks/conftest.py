@@ -1,7 +1,7 @@
 """Agents of real frameworks, run as a user runs them: unchanged, under `opentelemetry-instrument`.
 
-Each runs in the environment that has its framework, against a model server of ours; its spans go to
-an OTLP sink, from there into a real store, and are read as `ltrain build` reads them.
+Each runs in the environment that has its framework, against a model server of the tests. Its spans
+go to an OTLP collector and from there into a real store, and are read as `ltrain build` reads them.
 """
 
 from __future__ import annotations
@@ -18,54 +18,54 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.frameworks.model import Asked, Model
+from tests.frameworks.model import Model, ReceivedRequest
 
 from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
 from ltrain_transforms.executions import executions
 from ltrain_transforms.recipe import Source
-from ltrain_transforms.source import Selection, read
+from ltrain_transforms.source import Selection, read_spans
 from ltrain_transforms.states import states
 
 ROOT = Path(__file__).parents[2]
 AGENTS = Path(__file__).parent / "agents"
 ROLLOUT = "rollout1"
 SECONDS = 180
-"""That an agent may take; crewai imports for 20 of them on two busy cores."""
+"""Timeout of an agent; crewai imports for 20 of these seconds on two busy cores."""
 
 
 @dataclass(frozen=True)
-class Ran:
-    """What became of one agent, and of its spans."""
+class RunResult:
+    """The result of one agent's run, with its spans."""
 
-    code: int
-    out: str
-    err: str
-    asked: list[Asked]
-    """What the model server was asked, and whether that was planned to fail."""
+    exit_code: int
+    stdout: str
+    stderr: str
+    model_requests: list[ReceivedRequest]
+    """Requests to the model server, and whether each was planned to fail."""
     spans: pl.DataFrame
-    """`SPANS`."""
+    """The table `SPANS`."""
     calls: pl.DataFrame
     executions: pl.DataFrame
     states: pl.DataFrame
-    seen: pl.DataFrame
-    """`SEEN`: what each call read and did."""
-    requests: list[bytes]
-    """What was exported, as OTLP."""
+    call_states: pl.DataFrame
+    """The table `SEEN`: what each call read and did."""
+    otlp_requests: list[bytes]
+    """The exported OTLP requests."""
     port: int
-    """The model server's."""
+    """Port of the model server."""
 
-    def of(self, kind: str) -> list[dict[str, Any]]:
-        """Give the calls of a kind in their order."""
+    def calls_of_kind(self, kind: str) -> list[dict[str, Any]]:
+        """Return the calls of a kind in their order."""
         return self.calls.filter(pl.col("kind") == kind).sort("start", "call_id").to_dicts()
 
 
 class _Sink:
-    """An OTLP/HTTP collector that keeps the requests."""
+    """An OTLP/HTTP collector that stores the requests."""
 
     def __init__(self) -> None:
-        self.requests: list[bytes] = []
-        kept = self.requests
+        self.otlp_requests: list[bytes] = []
+        stored = self.otlp_requests
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -74,7 +74,7 @@ class _Sink:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 zipped = self.headers.get("Content-Encoding") == "gzip"
                 if self.path == "/v1/traces":
-                    kept.append(gzip.decompress(body) if zipped else body)
+                    stored.append(gzip.decompress(body) if zipped else body)
                 self.send_response(200)
                 self.send_header("Content-Type", "application/x-protobuf")
                 self.send_header("Content-Length", "0")
@@ -94,35 +94,35 @@ class _Sink:
 
 
 @pytest.fixture(scope="session")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    with Store.open(f"chdb://{tmp_path_factory.mktemp('store')}/store") as opened:
-        opened.migrate()
-        yield opened
+def session_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with Store.open(f"chdb://{tmp_path_factory.mktemp('store')}/store") as session_store:
+        session_store.migrate()
+        yield session_store
 
 
 @pytest.fixture
-def store(opened: Store) -> Store:
-    """An empty store; one a session, because opening costs more than reading."""
+def store(session_store: Store) -> Store:
+    """Return an empty store; a session has one, because opening takes longer than reading."""
     for table in ("otel_traces", "otel_trace_executions"):
-        opened.command(f"TRUNCATE TABLE otel.{table}")
-    return opened
+        session_store.command(f"TRUNCATE TABLE otel.{table}")
+    return session_store
 
 
-Run = Callable[..., Ran]
+Run = Callable[..., RunResult]
 
 
 @pytest.fixture
 def run(store: Store, tmp_path: Path) -> Iterator[Run]:
-    """Run `agents/NAME.py ARGS` in an environment, and read what it left."""
+    """Run `agents/NAME.py ARGS` in an environment, and read its spans."""
     sink, model = _Sink(), Model()
     model.start()
 
-    def go(environment: str, name: str, *args: str, **environ: str) -> Ran:
+    def run_agent(environment: str, name: str, *args: str, **environ: str) -> RunResult:
         folder = ROOT / f".venv-{environment}" / "bin"
         if not (folder / "opentelemetry-instrument").exists():
             pytest.fail(f"{folder.parent.name} is missing: make test-frameworks makes it")
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "LTRAIN_"))}
-        given = {
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "LTRAIN_"))}
+        variables = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": sink.url,
             "LTRAIN_HOME": str(tmp_path / "home"),
             "LTRAIN_RUN_ID": "frameworks",
@@ -135,41 +135,44 @@ def run(store: Store, tmp_path: Path) -> Iterator[Run]:
             "LTRAIN_POLICY_URLS": model.url,
             "LTRAIN_POLICY_VERSION": "0",
         }
-        done = subprocess.run(
+        completed = subprocess.run(
             [folder / "opentelemetry-instrument", folder / "python", AGENTS / f"{name}.py", *args],
-            env=kept | given | environ,
+            env=inherited | variables | environ,
             cwd=tmp_path,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=SECONDS,
         )
-        for request in sink.requests:
+        for request in sink.otlp_requests:
             store.insert_otlp(request)
-        return _read(store, done, model, sink.requests)
+        return _read(store, completed, model, sink.otlp_requests)
 
-    yield go
+    yield run_agent
     sink.stop()
     model.stop()
 
 
 def _read(
-    store: Store, done: subprocess.CompletedProcess[str], model: Model, requests: list[bytes]
-) -> Ran:
+    store: Store,
+    completed: subprocess.CompletedProcess[str],
+    model: Model,
+    otlp_requests: list[bytes],
+) -> RunResult:
     spans, unresolved = read(store, Source(), Selection())
-    found, unreadable = calls(spans)
+    calls_frame, unreadable = calls(spans)
     assert (unresolved.to_dicts(), unreadable.to_dicts()) == ([], [])
-    written, seen, _ = states(found)
-    return Ran(
-        done.returncode,
-        done.stdout,
-        done.stderr,
-        model.asked,
+    states_frame, call_states, _ = states(calls_frame)
+    return RunResult(
+        completed.returncode,
+        completed.stdout,
+        completed.stderr,
+        model.model_requests,
         spans,
-        found,
-        executions(spans, found),
-        written,
-        seen,
-        requests,
+        calls_frame,
+        executions(spans, calls_frame),
+        states_frame,
+        call_states,
+        otlp_requests,
         model.port,
     )

@@ -1,7 +1,7 @@
-"""Every span that an agent exported, whole, as a test compares them with a file.
+"""Compares every exported span of an agent, completely, with a file.
 
-Ids and times of spans are seeded by `agents/seeded.py`; other ids are numbered as they first occur,
-and the server's port is `PORT`. `EXPORTED=write make test-frameworks` writes the files anew.
+`agents/seeded.py` seeds ids and times of spans; other ids are numbered by their first occurrence,
+and the server's port is `PORT`. `EXPORTED=write make test-frameworks` rewrites the files.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ FOLDER = Path(__file__).parent / "exported"
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def check(name: str, requests: list[bytes], port: int) -> None:
+def check_exported_spans(name: str, requests: list[bytes], port: int) -> None:
     """Compare the spans of these OTLP requests with those in `exported/NAME.json`."""
-    found = [span for request in requests for span in _spans(request)]
-    text = json.dumps(sorted(found, key=lambda span: span["span"]), indent=1, ensure_ascii=False)
+    spans = [span for request in requests for span in _spans(request)]
+    text = json.dumps(sorted(spans, key=lambda span: span["span"]), indent=1, ensure_ascii=False)
     text = text.replace(f": {port}", ': "PORT"').replace(str(port), "PORT")
     for number, each in enumerate(dict.fromkeys(UUID.findall(text)), 1):
         text = text.replace(each, f"uuid-{number}")
@@ -34,11 +34,11 @@ def check(name: str, requests: list[bytes], port: int) -> None:
 
 
 def _spans(request: bytes) -> list[dict[str, Any]]:
-    found = []
+    spans = []
     for resource in ExportTraceServiceRequest.FromString(request).resource_spans:
         for scope in resource.scope_spans:
-            found += [_span(scope.scope.name, span) for span in scope.spans]
-    return found
+            spans += [_span(scope.scope.name, span) for span in scope.spans]
+    return spans
 
 
 def _span(scope: str, span: Span) -> dict[str, Any]:

@@ -1,16 +1,17 @@
-"""An OpenAI-compatible server that answers by a plan which the conversation itself carries.
+"""An OpenAI-compatible server that responds according to a plan in the conversation itself.
 
-A user's message holds the plan between double brackets, one step a turn of the model:
+A user's message contains the plan between double brackets, one step per turn of the model:
 
     How is it? [[weather(city=Paris) + weather(city=Rome); !search(query=x); It is sunny.]]
 
-Calls joined by `+` are asked for in one turn, text is answered as it is, and a step that begins
-with `!` gets a 500 the first time it is asked for. A step in `<>` after that is what the model
-thinks: `<Two cities.> weather(city=Paris)`. Which step is due follows from the turns that
-the model has had since, so any number of agents may talk to one server.
+The model calls tools that are joined by `+` in one turn, and returns text as it is. A step that
+starts with `!` gets a 500 on the first request. A part in `<>` after that is the model's reasoning:
+`<Two cities.> weather(city=Paris)`. The current step follows from the turns that the model has had
+since the plan, so any number of agents may use one server.
 
-Chat completions and responses, whole and streamed, completions and embeddings; ids are unique. A
-request with `return_token_ids` gets token ids and log-probabilities, as vLLM gives them.
+The server supports chat completions and responses, complete and streamed, completions and
+embeddings. Ids are unique. A request with `return_token_ids` gets token ids and log-probabilities
+in vLLM's format.
 """
 
 from __future__ import annotations
@@ -25,54 +26,56 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 PLAN = re.compile(r"\[\[(.+?)\]\]", re.DOTALL)
-THOUGHT = re.compile(r"<(.+?)>\s*")
+REASONING = re.compile(r"<(.+?)>\s*")
 CALL = re.compile(r"([\w-]+)\(([^()]*)\)")
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Step:
-    """What the model says at one turn."""
+    """The model's response in one turn."""
 
     text: str
     calls: tuple[tuple[str, str], ...] = ()
-    """Name and arguments, JSON, of each tool."""
-    fails_first: bool = False
-    thought: str = ""
+    """Name and arguments, as JSON, of each tool call."""
+    fails_once: bool = False
+    reasoning: str = ""
 
 
-def plan(text: str) -> list[Step]:
-    """Read the last plan in a text; none where it has none."""
-    found = PLAN.findall(text)
-    return [_step(part.strip()) for part in found[-1].split(";")] if found else []
+def parse_plan(text: str) -> list[Step]:
+    """Parse the last plan in a text; return an empty list if there is none."""
+    plans = PLAN.findall(text)
+    return [_step(part.strip()) for part in plans[-1].split(";")] if plans else []
 
 
 def _step(text: str) -> Step:
     fails, text = text.startswith("!"), text.lstrip("! ")
-    thought = THOUGHT.match(text)
-    if thought:
-        return replace(_step(text[thought.end() :]), fails_first=fails, thought=thought[1])
+    reasoning = REASONING.match(text)
+    if reasoning:
+        return replace(_step(text[reasoning.end() :]), fails_once=fails, reasoning=reasoning[1])
     calls = CALL.findall(text) if CALL.match(text) else []
     if not calls:
-        return Step(text, fails_first=fails)
-    return Step("", tuple((name, _arguments(given)) for name, given in calls), fails)
+        return Step(text, fails_once=fails)
+    return Step("", tuple((name, _arguments(arguments)) for name, arguments in calls), fails)
 
 
-def _arguments(given: str) -> str:
-    pairs = (part.split("=", 1) for part in given.split(",") if "=" in part)
+def _arguments(text: str) -> str:
+    pairs = (part.split("=", 1) for part in text.split(",") if "=" in part)
     return json.dumps({name.strip(): value.strip() for name, value in pairs})
 
 
-def due(messages: list[Json]) -> Step:
-    """Give the step that is due: the turns after the message that holds the plan are counted."""
+def current_step(messages: list[Json]) -> Step:
+    """Return the current step, by the number of turns after the message with the plan."""
     steps: list[Step] = []
     turns = 0
     for message in messages:
-        written = (
-            plan(_text(message)) if message.get("role") in ("user", "system", "developer") else []
+        plan = (
+            parse_plan(_text(message))
+            if message.get("role") in ("user", "system", "developer")
+            else []
         )
-        if written:
-            steps, turns = written, 0
+        if plan:
+            steps, turns = plan, 0
         elif message.get("role") == "assistant":
             turns += 1
     return steps[turns] if turns < len(steps) else Step("Done.")
@@ -85,50 +88,52 @@ def _text(message: Json) -> str:
     return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
 
 
-def _turns_of_items(items: Any) -> list[Json]:
-    """Give the items of a responses request as messages; calls side by side are one turn."""
+def _messages_of_items(items: Any) -> list[Json]:
+    """Convert the items of a responses request to messages; adjacent calls are one turn."""
     if isinstance(items, str):
         return [{"role": "user", "content": items}]
-    found: list[Json] = []
+    messages: list[Json] = []
     for item in items:
         kind = item.get("type") or "message"
         if kind == "message":
-            found.append(item)
-        elif kind == "function_call" and (not found or found[-1] != {"role": "assistant"}):
-            found.append({"role": "assistant"})
+            messages.append(item)
+        elif kind == "function_call" and (not messages or messages[-1] != {"role": "assistant"}):
+            messages.append({"role": "assistant"})
         elif kind == "function_call_output":
-            found.append({"role": "tool"})
-    return found
+            messages.append({"role": "tool"})
+    return messages
 
 
-def _due(path: str, body: Json) -> Step | None:
+def _step_of_request(path: str, body: Json) -> Step | None:
     if path.endswith("/responses"):
-        return due(_turns_of_items(body["input"]))
+        return current_step(_messages_of_items(body["input"]))
     if path.endswith("/chat/completions"):
-        return due(body["messages"])
+        return current_step(body["messages"])
     if path.endswith("/completions"):
-        return due([{"role": "user", "content": body["prompt"]}])
+        return current_step([{"role": "user", "content": body["prompt"]}])
     return None
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One request."""
+class ReceivedRequest:
+    """One request to the server."""
 
     path: str
     headers: dict[str, str]
     body: Json
     failed: bool
-    """Whether the answer was a planned 500."""
+    """Whether the response was a planned 500."""
     step: Step | None
-    """What it was answered; nothing where no model was asked."""
+    """The step of the response; None for a request to no model."""
 
     @property
-    def counted(self) -> bool:
-        """Whether the answer had counts of tokens: a stream of chat completions by request."""
-        asked = self.body.get("stream_options") or {}
+    def has_usage(self) -> bool:
+        """Whether the response has token counts; a stream of chat completions may lack them."""
+        options = self.body.get("stream_options") or {}
         streamed = self.body.get("stream") and not self.path.endswith("/responses")
-        return bool(self.step and not self.failed and (not streamed or asked.get("include_usage")))
+        return bool(
+            self.step and not self.failed and (not streamed or options.get("include_usage"))
+        )
 
 
 @dataclass
@@ -136,7 +141,7 @@ class Model:
     """The server, in threads of its own."""
 
     port: int = 0
-    asked: list[Asked] = field(default_factory=list)
+    model_requests: list[ReceivedRequest] = field(default_factory=list)
     failed: set[str] = field(default_factory=set)
     _ids: Iterator[int] = field(default_factory=itertools.count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -160,12 +165,12 @@ class Model:
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 self._send(*model.respond(self.path, headers, body))
 
-            def _send(self, status: int, kind: str, answer: bytes) -> None:
+            def _send(self, status: int, content_type: str, payload: bytes) -> None:
                 self.send_response(status)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(answer)))
+                self.send_header("Content-Type", content_type)
+                self.send_header("Content-Length", str(len(payload)))
                 self.end_headers()
-                self.wfile.write(answer)
+                self.wfile.write(payload)
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -181,44 +186,48 @@ class Model:
             self._http.server_close()
 
     def respond(self, path: str, headers: dict[str, str], body: Json) -> tuple[int, str, bytes]:
-        step = _due(path, body)
-        status, kind, answer = self._answer(path, body, step)
+        step = _step_of_request(path, body)
+        status, content_type, payload = self._respond(path, body, step)
         with self._lock:
-            self.asked.append(Asked(path, headers, body, status == 500, step))
-        return status, kind, answer
+            self.model_requests.append(ReceivedRequest(path, headers, body, status == 500, step))
+        return status, content_type, payload
 
-    def _answer(self, path: str, body: Json, step: Step | None) -> tuple[int, str, bytes]:
+    def _respond(self, path: str, body: Json, step: Step | None) -> tuple[int, str, bytes]:
         number = next(self._ids)
         if path.endswith("/embeddings"):
-            return _whole(_embeddings(body))
+            return _json_response(_embeddings(body))
         if step is None:
             return 404, "text/plain", b"no such route"
-        if step.fails_first and self._fails(body):
+        if step.fails_once and self._fails_now(body):
             error = {"error": {"message": "planned to fail once", "type": "server_error"}}
             return 500, "application/json", json.dumps(error).encode()
         if path.endswith("/responses"):
-            answer = _response(body, step, number)
-            return _events(_response_events(answer)) if body.get("stream") else _whole(answer)
+            payload = _response(body, step, number)
+            return (
+                _event_stream(_response_events(payload))
+                if body.get("stream")
+                else _json_response(payload)
+            )
         if not path.endswith("/chat/completions"):
-            return _whole(_text_completion(body, step, number))
+            return _json_response(_text_completion(body, step, number))
         if body.get("stream"):
-            return _events([*_chunks(body, step, number), "[DONE]"], named=False)
-        return _whole(_completion(body, step, number))
+            return _event_stream([*_chunks(body, step, number), "[DONE]"], named=False)
+        return _json_response(_completion(body, step, number))
 
-    def _fails(self, body: Json) -> bool:
-        asked = json.dumps(body, sort_keys=True)
+    def _fails_now(self, body: Json) -> bool:
+        key = json.dumps(body, sort_keys=True)
         with self._lock:
-            if asked in self.failed:
+            if key in self.failed:
                 return False
-            self.failed.add(asked)
+            self.failed.add(key)
             return True
 
 
-def _whole(answer: Json) -> tuple[int, str, bytes]:
-    return 200, "application/json", json.dumps(answer).encode()
+def _json_response(payload: Json) -> tuple[int, str, bytes]:
+    return 200, "application/json", json.dumps(payload).encode()
 
 
-def _events(events: list[Any], named: bool = True) -> tuple[int, str, bytes]:
+def _event_stream(events: list[Any], named: bool = True) -> tuple[int, str, bytes]:
     lines = []
     for event in events:
         name = f"event: {event['type']}\n" if named else ""
@@ -229,11 +238,11 @@ def _events(events: list[Any], named: bool = True) -> tuple[int, str, bytes]:
 def _tool_calls(step: Step, number: int) -> list[Json]:
     return [
         {
-            "id": f"call_{number}_{place}",
+            "id": f"call_{number}_{index}",
             "type": "function",
             "function": {"name": name, "arguments": arguments},
         }
-        for place, (name, arguments) in enumerate(step.calls)
+        for index, (name, arguments) in enumerate(step.calls)
     ]
 
 
@@ -251,13 +260,13 @@ LOGPROBS = {"content": [{"token": f"t{n}", "logprob": -0.5, "top_logprobs": []} 
 
 def _completion(body: Json, step: Step, number: int) -> Json:
     message: Json = {"role": "assistant", "content": step.text or None}
-    if step.thought:
-        message["reasoning_content"] = step.thought
+    if step.reasoning:
+        message["reasoning_content"] = step.reasoning
     if step.calls:
         message["tool_calls"] = _tool_calls(step, number)
     reason = "tool_calls" if step.calls else "stop"
     choice: Json = {"index": 0, "message": message, "finish_reason": reason}
-    answer: Json = {
+    payload: Json = {
         "id": f"chatcmpl-{number}",
         "object": "chat.completion",
         "created": 1,
@@ -266,9 +275,9 @@ def _completion(body: Json, step: Step, number: int) -> Json:
         "usage": USAGE,
     }
     if body.get("return_token_ids"):
-        answer["prompt_token_ids"] = PROMPT_IDS
+        payload["prompt_token_ids"] = PROMPT_IDS
         choice |= {"token_ids": TOKEN_IDS, "logprobs": LOGPROBS}
-    return answer
+    return payload
 
 
 def _text_completion(body: Json, step: Step, number: int) -> Json:
@@ -283,15 +292,15 @@ def _text_completion(body: Json, step: Step, number: int) -> Json:
 
 
 def _chunks(body: Json, step: Step, number: int) -> list[Json]:
-    """Give a stream: the role, the text word by word or the calls in pieces, the end, the usage."""
+    """Return a stream: role, text by words or calls in parts, finish reason, usage."""
     deltas: list[Json] = [{"role": "assistant", "content": ""}]
-    if step.thought:
-        deltas.append({"reasoning_content": step.thought})
+    if step.reasoning:
+        deltas.append({"reasoning_content": step.reasoning})
     deltas += [{"content": word} for word in re.findall(r"\S+\s*", step.text)]
-    for place, call in enumerate(_tool_calls(step, number)):
+    for index, call in enumerate(_tool_calls(step, number)):
         function, arguments = call["function"], call["function"]["arguments"]
-        first = {**call, "index": place, "function": {**function, "arguments": ""}}
-        rest = {"index": place, "function": {"arguments": arguments}}
+        first = {**call, "index": index, "function": {**function, "arguments": ""}}
+        rest = {"index": index, "function": {"arguments": arguments}}
         deltas += [{"tool_calls": [first]}, {"tool_calls": [rest]}]
     choices: list[list[Json]] = [
         [{"index": 0, "delta": delta, "finish_reason": None}] for delta in deltas
@@ -318,12 +327,12 @@ def _response(body: Json, step: Step, number: int) -> Json:
     output: list[Json] = [
         {
             "type": "function_call",
-            "id": f"fc_{number}_{place}",
+            "id": f"fc_{number}_{index}",
             "call_id": call["id"],
             "status": "completed",
             **call["function"],
         }
-        for place, call in enumerate(_tool_calls(step, number))
+        for index, call in enumerate(_tool_calls(step, number))
     ]
     if not output:
         text = {"type": "output_text", "text": step.text, "annotations": []}
@@ -336,8 +345,8 @@ def _response(body: Json, step: Step, number: int) -> Json:
                 "content": [text],
             }
         ]
-    if step.thought:
-        summary = [{"type": "summary_text", "text": step.thought}]
+    if step.reasoning:
+        summary = [{"type": "summary_text", "text": step.reasoning}]
         output.insert(0, {"type": "reasoning", "id": f"rs_{number}", "summary": summary})
     return {
         "id": f"resp_{number}",
@@ -360,35 +369,41 @@ def _response(body: Json, step: Step, number: int) -> Json:
     }
 
 
-def _response_events(answer: Json) -> list[Json]:
-    started = {**answer, "status": "in_progress", "output": [], "usage": None}
+def _response_events(payload: Json) -> list[Json]:
+    started = {**payload, "status": "in_progress", "output": [], "usage": None}
     events: list[Json] = [{"type": "response.created", "response": started}]
-    for place, item in enumerate(answer["output"]):
-        at = {"output_index": place, "item_id": item["id"]}
-        events.append({"type": "response.output_item.added", "output_index": place, "item": item})
+    for index, item in enumerate(payload["output"]):
+        item_position = {"output_index": index, "item_id": item["id"]}
+        events.append({"type": "response.output_item.added", "output_index": index, "item": item})
         if item["type"] == "message":
             text = item["content"][0]["text"]
-            spot = {**at, "content_index": 0, "logprobs": []}
-            events.append({"type": "response.output_text.delta", **spot, "delta": text})
-            events.append({"type": "response.output_text.done", **spot, "text": text})
+            text_position = {**item_position, "content_index": 0, "logprobs": []}
+            events.append({"type": "response.output_text.delta", **text_position, "delta": text})
+            events.append({"type": "response.output_text.done", **text_position, "text": text})
         elif item["type"] == "function_call":
-            given = item["arguments"]
-            events.append({"type": "response.function_call_arguments.delta", **at, "delta": given})
+            arguments = item["arguments"]
+            events.append(
+                {
+                    "type": "response.function_call_arguments.delta",
+                    **item_position,
+                    "delta": arguments,
+                }
+            )
             events.append(
                 {
                     "type": "response.function_call_arguments.done",
-                    **at,
+                    **item_position,
                     "name": item["name"],
-                    "arguments": given,
+                    "arguments": arguments,
                 }
             )
-        events.append({"type": "response.output_item.done", "output_index": place, "item": item})
-    events.append({"type": "response.completed", "response": answer})
+        events.append({"type": "response.output_item.done", "output_index": index, "item": item})
+    events.append({"type": "response.completed", "response": payload})
     return [{**event, "sequence_number": number} for number, event in enumerate(events)]
 
 
 def _embeddings(body: Json) -> Json:
-    given = body["input"]
-    count = len(given) if isinstance(given, list) and given and isinstance(given[0], str) else 1
+    inputs = body["input"]
+    count = len(inputs) if isinstance(inputs, list) and inputs and isinstance(inputs[0], str) else 1
     rows = [{"object": "embedding", "index": n, "embedding": [0.1, 0.2, 0.3]} for n in range(count)]
     return {"object": "list", "data": rows, "model": body["model"], "usage": USAGE}

@@ -1,7 +1,7 @@
-"""What was said in a request, and in the messages of a call, in a form in which the two compare.
+"""Turns of a request and of a call's messages, in a form that can be compared.
 
-A turn is a tuple: who says it or what it is, then its text; a request for a tool has the name and
-the arguments instead. How turns are grouped into messages differs between APIs, and is left out.
+A turn is a tuple: the role or the kind, then the text; a tool call has its name and arguments
+instead. The grouping of turns into messages differs between APIs and is ignored.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ Json = dict[str, Any]
 Turn = tuple[str, ...]
 
 
-def asked(body: Json) -> list[Turn]:
-    """Give the turns of a request, chat completions or responses."""
+def turns_of_request(body: Json) -> list[Turn]:
+    """Return the turns of a request, of chat completions or responses."""
     if "messages" in body:
         return [turn for message in body["messages"] for turn in _of_message(message)]
-    given = body["input"]
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    told = [("system", body["instructions"])] if body.get("instructions") else []
-    return [*told, *(turn for item in items for turn in _of_item(item))]
+    value = body["input"]
+    items = [{"role": "user", "content": value}] if isinstance(value, str) else value
+    instructions = [("system", body["instructions"])] if body.get("instructions") else []
+    return [*instructions, *(turn for item in items for turn in _of_item(item))]
 
 
-def read(messages: str | None) -> list[Turn]:
-    """Give the turns of a call's input, as `calls` has it."""
-    found: list[Turn] = []
+def turns_of_input(messages: str | None) -> list[Turn]:
+    """Return the turns of a call's input, as in `calls`."""
+    turns: list[Turn] = []
     for message in json.loads(messages or "[]"):
         for part in message["parts"]:
             if part["type"] == "text" and part["content"]:
-                found.append((_role(message["role"]), part["content"]))
+                turns.append((_role(message["role"]), part["content"]))
             elif part["type"] == "tool_call":
-                found.append(_call(part["name"], part["arguments"]))
+                turns.append(_call(part["name"], part["arguments"]))
             elif part["type"] == "tool_call_response":
-                found.append(("result", _canonical(part.get("response", part.get("result")))))
-    return found
+                turns.append(("result", _canonical(part.get("response", part.get("result")))))
+    return turns
 
 
 def _of_message(message: Json) -> Iterator[Turn]:
@@ -72,11 +72,11 @@ def _text(content: Any) -> str:
     return content or ""
 
 
-def _canonical(given: Any) -> str:
-    """Write JSON, or text that is JSON, in one way."""
-    if isinstance(given, str):
+def _canonical(value: Any) -> str:
+    """Return JSON, or text that is JSON, in canonical form."""
+    if isinstance(value, str):
         try:
-            given = json.loads(given)
+            value = json.loads(value)
         except ValueError:
-            return str(given)
-    return json.dumps(given, sort_keys=True)
+            return str(value)
+    return json.dumps(value, sort_keys=True)

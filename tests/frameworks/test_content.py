@@ -1,4 +1,4 @@
-"""OpenTelemetry's switch turns content off, whoever instruments."""
+"""OpenTelemetry's switch turns content off for every instrumentor."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ WORDS = ("Say it", "Rome", "sunny", "One by one")
 @pytest.mark.parametrize("agent", ["pydantic_ai_agent", "autogen_team", "smolagents_agents"])
 def test_no_content(run: Run, agent: str) -> None:
     off = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "NO_CONTENT"}
-    ran = run("frameworks", agent, "streamed", **off)
-    assert (ran.code, ran.out.splitlines()[-1]) == (0, "One by one.")
-    assert ran.err.startswith("ltrain: no token ids are recorded: they decode to the text")
-    assert ran.err.count("\n") == 1
-    told = f"{ran.spans.to_dicts()} {ran.calls.to_dicts()}"
-    assert [word for word in WORDS if word in told] == []
-    assert len(ran.of("llm")) == 2
-    assert ran.of("tool")[0]["name"] == "weather"
+    result = run("frameworks", agent, "streamed", **off)
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "One by one.")
+    assert result.stderr.startswith("ltrain: no token ids are recorded: they decode to the text")
+    assert result.stderr.count("\n") == 1
+    recorded_text = f"{result.spans.to_dicts()} {result.calls.to_dicts()}"
+    assert [word for word in WORDS if word in recorded_text] == []
+    assert len(result.calls_of_kind("llm")) == 2
+    assert result.calls_of_kind("tool")[0]["name"] == "weather"

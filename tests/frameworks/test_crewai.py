@@ -5,24 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.frameworks import completeness
-from tests.frameworks.told import told
+from tests.frameworks.told import describe_calls
 
 if TYPE_CHECKING:
     from tests.frameworks.conftest import Run
 
-QUIET = {"CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TRACING_ENABLED": "false"}
-"""CrewAI's own telemetry, which goes to its makers, is off."""
-COUNTING = "Using an approximate input token count for model 'fake'"
-"""A warning of CrewAI's, with and without us."""
+NO_TELEMETRY = {"CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TRACING_ENABLED": "false"}
+"""Switches off CrewAI's own telemetry to its vendor."""
+TOKEN_COUNT_WARNING = "Using an approximate input token count for model 'fake'"
+"""A warning of CrewAI's that also appears without ltrain."""
 DELEGATED = "delegate_work_to_coworker(task=Oslo, context=Tomorrow, coworker=forecaster)"
 
 
 def test_crews_and_a_flow(run: Run) -> None:
-    ran = run("openai2", "crewai_crew", "crew", "flow", "awaited", **QUIET)
-    lines = [line for line in ran.out.splitlines() if line and line[0] not in "╭│╰"]
-    assert (ran.code, lines) == (0, ["It is sunny everywhere.", "Snow.", "Still sunny.", "Rain."])
-    assert [line for line in ran.err.splitlines() if COUNTING not in line] == []
-    assert told(ran) == [
+    result = run("openai2", "crewai_crew", "crew", "flow", "awaited", **NO_TELEMETRY)
+    lines = [line for line in result.stdout.splitlines() if line and line[0] not in "╭│╰"]
+    assert (result.exit_code, lines) == (
+        0,
+        ["It is sunny everywhere.", "Snow.", "Still sunny.", "Rain."],
+    )
+    assert [line for line in result.stderr.splitlines() if TOKEN_COUNT_WARNING not in line] == []
+    assert describe_calls(result) == [
         "guide ok tool_calls 7+5: <Two cities.> + weather(city=Paris) + weather(city=Rome)",
         "  guide ok weather(city=Paris): It is sunny in Paris.",
         "  guide ok weather(city=Rome): It is sunny in Rome.",
@@ -46,8 +49,8 @@ def test_crews_and_a_flow(run: Run) -> None:
         "  forecaster ok weather(city=Bath): It is sunny in Bath.",
         "forecaster ok stop 7+5: Rain.",
     ]
-    written = ran.states.select("variable", "value").rows()
-    assert [(name, value) for name, value in written if name.endswith((".output", "answer"))] == [
+    states = result.states.select("variable", "value").rows()
+    assert [(name, value) for name, value in states if name.endswith((".output", "answer"))] == [
         ("forecaster.output", '"Snow in Oslo."'),
         ("guide.output", '"Sunny."'),
         ("forecaster.output", '"It is sunny everywhere."'),
@@ -56,7 +59,7 @@ def test_crews_and_a_flow(run: Run) -> None:
         ("forecaster.output", '"Rain."'),
         ("answer", '"Rain."'),
     ]
-    nodes = [call["name"] for call in ran.of("node")]
+    nodes = [call["name"] for call in result.calls_of_kind("node")]
     assert nodes == ["Crew", "Flow", "Flow.choose", "Flow.look", "Crew"]
-    assert ran.executions["complete"].to_list() == [True]
-    completeness.check("crewai", "openai2", ran)
+    assert result.executions["complete"].to_list() == [True]
+    completeness.check("crewai", "openai2", result)

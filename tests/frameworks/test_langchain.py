@@ -5,18 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.frameworks import completeness
-from tests.frameworks.told import told
+from tests.frameworks.told import describe_calls
 
 if TYPE_CHECKING:
     from tests.frameworks.conftest import Run
 
 
 def test_agent(run: Run) -> None:
-    ran = run("frameworks", "langchain_agent")
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out == "Sunny.\nIt is sunny in Oslo.Snow.\nno trips to Rome\n"
-    assert [asked.failed for asked in ran.asked] == [False, True, *[False] * 5]
-    assert told(ran) == [
+    result = run("frameworks", "langchain_agent")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == "Sunny.\nIt is sunny in Oslo.Snow.\nno trips to Rome\n"
+    assert [model_requests.failed for model_requests in result.model_requests] == [
+        False,
+        True,
+        *[False] * 5,
+    ]
+    assert describe_calls(result) == [
         "traveller ok tool_calls 7+5: <Two cities.> + weather(city=Paris) + weather(city=Rome)",
         "  traveller ok weather(city=Paris): It is sunny in Paris.",
         "  traveller ok weather(city=Rome): It is sunny in Rome.",
@@ -29,14 +33,14 @@ def test_agent(run: Run) -> None:
         "traveller ok tool_calls 7+5: book(city=Rome)",
         "  traveller error book(city=Rome): RuntimeError",
     ]
-    completeness.check("langchain", "frameworks", ran)
+    completeness.check("langchain", "frameworks", result)
 
 
 def test_a_model_without_an_agent(run: Run) -> None:
-    ran = run("frameworks", "langchain_model")
-    assert (ran.code, ran.err) == (0, "")
-    calls = sorted(told(ran))
-    assert (len(ran.asked), calls) == (
+    result = run("frameworks", "langchain_model")
+    assert (result.exit_code, result.stderr) == (0, "")
+    calls = sorted(describe_calls(result))
+    assert (len(result.model_requests), calls) == (
         12,
         [
             "None ok stop 7+5: Eight it is.",
@@ -53,7 +57,10 @@ def test_a_model_without_an_agent(run: Run) -> None:
             "None ok stop 7+5: Two it is.",
         ],
     )
-    sent = {asked.headers["traceparent"].split("-")[2] for asked in ran.asked}
-    assert len(sent) == 12
-    assert sent <= set(ran.spans["span_id"])
-    assert ran.executions["traces"].to_list() == [12]
+    span_ids = {
+        model_requests.headers["traceparent"].split("-")[2]
+        for model_requests in result.model_requests
+    }
+    assert len(span_ids) == 12
+    assert span_ids <= set(result.spans["span_id"])
+    assert result.executions["traces"].to_list() == [12]

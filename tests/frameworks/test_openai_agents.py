@@ -5,21 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.frameworks import completeness
-from tests.frameworks.told import told
+from tests.frameworks.told import describe_calls
 
 if TYPE_CHECKING:
     from tests.frameworks.conftest import Run
 
 
 def test_agents(run: Run) -> None:
-    ran = run("frameworks", "openai_agents")
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out.splitlines() == [
+    result = run("frameworks", "openai_agents")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == [
         *("Sunny.", "Snow. True", "I can. clerk"),
         *("Error running tool book: no trips to Rome", "not so loud"),
     ]
-    assert [asked.failed for asked in ran.asked] == [False, True, *[False] * 7]
-    assert told(ran) == [
+    assert [model_requests.failed for model_requests in result.model_requests] == [
+        False,
+        True,
+        *[False] * 7,
+    ]
+    assert describe_calls(result) == [
         "traveller ok tool_calls 7+5: <Two cities.> + weather(city=Paris) + weather(city=Rome)",
         "  traveller ok weather(city=Paris): It is sunny in Paris.",
         "  traveller ok weather(city=Rome): It is sunny in Rome.",
@@ -36,5 +40,5 @@ def test_agents(run: Run) -> None:
         "clerk ok tool_calls 7+5: book(city=Rome)",
         "  clerk error book(city=Rome): None",
     ]
-    why = {"ids": "the SDK asks /responses, where no server gives token ids"}
-    completeness.check("openai-agents", "frameworks", ran, why)
+    reasons = {"ids": "the SDK uses /responses, where no server returns token ids"}
+    completeness.check("openai-agents", "frameworks", result, reasons)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.frameworks import completeness
-from tests.frameworks.told import told
+from tests.frameworks.told import describe_calls
 
 if TYPE_CHECKING:
     from tests.frameworks.conftest import Run
 
 
 def test_agent(run: Run) -> None:
-    ran = run("frameworks", "smolagents_agents", "tools", "streamed")
-    assert (ran.code, ran.err) == (0, "")
-    lines = ran.out.splitlines()  # a stream is drawn on the screen besides
+    result = run("frameworks", "smolagents_agents", "tools", "streamed")
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()  # a stream is also printed
     assert (lines[0], lines[-1]) == ("Sunny.", "One by one.")
-    assert told(ran) == [
+    assert describe_calls(result) == [
         "guide ok tool_calls 7+5: <Two cities.> + weather(city=Paris) + weather(city=Rome)",
         "  guide ok weather(city=Paris): It is sunny in Paris.",
         "  guide ok weather(city=Rome): It is sunny in Rome.",
@@ -31,21 +31,21 @@ def test_agent(run: Run) -> None:
         "streaming_guide ok tool_calls 7+5: final_answer(answer=One by one.)",
         "  streaming_guide ok final_answer(answer=One by one.): One by one.",
     ]
-    assert [(call["agent"], call["output"]) for call in ran.of("agent")] == [
+    assert [(call["agent"], call["output"]) for call in result.calls_of_kind("agent")] == [
         ("guide", "Sunny."),
         ("streaming_guide", "One by one."),
     ]
-    completeness.check("smolagents", "frameworks", ran)
+    completeness.check("smolagents", "frameworks", result)
 
 
 def test_managed_agent_and_code(run: Run) -> None:
-    ran = run("frameworks", "smolagents_agents", "managed", "code")
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out == "Sunny it is.\nIt is sunny in Bath.\n"
-    names = {call["call_id"]: f"{call['kind']} {call['agent']}" for call in ran.calls.to_dicts()}
+    result = run("frameworks", "smolagents_agents", "managed", "code")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == "Sunny it is.\nIt is sunny in Bath.\n"
+    names = {call["call_id"]: f"{call['kind']} {call['agent']}" for call in result.calls.to_dicts()}
     assert [
         (names[call["call_id"]], call["name"], names.get(call["parent_id"]))
-        for call in ran.calls.to_dicts()
+        for call in result.calls.to_dicts()
     ] == [
         ("agent desk", "desk", None),
         ("llm desk", "fake", "agent desk"),
@@ -61,7 +61,7 @@ def test_managed_agent_and_code(run: Run) -> None:
         ("tool coder", "weather", "agent coder"),
         ("tool coder", "final_answer", "agent coder"),
     ]
-    assert told(ran) == [
+    assert describe_calls(result) == [
         "desk ok tool_calls 7+5: forecaster(task=Oslo)",
         "forecaster ok tool_calls 7+5: weather(city=Oslo)",
         "  forecaster ok weather(city=Oslo): It is sunny in Oslo.",

@@ -1,4 +1,4 @@
-"""Fakes at the process border: an OTLP sink, an OpenAI server, and agents as real processes."""
+"""Fakes at the process border: an OTLP collector, an OpenAI server, and real agent processes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ LAUNCHER = Path(sys.executable).parent / "opentelemetry-instrument"
 
 
 @dataclass(frozen=True)
-class Seen:
-    """One span as it arrived."""
+class ReceivedSpan:
+    """One span as the collector received it."""
 
     name: str
     scope: str
@@ -49,9 +49,9 @@ def _map(pairs: list[KeyValue]) -> dict[str, Any]:
     return {pair.key: _value(pair.value) for pair in pairs}
 
 
-def decode(request: bytes) -> list[Seen]:
+def decode(request: bytes) -> list[ReceivedSpan]:
     return [
-        Seen(
+        ReceivedSpan(
             span.name,
             scoped.scope.name,
             span.trace_id.hex(),
@@ -69,7 +69,7 @@ def decode(request: bytes) -> list[Seen]:
 
 @dataclass
 class Server:
-    """An HTTP server in a thread that can be stopped and started again on its port."""
+    """An HTTP server in a thread; it can be stopped and restarted on its port."""
 
     port: int = 0
     requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
@@ -114,7 +114,7 @@ class Server:
                 super().process_request(request, client)
 
             def handle_error(self, *_: object) -> None:
-                pass  # a killed agent closes its connection in the middle
+                pass  # a killed agent closes its connection in the middle of a request
 
         self._http = Http(("127.0.0.1", self.port), Handler)
         self.port = self._http.server_port
@@ -124,7 +124,7 @@ class Server:
         if self._http is not None:
             self._http.shutdown()
             self._http.server_close()
-        for connection in self._connections:  # kept ones would be served on
+        for connection in self._connections:  # persistent connections would stay open
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         self._connections.clear()
@@ -137,20 +137,24 @@ class Sink(Server):
 
     status: int = 200
     delay: float = 0.0
-    spans: list[Seen] = field(default_factory=list)
+    spans: list[ReceivedSpan] = field(default_factory=list)
 
     def respond(self, path: str, body: bytes) -> tuple[int, str, bytes]:
         assert path == "/v1/traces"
         time.sleep(self.delay)
         if self.status == 200:
             self.spans.extend(decode(body))
-        told = b"" if self.status == 200 else Status(message="told so.").SerializeToString()
-        return self.status, "application/x-protobuf", told
+        error_body = (
+            b""
+            if self.status == 200
+            else Status(message="Rejected by the test.").SerializeToString()
+        )
+        return self.status, "application/x-protobuf", error_body
 
-    def named(self, name: str) -> list[Seen]:
+    def named(self, name: str) -> list[ReceivedSpan]:
         return [span for span in self.spans if span.name == name]
 
-    def wait(self, name: str, count: int = 1, seconds: float = 60.0) -> list[Seen]:
+    def wait(self, name: str, count: int = 1, seconds: float = 60.0) -> list[ReceivedSpan]:
         deadline = time.monotonic() + seconds
         while len(self.named(name)) < count and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -160,14 +164,14 @@ class Sink(Server):
 
 @dataclass
 class Model(Server):
-    """An OpenAI chat server: it asks for the first offered tool once, then answers."""
+    """An OpenAI chat server: it calls the first tool once, then answers."""
 
     def respond(self, path: str, body: bytes) -> tuple[int, str, bytes]:
         if path != "/v1/chat/completions":
             return 404, "text/plain", b""
-        asked = json.loads(body)
-        tools = asked.get("tools")
-        answered = any(message["role"] == "tool" for message in asked["messages"])
+        request = json.loads(body)
+        tools = request.get("tools")
+        answered = any(message["role"] == "tool" for message in request["messages"])
         message: dict[str, Any] = {"role": "assistant", "content": "sunny"}
         if tools and not answered:
             call = {"name": tools[0]["function"]["name"], "arguments": '{"city": "Rome"}'}
@@ -176,12 +180,16 @@ class Model(Server):
                 "content": None,
                 "tool_calls": [{"id": "call_1", "type": "function", "function": call}],
             }
-        return self._stream(message) if asked.get("stream") else self._whole(message)
+        return (
+            self._respond_stream(message)
+            if request.get("stream")
+            else self._respond_complete(message)
+        )
 
-    def _whole(self, message: dict[str, Any]) -> tuple[int, str, bytes]:
+    def _respond_complete(self, message: dict[str, Any]) -> tuple[int, str, bytes]:
         return 200, "application/json", json.dumps(self._body("message", message)).encode()
 
-    def _stream(self, message: dict[str, Any]) -> tuple[int, str, bytes]:
+    def _respond_stream(self, message: dict[str, Any]) -> tuple[int, str, bytes]:
         chunk = self._body("delta", message) | {"object": "chat.completion.chunk"}
         return 200, "text/event-stream", f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
 
@@ -219,7 +227,7 @@ class Agent:
 
     process: subprocess.Popen[str]
 
-    def says(self, line: str) -> None:
+    def expect_line(self, line: str) -> None:
         assert self.process.stdout is not None
         assert self.process.stdout.readline().strip() == line
 
@@ -236,20 +244,20 @@ def start(sink: Sink, model: Model, tmp_path: Path) -> Iterator[Start]:
     """Start `opentelemetry-instrument python agents/NAME.py ARGS` against the fakes."""
     started: list[subprocess.Popen[str]] = []
 
-    def begin(name: str, *args: str, plain: bool = False, **environ: str) -> Agent:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "LTRAIN_"))}
-        given = {
+    def start_agent(name: str, *args: str, uninstrumented: bool = False, **environ: str) -> Agent:
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "LTRAIN_"))}
+        environment = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": sink.url,
             "LTRAIN_HOME": str(tmp_path / "home"),
             "OPENAI_BASE_URL": f"{model.url}/v1",
             "OPENAI_API_KEY": "none",
         }
-        launcher = [] if plain else [str(LAUNCHER)]
-        # a parent under nohup, or in the background, has signals ignored, and hands that down
+        launcher = [] if uninstrumented else [str(LAUNCHER)]
+        # a parent under nohup, or in the background, ignores signals, and children inherit that
         signals = ["env", "--default-signal"]
         process = subprocess.Popen(
             [*signals, *launcher, sys.executable, str(AGENTS / f"{name}.py"), *args],
-            env=kept | given | environ,
+            env=inherited | environment | environ,
             cwd=tmp_path,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -259,7 +267,7 @@ def start(sink: Sink, model: Model, tmp_path: Path) -> Iterator[Start]:
         started.append(process)
         return Agent(process)
 
-    yield begin
+    yield start_agent
     for process in started:
         if process.poll() is None:
             process.kill()

@@ -1,4 +1,4 @@
-"""Answers as bytes: events cut wherever the network cuts them, fields replaced where they stand."""
+"""Responses as bytes: events split at any position, and fields replaced in place."""
 
 import json
 from itertools import pairwise
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ltrain_instrument.tokens.events import Events
-from ltrain_instrument.tokens.fields import read
+from ltrain_instrument.tokens.events import EventSplitter
+from ltrain_instrument.tokens.fields import parse_and_replace
 from ltrain_instrument.tokens.urls import PolicyUrls
 
 HIDDEN = {"token_ids": "null", "prompt_token_ids": "null", "logprobs": "null"}
@@ -22,8 +22,8 @@ OBJECTS = st.dictionaries(FIELDS.filter(lambda name: name != "choices"), VALUES)
 STYLES = st.sampled_from([{}, {"indent": 1}, {"separators": (",", ":"), "ensure_ascii": False}])
 
 
-def without(found: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if name in HIDDEN else value for name, value in found.items()}
+def without_hidden(parsed: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if name in HIDDEN else value for name, value in parsed.items()}
 
 
 @settings(deadline=None, max_examples=50)
@@ -31,25 +31,30 @@ def without(found: dict[str, Any]) -> dict[str, Any]:
 def test_hidden_fields_are_null_and_nothing_else_changes(
     outer: dict[str, Any], choices: list[dict[str, Any]], style: dict[str, Any]
 ) -> None:
-    answer = {**outer, "choices": choices}
-    payload, shown = read(f" {json.dumps(answer, **style)}\n", HIDDEN)
-    assert payload == answer
-    bare = {**without(outer), "choices": [without(choice) for choice in choices]}
-    assert shown == f" {json.dumps(bare, **style)}\n"
+    response = {**outer, "choices": choices}
+    payload, visible = parse_and_replace(f" {json.dumps(response, **style)}\n", HIDDEN)
+    assert payload == response
+    null_fields = {
+        **without_hidden(outer),
+        "choices": [without_hidden(choice) for choice in choices],
+    }
+    assert visible == f" {json.dumps(null_fields, **style)}\n"
 
 
-def test_what_is_not_ours_keeps_its_bytes() -> None:
+def test_other_bytes_stay_unchanged() -> None:
     text = '{"a":1.50E+3 , "token_ids" : [1, 2],"b":"\\u00e9\\ud83d","choices":[{"logprobs":{}}]}'
-    shown = '{"a":1.50E+3 , "token_ids" : null,"b":"\\u00e9\\ud83d","choices":[{"logprobs":null}]}'
-    assert read(text, HIDDEN)[1] == shown
+    visible = (
+        '{"a":1.50E+3 , "token_ids" : null,"b":"\\u00e9\\ud83d","choices":[{"logprobs":null}]}'
+    )
+    assert parse_and_replace(text, HIDDEN)[1] == visible
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "3", "{", '{"a"', '{"a":}', '{"a":1,}', "{} {}", "null"]
 )
-def test_what_is_no_object_is_refused(text: str) -> None:
+def test_text_that_is_not_an_object_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        read(text, HIDDEN)
+        parse_and_replace(text, HIDDEN)
 
 
 @settings(deadline=None, max_examples=50)
@@ -58,19 +63,19 @@ def test_what_is_no_object_is_refused(text: str) -> None:
     st.sampled_from(["\n", "\r\n"]),
     st.lists(st.integers(0, 200)),
 )
-def test_events_are_whole_wherever_they_are_cut(
+def test_events_are_complete_wherever_the_stream_is_split(
     events: list[str], line: str, cuts: list[int]
 ) -> None:
     sent = [(event.replace("\n", line) + 2 * line).encode() for event in events]
     stream = b"".join(sent) + b"data: unfini"
     at = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
-    reader = Events()
-    found = [e for a, b in pairwise(at) for e in reader.feed(stream[a:b])]
-    assert [event.whole for event in found] == sent
+    reader = EventSplitter()
+    events_found = [e for a, b in pairwise(at) for e in reader.feed(stream[a:b])]
+    assert [event.raw for event in events_found] == sent
     data = {"data: 1": b"1", "data:2": b"2", ": still here": b"", "event: x\ndata: 3": b"3"}
-    assert [event.data for event in found] == [data[event] for event in events]
-    assert reader.rest == b"data: unfini"
-    assert all(event.carrying(event.data) == event.whole for event in found)
+    assert [event.data for event in events_found] == [data[event] for event in events]
+    assert reader.remainder == b"data: unfini"
+    assert all(event.with_data(event.data) == event.raw for event in events_found)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +91,7 @@ def test_events_are_whole_wherever_they_are_cut(
         ("https://policy.example:443/chat/completions", "chat"),
     ],
 )
-def test_only_calls_below_a_base_url_are_a_policys(url: str, operation: str | None) -> None:
+def test_only_calls_below_a_base_url_go_to_a_policy(url: str, operation: str | None) -> None:
     urls = PolicyUrls(["http://localhost:8001/v1/", "https://policy.example"])
     assert urls.operation("POST", url) == operation
     assert urls.operation("GET", url) is None

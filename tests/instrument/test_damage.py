@@ -1,4 +1,4 @@
-"""Damage in a spool costs what it hit, and nothing beside it."""
+"""Damage in a spool affects only the records that it hits."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.instrument.test_spool import names, request
 
-from ltrain_instrument.frames import LONGEST, Reader, framed, mark_sent
+from ltrain_instrument.frames import MAX_RECORD_BYTES, RecordReader, encode_record, write_sent_mark
 from ltrain_instrument.spool import Spool
 
 if TYPE_CHECKING:
     from tests.instrument.conftest import Sink
 
 REQUESTS = [bytes([65 + number]) * (20 + number) for number in range(6)]
-FRAMES = [framed(one) for one in REQUESTS]
+FRAMES = [encode_record(each) for each in REQUESTS]
 HEAD = 12
 """Bytes before the request: mark, length, checksum."""
 
 
-def read(path: Path) -> tuple[list[bytes], int]:
+def read_records(path: Path) -> tuple[list[bytes], int]:
     with path.open("rb") as opened:
-        reader = Reader(opened.fileno())
+        reader = RecordReader(opened.fileno())
         return [record.request for record in reader], reader.damaged
 
 
@@ -39,12 +39,12 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "file"
 
 
-def test_whole_records_are_read_and_sent_ones_are_passed_over(file: Path) -> None:
+def test_complete_records_are_read_and_sent_ones_are_skipped(file: Path) -> None:
     file.write_bytes(b"".join(FRAMES))
     with file.open("r+b") as opened:
-        second = list(Reader(opened.fileno()))[1]
-        mark_sent(opened.fileno(), second)
-    assert read(file) == ([*REQUESTS[:1], *REQUESTS[2:]], 0)
+        second = list(RecordReader(opened.fileno()))[1]
+        write_sent_mark(opened.fileno(), second)
+    assert read_records(file) == ([*REQUESTS[:1], *REQUESTS[2:]], 0)
 
 
 @pytest.mark.parametrize("place", range(HEAD + 22))
@@ -53,29 +53,29 @@ def test_a_flipped_bit_costs_its_own_record(file: Path, place: int, bit: int) ->
     frame = bytearray(FRAMES[2])
     frame[place] ^= 1 << bit
     file.write_bytes(b"".join([*FRAMES[:2], frame, *FRAMES[3:]]))
-    assert read(file) == ([*REQUESTS[:2], *REQUESTS[3:]], len(frame))
+    assert read_records(file) == ([*REQUESTS[:2], *REQUESTS[3:]], len(frame))
 
 
-@pytest.mark.parametrize("kept", range(len(FRAMES[-1])))
-def test_a_file_that_ends_early_costs_its_last_record(file: Path, kept: int) -> None:
-    file.write_bytes(b"".join(FRAMES[:-1]) + FRAMES[-1][:kept])
-    assert read(file) == (REQUESTS[:-1], kept)
+@pytest.mark.parametrize("length_left", range(len(FRAMES[-1])))
+def test_a_file_that_ends_early_costs_its_last_record(file: Path, length_left: int) -> None:
+    file.write_bytes(b"".join(FRAMES[:-1]) + FRAMES[-1][:length_left])
+    assert read_records(file) == (REQUESTS[:-1], length_left)
 
 
-@pytest.mark.parametrize("length", [0, 1, 21, 23, LONGEST + 1, (4 << 30) - 1])
+@pytest.mark.parametrize("length", [0, 1, 21, 23, MAX_RECORD_BYTES + 1, (4 << 30) - 1])
 def test_a_wrong_length_costs_its_own_record(file: Path, length: int) -> None:
-    lying = FRAMES[2][:4] + struct.pack(">I", length) + FRAMES[2][8:]
-    file.write_bytes(b"".join([*FRAMES[:2], lying, *FRAMES[3:]]))
-    assert read(file) == ([*REQUESTS[:2], *REQUESTS[3:]], len(lying))
+    wrong_length = FRAMES[2][:4] + struct.pack(">I", length) + FRAMES[2][8:]
+    file.write_bytes(b"".join([*FRAMES[:2], wrong_length, *FRAMES[3:]]))
+    assert read_records(file) == ([*REQUESTS[:2], *REQUESTS[3:]], len(wrong_length))
 
 
-def test_a_terabyte_of_nothing_is_given_up_soon(file: Path) -> None:
+def test_a_search_through_a_terabyte_of_zeros_stops_early(file: Path) -> None:
     with file.open("wb") as opened:
         opened.write(FRAMES[0])
         opened.truncate(1 << 40)
-    began = time.process_time()
-    assert read(file)[0] == REQUESTS[:1]
-    assert time.process_time() - began < 10
+    started = time.process_time()
+    assert read_records(file)[0] == REQUESTS[:1]
+    assert time.process_time() - started < 10
 
 
 FALSE_MARKS = [
@@ -91,21 +91,21 @@ FALSE_MARKS = [
 def test_false_marks_cost_no_more_than_their_bytes(file: Path, mark: bytes) -> None:
     few, many = mark * (100_000 // len(mark)), mark * ((8 << 20) // len(mark))
     file.write_bytes(many)
-    began = time.process_time()
-    assert read(file) == ([], len(many))
+    started = time.process_time()
+    assert read_records(file) == ([], len(many))
     file.write_bytes(FRAMES[0] + few + FRAMES[1])
-    assert read(file) == (REQUESTS[:2], len(few))
-    assert time.process_time() - began < 10
+    assert read_records(file) == (REQUESTS[:2], len(few))
+    assert time.process_time() - started < 10
 
 
 CHANGES = st.lists(
     st.tuples(st.integers(0, 400), st.integers(0, 60), st.binary(max_size=60)), max_size=4
 )
-"""Where bytes are taken out, how many, and what takes their place."""
+"""Position of the removed bytes, their number, and the bytes that replace them."""
 
 
 @given(CHANGES)
-def test_whatever_is_written_over_a_file_its_whole_records_are_read(
+def test_complete_records_are_read_whatever_overwrites_the_file(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int, bytes]]
 ) -> None:
     written = b"".join(FRAMES)
@@ -113,10 +113,10 @@ def test_whatever_is_written_over_a_file_its_whole_records_are_read(
         written = written[:at] + new + written[at + size :]
     file = tmp_path_factory.mktemp("damage") / "file"
     file.write_bytes(written)
-    found, damaged = read(file)
-    whole = [one for one, frame in zip(REQUESTS, FRAMES, strict=True) if frame in written]
-    assert found == whole
-    assert damaged == len(written) - sum(HEAD + len(one) for one in whole)
+    recovered, damaged = read_records(file)
+    complete = [each for each, frame in zip(REQUESTS, FRAMES, strict=True) if frame in written]
+    assert recovered == complete
+    assert damaged == len(written) - sum(HEAD + len(each) for each in complete)
 
 
 def _folder(path: Path) -> None:
@@ -124,9 +124,9 @@ def _folder(path: Path) -> None:
     (path / "inside").write_text("kept")
 
 
-def _link(path: Path) -> None:
+def _symbolic_link(path: Path) -> None:
     target = path.with_name("secret")
-    target.write_bytes(framed(request("behind a link")))
+    target.write_bytes(encode_record(request("behind a link")))
     path.symlink_to(target)
 
 
@@ -136,40 +136,40 @@ def _socket(path: Path) -> None:
 
 
 def _garbled(path: Path) -> None:
-    frame = bytearray(framed(request("garbled")))
+    frame = bytearray(encode_record(request("garbled")))
     frame[20] ^= 1
-    path.write_bytes(framed(request("before")) + frame + framed(request("behind")))
+    path.write_bytes(encode_record(request("before")) + frame + encode_record(request("behind")))
 
 
 def _huge(path: Path) -> None:
-    frame = framed(request("huge"))
-    path.write_bytes(frame[:4] + b"\xff" * 4 + frame[8:] + framed(request("behind")))
+    frame = encode_record(request("huge"))
+    path.write_bytes(frame[:4] + b"\xff" * 4 + frame[8:] + encode_record(request("behind")))
 
 
 @pytest.mark.parametrize(
-    ("make", "saved"),
+    ("make", "recovered"),
     [
         (_folder, set()),
-        (_link, set()),
+        (_symbolic_link, set()),
         (_socket, set()),
         (os.mkfifo, set()),
         (lambda path: path.write_bytes(b"garbage" * 100), set()),
-        (lambda path: path.write_bytes(framed(request("before"))[:-1]), set()),
+        (lambda path: path.write_bytes(encode_record(request("before"))[:-1]), set()),
         (_garbled, {"before", "behind"}),
         (_huge, {"behind"}),
     ],
 )
-def test_what_stands_in_the_spool_stops_nothing_and_is_put_aside(
+def test_a_damaged_file_stops_nothing_and_is_moved_aside(
     sink: Sink,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     make: Callable[[Path], object],
-    saved: set[str],
+    recovered: set[str],
 ) -> None:
     spool_folder = tmp_path / "s"
     spool_folder.mkdir()
     for number in range(3):
-        (spool_folder / f"good-{number}.otlp").write_bytes(framed(request(f"good-{number}")))
+        (spool_folder / f"good-{number}.otlp").write_bytes(encode_record(request(f"good-{number}")))
     make(spool_folder / "bad.otlp")
     for round_ in range(2):
         spool = Spool(spool_folder, sink.url)
@@ -177,18 +177,16 @@ def test_what_stands_in_the_spool_stops_nothing_and_is_put_aside(
         assert spool.flush(60)
         spool.close()
         assert spool.damaged == (round_ == 0)
-    expected = {"good-0", "good-1", "good-2", "own-0", "own-1", *saved}
+    expected = {"good-0", "good-1", "good-2", "own-0", "own-1", *recovered}
     assert names(sink) == Counter(expected)
     assert [path.name for path in spool_folder.glob("*.otlp")] == []
     assert [path.name for path in (spool_folder / "damaged").iterdir()] == ["bad.otlp"]
     (warning,) = [record.getMessage() for record in caplog.records]
     assert f"Spool file '{spool_folder}/bad.otlp' is" in warning
-    assert f"It is kept as '{spool_folder}/damaged/bad.otlp'." in warning
+    assert f"It was moved to '{spool_folder}/damaged/bad.otlp'." in warning
 
 
-def test_a_damaged_file_that_was_put_aside_holds_no_span_to_send(
-    sink: Sink, tmp_path: Path
-) -> None:
+def test_a_damaged_file_that_was_moved_aside_has_no_unsent_span(sink: Sink, tmp_path: Path) -> None:
     _garbled(tmp_path / "bad.otlp")
     spool = Spool(tmp_path, sink.url)
     assert spool.flush(60)
@@ -198,20 +196,20 @@ def test_a_damaged_file_that_was_put_aside_holds_no_span_to_send(
     assert names(sink) == {"before": 1, "behind": 1}
 
 
-def test_a_file_in_the_place_of_refused_costs_only_what_is_refused(
+def test_a_file_named_refused_costs_only_refused_requests(
     sink: Sink,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    answer = type(sink).respond
+    original = type(sink).respond
 
-    def picky(self: Sink, path: str, body: bytes) -> tuple[int, str, bytes]:
+    def respond(self: Sink, path: str, body: bytes) -> tuple[int, str, bytes]:
         if b"poison" in body:
             return 400, "text/plain", b"no poison"
-        return answer(self, path, body)
+        return original(self, path, body)
 
-    monkeypatch.setattr(type(sink), "respond", picky)
+    monkeypatch.setattr(type(sink), "respond", respond)
     (tmp_path / "refused").write_text("in the way")
     spool = Spool(tmp_path, sink.url)
     for name in ("a", "poison", "b"):
@@ -220,4 +218,4 @@ def test_a_file_in_the_place_of_refused_costs_only_what_is_refused(
     spool.close()
     assert names(sink) == {"a": 1, "b": 1}
     assert (spool.refused, spool.dropped) == (1, 1)
-    assert caplog.text.count("Spans refused, and dropped: ") == 1
+    assert caplog.text.count("Spans were refused and dropped: ") == 1

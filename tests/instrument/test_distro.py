@@ -1,4 +1,4 @@
-"""What `opentelemetry-instrument` does with ltrain installed."""
+"""Behaviour of `opentelemetry-instrument` with ltrain installed."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Broken(BaseInstrumentor):
 """
 
 
-def test_it_wins_beside_the_stock_distro_and_is_silent(start: Start, sink: Sink) -> None:
+def test_it_takes_precedence_over_the_stock_distro_without_output(start: Start, sink: Sink) -> None:
     assert version("opentelemetry-distro")
     assert start("leaving", "return").wait() == (0, "ready\n", "")
     assert len(sink.named("ltrain.process")) == 0
     assert len(sink.spans) == 6
 
 
-def test_a_chosen_distro_stays_chosen(start: Start, sink: Sink) -> None:
+def test_another_distro_can_be_selected(start: Start, sink: Sink) -> None:
     agent = start(
         "leaving",
         "return",
@@ -50,19 +50,19 @@ def test_a_chosen_distro_stays_chosen(start: Start, sink: Sink) -> None:
 
 def test_a_failing_instrumentor_is_one_warning(start: Start, sink: Sink, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(BROKEN)
-    made = tmp_path / "aaa_broken-0.1.dist-info"
-    made.mkdir()
-    (made / "METADATA").write_text("Metadata-Version: 2.1\nName: aaa-broken\nVersion: 0.1\n")
-    (made / "entry_points.txt").write_text(
+    metadata = tmp_path / "aaa_broken-0.1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: aaa-broken\nVersion: 0.1\n")
+    (metadata / "entry_points.txt").write_text(
         "[opentelemetry_instrumentor]\nbroken = broken:Broken\nabsent = broken:Absent\n"
     )
     status, _, err = start("client", PYTHONPATH=str(tmp_path)).wait()
     assert status == 0
-    said = err.splitlines()
-    assert len(said) == 2
-    assert "instrumentor 'broken' (broken:Broken) failed and is left out" in said[0]
-    assert "as asked" in said[0]
-    assert "instrumentor 'absent'" in said[1]
+    lines = err.splitlines()
+    assert len(lines) == 2
+    assert "instrumentor 'broken' (broken:Broken) failed and is skipped" in lines[0]
+    assert "as asked" in lines[0]
+    assert "instrumentor 'absent'" in lines[1]
     assert len(sink.named("openai.chat")) == 3
 
 
@@ -71,7 +71,7 @@ def test_instrumentors_wait_until_the_agent_imports_their_library(start: Start) 
     assert start("loaded", *heavy).wait() == (0, "\n", "")
 
 
-def test_the_environment_hands_over_trace_and_identity(start: Start, sink: Sink) -> None:
+def test_the_environment_passes_trace_and_identity(start: Start, sink: Sink) -> None:
     trace = "0af7651916cd43dd8448eb211c80319c"
     start(
         "loaded",
@@ -88,13 +88,13 @@ def test_the_environment_hands_over_trace_and_identity(start: Start, sink: Sink)
 
 
 def test_configure_instruments_from_code(start: Start, sink: Sink) -> None:
-    assert start("configured", "all", plain=True).wait() == (0, "", "")
+    assert start("configured", "all", uninstrumented=True).wait() == (0, "", "")
     assert [span.name for span in sink.spans] == ["work", "ltrain.process"]
     assert {span.attributes["ltrain.rollout.id"] for span in sink.spans} == {"r7"}
 
 
 def test_configure_leaves_an_existing_set_up_alone(start: Start, sink: Sink) -> None:
-    status, out, err = start("configured", "own", plain=True).wait()
+    status, out, err = start("configured", "own", uninstrumented=True).wait()
     assert (status, err) == (0, "")
     decoder = json.JSONDecoder()
     first, _ = decoder.raw_decode(out)

@@ -1,4 +1,4 @@
-"""Spans on their way to the disk."""
+"""The processor that writes spans to disk, and their encoding."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Link, Status, StatusCode
 
-from ltrain_instrument.encoding import Encoder
-from ltrain_instrument.export import SpoolProcessor
-from ltrain_instrument.gate import Gate
+from ltrain_instrument.encoding import SpanEncoder
+from ltrain_instrument.export import SpoolSpanProcessor
+from ltrain_instrument.gate import SignalGate
 from ltrain_instrument.spool import Spool
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 def finished(service: str) -> tuple[ReadableSpan, ...]:
     memory = InMemorySpanExporter()
-    own = {"service.name": service, "service.instance.id": "parent's"}
-    provider = TracerProvider(resource=Resource.create(own, schema_url="https://schema"))
+    attributes = {"service.name": service, "service.instance.id": "parent's"}
+    provider = TracerProvider(resource=Resource.create(attributes, schema_url="https://schema"))
     provider.add_span_processor(SimpleSpanProcessor(memory))
     for scope, version in (("first", "1"), ("second", None)):
         tracer = provider.get_tracer(scope, version, schema_url="https://scope")
@@ -40,20 +40,20 @@ def finished(service: str) -> tuple[ReadableSpan, ...]:
     return memory.get_finished_spans()
 
 
-def test_a_request_of_one_span_is_what_opentelemetry_makes_of_it() -> None:
-    encoder = Encoder()
+def test_a_request_of_one_span_equals_opentelemetrys_encoding() -> None:
+    encoder = SpanEncoder()
     for span in [*finished("a"), *finished("b")] * 2:
-        made = ExportTraceServiceRequest.FromString(encoder.request(span))
-        assert made == encode_spans([span])
+        encoded = ExportTraceServiceRequest.FromString(encoder.encode_request(span))
+        assert encoded == encode_spans([span])
 
 
 def test_a_forked_child_has_an_instance_of_its_own() -> None:
-    encoder = Encoder()
+    encoder = SpanEncoder()
     span = finished("a")[0]
-    encoder.request(span)
+    encoder.encode_request(span)
     reading, writing = os.pipe()
     if os.fork() == 0:
-        os.write(writing, encoder.request(span))
+        os.write(writing, encoder.encode_request(span))
         os.kill(os.getpid(), 9)
     os.close(writing)
     with open(reading, "rb") as pipe:
@@ -69,12 +69,12 @@ def test_a_forked_child_has_an_instance_of_its_own() -> None:
 
 
 class Interrupted(Spool):
-    """A spool whose first write is interrupted as by ctrl-C."""
+    """A spool whose first write is interrupted, as by Ctrl-C."""
 
     interrupted = False
 
     def append(self, request: bytes) -> None:
-        """Raise once."""
+        """Raise KeyboardInterrupt once."""
         if not self.interrupted:
             self.interrupted = True
             raise KeyboardInterrupt
@@ -83,7 +83,7 @@ class Interrupted(Spool):
 
 def test_a_span_whose_write_is_interrupted_is_written_next(sink: Sink, tmp_path: Path) -> None:
     provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SpoolProcessor(Interrupted(tmp_path, sink.url)))
+    provider.add_span_processor(SpoolSpanProcessor(Interrupted(tmp_path, sink.url)))
     tracer = provider.get_tracer("agent")
     with pytest.raises(KeyboardInterrupt):
         tracer.start_span("interrupted").end()
@@ -92,9 +92,9 @@ def test_a_span_whose_write_is_interrupted_is_written_next(sink: Sink, tmp_path:
     assert [span.name for span in sink.spans] == ["interrupted"]
 
 
-def test_a_strict_processor_raises_what_the_disk_says(sink: Sink, tmp_path: Path) -> None:
+def test_a_strict_processor_raises_errors_of_the_disk(sink: Sink, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    processor = SpoolProcessor(Spool(tmp_path / "file", sink.url), strict=True)
+    processor = SpoolSpanProcessor(Spool(tmp_path / "file", sink.url), strict=True)
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(processor)
     with pytest.raises(NotADirectoryError):
@@ -103,25 +103,25 @@ def test_a_strict_processor_raises_what_the_disk_says(sink: Sink, tmp_path: Path
     provider.shutdown()
 
 
-def test_a_gate_puts_off_what_comes_while_the_main_thread_is_inside() -> None:
-    gate, done = Gate(), []
+def test_a_gate_postpones_work_while_the_main_thread_is_inside() -> None:
+    gate, results = SignalGate(), []
     with gate:
-        gate.after(lambda: done.append("put off"))
-        assert done == []
-    assert done == ["put off"]
-    gate.after(lambda: done.append("at once"))
-    assert done == ["put off", "at once"]
-    inside, left = threading.Event(), threading.Event()
+        gate.run_outside(lambda: results.append("postponed"))
+        assert results == []
+    assert results == ["postponed"]
+    gate.run_outside(lambda: results.append("at once"))
+    assert results == ["postponed", "at once"]
+    inside, may_leave = threading.Event(), threading.Event()
 
-    def other() -> None:
+    def hold_gate() -> None:
         with gate:
             inside.set()
-            left.wait(60)
+            may_leave.wait(60)
 
-    thread = threading.Thread(target=other)
+    thread = threading.Thread(target=hold_gate)
     thread.start()
     inside.wait(60)
-    gate.after(lambda: done.append("beside another thread"))
-    assert done[2:] == ["beside another thread"]
-    left.set()
+    gate.run_outside(lambda: results.append("beside another thread"))
+    assert results[2:] == ["beside another thread"]
+    may_leave.set()
     thread.join()

@@ -1,4 +1,4 @@
-"""Children, threads and pools work for the rollout that the code which hands them work is in."""
+"""Work in children, threads and pools belongs to the rollout of the code that submits it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ltrain_instrument import handover
 if TYPE_CHECKING:
     from tests.instrument.conftest import Sink, Start
 
-LAUNCHED = "/lib/opentelemetry/instrumentation/auto_instrumentation"
-WAYS = [
+LAUNCHER_FOLDER = "/lib/opentelemetry/instrumentation/auto_instrumentation"
+METHODS = [
     "fork, sys.exit",
     "fork, os._exit",
     "fork, exec",
@@ -53,34 +53,34 @@ def stdio_client(server, errlog=None):
     kept = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
     subprocess.run([server.command, *server.args], check=True, env=kept | (server.env or {}))
 """
-"""How the MCP SDK's client starts a server: with a few variables only."""
+"""A client that starts a server like the MCP SDK's, with only a few variables."""
 SAME_PROCESS = {"thread", "ThreadPoolExecutor", "ThreadPool", "to_thread", "run_in_executor"}
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_work_that_is_handed_on_stays_in_its_rollout(start: Start, sink: Sink, way: str) -> None:
-    assert start("children", way, LTRAIN_RUN_ID="not-this").wait(120) == (0, "", "")
-    (parent,), (handed,) = sink.named("parent"), sink.named("handed")
-    assert (handed.trace, handed.parent) == (parent.trace, parent.id)
-    stamp = {
+@pytest.mark.parametrize("method", METHODS)
+def test_submitted_work_stays_in_its_rollout(start: Start, sink: Sink, method: str) -> None:
+    assert start("children", method, LTRAIN_RUN_ID="not-this").wait(120) == (0, "", "")
+    (parent,), (child,) = sink.named("parent"), sink.named("handed")
+    assert (child.trace, child.parent) == (parent.trace, parent.id)
+    identity = {
         "ltrain.rollout.id": "r1",
         "ltrain.attempt.id": 2,
         "ltrain.task.id": "t",
         "ltrain.mode": "prod",
     }
-    assert parent.attributes == handed.attributes == stamp
+    assert parent.attributes == child.attributes == identity
     instance = "service.instance.id"
-    same = handed.resource[instance] == parent.resource[instance]
-    assert same is (way in SAME_PROCESS)
-    seen = Counter(span.resource[instance] for span in (parent, handed))
-    said = {
+    same = child.resource[instance] == parent.resource[instance]
+    assert same is (method in SAME_PROCESS)
+    expected = Counter(span.resource[instance] for span in (parent, child))
+    reported = {
         span.resource[instance]: span.attributes["ltrain.rollout.spans"]
         for span in sink.named("ltrain.process")
     }
-    assert said == seen
+    assert reported == expected
 
 
-def test_an_mcp_server_is_instrumented_as_its_client_is(
+def test_an_mcp_server_is_instrumented_like_its_client(
     start: Start, sink: Sink, tmp_path: Path
 ) -> None:
     package = tmp_path / "mcp" / "client"
@@ -90,12 +90,12 @@ def test_an_mcp_server_is_instrumented_as_its_client_is(
     (package / "stdio.py").write_text(MCP)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     assert start("children", "mcp", PYTHONPATH=path).wait(120) == (0, "", "")
-    (parent,), (handed,) = sink.named("parent"), sink.named("handed")
-    assert (handed.trace, handed.parent) == (parent.trace, parent.id)
-    assert handed.attributes == parent.attributes
+    (parent,), (child,) = sink.named("parent"), sink.named("handed")
+    assert (child.trace, child.parent) == (parent.trace, parent.id)
+    assert child.attributes == parent.attributes
 
 
-def test_what_the_agent_sets_for_a_child_stays(
+def test_variables_that_the_agent_sets_for_a_child_stay(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in [name for name in os.environ if name.startswith(("LTRAIN_", "TRACE", "OTEL_"))]:
@@ -104,22 +104,24 @@ def test_what_the_agent_sets_for_a_child_stays(
     monkeypatch.setenv("LTRAIN_TASK_ID", "t1")
     monkeypatch.setenv("LTRAIN_GATEWAY_SECRET", "s3cret")
     monkeypatch.setenv("TRACEPARENT", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-    here = {"LTRAIN_HOME": str(tmp_path), "LTRAIN_SPAWNED": "1"}
-    assert handover.environment({"A": "b"}) == {"A": "b", "LTRAIN_TASK_ID": "t1", **here}
+    defaults = {"LTRAIN_HOME": str(tmp_path), "LTRAIN_SPAWNED": "1"}
+    assert handover.child_environment({"A": "b"}) == {"A": "b", "LTRAIN_TASK_ID": "t1", **defaults}
     with ltrain.rollout(rollout="r1"):
-        inside = handover.environment({"LTRAIN_TASK_ID": "t1"})
+        inside = handover.child_environment({"LTRAIN_TASK_ID": "t1"})
         assert inside == {
             "LTRAIN_ROLLOUT_ID": "r1",
             "LTRAIN_ATTEMPT_ID": "0",
             "LTRAIN_MODE": "prod",
             "BAGGAGE": "ltrain.rollout.id=r1,ltrain.attempt.id=0,ltrain.mode=prod",
-            **here,
+            **defaults,
         }
-        assert handover.environment(inside) == inside
-        meant = {"LTRAIN_ROLLOUT_ID": "mine", "LTRAIN_HOME": "there", "TRACEPARENT": "x"}
-        assert handover.environment(meant) == {**meant, "LTRAIN_SPAWNED": "1"}
-        assert "LTRAIN_GATEWAY_SECRET" not in handover.environment({"PYTHONPATH": LAUNCHED})
-        inherited = handover.environment(None)
+        assert handover.child_environment(inside) == inside
+        requested = {"LTRAIN_ROLLOUT_ID": "mine", "LTRAIN_HOME": "there", "TRACEPARENT": "x"}
+        assert handover.child_environment(requested) == {**requested, "LTRAIN_SPAWNED": "1"}
+        assert "LTRAIN_GATEWAY_SECRET" not in handover.child_environment(
+            {"PYTHONPATH": LAUNCHER_FOLDER}
+        )
+        inherited = handover.child_environment(None)
     assert inherited.items() >= (os.environ.items() - {("LTRAIN_TASK_ID", "t1")})
     assert "LTRAIN_TASK_ID" not in inherited
     assert os.environ["LTRAIN_TASK_ID"] == "t1"

@@ -1,4 +1,4 @@
-"""httpx and httpx2 share an instrumentor; the one that the agent does not use is not imported."""
+"""httpx and httpx2 share an instrumentor; a library that the agent does not use stays unloaded."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 if TYPE_CHECKING:
     from tests.instrument.conftest import Model, Sink, Start
 
-TWINS = ("httpx", "httpx2")
+LIBRARIES = ("httpx", "httpx2")
 
 
 @pytest.mark.parametrize("how", ["imports", "asks"])
-@pytest.mark.parametrize("order", [TWINS, TWINS[::-1]], ids="-".join)
+@pytest.mark.parametrize("order", [LIBRARIES, LIBRARIES[::-1]], ids="-".join)
 def test_each_is_instrumented_when_it_is_used(
     start: Start, sink: Sink, model: Model, order: tuple[str, str], how: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""Who instruments a library, with fake distributions at the process border."""
+"""The choice of instrumentors, with fake distributions at the process border."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ltrain_instrument.choice import Choice, choices, wanted
+from ltrain_instrument.choice import InstrumentorChoice, choose_instrumentors, requested_providers
 from ltrain_instrument.instrumentors import LIBRARIES
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class {name}(BaseInstrumentor):
         return ()
 
     def _instrument(self, **kwargs):
-        builtins.instrumented = [*getattr(builtins, "instrumented", []), "{maker}"]
+        builtins.instrumented = [*getattr(builtins, "instrumented", []), "{provider}"]
         {then}
 
     def _uninstrument(self, **kwargs):
@@ -46,27 +46,27 @@ Install = Callable[..., None]
 def distribution(
     site: Path, name: str, version: str = "1.0", *, entries: str = "", wants: str = ""
 ) -> None:
-    made = site / f"{name.replace('-', '_')}-{version}.dist-info"
-    made.mkdir(parents=True)
-    needs = f"Provides-Extra: instruments\nRequires-Dist: {wants}; extra == 'instruments'\n"
-    (made / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs if wants else ''}"
+    metadata = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    metadata.mkdir(parents=True)
+    requirements = f"Provides-Extra: instruments\nRequires-Dist: {wants}; extra == 'instruments'\n"
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requirements if wants else ''}"
     )
     if entries:
-        (made / "entry_points.txt").write_text(f"[opentelemetry_instrumentor]\n{entries}\n")
+        (metadata / "entry_points.txt").write_text(f"[opentelemetry_instrumentor]\n{entries}\n")
 
 
 @pytest.fixture
 def install(tmp_path: Path) -> Install:
-    """Make an instrumentor as a distribution in a folder of its own, `site`."""
+    """Return a function that installs a fake instrumentor in the folder `site`."""
     site = tmp_path / "site"
 
     def make(
-        name: str, library: str, maker: str, *, wants: str = "", then: str = "", head: str = ""
+        name: str, library: str, provider: str, *, wants: str = "", then: str = "", head: str = ""
     ) -> None:
         module = f"fake_{re.sub('[^a-z0-9]', '_', name)}"
         distribution(site, name, entries=f"{library} = {module}:Fake", wants=wants)
-        text = INSTRUMENTOR.format(name="Fake", maker=maker, then=then or "pass")
+        text = INSTRUMENTOR.format(name="Fake", provider=provider, then=then or "pass")
         (site / f"{module}.py").write_text(head + text)
 
     return make
@@ -78,20 +78,20 @@ def library(tmp_path: Path, name: str, version: str = "1.0", text: str = "") -> 
     module = site / name.replace("-", "_").removesuffix("_slim")
     module.mkdir()
     (module / "__init__.py").write_text(text)
-    (module / "resources.py").touch()  # openai's, without which its client does nothing
+    (module / "resources.py").touch()  # openai imports its resources on first use
 
 
 def run(
     start: Start,
     tmp_path: Path,
     *args: str,
-    plain: bool = False,
+    uninstrumented: bool = False,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[int, str, str]:
-    # the fake distributions lie before the real ones of the same name
+    # the fake distributions precede the real ones of the same name
     path = f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}"
-    given = {"PYTHONPATH": path, **(environ or {})}
-    return start("imports", *args, plain=plain, **given).wait()
+    variables = {"PYTHONPATH": path, **(environ or {})}
+    return start("imports", *args, uninstrumented=uninstrumented, **variables).wait()
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def run(
 def test_one_of_four_is_active(
     start: Start, install: Install, tmp_path: Path, environ: dict[str, str], loaded: str
 ) -> None:
-    for maker, name in OPENAI.items():
-        install(name, "openai", maker)
+    for provider, name in OPENAI.items():
+        install(name, "openai", provider)
     library(tmp_path, "openai")
     assert run(start, tmp_path, "openai.resources", environ=environ) == (0, f"{loaded}\n", "")
 
@@ -126,21 +126,23 @@ def test_one_of_four_is_active(
 def test_configure_chooses_as_well(
     start: Start, install: Install, tmp_path: Path, environ: dict[str, str], loaded: str
 ) -> None:
-    for maker, name in OPENAI.items():
-        install(name, "openai", maker)
+    for provider, name in OPENAI.items():
+        install(name, "openai", provider)
     library(tmp_path, "openai")
-    found = run(start, tmp_path, "openai.resources", "configure", plain=True, environ=environ)
-    assert found == (0, f"{loaded}\n", "")
+    result = run(
+        start, tmp_path, "openai.resources", "configure", uninstrumented=True, environ=environ
+    )
+    assert result == (0, f"{loaded}\n", "")
 
 
-def test_a_wrong_choice_is_said_and_the_ranking_holds(
+def test_an_invalid_choice_is_a_warning_and_the_default_is_used(
     start: Start, install: Install, tmp_path: Path
 ) -> None:
     install(OPENAI["traceloop"], "openai", "traceloop")
     library(tmp_path, "openai")
-    wrong = "openai=traceloup,opnai=traceloop"
+    invalid = "openai=traceloup,opnai=traceloop"
     status, out, err = run(
-        start, tmp_path, "openai.resources", environ={"LTRAIN_INSTRUMENTORS": wrong}
+        start, tmp_path, "openai.resources", environ={"LTRAIN_INSTRUMENTORS": invalid}
     )
     assert (status, out) == (0, "traceloop\n")
     first, second = err.splitlines()
@@ -155,10 +157,10 @@ def test_a_wrong_choice_is_said_and_the_ranking_holds(
         start, tmp_path, "openai.resources", environ={"LTRAIN_INSTRUMENTORS": "openai"}
     )
     assert (status, out) == (0, "traceloop\n")
-    assert err.startswith("ltrain: LTRAIN_INSTRUMENTORS: 'openai' in 'openai' is not understood. ")
+    assert err.startswith("ltrain: LTRAIN_INSTRUMENTORS: 'openai' in 'openai' is not a pair. ")
 
 
-def test_one_that_does_not_fit_the_library_gives_way_in_silence(
+def test_an_instrumentor_for_another_version_is_skipped_without_output(
     start: Start, install: Install, tmp_path: Path
 ) -> None:
     install(OPENAI["traceloop"], "openai", "traceloop", wants="openai<1")
@@ -167,10 +169,8 @@ def test_one_that_does_not_fit_the_library_gives_way_in_silence(
     assert run(start, tmp_path, "openai.resources") == (0, "openinference\n", "")
 
 
-def test_a_package_that_is_listed_and_not_needed_may_be_missing(
-    start: Start, install: Install, tmp_path: Path
-) -> None:
-    """OpenTelemetry's loader leaves the instrumentor out."""
+def test_an_unneeded_package_may_be_missing(start: Start, install: Install, tmp_path: Path) -> None:
+    """OpenTelemetry's loader skips the instrumentor."""
     wants = "llama-index-multi-modal-llms-openai>=0.1.7"
     install("openinference-instrumentation-llama-index", "llama_index", "here", wants=wants)
     site = tmp_path / "site"
@@ -183,7 +183,7 @@ def test_a_package_that_is_listed_and_not_needed_may_be_missing(
     assert run(start, tmp_path, "llama_index.core", environ=off) == (0, "\n", "")
 
 
-def test_a_library_that_nobody_fits_is_one_warning_when_it_is_used(
+def test_a_library_without_a_usable_instrumentor_is_one_warning_on_use(
     start: Start, install: Install, tmp_path: Path
 ) -> None:
     for name in ("opentelemetry-instrumentation-crewai", "openinference-instrumentation-crewai"):
@@ -193,11 +193,11 @@ def test_a_library_that_nobody_fits_is_one_warning_when_it_is_used(
     status, out, err = run(start, tmp_path, "crewai")
     assert (status, out) == (0, "\n")
     (line,) = err.splitlines()
-    assert line.startswith("ltrain: crewai is used, but no instrumentor of it fits (")
+    assert line.startswith("ltrain: crewai is used, but none of its instrumentors is usable (")
     assert "crewai>=9" in line
 
 
-def test_a_failing_one_is_one_warning_that_names_it(
+def test_a_failing_instrumentor_is_one_warning(
     start: Start, install: Install, tmp_path: Path
 ) -> None:
     install("opentelemetry-instrumentation-crewai", "crewai", "x", then="1 / 0")
@@ -215,7 +215,7 @@ def test_a_failing_one_is_one_warning_that_names_it(
     ]
 
 
-def test_one_whose_framework_is_not_installed_makes_no_noise(
+def test_an_instrumentor_of_a_missing_framework_is_skipped_without_output(
     start: Start, install: Install, tmp_path: Path
 ) -> None:
     install("a-new-one", "unknown", "z", head="import a_framework\n")
@@ -223,7 +223,7 @@ def test_one_whose_framework_is_not_installed_makes_no_noise(
     assert run(start, tmp_path) == (0, "\n", "")
 
 
-def test_a_program_may_have_a_package_of_a_frameworks_name(
+def test_a_program_may_have_a_package_with_the_name_of_a_framework(
     start: Start, install: Install, tmp_path: Path
 ) -> None:
     head = "from agents import set_trace_processors\n"
@@ -232,7 +232,7 @@ def test_a_program_may_have_a_package_of_a_frameworks_name(
     assert run(start, tmp_path, "agents") == (0, "\n", "")
     package = tmp_path / "site" / "agents"
     (package / "tracing.py").write_text("")
-    # the name comes after the import of the part that shows whose package it is
+    # the name is defined after the import of the marker module
     (package / "__init__.py").write_text("from . import tracing\nset_trace_processors = 1\n")
     assert run(start, tmp_path, "agents") == (0, "oi\n", "")
 
@@ -253,30 +253,32 @@ def test_pydantic_ai_is_switched_on(start: Start, tmp_path: Path) -> None:
     assert run(start, tmp_path, "pydantic_ai", environ=off) == (0, "\n", "")
 
 
-def test_what_mcp_does_itself_needs_no_instrumentor(
+def test_built_in_telemetry_of_mcp_needs_no_instrumentor(
     start: Start, install: Install, tmp_path: Path
 ) -> None:
     install("opentelemetry-instrumentation-mcp", "mcp", "traceloop")
     library(tmp_path, "mcp", "2.3.0")
     assert run(start, tmp_path, "mcp") == (0, "\n", "")
-    asked = {"LTRAIN_INSTRUMENTORS": "mcp=traceloop"}
-    assert run(start, tmp_path, "mcp", environ=asked) == (0, "traceloop\n", "")
+    selected = {"LTRAIN_INSTRUMENTORS": "mcp=traceloop"}
+    assert run(start, tmp_path, "mcp", environ=selected) == (0, "traceloop\n", "")
 
 
-def test_of_two_libraries_of_one_instrumentor_only_the_imported_one_counts(
+def test_only_the_imported_library_of_a_shared_instrumentor_is_instrumented(
     start: Start, tmp_path: Path
 ) -> None:
-    """The one for httpx imports httpx2 as well, where it is installed."""
+    """The instrumentor of httpx also imports httpx2 if it is installed."""
     site = tmp_path / "site"
     distribution(
         site,
         "opentelemetry-instrumentation-httpx",
         entries="httpx = fake_httpx:Httpx\nhttpx2 = fake_httpx:Httpx2",
     )
-    one = INSTRUMENTOR.format(name="Httpx", maker="httpx", then="import httpx")
-    two = INSTRUMENTOR.format(name="Httpx2", maker="httpx2", then="import httpx2")
+    first = INSTRUMENTOR.format(name="Httpx", provider="httpx", then="import httpx")
+    second = INSTRUMENTOR.format(name="Httpx2", provider="httpx2", then="import httpx2")
     (site / "fake_httpx.py").write_text(
-        "import contextlib\nwith contextlib.suppress(ImportError):\n    import httpx\n" + one + two
+        "import contextlib\nwith contextlib.suppress(ImportError):\n    import httpx\n"
+        + first
+        + second
     )
     (site / "httpx2.py").write_text("")
     (site / "httpx.py").write_text("raise ModuleNotFoundError('httpx')\n")
@@ -285,34 +287,34 @@ def test_of_two_libraries_of_one_instrumentor_only_the_imported_one_counts(
     assert run(start, tmp_path, "httpx2") == (0, "httpx2 httpx\n", "")
 
 
-def test_the_reasons_are_told(install: Install, tmp_path: Path) -> None:
-    for maker, name in OPENAI.items():
-        install(name, "openai", maker, wants="openai<1" if maker == "opentelemetry" else "")
+def test_rejected_instrumentors_have_a_reason(install: Install, tmp_path: Path) -> None:
+    for provider, name in OPENAI.items():
+        install(name, "openai", provider, wants="openai<1" if provider == "opentelemetry" else "")
     library(tmp_path, "openai", "2.0")
-    found = _choices(tmp_path, {"openai": "openinference"})["openai"]
-    assert found.taken is not None
-    assert found.taken.maker == "openinference"
-    assert list(found.left) == [
+    result = _choices(tmp_path, {"openai": "openinference"})["openai"]
+    assert result.instrumentor is not None
+    assert result.instrumentor.provider == "openinference"
+    assert list(result.rejected) == [
         OPENAI[it] for it in ("traceloop", "opentelemetry", "opentelemetry-v2")
     ]
-    assert found.left[OPENAI["traceloop"]] == "openinference is preferred"
+    assert result.rejected[OPENAI["traceloop"]] == "openinference is preferred"
     assert _choices(tmp_path, {"openai": "none"})["openai"].off
 
 
-def _choices(tmp_path: Path, makers: dict[str, str]) -> dict[str, Choice]:
-    found: list[EntryPoint] = []
-    made: list[Distribution] = list(distributions(path=[str(tmp_path / "site")]))
-    for each in made:
-        found += each.entry_points
-    return choices(makers, frozenset(), found)
+def _choices(tmp_path: Path, providers: dict[str, str]) -> dict[str, InstrumentorChoice]:
+    entries: list[EntryPoint] = []
+    installed: list[Distribution] = list(distributions(path=[str(tmp_path / "site")]))
+    for each in installed:
+        entries += each.entry_points
+    return choose_instrumentors(providers, frozenset(), entries)
 
 
-def test_the_table_names_each_maker_once_a_library() -> None:
+def test_providers_are_unique_per_library() -> None:
     for each in LIBRARIES:
-        makers = [it.maker for it in each.instrumentors]
-        assert len(makers) == len(set(makers)), each.name
-        assert all(it.lacks for it in each.instrumentors), each.name
-    assert wanted({"LTRAIN_INSTRUMENTORS": "openai=openinference"}) == (
+        providers = [it.provider for it in each.instrumentors]
+        assert len(providers) == len(set(providers)), each.name
+        assert all(it.limitations for it in each.instrumentors), each.name
+    assert requested_providers({"LTRAIN_INSTRUMENTORS": "openai=openinference"}) == (
         {"openai": "openinference"},
         [],
     )

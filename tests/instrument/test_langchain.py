@@ -1,4 +1,4 @@
-"""LangChain, the OpenAI client and the gateway in one trace, whatever surrounds them."""
+"""LangChain, the OpenAI client and the gateway share one trace, whatever surrounds them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.instrument.conftest import Model, Seen, Sink, Start
+    from tests.instrument.conftest import Model, ReceivedSpan, Sink, Start
 
 LANGCHAIN = "openinference.instrumentation.langchain"
 PATHS = [
@@ -23,10 +23,10 @@ PATHS = [
 ]
 
 
-def _paths(spans: list[Seen]) -> list[str]:
+def _paths(spans: list[ReceivedSpan]) -> list[str]:
     by_id = {span.id: span for span in spans}
 
-    def path(span: Seen) -> str:
+    def path(span: ReceivedSpan) -> str:
         parent = by_id.get(span.parent)
         return f"{path(parent)} > {span.name}" if parent else span.name
 
@@ -55,15 +55,15 @@ def test_calls_carry_their_content(start: Start, sink: Sink, model: Model) -> No
     assert tool.attributes["output.value"]
 
 
-def test_a_span_made_by_hand_in_a_tool_stays_around_its_calls(start: Start, sink: Sink) -> None:
+def test_a_manual_span_in_a_tool_is_the_parent_of_its_calls(start: Start, sink: Sink) -> None:
     assert start("weather", "raw").wait()[0] == 0
-    (hand,) = sink.named("by-hand")
-    inner = [span for span in sink.named("openai.chat") if span.parent == hand.id]
+    (manual,) = sink.named("by-hand")
+    inner = [span for span in sink.named("openai.chat") if span.parent == manual.id]
     assert len(inner) == 1
 
 
 @pytest.mark.parametrize("mode", ["threads", "tasks"])
-def test_rollouts_side_by_side_are_a_trace_each(
+def test_each_concurrent_rollout_is_one_trace(
     start: Start, sink: Sink, model: Model, mode: str
 ) -> None:
     status, _, err = start("weather", mode).wait()
@@ -71,14 +71,18 @@ def test_rollouts_side_by_side_are_a_trace_each(
     rollouts = {span.attributes["ltrain.rollout.id"] for span in sink.spans}
     assert rollouts == {f"r{k}" for k in range(12)}
     for rollout in rollouts:
-        mine = [s for s in sink.spans if s.attributes["ltrain.rollout.id"] == rollout]
-        assert len({span.trace for span in mine}) == 1
-        assert _paths(mine) == ["ambient", *(f"ambient > {path}" for path in PATHS)]
-        said = [s.attributes["ltrain.rollout.spans"] for s in mine if s.name == "ltrain.process"]
-        assert max(said) == len(PATHS) + 1
+        rollout_spans = [s for s in sink.spans if s.attributes["ltrain.rollout.id"] == rollout]
+        assert len({span.trace for span in rollout_spans}) == 1
+        assert _paths(rollout_spans) == ["ambient", *(f"ambient > {path}" for path in PATHS)]
+        reported = [
+            s.attributes["ltrain.rollout.spans"]
+            for s in rollout_spans
+            if s.name == "ltrain.process"
+        ]
+        assert max(reported) == len(PATHS) + 1
 
 
-def test_the_client_alone_reaches_the_gateway_with_its_trace(
+def test_the_client_without_langchain_sends_its_trace(
     start: Start, sink: Sink, model: Model
 ) -> None:
     assert start("client").wait() == (0, "", "")

@@ -23,15 +23,15 @@ from opentelemetry.trace import Tracer
 import ltrain_instrument as ltrain
 from ltrain_instrument import capture
 from ltrain_instrument.capture import Capture
-from ltrain_instrument.census import OPEN_AT_MOST, REMEMBERED, Census
+from ltrain_instrument.census import MAX_ATTEMPTS, MAX_OPEN_SPANS, SpanCounter
 from ltrain_instrument.errors import BadReward, BadSetting, UnknownName
 from ltrain_instrument.identity import Identity, rollout_id
-from ltrain_instrument.rollouts import _warn_of_nothing_judged
+from ltrain_instrument.rollouts import _warn_of_reward_without_target
 
 FIRST = Identity(
     run="sql", task="t1", domain="db", wave=2, sample=3, rollout="abc", attempt=1, mode="train"
 )
-STAMP = {
+IDENTITY_ATTRIBUTES = {
     "ltrain.run.id": "sql",
     "ltrain.task.id": "t1",
     "ltrain.domain": "db",
@@ -43,8 +43,8 @@ STAMP = {
 }
 
 
-class Counting(IdGenerator):
-    """Ids 1, 2, 3 …, so that whole spans can be compared."""
+class CountingIds(IdGenerator):
+    """Generates ids 1, 2, 3 …, so that complete spans can be compared."""
 
     def __init__(self) -> None:
         self._spans = itertools.count(1)
@@ -59,7 +59,7 @@ class Counting(IdGenerator):
 
 @dataclass(frozen=True)
 class Recorder:
-    """A real SDK with counted ids and a clock that ticks once a reading."""
+    """A real SDK with counted ids and a clock that advances by one per reading."""
 
     capture: Capture
     memory: InMemorySpanExporter
@@ -90,13 +90,13 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
         monkeypatch.delenv(name)
     clock = itertools.count(1)
     monkeypatch.setattr("opentelemetry.sdk.trace.time_ns", lambda: next(clock))
-    provider = TracerProvider(id_generator=Counting(), shutdown_on_exit=False)
-    census, memory = Census(Identity()), InMemorySpanExporter()
-    provider.add_span_processor(census)
+    provider = TracerProvider(id_generator=CountingIds(), shutdown_on_exit=False)
+    span_counter, memory = SpanCounter(Identity()), InMemorySpanExporter()
+    provider.add_span_processor(span_counter)
     provider.add_span_processor(SimpleSpanProcessor(memory))
-    known = Capture(provider, census)
-    monkeypatch.setattr(capture, "_current", known)
-    yield Recorder(known, memory)
+    active = Capture(provider, span_counter)
+    monkeypatch.setattr(capture, "_current", active)
+    yield Recorder(active, memory)
     provider.shutdown()
 
 
@@ -120,7 +120,7 @@ def test_reward_and_count_are_spans_in_the_trace_of_the_rollout(recorder: Record
                 "gen_ai.evaluation.score.label": "fair",
                 "gen_ai.evaluation.explanation": "terse",
                 "ltrain.reward.scope": "call",
-                **STAMP,
+                **IDENTITY_ATTRIBUTES,
             },
         },
         {
@@ -131,7 +131,7 @@ def test_reward_and_count_are_spans_in_the_trace_of_the_rollout(recorder: Record
             "parent": None,
             "time": (1, 4),
             "status": "UNSET",
-            "attributes": STAMP,
+            "attributes": IDENTITY_ATTRIBUTES,
         },
         {
             "name": "gen_ai.evaluation.result",
@@ -145,7 +145,7 @@ def test_reward_and_count_are_spans_in_the_trace_of_the_rollout(recorder: Record
                 "gen_ai.evaluation.name": "reward",
                 "gen_ai.evaluation.score.value": 1.0,
                 "ltrain.reward.scope": "rollout",
-                **STAMP,
+                **IDENTITY_ATTRIBUTES,
             },
         },
         {
@@ -156,7 +156,7 @@ def test_reward_and_count_are_spans_in_the_trace_of_the_rollout(recorder: Record
             "parent": 1,
             "time": (7, 8),
             "status": "UNSET",
-            "attributes": {"ltrain.rollout.spans": 3, **STAMP},
+            "attributes": {"ltrain.rollout.spans": 3, **IDENTITY_ATTRIBUTES},
         },
     ]
 
@@ -167,22 +167,22 @@ def test_counts_are_cumulative_and_late_spans_are_reported_at_the_end(recorder: 
             late = recorder.tracer.start_span("late")
             recorder.tracer.start_span("s").end()
     late.end()
-    recorder.capture.farewell()
-    counted = [s["attributes"] for s in recorder.spans() if s["name"] == "ltrain.process"]
-    assert [c["ltrain.rollout.spans"] for c in counted] == [1, 2, 4]
+    recorder.capture.shutdown()
+    counts = [s["attributes"] for s in recorder.spans() if s["name"] == "ltrain.process"]
+    assert [c["ltrain.rollout.spans"] for c in counts] == [1, 2, 4]
 
 
 def test_open_spans_are_ended_as_truncated_and_counted(recorder: Recorder) -> None:
     with ltrain.rollout(FIRST):
         recorder.tracer.start_span("open")
-    recorder.capture.farewell()
+    recorder.capture.shutdown()
     process, truncated, last = recorder.spans()
     assert process["attributes"]["ltrain.rollout.spans"] == 0
     assert truncated["name"] == "open"
     assert truncated["status"] == "UNSET"
-    assert truncated["attributes"] == {"ltrain.truncated": True, **STAMP}
+    assert truncated["attributes"] == {"ltrain.truncated": True, **IDENTITY_ATTRIBUTES}
     assert last["attributes"]["ltrain.rollout.spans"] == 1
-    recorder.capture.farewell()
+    recorder.capture.shutdown()
     assert len(recorder.spans()) == 3
 
 
@@ -191,10 +191,10 @@ def _counts(recorder: Recorder) -> list[int]:
     return [attributes["ltrain.rollout.spans"] for attributes in processes]
 
 
-def test_a_span_after_the_farewell_is_counted_before_it_ends(recorder: Recorder) -> None:
+def test_a_span_after_the_shutdown_is_counted_before_it_ends(recorder: Recorder) -> None:
     with ltrain.rollout(FIRST):
         recorder.tracer.start_span("s").end()
-        recorder.capture.farewell()
+        recorder.capture.shutdown()
         assert _counts(recorder) == [1]
         late = recorder.tracer.start_span("late")
         assert _counts(recorder) == [1, 2]
@@ -204,39 +204,43 @@ def test_a_span_after_the_farewell_is_counted_before_it_ends(recorder: Recorder)
     assert [s["name"] for s in recorder.spans() if s["name"] != "ltrain.process"] == ["s", "late"]
 
 
-def test_a_process_that_lives_on_after_its_farewell_counts_as_before(recorder: Recorder) -> None:
+def test_a_process_that_continues_after_its_shutdown_counts_as_before(recorder: Recorder) -> None:
     with ltrain.rollout(FIRST):
         recorder.tracer.start_span("s").end()
-        recorder.capture.farewell()
-        recorder.capture.stay()  # as after an exec that failed
+        recorder.capture.shutdown()
+        recorder.capture.cancel_shutdown()  # as after a failed exec
         still = recorder.tracer.start_span("still open")
         assert _counts(recorder) == [1]
     assert _counts(recorder) == [1, 1]
     still.end()
-    recorder.capture.farewell()
+    recorder.capture.shutdown()
     assert _counts(recorder) == [1, 1, 2]
 
 
-def test_spans_that_are_not_sampled_are_not_counted() -> None:
+def test_unsampled_spans_are_not_counted() -> None:
     provider = TracerProvider(sampler=sampling.StaticSampler(sampling.Decision.RECORD_ONLY))
     memory = InMemorySpanExporter()
-    census = Census(FIRST)
-    provider.add_span_processor(census)
+    span_counter = SpanCounter(FIRST)
+    provider.add_span_processor(span_counter)
     provider.add_span_processor(SimpleSpanProcessor(memory))
     provider.get_tracer("agent").start_span("seen by nobody").end()
-    assert census._process.due(leaving=True) == census._process.due(leaving=False) == 0
+    assert (
+        span_counter._process.expected_spans(exiting=True)
+        == span_counter._process.expected_spans(exiting=False)
+        == 0
+    )
     provider.shutdown()
 
 
 def test_abandoned_spans_do_not_pile_up(recorder: Recorder) -> None:
-    for number in range(OPEN_AT_MOST + 3):
+    for number in range(MAX_OPEN_SPANS + 3):
         recorder.tracer.start_span(str(number))
     ended = recorder.spans()
     assert [span["name"] for span in ended] == ["0", "1", "2"]
     assert all(span["attributes"] == {"ltrain.truncated": True} for span in ended)
 
 
-def test_rollouts_in_threads_keep_apart(recorder: Recorder) -> None:
+def test_rollouts_in_threads_are_separate(recorder: Recorder) -> None:
     def attempt(k: int) -> None:
         with ltrain.rollout(run="r", task="t", wave=0, sample=k):
             for _ in range(k + 1):
@@ -246,12 +250,12 @@ def test_rollouts_in_threads_keep_apart(recorder: Recorder) -> None:
         list(pool.map(attempt, range(96)))
     for k in range(96):
         name = rollout_id("r", "prod", 0, "t", k)
-        mine = [s for s in recorder.spans() if s["attributes"]["ltrain.rollout.id"] == name]
-        assert [s["name"] for s in mine] == ["work"] * (k + 1) + ["ltrain.process"]
-        assert mine[-1]["attributes"]["ltrain.rollout.spans"] == k + 1
+        own_spans = [s for s in recorder.spans() if s["attributes"]["ltrain.rollout.id"] == name]
+        assert [s["name"] for s in own_spans] == ["work"] * (k + 1) + ["ltrain.process"]
+        assert own_spans[-1]["attributes"]["ltrain.rollout.spans"] == k + 1
 
 
-def test_rollouts_in_tasks_keep_apart(recorder: Recorder) -> None:
+def test_rollouts_in_tasks_are_separate(recorder: Recorder) -> None:
     async def attempt(k: int) -> None:
         async with ltrain.rollout(rollout=f"r{k}"):
             for _ in range(3):
@@ -263,15 +267,15 @@ def test_rollouts_in_tasks_keep_apart(recorder: Recorder) -> None:
 
     asyncio.run(main())
     for k in range(10):
-        mine = [s for s in recorder.spans() if s["attributes"]["ltrain.rollout.id"] == f"r{k}"]
-        assert [s["name"] for s in mine] == ["work"] * 3 + ["ltrain.process"]
+        own_spans = [s for s in recorder.spans() if s["attributes"]["ltrain.rollout.id"] == f"r{k}"]
+        assert [s["name"] for s in own_spans] == ["work"] * 3 + ["ltrain.process"]
 
 
 def test_two_rollouts_share_a_pool_of_threads(recorder: Recorder) -> None:
-    meet = threading.Barrier(2, timeout=20)
+    barrier = threading.Barrier(2, timeout=20)
 
     def work(number: int) -> None:
-        meet.wait()  # both rollouts are at work in the pool
+        barrier.wait()  # both rollouts run in the pool
         with recorder.tracer.start_as_current_span(f"work-{number}"):
             ltrain.reward(number)
 
@@ -292,8 +296,8 @@ def test_two_rollouts_share_a_pool_of_threads(recorder: Recorder) -> None:
     finally:
         ThreadingInstrumentor().uninstrument()
     for name in ("a", "b"):
-        mine = [s for s in recorder.spans() if s["attributes"]["ltrain.rollout.id"] == name]
-        names = Counter(span["name"] for span in mine)
+        own_spans = [s for s in recorder.spans() if s["attributes"]["ltrain.rollout.id"] == name]
+        names = Counter(span["name"] for span in own_spans)
         assert names == {
             **{f"work-{number}": 1 for number in range(7)},
             "gen_ai.evaluation.result": 7,
@@ -304,8 +308,8 @@ def test_two_rollouts_share_a_pool_of_threads(recorder: Recorder) -> None:
 def test_rollouts_nest(recorder: Recorder) -> None:
     def now() -> list[str | None]:
         recorder.tracer.start_span("now").end()
-        seen = recorder.spans()[-1]["attributes"]
-        return [seen.get("ltrain.rollout.id"), seen.get("ltrain.run.id")]
+        attributes = recorder.spans()[-1]["attributes"]
+        return [attributes.get("ltrain.rollout.id"), attributes.get("ltrain.run.id")]
 
     with ltrain.rollout(rollout="outer", run="r") as outer:
         assert now() == ["outer", "r"]
@@ -335,7 +339,7 @@ def test_rollouts_in_generators_end_in_any_order(
     assert caplog.text == ""
 
 
-def test_a_rollout_that_ends_in_another_task_leaves_that_one_alone(
+def test_a_rollout_that_ends_in_another_task_does_not_affect_it(
     recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -350,18 +354,18 @@ def test_a_rollout_that_ends_in_another_task_leaves_that_one_alone(
         await asyncio.create_task(other())
 
     asyncio.run(main())
-    (mine,) = [span for span in recorder.spans() if span["name"] == "mine"]
-    assert mine["attributes"]["ltrain.rollout.id"] == "b"
+    (own_spans,) = [span for span in recorder.spans() if span["name"] == "mine"]
+    assert own_spans["attributes"]["ltrain.rollout.id"] == "b"
     assert caplog.text == ""
 
 
-def test_plain_opentelemetry_says_the_same(recorder: Recorder) -> None:
-    plain = context.attach(baggage.set_baggage("ltrain.rollout.id", "plain"))
+def test_plain_opentelemetry_works_as_well(recorder: Recorder) -> None:
+    uninstrumented = context.attach(baggage.set_baggage("ltrain.rollout.id", "plain"))
     with recorder.tracer.start_as_current_span("agent") as span:
         span.add_event("gen_ai.evaluation.result", {"gen_ai.evaluation.score.value": 0.5})
         span.set_attribute("gen_ai.evaluation.score.value", 0.5)
         recorder.tracer.start_span("gen_ai.evaluation.result").end()
-    context.detach(plain)
+    context.detach(uninstrumented)
     with ltrain.rollout(FIRST):
         deeper = context.attach(baggage.set_baggage("ltrain.task.id", "t2"))
         recorder.tracer.start_span("deeper").end()
@@ -372,25 +376,25 @@ def test_plain_opentelemetry_says_the_same(recorder: Recorder) -> None:
     evaluation, agent, inside, same, _ = recorder.spans()
     assert evaluation["attributes"] == {"ltrain.rollout.id": "plain"}
     assert agent["attributes"]["ltrain.rollout.id"] == "plain"
-    assert inside["attributes"] == {**STAMP, "ltrain.task.id": "t2"}
-    assert same["attributes"] == STAMP
+    assert inside["attributes"] == {**IDENTITY_ATTRIBUTES, "ltrain.task.id": "t2"}
+    assert same["attributes"] == IDENTITY_ATTRIBUTES
 
 
-def test_a_reward_for_nothing_is_kept_and_warned_of_once(
+def test_a_reward_without_target_is_recorded_with_one_warning(
     recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _warn_of_nothing_judged.cache_clear()
+    _warn_of_reward_without_target.cache_clear()
     with recorder.tracer.start_as_current_span("production"):
         ltrain.reward(1.0)
     assert caplog.text == ""
     ltrain.reward(0.25)
     ltrain.reward(0.5)
-    assert caplog.text.count("judges nothing") == 1
+    assert caplog.text.count("applies to nothing") == 1
     values = [s["attributes"].get("gen_ai.evaluation.score.value") for s in recorder.spans()]
     assert values == [1.0, None, 0.25, 0.5]
 
 
-def test_a_child_of_a_span_belongs_to_its_rollout_where_the_context_is_lost(
+def test_a_child_span_belongs_to_its_parents_rollout_without_context(
     recorder: Recorder,
 ) -> None:
     from opentelemetry import trace
@@ -400,27 +404,29 @@ def test_a_child_of_a_span_belongs_to_its_rollout_where_the_context_is_lost(
         parent = recorder.tracer.start_span("parent")
     lost = trace.set_span_in_context(parent, Context())
     recorder.tracer.start_span("child", lost).end()
-    assert recorder.spans()[-1]["attributes"] == STAMP
+    assert recorder.spans()[-1]["attributes"] == IDENTITY_ATTRIBUTES
 
 
-def test_counts_of_reported_attempts_are_forgotten_in_the_end(recorder: Recorder) -> None:
-    for k in range(REMEMBERED + 50):
+def test_counts_of_reported_attempts_are_removed_eventually(recorder: Recorder) -> None:
+    for k in range(MAX_ATTEMPTS + 50):
         with ltrain.rollout(rollout=f"r{k}"):
             pass
-    assert len(recorder.capture.census._tallies) == REMEMBERED
+    assert len(recorder.capture.span_counter._counts) == MAX_ATTEMPTS
 
 
-def test_a_service_that_is_never_told_the_end_of_a_rollout_reports_what_it_forgets(
+def test_a_service_reports_the_attempts_that_it_removes(
     recorder: Recorder,
 ) -> None:
-    for number in range(REMEMBERED + 10):
+    for number in range(MAX_ATTEMPTS + 10):
         with_rollout = baggage.set_baggage("ltrain.rollout.id", f"r{number}")
         recorder.tracer.start_span("served", with_rollout).end()
-    said = [s["attributes"] for s in recorder.spans() if s["name"] == "ltrain.process"]
-    assert [one["ltrain.rollout.id"] for one in said] == [f"r{number}" for number in range(10)]
-    assert {one["ltrain.rollout.spans"] for one in said} == {1}
-    recorder.capture.farewell()
-    assert sum(s["name"] == "ltrain.process" for s in recorder.spans()) == REMEMBERED + 10
+    reported = [s["attributes"] for s in recorder.spans() if s["name"] == "ltrain.process"]
+    assert [each["ltrain.rollout.id"] for each in reported] == [
+        f"r{number}" for number in range(10)
+    ]
+    assert {each["ltrain.rollout.spans"] for each in reported} == {1}
+    recorder.capture.shutdown()
+    assert sum(s["name"] == "ltrain.process" for s in recorder.spans()) == MAX_ATTEMPTS + 10
 
 
 def test_identity_is_derived_inherited_or_new(
@@ -439,8 +445,8 @@ def test_identity_is_derived_inherited_or_new(
         assert len(fresh.rollout) == 32
     for name, value in FIRST.environ().items():
         monkeypatch.setenv(name, value)
-    with ltrain.rollout() as handed:
-        assert handed == FIRST
+    with ltrain.rollout() as inherited:
+        assert inherited == FIRST
     assert Identity.from_environ() == FIRST
     assert Identity.from_attributes(FIRST.attributes()) == FIRST
 
@@ -448,21 +454,21 @@ def test_identity_is_derived_inherited_or_new(
 @pytest.mark.parametrize(
     "value", [math.nan, math.inf, -math.inf, 10**400, "much", "0.5", b"1", None, 1j, [1.0]]
 )
-def test_a_reward_that_is_no_number_is_refused(recorder: Recorder, value: object) -> None:
+def test_a_reward_that_is_not_a_number_is_refused(recorder: Recorder, value: object) -> None:
     with pytest.raises(BadReward, match="The reward"), ltrain.rollout(FIRST):
         ltrain.reward(value)  # type: ignore[arg-type]
     assert issubclass(BadReward, ValueError)
     assert [span["name"] for span in recorder.spans()] == ["ltrain.process"]
 
 
-def test_wrong_words_name_the_right_ones(recorder: Recorder) -> None:
+def test_errors_suggest_valid_names(recorder: Recorder) -> None:
     with pytest.raises(UnknownName, match=r"Choose from: call, rollout.*Did you mean 'rollout'"):
         ltrain.reward(1, scope="rolout")  # type: ignore[arg-type]
     with pytest.raises(UnknownName, match="Did you mean 'sample'"):
         ltrain.rollout(sampel=1)
 
 
-def test_task_is_the_json_handed_to_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_is_the_json_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LTRAIN_TASK", raising=False)
     assert ltrain.task() is None
     monkeypatch.setenv("LTRAIN_TASK", '{"id": "7", "input": "x"}')
@@ -473,7 +479,7 @@ def test_task_is_the_json_handed_to_the_process(monkeypatch: pytest.MonkeyPatch)
             ltrain.task()
 
 
-def test_without_instrumentation_the_words_do_nothing() -> None:
+def test_without_instrumentation_the_functions_do_nothing() -> None:
     assert "OTEL_PYTHON_DISTRO" not in os.environ
     with ltrain.rollout(task="t") as identity:
         ltrain.reward(1.0)

@@ -1,4 +1,4 @@
-"""What leaves the process: redacted, readable, short enough; whole spans as exporters get them."""
+"""Spans as exporters get them: redacted, encodable and limited in size."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 from tests.instrument.conftest import decode
 
-from ltrain_instrument.limits import fitted
+from ltrain_instrument.limits import fit_values
 from ltrain_instrument.redaction import Redaction
-from ltrain_instrument.screen import Screen
+from ltrain_instrument.screen import Sanitizer
 
 MIB = 1 << 20
 
 
 class Stage:
-    """A provider with the screen before an exporter."""
+    """A provider with the sanitizer before an exporter."""
 
     def __init__(self, *patterns: str, limit: int = 3 * MIB) -> None:
         redaction = Redaction([re.compile(each) for each in patterns]) if patterns else None
-        self.screen = Screen(redaction, limit)
+        self.sanitizer = Sanitizer(redaction, limit)
         self.exported = InMemorySpanExporter()
         self.provider = TracerProvider()
-        self.provider.add_span_processor(self.screen)
+        self.provider.add_span_processor(self.sanitizer)
         self.provider.add_span_processor(SimpleSpanProcessor(self.exported))
 
     def span(self, attributes: dict[str, Any], scope: str = "agent") -> dict[str, Any]:
@@ -47,7 +47,7 @@ def messages(content: str) -> str:
     return json.dumps([{"role": "user", "parts": [{"type": "text", "content": content}]}])
 
 
-def test_a_redacted_call_loses_text_and_tokens_and_says_so() -> None:
+def test_a_redacted_call_loses_text_and_tokens_and_is_marked() -> None:
     stage = Stage(r"\d{4}", "(?i)alice")
     raw = {"choices": [{"text": "1234", "logprobs": {"tokens": ["12", "34"]}, "token_ids": [1, 2]}]}
     assert stage.span(
@@ -81,23 +81,23 @@ def test_a_redacted_call_loses_text_and_tokens_and_says_so() -> None:
     }
 
 
-def test_a_call_without_a_match_is_as_it_was() -> None:
-    told = {
+def test_a_call_without_a_match_is_unchanged() -> None:
+    attributes = {
         "gen_ai.input.messages": messages("hello"),
         "gen_ai.output.messages": messages("1"),
         "ltrain.prompt_token_ids": "[5,6]",
     }
-    assert Stage(r"\d{4}").span(told) == told
+    assert Stage(r"\d{4}").span(attributes) == attributes
 
 
-def test_token_ids_without_the_texts_to_judge_them_by_go() -> None:
-    told = {"gen_ai.response.id": "r", "ltrain.prompt_token_ids": "[5,6]"}
-    assert Stage("x").span(told) == {"gen_ai.response.id": "r", "ltrain.redacted": True}
-    assert Stage().span(told) == told
+def test_token_ids_without_their_texts_are_removed() -> None:
+    attributes = {"gen_ai.response.id": "r", "ltrain.prompt_token_ids": "[5,6]"}
+    assert Stage("x").span(attributes) == {"gen_ai.response.id": "r", "ltrain.redacted": True}
+    assert Stage().span(attributes) == attributes
 
 
 @pytest.mark.parametrize(
-    ("value", "kept"),
+    ("value", "expected"),
     [
         ("caf\\u00e9", "caf\\u00e9"),
         ('{"a": "caf\\u00e9"}', '{"a":"[redacted]"}'),
@@ -111,12 +111,12 @@ def test_token_ids_without_the_texts_to_judge_them_by_go() -> None:
     ],
     ids=str,
 )
-def test_patterns_see_the_text_inside_of_json(value: Any, kept: Any) -> None:
-    found = Stage("café", "77", '"key": ?"x"').span({"v": value})["v"]
-    if isinstance(found, dict | tuple):
-        found = json.loads(json.dumps(found))
-        kept = json.loads(json.dumps(kept))
-    assert found == kept
+def test_patterns_apply_to_text_inside_json(value: Any, expected: Any) -> None:
+    exported = Stage("café", "77", '"key": ?"x"').span({"v": value})["v"]
+    if isinstance(exported, dict | tuple):
+        exported = json.loads(json.dumps(exported))
+        expected = json.loads(json.dumps(expected))
+    assert exported == expected
 
 
 def test_events_status_and_name_are_redacted_too() -> None:
@@ -128,21 +128,30 @@ def test_events_status_and_name_are_redacted_too() -> None:
     last = stage.last
     assert (last.name, last.status.description) == ("tool [redacted]", "[redacted] failed")
     (event,) = last.events
-    told = {"exception.message": "no [redacted]", "n": 1}
-    assert (event.name, dict(event.attributes or {}), event.timestamp) == ("exception", told, 7)
+    attributes = {"exception.message": "no [redacted]", "n": 1}
+    assert (event.name, dict(event.attributes or {}), event.timestamp) == (
+        "exception",
+        attributes,
+        7,
+    )
     assert last.attributes == {"ltrain.redacted": True}
 
 
-def test_without_a_readable_pattern_no_text_leaves(
+def test_with_an_invalid_pattern_no_text_is_sent(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("LTRAIN_REDACT", "(")
     stage = Stage()
-    stage.screen.redaction = Screen.for_agent().redaction
-    assert caplog.text.count("no regular expression") == 1
+    stage.sanitizer.redaction = Sanitizer.for_agent().redaction
+    assert caplog.text.count("is not a valid regular expression") == 1
     assert "no text of any span is sent" in caplog.text
-    told = {"input.value": "hello", "openinference.span.kind": "LLM", "ltrain.run.id": "a", "n": 1}
-    assert stage.span(told) == {
+    attributes = {
+        "input.value": "hello",
+        "openinference.span.kind": "LLM",
+        "ltrain.run.id": "a",
+        "n": 1,
+    }
+    assert stage.span(attributes) == {
         "input.value": "[redacted]",
         "openinference.span.kind": "LLM",
         "ltrain.run.id": "a",
@@ -151,8 +160,8 @@ def test_without_a_readable_pattern_no_text_leaves(
     }
 
 
-def test_keys_in_addresses_never_leave() -> None:
-    found = Stage().span(
+def test_keys_in_urls_are_never_sent() -> None:
+    exported = Stage().span(
         {
             "url.full": "https://me:pass@host:1/v1?key=AIza1&page=2&X-Goog-Signature=ab",
             "http.url": "http://host/v1/models",
@@ -163,7 +172,7 @@ def test_keys_in_addresses_never_leave() -> None:
         }
     )
     mark = "[redacted]"
-    assert found == {
+    assert exported == {
         "url.full": f"https://{mark}@host:1/v1?key={mark}&page=2&X-Goog-Signature={mark}",
         "http.url": "http://host/v1/models",
         "url.query": f"api_key={mark}&q=token",
@@ -173,7 +182,7 @@ def test_keys_in_addresses_never_leave() -> None:
     }
 
 
-def test_odd_values_are_sent_beside_their_neighbours() -> None:
+def test_odd_values_do_not_affect_other_values() -> None:
     stage = Stage()
     stage.span(
         {
@@ -188,11 +197,11 @@ def test_odd_values_are_sent_beside_their_neighbours() -> None:
         }
     )
     (span,) = decode(encode_spans([stage.last]).SerializeToString())
-    found = dict(span.attributes)
-    assert math.isnan(found.pop("nan"))
-    assert str(found.pop("huge")).startswith("0x")
-    assert str(found.pop("within")).count("\\\\ud800") == 1
-    assert found == {
+    exported = dict(span.attributes)
+    assert math.isnan(exported.pop("nan"))
+    assert str(exported.pop("huge")).startswith("0x")
+    assert str(exported.pop("within")).count("\\\\ud800") == 1
+    assert exported == {
         "surrogate": "a\\udc80b",
         "bytes": b"\xff\xfe",
         "none": None,
@@ -201,7 +210,7 @@ def test_odd_values_are_sent_beside_their_neighbours() -> None:
     }
 
 
-def test_a_value_that_breaks_everything_costs_only_its_own_span(
+def test_a_value_that_cannot_be_processed_affects_only_its_span(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     deep: Any = "x"
@@ -215,14 +224,14 @@ def test_a_value_that_breaks_everything_costs_only_its_own_span(
     span.end()
     sys.setrecursionlimit(limit)
     assert stage.last.attributes == {"ltrain.run.id": "r", "ltrain.redacted": True}
-    assert caplog.text.count("cannot be handled") == 1
+    assert caplog.text.count("cannot be processed") == 1
     assert stage.span({"a": "é"}) == {"a": "é"}
 
 
 def test_a_result_of_ten_megabytes_is_cut_and_named() -> None:
     stage = Stage()
     result = "0123456789" * MIB
-    found = stage.span(
+    exported = stage.span(
         {
             "gen_ai.tool.call.result": result,
             "gen_ai.input.messages": messages(result),
@@ -230,31 +239,31 @@ def test_a_result_of_ten_megabytes_is_cut_and_named() -> None:
             "small": "é",
         }
     )
-    assert json.loads(found["ltrain.cut"]) == {
+    assert json.loads(exported["ltrain.cut"]) == {
         "gen_ai.tool.call.result": 10 * MIB,
         "gen_ai.input.messages": 10 * MIB + 62,
     }
-    assert result.startswith(found["gen_ai.tool.call.result"])
-    text = json.loads(found["gen_ai.input.messages"])[0]["parts"][0]["content"]
+    assert result.startswith(exported["gen_ai.tool.call.result"])
+    text = json.loads(exported["gen_ai.input.messages"])[0]["parts"][0]["content"]
     assert result.startswith(text)
-    assert len(found["gen_ai.tool.call.result"]) > len(text) > MIB
-    assert (found["ltrain.prompt_token_ids"], found["small"]) == ("[1,2,3]", "é")
-    size = len(encode_spans([stage.last]).SerializeToString())
-    assert 2.8 * MIB < size < 3.01 * MIB
+    assert len(exported["gen_ai.tool.call.result"]) > len(text) > MIB
+    assert (exported["ltrain.prompt_token_ids"], exported["small"]) == ("[1,2,3]", "é")
+    sent_bytes = len(encode_spans([stage.last]).SerializeToString())
+    assert 2.8 * MIB < sent_bytes < 3.01 * MIB
 
 
-def test_token_ids_are_whole_or_gone() -> None:
-    found = Stage(limit=1000).span(
+def test_token_ids_are_complete_or_removed() -> None:
+    exported = Stage(limit=1000).span(
         {"ltrain.prompt_token_ids": "1," * 600, "ltrain.prompt_token_count": 600, "a": "x" * 500}
     )
     cut = '{"ltrain.prompt_token_ids":1200}'
-    assert found == {"ltrain.prompt_token_count": 600, "a": "x" * 500, "ltrain.cut": cut}
-    found = Stage(limit=1000).span({"ltrain.prompt_token_ids": "1," * 300, "a": "x" * 5000})
-    assert found["ltrain.prompt_token_ids"] == "1," * 300
-    assert found["ltrain.cut"] == '{"a":5000}'
+    assert exported == {"ltrain.prompt_token_count": 600, "a": "x" * 500, "ltrain.cut": cut}
+    exported = Stage(limit=1000).span({"ltrain.prompt_token_ids": "1," * 300, "a": "x" * 5000})
+    assert exported["ltrain.prompt_token_ids"] == "1," * 300
+    assert exported["ltrain.cut"] == '{"a":5000}'
 
 
 def test_the_longest_are_cut_to_a_common_length() -> None:
     values = {"a": "x" * 10, "b": "y" * 50, "c": "é" * 500, "d": [1] * 100}
-    assert fitted(values, frozenset(), 200) == {"c": "é" * 35, "d": None}
-    assert fitted(values, frozenset(), 5000) == {}
+    assert fit_values(values, frozenset(), 200) == {"c": "é" * 35, "d": None}
+    assert fit_values(values, frozenset(), 5000) == {}

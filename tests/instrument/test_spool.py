@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ltrain_instrument.allowance import PAUSE
-from ltrain_instrument.delivery import Authorization, Delivery, traces_url
+from ltrain_instrument.allowance import REMEASURE_SECONDS
+from ltrain_instrument.delivery import Authorization, Sender, traces_url
 from ltrain_instrument.errors import SpoolFull
-from ltrain_instrument.forwarding import LIMIT
-from ltrain_instrument.leftovers import send_what_is_left
+from ltrain_instrument.forwarding import MAX_BATCH_BYTES
+from ltrain_instrument.leftovers import send_leftover_spans
 from ltrain_instrument.segment import Segment
 from ltrain_instrument.spool import Spool
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from tests.instrument.conftest import Sink
 
 
-def request(name: str, weight: int = 0) -> bytes:
+def request(name: str, size: int = 0) -> bytes:
     message = ExportTraceServiceRequest()
     span = message.resource_spans.add().scope_spans.add().spans.add()
     span.name, span.trace_id, span.span_id = name, b"t" * 16, b"s" * 8
     pair = span.attributes.add()
-    pair.key, pair.value.string_value = "text", os.urandom(weight // 2).hex()
+    pair.key, pair.value.string_value = "text", os.urandom(size // 2).hex()
     serialised: bytes = message.SerializeToString()
     return serialised
 
@@ -57,49 +57,49 @@ def test_requests_arrive_merged_and_leave_the_disk(sink: Sink, tmp_path: Path) -
     spool.close()
 
 
-def test_a_large_backlog_goes_in_bounded_requests(sink: Sink, tmp_path: Path) -> None:
+def test_a_large_backlog_is_sent_in_bounded_requests(sink: Sink, tmp_path: Path) -> None:
     sink.stop()
     spool = Spool(tmp_path, sink.url)
     for number in range(30):
         spool.append(request(str(number), 1 << 20))
-    spool.append(request("large", LIMIT + 10))
+    spool.append(request("large", MAX_BATCH_BYTES + 10))
     assert not spool.flush(0.1)
     sink.start()
     assert spool.flush(60)
     spool.close()
     assert names(sink) == Counter([*map(str, range(30)), "large"])
-    large = [len(body) for _, _, body in sink.requests if len(body) > LIMIT]
+    large = [len(body) for _, _, body in sink.requests if len(body) > MAX_BATCH_BYTES]
     assert len(large) == 1
     assert len(sink.requests) >= 5
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
-def test_a_busy_collector_is_asked_again(sink: Sink, tmp_path: Path, status: int) -> None:
+def test_a_request_to_a_busy_collector_is_retried(sink: Sink, tmp_path: Path, status: int) -> None:
     sink.status = status
     spool = Spool(tmp_path, sink.url)
     spool.append(request("a"))
     assert not spool.flush(0.3)
-    assert spool.away
+    assert spool.collector_away
     assert len(sink.requests) >= 2
     sink.status = 200
     assert spool.flush(60)
-    assert not spool.away
+    assert not spool.collector_away
     spool.close()
     assert names(sink) == {"a": 1}
     assert spool.refused == 0
 
 
-def test_a_refused_request_is_kept_aside_and_its_neighbours_pass(
+def test_a_refused_request_is_stored_and_the_others_are_sent(
     sink: Sink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answer = type(sink).respond
+    original = type(sink).respond
 
-    def picky(self: Sink, path: str, body: bytes) -> tuple[int, str, bytes]:
+    def respond(self: Sink, path: str, body: bytes) -> tuple[int, str, bytes]:
         if b"poison" in body:
             return 400, "text/plain", b"no poison"
-        return answer(self, path, body)
+        return original(self, path, body)
 
-    monkeypatch.setattr(type(sink), "respond", picky)
+    monkeypatch.setattr(type(sink), "respond", respond)
     spool = Spool(tmp_path, sink.url)
     for name in ("a", "poison-1", "b", "c", "poison-2", "d"):
         spool.append(request(name))
@@ -109,14 +109,14 @@ def test_a_refused_request_is_kept_aside_and_its_neighbours_pass(
     assert len(caplog.records) == 1
     assert "400 no poison" in caplog.text
     monkeypatch.undo()
-    for kept in (tmp_path / "refused").iterdir():
-        kept.rename(tmp_path / kept.name)
+    for segment in (tmp_path / "refused").iterdir():
+        segment.rename(tmp_path / segment.name)
     assert spool.flush(60)
     spool.close()
     assert names(sink)["poison-1"] == names(sink)["poison-2"] == 1
 
 
-def test_a_spool_has_a_bound_and_room_again_when_it_was_sent(sink: Sink, tmp_path: Path) -> None:
+def test_a_spool_has_a_limit_and_room_again_after_sending(sink: Sink, tmp_path: Path) -> None:
     sink.stop()
     spool = Spool(tmp_path, sink.url, limit=1)
     other = Spool(tmp_path, sink.url, limit=1)
@@ -125,12 +125,12 @@ def test_a_spool_has_a_bound_and_room_again_when_it_was_sent(sink: Sink, tmp_pat
     with pytest.raises(SpoolFull, match=r"the 1 MiB that LTRAIN_SPOOL_LIMIT allows"):
         for _ in range(6):
             spool.append(request("beyond", 200_000))
-    # processes do not talk: each may overdraw
+    # processes do not communicate: each may exceed the limit
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 2 << 20
     sink.start()
     assert spool.flush(60)
     assert other.flush(60)
-    time.sleep(PAUSE)
+    time.sleep(REMEASURE_SECONDS)
     spool.append(request("again"))
     assert spool.flush(60)
     for each in (spool, other):
@@ -138,7 +138,7 @@ def test_a_spool_has_a_bound_and_room_again_when_it_was_sent(sink: Sink, tmp_pat
     assert names(sink).keys() - {"beyond"} == {"0", "1", "2", "3", "again"}
 
 
-def test_refused_requests_have_a_bound_and_are_counted(
+def test_refused_requests_have_a_limit_and_are_counted(
     sink: Sink, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     sink.status = 400
@@ -151,11 +151,11 @@ def test_refused_requests_have_a_bound_and_are_counted(
     spool.close()
     assert (spool.refused, spool.dropped) == (3, 3)
     assert [path.name for path in (tmp_path / "refused").iterdir()] == ["older"]
-    assert caplog.text.count("Spans refused, and dropped") == 1
+    assert caplog.text.count("Spans were refused and dropped") == 1
 
 
 @pytest.mark.parametrize("status", [301, 401, 403, 404])
-def test_an_endpoint_that_may_be_mended_keeps_its_requests(
+def test_requests_wait_while_a_user_can_fix_the_endpoint(
     sink: Sink, tmp_path: Path, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:
     sink.status = status
@@ -190,7 +190,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("with_child", ["alone", "fork"])
-def test_what_a_killed_process_left_is_forwarded_by_another(
+def test_requests_of_a_killed_process_are_sent_by_another(
     sink: Sink, tmp_path: Path, with_child: str
 ) -> None:
     sink.stop()
@@ -205,7 +205,7 @@ def test_what_a_killed_process_left_is_forwarded_by_another(
     sink.status = 503
     spool = Spool(tmp_path, sink.url)
     time.sleep(0.2)
-    assert spool.flush(1)  # the owner lives: there is nothing for others
+    assert spool.flush(1)  # the owner lives, so there is nothing to send
     dying.communicate(b"x")
     sink.status = 200
     assert spool.flush(60)
@@ -214,16 +214,16 @@ def test_what_a_killed_process_left_is_forwarded_by_another(
     assert list(tmp_path.iterdir()) == []
 
 
-def leave(folder: Path, *spans: str) -> None:
-    """Leave each span in the file of a process that is gone."""
+def write_orphans(folder: Path, *spans: str) -> None:
+    """Write each span to a file of a process that is dead."""
     for span in spans:
-        left = Segment.create(folder)
-        left.append(request(span))
-        left.release()
+        segment = Segment.create(folder)
+        segment.append(request(span))
+        segment.release()
 
 
-def test_what_dead_processes_left_passes_beside_a_busy_process(sink: Sink, tmp_path: Path) -> None:
-    spool = Spool(tmp_path, sink.url, rescan=0.2)
+def test_orphans_are_sent_by_a_busy_process(sink: Sink, tmp_path: Path) -> None:
+    spool = Spool(tmp_path, sink.url, rescan_interval=0.2)
     assert spool.flush(60)
     stop = threading.Event()
 
@@ -234,7 +234,7 @@ def test_what_dead_processes_left_passes_beside_a_busy_process(sink: Sink, tmp_p
     busy = threading.Thread(target=write)
     busy.start()
     try:
-        leave(tmp_path, "left", "left", "left")
+        write_orphans(tmp_path, "left", "left", "left")
         sink.wait("left", 3)
     finally:
         stop.set()
@@ -243,26 +243,26 @@ def test_what_dead_processes_left_passes_beside_a_busy_process(sink: Sink, tmp_p
     spool.close()
 
 
-def test_one_look_finds_all_that_dead_processes_left(sink: Sink, tmp_path: Path) -> None:
-    spool = Spool(tmp_path, sink.url, rescan=2.0)
+def test_one_search_finds_all_orphans(sink: Sink, tmp_path: Path) -> None:
+    spool = Spool(tmp_path, sink.url, rescan_interval=2.0)
     assert spool.flush(60)
-    leave(tmp_path, *map(str, range(50)))
+    write_orphans(tmp_path, *map(str, range(50)))
     for number in range(50):
         sink.wait(str(number), seconds=20)
     spool.close()
 
 
-def test_one_owner_at_a_time_reads_a_segment(tmp_path: Path) -> None:
+def test_a_segment_has_one_owner_at_a_time(tmp_path: Path) -> None:
     segment = Segment.create(tmp_path)
     for text in (b"first", b"second", b"third"):
         segment.append(text)
     assert Segment.adopt(segment.path) is None
     segment.release()
-    kept = Segment.adopt(segment.path)
-    assert kept is not None
-    read = [[record.request for record in batch] for batch in kept.batches(6)]
-    assert read == [[b"first"], [b"second"], [b"third"]]
-    kept.remove()
+    adopted = Segment.adopt(segment.path)
+    assert adopted is not None
+    batches = [[record.request for record in batch] for batch in adopted.batches(6)]
+    assert batches == [[b"first"], [b"second"], [b"third"]]
+    adopted.remove()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -270,92 +270,90 @@ def test_an_append_after_close_waits_on_disk(sink: Sink, tmp_path: Path) -> None
     spool = Spool(tmp_path, sink.url)
     spool.close()
     spool.append(request("late"))
-    later = Spool(tmp_path, sink.url)
-    assert later.flush(60)
-    later.close()
+    next_spool = Spool(tmp_path, sink.url)
+    assert next_spool.flush(60)
+    next_spool.close()
     assert names(sink) == {"late": 1}
 
 
 @pytest.mark.parametrize("refusing", [b"poison", b""])
-def test_what_was_acknowledged_is_never_sent_again(
+def test_acknowledged_requests_are_never_sent_again(
     sink: Sink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusing: bytes
 ) -> None:
-    answer = type(sink).respond
-    answered: list[str] = []
+    original = type(sink).respond
+    accepted: list[str] = []
 
-    def tiring(self: Sink, path: str, body: bytes) -> tuple[int, str, bytes]:
+    def respond(self: Sink, path: str, body: bytes) -> tuple[int, str, bytes]:
         if refusing and refusing in body:
             return 400, "text/plain", b"no poison"
-        if answered:
+        if accepted:
             return 503, "text/plain", b"tired"
-        answered.append(path)
-        return answer(self, path, body)
+        accepted.append(path)
+        return original(self, path, body)
 
-    monkeypatch.setattr(type(sink), "respond", tiring)
-    spool = Spool(tmp_path, sink.url, gather=60)
+    monkeypatch.setattr(type(sink), "respond", respond)
+    spool = Spool(tmp_path, sink.url, batch_delay=60)
     each = ("a", "b", "c", "poison", "d", "e")
     for name in each:
-        spool.append(request(name, LIMIT // 3))
-    assert not spool.flush(60, patient=False)
+        spool.append(request(name, MAX_BATCH_BYTES // 3))
+    assert not spool.flush(60, wait_if_away=False)
     spool.close()
-    assert answered
+    assert accepted
     sent = set(names(sink))
     assert 0 < len(sent) < 5
     monkeypatch.undo()
-    later = Spool(tmp_path, sink.url)
-    assert later.flush(60)
-    later.close()
+    next_spool = Spool(tmp_path, sink.url)
+    assert next_spool.flush(60)
+    next_spool.close()
     assert names(sink) == dict.fromkeys(each, 1)
-    assert (spool.damaged, later.damaged) == (0, 0)
+    assert (spool.damaged, next_spool.damaged) == (0, 0)
 
 
-def test_a_disk_that_takes_nothing_is_done_without_while_memory_lasts(
-    sink: Sink, tmp_path: Path
-) -> None:
+def test_without_a_disk_requests_are_held_in_memory(sink: Sink, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     sink.stop()
-    spool = Spool(tmp_path / "file", sink.url, memory=1 << 20)
+    spool = Spool(tmp_path / "file", sink.url, memory_limit=1 << 20)
     spool.append(request("a", 400_000))
     spool.append(request("b", 400_000))
     with pytest.raises(OSError, match="Not a directory"):
         spool.append(request("c", 400_000))
-    assert spool.held == 2
+    assert spool.held_in_memory == 2
     sink.start()
     assert spool.flush(60)
-    assert spool.held == 0
+    assert spool.held_in_memory == 0
     spool.append(request("d", 400_000))
     assert spool.flush(60)
     spool.close()
     assert names(sink) == {"a": 1, "b": 1, "d": 1}
 
 
-def test_what_a_dead_process_left_is_sent_with_its_own_key(sink: Sink, tmp_path: Path) -> None:
-    assert send_what_is_left(tmp_path / "none", sink.url, timeout=60)
-    left = Segment.create(tmp_path)
-    left.append(request("left"))
-    left.release()
+def test_requests_of_a_dead_process_are_sent_with_its_key(sink: Sink, tmp_path: Path) -> None:
+    assert send_leftover_spans(tmp_path / "none", sink.url, timeout=60)
+    segment = Segment.create(tmp_path)
+    segment.append(request("left"))
+    segment.release()
     sink.status = 503
-    assert not send_what_is_left(tmp_path, sink.url, timeout=60)
+    assert not send_leftover_spans(tmp_path, sink.url, timeout=60)
     sink.status = 200
     key = Authorization(lambda: "Bearer its")
-    assert send_what_is_left(tmp_path, sink.url, timeout=60, authorization=key)
+    assert send_leftover_spans(tmp_path, sink.url, timeout=60, authorization=key)
     assert names(sink) == {"left": 1}
     assert sink.requests[-1][1]["authorization"] == "Bearer its"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_stays_in_a_folder_is_not_with_the_collector(
+def test_a_file_that_stays_in_the_folder_counts_as_unsent(
     sink: Sink, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "damaged").write_text("in the way")
     (tmp_path / "bad.otlp").write_bytes(b"garbage")
-    leave(tmp_path, "left")
-    assert not send_what_is_left(tmp_path, sink.url, timeout=60)
+    write_orphans(tmp_path, "left")
+    assert not send_leftover_spans(tmp_path, sink.url, timeout=60)
     assert names(sink) == {"left": 1}
-    assert "It stays where it is" in caplog.text
+    assert "It was not moved" in caplog.text
 
 
-def test_the_url_is_otels_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_url_comes_from_opentelemetrys_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", raising=False)
     assert traces_url() == "http://127.0.0.1:4318/v1/traces"
@@ -366,7 +364,7 @@ def test_the_url_is_otels_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert traces_url("http://given:1") == "http://given:1/v1/traces"
 
 
-def test_headers_are_sent_and_a_restarted_collector_is_met_again(
+def test_headers_are_sent_and_the_sender_reconnects(
     sink: Sink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x,tenant=7")
@@ -381,10 +379,10 @@ def test_headers_are_sent_and_a_restarted_collector_is_met_again(
     assert names(sink) == {"a": 1, "b": 1}
     _, headers, _ = sink.requests[0]
     assert (headers["authorization"], headers["tenant"]) == ("Bearer x", "7")
-    assert "content-encoding" not in headers  # nothing is won on the way to this very machine
+    assert "content-encoding" not in headers  # requests to this machine are not compressed
 
 
-def test_requests_are_compressed_where_that_was_asked_for(
+def test_requests_are_compressed_if_configured(
     sink: Sink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
@@ -398,7 +396,7 @@ def test_requests_are_compressed_where_that_was_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("url", "told", "packed"),
+    ("url", "compression", "compressed"),
     [
         ("http://127.0.0.1:4318", "", False),
         ("http://[::1]:4318", "", False),
@@ -409,8 +407,8 @@ def test_requests_are_compressed_where_that_was_asked_for(
         ("http://127.0.0.1:4318", "gzip", True),
     ],
 )
-def test_requests_are_compressed_where_they_leave_the_machine(
-    url: str, told: str, packed: bool, monkeypatch: pytest.MonkeyPatch
+def test_requests_to_other_machines_are_compressed(
+    url: str, compression: str, compressed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", told)
-    assert Delivery(url, timeout=1.0).packed is packed
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", compression)
+    assert Sender(url, timeout=1.0).compressed is compressed

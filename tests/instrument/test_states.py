@@ -1,4 +1,4 @@
-"""OpenTelemetry switched off, pointed elsewhere, misspelt, or set up by the agent itself."""
+"""OpenTelemetry switched off, sent elsewhere, misconfigured, or set up by the agent itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SPANS = "global a s3cret\nown None\n"
 
 
-@pytest.mark.parametrize("plain", [False, True], ids=["outside", "configure"])
+@pytest.mark.parametrize("uninstrumented", [False, True], ids=["outside", "configure"])
 @pytest.mark.parametrize(
     "environ",
     [
@@ -26,16 +26,20 @@ SPANS = "global a s3cret\nown None\n"
     ],
     ids=str,
 )
-def test_nothing_is_sent_and_nothing_is_said(
-    start: Start, sink: Sink, environ: dict[str, str], plain: bool
+def test_nothing_is_sent_or_printed(
+    start: Start, sink: Sink, environ: dict[str, str], uninstrumented: bool
 ) -> None:
-    assert start("configured", "all", plain=plain, **environ).wait() == (0, "", "")
+    assert start("configured", "all", uninstrumented=uninstrumented, **environ).wait() == (
+        0,
+        "",
+        "",
+    )
     assert sink.requests == []
 
 
-def test_the_console_gets_what_the_collector_would(start: Start, sink: Sink) -> None:
+def test_the_console_gets_what_the_collector_would_get(start: Start, sink: Sink) -> None:
     environ = {"OTEL_TRACES_EXPORTER": "console", "LTRAIN_REDACT": "wor."}
-    status, out, err = start("configured", "all", plain=True, **environ).wait()
+    status, out, err = start("configured", "all", uninstrumented=True, **environ).wait()
     assert (status, err, sink.requests) == (0, "", [])
     first, _ = json.JSONDecoder().raw_decode(out)
     assert first["name"] == "[redacted]"
@@ -44,38 +48,40 @@ def test_the_console_gets_what_the_collector_would(start: Start, sink: Sink) -> 
 
 
 @pytest.mark.parametrize(
-    ("environ", "said"),
+    ("environ", "message"),
     [
         ({"OTEL_TRACES_EXPORTER": "otlpp"}, "Requested component 'otlpp' not found"),
         ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grcp"}, "Unsupported OTLP protocol 'grcp'"),
     ],
     ids=str,
 )
-def test_a_misspelt_variable_is_one_line(
-    start: Start, sink: Sink, environ: dict[str, str], said: str
+def test_an_invalid_variable_is_one_warning(
+    start: Start, sink: Sink, environ: dict[str, str], message: str
 ) -> None:
     status, out, err = start("configured", "all", **environ).wait()
     assert (status, out) == (0, "")
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
     assert err.startswith("ltrain: no span is recorded, OpenTelemetry cannot be set up: ")
 
 
-@pytest.mark.parametrize("plain", [False, True], ids=["outside", "configure"])
-def test_a_limit_that_is_no_number_is_left_out(start: Start, plain: bool) -> None:
-    """The SDK could not be imported with it, and so neither could ltrain's functions."""
+@pytest.mark.parametrize("uninstrumented", [False, True], ids=["outside", "configure"])
+def test_a_limit_that_is_not_a_number_is_ignored(start: Start, uninstrumented: bool) -> None:
+    """With it neither the SDK nor ltrain's functions could be imported."""
     environ = {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "many"}
-    status, out, err = start("imports", "configure", plain=plain, **environ).wait()
+    status, out, err = start(
+        "imports", "configure", uninstrumented=uninstrumented, **environ
+    ).wait()
     assert (status, out) == (0, "\n")
     assert err == (
-        "ltrain: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT='many' is not an integer and is left out.\n"
+        "ltrain: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT='many' is not an integer and is ignored.\n"
     )
 
 
-@pytest.mark.parametrize("late", ["early", "late"])
-def test_a_provider_set_after_ltrain_is_joined(start: Start, sink: Sink, late: str) -> None:
-    """Its exporters get its spans, wherever they are added; the collector gets all."""
-    assert start("providers", late).wait() == (0, SPANS, "")
+@pytest.mark.parametrize("order", ["early", "late"])
+def test_a_provider_set_after_ltrain_is_extended(start: Start, sink: Sink, order: str) -> None:
+    """Its exporters get its spans, whenever they are added; the collector gets all spans."""
+    assert start("providers", order).wait() == (0, SPANS, "")
     names = [span.name for span in sink.spans]
     assert sorted(names) == [
         "before",
@@ -84,14 +90,16 @@ def test_a_provider_set_after_ltrain_is_joined(start: Start, sink: Sink, late: s
         "ltrain.process",
         "own",
     ]
-    owned = [span for span in sink.spans if span.name in ("global", "own", "ltrain.process")]
-    assert {span.attributes["ltrain.rollout.id"] for span in owned} == {"r7"}
+    rollout_spans = [
+        span for span in sink.spans if span.name in ("global", "own", "ltrain.process")
+    ]
+    assert {span.attributes["ltrain.rollout.id"] for span in rollout_spans} == {"r7"}
     (process,) = sink.named("ltrain.process")
     assert process.attributes["ltrain.rollout.spans"] == 3
 
 
-def test_a_provider_set_before_ltrain_is_joined(start: Start, sink: Sink) -> None:
-    status, out, err = start("providers", "early", "configure", plain=True).wait()
+def test_a_provider_set_before_ltrain_is_extended(start: Start, sink: Sink) -> None:
+    status, out, err = start("providers", "early", "configure", uninstrumented=True).wait()
     assert (status, err) == (0, "")
     last = "gen_ai.evaluation.result None\nltrain.process None\n"
     assert out == f"before None\n{SPANS}{last}"
@@ -99,16 +107,16 @@ def test_a_provider_set_before_ltrain_is_joined(start: Start, sink: Sink) -> Non
 
 
 @pytest.mark.parametrize("way", ["before", "after"])
-def test_redaction_holds_for_the_agents_own_exporters(start: Start, sink: Sink, way: str) -> None:
+def test_redaction_applies_to_the_agents_exporters(start: Start, sink: Sink, way: str) -> None:
     args = ("early", "configure") if way == "before" else ("early",)
     environ = {"LTRAIN_REDACT": "s3cret"}
-    status, out, err = start("providers", *args, plain=way == "before", **environ).wait()
+    status, out, err = start("providers", *args, uninstrumented=way == "before", **environ).wait()
     assert (status, err) == (0, "")
     assert "global a [redacted]\n" in out
     assert "s3cret" not in out
 
 
-DECLARED = """
+CONFIGURED_BY_FILE = """
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
@@ -123,12 +131,12 @@ def configure_sdk(name):
 """
 
 
-def test_what_a_file_of_opentelemetrys_sets_up_is_joined(
+def test_a_provider_from_a_configuration_file_is_extended(
     start: Start, sink: Sink, tmp_path: Path
 ) -> None:
     package = tmp_path / "site" / "opentelemetry" / "configuration"
     package.mkdir(parents=True)
-    (package / "__init__.py").write_text(DECLARED)
+    (package / "__init__.py").write_text(CONFIGURED_BY_FILE)
     environ = {
         "OTEL_CONFIG_FILE": "otel.yaml",
         "LTRAIN_REDACT": "wor.",
@@ -141,7 +149,7 @@ def test_what_a_file_of_opentelemetrys_sets_up_is_joined(
     assert first["attributes"]["ltrain.rollout.id"] == "r7"
 
 
-def test_what_waits_on_disk_is_redacted(start: Start, sink: Sink, tmp_path: Path) -> None:
+def test_spans_on_disk_are_redacted(start: Start, sink: Sink, tmp_path: Path) -> None:
     sink.stop()
     assert start("providers", "late", LTRAIN_REDACT="s3cret").wait()[0] == 0
     waiting = b"".join(path.read_bytes() for path in (tmp_path / "home/spool").glob("*.otlp"))
@@ -149,7 +157,7 @@ def test_what_waits_on_disk_is_redacted(start: Start, sink: Sink, tmp_path: Path
     assert b"s3cret" not in waiting
 
 
-def test_what_a_model_was_asked_and_said_is_redacted(start: Start, sink: Sink) -> None:
+def test_prompts_and_responses_are_redacted(start: Start, sink: Sink) -> None:
     assert start("client", LTRAIN_REDACT="hello\nsunny").wait() == (0, "", "")
     calls = sink.named("openai.chat")
     assert len(calls) == 3
@@ -159,23 +167,23 @@ def test_what_a_model_was_asked_and_said_is_redacted(start: Start, sink: Sink) -
     assert b"sunny" not in sent
 
 
-def test_log_records_stay_where_values_are_redacted(start: Start) -> None:
+def test_log_records_are_not_exported_with_redaction(start: Start) -> None:
     environ = {"LTRAIN_REDACT": "s3cret", "OTEL_LOGS_EXPORTER": "otlp"}
-    status, _, err = start("configured", "all", plain=True, **environ).wait()
+    status, _, err = start("configured", "all", uninstrumented=True, **environ).wait()
     assert status == 0
     assert err == (
-        "ltrain: OTEL_LOGS_EXPORTER=otlp is taken as none: LTRAIN_REDACT does not reach log "
-        "records.\n"
+        "ltrain: OTEL_LOGS_EXPORTER=otlp is treated as none, because LTRAIN_REDACT does not "
+        "apply to log records.\n"
     )
 
 
-def test_a_bad_pattern_is_said_once_and_no_text_leaves(start: Start, sink: Sink) -> None:
+def test_an_invalid_pattern_is_one_warning_and_no_text_is_sent(start: Start, sink: Sink) -> None:
     status, _, err = start("providers", "early", LTRAIN_REDACT="(").wait()
     assert status == 0
     (line,) = err.splitlines()
     assert line == (
-        "ltrain: LTRAIN_REDACT: '(' is no regular expression: missing ), unterminated subpattern "
-        "at position 0. Until then no text of any span is sent."
+        "ltrain: LTRAIN_REDACT: '(' is not a valid regular expression: missing ), unterminated "
+        "subpattern at position 0. Until it is fixed, no text of any span is sent."
     )
     (process,) = sink.named("ltrain.process")
     assert process.attributes["ltrain.rollout.id"] == "r7"
@@ -184,9 +192,9 @@ def test_a_bad_pattern_is_said_once_and_no_text_leaves(start: Start, sink: Sink)
     assert b"[redacted]" in sent
 
 
-def test_a_bad_limit_is_said_and_the_default_holds(start: Start, sink: Sink) -> None:
-    status, _, err = start("configured", "all", plain=True, LTRAIN_SPAN_LIMIT="3MB").wait()
+def test_an_invalid_limit_is_one_warning_and_the_default_is_used(start: Start, sink: Sink) -> None:
+    status, _, err = start("configured", "all", uninstrumented=True, LTRAIN_SPAN_LIMIT="3MB").wait()
     assert status == 0
-    assert err.startswith("ltrain: LTRAIN_SPAN_LIMIT='3MB' cannot be read as int. ")
+    assert err.startswith("ltrain: LTRAIN_SPAN_LIMIT='3MB': an integer is expected. ")
     assert err.count("\n") == 1
     assert sink.named("work")

@@ -11,7 +11,7 @@ import pytest
 
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.spool import Spool
-from ltrain_instrument.telemetry import open_telemetry
+from ltrain_instrument.telemetry import create_tracer_provider
 
 if TYPE_CHECKING:
     from tests.instrument.conftest import Sink
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 GATEWAY = """
 import os, signal, sys
 from pathlib import Path
-from ltrain_instrument.telemetry import open_telemetry
-provider = open_telemetry("gateway", home=Path(sys.argv[1]), endpoint=sys.argv[2])
+from ltrain_instrument.telemetry import create_tracer_provider
+provider = create_tracer_provider("gateway", home=Path(sys.argv[1]), endpoint=sys.argv[2])
 provider.get_tracer("ltrain.gateway").start_span("chat fake").end()
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -40,13 +40,13 @@ def test_a_span_is_on_disk_when_it_has_ended(sink: Sink, tmp_path: Path) -> None
     assert len(span.resource["service.instance.id"]) == 36
 
 
-def test_only_ltrains_own_limit_cuts_whatever_the_environment_says(
+def test_only_ltrains_own_limit_applies(
     sink: Sink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "3")
     monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "5")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
-    provider = open_telemetry("gateway", home=tmp_path, endpoint=sink.url)
+    provider = create_tracer_provider("gateway", home=tmp_path, endpoint=sink.url)
     long = {f"key-{number}": "x" * 100_000 for number in range(20)}
     provider.get_tracer("t").start_span("s", attributes=long).end()
     assert provider.force_flush(5000)
@@ -54,56 +54,56 @@ def test_only_ltrains_own_limit_cuts_whatever_the_environment_says(
     assert sink.spans[0].attributes == long
 
 
-def test_the_gateways_spans_are_redacted_before_they_are_on_disk(
+def test_spans_of_the_gateway_are_redacted_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LTRAIN_REDACT", "s3cret")
-    provider = open_telemetry("gateway", home=tmp_path, endpoint="http://127.0.0.1:9")
+    provider = create_tracer_provider("gateway", home=tmp_path, endpoint="http://127.0.0.1:9")
     messages = '[{"role":"user","parts":[{"type":"text","content":"it is s3cret"}]}]'
-    told = {"gen_ai.input.messages": messages, "ltrain.prompt_token_ids": "[41,42]"}
-    provider.get_tracer("ltrain.gateway").start_span("chat fake", attributes=told).end()
+    attributes = {"gen_ai.input.messages": messages, "ltrain.prompt_token_ids": "[41,42]"}
+    provider.get_tracer("ltrain.gateway").start_span("chat fake", attributes=attributes).end()
     (segment,) = (tmp_path / "services" / "spool").glob("*.otlp")
-    written = segment.read_bytes()
+    content = segment.read_bytes()
     provider.shutdown()
-    assert b"it is [redacted]" in written
-    assert b"ltrain.redacted" in written
-    assert b"s3cret" not in written
-    assert b"[41,42]" not in written
+    assert b"it is [redacted]" in content
+    assert b"ltrain.redacted" in content
+    assert b"s3cret" not in content
+    assert b"[41,42]" not in content
 
 
-def test_a_bad_pattern_stops_a_server_of_ours(
+def test_an_invalid_pattern_stops_ltrains_own_servers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LTRAIN_REDACT", "fine\n(")
     with pytest.raises(BadSetting) as raised:
-        open_telemetry("gateway", home=tmp_path, endpoint="http://127.0.0.1:9")
+        create_tracer_provider("gateway", home=tmp_path, endpoint="http://127.0.0.1:9")
     assert str(raised.value) == (
-        "LTRAIN_REDACT: '(' is no regular expression: "
+        "LTRAIN_REDACT: '(' is not a valid regular expression: "
         "missing ), unterminated subpattern at position 0."
     )
 
 
-def test_a_disk_that_takes_nothing_is_said_and_never_raised(
+def test_a_failing_disk_is_a_warning_and_never_raised(
     sink: Sink, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "services").mkdir()
     (tmp_path / "services" / "spool").write_text("in the way")
-    provider = open_telemetry("gateway", home=tmp_path, endpoint=sink.url)
+    provider = create_tracer_provider("gateway", home=tmp_path, endpoint=sink.url)
     for _ in range(3):
         provider.get_tracer("t").start_span("s").end()
     provider.shutdown()
     assert caplog.text.count("spans are lost") == 1
 
 
-def test_shutdown_with_the_collector_away_is_quick_and_keeps_the_spans(
+def test_shutdown_with_an_unreachable_collector_is_quick_and_keeps_the_spans(
     sink: Sink, tmp_path: Path
 ) -> None:
     import time
 
     sink.stop()
-    provider = open_telemetry("gateway", home=tmp_path, endpoint=sink.url)
+    provider = create_tracer_provider("gateway", home=tmp_path, endpoint=sink.url)
     provider.get_tracer("t").start_span("s").end()
-    began = time.monotonic()
+    started = time.monotonic()
     provider.shutdown()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - started < 1
     assert len(os.listdir(tmp_path / "services" / "spool")) == 1

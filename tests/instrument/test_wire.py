@@ -1,4 +1,4 @@
-"""HTTP below a model call: spans of what fails, none of what is answered."""
+"""HTTP below a model call: failed requests have spans, successful ones have none."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Broken(Server):
         return 500, "application/json", json.dumps({"error": {"message": "boom"}}).encode()
 
 
-def test_a_request_is_a_span_where_it_fails_or_is_no_models(
+def test_a_request_has_a_span_if_it_fails_or_is_no_model_call(
     start: Start, sink: Sink, model: Model
 ) -> None:
-    broken, gone = Broken(), Broken()
-    for server in (broken, gone):
+    broken, unreachable = Broken(), Broken()
+    for server in (broken, unreachable):
         server.start()
-    gone.stop()
-    ports = [str(server.port) for server in (model, broken, gone)]
+    unreachable.stop()
+    ports = [str(server.port) for server in (model, broken, unreachable)]
     assert start("sending", *ports).wait() == (0, "", "")
     broken.stop()
     calls = sink.named("openai.chat")
-    below = [
+    failures = [
         [
             (span.status, span.attributes["error.type"], span.attributes["url.full"])
             for span in sink.named("POST")
@@ -37,9 +37,15 @@ def test_a_request_is_a_span_where_it_fails_or_is_no_models(
         ]
         for call in calls
     ]
-    boom = (2, "500", f"{broken.url}/v1/chat/completions")
-    away = (2, "ConnectError", f"{gone.url}/v1/chat/completions")
-    assert below == [[], [boom, boom], [away, away], [boom], [away]]
+    server_error = (2, "500", f"{broken.url}/v1/chat/completions")
+    connect_error = (2, "ConnectError", f"{unreachable.url}/v1/chat/completions")
+    assert failures == [
+        [],
+        [server_error, server_error],
+        [connect_error, connect_error],
+        [server_error],
+        [connect_error],
+    ]
     parents = [headers["traceparent"].split("-")[2] for _, headers, _ in broken.requests]
     assert parents == [calls[1].id, calls[1].id, calls[3].id]
     [other] = [span for span in sink.named("POST") if not span.parent]

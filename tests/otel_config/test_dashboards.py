@@ -19,7 +19,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_instrument.identity import Identity
 from ltrain_train.rollout.attempt import Outcome
-from ltrain_train.rollout.record import Record
+from ltrain_train.rollout.record import SpanWriter
 
 BOARDS = dashboards.dashboards()
 EACH = pytest.mark.parametrize(
@@ -46,14 +46,14 @@ class Into(SpanExporter):
 
 def write_run(provider: TracerProvider) -> None:
     """Write what two waves of one task leave behind: the runner's, gateway's, learner's spans."""
-    record = Record(provider)
+    record = SpanWriter(provider)
     gateway = provider.get_tracer(attributes.SCOPE_GATEWAY)
     learner = provider.get_tracer(attributes.SCOPE_LEARNER)
     for wave, outcome, reward in ((0, Outcome.OK, 0.0), (1, Outcome.ERROR, 1.0)):
         who = Identity(
             run="demo", task="singers", rollout=f"r{wave + 1}", attempt=1, wave=wave, mode="train"
         )
-        entry = record.dispatch(who, lease=60)
+        entry = record.write_dispatch(who, lease=60)
         call = {
             "gen_ai.operation.name": "chat",
             "gen_ai.response.model": "tiny",
@@ -63,9 +63,9 @@ def write_run(provider: TracerProvider) -> None:
             attributes.POLICY_VERSION: 0,
         }
         gateway.start_span("chat tiny", entry.context, attributes=who.attributes() | call).end()
-        record.evaluate(entry, "reward", reward)
+        record.write_evaluation(entry, "reward", reward)
         reason = "" if outcome is Outcome.OK else "The agent raised KeyError."
-        record.close(entry, outcome, reason=reason, llm_calls=1, digests={})
+        record.write_end(entry, outcome, reason=reason, llm_calls=1, digests={})
         policy = {attributes.POLICY_NAME: "sql", attributes.DATASET_ID: f"d{wave}"}
         step = STEP | {"step": wave + 1, "rows": 2, "tokens": 100}
         trained = {attributes.TRAIN + name: value for name, value in step.items()}
@@ -100,7 +100,7 @@ def run(store: Store, sql: str, chosen: dict[str, list[str] | None]) -> pl.DataF
 def test_dashboards_say_what_the_panels_declare() -> None:
     made = dashboards.files()
     there = {path.name: path.read_text() for path in dashboards.FOLDER.glob("*.json")}
-    assert there == made, "`make docs` mends it"
+    assert there == made, "run `make docs`"
 
 
 @EACH
@@ -160,7 +160,7 @@ def test_what_some_panels_say_of_the_run(store: Store) -> None:
     assert [row["version"] for row in rows("Versions")] == [2, 1]
     (tokens,) = rows("Tokens by version")
     assert (tokens["input_tokens"], tokens["output_tokens"]) == (80, 16)
-    (behind,) = rows("Versions behind, of the calls that were answered")
+    (behind,) = rows("Staleness of calls, in policy versions")
     # the second wave's call was answered by version 0, after version 1 was loaded
     assert (behind["mean"], behind["most"]) == (0.5, 1)
     names = [row["name"] for row in rows("The rollout, span by span")]

@@ -74,7 +74,7 @@ def start(served: Served) -> Iterator[Callable[..., Runner]]:
                 "home": served.home,
                 "workers": 1,
                 "concurrency": 2,
-                "deadline": 60.0,
+                "timeout": 60.0,
                 "environ": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"},
             }
             return stack.enter_context(Runner(**{**given, **settings}))
@@ -159,26 +159,26 @@ def test_headers_of_other_kinds_stay_and_a_strangers_authorization_is_left_alone
     monkeypatch.delenv("LTRAIN_STORE", raising=False)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     name = "OTEL_EXPORTER_OTLP_HEADERS"
-    assert StoreKeys.of(tmp_path, {name: "tenant=7"}) is None  # there is no store
+    assert StoreKeys.from_home(tmp_path, {name: "tenant=7"}) is None  # there is no store
     (tmp_path / "store").mkdir()
-    keys = StoreKeys.of(tmp_path, {name: "tenant=7"})
+    keys = StoreKeys.from_home(tmp_path, {name: "tenant=7"})
     assert keys is not None
-    assert str(keys.run("r")[name]).startswith("tenant=7,Authorization=Bearer%20")
-    assert StoreKeys.of(tmp_path, {name: "authorization=Basic%20a"}) is None
+    assert str(keys.run_environment("r")[name]).startswith("tenant=7,Authorization=Bearer%20")
+    assert StoreKeys.from_home(tmp_path, {name: "authorization=Basic%20a"}) is None
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector.example:4318")
-    assert StoreKeys.of(tmp_path, {}) is None
+    assert StoreKeys.from_home(tmp_path, {}) is None
 
 
 def test_a_collector_that_does_not_know_the_secret_is_not_sent_its_keys(
     served: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert StoreKeys.of(served.home, {}) is not None
+    assert StoreKeys.from_home(served.home, {}) is not None
     os.environ["LTRAIN_STORE_SECRET"] = "another secret of thirty-two characters"
     try:
-        assert StoreKeys.of(served.home, {}) is None
+        assert StoreKeys.from_home(served.home, {}) is None
     finally:
         del os.environ["LTRAIN_STORE_SECRET"]
-    assert "does not take keys signed with this store's secret" in caplog.text
+    assert "refuses keys signed with this store's secret" in caplog.text
 
 
 def _unpacked(part: str) -> bytes:

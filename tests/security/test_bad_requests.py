@@ -30,7 +30,7 @@ def message(response: httpx.Response) -> str:
 
 
 def closed(stage: Stage) -> CallCounts:
-    return stage.client.close_rollout(IDENTITY, stage.key())
+    return stage.client.close_attempt(IDENTITY, stage.key())
 
 
 def ask(**fields: Any) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def start(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
                 "home": tmp_path / "home",
                 "workers": 1,
                 "concurrency": 1,
-                "deadline": 60.0,
+                "timeout": 60.0,
                 "environ": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"},
             }
             return stack.enter_context(Runner(**{**given, **settings}))  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ def test_an_agent_cannot_say_that_its_attempt_was_an_outage(start: Start, tmp_pa
     )
     for name in ("infra", "cancelled"):
         assert results[name].outcome is Outcome.ERROR
-        assert results[name].reason == f"its worker sent '{name}', which is no outcome"
+        assert results[name].reason == f"its worker sent the unknown outcome '{name}'"
         assert results[name].identity.attempt == 1
 
 
@@ -151,7 +151,7 @@ def test_a_dead_policy_server_is_an_outage_and_never_a_timeout(start: Start, sta
 
     asyncio.run_coroutine_threadsafe(keep_shut(), stage.loop)
     assert shut.wait(10)
-    runner = start("python asks.py", reward=None, deadline=20.0)
+    runner = start("python asks.py", reward=None, timeout=20.0)
     opener = threading.Thread(target=open_after_an_attempt)
     opener.start()
     (result,) = runner.run("train", 0, [Task(id="a", input="w3")], 1, sampling={})

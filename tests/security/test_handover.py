@@ -20,11 +20,13 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_settings_go_along_without_secrets() -> None:
-    child = handover.environment({"PYTHONPATH": LAUNCHED})
+    child = handover.child_environment({"PYTHONPATH": LAUNCHED})
     assert child["OTEL_SERVICE_NAME"] == "agent"
     assert not SECRETS.keys() & child.keys()
 
 
 def test_what_the_agent_hands_on_itself_stays() -> None:
-    assert handover.environment({"PYTHONPATH": LAUNCHED, **SECRETS}).items() >= SECRETS.items()
-    assert handover.environment(None).items() >= SECRETS.items()
+    assert (
+        handover.child_environment({"PYTHONPATH": LAUNCHED, **SECRETS}).items() >= SECRETS.items()
+    )
+    assert handover.child_environment(None).items() >= SECRETS.items()

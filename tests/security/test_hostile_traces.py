@@ -38,7 +38,7 @@ from ltrain_transforms.show.rollout import RolloutTables
 from ltrain_transforms.show.tree import build_tree
 
 RECIPE = """
-source = { run = "r", idle = 5.0 }
+source = { run = "r", idle_timeout = 5.0 }
 policy = [{ name = "policy", where = "CAST(input AS INT) IS NULL" }]
 
 [[reward]]
@@ -238,20 +238,22 @@ def test_times_at_the_edges(at: int) -> None:
 def test_what_one_reader_cannot_read_is_a_drop(
     failure: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ltrain_transforms.dialects import DIALECTS, _readers, gen_ai
+    from ltrain_transforms import dialects
+    from ltrain_transforms.dialects import gen_ai
 
     def read_none(_: object) -> Any:
         raise failure("no end \ud800" + "x" * 500)
 
-    assert gen_ai in DIALECTS
-    read_none.__module__ = gen_ai.__name__
-    monkeypatch.setattr(gen_ai, "read", read_none)
-    _readers.cache_clear()
+    failing = gen_ai.DIALECT._replace(read=read_none)
+    others = [failing if one is gen_ai.DIALECT else one for one in dialects.DIALECTS]
+    assert failing in others
+    monkeypatch.setattr(dialects, "DIALECTS", tuple(others))
+    dialects._dialects.cache_clear()
     try:
         said = {"gen_ai.operation.name": "chat", "openinference.span.kind": "LLM"}
         found, drops = calls(spans(span("both", said), span("one", {"gen_ai.a": "b"})))
     finally:
-        _readers.cache_clear()
+        dialects._dialects.cache_clear()
     assert found["call_id"].to_list() == ["both"]
     assert sorted(drops.select("stage", "id", "reason").rows()) == [
         ("calls", "both:gen_ai", "unreadable"),

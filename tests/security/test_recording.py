@@ -35,7 +35,7 @@ def test_an_answer_that_cannot_be_recorded_is_not_given(
     ballast = fill(stage)
     response = stage.ask("w3", identity=identity)
     assert response.status_code == 503
-    assert "gives no answer that it cannot record" in message(response)
+    assert "cannot record the call, so it sends no response" in message(response)
     assert "LTRAIN_SPOOL_LIMIT" in message(response)
     health = stage.http.get("/health").json()
     assert "LTRAIN_SPOOL_LIMIT" in health["recording"]
@@ -64,7 +64,7 @@ def test_a_refusal_of_vllm_that_cannot_be_recorded_is_not_given_either(stage: St
     ballast.unlink()
     time.sleep(1.1)  # the spool is measured again after a second
     assert stage.ask("long").status_code == 400
-    counts = stage.client.close_rollout(IDENTITY, stage.key())
+    counts = stage.client.close_attempt(IDENTITY, stage.key())
     assert (counts.llm_calls, counts.spans, counts.failures) == (0, 1, 0)
 
 
@@ -72,7 +72,7 @@ def test_what_was_not_recorded_is_an_outage_and_so_is_an_end_that_was_not(stage:
     ballast = fill(stage)
     assert stage.ask("w3").status_code == 503
     with pytest.raises(GatewayRefused, match="cannot record"):
-        stage.client.close_rollout(IDENTITY, stage.key())
+        stage.client.close_attempt(IDENTITY, stage.key())
     ballast.unlink()
-    counts = stage.client.close_rollout(IDENTITY, stage.key())
+    counts = stage.client.close_attempt(IDENTITY, stage.key())
     assert (counts.llm_calls, counts.spans, counts.failures) == (0, 0, 1)

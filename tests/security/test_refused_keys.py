@@ -11,7 +11,7 @@ import pytest
 from ltrain_instrument import delivery
 from ltrain_instrument.delivery import Authorization
 from ltrain_instrument.errors import BadSetting
-from ltrain_instrument.leftovers import send_what_is_left
+from ltrain_instrument.leftovers import send_leftover_spans
 from ltrain_instrument.segment import Segment
 from ltrain_instrument.spool import Spool
 
@@ -98,7 +98,7 @@ def test_the_environments_key_is_sent_instead_for_a_while(
     spool.append(b"first")
     assert spool.flush(60)
     assert collector.taken == [OWN]
-    assert "401" in caplog.text and "Spans go out with the key of OTEL_EXPORTER" in caplog.text
+    assert "401" in caplog.text and "Spans are sent with the key of OTEL_EXPORTER" in caplog.text
     collector.keys = {OWN, SERVICE}
     deadline = time.monotonic() + 60
     while SERVICE not in collector.taken and time.monotonic() < deadline:
@@ -117,7 +117,7 @@ def test_what_an_agent_left_is_never_sent_with_the_key_of_its_runner(
     left.append(b"forged")
     left.release()
     agents = Authorization(lambda: "Bearer expired")
-    assert not send_what_is_left(tmp_path, collector.url, timeout=2, authorization=agents)
+    assert not send_leftover_spans(tmp_path, collector.url, timeout=2, authorization=agents)
     assert collector.taken == []
     assert left.path.exists()
 

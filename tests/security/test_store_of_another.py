@@ -6,8 +6,8 @@ import pytest
 from tests.security.servers import collector
 
 from ltrain_collector.bound_keys import store_secret
-from ltrain_train.errors import StoreOfAnother
-from ltrain_train.service_key import check_store
+from ltrain_train.errors import ForeignStore
+from ltrain_train.service_key import require_own_store
 
 
 @pytest.fixture(autouse=True)
@@ -22,20 +22,20 @@ def test_the_store_of_this_home_is_used_and_anothers_is_refused(
     other = tmp_path / "other"
     with collector(tmp_path / "home") as up:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{up.otlp}")
-        check_store(up.home)
-        with pytest.raises(StoreOfAnother, match="set LTRAIN_STORE_SECRET"):
-            check_store(other)  # it has no store
+        require_own_store(up.home)
+        with pytest.raises(ForeignStore, match="set LTRAIN_STORE_SECRET"):
+            require_own_store(other)  # it has no store
         store_secret(other / "store")
-        with pytest.raises(StoreOfAnother, match="signed with the secret of"):
-            check_store(other)  # its key is another's
+        with pytest.raises(ForeignStore, match="signed with the secret of"):
+            require_own_store(other)  # its key is another's
         monkeypatch.setenv("LTRAIN_STORE_SECRET", store_secret(up.home / "store"))
-        check_store(other)
+        require_own_store(other)
 
 
 def test_a_collector_that_is_away_or_not_ltrains_is_none_of_its_business(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    check_store(tmp_path)
+    require_own_store(tmp_path)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://otel.example:4318")
-    check_store(tmp_path)
+    require_own_store(tmp_path)

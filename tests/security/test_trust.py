@@ -19,7 +19,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests import asking
 from tests.collector.conftest import Up, start_up
-from tests.transforms.conftest import RECIPE, RUNNER, Attempt, Said, Scene, tokens
+from tests.transforms.conftest import RECIPE, RUNNER, Attempt, Attributes, Scene, tokens
 
 from ltrain_collector.grants import Role
 from ltrain_collector.keys import Keys
@@ -28,16 +28,16 @@ from ltrain_collector.transfer.intake import take_in
 from ltrain_collector.transfer.output import line, requests
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.segment import Segment
-from ltrain_train.rollout.standing import finished
-from ltrain_train.service_key import ServiceKey, open_service
-from ltrain_transforms.barrier import incomplete
+from ltrain_train.rollout.standing import finished_rollouts
+from ltrain_train.service_key import ServiceKey, open_service_provider
+from ltrain_transforms.barrier import incomplete_rollouts
 from ltrain_transforms.pipeline import DerivedTables, derive
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.roles import senders
+from ltrain_transforms.roles import trusted_senders
 from ltrain_transforms.show.rollout import candidates, read_rollout
 from ltrain_transforms.show.waves import query_waves
-from ltrain_transforms.source import Selection, read
-from ltrain_transforms.waves import waves
+from ltrain_transforms.source import Selection, read_spans
+from ltrain_transforms.waves import read_waves
 
 NOON = 1_790_000_000_000_000_000
 TRACE_EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -249,7 +249,7 @@ def trained(found: DerivedTables, attempt: Attempt) -> list[list[int]]:
 def built(store: Store, text: str = "") -> DerivedTables:
     """Return all tables of a recipe with `text` before its sections."""
     recipe = recipe_of(text)
-    spans, _ = read(store, recipe.source, Selection())
+    spans, _ = read_spans(store, recipe.source, Selection())
     return derive(spans, recipe)
 
 
@@ -275,7 +275,7 @@ def test_a_forged_ending_removes_no_rollout(folder: Store, sender: str) -> None:
     beside(scene)
     folder.insert_otlp(sent(scene, "service"))
     lie = Scene(attempts=[Attempt(attempt.identity, clock=attempt.clock, number=500)])
-    said: Said = {"ltrain.rollout.outcome": "infra", "ltrain.rollout.spans": 10_000}
+    said: Attributes = {"ltrain.rollout.outcome": "infra", "ltrain.rollout.spans": 10_000}
     lie.attempts[0].emit("ltrain.rollout", RUNNER, said)
     lie.attempts[0].evaluate(0.0)
     folder.insert_otlp(sent(lie, sender))
@@ -316,13 +316,13 @@ def test_readers_of_the_store_take_endings_from_runners_only(folder: Store) -> N
     forged_ending = is_span("ltrain.rollout")
     folder.insert_otlp(sent(scene, "none", forged_ending))
     rollout = attempt.rollout
-    assert finished(folder, "demo", "train", 0) == set()
-    assert incomplete(folder, [rollout]) == {rollout}
+    assert finished_rollouts(folder, "demo", "train", 0) == set()
+    assert incomplete_rollouts(folder, [rollout]) == {rollout}
     assert folder.query("SELECT * FROM otel.rollouts").is_empty()
     true = Scene()
     whole(true, sample=1)
     folder.insert_otlp(sent(true, "service"))
-    assert len(finished(folder, "demo", "train", 0)) == 1
+    assert len(finished_rollouts(folder, "demo", "train", 0)) == 1
     assert folder.query("SELECT outcome FROM otel.rollouts").rows() == [("ok",)]
     assert folder.query("SELECT source FROM otel.rewards").rows() == [("runner",)]
 
@@ -339,7 +339,7 @@ def test_a_forged_attempt_takes_the_place_of_none(folder: Store) -> None:
     kept = found.tables["executions"].filter(~pl.col("superseded"))
     assert set(kept["execution_id"]) == {one.execution for one in scene.attempts}
     assert trained(found, attempt) == [[4, 5]]
-    assert incomplete(folder, [attempt.rollout]) == set()
+    assert incomplete_rollouts(folder, [attempt.rollout]) == set()
 
 
 INVENTED = {
@@ -365,7 +365,7 @@ def test_invented_tokens_are_not_trained(folder: Store, scope: str) -> None:
     assert trained(found, attempt) == [[4, 5]]
     named = scope != "ltrain.gateway "
     assert reasons(found, "rows") == (["untrusted_tokens"] if named else ["no_tokens"])
-    trusting = 'policy = [{ name = "sql", agents = ["write"], tokens = "capture" }]'
+    trusting = 'policy = [{ name = "sql", agents = ["write"], token_source = "capture" }]'
     invented = [[666, 666]] if named else []
     assert trained(built(folder, trusting), attempt) == [[4, 5], *invented]
 
@@ -388,7 +388,7 @@ def test_no_agent_puts_its_tokens_into_the_gateways_call(folder: Store) -> None:
     found = built(folder)
     assert trained(found, attempt) == [[4, 5]]
     calls = found.tables["calls"].filter(execution_id=attempt.execution, kind="llm")
-    assert calls["tokens_from"].to_list() == ["gateway"]
+    assert calls["token_source"].to_list() == ["gateway"]
 
 
 @pytest.mark.parametrize("mark", ["ltrain.redacted", "ltrain.truncated"])
@@ -423,7 +423,7 @@ def test_spans_that_an_agent_withholds_count_as_its_failure(folder: Store) -> No
     assert reasons(found, "rewards") == ["withheld"]
     dropped = built(folder, 'filter = { failed = "drop" }')
     assert reasons(dropped, "executions") == ["withheld"]
-    kept = built(folder, 'filter = { keep = ["incomplete"] }')
+    kept = built(folder, 'filter = { allow = ["incomplete"] }')
     assert kept.outcomes["reward"].to_list() == [1.0, 1.0]
 
 
@@ -468,7 +468,7 @@ def test_a_call_without_the_attempts_key_is_context_only(
     folder.insert_otlp(sent(scene, "service"))
     found = built(folder)
     calls = found.tables["calls"].filter(execution_id=attempt.execution, kind="llm")
-    assert calls["tokens_from"].to_list() == ["gateway", "traffic"]
+    assert calls["token_source"].to_list() == ["gateway", "traffic"]
     assert trained(found, attempt) == [[4, 5]]
     assert reasons(found, "rows") == ["without_key"]
 
@@ -511,7 +511,7 @@ def test_a_process_of_ltrain_sends_with_a_key_of_its_own(
     left = Segment.create(home / "spool")
     left.append(forged(77).SerializeToString())
     left.release()
-    provider = open_service("ltrain-runner", home)
+    provider = open_service_provider("ltrain-runner", home)
     provider.get_tracer("ltrain.runner").start_span("mine").end()
     assert provider.force_flush(60_000)
     provider.shutdown()
@@ -593,7 +593,7 @@ def test_a_span_around_the_gateways_calls_hides_none(folder: Store) -> None:
     attempt.close()
     beside(scene)
     chains = [span for span in attempt.spans if span.name == "write"]
-    chat: Said = {"gen_ai.operation.name": "chat", "gen_ai.agent.name": "write"}
+    chat: Attributes = {"gen_ai.operation.name": "chat", "gen_ai.agent.name": "write"}
     lie = lying(attempt)
     around = lie.emit("chat", "mine", chat, start=chains[0].start - 1, end=chains[-1].end + 1)
     for chain in chains:
@@ -620,7 +620,7 @@ def test_a_shared_response_id_hides_no_call_of_the_gateway(folder: Store) -> Non
     attempt.close()
     beside(scene)
     lie = lying(attempt)
-    same: Said = {"gen_ai.operation.name": "chat", "gen_ai.response.id": "same"}
+    same: Attributes = {"gen_ai.operation.name": "chat", "gen_ai.response.id": "same"}
     lie.emit("chat", "mine", same, start=attempt.spans[1].start - 9, end=attempt.clock)
     folder.insert_otlp(sent(scene, "agent", of_worker(attempt)))
     folder.insert_otlp(sent(Scene(attempts=[lie]), "agent"))
@@ -636,7 +636,7 @@ def spoken(attempt: Attempt, **told: Any) -> Scene:
 
 def selected(store: Store, **which: Any) -> set[str]:
     source = Recipe.model_validate(tomllib.loads(RECIPE)).source
-    spans, _ = read(store, source, Selection(run="demo", **which))
+    spans, _ = read_spans(store, source, Selection(run="demo", **which))
     return set(spans["execution_id"])
 
 
@@ -678,7 +678,7 @@ def test_a_wave_is_closed_whatever_agents_add_to_it(folder: Store) -> None:
     for number in (1, 3):
         invented.attempt(task="mine", wave=number).llm()
     folder.insert_otlp(sent(invented, "agent"))
-    found = waves(folder, Recipe.model_validate(tomllib.loads(RECIPE)).source, Selection())
+    found = read_waves(folder, Recipe.model_validate(tomllib.loads(RECIPE)).source, Selection())
     assert {place: wave["closed"] for place, wave in found.items()} == {
         "demo/train/0": True,
         "demo/train/1": True,
@@ -726,7 +726,7 @@ def test_rules_pay_nothing_to_who_withholds_spans(folder: Store) -> None:
     assert reasons(only_rules, "executions") == ["withheld"]
     [drop] = only_rules.tables["drops"].filter(stage="executions")["id"]
     assert drop == attempt.execution
-    kept = built(folder, f'reward = [{rule}]\nfilter = {{ keep = ["incomplete"] }}')
+    kept = built(folder, f'reward = [{rule}]\nfilter = {{ allow = ["incomplete"] }}')
     assert kept.outcomes["reward"].to_list() == [1.0, 1.0]
 
 
@@ -739,10 +739,10 @@ def test_no_agent_fills_up_what_the_gateway_still_owes(folder: Store) -> None:
     lie = lying(attempt)
     lie.emit("filler", "mine", {}, process="gateway")
     folder.insert_otlp(sent(Scene(attempts=[lie]), "none"))
-    assert incomplete(folder, [attempt.rollout]) == {attempt.rollout}
+    assert incomplete_rollouts(folder, [attempt.rollout]) == {attempt.rollout}
     lie.spans = [gateway]
     folder.insert_otlp(sent(Scene(attempts=[lie]), "service"))
-    assert incomplete(folder, [attempt.rollout]) == set()
+    assert incomplete_rollouts(folder, [attempt.rollout]) == set()
 
 
 def test_a_drop_names_the_scope_of_a_trusted_senders_span(folder: Store) -> None:
@@ -769,6 +769,6 @@ def test_a_run_and_its_rollouts_are_shown_by_the_senders_that_the_recipe_trusts(
     shown = read_rollout(folder, recipe, "a recipe", found)
     assert sorted(shown.group["reward"]) == [0.25, 1.0]
     assert shown.tables["samples"]["response_ids"].to_list() == [[4, 5]]
-    run = query_waves(folder, "demo", senders(recipe.source.trust))
+    run = query_waves(folder, "demo", trusted_senders(recipe.source.trust))
     assert run.waves.select("mode", "wave", "rollouts", "counting").rows() == [("train", 0, 2, 2)]
     assert run.outcomes.rows() == [("train", 0, "ok", 2)]

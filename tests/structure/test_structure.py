@@ -31,9 +31,9 @@ BAD_NAMES = {"said", "told", "asked", "given"}
 MODULES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
-def test_no_module_is_longer_than_three_hundred_lines() -> None:
+def test_no_module_is_longer_than_four_hundred_lines() -> None:
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in MODULES}
-    assert {path: length for path, length in lengths.items() if length > 300} == {}
+    assert {path: length for path, length in lengths.items() if length > 400} == {}
 
 
 def test_no_module_has_a_vague_name() -> None:

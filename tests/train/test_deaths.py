@@ -1,17 +1,17 @@
-"""Three deaths within ten minutes are too many; three in a longer time are not."""
+"""The restart limit: three deaths within ten minutes reach it."""
 
 import pytest
 
 from ltrain_train import deaths
-from ltrain_train.deaths import Deaths
+from ltrain_train.deaths import RestartLimit
 
 
-def test_three_deaths_are_too_many() -> None:
-    counted = Deaths()
-    assert [counted.too_many() for _ in range(deaths.DEATHS)] == [False, False, True]
+def test_three_deaths_reach_the_limit() -> None:
+    counted = RestartLimit()
+    assert [counted.record_death() for _ in range(deaths.MAX_DEATHS)] == [False, False, True]
 
 
-def test_deaths_that_are_long_past_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deaths, "DEATHS_WITHIN", 0.0)
-    counted = Deaths()
-    assert [counted.too_many() for _ in range(4)] == [False] * 4
+def test_deaths_outside_the_window_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deaths, "DEATH_WINDOW", 0.0)
+    counted = RestartLimit()
+    assert [counted.record_death() for _ in range(4)] == [False] * 4

@@ -1,4 +1,4 @@
-"""One process for each run and each policy of a home."""
+"""The locks of runs and policies: one process at a time."""
 
 import subprocess
 import sys
@@ -61,17 +61,14 @@ def holder(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "BUSY", 0.2)
+    monkeypatch.setattr(lock, "BUSY_TIMEOUT", 0.2)
 
 
 @pytest.mark.parametrize(("run", "policy"), [("r", "other"), ("other", "p")])
-def test_a_run_or_a_policy_that_is_worked_on_is_refused(
-    tmp_path: Path, run: str, policy: str
-) -> None:
+def test_a_run_or_a_policy_in_use_is_refused(tmp_path: Path, run: str, policy: str) -> None:
     with holder(HOLD, str(tmp_path), "r", "p") as process:
-        sentence = (
-            rf"in use by process {process.pid}; each run .* stop it with `kill {process.pid}`"
-        )
+        pid = process.pid
+        sentence = rf"in use by process {pid}; only one process .* stop it with `kill {pid}`"
         with pytest.raises(RunInUse, match=sentence), run_lock(tmp_path, run=run, policy=policy):
             raise AssertionError("the lock was taken twice")
         with run_lock(tmp_path, run="other", policy="other"):
@@ -80,7 +77,7 @@ def test_a_run_or_a_policy_that_is_worked_on_is_refused(
         pass
 
 
-def test_a_run_that_stops_is_waited_for(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_stopping_holder_is_waited_for(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with holder(HOLD, str(tmp_path), "r", "p") as process:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write("\n")
@@ -90,12 +87,14 @@ def test_a_run_that_stops_is_waited_for(tmp_path: Path, capfd: pytest.CaptureFix
         with run_lock(tmp_path, run="r", policy="p"):
             assert process.wait(10) != 0
         ending.wait()
-    said = capfd.readouterr().err
-    assert said == f"ltrain: waiting for the run that is stopping (pid {process.pid})\n"
+    message = capfd.readouterr().err
+    assert message == f"ltrain: waiting for the run that is stopping (pid {process.pid})\n"
 
 
-def test_the_wait_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "STOPPING", 0.2)
+def test_the_wait_for_a_stopping_holder_has_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "STOP_TIMEOUT", 0.2)
     with holder(HOLD, str(tmp_path), "r", "p") as process:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write("\n")
@@ -120,7 +119,7 @@ def test_a_killed_holder_is_waited_for_until_its_children_have_ended(
     assert f"(pid {process.pid})" in capfd.readouterr().err
 
 
-def test_a_killed_holder_frees_it(tmp_path: Path) -> None:
+def test_a_killed_holder_releases_the_lock(tmp_path: Path) -> None:
     with holder(HOLD, str(tmp_path), "r", "p") as process:
         process.kill()
         process.wait()
@@ -148,12 +147,12 @@ def test_a_run_may_have_any_name(tmp_path: Path, name: str) -> None:
     assert {file.parent for file in tmp_path.rglob("*.lock")} == {tmp_path / "locks"}
 
 
-def test_a_process_that_waits_for_the_policy_holds_the_run_by_its_own_name(
+def test_a_process_that_waits_for_the_policy_is_recorded_as_holder_of_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with holder(HOLD, str(tmp_path), "r", "p"):
         pass  # its word stays in the files
-    monkeypatch.setattr(lock, "BUSY", 60.0)
+    monkeypatch.setattr(lock, "BUSY_TIMEOUT", 60.0)
     with holder(HOLD, str(tmp_path), "other", "p") as process:
         code = HOLD.replace("import sys, time", "import sys, time; print('held', flush=True)")
         with holder(code, str(tmp_path), "r", "p") as waiting:

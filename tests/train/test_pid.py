@@ -1,4 +1,4 @@
-"""Which processes run: zombies and numbers that no process can have do not."""
+"""Which processes count as running: not zombies, and not impossible ids."""
 
 import os
 import subprocess
@@ -20,10 +20,10 @@ def test_a_process_runs_until_it_is_a_zombie() -> None:
     assert not is_running(process.pid)
 
 
-def test_this_process_and_anothers_run() -> None:
+def test_this_process_and_another_users_process_run() -> None:
     assert is_running(os.getpid())
     assert is_running(1)
 
 
-def test_a_number_that_no_process_can_have_is_none() -> None:
+def test_an_impossible_process_id_does_not_run() -> None:
     assert not is_running(10**30)

@@ -1,4 +1,4 @@
-"""Children: real processes, real signals, none left behind."""
+"""Child processes, with real processes and signals: none is left behind."""
 
 import os
 import signal
@@ -67,14 +67,14 @@ def test_a_death_at_start_quotes_the_log(tmp_path: Path) -> None:
     assert "no weights here" in str(caught.value)
 
 
-def test_only_what_this_child_wrote_is_quoted(tmp_path: Path) -> None:
+def test_only_the_output_of_this_child_is_quoted(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_text("an older run\n")
     with Children() as children, pytest.raises(ChildDied, match=r"\(empty\)"):
         children.start("a", python("raise SystemExit(1)"), log=log, ready=lambda: False)
 
 
-def test_a_later_death_is_found_by_check(tmp_path: Path) -> None:
+def test_check_raises_a_later_death(tmp_path: Path) -> None:
     with Children() as children:
         child = children.start("agent", python("import time; time.sleep(60)"), log=tmp_path / "a")
         os.killpg(child.pid, signal.SIGKILL)
@@ -83,7 +83,7 @@ def test_a_later_death_is_found_by_check(tmp_path: Path) -> None:
             children.check()
 
 
-def test_a_child_that_was_stopped_is_no_death(tmp_path: Path) -> None:
+def test_a_stopped_child_is_not_a_death(tmp_path: Path) -> None:
     with Children() as children:
         child = children.start("agent", python("import time; time.sleep(60)"), log=tmp_path / "a")
         child.stop()
@@ -93,12 +93,12 @@ def test_a_child_that_was_stopped_is_no_death(tmp_path: Path) -> None:
 def test_nothing_is_started_after_the_stop(tmp_path: Path) -> None:
     children = Children()
     children.stop()
-    with pytest.raises(ChildDied, match=r"agent is not started: what would own it is stopping"):
+    with pytest.raises(ChildDied, match=r"agent is not started, because its owner is stopping"):
         children.start("agent", python("import time; time.sleep(60)"), log=tmp_path / "a")
     assert not (tmp_path / "a").exists()
 
 
-def test_a_late_child_is_stopped(tmp_path: Path) -> None:
+def test_a_child_that_is_not_ready_in_time_is_stopped(tmp_path: Path) -> None:
     log = tmp_path / "late.log"
     with Children() as children, pytest.raises(ChildNotReady, match=r"not ready after 0\.3 s"):
         children.start("late", python(FAMILY), log=log, ready=lambda: False, timeout=0.3)
@@ -134,7 +134,9 @@ def test_a_pipe_closes_with_the_child(tmp_path: Path) -> None:
     os.close(read)
 
 
-def test_the_environment_is_laid_over_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_added_to_this_processs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TAKEN", "1")
     monkeypatch.setenv("KEPT", "2")
     code = "import os; print(*(os.environ.get(n) for n in ('TAKEN', 'KEPT', 'GIVEN')))"
@@ -166,13 +168,13 @@ import sys
 from ltrain_train import guard
 look, looks = guard._descendants, []
 guard._descendants = lambda: looks.append(0) or (look() if len(looks) > 2 else [])
-sys.exit(guard.main(sys.argv[1:]))
+sys.exit(guard.run_guarded(sys.argv[1:]))
 """
-"""A guard whose first two looks at the processes miss all of them."""
+"""A guard whose first two scans of the processes miss all of them."""
 
 
-def test_a_look_that_misses_a_descendant_is_not_the_end(tmp_path: Path) -> None:
-    """A process whose parent ends while /proc is read is nobody's child there."""
+def test_a_scan_that_misses_a_descendant_does_not_end_the_guard(tmp_path: Path) -> None:
+    """A process whose parent ends while /proc is read has no parent in that scan."""
     leaves = "import subprocess; print(subprocess.Popen(['sleep', '600']).pid, flush=True)"
     lifeline, ours = os.pipe()
     try:

@@ -1,4 +1,4 @@
-"""A tiny random Llama and its word tokenizer, in the layout that transformers and vLLM load.
+"""Writes a tiny random Llama and its word tokenizer, in the layout of transformers and vLLM.
 
 Words `w0` to `w511` are the tokens 0 to 511: text is words between spaces, and a token decodes to
 its word. `python tests/train/tiny.py OUT [SEED]` writes one.
@@ -30,7 +30,7 @@ TEMPLATE = (
 
 
 def write_tokenizer(out: Path) -> Any:
-    """Write the tokenizer and its chat template: contents, `<sep>` between them."""
+    """Write the tokenizer and its chat template: the contents, separated by `<sep>`."""
     words = [f"w{i}" for i in range(WORDS)] + list(SPECIAL.values())
     tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -46,7 +46,7 @@ def write_tokenizer(out: Path) -> Any:
 
 
 def write_model(out: Path, seed: int = 0) -> Path:
-    """Write weights of `seed` in fp32 and the tokenizer to the directory `out`; give it back."""
+    """Write weights of `seed` in fp32 and the tokenizer to the directory `out`, and return it."""
     tokenizer = write_tokenizer(out)
     torch.manual_seed(seed)
     config = hugging_face.LlamaConfig(

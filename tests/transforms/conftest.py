@@ -1,4 +1,4 @@
-"""Hand-built rollouts, as the real processes emit them, and a real chDB store to put them in."""
+"""Build rollouts by hand, as the real processes emit them, and a real chDB store for them."""
 
 import json
 from base64 import b64encode
@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Identity, rollout_id
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.source import Selection, read
+from ltrain_transforms.source import Selection, read_spans
 
 NOON = 1_790_000_000_000_000_000
 """Nanoseconds; a day in 2026."""
@@ -27,11 +27,11 @@ GATEWAY = "ltrain.gateway"
 RUNNER = "ltrain.runner"
 
 Value = str | int | float | bool
-Said = dict[str, Value]
+Attributes = dict[str, Value]
 
 
 @dataclass(kw_only=True)
-class Made:
+class SpanSpec:
     """One span, before it is encoded."""
 
     trace: str
@@ -40,23 +40,23 @@ class Made:
     end: int
     scope: str
     name: str
-    attributes: Said
+    attributes: Attributes
     parent: str = ""
     process: str = "worker"
     error: str = ""
     """The status message of a failure."""
-    events: Sequence[tuple[str, Said]] = ()
+    events: Sequence[tuple[str, Attributes]] = ()
     links: Sequence[tuple[str, str]] = ()
 
 
 @dataclass
 class Attempt:
-    """One attempt at a rollout: each method is what one part of the real thing emits."""
+    """One attempt at a rollout: each method emits the spans of one real component."""
 
     identity: Identity
     clock: int = NOON
     number: int = 0
-    spans: list[Made] = field(default_factory=list)
+    spans: list[SpanSpec] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.rollout = str(self.identity.rollout)
@@ -66,19 +66,21 @@ class Attempt:
     def id(self, number: int) -> str:
         return f"{self.rollout[:11]}{self.identity.attempt}{number:04x}"
 
-    def emit(self, name: str, scope: str, said: Said, *, named: bool = True, **more: Any) -> str:
-        """End a span now; `named` spans carry the identity, `more` are fields of `Made`."""
+    def emit(
+        self, name: str, scope: str, attributes: Attributes, *, named: bool = True, **more: Any
+    ) -> str:
+        """End a span now; `named` spans carry the identity, `more` are fields of `SpanSpec`."""
         self.number += 1
         self.clock += MS
         identity = self.identity.attributes() if named else {}
-        made: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "trace": self.trace,
             "span": self.id(self.number),
             "start": self.clock - MS,
             "end": self.clock,
-            "attributes": {**identity, **said},
+            "attributes": {**identity, **attributes},
         }
-        self.spans.append(Made(name=name, scope=scope, **{**made, **more}))
+        self.spans.append(SpanSpec(name=name, scope=scope, **{**fields, **more}))
         return self.spans[-1].span
 
     def dispatch(self) -> str:
@@ -94,20 +96,20 @@ class Attempt:
         tool_calls: Sequence[dict[str, Any]] = (),
         ids: bool = True,
         state: dict[str, Any] | None = None,
-        gateway: Said | None = None,
+        gateway: Attributes | None = None,
     ) -> str:
-        """A model call in a LangGraph node: node, framework, SDK and gateway span."""
+        """Emit a model call in a LangGraph node: node, framework, SDK and gateway span."""
         begin, self.clock = self.clock, self.clock + 3 * MS
         chain, outer, sdk = (self.id(self.number + back) for back in (4, 3, 2))
         parts: list[dict[str, Any]] = [{"type": "text", "content": text}] if text else []
         parts += [{"type": "tool_call", **call} for call in tool_calls]
-        asked = [{"role": "user", "parts": [{"type": "text", "content": "question"}]}]
+        prompt_messages = [{"role": "user", "parts": [{"type": "text", "content": "question"}]}]
         answer = json.dumps([{"role": "assistant", "parts": parts, "finish_reason": "stop"}])
-        told: Said = {
+        request: Attributes = {
             "gen_ai.operation.name": "chat",
             "gen_ai.request.model": "sql",
             "gen_ai.response.id": f"chatcmpl-{self.id(self.number)}",
-            "gen_ai.input.messages": json.dumps(asked),
+            "gen_ai.input.messages": json.dumps(prompt_messages),
             "gen_ai.output.messages": answer,
         }
         measured = {
@@ -117,10 +119,12 @@ class Attempt:
             **(tokens(prompt, response) if ids else {}),
             **(gateway or {}),
         }
-        said = {**told, **measured}
-        self.emit("chat sql", GATEWAY, said, process="gateway", parent=sdk, start=begin + 3 * MS)
-        self.emit("openai.chat", OPENAI, told, parent=outer, start=begin + 2 * MS)
-        framework: Said = {
+        recorded = {**request, **measured}
+        self.emit(
+            "chat sql", GATEWAY, recorded, process="gateway", parent=sdk, start=begin + 3 * MS
+        )
+        self.emit("openai.chat", OPENAI, request, parent=outer, start=begin + 2 * MS)
+        framework: Attributes = {
             "openinference.span.kind": "LLM",
             "llm.model_name": "sql",
             "metadata": json.dumps({"langgraph_node": node}),
@@ -139,9 +143,9 @@ class Attempt:
         arguments: str = '{"query": "SELECT 1"}',
         state: dict[str, Any] | None = None,
     ) -> str:
-        """A tool call in a LangGraph node of the same name."""
+        """Emit a tool call in a LangGraph node of the same name."""
         begin, self.clock = self.clock, self.clock + MS
-        said: Said = {
+        attributes: Attributes = {
             "openinference.span.kind": "TOOL",
             "tool.name": name,
             "input.value": arguments,
@@ -149,46 +153,46 @@ class Attempt:
             **({} if error else {"output.value": result}),
         }
         chain = self.id(self.number + 2)
-        own = self.emit(name, LANGCHAIN, said, parent=chain, start=begin + MS, error=error)
+        own = self.emit(name, LANGCHAIN, attributes, parent=chain, start=begin + MS, error=error)
         self.node(name, begin, state)
         return own
 
     def node(self, name: str, begin: int, state: dict[str, Any] | None = None) -> str:
-        said: Said = {} if state is None else {"input.value": json.dumps(state)}
-        said |= {"openinference.span.kind": "CHAIN"}
-        said |= {"metadata": json.dumps({"langgraph_node": name})}
-        return self.emit(name, LANGCHAIN, said, start=begin)
+        attributes: Attributes = {} if state is None else {"input.value": json.dumps(state)}
+        attributes |= {"openinference.span.kind": "CHAIN"}
+        attributes |= {"metadata": json.dumps({"langgraph_node": name})}
+        return self.emit(name, LANGCHAIN, attributes, start=begin)
 
     def evaluate(self, value: Value, name: str = "reward", by: str = RUNNER, **more: Any) -> str:
-        said: Said = {
+        attributes: Attributes = {
             "gen_ai.evaluation.name": name,
             "gen_ai.evaluation.score.value": value,
             "ltrain.reward.scope": more.pop("scope", "rollout"),
         }
         process = "runner" if by == RUNNER else "worker"
-        return self.emit("gen_ai.evaluation.result", by, said, process=process, **more)
+        return self.emit("gen_ai.evaluation.result", by, attributes, process=process, **more)
 
     def close(self, outcome: str = "ok", *, missing: int = 0) -> "Attempt":
-        """Report every process's spans, `missing` more of the worker, and close the attempt."""
+        """Report the spans of every process, `missing` more for the worker, and close."""
         reports = ("ltrain.process", "ltrain.rollout")
         own = [
             s for s in self.spans if "ltrain.rollout.id" in s.attributes and s.name not in reports
         ]
         ended = Counter(span.process for span in own) + Counter(worker=missing)
         for process in ("worker", "gateway"):
-            counted: Said = {"ltrain.rollout.spans": ended[process]}
+            counted: Attributes = {"ltrain.rollout.spans": ended[process]}
             self.emit("ltrain.process", "ltrain.instrument", counted, process=process)
-        said: Said = {
+        attributes: Attributes = {
             "ltrain.rollout.outcome": outcome,
             "ltrain.rollout.spans": ended["runner"],
             "ltrain.tasks.digest": "d1g357",
         }
-        self.emit("ltrain.rollout", RUNNER, said, process="runner")
+        self.emit("ltrain.rollout", RUNNER, attributes, process="runner")
         return self
 
 
-def tokens(prompt: Sequence[int], response: Sequence[int]) -> Said:
-    """The gateway's token attributes; every log-probability is -0.5."""
+def tokens(prompt: Sequence[int], response: Sequence[int]) -> Attributes:
+    """Return the gateway's token attributes; every log-probability is -0.5."""
     floats = pack(f"<{len(response)}f", *(-0.5 for _ in response))
     return {
         "ltrain.prompt_token_ids": json.dumps(list(prompt), separators=(",", ":")),
@@ -213,7 +217,7 @@ class Scene:
         self.attempts.append(Attempt(identity, clock=NOON + attempt * 3_600_000 * MS))
         return self.attempts[-1]
 
-    def request(self, order: Callable[[list[Made]], list[Made]] = list) -> bytes:
+    def request(self, order: Callable[[list[SpanSpec]], list[SpanSpec]] = list) -> bytes:
         """Serialise all spans as one OTLP request."""
         request = ExportTraceServiceRequest()
         for span in order([span for attempt in self.attempts for span in attempt.spans]):
@@ -226,7 +230,7 @@ class Scene:
         return bytes(request.SerializeToString())
 
 
-def _encode(into: Any, span: Made) -> None:
+def _encode(into: Any, span: SpanSpec) -> None:
     into.name = span.name
     into.trace_id, into.span_id = bytes.fromhex(span.trace), bytes.fromhex(span.span)
     into.parent_span_id = bytes.fromhex(span.parent)
@@ -239,9 +243,9 @@ def _encode(into: Any, span: Made) -> None:
         into.links.add(trace_id=bytes.fromhex(trace), span_id=bytes.fromhex(linked))
 
 
-def _fill(into: Any, said: Said) -> None:
+def _fill(into: Any, attributes: Attributes) -> None:
     kinds = {bool: "bool_value", int: "int_value", float: "double_value", str: "string_value"}
-    for key, value in said.items():
+    for key, value in attributes.items():
         setattr(into.attributes.add(key=key).value, kinds[type(value)], value)
 
 
@@ -259,7 +263,7 @@ on = "tool"
 when = "status = 'error'"
 value = "-0.2"
 credit_to = "requester"
-at_least = -0.3
+min = -0.3
 """
 
 
@@ -270,7 +274,7 @@ def scene() -> Scene:
 
 @pytest.fixture
 def recipe_file(tmp_path: Path) -> Path:
-    """The demo's: an outcome by the runner, and a failed query costs its author."""
+    """Write the demo's recipe: the runner's outcome, and a penalty for failed queries."""
     path = tmp_path / "ltrain.toml"
     path.write_text(RECIPE)
     return path
@@ -295,6 +299,6 @@ def read_back(store: Store, recipe: Recipe) -> Callable[[Scene], pl.DataFrame]:
 
     def through(scene: Scene) -> pl.DataFrame:
         store.insert_otlp(scene.request())
-        return read(store, recipe.source, Selection(run=scene.run))[0]
+        return read_spans(store, recipe.source, Selection(run=scene.run))[0]
 
     return through

@@ -1,4 +1,4 @@
-"""Spans and log records as the store gives them, made by hand: what no process here emits."""
+"""Build rows of `SPANS` and `LOGS` by hand, as they are read from the store."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ def span(
     scope: str = "a-library",
     **more: Any,
 ) -> Row:
-    """One row of `SPANS`; `at` is start and end in milliseconds, `more` are columns."""
+    """Return a row of `SPANS`; `at` is start and end in milliseconds, `more` are columns."""
     return {
         "execution_id": "e.1",
         "trace_id": "t",
@@ -39,24 +39,24 @@ def span(
         "attributes": dict(attributes or {}),
         "events": "[]",
         "links": [],
-        **told(scope),
+        **sender_columns(scope),
         **more,
     }
 
 
-def told(scope: str) -> Row:
-    """Return what the store and the reader say of a record that a folder's program wrote."""
+def sender_columns(scope: str) -> Row:
+    """Return `sender`, `trusted` and `role` of a record that a local program wrote."""
     role = Role.CAPTURE if scope == SCOPE_CAPTURE else SCOPES.get(scope, Role.AGENT)
     return {"sender": "local", "trusted": True, "role": str(role)}
 
 
 def spans(*rows: Row) -> pl.DataFrame:
-    """A frame of `SPANS`."""
+    """Return a frame of `SPANS`."""
     return _frame(rows, SPANS.schema)
 
 
 def logs(*rows: Row) -> pl.DataFrame:
-    """A frame of `LOGS`."""
+    """Return a frame of `LOGS`."""
     return _frame(rows, LOGS.schema)
 
 
@@ -65,7 +65,7 @@ def _frame(rows: Sequence[Row], schema: pl.Schema) -> pl.DataFrame:
 
 
 def texts(messages: str | None) -> list[tuple[str, str]]:
-    """Give role and content of each part of messages in JSON: its text, or the tool it names."""
+    """Return role and content of each part of JSON messages: its text, tool name or result."""
     return [
         (message["role"], str(part.get("content") or part.get("name") or part.get("response")))
         for message in json.loads(messages or "[]")

@@ -1,4 +1,4 @@
-"""Calls of literal tokens as the frames that `samples` reads."""
+"""Calls with literal tokens, as the frames that `samples` reads."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def recipe(**more: Any) -> Recipe:
 
 @dataclass
 class Talk:
-    """Calls in the order in which they are made; every log-probability is -0.5."""
+    """Calls in order; every log-probability is -0.5."""
 
     calls: list[dict[str, Any]] = field(default_factory=list)
 
@@ -34,7 +34,7 @@ class Talk:
         prompt: Sequence[int],
         response: Sequence[int],
         *,
-        asked: Sequence[Message] | None = None,
+        messages: Sequence[Message] | None = None,
         answer: Message | None = None,
         execution: str = "e1",
         **cells: Any,
@@ -54,7 +54,7 @@ class Talk:
                 "prompt_token_ids": list(prompt),
                 "response_token_ids": [list(response)],
                 "response_logprobs": [[-0.5] * len(response)],
-                "input": None if asked is None else json.dumps(asked),
+                "input": None if messages is None else json.dumps(messages),
                 "output": None if answer is None else json.dumps([answer]),
                 "advantage": float(number + 1),
                 "reward": -float(number),
@@ -68,7 +68,7 @@ class Talk:
         return f"c{number}"
 
     def frames(self) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-        """Give `TRANSITIONS`, `CALLS` and `EXECUTIONS`."""
+        """Return `TRANSITIONS`, `CALLS` and `EXECUTIONS`."""
         ids = dict.fromkeys(call["execution_id"] for call in self.calls)
         executions = [
             {"execution_id": one, "rollout_id": f"rollout-{one}", "mode": "train"} for one in ids
@@ -79,14 +79,14 @@ class Talk:
             _frame(EXECUTIONS, executions),
         )
 
-    def samples(self, given: Recipe | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
-        return samples(given or recipe(), *self.frames())
+    def samples(self, recipe_: Recipe | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
+        return samples(recipe_ or recipe(), *self.frames())
 
     def rows(self, **more: Any) -> list[list[str]]:
-        """Give the calls of each row, in the order in which the rows begin."""
+        """Return the calls of each row, in the order in which the rows begin."""
         return self.samples(recipe(**more))[0]["transition_ids"].to_list()
 
 
 def _frame(table: Table, rows: list[dict[str, Any]]) -> pl.DataFrame:
-    kept = [{name: row.get(name) for name in table.schema} for row in rows]
-    return pl.DataFrame(kept, table.schema)
+    cells = [{name: row.get(name) for name in table.schema} for row in rows]
+    return pl.DataFrame(cells, table.schema)

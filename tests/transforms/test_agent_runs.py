@@ -23,7 +23,7 @@ def rows(*made: Row) -> list[dict[str, Any]]:
     return found.to_dicts()
 
 
-def given(*messages: str) -> dict[str, str]:
+def run_input(*messages: str) -> dict[str, str]:
     return {
         KIND: "AGENT",
         "graph.node.id": "desk",
@@ -31,19 +31,19 @@ def given(*messages: str) -> dict[str, str]:
     }
 
 
-def smol(kind: str, given: Any, **more: str) -> dict[str, str]:
-    return {KIND: kind, "input.value": json.dumps(given), **more}
+def smol(kind: str, value: Any, **more: str) -> dict[str, str]:
+    return {KIND: kind, "input.value": json.dumps(value), **more}
 
 
 def test_two_spans_of_an_autogen_agent_are_one_call() -> None:
-    asked = MESSAGE.format(source="user", content="It's\n'late'?", more="", kind="TextMessage")
+    message = MESSAGE.format(source="user", content="It's\n'late'?", more="", kind="TextMessage")
     more = "target='desk' context=[] "
     forward = MESSAGE.format(source="a b", content='"Yours"', more=more, kind="HandoffMessage")
     (agent,) = rows(
         span("invoke_agent desk", {GEN_AI: "invoke_agent", "gen_ai.agent.name": "desk"}, at=(0, 9)),
         span(
             "desk.on_messages_stream",
-            given(asked, forward),
+            run_input(message, forward),
             parent="invoke_agent desk",
             at=(1, 8),
             scope=AUTOGEN,
@@ -61,17 +61,20 @@ def test_two_spans_of_an_autogen_agent_are_one_call() -> None:
 
 def test_messages_that_are_no_text_stay_as_they_were_written() -> None:
     image = MESSAGE.format(source="user", content=["A", 1], more="", kind="MultiModalMessage")
-    (agent,) = rows(span("desk.on_messages_stream", given(image), scope=AUTOGEN))
+    (agent,) = rows(span("desk.on_messages_stream", run_input(image), scope=AUTOGEN))
     assert agent["input"] == json.dumps({"messages": [image]})
 
 
 def test_an_agent_that_calls_itself_is_two_calls() -> None:
-    said = {GEN_AI: "invoke_agent", "gen_ai.agent.name": "desk"}
-    assert len(rows(span("outer", said, at=(0, 9)), span("inner", said, parent="outer"))) == 2
+    attributes = {GEN_AI: "invoke_agent", "gen_ai.agent.name": "desk"}
+    assert (
+        len(rows(span("outer", attributes, at=(0, 9)), span("inner", attributes, parent="outer")))
+        == 2
+    )
 
 
 def test_a_run_of_smolagents() -> None:
-    given = {"task": "Go.", "stream": True, "reset": True, "max_steps": None}
+    inputs = {"task": "Go.", "stream": True, "reset": True, "max_steps": None}
     streamed = "ChatMessageStreamDelta(content='Th')FinalAnswerStep(output='There.')"
     weather = smol(
         "TOOL",
@@ -81,7 +84,7 @@ def test_a_run_of_smolagents() -> None:
     agent, tool = rows(
         span(
             "guide.run",
-            smol("AGENT", given, **{"output.value": streamed}),
+            smol("AGENT", inputs, **{"output.value": streamed}),
             at=(0, 9),
             scope=SMOLAGENTS,
         ),
@@ -94,15 +97,15 @@ def test_a_run_of_smolagents() -> None:
 
 
 def test_parallel_tools_without_ids_are_told_apart_by_their_arguments() -> None:
-    asked = [
+    message = [
         {"type": "tool_call", "id": city, "name": "weather", "arguments": {"city": city}}
         for city in ("Paris", "Rome")
     ]
-    said = json.dumps([{"role": "assistant", "parts": asked}])
+    attributes = json.dumps([{"role": "assistant", "parts": message}])
     tool = {GEN_AI: "execute_tool", "gen_ai.tool.name": "weather"}
     arguments = "gen_ai.tool.call.arguments"
     _, *tools = rows(
-        span("llm", {GEN_AI: "chat", "gen_ai.output.messages": said}),
+        span("llm", {GEN_AI: "chat", "gen_ai.output.messages": attributes}),
         span("first", {**tool, arguments: '{"city": "Rome"}'}, at=(2, 4)),
         span("second", {KIND: "TOOL", "tool.name": "weather", "input.value": "Paris"}, at=(3, 4)),
     )
@@ -127,6 +130,6 @@ def test_an_mcp_tool_below_a_frameworks_tool_is_one_call() -> None:
 
 
 def test_a_stream_without_usage_has_no_counts() -> None:
-    said = {KIND: "LLM", "llm.token_count.prompt": "0", "llm.token_count.completion": "0"}
-    (llm,) = rows(span("llm", said))
+    attributes = {KIND: "LLM", "llm.token_count.prompt": "0", "llm.token_count.completion": "0"}
+    (llm,) = rows(span("llm", attributes))
     assert (llm["input_tokens"], llm["output_tokens"]) == (None, None)

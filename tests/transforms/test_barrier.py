@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ltrain_collector.store import Store
-from ltrain_transforms.barrier import incomplete, wait_complete
+from ltrain_transforms.barrier import incomplete_rollouts, wait_complete
 
 
 def whole(scene: Any, sample: int, **more: Any) -> Any:
@@ -18,7 +18,7 @@ def whole(scene: Any, sample: int, **more: Any) -> Any:
 def test_what_is_closed_and_whole_is_complete(scene: Any, store: Store) -> None:
     rollout = whole(scene, 0)
     store.insert_otlp(scene.request())
-    assert wait_complete(store, [rollout.rollout], settle=0) == set()
+    assert wait_complete(store, [rollout.rollout], timeout=0) == set()
 
 
 def test_what_is_unknown_open_or_lacks_spans_is_not(scene: Any, store: Store) -> None:
@@ -27,8 +27,8 @@ def test_what_is_unknown_open_or_lacks_spans_is_not(scene: Any, store: Store) ->
     opened.llm()
     store.insert_otlp(scene.request())
     ids = [lacking.rollout, opened.rollout, "unknown"]
-    assert incomplete(store, ids) == set(ids)
-    assert incomplete(store, []) == set()
+    assert incomplete_rollouts(store, ids) == set(ids)
+    assert incomplete_rollouts(store, []) == set()
 
 
 @pytest.mark.parametrize(("latest", "missing"), [("ok", False), (None, True)])
@@ -43,7 +43,7 @@ def test_the_latest_attempt_decides(
     if latest:
         second.close(latest)
     store.insert_otlp(scene.request())
-    assert bool(incomplete(store, [first.rollout])) is missing
+    assert bool(incomplete_rollouts(store, [first.rollout])) is missing
 
 
 def test_it_waits_for_spans_that_are_late(scene: Any, store: Store) -> None:
@@ -51,12 +51,12 @@ def test_it_waits_for_spans_that_are_late(scene: Any, store: Store) -> None:
     late = threading.Timer(0.3, store.insert_otlp, [scene.request()])
     late.start()
     begun = time.monotonic()
-    assert wait_complete(store, [rollout.rollout], settle=20) == set()
+    assert wait_complete(store, [rollout.rollout], timeout=20) == set()
     assert 0.2 < time.monotonic() - begun < 15
     late.join()
 
 
 def test_it_waits_no_longer_than_it_is_told(store: Store) -> None:
     begun = time.monotonic()
-    assert wait_complete(store, ["never"], settle=0.3) == {"never"}
+    assert wait_complete(store, ["never"], timeout=0.3) == {"never"}
     assert 0.3 <= time.monotonic() - begun < 10

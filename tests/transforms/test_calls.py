@@ -57,8 +57,8 @@ def test_of_retries_the_last_good_one_counts(scene: Any, read_back: ReadBack) ->
 
 def test_a_call_that_only_the_gateway_saw_is_a_call(scene: Any, read_back: ReadBack) -> None:
     rollout = scene.attempt()
-    said = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "sql"}
-    rollout.emit("chat sql", "ltrain.gateway", said, process="gateway")
+    attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "sql"}
+    rollout.emit("chat sql", "ltrain.gateway", attributes, process="gateway")
     (llm,) = of_kind(calls(read_back(scene))[0], "llm")
     assert (llm["name"], llm["agent"], llm["prompt_token_ids"]) == ("sql", None, None)
 
@@ -79,7 +79,7 @@ def test_damaged_token_ids_are_none(
     (llm,) = of_kind(calls(read_back(scene))[0], "llm")
     assert llm["prompt_token_ids"] is None
     assert llm["response_token_ids"] is None
-    assert llm["tokens_from"] is None
+    assert llm["token_source"] is None
 
 
 def test_several_choices_are_kept_apart(scene: Any, read_back: ReadBack) -> None:
@@ -149,12 +149,12 @@ def test_spans_of_one_call_in_two_traces_are_joined_by_time_and_output(
 ) -> None:
     rollout = scene.attempt()
     answer = json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": "yes"}]}])
-    said = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": answer}
+    attributes = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": answer}
     begin = rollout.clock
     rollout.clock += 2 * MS
     other = {"trace": f"{7:032x}", "start": begin + MS}
-    rollout.emit("openai.chat", OPENAI, said, **other)
-    rollout.emit("ChatOpenAI", LANGCHAIN, said, start=begin)
+    rollout.emit("openai.chat", OPENAI, attributes, **other)
+    rollout.emit("ChatOpenAI", LANGCHAIN, attributes, start=begin)
     (llm,) = of_kind(calls(read_back(scene))[0], "llm")
     assert len(llm["source_spans"]) == 2
     assert llm["trace_id"] == rollout.trace

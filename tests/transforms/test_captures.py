@@ -11,7 +11,7 @@ from ltrain_transforms.calls import calls
 SDK, FRAMEWORK, GATEWAY = "openai.v1", "langchain", "ltrain.gateway"
 
 
-def said(text: str, *tools: tuple[str, Any], **more: str) -> dict[str, str]:
+def answer(text: str, *tools: tuple[str, Any], **more: str) -> dict[str, str]:
     parts: list[dict[str, Any]] = [{"type": "text", "content": text}] if text else []
     parts += [{"type": "tool_call", "id": "c", "name": n, "arguments": a} for n, a in tools]
     answer = json.dumps([{"role": "assistant", "parts": parts}])
@@ -28,13 +28,13 @@ def only(*made: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("sdk", "gateway", "mismatch"),
     [
-        (said("yes"), said("yes"), None),
-        (said("yes"), said("no"), "output"),
-        (said("", ("look", {"a": 1})), said("", ("look", '{"a": 1}')), None),
-        (said("", ("look", None)), said("", ("look", {})), None),
-        (said("", ("look", {"a": 1})), said("", ("look", {"a": 2})), "tools"),
-        (said("yes"), said("no", ("look", {})), "output,tools"),
-        (said(""), said("no"), None),
+        (answer("yes"), answer("yes"), None),
+        (answer("yes"), answer("no"), "output"),
+        (answer("", ("look", {"a": 1})), answer("", ("look", '{"a": 1}')), None),
+        (answer("", ("look", None)), answer("", ("look", {})), None),
+        (answer("", ("look", {"a": 1})), answer("", ("look", {"a": 2})), "tools"),
+        (answer("yes"), answer("no", ("look", {})), "output,tools"),
+        (answer(""), answer("no"), None),
     ],
 )
 def test_the_gateways_word_counts_and_the_difference_is_told(
@@ -51,8 +51,8 @@ def test_the_gateways_word_counts_and_the_difference_is_told(
 
 def test_without_a_gateway_the_sdk_is_believed_before_the_framework() -> None:
     row = only(
-        span("chain", said("from the framework"), at=(0, 9), scope=FRAMEWORK),
-        span("sdk", said("from the sdk"), parent="chain", at=(1, 8), scope=SDK),
+        span("chain", answer("from the framework"), at=(0, 9), scope=FRAMEWORK),
+        span("sdk", answer("from the sdk"), parent="chain", at=(1, 8), scope=SDK),
     )
     assert (texts(row["output"]), row["capture_mismatch"]) == (
         [("assistant", "from the sdk")],
@@ -62,9 +62,9 @@ def test_without_a_gateway_the_sdk_is_believed_before_the_framework() -> None:
 
 def test_retries_of_one_instrument_are_no_mismatch() -> None:
     row = only(
-        span("sdk", said("second"), at=(0, 9), scope=SDK),
-        span("one", said("first"), parent="sdk", at=(1, 2), scope=GATEWAY),
-        span("two", said("second"), parent="sdk", at=(3, 8), scope=GATEWAY),
+        span("sdk", answer("second"), at=(0, 9), scope=SDK),
+        span("one", answer("first"), parent="sdk", at=(1, 2), scope=GATEWAY),
+        span("two", answer("second"), parent="sdk", at=(3, 8), scope=GATEWAY),
     )
     assert (row["capture_mismatch"], texts(row["output"])) == (None, [("assistant", "second")])
 
@@ -77,10 +77,12 @@ def test_a_call_that_was_recorded_at_both_ends_is_one_and_the_gateways_word_coun
         "ltrain.response_token_count": "1",
         "ltrain.response_logprobs": "AAAAvw==",
     }
-    versioned = {**said("yes"), **tokens, "ltrain.policy.version": "5"}
+    versioned = {**answer("yes"), **tokens, "ltrain.policy.version": "5"}
     row = only(
-        span("sdk", said("yes"), at=(0, 9), scope=SDK),
-        span("capture", {**said("yes"), **tokens}, parent="sdk", at=(1, 8), scope="ltrain.capture"),
+        span("sdk", answer("yes"), at=(0, 9), scope=SDK),
+        span(
+            "capture", {**answer("yes"), **tokens}, parent="sdk", at=(1, 8), scope="ltrain.capture"
+        ),
         span("gate", versioned, parent="capture", at=(2, 7), scope=GATEWAY),
     )
     assert (row["policy_version"], row["response_token_ids"]) == (5, [[3]])
@@ -89,7 +91,7 @@ def test_a_call_that_was_recorded_at_both_ends_is_one_and_the_gateways_word_coun
 
 @pytest.mark.parametrize("scope", [SDK, FRAMEWORK, GATEWAY])
 def test_traces_of_one_instrument_alone_work(scope: str) -> None:
-    row = only(span("a", said("yes"), scope=scope))
+    row = only(span("a", answer("yes"), scope=scope))
     assert (row["kind"], texts(row["output"])) == ("llm", [("assistant", "yes")])
     assert (row["capture_mismatch"], row["source_spans"]) == (None, ["a"])
 
@@ -99,10 +101,10 @@ def test_a_response_id_joins_across_traces_only_where_times_and_outputs_agree() 
     shared = {"gen_ai.response.id": "chatcmpl-7"}
     found, _ = calls(
         spans(
-            span("a", said("yes", **shared), at=(0, 5), scope=SDK),
-            span("b", said("yes", **shared), at=(1, 4), scope=GATEWAY, trace_id="u"),
-            span("later", said("yes", **shared), at=(6, 9), scope=SDK),
-            span("other", said("no", **shared), at=(2, 3), scope=SDK),
+            span("a", answer("yes", **shared), at=(0, 5), scope=SDK),
+            span("b", answer("yes", **shared), at=(1, 4), scope=GATEWAY, trace_id="u"),
+            span("later", answer("yes", **shared), at=(6, 9), scope=SDK),
+            span("other", answer("no", **shared), at=(2, 3), scope=SDK),
         )
     )
     assert found["source_spans"].to_list() == [["a", "b"], ["other"], ["later"]]
@@ -112,9 +114,9 @@ def test_nothing_joins_across_an_agent_or_a_tool() -> None:
     tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "judge"}
     found, _ = calls(
         spans(
-            span("outer", said("yes"), at=(0, 9), scope=FRAMEWORK),
+            span("outer", answer("yes"), at=(0, 9), scope=FRAMEWORK),
             span("tool", tool, parent="outer", at=(1, 8)),
-            span("inner", said("yes"), parent="tool", at=(2, 7), scope=SDK, process="other"),
+            span("inner", answer("yes"), parent="tool", at=(2, 7), scope=SDK, process="other"),
         )
     )
     assert found["source_spans"].to_list() == [["outer"], ["tool"], ["inner"]]
@@ -124,12 +126,12 @@ def test_messages_are_kept_as_they_were_written() -> None:
     plain = '[{"role":"user","parts":[{"type":"text","content":"caf\u00e9"}]}]'
     escaped = plain.replace("\u00e9", "\\u00e9")
     at = "gen_ai.input.messages"
-    assert only(span("a", {**said("x"), at: plain}))["input"] == plain
-    assert only(span("a", {**said("x"), at: escaped}))["input"] == json.dumps(
+    assert only(span("a", {**answer("x"), at: plain}))["input"] == plain
+    assert only(span("a", {**answer("x"), at: escaped}))["input"] == json.dumps(
         json.loads(plain), ensure_ascii=False
     )
     system = {"gen_ai.system_instructions": '[{"type":"text","content":"Be terse."}]'}
-    row = only(span("a", {**said("x"), at: plain, **system}))
+    row = only(span("a", {**answer("x"), at: plain, **system}))
     assert texts(row["input"]) == [("system", "Be terse."), ("user", "caf\u00e9")]
 
 
@@ -137,10 +139,10 @@ def test_messages_are_kept_as_they_were_written() -> None:
 def test_a_call_whose_messages_were_cut_is_as_one_redacted(sdk: bool, gateway: bool) -> None:
     cut = {"ltrain.cut": '{"gen_ai.output.messages": 9000000}'}
     row = only(
-        span("sdk", said("yes", **(cut if sdk else {})), at=(0, 9), scope=SDK),
+        span("sdk", answer("yes", **(cut if sdk else {})), at=(0, 9), scope=SDK),
         span(
             "gate",
-            said("yes", **(cut if gateway else {})),
+            answer("yes", **(cut if gateway else {})),
             parent="sdk",
             at=(1, 8),
             scope=GATEWAY,

@@ -57,7 +57,7 @@ def play(scene: Any, wave: list[tuple[str, dict[str, Any]]]) -> None:
 @pytest.fixture
 def tight(recipe_file: Path) -> Recipe:
     """A recipe that uses every filter."""
-    filters = "[filter]\nmax_tokens = 9\ngroups = 1\n"
+    filters = "[filter]\nmax_tokens = 9\nmax_groups = 1\n"
     recipe_file.write_text(recipe_file.read_text() + filters)
     return Recipe.load(recipe_file)
 

@@ -103,7 +103,8 @@ def test_spans_without_a_call_are_drops(
 
 def test_an_empty_store_is_an_error(store: Store, recipe: Recipe, tmp_path: Path) -> None:
     with pytest.raises(
-        NothingToBuild, match=r"run demo, mode train.*in turn: run 0.*Runs in it: none"
+        NothingToBuild,
+        match=r"run demo, mode train.*condition: run 0.*Runs in the store: none",
     ):
         build(store, recipe, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -121,9 +122,11 @@ def test_the_runs_in_the_store_are_named(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path
 ) -> None:
     store.insert_otlp(fill(scene).request())
-    with pytest.raises(NothingToBuild, match=r"run demmo.*Runs in it: demo"):
+    with pytest.raises(NothingToBuild, match=r"run demmo.*Runs in the store: demo"):
         build(store, recipe, tmp_path / "out", run="demmo")
-    with pytest.raises(NothingToBuild, match=r"in turn: run 6, mode 6, wave 0, with a rollout's"):
+    with pytest.raises(
+        NothingToBuild, match=r"condition: run 6, mode 6, wave 0, with a rollout id"
+    ):
         build(store, recipe, tmp_path / "out", wave=9)
 
 

@@ -72,8 +72,8 @@ def test_langsmith() -> None:
     """langsmith 0.4: `_internal/otel/_otel_exporter.py`, runs of LangChain and wrapped OpenAI."""
     human = {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "HumanMessage"]}
     ai = {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "AIMessage"]}
-    asked = {"name": "weather", "args": {"city": "Paris"}, "id": "c1", "type": "tool_call"}
-    answered = {"content": "", "tool_calls": [asked], "type": "ai"}
+    requests = {"name": "weather", "args": {"city": "Paris"}, "id": "c1", "type": "tool_call"}
+    answered = {"content": "", "tool_calls": [requests], "type": "ai"}
     shared = {"langsmith.span.id": "r1", "langsmith.trace.id": "r0", "gen_ai.system": "openai"}
     chat = {
         **shared,
@@ -308,7 +308,7 @@ def test_agentops() -> None:
 
 def test_agent_lightning() -> None:
     """agent-lightning 0.3 on agentops 0.4: what its `TracerTraceToTriplet` reads."""
-    said = {
+    attributes = {
         "gen_ai.request.type": "chat",
         "gen_ai.request.model": "sql",
         "gen_ai.response.id": "chatcmpl-1",
@@ -320,10 +320,10 @@ def test_agent_lightning() -> None:
         "response_token_ids": "[[4, 5]]",
         "logprobs.content": '[{"token": "s", "logprob": -0.5}, {"token": "un", "logprob": -1}]',
     }
-    bare = {name: text for name, text in said.items() if name != "logprobs.content"}
+    bare = {name: text for name, text in attributes.items() if name != "logprobs.content"}
     found, drops = calls(
         spans(
-            span("openai.chat.completion", said, at=(0, 1)),
+            span("openai.chat.completion", attributes, at=(0, 1)),
             span("without", bare, at=(2, 3)),
         )
     )
@@ -348,26 +348,30 @@ def test_spans_of_no_dialect_are_structure() -> None:
 
 def test_vllms_own_span_is_no_call() -> None:
     """vLLM 0.32 traces latency and usage only, below the gateway's span."""
-    told = {"gen_ai.usage.prompt_tokens": "3", "gen_ai.latency.e2e": "0.1", "gen_ai.request.n": "1"}
+    values = {
+        "gen_ai.usage.prompt_tokens": "3",
+        "gen_ai.latency.e2e": "0.1",
+        "gen_ai.request.n": "1",
+    }
     found = rows(
         span("chat", {"gen_ai.operation.name": "chat"}, at=(0, 9), scope="ltrain.gateway"),
-        span("llm_request", told, parent="chat", at=(1, 8), scope="vllm.llm_engine"),
+        span("llm_request", values, parent="chat", at=(1, 8), scope="vllm.llm_engine"),
     )
     assert [(row["call_id"], row["source_spans"]) for row in found] == [("chat", ["chat"])]
 
 
 def test_an_embedding_is_named_by_its_model() -> None:
-    said = {"gen_ai.operation.name": "embeddings", "gen_ai.request.model": "e5"}
-    (row,) = rows(span("embeddings e5", said))
+    attributes = {"gen_ai.operation.name": "embeddings", "gen_ai.request.model": "e5"}
+    (row,) = rows(span("embeddings e5", attributes))
     assert (row["kind"], row["name"]) == ("embedding", "e5")
 
 
 def test_tokens_of_one_span_stay_together() -> None:
     """A gateway's retry whose ids were cut does not borrow the ids of the attempt before."""
     at = "ltrain."
-    said = {"gen_ai.operation.name": "chat", at + "response_logprobs": "AAAAvw=="}
-    whole = {**said, at + "prompt_token_ids": "[1,2]", at + "response_token_ids": "[3]"}
-    cut = {**said, at + "prompt_token_ids": "[7,", at + "response_token_ids": "[8]"}
+    attributes = {"gen_ai.operation.name": "chat", at + "response_logprobs": "AAAAvw=="}
+    whole = {**attributes, at + "prompt_token_ids": "[1,2]", at + "response_token_ids": "[3]"}
+    cut = {**attributes, at + "prompt_token_ids": "[7,", at + "response_token_ids": "[8]"}
     found, drops = calls(
         spans(
             span("sdk", {"gen_ai.operation.name": "chat"}, at=(0, 20)),
@@ -414,8 +418,8 @@ def test_tokens_that_were_thought_or_cached() -> None:
         span("c", {**chat, usage + "details.reasoning_tokens": "5"}),
         span("d", {**oi, "llm.token_count.completion_details.reasoning": "6"}),
     )
-    told = [(call["reasoning_tokens"], call["cached_tokens"]) for call in found]
-    assert told == [(3, 9), (4, 8), (5, None), (6, None)]
+    values = [(call["reasoning_tokens"], call["cached_tokens"]) for call in found]
+    assert values == [(3, 9), (4, 8), (5, None), (6, None)]
 
 
 def test_a_stream_that_its_reader_left_is_no_error() -> None:
@@ -429,7 +433,7 @@ def test_a_stream_that_its_reader_left_is_no_error() -> None:
 
 def test_a_hand_off_is_the_request_that_is_left() -> None:
     """OpenInference's Agents SDK instrumentor says neither the tool's name nor its call's id."""
-    asked = [
+    requests = [
         {"type": "tool_call", "id": "c1", "name": "weather", "arguments": {"city": "Oslo"}},
         {"type": "tool_call", "id": "c2", "name": "transfer_to_clerk", "arguments": {}},
     ]
@@ -439,7 +443,7 @@ def test_a_hand_off_is_the_request_that_is_left() -> None:
         "output.value": '{"id": "resp_1", "object": "response"}',
         **{
             f"llm.output_messages.0.message.tool_calls.{n}.tool_call.{name}": str(value)
-            for n, call in enumerate(asked)
+            for n, call in enumerate(requests)
             for name, value in (("id", call["id"]), ("function.name", call["name"]))
         },
     }
@@ -451,8 +455,10 @@ def test_a_hand_off_is_the_request_that_is_left() -> None:
         span("weather", {**tool, "tool.name": "weather", "output.value": "snow"}, at=(4, 5)),
     )
     assert llm["finish_reason"] == "tool_calls"
-    told = [(call["name"], call["tool_call_id"], call["requested_by"]) for call in (handed, tooled)]
-    assert told == [("transfer_to_clerk", "c2", "response"), ("weather", "c1", "response")]
+    values = [
+        (call["name"], call["tool_call_id"], call["requested_by"]) for call in (handed, tooled)
+    ]
+    assert values == [("transfer_to_clerk", "c2", "response"), ("weather", "c1", "response")]
     assert handed["result"] == "clerk"
 
 
@@ -460,8 +466,8 @@ def test_openinferences_thoughts_are_no_text() -> None:
     at = "llm.output_messages.0.message."
     thought = {"contents.99.message_content.type": "reasoning"}
     thought |= {"contents.99.message_content.text": "A city."}
-    said = {"role": "assistant", "content": "Rome.", **thought}
-    named = {at + name: value for name, value in said.items()}
+    attributes = {"role": "assistant", "content": "Rome.", **thought}
+    named = {at + name: value for name, value in attributes.items()}
     (call,) = rows(span("a", {"openinference.span.kind": "LLM", **named}))
     (message,) = json.loads(call["output"])
     assert message["parts"] == [

@@ -24,11 +24,11 @@ def kind(name: str, attributes: Mapping[str, str] | None = None) -> dict[str, st
     return {"openinference.span.kind": name, **(attributes or {})}
 
 
-def asked(*tools: tuple[str, str, dict[str, str]]) -> dict[str, str]:
+def tool_requests(*tools: tuple[str, str, dict[str, str]]) -> dict[str, str]:
     """An answer of the client's that asks for tools: id, name and arguments of each."""
     parts = [
-        {"type": "tool_call", "id": id_, "name": name, "arguments": given}
-        for id_, name, given in tools
+        {"type": "tool_call", "id": id_, "name": name, "arguments": arguments}
+        for id_, name, arguments in tools
     ]
     output = json.dumps([{"role": "assistant", "parts": parts}])
     return {"gen_ai.operation.name": "chat", "gen_ai.output.messages": output}
@@ -47,7 +47,7 @@ def test_crewai() -> None:
     found = rows(
         span("c", kind("CHAIN"), at=(0, 9), scope=CREWAI, name=f"Crew_{id_}.kickoff"),
         span("a", kind("AGENT", task), parent="c", at=(1, 8), scope=CREWAI, name="guide.run"),
-        span("m", asked(delegated), parent="a", at=(2, 3), scope=OPENAI),
+        span("m", tool_requests(delegated), parent="a", at=(2, 3), scope=OPENAI),
         span("t", kind("TOOL", delegate), parent="a", at=(4, 5), scope=CREWAI),
         span("f", kind("CHAIN"), at=(10, 11), scope=CREWAI, name=f"Flow_{id_}.choose"),
         span("k", kind("TOOL", {"tool.name": "readHTMLPage"}), at=(12, 13), scope=CREWAI),
@@ -79,7 +79,7 @@ def test_llama_index() -> None:
         span("s", kind("CHAIN", step), at=(0, 5), scope=LLAMA_INDEX, name="W.run_agent_step"),
         span("p", kind("LLM", metadata), parent="s", at=(1, 2), scope=LLAMA_INDEX, name="L._ready"),
         span("l", kind("LLM", metadata), parent="s", at=(2, 4), scope=LLAMA_INDEX, name="L.achat"),
-        span("m", asked(("c1", "handoff", {"to": "forecaster"})), parent="l", at=(3, 4)),
+        span("m", tool_requests(("c1", "handoff", {"to": "forecaster"})), parent="l", at=(3, 4)),
         span("w", kind("CHAIN"), at=(5, 8), scope=LLAMA_INDEX, name="W.call_tool"),
         span("t", kind("TOOL", forward), parent="w", at=(6, 7), scope=LLAMA_INDEX),
         span("r", kind("RETRIEVER", found_there), at=(9, 10), scope=LLAMA_INDEX, name="V.retrieve"),
@@ -94,7 +94,7 @@ def test_llama_index() -> None:
 
 def test_litellm() -> None:
     at = "llm.output_messages.0.message."
-    said = {
+    attributes = {
         "llm.invocation_parameters": '{"temperature": 0.5, "api_base": "http://x", "n": 1}',
         at + "role": "assistant",
         at + "contents.0.message_content.type": "reasoning",
@@ -102,7 +102,7 @@ def test_litellm() -> None:
         at + "contents.1.message_content.type": "text",
         at + "contents.1.message_content.text": "Sunny.",
     }
-    (row,) = rows(span("completion", kind("LLM", said), scope=LITELLM)).values()
+    (row,) = rows(span("completion", kind("LLM", attributes), scope=LITELLM)).values()
     assert row["params"] == '{"n": 1, "temperature": 0.5}'
     (message,) = json.loads(row["output"])
     assert message["parts"] == [

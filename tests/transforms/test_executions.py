@@ -11,9 +11,9 @@ from polars.testing import assert_frame_equal
 from ltrain_collector.store import Store
 from ltrain_transforms.build import build
 from ltrain_transforms.calls import calls
-from ltrain_transforms.executions import cutoff, executions, longest_chain, ranked
+from ltrain_transforms.executions import executions, idle_cutoff, longest_chain, rank_attempts
 from ltrain_transforms.recipe import Recipe, Source
-from ltrain_transforms.source import Selection, read
+from ltrain_transforms.source import Selection, read_spans
 
 ReadBack = Callable[[Any], pl.DataFrame]
 
@@ -66,8 +66,8 @@ def test_without_a_runner_the_processes_reports_close_it(scene: Any, read_back: 
     rollout = scene.attempt()
     rollout.llm()
     for process, count in (("worker", 3), ("gateway", 1)):
-        said = {"ltrain.rollout.spans": count}
-        rollout.emit("ltrain.process", "ltrain.instrument", said, process=process)
+        attributes = {"ltrain.rollout.spans": count}
+        rollout.emit("ltrain.process", "ltrain.instrument", attributes, process=process)
     (row,) = made(read_back(scene))
     assert (row["complete"], row["outcome"]) == (True, None)
 
@@ -110,7 +110,7 @@ def test_in_a_shared_trace_the_nearest_named_ancestor_decides(scene: Any, store:
     below = second.emit("d", "agent", {}, trace=shared, parent=child, named=False)
     stray = second.emit("e", "agent", {}, trace=shared, named=False)
     store.insert_otlp(scene.request())
-    spans, drops = read(store, Source(run="demo"), Selection())
+    spans, drops = read_spans(store, Source(run="demo"), Selection())
     own = dict(spans.select("span_id", "execution_id").iter_rows())
     assert (own[child], own[below]) == (first.execution, first.execution)
     assert drops.select("id", "reason").rows() == [(stray, "unresolved")]
@@ -122,20 +122,22 @@ def test_an_evaluation_that_links_into_a_trace_belongs_to_its_execution(
     rollout = scene.attempt()
     judged = rollout.llm()
     link = [(rollout.trace, judged)]
-    said = rollout.evaluate(1.0, trace=f"{6:032x}", named=False, links=link)
-    own = read_back(scene).filter(pl.col("span_id") == said)
+    attributes = rollout.evaluate(1.0, trace=f"{6:032x}", named=False, links=link)
+    own = read_back(scene).filter(pl.col("span_id") == attributes)
     assert own["execution_id"].to_list() == [rollout.execution]
 
 
 def test_traffic_without_rollouts_is_read_by_trace_or_session(scene: Any, store: Store) -> None:
     rollout = scene.attempt()
     for trace in (1, 2):
-        said = {"session.id": "s1", "openinference.span.kind": "AGENT"}
-        rollout.emit("turn", "agent", said, trace=f"{trace:032x}", named=False)
+        attributes = {"session.id": "s1", "openinference.span.kind": "AGENT"}
+        rollout.emit("turn", "agent", attributes, trace=f"{trace:032x}", named=False)
     store.insert_otlp(scene.request())
     where = "ServiceName = 'worker'"
-    by_trace, _ = read(store, Source(where=where, execution="trace"), Selection(mode="train"))
-    by_session, _ = read(store, Source(where=where, execution="session"), Selection(mode="train"))
+    by_trace, _ = read_spans(store, Source(where=where, execution="trace"), Selection(mode="train"))
+    by_session, _ = read_spans(
+        store, Source(where=where, execution="session"), Selection(mode="train")
+    )
     assert by_trace["execution_id"].to_list() == [f"{1:032x}", f"{2:032x}"]
     assert by_session["execution_id"].to_list() == ["s1", "s1"]
     assert [row["complete"] for row in made(by_session)] == [True]
@@ -146,9 +148,9 @@ def test_only_what_is_selected_is_read(scene: Any, store: Store) -> None:
         for mode in ("train", "val"):
             scene.attempt("t1", 0, wave=wave, mode=mode).close()
     store.insert_otlp(scene.request())
-    spans, _ = read(store, Source(run="demo"), Selection(mode="val", wave=1))
+    spans, _ = read_spans(store, Source(run="demo"), Selection(mode="val", wave=1))
     assert spans.select("mode", "wave").unique().rows() == [("val", 1)]
-    assert read(store, Source(run="other"), Selection())[0].is_empty()
+    assert read_spans(store, Source(run="other"), Selection())[0].is_empty()
 
 
 MINUTE = 60_000_000_000
@@ -159,17 +161,19 @@ def turns(scene: Any, *minutes: int) -> None:
     rollout = scene.attempt()
     begin = rollout.clock
     for minute in minutes:
-        said = {"session.id": "s1", "openinference.span.kind": "AGENT"}
+        attributes = {"session.id": "s1", "openinference.span.kind": "AGENT"}
         at = begin + minute * MINUTE
         trace = f"{minute + 1:032x}"
-        rollout.emit("turn", "agent", said, trace=trace, named=False, start=at, end=at + MINUTE)
+        rollout.emit(
+            "turn", "agent", attributes, trace=trace, named=False, start=at, end=at + MINUTE
+        )
 
 
 def test_a_session_is_one_execution_however_long_its_pauses(scene: Any, store: Store) -> None:
     turns(scene, 0, 90)
     store.insert_otlp(scene.request())
     source = Source(where="ServiceName = 'worker'", execution="session")
-    spans, _ = read(store, source, Selection(mode="train"))
+    spans, _ = read_spans(store, source, Selection(mode="train"))
     (row,) = made(spans)
     assert (row["execution_id"], row["session_id"], row["traces"]) == ("s1", "s1", 2)
     assert row["wall"] == 91 * 60
@@ -184,10 +188,10 @@ def test_traffic_that_nobody_closes_is_over_when_it_is_idle(
 ) -> None:
     turns(scene, 0)
     store.insert_otlp(scene.request())
-    source = Source(where="ServiceName = 'worker'", execution="session", idle=idle)
-    spans, _ = read(store, source, Selection(mode="train"))
+    source = Source(where="ServiceName = 'worker'", execution="session", idle_timeout=idle)
+    spans, _ = read_spans(store, source, Selection(mode="train"))
     newest = int(spans["end"][0]) + 30 * MINUTE  # of another session
-    (row,) = executions(spans, calls(spans)[0], cutoff(newest, source.idle)).to_dicts()
+    (row,) = executions(spans, calls(spans)[0], idle_cutoff(newest, source.idle_timeout)).to_dicts()
     assert (row["closed_by"], row["complete"]) == (closed_by, complete)
 
 
@@ -197,11 +201,14 @@ def test_idle_is_what_ended_long_before_the_newest_span_of_all_batches(
     for minute, session in ((0, "early"), (60, "late")):
         rollout = scene.attempt()
         at = rollout.clock + minute * MINUTE
-        said = {"session.id": session, "openinference.span.kind": "AGENT"}
+        attributes = {"session.id": session, "openinference.span.kind": "AGENT"}
         trace = f"{minute + 1:032x}"
-        rollout.emit("turn", "agent", said, trace=trace, named=False, start=at, end=at + MINUTE)
+        rollout.emit(
+            "turn", "agent", attributes, trace=trace, named=False, start=at, end=at + MINUTE
+        )
     store.insert_otlp(scene.request())
-    source = """source = { where = "ServiceName = 'worker'", execution = "session", idle = 600 }"""
+    where = """where = "ServiceName = 'worker'" """
+    source = f'source = {{ {where}, execution = "session", idle_timeout = 600 }}'
     recipe_file.write_text(recipe_file.read_text().replace('source = { run = "demo" }', source))
     made = build(store, Recipe.load(recipe_file), tmp_path / "out", spans_a_batch=1)
     rows = made.table("executions").select("execution_id", "closed_by", "complete").rows()
@@ -215,9 +222,9 @@ def test_a_dispatched_attempt_is_its_runners_to_close(scene: Any, read_back: Rea
         rollout.llm()
     closed.close()
     spans = read_back(scene)
-    rows = executions(spans, calls(spans)[0], over=int(spans.select(pl.col("end").max()).item()))
-    told = dict(rows.select("execution_id", "closed_by").iter_rows())
-    assert told == {open_.execution: None, closed.execution: "runner"}
+    rows = executions(spans, calls(spans)[0], cutoff=int(spans.select(pl.col("end").max()).item()))
+    closed_by = dict(rows.select("execution_id", "closed_by").iter_rows())
+    assert closed_by == {open_.execution: None, closed.execution: "runner"}
 
 
 def test_attempts_in_different_batches_are_ranked_together(scene: Any, read_back: ReadBack) -> None:
@@ -227,7 +234,7 @@ def test_attempts_in_different_batches_are_ranked_together(scene: Any, read_back
     whole = executions(spans, calls(spans)[0])
     parts = [executions(own, calls(own)[0]) for own in reversed(spans.partition_by("execution_id"))]
     assert [part["superseded"].to_list() for part in parts] == [[False]] * 3
-    assert_frame_equal(ranked(pl.concat(parts)), whole)
+    assert_frame_equal(rank_attempts(pl.concat(parts)), whole)
     assert whole["superseded"].to_list() == [True, True, False]
 
 
@@ -272,10 +279,10 @@ def test_the_critical_path_counts_no_time_twice(
 ) -> None:
     rollout = scene.attempt()
     begin, ids = rollout.clock, [""]
-    for said, start, end, inside in plan:
+    for attributes, start, end, inside in plan:
         parent = ids[0 if inside is None else inside + 1]
         times = {"start": begin + start * MS, "end": begin + end * MS}
-        ids.append(rollout.emit("x", "agent", dict(said), parent=parent, **times))
+        ids.append(rollout.emit("x", "agent", dict(attributes), parent=parent, **times))
     (row,) = made(read_back(scene))
     assert row["critical_path"] == pytest.approx(path)
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from tests.transforms.made import MS, NOON, span, spans
 
 from ltrain_transforms.calls import calls
-from ltrain_transforms.spans import LARGEST
+from ltrain_transforms.spans import MAX_ATTRIBUTE_CHARS
 
 CHAT = {"gen_ai.operation.name": "chat"}
 
 
 def dropped(*made: dict[str, Any]) -> tuple[list[str], list[tuple[str, str, str]]]:
-    """Give the ids of the calls, and stage, id and reason of the drops."""
+    """Return the ids of the calls, and stage, id and reason of the drops."""
     found, drops = calls(spans(*made))
     rows = drops.select("stage", "id", "reason").rows()
     return found["call_id"].to_list(), [(stage, span_id, reason) for stage, span_id, reason in rows]
@@ -35,8 +35,8 @@ def test_cyclic_parents() -> None:
         span("below", CHAT, parent="a"),
         span("apart", CHAT),
     ]
-    kept, drops = dropped(*made)
-    assert sorted(kept) == ["apart", "below"]
+    call_ids, drops = dropped(*made)
+    assert sorted(call_ids) == ["apart", "below"]
     assert sorted(drops) == [
         ("spans", f"{name}:e.1", "cyclic_parents") for name in ("a", "b", "self")
     ]
@@ -50,8 +50,8 @@ def test_an_untrusted_span_closes_a_cycle_at_its_own_cost() -> None:
         span("other", {"gen_ai.operation.name": "execute_tool"}, parent="more"),
         span("more", CHAT, parent="gate", **mine),
     ]
-    kept, drops = dropped(*made)
-    assert sorted(kept) == ["gate", "other"]
+    call_ids, drops = dropped(*made)
+    assert sorted(call_ids) == ["gate", "other"]
     assert sorted(drops) == [
         ("spans", f"{name}:e.1", "cyclic_parents") for name in ("mine", "more")
     ]
@@ -86,9 +86,9 @@ def test_a_very_deep_trace_is_walked() -> None:
 
 
 def test_attributes_of_a_hundred_megabytes() -> None:
-    large = span("a", {**CHAT, "gen_ai.input.messages": "x" * LARGEST})
-    kept, drops = dropped(large, span("b", CHAT, parent="a"))
-    assert (kept, drops) == (["b"], [("spans", "a:e.1", "too_large")])
+    large = span("a", {**CHAT, "gen_ai.input.messages": "x" * MAX_ATTRIBUTE_CHARS})
+    call_ids, drops = dropped(large, span("b", CHAT, parent="a"))
+    assert (call_ids, drops) == (["b"], [("spans", "a:e.1", "too_large")])
 
 
 @pytest.mark.parametrize("text", ['[{"role": "user", "pa', "{}", "hello", "[" * 100_000])
@@ -136,7 +136,7 @@ def test_another_captures_messages_stand_in_for_broken_ones() -> None:
     ],
 )
 def test_tokens_that_disagree_are_a_drop(change: dict[str, str], reason: str) -> None:
-    said = {
+    attributes = {
         **CHAT,
         "ltrain.prompt_token_ids": "[1,2,3]",
         "ltrain.response_token_ids": "[4,5]",
@@ -144,23 +144,23 @@ def test_tokens_that_disagree_are_a_drop(change: dict[str, str], reason: str) ->
         "ltrain.prompt_token_count": "3",
         "ltrain.response_token_count": "2",
     }
-    whole, none = calls(spans(span("a", said, scope="ltrain.gateway")))
+    whole, none = calls(spans(span("a", attributes, scope="ltrain.gateway")))
     assert whole["prompt_token_ids"].to_list() == [[1, 2, 3]]
     assert none.is_empty()
-    found, drops = calls(spans(span("a", {**said, **change}, scope="ltrain.gateway")))
+    found, drops = calls(spans(span("a", {**attributes, **change}, scope="ltrain.gateway")))
     assert found["prompt_token_ids"].to_list() == found["response_logprobs"].to_list() == [None]
     assert drops.select("id", "reason").rows() == [("a:ltrain.prompt_token_ids", reason)]
 
 
 def test_numbers_that_fit_no_column_say_nothing() -> None:
-    said = {
+    attributes = {
         **CHAT,
         "gen_ai.usage.input_tokens": "9" * 40,
         "gen_ai.usage.output_tokens": "inf",
         "gen_ai.request.temperature": '"hot"',
         "ltrain.policy.version": "99999999999",
     }
-    found, _ = calls(spans(span("a", said, scope="ltrain.gateway")))
+    found, _ = calls(spans(span("a", attributes, scope="ltrain.gateway")))
     numbers = ("input_tokens", "output_tokens", "temperature", "policy_version")
     assert found.select(numbers).rows() == [(None, None, None, None)]
 
@@ -172,9 +172,9 @@ def test_text_beyond_the_standard_is_read() -> None:
         "gen_ai.tool.name": "t",
         "gen_ai.tool.call.result": result,
     }
-    told = json.dumps([{"role": "user", "parts": [{"type": "text", "content": "\ud83d"}]}])
+    described = json.dumps([{"role": "user", "parts": [{"type": "text", "content": "\ud83d"}]}])
     found, _ = calls(
-        spans(span("a", made), span("b", {**CHAT, "gen_ai.input.messages": told}, at=(2, 3)))
+        spans(span("a", made), span("b", {**CHAT, "gen_ai.input.messages": described}, at=(2, 3)))
     )
     assert found["result"].to_list() == [result, None]
     assert json.loads(found["input"][1])[0]["parts"][0]["content"] == "\ufffd"
@@ -238,7 +238,7 @@ SPAN = st.fixed_dictionaries(
         "span_id": IDS,
         "parent_id": st.none() | IDS,
         "kind": KIND,
-        "said": st.dictionaries(NAMES, ODD, max_size=4),
+        "attributes": st.dictionaries(NAMES, ODD, max_size=4),
         "start": st.integers(-3, 3),
         "end": st.integers(-3, 3),
         "scope": st.sampled_from(["ltrain.gateway", "sdk"]),
@@ -252,7 +252,7 @@ SPAN = st.fixed_dictionaries(
 def test_every_span_is_in_a_call_or_in_drops_or_is_structure(made: list[dict[str, Any]]) -> None:
     given_spans = [
         {
-            **span(one["span_id"], {**one["kind"], **one["said"]}, scope=one["scope"]),
+            **span(one["span_id"], {**one["kind"], **one["attributes"]}, scope=one["scope"]),
             "parent_id": one["parent_id"],
             "start": NOON + one["start"] * MS,
             "end": NOON + one["end"] * MS,
@@ -263,9 +263,9 @@ def test_every_span_is_in_a_call_or_in_drops_or_is_structure(made: list[dict[str
     found, drops = calls(spans(*given_spans))
     whole = drops.filter(drops["stage"] == "spans")["id"].str.head(1).to_list()
     used = found["source_spans"].explode(empty_as_null=True).drop_nulls().to_list()
-    told = Counter(used) + Counter(whole)
+    described = Counter(used) + Counter(whole)
     there = Counter(one["span_id"] for one in made)
     describing = Counter(one["span_id"] for one in made if one["kind"])
-    assert not told - there, "each span once"
-    assert not describing - told, "what describes a call is in one, or in drops"
+    assert not described - there, "each span once"
+    assert not describing - described, "what describes a call is in one, or in drops"
     assert found["call_id"].is_unique().all()

@@ -19,8 +19,8 @@ from ltrain_collector.ingest.signals import LOGS
 from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
 from ltrain_transforms.recipe import Source
-from ltrain_transforms.source import Selection, read
-from ltrain_transforms.spans import each
+from ltrain_transforms.source import Selection, read_spans
+from ltrain_transforms.spans import iter_spans
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
@@ -39,7 +39,7 @@ def documents(name: str) -> Iterator[dict[str, Any]]:
 
 
 def requests(name: str, stamped: bool) -> Iterator[bytes]:
-    """Give a capture as OTLP requests, `stamped` by each process's environment."""
+    """Return a capture as OTLP requests, `stamped` by the environment of each process."""
     for document in documents(name):
         for resource in document["resourceSpans"] if stamped else ():
             stamp = {"key": "ltrain.rollout.id", "value": {"stringValue": ROLLOUT}}
@@ -76,16 +76,16 @@ def store(opened: Store) -> Store:
     return opened
 
 
-def read_spans(store: Store, name: str, stamped: bool = True) -> pl.DataFrame:
+def insert_and_read(store: Store, name: str, stamped: bool = True) -> pl.DataFrame:
     for request in requests(name, stamped):
         store.insert_otlp(request)
-    spans, drops = read(store, Source(), Selection())
+    spans, drops = read_spans(store, Source(), Selection())
     assert drops.is_empty()
     return spans
 
 
 def read_calls(store: Store, name: str, stamped: bool = True) -> pl.DataFrame:
-    found, drops = calls(read_spans(store, name, stamped))
+    found, drops = calls(insert_and_read(store, name, stamped))
     assert drops.is_empty()
     return found
 
@@ -98,7 +98,7 @@ class Expected:
     failed: dict[str, int] = field(default_factory=dict)
     joined: int = 1
     """Spans of each LLM call."""
-    asked: int = 0
+    prompts: int = 0
     """LLM calls with messages in."""
     answered: int = 0
     """LLM calls with messages out; some instruments write an empty one where a call failed."""
@@ -115,7 +115,7 @@ OPENAI: dict[str, Any] = {
     "traces": 13,
     "kinds": {"llm": 12, "embedding": 1},
     "failed": {"llm": 3},
-    "asked": 12,
+    "prompts": 12,
     "answered": 9,
     "usage": 7,
 }
@@ -123,7 +123,7 @@ NODES = {"llm": 9, "tool": 4, "agent": 5, "node": 12}
 LANGCHAIN: dict[str, Any] = {
     "kinds": NODES,
     "failed": {"llm": 1, "tool": 1, "agent": 2, "node": 2},
-    "asked": 9,
+    "prompts": 9,
     "answered": 9,
     "usage": 5,
     "requested": 4,
@@ -142,14 +142,14 @@ OFFICIAL: dict[str, Any] = {  # no spans of nodes
 }
 LANGGRAPH: dict[str, Any] = {
     "traces": 3,
-    "asked": 8,
+    "prompts": 8,
     "answered": 8,
     "usage": 8,
     "requested": 4,
 }
 AGENTS: dict[str, Any] = {
     "failed": {"llm": 1, "tool": 1, "agent": 1},
-    "asked": 11,
+    "prompts": 11,
     "answered": 10,
     "usage": 8,
 }
@@ -157,19 +157,21 @@ CAPTURES = {
     # the abandoned stream of twelve calls never ends its span
     "openai__traceloop-0.62.4": Expected(
         **{**OPENAI, "spans": 25, "traces": 15, "kinds": {"llm": 11, "embedding": 1}}
-        | {"asked": 11, "answered": 8}
+        | {"prompts": 11, "answered": 8}
     ),
     "openai__openinference-0.1.66": Expected(**OPENAI),
     "openai__openinference-0.1.66-genai": Expected(**OPENAI),
     "openai__otel-genai-openai-1.3b0": Expected(**OPENAI),
-    "openai__otel-genai-openai-1.3b0-nocontent": Expected(**{**OPENAI, "asked": 0, "answered": 0}),
+    "openai__otel-genai-openai-1.3b0-nocontent": Expected(
+        **{**OPENAI, "prompts": 0, "answered": 0}
+    ),
     # it does not know the two calls of the Responses API; messages are in log records
     "openai__otel-openai-v2-2.4b0-events": Expected(
         **{**OPENAI, "spans": 24, "kinds": {"llm": 10, "embedding": 1}, "usage": 5}
-        | {"asked": 0, "answered": 0}
+        | {"prompts": 0, "answered": 0}
     ),
     "openai__openinference-attr-limit-128": Expected(
-        spans=2, traces=1, kinds={"llm": 1}, asked=1, answered=1, usage=1
+        spans=2, traces=1, kinds={"llm": 1}, prompts=1, answered=1, usage=1
     ),
     "langchain__openinference-0.1.80": Expected(spans=30, traces=6, **LANGCHAIN),
     "langchain__openinference-0.1.80-genai": Expected(spans=30, traces=6, **LANGCHAIN),
@@ -215,7 +217,7 @@ CAPTURES = {
         traces=4,
         kinds={"llm": 7, "tool": 3, "agent": 4},
         failed={"llm": 1, "tool": 1, "agent": 1},
-        asked=6,
+        prompts=6,
         answered=6,
         usage=6,
         requested=3,
@@ -239,22 +241,22 @@ def test_every_capture_is_expected_to_say_something() -> None:
 @pytest.mark.parametrize("name", CAPTURES)
 def test_every_call_of_a_capture_is_there_once(store: Store, name: str) -> None:
     stamped = name != "reward__agentlightning-0.3.0"  # which names its rollout itself
-    spans, expected = read_spans(store, f"{name}.otlp.json", stamped), CAPTURES[name]
+    spans, expected = insert_and_read(store, f"{name}.otlp.json", stamped), CAPTURES[name]
     found, drops = calls(spans)
     llm, tools = (found.filter(pl.col("kind") == kind) for kind in ("llm", "tool"))
-    seen = Expected(
+    actual = Expected(
         spans=spans.height,
         traces=spans["trace_id"].n_unique(),
         kinds=Counter(found["kind"]),
         failed=Counter(found.filter(pl.col("status") == "error")["kind"]),
         joined=expected.joined,
-        asked=llm["input"].count(),
+        prompts=llm["input"].count(),
         answered=llm["output"].count(),
         usage=llm["output_tokens"].count(),
         requested=tools["requested_by"].count(),
         tokens=llm["prompt_token_ids"].count(),
     )
-    assert seen == expected
+    assert actual == expected
     assert set(llm["source_spans"].list.len()) <= {expected.joined}
     assert drops.is_empty()
     used = found["source_spans"].explode(empty_as_null=True).drop_nulls()
@@ -269,10 +271,10 @@ def test_every_call_of_a_capture_is_there_once(store: Store, name: str) -> None:
 def test_every_tools_arguments_and_errors_are_exact(store: Store, name: str) -> None:
     tools = read_calls(store, f"{name}.otlp.json").filter(pl.col("kind") == "tool")
     assert set(tools["name"]) == {"get_weather"}
-    asked = [json.loads(text)["city"] for text in tools["arguments"]]
+    prompts = [json.loads(text)["city"] for text in tools["arguments"]]
     failed = tools["status"].to_list()
-    assert Counter(asked) >= Counter(Paris=2, Atlantis=1)
-    by_city = set(zip(asked, failed, strict=True))
+    assert Counter(prompts) >= Counter(Paris=2, Atlantis=1)
+    by_city = set(zip(prompts, failed, strict=True))
     assert {("Paris", "ok"), ("Atlantis", "error")} <= by_city
     results = {text for text in tools["result"] if text}
     assert "sunny in Paris" in results
@@ -309,9 +311,9 @@ def test_messages_in_log_records_are_those_of_their_spans(store: Store) -> None:
 
 def test_a_log_record_that_names_its_rollout_is_of_that(store: Store) -> None:
     insert_logs(store, WITH_LOGS[1])
-    spans = read_spans(store, f"{WITH_LOGS[1]}.otlp.json")
-    written = [(span.span_id, log) for span in each(spans) for log in span.logs]
-    assert [(span, log.name, log.inside) for span, log in written] == [
+    spans = insert_and_read(store, f"{WITH_LOGS[1]}.otlp.json")
+    written = [(span.span_id, log) for span in iter_spans(spans) for log in span.logs]
+    assert [(span, log.name, log.in_span) for span, log in written] == [
         ("186b79b670a761f3", "gen_ai.evaluation.result", True)
     ]
 

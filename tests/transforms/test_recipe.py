@@ -1,4 +1,4 @@
-"""What is wrong with a recipe is said on load: where, what was given, what is allowed."""
+"""Loading an invalid recipe raises an error with the key, its value and what is allowed."""
 
 import json
 from pathlib import Path
@@ -16,6 +16,9 @@ name = "sql"
 name = "answer"
 evaluation = "reward"
 """
+
+BOUNDED = '[[reward]]\nuse = "tool-failed"\n'
+POTENTIAL = '[[reward]]\nuse = "progress"\n'
 
 RULE = """
 [[reward]]
@@ -44,22 +47,28 @@ def test_a_good_one_loads_and_its_digest_ignores_spelling(tmp_path: Path) -> Non
         ("[filtre]\n", r"filtre: Unknown key 'filtre'.*Did you mean 'filter'"),
         ("[filter]\nmax_token = 3\n", r"filter.max_token: Unknown key.*'max_tokens'"),
         ("[credit.outcome]\nestimator = 'gpro'\n", r"Unknown estimator 'gpro'.*'grpo'"),
-        ("[train]\nweigh = 'tokens'\n", r"train.weigh: .*'tokens'.*call, rollout.*mean 'token'"),
+        (
+            "[train]\nloss_weighting = 'tokens'\n",
+            r"train.loss_weighting: .*'tokens'.*call, rollout.*mean 'token'",
+        ),
         ("[credit.process]\nreturns = 'reward-to-go'\n", "Did you mean 'reward_to_go'"),
-        ("[credit.outcome]\namong = 'agnet'\n", "'agnet'.*Did you mean 'agent'"),
+        ("[credit.outcome]\npeers = 'agnet'\n", "'agnet'.*Did you mean 'agent'"),
         ("[filter]\nfailed = 'dropp'\n", "filter.failed: Unknown value 'dropp'.*mean 'drop'"),
         ("[filter.failed]\nrewrad = 0\n", "filter.failed.rewrad: Unknown key.*'reward'"),
-        ("[filter]\nkeep = 'incomplete'\n", "filter.keep: It must be a list"),
+        ("[filter]\nallow = 'incomplete'\n", "filter.allow: It must be a list"),
         ('[[policy]]\nnmae = "b"\n', "policy.1.nmae: Unknown key 'nmae'.*'name'. .and 1 more"),
         ('[[policy]]\nname = "b"\nmodes = ["trian"]\n', r"policy.1.modes.0: .*mean 'train'\?$"),
         ('[[policy]]\nname = "b"\nsampling = { top = 1 }\n', "sampling setting 'top'.*'top_p'"),
-        ("[source]\nsince = 'yesterday'\n", "source.since: 'yesterday' is no time in ISO 8601"),
+        ("[source]\nsince = 'yesterday'\n", "source.since: 'yesterday' is no ISO 8601 time"),
         ("[credit.process]\nweight = nan\n", "credit.process.weight: .*finite.*Given: nan"),
         ("[filter]\nfailed = { reward = inf }\n", "filter.failed.reward: .*finite"),
         ('[[reward]]\nname = ""\nevaluation = "x"\n', "reward.1.name: .*at least 1 character"),
         ('[[reward]]\nname = "answer"\nevaluation = "x"\n', "Two rewards are named 'answer'"),
         ('[[reward]]\nname = "empty"\n', "'empty' must have `evaluation`, or `on` and `value`"),
-        ('[[reward]]\nname = "b"\nevaluation = "x"\non = "tool"\n', "'b' has an evaluation and"),
+        (
+            '[[reward]]\nname = "b"\nevaluation = "x"\non = "tool"\n',
+            "'b' has `evaluation` and keys",
+        ),
     ],
 )
 def test_a_fault_is_named(tmp_path: Path, more: str, says: str) -> None:
@@ -72,8 +81,8 @@ def test_a_fault_is_named(tmp_path: Path, more: str, says: str) -> None:
     [
         ("statuss = 'error'", "-0.2", "statuss.*Columns: .*status"),
         ("status = ", "-0.2", "when = "),
-        ("name", "-0.2", "gives String; it must give true or false"),
-        ("true", "'much'", "it must give a number"),
+        ("name", "-0.2", "returns String; it must return true or false"),
+        ("true", "'much'", "it must return a number"),
         ("true", "sum(gap)", "aggregates are refused"),
         ("true", "max(seq) + seq", "aggregates are refused"),
         ("true", "lag(seq)", "aggregates are refused"),
@@ -104,10 +113,10 @@ def test_good_sql_loads(tmp_path: Path, when: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("let", "says"),
     [
-        ('rows = "$.rows"', 'must read "column:\\$.path"'),
-        ('rows = "result:$.ro[ws"', r"\$\.ro\[ws' is no JSON path"),
-        ('rows = "gap:$.rows"', "the column one of: .*result"),
-        ('status = "result:$.status"', "there is a column of that name"),
+        ('rows = "$.rows"', 'write it as "column:\\$.path"'),
+        ('rows = "result:$.ro[ws"', r"\$\.ro\[ws' is not a JSON path"),
+        ('rows = "gap:$.rows"', "with a column of: .*result"),
+        ('status = "result:$.status"', "a column of that name exists already"),
     ],
 )
 def test_a_bad_name_for_json_is_named(tmp_path: Path, let: str, says: str) -> None:
@@ -145,10 +154,10 @@ def test_bad_sql_says_where(tmp_path: Path, when: str, says: str) -> None:
     [
         ("params = { most = 1 }\nvalue = ':much'", "Unknown parameter 'much'"),
         ("schema = { type = 'text' }", "schema: 'text' is not valid"),
-        ("at_least = 1.0\nat_most = 0.5", "at_least = 1.0 is above at_most = 0.5"),
-        ("at_least = nan", "at_least: .*finite"),
-        ("potential = true\nat_most = 1.0", "a bound would break the sum"),
-        ("python = 'mine'", "`python` beside another rule"),
+        ("min = 1.0\nmax = 0.5", "min = 1.0 is above max = 0.5"),
+        ("min = nan", "min: .*finite"),
+        ("potential = true\nmax = 1.0", "a bound would break the sum"),
+        ("python = 'mine'", "has `python` and another rule"),
         ("gate = 'rewrd > 0'", r"gate = .*no column 'rewrd'. Did you mean 'reward'"),
     ],
 )
@@ -158,13 +167,36 @@ def test_a_rule_that_cannot_be_is_named(tmp_path: Path, more: str, says: str) ->
         load(tmp_path, f"{GOOD}[[reward]]\nname = 'r'\non = 'tool'\n{value}{more}\n")
 
 
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("[source]\nidle = 60\n", "source.idle: `idle` is now `idle_timeout`"),
+        ("[rollout]\ndeadline = 60\n", "rollout.deadline: `deadline` is now `timeout`"),
+        ("[rollout]\nper_task = 8\n", "`per_task` is now `rollouts_per_task`"),
+        ('[[policy]]\nname = "b"\ntokens = "capture"\n', "`tokens` is now `token_source`"),
+        ("[credit.outcome]\namong = 'agent'\n", "credit.outcome.among: `among` is now `peers`"),
+        ("[filter]\nkeep = []\n", "filter.keep: `keep` is now `allow`"),
+        ("[filter]\ngroups = 5\n", "filter.groups: `groups` is now `max_groups`"),
+        ("[train]\nsettle = 20\n", "train.settle: `settle` is now `span_timeout`"),
+        ("[train]\nweigh = 'call'\n", "train.weigh: `weigh` is now `loss_weighting`"),
+        (f"{POTENTIAL}starts_at = 1.0\n", "`starts_at` is now `initial_potential`"),
+        (f"{POTENTIAL}ends_at = 1.0\n", "`ends_at` is now `final_potential`"),
+        (f"{BOUNDED}at_least = 0.0\n", "reward.1.at_least: `at_least` is now `min`"),
+        (f"{BOUNDED}at_most = 1.0\n", "reward.1.at_most: `at_most` is now `max`"),
+    ],
+)
+def test_an_old_key_is_refused_with_its_new_name(tmp_path: Path, more: str, message: str) -> None:
+    with pytest.raises(BadRecipe, match=message):
+        load(tmp_path, GOOD + more)
+
+
 def test_one_table_where_there_may_be_several_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadRecipe, match=r"policy: It must be tables, \[\[policy\]\] each"):
         load(tmp_path, GOOD.replace("[[policy]]", "[policy]"))
 
 
 def test_what_it_says_is_json(tmp_path: Path) -> None:
-    """Bounds that are not given are no infinities, which JSON lacks."""
+    """Missing bounds are null, not infinite: JSON has no infinity."""
     rule = load(tmp_path, GOOD + RULE.format(when="true", value="1")).model_dump(mode="json")
     json.dumps(rule, allow_nan=False)
     assert Recipe.model_validate(rule).model_dump(mode="json") == rule

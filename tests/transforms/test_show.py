@@ -151,7 +151,7 @@ def test_a_bad_recipe_and_an_empty_selection_are_one_message(folder: Path) -> No
     recipe = folder / "ltrain.toml"
     none = ltrain(folder, "build", "--run", "nobody")
     assert (none.returncode, len(none.stderr.splitlines())) == (1, 1)
-    assert "Runs in it: demo" in none.stderr
+    assert "Runs in the store: demo" in none.stderr
     recipe.write_text(recipe.read_text().replace("credit_to", "credit_too"))
     bad = ltrain(folder, "build")
     assert bad.returncode == 1

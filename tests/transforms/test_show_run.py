@@ -181,4 +181,4 @@ def test_a_run_shows_the_alarms_of_its_waves(scene: Any, store: Store, recipe_fi
     [alarms] = [one for one in parts if isinstance(one, Facts) and one.title == "Alarms"]
     [(place, sentence)] = alarms.rows
     assert place == "demo/train/0"
-    assert "calls dropped as `constrained` go with low reward (0.00 beside 0.80" in str(sentence)
+    assert "dropped as `constrained` have low rewards (mean 0.00, others 0.80" in str(sentence)

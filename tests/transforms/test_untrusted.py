@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.untrusted import parse_json
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,6 @@ from ltrain_transforms.untrusted import parsed
     ids=lambda cell: repr(cell)[:20],
 )
 def test_no_number_is_infinite_or_beyond_64_bits(text: str, value: Any) -> None:
-    assert parsed(text) == value
-    assert type(parsed(text)) is type(value)
-    json.dumps(parsed(text), allow_nan=False).encode()
+    assert parse_json(text) == value
+    assert type(parse_json(text)) is type(value)
+    json.dumps(parse_json(text), allow_nan=False).encode()

@@ -17,34 +17,39 @@ def serve(
     context: typer.Context,
     model: Annotated[
         Path | None,
-        typer.Argument(help="Hugging Face directory: version 0 of a policy that has none."),
+        typer.Argument(help="Hugging Face model directory: version 0 of a new policy."),
     ] = None,
-    policy: Annotated[str, typer.Option(help="The policy's name, and the model's.")] = "policy",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of 127.0.0.1; 0: any.")] = 8000,
+    policy: Annotated[
+        str, typer.Option(help="Name of the policy; clients use it as the model name.")
+    ] = "policy",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0: any free port.")
+    ] = 8000,
     upstream: Annotated[
-        str | None, typer.Option(help="URL of a vLLM that runs already; none is started then.")
+        str | None, typer.Option(help="URL of a running vLLM to use instead of starting one.")
     ] = None,
     dtype: Annotated[
-        str, typer.Option(help="auto, bfloat16, float32 or float16; auto: what is fast here.")
+        str,
+        typer.Option(help="auto, bfloat16, float32 or float16; auto: what this machine runs fast."),
     ] = "auto",
     max_model_len: Annotated[
-        int, typer.Option(min=1, help="Tokens of prompt and answer together.")
+        int, typer.Option(min=1, help="Maximum tokens of prompt and response together.")
     ] = 1024,
-    max_num_seqs: Annotated[int, typer.Option(min=1, help="Calls computed together.")] = 64,
+    max_num_seqs: Annotated[int, typer.Option(min=1, help="Maximum calls in one batch.")] = 64,
     kv_cache_gib: Annotated[
-        int, typer.Option(min=1, help="Memory for keys and values on a CPU.")
+        int, typer.Option(min=1, help="GiB of memory for the KV cache on a CPU.")
     ] = 1,
 ) -> None:
-    """Start vLLM behind the gateway, or join one that runs; ctrl-C stops both.
+    """Start the gateway and vLLM, or use a running vLLM; ctrl-C stops what was started.
 
-    What follows -- is passed on to vLLM.
+    Arguments after -- are passed on to vLLM.
 
     Example: ltrain serve .ltrain/models/smollm2 --policy sql -- --tool-call-parser hermes
     """
     from ltrain_train.gateway.server import ServeOptions
     from ltrain_train.gateway.server import serve as serve_until_stopped
     from ltrain_train.gateway.vllm import VllmOptions
-    from ltrain_train.policy.precision import VLLM_NAMES, fast_dtype
+    from ltrain_train.policy.precision import VLLM_DTYPES, fast_dtype
 
     serve_until_stopped(
         ServeOptions(
@@ -54,7 +59,7 @@ def serve(
             port=port,
             upstream=upstream,
             vllm=VllmOptions(
-                dtype=VLLM_NAMES[fast_dtype()] if dtype == "auto" else dtype,
+                dtype=VLLM_DTYPES[fast_dtype()] if dtype == "auto" else dtype,
                 max_model_len=max_model_len,
                 max_num_seqs=max_num_seqs,
                 kv_cache_gib=kv_cache_gib,
@@ -67,72 +72,84 @@ def serve(
 
 @app.command()
 def rollout(
-    tasks: Annotated[Path, typer.Argument(help="JSONL: an id and an input a line.")],
+    tasks: Annotated[Path, typer.Argument(help="JSONL file: one task with id and input a line.")],
     command: Annotated[
         list[str] | None,
         typer.Argument(help="After --: the agent as a command, e.g. -- python agent.py"),
     ] = None,
     agent: Annotated[
-        str | None, typer.Option(help="The agent as module:function, run in warm workers.")
+        str | None, typer.Option(help="The agent as module:function, run in worker processes.")
     ] = None,
     reward: Annotated[
-        str | None, typer.Option(help="module:function: (task, result) -> number or numbers.")
+        str | None,
+        typer.Option(
+            help="Reward function as module:function: (task, result) -> number or dict of numbers."
+        ),
     ] = None,
     per_task: Annotated[int, typer.Option(min=1, help="Rollouts of each task.")] = 1,
     run: Annotated[
-        str | None, typer.Option(help="The run's name; default: the task file's.")
+        str | None, typer.Option(help="Name of the run; default: the name of the task file.")
     ] = None,
-    mode: Annotated[Mode, typer.Option(help="train imposes the sampling.")] = "train",
-    temperature: Annotated[float, typer.Option(min=0, help="Imposed in mode train.")] = 1.0,
+    mode: Annotated[
+        Mode, typer.Option(help="In mode train the gateway imposes the sampling.")
+    ] = "train",
+    temperature: Annotated[
+        float, typer.Option(min=0, help="Temperature that the gateway imposes in mode train.")
+    ] = 1.0,
     gateway: Annotated[
-        str | None, typer.Option(help=f"The gateway's URL; default: {settings.GATEWAY.name}.")
+        str | None, typer.Option(help=f"URL of the gateway; default: {settings.GATEWAY.name}.")
     ] = None,
-    policy: Annotated[str, typer.Option(help="The policy that answers.")] = "policy",
-    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+    policy: Annotated[str, typer.Option(help="Policy that answers the calls.")] = "policy",
+    workers: Annotated[int, typer.Option(min=1, help="Number of worker processes.")] = 2,
     concurrency: Annotated[
-        int, typer.Option(min=1, help="Rollouts at a time in a process; a command has one.")
+        int,
+        typer.Option(min=1, help="Rollouts at a time in one process; a command always runs one."),
     ] = 16,
-    deadline: Annotated[float, typer.Option(min=0.1, help="Seconds an attempt.")] = 60.0,
+    deadline: Annotated[
+        float, typer.Option(min=0.1, help="Seconds until an attempt times out.")
+    ] = 60.0,
     agent_sees: Annotated[
         list[str] | None,
-        typer.Option(help="Key of the task that the agent sees; once for each. Default: input."),
+        typer.Option(help="Task key that the agent may read; repeat for more. Default: input."),
     ] = None,
     allow: Annotated[
         list[Allow] | None,
-        typer.Option(help="What calls in mode train may ask for although nobody can train them."),
+        typer.Option(help="Untrainable request feature to accept in mode train; repeat for more."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print every rollout, as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every rollout as JSON.")] = False,
 ) -> None:
-    """Run tasks through an agent and keep the traces; a run that was killed goes on.
+    """Run tasks through an agent and store the traces; a killed run continues where it stopped.
 
     Example: ltrain rollout train.jsonl --agent agent:solve --reward reward:score --per-task 8
     """
     import shlex
 
     if bool(agent) == bool(command):
-        raise typer.BadParameter("Give the agent once: --agent module:function, or -- CMD...")
-    from ltrain_train.rollout.drive import Drive, drive
+        raise typer.BadParameter(
+            "Name the agent exactly once: --agent module:function, or -- COMMAND..."
+        )
+    from ltrain_train.rollout.drive import RolloutOptions, run_tasks
 
-    driven = drive(
-        Drive(
+    summary = run_tasks(
+        RolloutOptions(
             tasks=tasks,
             agent=agent or shlex.join(command or []),
             reward=reward,
             run=run,
             mode=mode,
-            per_task=per_task,
+            rollouts_per_task=per_task,
             temperature=temperature,
             gateway=gateway or settings.GATEWAY.read(),
             policy=policy,
             workers=workers,
             concurrency=concurrency,
-            deadline=deadline,
+            timeout=deadline,
             agent_sees=tuple(agent_sees or ("input",)),
             allow=tuple(allow or ()),
         )
     )
-    typer.echo(driven.as_json() if as_json else driven.table())
-    if not driven.complete:
+    typer.echo(summary.as_json() if as_json else summary.table())
+    if not summary.complete:
         raise typer.Exit(1)
 
 
@@ -140,35 +157,48 @@ def rollout(
 def run(
     recipe: Annotated[Path, typer.Argument(help="The recipe.")] = Path("ltrain.toml"),
     from_clickhouse: Annotated[
-        bool, typer.Option("--from-clickhouse", help="Learn from the stored traces: the default.")
+        bool, typer.Option("--from-clickhouse", help="Train on the stored traces (the default).")
     ] = False,
     from_dataset: Annotated[
         Path | None, typer.Option(help="Train once on this dataset of `ltrain build` instead.")
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Train once on what is stored, without an agent.")
+        bool, typer.Option("--once", help="Train once on the stored traces, without an agent.")
     ] = False,
-    store: Annotated[str | None, typer.Option(help="The store to train once from.")] = None,
-    model: Annotated[
-        Path | None, typer.Option(help="Hugging Face directory that a new policy starts from.")
+    store: Annotated[
+        str | None, typer.Option(help="Store to read when training once; default: LTRAIN_STORE.")
     ] = None,
-    tasks: Annotated[str | None, typer.Option(help="JSONL of tasks.")] = None,
-    validation: Annotated[str | None, typer.Option(help="JSONL of held-out tasks.")] = None,
-    agent: Annotated[str | None, typer.Option(help="module:function, or a command.")] = None,
-    reward: Annotated[str | None, typer.Option(help="module:function that scores.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Decides the order of tasks.")] = None,
-    updates: Annotated[int | None, typer.Option(help="Updates of an online run.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a wave.")] = False,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="Hugging Face model directory that a new policy starts from."),
+    ] = None,
+    tasks: Annotated[str | None, typer.Option(help="JSONL file of training tasks.")] = None,
+    validation: Annotated[str | None, typer.Option(help="JSONL file of held-out tasks.")] = None,
+    agent: Annotated[
+        str | None, typer.Option(help="The agent as module:function or as a command.")
+    ] = None,
+    reward: Annotated[
+        str | None, typer.Option(help="The reward function as module:function.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the order of tasks.")] = None,
+    updates: Annotated[
+        int | None, typer.Option(help="Number of policy updates of an online run.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for each wave.")
+    ] = False,
 ) -> None:
-    """Train a policy from stored traces; with tasks and an agent, drive the agent too.
+    """Train a policy from stored traces; with tasks and an agent, run the agent too.
 
     Example: ltrain run ltrain.toml --from-clickhouse --model .ltrain/models/smollm2
     """
     from ltrain_train.loop import command
 
     if from_clickhouse and from_dataset:
-        raise typer.BadParameter("Give one of --from-clickhouse and --from-dataset.")
-    plan = command.plan(
+        raise typer.BadParameter(
+            "--from-clickhouse and --from-dataset exclude each other. Use one of them."
+        )
+    plan = command.make_plan(
         recipe,
         model=model,
         updates=updates,
@@ -179,6 +209,6 @@ def run(
         seed=seed,
     )
     if once or from_dataset or plan.recipe.rollout is None:
-        command.once(plan, store, from_dataset, as_json=as_json)
+        command.train_once(plan, store, from_dataset, as_json=as_json)
     else:
-        command.online(plan, as_json=as_json)
+        command.train_online(plan, as_json=as_json)

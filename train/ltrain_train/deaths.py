@@ -1,20 +1,21 @@
-"""When a service that keeps dying is not started again."""
+"""The limit on restarts of a service that keeps dying."""
 
 import time
 from collections import deque
 
-DEATHS = 3
-"""Deaths within ten minutes after which a service is not started again."""
-DEATHS_WITHIN = 600.0
+MAX_DEATHS = 3
+"""Deaths within `DEATH_WINDOW` after which a service is not started again."""
+DEATH_WINDOW = 600.0
+"""Seconds."""
 
 
-class Deaths:
-    """The last deaths of one service."""
+class RestartLimit:
+    """Counts the recent deaths of one service."""
 
     def __init__(self) -> None:
-        self._times: deque[float] = deque(maxlen=DEATHS)
+        self._times: deque[float] = deque(maxlen=MAX_DEATHS)
 
-    def too_many(self) -> bool:
-        """Count a death now and return whether it is one too many."""
+    def record_death(self) -> bool:
+        """Record a death now and return whether the limit is reached."""
         self._times.append(time.monotonic())
-        return len(self._times) == DEATHS and self._times[-1] - self._times[0] < DEATHS_WITHIN
+        return len(self._times) == MAX_DEATHS and self._times[-1] - self._times[0] < DEATH_WINDOW

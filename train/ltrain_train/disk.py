@@ -1,4 +1,4 @@
-"""A full disk, in words: which folder, how much is needed, what to free."""
+"""Checks for free disk space, and the error for a full disk."""
 
 import errno
 import shutil
@@ -6,43 +6,43 @@ from pathlib import Path
 
 from ltrain_train.errors import DiskFull
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
-WORDS = ("No space left on device", "Disk quota exceeded", "StorageFull", "os error 28")
-"""How libraries that raise errors of their own name these two."""
-MARGIN = 1 << 16
-"""Bytes: a file system with less is full, whatever an error says."""
+FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+FULL_MESSAGES = ("No space left on device", "Disk quota exceeded", "StorageFull", "os error 28")
+"""Texts in the errors of libraries that do not raise OSError for a full disk."""
+MIN_FREE = 1 << 16
+"""Bytes of free space below which a file system counts as full, whatever the error was."""
 
 
 def require_space(folder: Path, size: int, what: str) -> None:
-    """Raise `DiskFull` when the disk of `folder` has no room for `size` more bytes."""
+    """Raise `DiskFull` if the disk of `folder` has no room for `what`, of `size` bytes."""
     if size and free_bytes(folder) < size:
-        raise disk_full(folder, what, size)
+        raise disk_full_error(folder, what, size)
 
 
-def is_full(error: BaseException) -> bool:
-    """Return whether a full disk or quota caused `error`."""
-    if isinstance(error, OSError) and error.errno in FULL:
+def is_disk_full(error: BaseException) -> bool:
+    """Return whether a full disk or an exceeded quota caused `error`."""
+    if isinstance(error, OSError) and error.errno in FULL_ERRNOS:
         return True
-    if any(words in str(error) for words in WORDS):
+    if any(message in str(error) for message in FULL_MESSAGES):
         return True
-    return error.__cause__ is not None and is_full(error.__cause__)
+    return error.__cause__ is not None and is_disk_full(error.__cause__)
 
 
-def disk_full(folder: Path, what: str, size: int = 0) -> DiskFull:
-    """Return the error of a disk without room for `what`, of `size` bytes where that is known."""
+def disk_full_error(folder: Path, what: str, size: int = 0) -> DiskFull:
+    """Return the error for a disk without room for `what`; `size` is in bytes, 0 if unknown."""
     needs = f"{what} needs about {_readable(size)}" if size else f"there is no room for {what}"
     return DiskFull(
-        f"The disk of {folder} is full: {needs}, {_readable(free_bytes(folder))} are free. Nothing "
-        "half-written is used. Free space there: finished runs/, datasets/ and old policies/ of "
-        "LTRAIN_HOME may go, and `ltrain store prune --older-than DAYS` shrinks the store. Then "
-        "the same command goes on from the last checkpoint."
+        f"The disk of {folder} is full: {needs}, {_readable(free_bytes(folder))} are free. No "
+        "half-written file is used. Free space there: finished runs/, datasets/ and old policies/ "
+        "of LTRAIN_HOME can be deleted, and `ltrain store prune --older-than DAYS` shrinks the "
+        "store. Then run the same command again: it continues from the last checkpoint."
     )
 
 
 def free_bytes(folder: Path) -> int:
-    """Return the bytes that are free on the disk of `folder`, which need not be there yet."""
-    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
-    return shutil.disk_usage(there).free
+    """Return the free bytes on the disk of `folder`, which need not exist yet."""
+    existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    return shutil.disk_usage(existing).free
 
 
 def _readable(size: int) -> str:

@@ -1,27 +1,27 @@
-"""What a user can mend in a run: a service that is away, a run that lacks what it needs."""
+"""Errors of a run that a user can fix: an unreachable service, a full disk, missing tasks."""
 
 from ltrain_instrument.errors import LtrainError
 
 
 class NotReachable(LtrainError, ConnectionError):
-    """A store or gateway that does not answer."""
+    """A store or a gateway does not answer."""
 
 
 class NothingToTrain(LtrainError, LookupError):
-    """A dataset without one row that the policy can learn from."""
+    """A dataset has no row that the policy can be trained on."""
 
 
 class DiskFull(LtrainError, OSError):
-    """A disk without room for what a run must write."""
+    """The disk has no room for what a run must write."""
 
 
 class RunInUse(LtrainError, RuntimeError):
-    """A run or a policy that another process works on."""
+    """Another process works on the run or the policy."""
 
 
-class StoreOfAnother(LtrainError, PermissionError):
-    """A store on this machine that does not take the keys of this home."""
+class ForeignStore(LtrainError, PermissionError):
+    """The collector on this machine belongs to another home and refuses this home's keys."""
 
 
 class BadRun(LtrainError, ValueError):
-    """A run that lacks what it needs: tasks, an agent, a model."""
+    """A run lacks something that it needs, such as tasks, an agent or a model."""

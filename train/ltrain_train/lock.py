@@ -1,9 +1,9 @@
-"""One process at a time for each run and each policy of a home.
+"""Locks that allow one process at a time for each run and each policy of a home.
 
-* The lock is an flock on files in `locks/`, so the kernel frees it, however its holder ends.
-* The guards of what the run starts hold it too: it is free when all of them have ended.
-* A holder that is stopping, or that died while its guards still stop what it started, is waited
-  for; one that goes on is not.
+* A lock is an flock on a file in `locks/`: the kernel releases it however its holder ends.
+* The guards of the run's child processes hold the lock too: it is free when all of them have ended.
+* A process waits for a holder that is stopping, or that died while its guards still stop its
+  children. It does not wait for a holder that keeps working.
 """
 
 import fcntl
@@ -22,44 +22,44 @@ from ltrain_instrument.private import make_private
 from ltrain_train.errors import RunInUse
 from ltrain_train.pid import is_running
 
-STOPPING = 180.0
-"""Seconds that a run which is stopping is waited for."""
-BUSY = 3.0
-"""Seconds before a run that goes on is an error: it may be about to say that it stops."""
-LOOK = 0.1
-"""Seconds between two looks at it."""
+STOP_TIMEOUT = 180.0
+"""Seconds to wait for a run that is stopping."""
+BUSY_TIMEOUT = 3.0
+"""Seconds until a working holder is an error: it may be about to mark itself as stopping."""
+POLL = 0.1
+"""Seconds between two attempts to take the lock."""
 
 
 class Holder(NamedTuple):
-    """The process that holds a lock, as the lock's file names it."""
+    """The process that holds a lock, as the lock file records it."""
 
     pid: int
     stopping: bool
 
     @property
-    def leaves(self) -> bool:
-        """Whether it is stopping, or has ended and only its guards are left."""
+    def is_leaving(self) -> bool:
+        """Whether the holder is stopping, or has ended and only its guards are left."""
         return self.stopping or not is_running(self.pid)
 
 
 class RunLock:
-    """A run's hold on its name and its policy."""
+    """The locks that a run holds on its name and its policy."""
 
     def __init__(self, descriptors: tuple[int, ...]) -> None:
         self.descriptors = descriptors
-        """Guards that inherit these hold the lock as well."""
+        """File descriptors of the locks; a guard that inherits them holds the locks too."""
         self.stopping = False
         self.unwinding = False
-        """Whether the work has ended, and what it started is being stopped."""
+        """Whether the work has ended and its child processes are being stopped."""
 
     def stop(self) -> None:
-        """Mark the lock as about to be free; calling it again is harmless."""
+        """Record that the holder is stopping; a second call changes nothing."""
         self.stopping = True
         self.write()
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Hold the lock for work; after the block, for stopping."""
+        """Run a block of work, then record that the holder is stopping."""
         try:
             yield
         finally:
@@ -67,7 +67,7 @@ class RunLock:
             self.stop()
 
     def write(self) -> None:
-        """Write into the files who holds the lock."""
+        """Write the holder's process id and state into the lock files."""
         text = json.dumps({"pid": os.getpid(), "stopping": self.stopping}).encode()
         for descriptor in self.descriptors:
             os.pwrite(descriptor, text.ljust(64), 0)
@@ -75,10 +75,10 @@ class RunLock:
 
 @contextmanager
 def run_lock(home: Path, *, run: str, policy: str | None = None) -> Iterator[RunLock]:
-    """Hold the run's name, and the policy if it is trained, of `home` until the block ends.
+    """Lock a run name of `home`, and the policy if one is trained, until the block ends.
 
     Raises:
-        RunInUse: when another process has one of them, and is not about to leave it.
+        RunInUse: when another process holds one of the locks and is not stopping.
     """
     folder = make_private(home.absolute() / "locks")
     names = [f"run-{run}"] + ([] if policy is None else [f"policy-{policy}"])
@@ -87,27 +87,27 @@ def run_lock(home: Path, *, run: str, policy: str | None = None) -> Iterator[Run
         for name in names:
             path = folder / f"{quote(name, safe='')}.lock"
             descriptors.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            _take(descriptors[-1], name.replace("-", " ", 1), home)
+            _acquire(descriptors[-1], name.replace("-", " ", 1), home)
             lock = RunLock(tuple(descriptors))
-            lock.write()  # now, for those who want this one while the next is waited for
+            lock.write()  # others may wait for this lock while this process waits for the next
         yield lock
     finally:
         for descriptor in reversed(descriptors):
             os.close(descriptor)
 
 
-def _take(descriptor: int, name: str, home: Path) -> None:
+def _acquire(descriptor: int, name: str, home: Path) -> None:
     began, until = time.monotonic(), None
-    while not _locked(descriptor):
-        holder = _holder(descriptor)
-        if holder is not None and not holder.leaves and time.monotonic() > began + BUSY:
+    while not _try_lock(descriptor):
+        holder = _read_holder(descriptor)
+        if holder is not None and not holder.is_leaving and time.monotonic() > began + BUSY_TIMEOUT:
             raise RunInUse(
-                f"The {name} of {home} is in use by process {holder.pid}; each run and each policy "
-                f"has one process at a time. Wait for its end, stop it with `kill {holder.pid}`, "
-                "or choose another home with LTRAIN_HOME."
+                f"The {name} of {home} is in use by process {holder.pid}; only one process at a "
+                "time may work on a run or a policy. Wait until it ends, stop it with "
+                f"`kill {holder.pid}`, or choose another home with LTRAIN_HOME."
             )
-        if until is None and holder is not None and holder.leaves:
-            until = time.monotonic() + STOPPING
+        if until is None and holder is not None and holder.is_leaving:
+            until = time.monotonic() + STOP_TIMEOUT
             print(
                 f"ltrain: waiting for the run that is stopping (pid {holder.pid})",
                 file=sys.stderr,
@@ -116,20 +116,21 @@ def _take(descriptor: int, name: str, home: Path) -> None:
         if holder is not None and time.monotonic() > (until or math.inf):
             raise RunInUse(
                 f"The {name} of {home} is still in use by process {holder.pid}, which has been "
-                f"stopping for {STOPPING:g} s. End what is left of it, then try again."
+                f"stopping for {STOP_TIMEOUT:g} s. End that process and its children, then try "
+                "again."
             )
-        time.sleep(LOOK)
+        time.sleep(POLL)
 
 
-def _locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     with suppress(BlockingIOError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
     return False
 
 
-def _holder(descriptor: int) -> Holder | None:
-    """Return who holds the lock, or None while it is being written."""
+def _read_holder(descriptor: int) -> Holder | None:
+    """Return the holder of the lock, or None while the file is being written."""
     with suppress(ValueError, TypeError):
         return Holder(**json.loads(os.pread(descriptor, 64, 0)))
     return None

@@ -1,12 +1,11 @@
-"""Child processes under one owner: each in a session of its own, none left behind.
+"""Child processes of one owner, each in its own session; all end with their owner.
 
-* Every child runs under `ltrain_train.guard`. When the owner stops it, ends or is killed, however
-  hard, the guard ends the child and everything the child started.
-* A child may have a scratch folder, for sockets and temporary files. Only this user can enter it;
-  the guard removes it when the child and all it started have ended.
-* What a child prints goes to its log file; an error quotes the log's last lines.
-* A child that dies at its start is a `ChildDied` there; one that dies later is a `ChildDied` at
-  the next `check()`.
+* Every child runs under `ltrain_train.guard`. When the owner stops the child, exits or is killed,
+  the guard ends the child and everything the child started.
+* A child may have a scratch folder for sockets and temporary files. Only this user can enter it;
+  the guard removes it when the child and everything it started have ended.
+* A child's output goes to its log file; an error quotes the last lines of the log.
+* `start` raises `ChildDied` if the child dies before it is ready; `check` raises it afterwards.
 """
 
 import os
@@ -28,21 +27,21 @@ from ltrain_train import guard
 
 GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL."""
-SWEEP = guard.STRAGGLERS + 3.0
+SWEEP_TIMEOUT = guard.SWEEP_GRACE + 3.0
 POLL = 0.05
-"""Seconds between two looks at a child that is not ready yet."""
+"""Seconds between two checks of a child that is not ready yet."""
 
 
 class ChildDied(LtrainError, RuntimeError):
-    """A child process ended before it was told to."""
+    """A child process ended before its owner stopped it."""
 
 
 class ChildNotReady(ChildDied, TimeoutError):
-    """A child process runs, but was not ready in time; it has been stopped."""
+    """A child process was not ready in time and has been stopped."""
 
 
 class Child:
-    """One command, running or ended."""
+    """One command that runs or has ended."""
 
     def __init__(
         self, name: str, process: subprocess.Popen[bytes], lifeline: int, log: Path, grace: float
@@ -50,16 +49,16 @@ class Child:
         self.name = name
         self.log = log
         self.grace = grace
-        """Seconds it has between SIGTERM and SIGKILL."""
+        """Seconds between SIGTERM and SIGKILL."""
         self.stopped = False
-        """Whether its end was asked for."""
+        """Whether the owner requested its end."""
         self._process = process
         self._lifeline = lifeline
         self._log_start = log.stat().st_size
 
     @property
     def pid(self) -> int:
-        """The leader of the child's session and process group: its guard."""
+        """Process id of the guard, which leads the child's session and process group."""
         return self._process.pid
 
     @property
@@ -69,10 +68,11 @@ class Child:
 
     @property
     def alive(self) -> bool:
+        """Whether the child runs."""
         return self.returncode is None
 
     def tail(self, lines: int = 15) -> str:
-        """Return the last lines that this child wrote to its log."""
+        """Return the last `lines` lines that this child wrote to its log."""
         with self.log.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
             log.seek(max(self._log_start, end - 64 * 1024))
@@ -80,44 +80,44 @@ class Child:
         return "\n".join(text.splitlines()[-lines:])
 
     def check(self) -> None:
-        """Raise `ChildDied` when it ended without being told to."""
+        """Raise `ChildDied` if the child ended without being stopped."""
         if self.stopped or self.alive:
             return
         raise ChildDied(
-            f"{self.name} ended {self.ending()}. Its log is {self.log}; the last lines:\n"
+            f"{self.name} ended {self.describe_exit()}. Its log is {self.log}; the last lines:\n"
             f"{self.tail() or '(empty)'}"
         )
 
-    def ending(self) -> str:
-        """Return how it ended, in words."""
+    def describe_exit(self) -> str:
+        """Return how the child ended, as "by signal SIGKILL" or "with exit status 1"."""
         status = self.returncode
         if status is not None and status < 0:
             return f"by signal {signal.Signals(-status).name}"
         return f"with exit status {status}"
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its own end and return the exit status.
+        """Wait until the child ends and return its exit status.
 
         Raises:
-            TimeoutError: when it runs on.
+            TimeoutError: when it still runs after `timeout` seconds.
         """
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired as error:
             raise TimeoutError(f"{self.name} still runs after {timeout:g} s.") from error
 
-    def ask(self) -> None:
-        """Ask for its end and return at once."""
+    def request_stop(self) -> None:
+        """Request the child's end and return at once."""
         self.stopped = True
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
 
     def stop(self) -> None:
-        """End it and all it started: SIGTERM, and SIGKILL when its grace is over."""
-        self.ask()
+        """End the child and everything it started: SIGTERM, then SIGKILL after its grace."""
+        self.request_stop()
         try:
-            self._process.wait(self.grace + SWEEP)
+            self._process.wait(self.grace + SWEEP_TIMEOUT)
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
@@ -126,11 +126,12 @@ class Child:
 class Children:
     """The child processes of one owner; leaving the `with` block stops them, last started first.
 
-    `held` are descriptors that the guard of each child keeps open until all of it has ended.
+    The guard of each child keeps the descriptors `keep_open` open until everything that the child
+    started has ended.
     """
 
-    def __init__(self, held: Sequence[int] = ()) -> None:
-        self._held = tuple(held)
+    def __init__(self, keep_open: Sequence[int] = ()) -> None:
+        self._keep_open = tuple(keep_open)
         self._children: list[Child] = []
         self._lock = threading.Lock()
         self._stopped = False
@@ -160,45 +161,57 @@ class Children:
         grace: float = GRACE,
         scratch: Path | None = None,
     ) -> Child:
-        """Start a command and, where `ready` is given, wait until it returns True.
+        """Start a command and wait until `ready` returns True.
 
-        `env` is laid over this process's environment; None removes a variable. `pass_fds` are open
-        in the command under the same numbers. Output is appended to `log`. `scratch` is made,
-        for this user alone, and removed when the child and all it started have ended.
+        Args:
+            name: the child's name in errors.
+            argv: the command line.
+            env: variables added to this process's environment; None removes a variable.
+            log: file that the child's output is appended to.
+            ready: called until it returns True; None returns at once.
+            timeout: seconds until the child must be ready.
+            cwd: the command's working directory.
+            pass_fds: descriptors that the command inherits under the same numbers.
+            grace: seconds between SIGTERM and SIGKILL.
+            scratch: private folder that is made now, and removed when the child and everything it
+                started have ended.
 
         Raises:
-            ChildDied: when there is no such program, it ends before it is ready, or `stop` came
-                before.
-            ChildNotReady: when it is not ready after `timeout` seconds.
+            ChildDied: when the program does not exist, the child ends before it is ready, or `stop`
+                was called before.
+            ChildNotReady: when the child is not ready after `timeout` seconds.
         """
         if shutil.which(argv[0]) is None:
-            raise ChildDied(f"{name}: there is no program '{argv[0]}' ({shlex.join(argv)}).")
+            raise ChildDied(
+                f"{name}: there is no program '{argv[0]}' ({shlex.join(argv)}). "
+                "Install it, or add its folder to PATH."
+            )
         with self._lock:
             if self._stopped:
-                raise ChildDied(f"{name} is not started: what would own it is stopping.")
+                raise ChildDied(f"{name} is not started, because its owner is stopping.")
             child = _spawn(
-                name, argv, _environment(env), log, cwd, pass_fds, grace, self._held, scratch
+                name, argv, _environment(env), log, cwd, pass_fds, grace, self._keep_open, scratch
             )
             self._children = [each for each in self._children if each.alive or not each.stopped]
             self._children.append(child)
         if ready is not None:
-            _await(child, ready, timeout)
+            _wait_ready(child, ready, timeout)
         return child
 
     def check(self) -> None:
-        """Raise `ChildDied` for the first child that ended without being told to."""
+        """Raise `ChildDied` for the first child that ended without being stopped."""
         for child in list(self._children):
             child.check()
 
     def stop(self) -> None:
-        """Stop all, the last started first, and start none after; a second call is harmless."""
+        """Stop all children, last started first, and refuse new ones."""
         with self._lock:
             self._stopped = True
         for child in reversed(self._children):
             child.stop()
 
 
-def _await(child: Child, ready: Callable[[], bool], timeout: float) -> None:
+def _wait_ready(child: Child, ready: Callable[[], bool], timeout: float) -> None:
     until = time.monotonic() + timeout
     while True:
         child.check()
@@ -223,18 +236,18 @@ def _spawn(
     cwd: Path | None,
     pass_fds: Sequence[int],
     grace: float,
-    held: Sequence[int],
+    keep_open: Sequence[int],
     scratch: Path | None,
 ) -> Child:
     make_private(log.parent)
     if scratch is not None:
         make_private(scratch.parent)
-        if scratch.exists():  # of the start before, whose guard was killed
+        if scratch.exists():  # left by the previous start, whose guard was killed
             shutil.rmtree(scratch)
         scratch.mkdir(mode=0o700)
     inner, lifeline = os.pipe()
-    kept = ",".join(map(str, held))
-    options = [str(inner), str(grace), kept, str(scratch or "")]
+    descriptors = ",".join(map(str, keep_open))
+    options = [str(inner), str(grace), descriptors, str(scratch or "")]
     guarded = [sys.executable, "-I", "-S", guard.__file__, *options, *argv]
     try:
         with log.open("ab") as output:
@@ -245,7 +258,7 @@ def _spawn(
                 stderr=subprocess.STDOUT,
                 env=environ,
                 cwd=cwd,
-                pass_fds=(inner, *held, *pass_fds),
+                pass_fds=(inner, *keep_open, *pass_fds),
                 start_new_session=True,
             )
             return Child(name, process, lifeline, log, grace)
@@ -258,6 +271,6 @@ def _spawn(
         os.close(inner)
 
 
-def _environment(over: Mapping[str, str | None] | None) -> dict[str, str]:
-    laid: dict[str, str | None] = {**os.environ, **(over or {})}
-    return {name: value for name, value in laid.items() if value is not None}
+def _environment(overrides: Mapping[str, str | None] | None) -> dict[str, str]:
+    merged: dict[str, str | None] = {**os.environ, **(overrides or {})}
+    return {name: value for name, value in merged.items() if value is not None}

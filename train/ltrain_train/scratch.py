@@ -1,9 +1,9 @@
-"""Scratch folders: the sockets and temporary files of one child, for this user alone.
+"""Scratch folders: private folders for the sockets and temporary files of one child process.
 
-* The name holds the process id of the owner: what a killed guard left behind is removed by the next
-  owner that makes one of the same kind.
-* A unix socket's path has at most 107 bytes, so a folder lies under the system's temporary one
-  where the preferred place is too deep.
+* The folder's name contains the owner's process id. The next owner that makes a folder of the same
+  kind removes the folders of dead owners.
+* The path of a unix socket has at most 107 bytes. If the preferred parent is too deep, the folder
+  is made in the system's temporary directory.
 """
 
 import os
@@ -15,27 +15,30 @@ from secrets import token_hex
 
 from ltrain_train.pid import is_running
 
-LONGEST_SOCKET = 107
-"""Bytes of a unix socket's path in Linux."""
-SHORTEST = Path("/tmp")
-"""Where a folder lies when even the temporary directory is too deep."""
+MAX_SOCKET_PATH = 107
+"""Maximum bytes in the path of a unix socket on Linux."""
+FALLBACK_ROOT = Path("/tmp")
+"""Parent of the folder when even the temporary directory is too deep."""
 
 
-def scratch_path(kind: str, *, below: Path | None, socket_name: int) -> Path:
-    """Return a path for a new folder of `kind`, after removing those of owners that are dead.
+def scratch_path(kind: str, *, parent: Path | None, max_socket_name: int) -> Path:
+    """Return a path for a new folder of `kind`, after removing the folders of dead owners.
 
-    `socket_name` is how many bytes the paths of sockets may be longer than the folder's.
+    Args:
+        kind: what the folder is for; part of its name.
+        parent: preferred parent folder; None for the temporary directory.
+        max_socket_name: bytes of the longest socket path below the folder.
     """
     name = f"ltrain-{kind}-{os.getpid()}-{token_hex(2)}"
-    preferred = [] if below is None else [below.absolute()]
-    for root in (*preferred, Path(tempfile.gettempdir()), SHORTEST):
-        if len(os.fsencode(root / name)) + 1 + socket_name <= LONGEST_SOCKET:
+    preferred = [] if parent is None else [parent.absolute()]
+    for root in (*preferred, Path(tempfile.gettempdir()), FALLBACK_ROOT):
+        if len(os.fsencode(root / name)) + 1 + max_socket_name <= MAX_SOCKET_PATH:
             break
-    _remove_left(root, kind)
+    _remove_stale(root, kind)
     return root / name
 
 
-def _remove_left(root: Path, kind: str) -> None:
+def _remove_stale(root: Path, kind: str) -> None:
     for folder in root.glob(f"ltrain-{kind}-*-*"):
         owner = folder.name.split("-")[2]
         if owner.isdigit() and not is_running(int(owner)):

@@ -1,4 +1,4 @@
-"""The folder of the store that ltrain's processes write to, where it is on this machine."""
+"""The folder of the local store that ltrain's processes write to."""
 
 from pathlib import Path
 
@@ -7,5 +7,5 @@ from ltrain_instrument.settings import STORE
 
 
 def store_folder(home: Path) -> Path | None:
-    """Return the folder of LTRAIN_STORE, by default the home's; None: it is on another machine."""
+    """Return the folder of LTRAIN_STORE, by default of the home; None for a remote store."""
     return folder_of(parse(STORE.read()) if STORE.read() else None, home)

@@ -1,4 +1,4 @@
-"""Why a source selects nothing: which of its conditions leaves no execution, and what there is."""
+"""Explain a selection that fails or is empty: its conditions, and the runs that the store has."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,23 +7,23 @@ from ltrain_collector.errors import QueryFailed
 from ltrain_collector.store import Store
 from ltrain_transforms.errors import BadRecipe, NothingToBuild
 from ltrain_transforms.recipe import Source
-from ltrain_transforms.source import Selection, conditions, unit
+from ltrain_transforms.source import Selection, batch_column, selection_conditions
 
 
 @contextmanager
-def selecting(store: Store, source: Source, selection: Selection) -> Iterator[None]:
-    """Turn ClickHouse's refusal of a selection into what its user can mend.
+def explain_query_errors(store: Store, source: Source, selection: Selection) -> Iterator[None]:
+    """Turn ClickHouse's error about a selection into one that the user can act on.
 
     Raises:
-        NothingToBuild: of a store without our tables.
-        BadRecipe: of a condition of the recipe's own that is no SQL over the spans.
+        NothingToBuild: the store lacks ltrain's tables.
+        BadRecipe: `source.where` is not SQL over the columns of `otel.spans`.
     """
     try:
         yield
     except QueryFailed as error:
         if error.table_missing:
             raise NothingToBuild(
-                _sentence(store, source, selection, "Nothing is in it.")
+                _message(store, source, selection, "The store is empty.")
             ) from error
         if source.where is not None:
             columns = ", ".join(store.query("SELECT * FROM otel.spans LIMIT 0").columns)
@@ -34,24 +34,26 @@ def selecting(store: Store, source: Source, selection: Selection) -> Iterator[No
         raise
 
 
-def nothing(store: Store, source: Source, selection: Selection) -> NothingToBuild:
-    """Say how many executions each condition leaves, one after the other, and which runs it has."""
-    named, params = conditions(source, selection)
-    kept, counts = ["true"], []
+def empty_selection(store: Store, source: Source, selection: Selection) -> NothingToBuild:
+    """Return an error with the executions that each condition leaves in turn, and all runs."""
+    named, params = selection_conditions(source, selection)
+    applied, counts = ["true"], []
     for number, condition in enumerate(named.values()):
-        kept.append(condition)
-        counts.append(f"uniqExactIf({unit(source)}, {' AND '.join(kept)}) AS n{number}")
-    found = ["count() AS spans", *counts]
-    [left] = store.query(f"SELECT {', '.join(found)} FROM otel.spans", params).to_dicts()
-    steps = (f"{name} {left[f'n{number}']}" for number, name in enumerate(named))
+        applied.append(condition)
+        counts.append(f"uniqExactIf({batch_column(source)}, {' AND '.join(applied)}) AS n{number}")
+    columns = ["count() AS spans", *counts]
+    [row] = store.query(f"SELECT {', '.join(columns)} FROM otel.spans", params).to_dicts()
+    steps = (f"{name} {row[f'n{number}']}" for number, name in enumerate(named))
     runs = store.query("SELECT DISTINCT toString(RunId) AS run FROM otel.spans ORDER BY run")["run"]
-    there = ", ".join(name for name in runs if name) or "none"
-    why = f"Executions that are left by each in turn: {', '.join(steps)}. Runs in it: {there}."
-    return NothingToBuild(_sentence(store, source, selection, why))
+    names = ", ".join(name for name in runs if name) or "none"
+    reason = (
+        f"Executions left after each condition: {', '.join(steps)}. Runs in the store: {names}."
+    )
+    return NothingToBuild(_message(store, source, selection, reason))
 
 
-def _sentence(store: Store, source: Source, selection: Selection, why: str) -> str:
-    wanted = {
+def _message(store: Store, source: Source, selection: Selection, reason: str) -> str:
+    options = {
         "run": selection.run or source.run,
         "mode": selection.mode,
         "wave": selection.wave,
@@ -59,8 +61,10 @@ def _sentence(store: Store, source: Source, selection: Selection, why: str) -> s
         "since": source.since,
         "until": source.until,
     }
-    asked = ", ".join(f"{name} {value}" for name, value in wanted.items() if value is not None)
+    conditions = ", ".join(
+        f"{name} {value}" for name, value in options.items() if value is not None
+    )
     return (
-        f"The store {store.name} holds no execution of what [source] selects ({asked}). {why} "
-        "--run, --mode, --wave and --store look elsewhere; `ltrain rollout` makes some."
+        f"The store {store.name} holds no execution that [source] selects ({conditions}). {reason} "
+        "Choose others with --run, --mode, --wave or --store, or make some with `ltrain rollout`."
     )

@@ -1,7 +1,8 @@
-"""The barrier before a wave is built: all spans that the wave's processes ended have arrived.
+"""Wait until all spans of a wave have arrived in the store.
 
-Each process reports how many spans it ended for an attempt, the runner when it closes it; the
-reports themselves are not counted. No other sender's spans stand in for a trusted process's.
+Each process reports how many spans it ended for an attempt; the runner reports when it closes the
+attempt. The reports themselves are not counted. Spans of another sender do not count for a trusted
+process.
 """
 
 import time
@@ -14,11 +15,11 @@ from ltrain_instrument import attributes
 from ltrain_transforms import roles
 from ltrain_transforms.roles import Role
 
-POLL = 0.1
-"""Seconds between two looks at the store."""
+POLL_SECONDS = 0.1
+"""Seconds between two queries of the store."""
 
-AT_ONCE = 200
-"""Rollouts asked for in one query: their ids travel in a URL, whose length servers bound."""
+ROLLOUTS_PER_QUERY = 200
+"""Ids in one query: they are sent in a URL, and servers limit its length."""
 
 _ARRIVED = f"""
 WITH SpanName IN ('{attributes.SPAN_PROCESS}', '{attributes.SPAN_ROLLOUT}') AS report
@@ -38,41 +39,45 @@ GROUP BY rollout_id, attempt, process, trusted
 
 
 def wait_complete(
-    store: Store, rollouts: Collection[str], settle: float, trust: Sequence[str] = roles.TRUSTED
+    store: Store, rollouts: Collection[str], timeout: float, trust: Sequence[str] = roles.TRUSTED
 ) -> set[str]:
-    """Wait until all spans of `rollouts` are in `store`, at most `settle` seconds.
+    """Wait at most `timeout` seconds until all spans of `rollouts` are in `store`.
 
     Args:
         trust: the senders whose spans may be a runner's.
 
     Returns:
-        The rollouts that are still incomplete: not closed, or with spans missing.
+        The ids of rollouts that are still incomplete: not closed, or with missing spans.
     """
-    until = time.monotonic() + settle
-    missing = incomplete(store, set(rollouts), trust)
-    while missing and time.monotonic() < until:
-        time.sleep(POLL)
-        missing = incomplete(store, missing, trust)
+    deadline = time.monotonic() + timeout
+    missing = incomplete_rollouts(store, set(rollouts), trust)
+    while missing and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        missing = incomplete_rollouts(store, missing, trust)
     return missing
 
 
-def incomplete(
+def incomplete_rollouts(
     store: Store, rollouts: Collection[str], trust: Sequence[str] = roles.TRUSTED
 ) -> set[str]:
-    """Return those of `rollouts` whose latest attempt is not closed or lacks spans."""
+    """Return the rollouts whose latest attempt is not closed or lacks spans."""
     ids = sorted(rollouts)
-    batches = (ids[begin : begin + AT_ONCE] for begin in range(0, len(ids), AT_ONCE))
-    return {missing for batch in batches for missing in _incomplete(store, batch, trust)}
+    batches = (
+        ids[begin : begin + ROLLOUTS_PER_QUERY] for begin in range(0, len(ids), ROLLOUTS_PER_QUERY)
+    )
+    return {missing for batch in batches for missing in _incomplete_batch(store, batch, trust)}
 
 
-def _incomplete(store: Store, rollouts: list[str], trust: Sequence[str]) -> set[str]:
-    sql = _ARRIVED.format(runner=roles.of(Role.RUNNER, trust), trusted=roles.sent_by(trust))
-    found = store.query(sql, {"rollouts": rollouts})
-    attempts = found.group_by("rollout_id", "attempt").agg(
-        whole=(pl.col("seen") >= pl.col("expected")).all() & pl.col("closed").cast(bool).any(),
+def _incomplete_batch(store: Store, rollouts: list[str], trust: Sequence[str]) -> set[str]:
+    sql = _ARRIVED.format(
+        runner=roles.role_condition(Role.RUNNER, trust), trusted=roles.sender_condition(trust)
+    )
+    reports = store.query(sql, {"rollouts": rollouts})
+    attempts = reports.group_by("rollout_id", "attempt").agg(
+        complete=(pl.col("seen") >= pl.col("expected")).all() & pl.col("closed").cast(bool).any(),
         start=pl.col("start").min(),
         dispatched=pl.col("dispatched").cast(bool).any(),
     )
-    # what no runner dispatched takes the place of no attempt
+    # an attempt that no runner dispatched supersedes no other
     latest = attempts.filter("dispatched").sort("start").group_by("rollout_id").last()
-    return set(rollouts) - set(latest.filter("whole")["rollout_id"])
+    return set(rollouts) - set(latest.filter("complete")["rollout_id"])

@@ -11,16 +11,16 @@ import polars as pl
 
 from ltrain_collector.store import Store
 from ltrain_transforms import phases, selective_drops
-from ltrain_transforms.absence import nothing, selecting
-from ltrain_transforms.batches import SPANS, plan
+from ltrain_transforms.absence import empty_selection, explain_query_errors
+from ltrain_transforms.batches import SPANS_PER_BATCH, plan_batches
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.digest import BITS, dataset_id
 from ltrain_transforms.manifest import MANIFEST, SCHEMA_VERSION, Manifest
 from ltrain_transforms.parts import Draft, Part, open_draft
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.source import Batch, Selection, query, read, watermark
+from ltrain_transforms.source import ExecutionBatch, Selection, read_spans, spans_query, watermark
 from ltrain_transforms.tables import TABLES
-from ltrain_transforms.waves import Waves, late, unchanged, waves
+from ltrain_transforms.waves import WaveStates, are_unchanged, has_late_spans, read_waves
 from ltrain_transforms.workers import LocalWorker, Workers
 
 Progress = Callable[[str, int, int], None]
@@ -42,7 +42,7 @@ def build(
     base: Mapping[str, str] | None = None,
     update: bool = False,
     workers: Workers | None = None,
-    spans_a_batch: int = SPANS,
+    spans_a_batch: int = SPANS_PER_BATCH,
     progress: Progress = ignore_progress,
 ) -> Dataset:
     """Build a dataset from the spans of `store` and write it to `out`, replacing a dataset there.
@@ -87,7 +87,7 @@ class BuildRequest:
 
     def manifest(self) -> dict[str, Any]:
         """Return the fields of `Manifest` that describe the request."""
-        sql, parameters = query(self.recipe.source, self.selection)
+        sql, parameters = spans_query(self.recipe.source, self.selection)
         return {
             "store": self.store.name,
             "query": sql,
@@ -103,8 +103,8 @@ class BuildPlan:
     """The batches to build, and the waves that they are of."""
 
     watermark: str
-    waves: Waves
-    batches: list[Batch]
+    waves: WaveStates
+    batches: list[ExecutionBatch]
     selection: Selection
     """The part of the request that the existing dataset does not hold."""
     newest: int | None
@@ -163,7 +163,7 @@ class _Build:
     def _read(self) -> Iterator[phases.TraceJob]:
         store, recipe = self.request.store, self.request.recipe
         for number, batch in zip(self.numbers, self.plan.batches, strict=True):
-            spans, unresolved = read(store, recipe.source, self.plan.selection, batch)
+            spans, unresolved = read_spans(store, recipe.source, self.plan.selection, batch)
             path = self.folder.write_shared("work/spans", number, spans)
             yield phases.TraceJob(self.folder, recipe, number, path, unresolved, self.plan.newest)
 
@@ -212,26 +212,28 @@ class _Build:
     def _alarms(self) -> dict[str, list[str]]:
         if not all(self.folder.table_folder(name).exists() for name in selective_drops.TABLES):
             return {}  # nothing was built
-        return selective_drops.by_wave(lambda name: pl.scan_parquet(self.folder.table_folder(name)))
+        return selective_drops.alarms_by_wave(
+            lambda name: pl.scan_parquet(self.folder.table_folder(name))
+        )
 
 
 def _plan(request: BuildRequest, out: Path, update: bool, spans: int) -> BuildPlan:
     store, recipe, selection = request.store, request.recipe, request.selection
-    with selecting(store, recipe.source, selection):
+    with explain_query_errors(store, recipe.source, selection):
         mark, newest = watermark(store, recipe.source, selection)
-        stored = waves(store, recipe.source, selection)
+        stored = read_waves(store, recipe.source, selection)
         previous = _reusable(request, out, stored) if update else None
         if previous is not None:
             closed = {name: wave for name, wave in stored.items() if wave["closed"]}
             skipped = tuple({*previous["waves"], *(stored.keys() - closed.keys())})
             selection, stored = replace(selection, without=skipped), closed
-        batches = plan(store, recipe.source, selection, spans)
+        batches = plan_batches(store, recipe.source, selection, spans)
     if not batches and previous is None:
-        raise nothing(store, recipe.source, selection)
+        raise empty_selection(store, recipe.source, selection)
     return BuildPlan(mark, stored, batches, selection, newest, previous)
 
 
-def _reusable(request: BuildRequest, out: Path, stored: Waves) -> dict[str, Any] | None:
+def _reusable(request: BuildRequest, out: Path, stored: WaveStates) -> dict[str, Any] | None:
     """Return the manifest of the dataset in `out` if new waves may be added to it, else None."""
     if not (out / MANIFEST).exists() or phases.credit_scope(request.recipe) == "time":
         return None
@@ -240,13 +242,13 @@ def _reusable(request: BuildRequest, out: Path, stored: Waves) -> dict[str, Any]
     required = {"schema": SCHEMA_VERSION, **request.manifest()}
     if any(before.get(name) != json.loads(json.dumps(required[name])) for name in required):
         return None
-    built: Waves = before["waves"]
+    built: WaveStates = before["waves"]
     all_closed = bool(built) and all(wave["closed"] for wave in built.values())
     if (
         not all_closed
-        or not unchanged(built, stored)
+        or not are_unchanged(built, stored)
         or not dataset.is_intact
-        or late(request.store, request.recipe.source, built, before["watermark"])
+        or has_late_spans(request.store, request.recipe.source, built, before["watermark"])
     ):
         return None
     return before

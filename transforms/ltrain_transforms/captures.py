@@ -1,34 +1,34 @@
-"""Two captures of one call, compared; where they disagree the most believed one's word counts."""
+"""Compare the captures of one call; where they differ, the one with the highest priority counts."""
 
 from collections.abc import Sequence
 
-from ltrain_transforms.dialects.messages import Said
+from ltrain_transforms.dialects.messages import ComparableOutput
 from ltrain_transforms.dialects.partial import Partial
 
-PARTS = ("output", "tools")
+COMPARED = ("output", "tools")
 
 
-def output_of(partial: Partial) -> Said | None:
-    """Give text and tool requests in a form that compares; None where it says nothing."""
-    held = partial.get("output_messages")
-    return None if held is None else held.said
+def comparable_output(partial: Partial) -> ComparableOutput | None:
+    """Return text and tool requests in a comparable form; None where there are neither."""
+    messages = partial.get("output_messages")
+    return None if messages is None else messages.comparable
 
 
-def differences(partials: Sequence[Partial], scopes: Sequence[str]) -> str | None:
-    """Say what captures of one call disagree on: `output`, `tools`, `output,tools`, or None.
+def compare_captures(partials: Sequence[Partial], scopes: Sequence[str]) -> str | None:
+    """Return where captures of one call differ: `output`, `tools`, `output,tools`, or None.
 
     Args:
-        partials: what each span says, the one that is believed most last.
-        scopes: the instrumentation of each; two spans of one are retries, not captures.
+        partials: the fields of each span; the one with the highest priority is last.
+        scopes: the instrumentation of each; two spans of one scope are retries, not captures.
     """
-    believed = output_of(partials[-1])
-    if believed is None:
+    expected = comparable_output(partials[-1])
+    if expected is None:
         return None
     others = [
-        said
+        output
         for partial, scope in zip(partials, scopes, strict=True)
         if scope != scopes[-1] and partial.get("status") != "error"
-        if (said := output_of(partial)) is not None and said != believed
+        if (output := comparable_output(partial)) is not None and output != expected
     ]
-    differ = [any(said[n] != believed[n] for said in others) for n in range(len(PARTS))]
-    return ",".join(part for part, unlike in zip(PARTS, differ, strict=True) if unlike) or None
+    differ = [any(output[n] != expected[n] for output in others) for n in range(len(COMPARED))]
+    return ",".join(part for part, unlike in zip(COMPARED, differ, strict=True) if unlike) or None

@@ -170,13 +170,13 @@ def convert(
     import json
 
     from ltrain_transforms.dataset import Dataset
-    from ltrain_transforms.errors import writing
+    from ltrain_transforms.errors import writing_output
     from ltrain_transforms.exports import ExportOptions, export_dataset
     from ltrain_transforms.progress import show_progress
 
     options = ExportOptions(policy, at_least, best, pairs, tokenizer)
     with (
-        writing(f"The {to} file", out),
+        writing_output(f"The {to} file", out),
         show_progress(read="batches", pairs="groups", write="pieces") as progress,
     ):
         manifest = export_dataset(Dataset.open(dataset), to, options, out, progress)

@@ -1,4 +1,4 @@
-"""What a user can mend in a recipe, a rule or a store to be read."""
+"""Errors in a recipe, a rule, a store or a dataset that the user can fix."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,15 +8,15 @@ from ltrain_instrument.errors import LtrainError
 
 
 class BadRecipe(LtrainError, ValueError):
-    """A recipe that cannot be read; names the key, what was given and what is allowed."""
+    """A recipe that cannot be read; the message names the key, the value and what is allowed."""
 
 
 class BadRule(LtrainError, ValueError):
-    """A reward rule whose SQL cannot be read or does not give what it must."""
+    """A reward rule whose keys or SQL are invalid."""
 
 
 class BadEstimator(LtrainError, ValueError):
-    """A function registered as an estimator that does not give one finite number a row."""
+    """A registered estimator that does not return one finite number for each row."""
 
 
 class NothingToBuild(LtrainError, LookupError):
@@ -24,34 +24,30 @@ class NothingToBuild(LtrainError, LookupError):
 
 
 class NoDataset(LtrainError, LookupError):
-    """A folder that is not a dataset where one was named."""
+    """A folder that is no dataset."""
 
 
 class Unwritable(LtrainError, OSError):
-    """A place that `--out` names and that cannot be written, or whose disk is full."""
+    """The output folder cannot be written, or its disk is full."""
 
 
 class NoCluster(LtrainError, ConnectionError):
-    """An address where no Ray cluster answers."""
+    """No Ray cluster answers at the address."""
 
 
 class NothingToShow(LtrainError, LookupError):
-    """An id that fits no dataset, policy, run or rollout, or more than one rollout."""
+    """An id that matches no dataset, policy, run or rollout, or more than one rollout."""
 
 
 @contextmanager
-def writing(what: str, out: Path) -> Iterator[None]:
-    """Say of `what` that it cannot be written to `out`, where the system says so.
-
-    Raises:
-        Unwritable: which says why.
-    """
+def writing_output(name: str, out: Path) -> Iterator[None]:
+    """Turn an `OSError` while `name` is written to `out` into `Unwritable`."""
     try:
         yield
     except OSError as error:
-        if isinstance(error, LtrainError):  # the store's: a sentence already
+        if isinstance(error, LtrainError):  # an error of the store: its message is complete
             raise
         raise Unwritable(
-            f"{what} cannot be written to {out}: {error.strerror or error}. Make room there, or "
-            "name another place with --out."
+            f"{name} cannot be written to {out}: {error.strerror or error}. Free space or fix "
+            "permissions there, or choose another folder with --out."
         ) from error

@@ -1,6 +1,6 @@
-"""Spans, and attributes of a call, that cannot be read as they are: drops, with a reason.
+"""Drops for spans, and for attributes of a call, that cannot be read.
 
-A broken span describes no call; it keeps its place among the others' ancestors.
+An invalid span describes no call; it still counts as an ancestor of other spans.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,96 +8,98 @@ from collections.abc import Iterable, Mapping, Sequence
 import polars as pl
 
 from ltrain_transforms import membership
-from ltrain_transforms.spans import LARGEST, Span
+from ltrain_transforms.spans import MAX_ATTRIBUTE_CHARS, Span
 from ltrain_transforms.tables import DROPS
-from ltrain_transforms.untrusted import HALVES
+from ltrain_transforms.untrusted import SURROGATES
 
-REASONS = {
-    "too_large": f"its attributes are larger than {LARGEST >> 20} million characters",
+SPAN_REASONS = {
+    "too_large": f"its attributes are larger than {MAX_ATTRIBUTE_CHARS >> 20} million characters",
     "duplicate_span": membership.REASONS["duplicate_span"],
     "backwards": "it ends before it starts",
     "cyclic_parents": "it is its own ancestor",
     "unreadable": "no reader makes a call of it",
 }
-"""Of whole spans, stage `spans`; the id is `span:execution`."""
+"""Reasons for whole spans, stage `spans`; the id is `span:execution`."""
 
-ATTRIBUTES = {
+ATTRIBUTE_REASONS = {
     "not_json": "{} is not the JSON that it must be; the call is kept without it",
     "no_logprobs": "{} came without log-probabilities; the call is kept without its tokens",
     "token_count": "{}, response ids and log-probabilities disagree in number, or with their "
     "counts; the call is kept without them",
 }
-"""Of one attribute of a call, stage `calls`; the id is `span:attribute`."""
+"""Reasons for one attribute of a call, stage `calls`; the id is `span:attribute`."""
 
-READERS = {"unreadable": "{} cannot be read of the span; the call is kept without it"}
-"""Of one dialect of a span, stage `calls`; the id is `span:dialect`."""
+DIALECT_REASONS = {"unreadable": "{} cannot be read of the span; the call is kept without it"}
+"""Reasons for one dialect of a span, stage `calls`; the id is `span:dialect`."""
 
-STATES = {"unreadable": "its states cannot be read; its calls are kept without them"}
-"""Of an execution, stage `states`."""
+STATES_REASONS = {"unreadable": "its states cannot be read; its calls are kept without them"}
+"""Reasons for an execution, stage `states`."""
 
-Fault = tuple[str, str, str, str]
+DropRow = tuple[str, str, str, str]
 """A row of `DROPS`."""
 
 
-SHORT = 200
-"""Characters of an error that a drop quotes: it may repeat what the span holds."""
+MAX_ERROR_CHARS = 200
+"""Characters of an error message in a drop: the message may repeat content of the span."""
 
 
-def of_span(
+def span_drop(
     span_id: str, reason: str, error: Exception | None = None, *, execution: str = ""
-) -> Fault:
-    """Return the drop of a span; `execution` is the one that it is of."""
-    sentence = REASONS[reason] if error is None else f"{REASONS[reason]}: {words(error)}"
+) -> DropRow:
+    """Return the drop of a span of `execution`."""
+    sentence = (
+        SPAN_REASONS[reason] if error is None else f"{SPAN_REASONS[reason]}: {error_text(error)}"
+    )
     return "spans", f"{span_id}:{execution}" if execution else span_id, reason, sentence
 
 
-def of_reader(span_id: str, dialect: str, error: Exception) -> Fault:
-    """Return the drop of what one dialect would have said; the id is `span:dialect`."""
-    sentence = READERS["unreadable"].format(dialect)
-    return "calls", f"{span_id}:{dialect}", "unreadable", f"{sentence}: {words(error)}"
+def dialect_drop(span_id: str, dialect: str, error: Exception) -> DropRow:
+    """Return the drop of a dialect that raised; the id is `span:dialect`."""
+    sentence = DIALECT_REASONS["unreadable"].format(dialect)
+    return "calls", f"{span_id}:{dialect}", "unreadable", f"{sentence}: {error_text(error)}"
 
 
-def of_states(execution: str, error: Exception) -> Fault:
-    return "states", execution, "unreadable", f"{STATES['unreadable']}: {words(error)}"
+def states_drop(execution: str, error: Exception) -> DropRow:
+    return "states", execution, "unreadable", f"{STATES_REASONS['unreadable']}: {error_text(error)}"
 
 
-def words(error: Exception) -> str:
-    """Return the beginning of what an error says, fit for a table."""
-    text = HALVES.sub("\ufffd", f"{type(error).__name__}: {error}")
-    return text if len(text) <= SHORT else text[:SHORT] + "…"
+def error_text(error: Exception) -> str:
+    """Return type and message of an error, cut to `MAX_ERROR_CHARS`."""
+    text = SURROGATES.sub("\ufffd", f"{type(error).__name__}: {error}")
+    return text if len(text) <= MAX_ERROR_CHARS else text[:MAX_ERROR_CHARS] + "…"
 
 
-def of_attribute(span_id: str, name: str, reason: str) -> Fault:
-    return "calls", f"{span_id}:{name}", reason, ATTRIBUTES[reason].format(name)
+def attribute_drop(span_id: str, name: str, reason: str) -> DropRow:
+    return "calls", f"{span_id}:{name}", reason, ATTRIBUTE_REASONS[reason].format(name)
 
 
-def drops(faults: Sequence[Fault]) -> pl.DataFrame:
-    """Make `DROPS`."""
-    return pl.DataFrame(faults, DROPS.schema, orient="row")
+def drops_frame(rows: Sequence[DropRow]) -> pl.DataFrame:
+    """Return the rows as a frame of `DROPS`."""
+    return pl.DataFrame(rows, DROPS.schema, orient="row")
 
 
-def unique(spans: Iterable[Span]) -> tuple[dict[str, Span], list[Span]]:
-    """Return the spans of one execution by id, and those whose id was taken.
+def unique_spans(spans: Iterable[Span]) -> tuple[dict[str, Span], list[Span]]:
+    """Return the spans of one execution by id, and the duplicates.
 
-    Of two with one id the trusted one counts, else the first: an agent that knows the id of a
-    gateway's span takes its place in no trace.
+    Of two spans with one id the trusted one counts, else the first: otherwise an agent that knows
+    the id of a gateway's span could replace it.
     """
     by_id: dict[str, Span] = {}
-    doubled: list[Span] = []
+    duplicates: list[Span] = []
     for span in spans:
         first = by_id.setdefault(span.span_id, span)
         if first is span:
             continue
         if span.trusted and not first.trusted:
             by_id[span.span_id] = span
-            doubled.append(first)
+            duplicates.append(first)
         else:
-            doubled.append(span)
-    return by_id, doubled
+            duplicates.append(span)
+    return by_id, duplicates
 
 
-def reason(span: Span, cyclic: set[str]) -> str | None:
-    """Return why a span cannot be read; None where it can."""
+def span_error(span: Span, cyclic: set[str]) -> str | None:
+    """Return the reason why a span cannot be read; None where it can."""
     if span.fault is not None:
         return span.fault
     if span.end < span.start:
@@ -105,23 +107,23 @@ def reason(span: Span, cyclic: set[str]) -> str | None:
     return "cyclic_parents" if span.span_id in cyclic else None
 
 
-def cyclic(spans: Mapping[str, Span]) -> set[str]:
-    """Return the spans that close a cycle of parents: its untrusted ones, or all where none is.
+def cyclic_spans(spans: Mapping[str, Span]) -> set[str]:
+    """Return the ids of spans in a cycle of parents: the untrusted ones, or all if none is.
 
-    An agent that puts its own span above and below a gateway's loses its own span only.
+    So an agent that puts its own span above and below a gateway's span loses only its own.
     """
-    sound: set[str] = set()
-    found: set[str] = set()
+    acyclic: set[str] = set()
+    invalid: set[str] = set()
     for span_id in spans:
         path: dict[str, None] = {}
         above: str | None = span_id
-        while above is not None and above in spans and above not in sound:
+        while above is not None and above in spans and above not in acyclic:
             if above in path:
                 cycle = list(path)[list(path).index(above) :]
-                own = [one for one in cycle if not spans[one].trusted]
-                found.update(own or cycle)
+                untrusted = [one for one in cycle if not spans[one].trusted]
+                invalid.update(untrusted or cycle)
                 break
             path[above] = None
             above = spans[above].parent_id
-        sound.update(path)
-    return found
+        acyclic.update(path)
+    return invalid

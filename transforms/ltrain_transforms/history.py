@@ -1,93 +1,97 @@
-"""Message histories in a form that compares, whoever wrote them down."""
+"""Compare message histories, whichever instrumentation wrote them."""
 
 import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.untrusted import parse_json
 
 Message = dict[str, Any]
-"""As the gen_ai conventions have it: `{"role", "parts": [{"type", ...}]}`."""
+"""A message of the gen_ai conventions: `{"role", "parts": [{"type", ...}]}`."""
 
-Said = tuple[tuple[str, str, tuple[str, ...]], ...]
-"""Of each message the role, the text, and tool calls, results and other parts."""
+ComparableHistory = tuple[tuple[str, str, tuple[str, ...]], ...]
+"""For each message: the role, the text, and the other parts (tool calls, results)."""
 
 THINKING = ("reasoning", "thinking")
-"""Types of parts that hold thinking."""
+"""Types of parts that hold reasoning."""
 
-CLOSED = "</think>"
-
-
-def listed(messages: str | None) -> list[Message]:
-    """Read messages from JSON; none where it holds none."""
-    given = parsed(messages)
-    return [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+THINKING_END = "</think>"
 
 
-def parts_of(message: Message) -> list[dict[str, Any]]:
-    """Give a message's parts; text that stands there as it is, is one."""
+def parse_messages(messages: str | None) -> list[Message]:
+    """Parse the messages of a JSON list; return none where the text is no list."""
+    parsed = parse_json(messages)
+    return [one for one in parsed if isinstance(one, dict)] if isinstance(parsed, list) else []
+
+
+def message_parts(message: Message) -> list[dict[str, Any]]:
+    """Return a message's parts; plain text in `content` is one part."""
     parts, text = message.get("parts"), message.get("content")
     plain = [{"type": "text", "content": text}] if isinstance(text, str) and text else []
-    given = parts if isinstance(parts, list) and parts else plain
-    return [part for part in given if isinstance(part, dict)]
+    parts = parts if isinstance(parts, list) and parts else plain
+    return [part for part in parts if isinstance(part, dict)]
 
 
-def said(messages: Sequence[Message], *, thinking: bool) -> Said:
-    """Put messages into the form that compares, with their thinking or without."""
-    return tuple(_message(message, thinking) for message in messages)
+def comparable_history(messages: Sequence[Message], *, thinking: bool) -> ComparableHistory:
+    """Return messages in a comparable form, with their reasoning or without."""
+    return tuple(_comparable(message, thinking) for message in messages)
 
 
-def goes_on(later: Said, earlier: Said) -> bool:
-    """Say whether `later` is `earlier` and more."""
+def continues(later: ComparableHistory, earlier: ComparableHistory) -> bool:
+    """Return whether `later` is `earlier` and more messages."""
     return len(later) > len(earlier) and later[: len(earlier)] == earlier
 
 
-def in_common(one: Sequence[Message], other: Sequence[Message]) -> int:
-    """Count the messages with which both histories begin, their thinking aside."""
+def common_prefix(one: Sequence[Message], other: Sequence[Message]) -> int:
+    """Return how many messages both histories begin with; reasoning does not count."""
     pairs = enumerate(zip(one, other, strict=False))
     differ = (
-        place
-        for place, (mine, its) in pairs
-        if mine != its and _message(mine, False) != _message(its, False)
+        index
+        for index, (left, right) in pairs
+        if left != right and _comparable(left, False) != _comparable(right, False)
     )
     return next(differ, min(len(one), len(other)))
 
 
-def is_answer(message: Message) -> bool:
+def is_assistant(message: Message) -> bool:
     return message.get("role") in ("assistant", "ai", "model")
 
 
-def share(one: Sequence[Message], other: Sequence[Message]) -> bool:
-    """Say whether two histories have a message in common that is not the system's."""
-    said_there = set(said(other, thinking=False))
-    mine = (_message(message, False) for message in one if message.get("role") != "system")
-    return any(message in said_there for message in mine)
+def share_message(one: Sequence[Message], other: Sequence[Message]) -> bool:
+    """Return whether two histories share a message other than the system's."""
+    others = set(comparable_history(other, thinking=False))
+    own = (_comparable(message, False) for message in one if message.get("role") != "system")
+    return any(message in others for message in own)
 
 
 def has_thinking(message: Message) -> bool:
-    """Say whether an answer holds thinking, as a part of its own or in its text."""
+    """Return whether an answer holds reasoning, as a part of its own or in its text."""
     return any(
-        part.get("type") in THINKING or CLOSED in str(part.get("content") or "")
-        for part in parts_of(message)
+        part.get("type") in THINKING or THINKING_END in str(part.get("content") or "")
+        for part in message_parts(message)
     )
 
 
-def _message(message: Message, thinking: bool) -> tuple[str, str, tuple[str, ...]]:
-    parts = parts_of(message)
+def _comparable(message: Message, thinking: bool) -> tuple[str, str, tuple[str, ...]]:
+    parts = message_parts(message)
     text = "".join(str(part.get("content") or "") for part in parts if part.get("type") == "text")
     if not thinking:
         parts = [part for part in parts if part.get("type") not in THINKING]
-        # the template may have opened it in the prompt, so the answer may only close it
-        text = re.sub(rf"^.*{CLOSED}", "", text, flags=re.DOTALL) if CLOSED in text else text
+        # the chat template may open the tag in the prompt, so the answer may only close it
+        text = (
+            re.sub(rf"^.*{THINKING_END}", "", text, flags=re.DOTALL)
+            if THINKING_END in text
+            else text
+        )
     others = tuple(_part(part) for part in parts if part.get("type") != "text")
     return str(message.get("role")), text.strip(), others
 
 
 def _part(part: dict[str, Any]) -> str:
-    """Write a part so that it compares: a tool's arguments may be an object or its JSON."""
+    """Return a part in a comparable form: a tool's arguments may be an object or its JSON."""
     fields = {name: value for name, value in part.items() if value is not None}
     if isinstance(fields.get("arguments"), str):
-        value = parsed(fields["arguments"])
+        value = parse_json(fields["arguments"])
         fields["arguments"] = value.strip() if isinstance(value, str) else value
     return json.dumps(fields, sort_keys=True)

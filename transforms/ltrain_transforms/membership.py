@@ -1,10 +1,15 @@
-"""Which execution a span or a log record belongs to.
+"""Assign spans and log records to executions.
 
-A span belongs to the execution whose id it carries; else to that of its trace, where the trace has
-one; else to that of the nearest span above it; else to that of the span it links to, and with it
-the rest of its trace; else, by recipe, to its session or its trace. A log record belongs to the
-execution whose id it carries, else to that of its span, else to that of its trace.
-What belongs to none is a drop, `unresolved`.
+A span belongs to the first of these that exists:
+
+1. the execution whose id it carries;
+2. the only execution of its trace;
+3. the execution of its nearest ancestor;
+4. the execution of a span it links to; the rest of its trace follows it;
+5. its session or its trace, where the recipe reads those.
+
+A log record belongs to the execution whose id it carries, else to that of its span, else to the
+only one of its trace. A span or record without an execution is the drop `unresolved`.
 """
 
 import polars as pl
@@ -15,58 +20,60 @@ REASONS = {
     "unresolved": "it names no execution, and its trace belongs to several or to none",
     "duplicate_span": "another span with its id counts: that of a trusted sender, else the first",
 }
-"""Of spans and log records, stage `spans`."""
+"""Reasons of drops of spans and log records, stage `spans`."""
 
 
-def resolve(spans: pl.DataFrame, execution: str) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Fill `execution_id` of `SPANS`; give the spans that have one, and the others as `DROPS`.
+def resolve_spans(spans: pl.DataFrame, execution: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Fill `execution_id`; return the `SPANS` that have one, and the others as `DROPS`.
 
     Args:
-        execution: what is an execution where no rollout is named: `session` or `trace`; with
-            `rollout` a span that belongs to none is left out.
+        execution: the execution of a span that names no rollout: its `session` or its `trace`;
+            with `rollout` such a span is left out.
     """
     key = ["trace_id", "span_id"]
-    # of two the trusted one counts, else who knows a span's id could put another in its place
-    again = (~pl.col("trusted").fill_null(False)).rank("ordinal").over(key) > 1
-    once = spans.filter(~again)
-    found = _own(once)
-    for rule in (_of_trace, _of_ancestor, _of_link, _of_trace, _of_ancestor):
-        if found["execution_id"].null_count():
-            found = rule(found)
+    # of two spans with one id the trusted one counts: otherwise anyone who knows the id of a span
+    # could replace it
+    duplicate = (~pl.col("trusted").fill_null(False)).rank("ordinal").over(key) > 1
+    once = spans.filter(~duplicate)
+    resolved = _by_own_id(once)
+    for rule in (_by_trace, _by_ancestor, _by_link, _by_trace, _by_ancestor):
+        if resolved["execution_id"].null_count():
+            resolved = rule(resolved)
     if execution != "rollout":
-        found = _of_session(found, execution)
+        resolved = _by_session(resolved, execution)
     known = pl.col("execution_id").is_not_null()
-    lost = _dropped(found.filter(~known), "span_id", "unresolved")
-    doubled = _dropped(spans.filter(again), "span_id", "duplicate_span")
-    return found.filter(known).sort("execution_id", "start", "span_id"), pl.concat([lost, doubled])
+    unresolved = _drops(resolved.filter(~known), "unresolved")
+    duplicates = _drops(spans.filter(duplicate), "duplicate_span")
+    assigned = resolved.filter(known).sort("execution_id", "start", "span_id")
+    return assigned, pl.concat([unresolved, duplicates])
 
 
 def resolve_logs(logs: pl.DataFrame, spans: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Fill `execution_id` of `LOGS`; give the records that have one, and the others as `DROPS`.
+    """Fill `execution_id`; return the `LOGS` that have one, and the others as `DROPS`.
 
     Args:
-        spans: `SPANS` that are resolved; an execution without any of them is none.
+        spans: resolved `SPANS`; only their executions count.
     """
     of_span = spans.select("trace_id", "span_id", in_span="execution_id").unique(
         ["trace_id", "span_id"], keep="first", maintain_order=True
     )
     only = pl.col("execution_id").unique()
     of_trace = spans.group_by("trace_id").agg(in_trace=pl.when(only.len() == 1).then(only.first()))
-    found = (
+    resolved = (
         logs.join(of_span, ["trace_id", "span_id"], "left", maintain_order="left")
         .join(of_trace, "trace_id", "left", maintain_order="left")
         .with_columns(execution_id=pl.coalesce("execution_id", _NAMED, "in_span", "in_trace"))
     )
     known = pl.col("execution_id").is_in(spans["execution_id"].implode()).fill_null(False)
-    lost = _dropped(found.filter(~known), "span_id", "unresolved")
-    return LOGS.select(found.filter(known).lazy()).collect(), lost
+    unresolved = _drops(resolved.filter(~known), "unresolved")
+    return LOGS.select(resolved.filter(known).lazy()).collect(), unresolved
 
 
 _NAMED = pl.concat_str("rollout_id", pl.col("attempt").fill_null("1"), separator=".")
 
 
-def _own(spans: pl.DataFrame) -> pl.DataFrame:
-    """Take the id that a span carries; one without an attempt is of its trace's, or of the only."""
+def _by_own_id(spans: pl.DataFrame) -> pl.DataFrame:
+    """Take the id that a span carries, with its attempt, its trace's attempt or the only one."""
     within = spans.with_columns(
         pl.coalesce(
             "attempt",
@@ -76,64 +83,68 @@ def _own(spans: pl.DataFrame) -> pl.DataFrame:
                 .over("rollout_id", *more)
                 for more in (("trace_id",), ())
             ),
-        ).alias("attempted")
+        ).alias("resolved_attempt")
     )
-    named = pl.concat_str("rollout_id", pl.col("attempted").fill_null("1"), separator=".")
-    return within.with_columns(execution_id=pl.coalesce("execution_id", named)).drop("attempted")
+    named = pl.concat_str("rollout_id", pl.col("resolved_attempt").fill_null("1"), separator=".")
+    return within.with_columns(execution_id=pl.coalesce("execution_id", named)).drop(
+        "resolved_attempt"
+    )
 
 
-def _of_trace(spans: pl.DataFrame) -> pl.DataFrame:
+def _by_trace(spans: pl.DataFrame) -> pl.DataFrame:
     known = pl.col("execution_id").drop_nulls()
     only = pl.when(known.n_unique() == 1).then(known.first()).over("trace_id")
     return spans.with_columns(execution_id=pl.coalesce("execution_id", only))
 
 
-def _of_ancestor(spans: pl.DataFrame) -> pl.DataFrame:
+def _by_ancestor(spans: pl.DataFrame) -> pl.DataFrame:
     missing = spans["execution_id"].null_count()
     while missing:
         known = spans.filter(pl.col("execution_id").is_not_null()).select(
-            "trace_id", parent_id="span_id", there="execution_id"
+            "trace_id", parent_id="span_id", joined_id="execution_id"
         )
         joined = spans.join(known, ["trace_id", "parent_id"], "left", maintain_order="left")
-        spans = joined.with_columns(execution_id=pl.coalesce("execution_id", "there")).drop("there")
+        spans = joined.with_columns(execution_id=pl.coalesce("execution_id", "joined_id")).drop(
+            "joined_id"
+        )
         missing, before = spans["execution_id"].null_count(), missing
         if missing == before:
             break
     return spans
 
 
-def _of_link(spans: pl.DataFrame) -> pl.DataFrame:
+def _by_link(spans: pl.DataFrame) -> pl.DataFrame:
     """Take the execution of the first linked span that has one."""
     known = (
         spans.filter(pl.col("execution_id").is_not_null())
-        .select(link="span_id", there="execution_id")
+        .select(link="span_id", joined_id="execution_id")
         .unique("link", keep="first", maintain_order=True)
     )
     numbered = spans.with_row_index("row")
     linking = numbered.filter(pl.col("execution_id").is_null()).select("row", link="links")
-    found = (
+    linked = (
         linking.explode("link", empty_as_null=True)
         .join(known, "link", maintain_order="left")
         .group_by("row", maintain_order=True)
-        .agg(pl.col("there").first())
+        .agg(pl.col("joined_id").first())
     )
-    joined = numbered.join(found, "row", "left", maintain_order="left")
-    return joined.with_columns(execution_id=pl.coalesce("execution_id", "there")).drop(
-        "row", "there"
+    joined = numbered.join(linked, "row", "left", maintain_order="left")
+    return joined.with_columns(execution_id=pl.coalesce("execution_id", "joined_id")).drop(
+        "row", "joined_id"
     )
 
 
-def _of_session(spans: pl.DataFrame, execution: str) -> pl.DataFrame:
-    other = [pl.col("trace_id")]
+def _by_session(spans: pl.DataFrame, execution: str) -> pl.DataFrame:
+    ids = [pl.col("trace_id")]
     if execution == "session":
-        other.insert(0, pl.col("session_id").drop_nulls().first().over("trace_id"))
-    return spans.with_columns(execution_id=pl.coalesce("execution_id", *other))
+        ids.insert(0, pl.col("session_id").drop_nulls().first().over("trace_id"))
+    return spans.with_columns(execution_id=pl.coalesce("execution_id", *ids))
 
 
-def _dropped(rest: pl.DataFrame, id_column: str, reason: str) -> pl.DataFrame:
-    drops = rest.select(
+def _drops(records: pl.DataFrame, reason: str) -> pl.DataFrame:
+    drops = records.select(
         stage=pl.lit("spans"),
-        id=pl.col(id_column).fill_null(""),
+        id=pl.col("span_id").fill_null(""),
         reason=pl.lit(reason),
         detail=pl.lit(REASONS[reason]),
     )

@@ -1,7 +1,8 @@
-"""One call out of the spans that describe it.
+"""Merge the spans that describe one call.
 
-Request, response, parameters and token ids are the innermost span's (gateway or capture, then SDK,
-then framework), of retries the last good one; agent, node and time are the outermost's.
+Request, response, parameters and token ids come from the innermost span (gateway or capture, then
+SDK, then framework); of retries, from the last that succeeded. Agent, node and times come from the
+outermost span.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,19 +10,19 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
 from ltrain_instrument import attributes
-from ltrain_transforms.captures import differences
+from ltrain_transforms.captures import compare_captures
 from ltrain_transforms.dialects.partial import Partial, Tokens
-from ltrain_transforms.grouping import Described, ancestors
+from ltrain_transforms.grouping import DescribedSpan, ancestors
 from ltrain_transforms.roles import Role
 from ltrain_transforms.spans import Span
 
-STRUCTURE: tuple[Literal["agent", "node"], ...] = ("agent", "node")
-"""Fields where the outermost span's word counts."""
+OUTERMOST_FIELDS: tuple[Literal["agent", "node"], ...] = ("agent", "node")
+"""Fields that come from the outermost span."""
 GATEWAY_FIELDS = frozenset(
     {"tokens", "measured", "policy", "policy_version", "params", "constrained", "delivered"}
 )
-"""Fields in which only a trusted sender is believed about a call that the gateway recorded."""
-MESSAGES: tuple[Literal["input_messages", "output_messages"], ...] = (
+"""Fields that only a trusted sender may write for a call that the gateway recorded."""
+MESSAGE_FIELDS: tuple[Literal["input_messages", "output_messages"], ...] = (
     "input_messages",
     "output_messages",
 )
@@ -29,13 +30,13 @@ MESSAGES: tuple[Literal["input_messages", "output_messages"], ...] = (
 
 @dataclass(slots=True)
 class Call:
-    """A call while it is put together; `row()` gives the finished cells."""
+    """A call while its spans are merged; `call_cells` returns the finished cells."""
 
-    spans: Sequence[Described]
+    spans: Sequence[DescribedSpan]
     """Outermost first."""
     merged: Partial
     mismatch: str | None = None
-    """What its captures disagree on."""
+    """Where its captures disagree: see `compare_captures`."""
     requested_by: str | None = None
     parent_id: str | None = None
     agent: str | None = None
@@ -55,95 +56,95 @@ class Call:
 
     @property
     def cut(self) -> bool:
-        """Whether a span that tells its messages was too long, so that texts are shortened."""
+        """Whether the span that its messages come from was too large, so that texts were cut."""
         cut = [one.partial for one in self.spans if attributes.CUT in one.span.attributes]
-        told = ((partial, name) for partial in cut for name in MESSAGES if name in partial)
-        return any(partial[name] is self.merged[name] for partial, name in told)
+        pairs = ((partial, name) for partial in cut for name in MESSAGE_FIELDS if name in partial)
+        return any(partial[name] is self.merged[name] for partial, name in pairs)
 
 
-def merge(described: Sequence[Described]) -> Call:
-    """Merge the partials of one call's spans, given outermost first."""
+def merge_spans(described: Sequence[DescribedSpan]) -> Call:
+    """Merge the partials of one call's spans; the outermost span is first."""
     if len(described) == 1:
         return Call(described, described[0].partial)
-    believed = _believed(_heard(described))
+    ordered = _by_priority(_without_forged(described))
     merged: Partial = {}
-    for one in believed:
+    for one in ordered:
         merged |= one.partial
-    for name in MESSAGES:
+    for name in MESSAGE_FIELDS:
         if name in merged and merged[name].broken:
-            whole = (one.partial[name] for one in believed[::-1] if name in one.partial)
-            merged[name] = next((held for held in whole if not held.broken), merged[name])
+            others = (one.partial[name] for one in ordered[::-1] if name in one.partial)
+            merged[name] = next((one for one in others if not one.broken), merged[name])
     for one in reversed(described):
-        for field_name in STRUCTURE:
+        for field_name in OUTERMOST_FIELDS:
             if field_name in one.partial:
                 merged[field_name] = one.partial[field_name]
     merged.pop("status", None)
     if _failed(described):
         merged["status"] = "error"
-    mismatch = differences([one.partial for one in believed], [o.span.scope for o in believed])
+    mismatch = compare_captures([one.partial for one in ordered], [o.span.scope for o in ordered])
     return Call(described, merged, mismatch=mismatch)
 
 
-def _heard(described: Sequence[Described]) -> Sequence[Described]:
-    """Return the partials without what only the gateway may say of a call that it recorded.
+def _without_forged(described: Sequence[DescribedSpan]) -> Sequence[DescribedSpan]:
+    """Remove `GATEWAY_FIELDS` of untrusted spans from a call that the gateway recorded.
 
-    Else an agent could mark the calls that it does not want to be trained.
+    Otherwise an agent could mark the calls that it does not want to be trained.
     """
     if not any(one.span.role == Role.GATEWAY for one in described):
         return described
-    return [one if one.span.trusted else _silenced(one) for one in described]
+    return [one if one.span.trusted else _without_gateway_fields(one) for one in described]
 
 
-def _silenced(one: Described) -> Described:
-    kept = {name: value for name, value in one.partial.items() if name not in GATEWAY_FIELDS}
-    return Described(one.span, cast(Partial, kept))
+def _without_gateway_fields(one: DescribedSpan) -> DescribedSpan:
+    rest = {name: value for name, value in one.partial.items() if name not in GATEWAY_FIELDS}
+    return DescribedSpan(one.span, cast(Partial, rest))
 
 
-def _marking(spans: Sequence[Span]) -> Sequence[Span]:
-    """Return the spans whose marks count: a trusted sender's, of a call that the gateway saw."""
+def _trusted_spans(spans: Sequence[Span]) -> Sequence[Span]:
+    """Return the spans whose flags count: of a call with a gateway span, only trusted ones."""
     if any(span.role == Role.GATEWAY for span in spans):
         return [span for span in spans if span.trusted]
     return spans
 
 
-def _believed(described: Sequence[Described]) -> list[Described]:
-    """Sort so that who is to be believed most comes last.
+def _by_priority(described: Sequence[DescribedSpan]) -> list[DescribedSpan]:
+    """Sort so that the span whose fields win comes last.
 
-    The gateway before captures, they before all others; then who saw the call succeed; then the
-    instrumentation that is further in, whose longest span is shorter; of its spans, retries, the
-    last.
+    The gateway wins over captures, captures over all others; then a span that succeeded; then the
+    inner instrumentation, whose longest span is shorter; of its spans, which are retries, the last.
     """
     longest: dict[str, int] = {}
     for one in described:
         span = one.span
         longest[span.scope] = max(longest.get(span.scope, 0), span.end - span.start)
 
-    def goodness(one: Described) -> tuple[bool, bool, bool, int, int]:
+    def priority(one: DescribedSpan) -> tuple[bool, bool, bool, int, int]:
         by_gateway = one.span.role == Role.GATEWAY
-        measured, good = one.partial.get("measured", False), one.partial.get("status") != "error"
-        return by_gateway, measured, good, -longest[one.span.scope], one.span.start
+        measured = one.partial.get("measured", False)
+        succeeded = one.partial.get("status") != "error"
+        return by_gateway, measured, succeeded, -longest[one.span.scope], one.span.start
 
-    return sorted(described, key=goodness)
+    return sorted(described, key=priority)
 
 
-def _failed(described: Sequence[Described]) -> bool:
-    """Of an LLM call the outermost span decides (the SDK retried), of others any."""
+def _failed(described: Sequence[DescribedSpan]) -> bool:
+    """An LLM call failed if its outermost span did (the SDK retries); others if any span did."""
     if described[0].partial["kind"] == "llm":
         return described[0].partial.get("status") == "error"
     return any(one.partial.get("status") == "error" for one in described)
 
 
-def place(call: Call, enclosing: Mapping[str, Span], calls: Mapping[str, Call]) -> None:
-    """Find the enclosing call, and the agent and node that `call` ran in.
+def place_call(call: Call, enclosing: Mapping[str, Span], calls: Mapping[str, Call]) -> None:
+    """Fill the enclosing call, and the agent and node that `call` ran in.
 
     Args:
-        enclosing: every span of the execution by id.
-        calls: every call of the execution by the id of each of its spans.
+        enclosing: every span of the execution, by id.
+        calls: every call of the execution, by the id of each of its spans.
     """
-    above = [
+    ancestor_calls = [
         calls[span.span_id] for span in ancestors(call.outer, enclosing) if span.span_id in calls
     ]
-    outside = [one for one in above if one is not call]
+    outside = [one for one in ancestor_calls if one is not call]
     call.parent_id = outside[0].call_id if outside else None
     merged = call.merged
     nodes = (one.merged.get("node") or one.outer.name for one in outside if one.kind == "node")
@@ -153,8 +154,8 @@ def place(call: Call, enclosing: Mapping[str, Span], calls: Mapping[str, Call]) 
     call.agent = agent or call.node
 
 
-class Cells(NamedTuple):
-    """The cells of `CALLS` that one call decides."""
+class CallCells(NamedTuple):
+    """The cells of `CALLS` that depend on one call alone."""
 
     execution_id: str
     call_id: str
@@ -193,19 +194,19 @@ class Cells(NamedTuple):
     truncated: bool
     capture_mismatch: str | None
     source_spans: list[str]
-    tokens_from: str | None
+    token_source: str | None
     tokens: Tokens | None
-    """Token ids as they were written."""
+    """Token ids as their writer encoded them."""
 
 
-def row(call: Call) -> Cells:
-    """Give the cells that one call decides."""
+def call_cells(call: Call) -> CallCells:
+    """Return the cells that depend on one call alone."""
     merged, outer = call.merged, call.outer
     spans = [one.span for one in call.spans]
-    marking, tokens = _marking(spans), merged.get("tokens")
+    trusted, tokens = _trusted_spans(spans), merged.get("tokens")
     params, version = merged.get("params"), merged.get("policy_version")
-    given, gave, arguments, result = _texts(merged)
-    return Cells(
+    input_text, output_text, arguments, result = _texts(merged)
+    return CallCells(
         execution_id=outer.execution_id,
         call_id=outer.span_id,
         trace_id=outer.trace_id,
@@ -224,8 +225,8 @@ def row(call: Call) -> Cells:
         params=None if params is None else params.text,
         tools=merged.get("tools"),
         temperature=None if params is None else params.temperature,
-        input=given,
-        output=gave,
+        input=input_text,
+        output=output_text,
         arguments=arguments,
         result=result,
         tool_call_id=merged.get("tool_call_id"),
@@ -239,11 +240,11 @@ def row(call: Call) -> Cells:
         requested_by=call.requested_by,
         constrained=merged.get("constrained", False),
         delivered=merged.get("delivered", True),
-        redacted=any([span.flag(attributes.REDACTED) for span in marking]) or call.cut,
-        truncated=any([span.flag(attributes.TRUNCATED) for span in marking]),
+        redacted=any([span.flag(attributes.REDACTED) for span in trusted]) or call.cut,
+        truncated=any([span.flag(attributes.TRUNCATED) for span in trusted]),
         capture_mismatch=call.mismatch,
         source_spans=[span.span_id for span in spans],
-        tokens_from=tokens and tokens.recorded_by,
+        token_source=tokens and tokens.recorded_by,
         tokens=tokens,
     )
 
@@ -258,11 +259,11 @@ def _name(call: Call) -> str:
 
 
 def _texts(merged: Partial) -> tuple[str | None, str | None, str | None, str | None]:
-    """Give input and output, a tool's arguments and result: they are its input and output."""
+    """Return input, output, arguments and result; a tool's arguments are its input."""
     if merged["kind"] == "llm":
-        asked, answered = merged.get("input_messages"), merged.get("output_messages")
-        said = None if answered is None else answered.text
-        return None if asked is None else asked.text, said, None, None
+        prompt, answer = merged.get("input_messages"), merged.get("output_messages")
+        answer_text = None if answer is None else answer.text
+        return None if prompt is None else prompt.text, answer_text, None, None
     if merged["kind"] == "tool":
         arguments, result = merged.get("arguments"), merged.get("output")
         return arguments, result, arguments, result

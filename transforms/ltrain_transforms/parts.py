@@ -15,7 +15,7 @@ import polars as pl
 
 from ltrain_instrument.private import OWNER_ONLY, make_private
 from ltrain_transforms.digest import rows_digest
-from ltrain_transforms.errors import NoDataset, writing
+from ltrain_transforms.errors import NoDataset, writing_output
 from ltrain_transforms.manifest import MANIFEST, sort_rows
 
 COMPRESSION_LEVEL = 1
@@ -86,7 +86,7 @@ def open_draft(out: Path) -> Iterator[Draft]:
         Unwritable: when it cannot be written, or the disk is full.
     """
     previous = out.with_name(f".{out.name}-before-{os.getpid()}")
-    with writing("The dataset", out):
+    with writing_output("The dataset", out):
         if out.exists() and not (out / MANIFEST).exists() and not _is_empty_folder(out):
             raise NoDataset(f"{out} exists and is not a dataset. Choose another folder with --out.")
         with temporary_sibling(out) as folder:

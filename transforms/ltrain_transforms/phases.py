@@ -19,9 +19,9 @@ from ltrain_transforms.pipeline import assign_credit, trace_executions
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.roles import Role
 from ltrain_transforms.samples import COLUMNS, samples
-from ltrain_transforms.savings import savings
-from ltrain_transforms.selection import gathered
-from ltrain_transforms.spans import each
+from ltrain_transforms.savings import count_savings
+from ltrain_transforms.selection import concat_table
+from ltrain_transforms.spans import iter_spans
 from ltrain_transforms.tables import DROPS, REWARDS, TRANSITIONS
 
 STEPS = 250_000
@@ -68,7 +68,7 @@ def trace_batch(job: TraceJob) -> TraceSummary:
     folder.write_file("work/steps", number, traced.steps)
     folder.write_file("work/executions", number, executions)
     folder.write_file("work/rewards", number, traced.rewards)
-    folder.write_file("work/drops", number, gathered(DROPS, job.unresolved, traced.drops))
+    folder.write_file("work/drops", number, concat_table(DROPS, job.unresolved, traced.drops))
     tables = ("calls", "executions", "states")
     return TraceSummary(
         [folder.write_table(name, number, getattr(traced, name)) for name in tables],
@@ -82,7 +82,7 @@ def trace_batch(job: TraceJob) -> TraceSummary:
 def _rollout_attribute(spans: pl.DataFrame, name: str) -> set[str]:
     """Return the values of an attribute on the rollout spans of the runner."""
     rollout_spans = spans.filter(name=attributes.SPAN_ROLLOUT, role=Role.RUNNER.value)
-    return {value for span in each(rollout_spans) if (value := span.get(name))}
+    return {value for span in iter_spans(rollout_spans) if (value := span.get(name))}
 
 
 def credit_rounds(folder: Draft, recipe: Recipe) -> Iterator[pl.DataFrame]:
@@ -109,7 +109,7 @@ def credit_rounds(folder: Draft, recipe: Recipe) -> Iterator[pl.DataFrame]:
 def credit_scope(recipe: Recipe) -> Reach:
     """Return within what executions change each other's advantage: a group, a wave or all time."""
     own = REACH.get(recipe.credit.outcome.estimator, "wave")
-    return "wave" if own == "group" and recipe.filter.groups is not None else own
+    return "wave" if own == "group" and recipe.filter.max_groups is not None else own
 
 
 def credit_round(
@@ -165,14 +165,14 @@ def build_rows(job: RowsJob) -> RowsSummary:
     calls = folder.read_file("calls", number, list(COLUMNS))
     executions = folder.read_file("work/executions", number)
     rows, unusable = samples(job.recipe, trained, calls, executions)
-    drops = gathered(DROPS, folder.read_file("work/drops", number), unusable)
+    drops = concat_table(DROPS, folder.read_file("work/drops", number), unusable)
     parts = [
         folder.write_table("rewards", number, rewards),
         folder.write_table("transitions", number, transitions.drop("trained")),
         folder.write_table("samples", number, rows),
         folder.write_table("drops", number, drops),
     ]
-    return RowsSummary(parts, Counter(drops["reason"]), Counter(savings(rows)))
+    return RowsSummary(parts, Counter(drops["reason"]), Counter(count_savings(rows)))
 
 
 def _read_rounds(folder: Path, empty: pl.DataFrame) -> pl.DataFrame:

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ltrain_transforms.calls import LATER, calls
-from ltrain_transforms.credit import chosen, compared, narrow, transitions
+from ltrain_transforms.calls import STATE_COLUMNS, calls
+from ltrain_transforms.credit import credit_inputs, outcome_advantages, select_groups, transitions
 from ltrain_transforms.evaluations import evaluations
-from ltrain_transforms.executions import cutoff, executions
+from ltrain_transforms.executions import executions, idle_cutoff
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.rewards import outcomes, rewards, settled
-from ltrain_transforms.roles import MISPLACED, UNTRUSTED, posing
+from ltrain_transforms.rewards import apply_gates, outcomes, rewards
+from ltrain_transforms.roles import MISPLACED, UNTRUSTED, is_impostor
 from ltrain_transforms.samples import samples
-from ltrain_transforms.selection import counting, dropped, gathered
+from ltrain_transforms.selection import concat_table, select_executions, to_drops
 from ltrain_transforms.states import digest, states
 from ltrain_transforms.tables import DROPS, TABLES
 
@@ -55,7 +55,7 @@ class TracedExecutions:
     """Without the rules over the rollout and before gates are applied."""
     drops: pl.DataFrame
     steps: pl.DataFrame
-    """`NARROW`: the columns of `calls` that credit reads."""
+    """`CREDIT_INPUTS`: the columns of `calls` that credit reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,9 @@ def observe_spans(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None
     """
     call_rows, unreadable_calls = calls(spans)
     state_rows, readings, unreadable_states = states(call_rows)
-    unreadable = gathered(DROPS, unreadable_calls, unreadable_states)
+    unreadable = concat_table(DROPS, unreadable_calls, unreadable_states)
     call_rows = _with_readings(call_rows, readings)
-    execution_rows = executions(spans, call_rows, cutoff(newest, recipe.source.idle))
+    execution_rows = executions(spans, call_rows, idle_cutoff(newest, recipe.source.idle_timeout))
     evaluation_rows, unmatched = evaluations(spans, call_rows)
     return Observations(
         call_rows, execution_rows, state_rows, readings, evaluation_rows, unreadable, unmatched
@@ -108,8 +108,8 @@ def trace_executions(
     unused = _unused_spans(spans, observed)
     digests = _state_digests(recipe, observed)
     digested = call_rows.join(digests, "call_id", "left", maintain_order="left")
-    steps = narrow(recipe, digested, execution_rows)
-    drops = gathered(DROPS, observed.unreadable, unused, observed.unmatched, uncredited)
+    steps = credit_inputs(recipe, digested, execution_rows)
+    drops = concat_table(DROPS, observed.unreadable, unused, observed.unmatched, uncredited)
     return TracedExecutions(call_rows, execution_rows, observed.states, reward_rows, drops, steps)
 
 
@@ -117,17 +117,17 @@ def assign_credit(
     steps: pl.DataFrame, executions: pl.DataFrame, rewards: pl.DataFrame, recipe: Recipe
 ) -> CreditedExecutions:
     """Run phase 2 on whole waves: every execution of a wave must be in the frames."""
-    reward_rows, gated = settled(recipe, rewards, executions)
+    reward_rows, gated = apply_gates(recipe, rewards, executions)
     outcome_rows = outcomes(recipe, reward_rows, executions)
     judged = any(reward.evaluation for reward in recipe.reward)
-    counted, left_out = counting(
+    counted, left_out = select_executions(
         executions, outcome_rows["execution_id"], recipe.filter, judged=judged
     )
-    compared_rows = compared(recipe, counted, outcome_rows, reward_rows, steps)
+    compared_rows = outcome_advantages(recipe, counted, outcome_rows, reward_rows, steps)
     transition_rows = transitions(recipe, compared_rows, steps, reward_rows)
-    trained_ids, filtered = chosen(recipe, compared_rows, transition_rows)
+    trained_ids, filtered = select_groups(recipe, compared_rows, transition_rows)
     without_calls = _without_calls(trained_ids, transition_rows)
-    drops = gathered(DROPS, gated, left_out, filtered, without_calls)
+    drops = concat_table(DROPS, gated, left_out, filtered, without_calls)
     return CreditedExecutions(reward_rows, transition_rows, outcome_rows, trained_ids, drops)
 
 
@@ -138,7 +138,7 @@ def derive(spans: pl.DataFrame, recipe: Recipe) -> DerivedTables:
     credit = assign_credit(trace.steps, trace.executions, trace.rewards, recipe)
     trained = credit.transitions.filter(pl.col("execution_id").is_in(credit.trained_ids.implode()))
     rows, unusable = samples(recipe, trained, trace.calls, trace.executions)
-    drops = gathered(DROPS, trace.drops, credit.drops, unusable)
+    drops = concat_table(DROPS, trace.drops, credit.drops, unusable)
     frames = (
         *(trace.calls, trace.executions, trace.states, credit.rewards),
         *(credit.transitions, rows, drops),
@@ -148,8 +148,8 @@ def derive(spans: pl.DataFrame, recipe: Recipe) -> DerivedTables:
 
 
 def _with_readings(calls: pl.DataFrame, readings: pl.DataFrame) -> pl.DataFrame:
-    added = readings.select("call_id", "reads", "action", nth="rank")
-    joined = calls.drop(LATER).join(added, "call_id", "left", maintain_order="left")
+    added = readings.select("call_id", "reads", "action", "turn_index")
+    joined = calls.drop(STATE_COLUMNS).join(added, "call_id", "left", maintain_order="left")
     return joined.select(calls.columns)
 
 
@@ -162,9 +162,9 @@ def _state_digests(recipe: Recipe, observed: Observations) -> pl.DataFrame:
 
 
 def _without_calls(trained_ids: pl.Series, transitions: pl.DataFrame) -> pl.DataFrame:
-    """Return `DROPS`: executions that are compared and have no call to train."""
+    """Return `DROPS`: executions that are outcome_advantages and have no call to train."""
     ids = trained_ids.filter(~trained_ids.is_in(transitions["execution_id"].implode()))
-    return dropped(
+    return to_drops(
         "rows", ids.to_frame().with_columns(reason=pl.lit("no_calls")), "execution_id", NO_CALLS
     )
 
@@ -181,10 +181,10 @@ def _unused_spans(spans: pl.DataFrame, observed: Observations) -> pl.DataFrame:
         ]
     )
     unused = spans.filter(~pl.col("span_id").is_in(used.drop_nulls().implode()))
-    untrusted = posing()
+    untrusted = is_impostor()
     others = unused.filter(~untrusted).with_columns(reason=pl.lit("not_a_call"))
-    drops = dropped("spans", others, "span_id", NOT_A_CALL)
-    return gathered(DROPS, drops, _untrusted_spans(unused.filter(untrusted)))
+    drops = to_drops("spans", others, "span_id", NOT_A_CALL)
+    return concat_table(DROPS, drops, _untrusted_spans(unused.filter(untrusted)))
 
 
 def _span_ids(drops: pl.DataFrame) -> pl.Series:

@@ -1,6 +1,6 @@
-"""`policy.json`: what a version of a policy says of itself, and where it came from.
+"""`policy.json`: the manifest of a policy version, with its files and its lineage.
 
-The training part writes it, whoever shows lineage reads it; docs/policies.md is the contract.
+`ltrain_train` writes it, and `ltrain show` reads it; docs/policies.md describes the format.
 """
 
 from datetime import UTC, datetime
@@ -8,28 +8,28 @@ from hashlib import sha256
 
 from pydantic import BaseModel, ConfigDict
 
-MANIFEST = "policy.json"
+POLICY_MANIFEST = "policy.json"
 
 
 class PolicyFile(BaseModel):
-    """One file of a version."""
+    """One file of a policy version."""
 
     model_config = ConfigDict(frozen=True)
 
     size: int
-    """Bytes."""
+    """Size in bytes."""
     sha256: str
 
 
 class PolicyVersion(BaseModel):
-    """What `policy.json` says of a version."""
+    """The contents of `policy.json`."""
 
     model_config = ConfigDict(frozen=True)
 
     policy: str
     version: int
     parent: int | None = None
-    """The version that training started from."""
+    """The version that training continued from."""
     dataset: str | None = None
     recipe: str | None = None
     created: float
@@ -38,16 +38,16 @@ class PolicyVersion(BaseModel):
 
     @property
     def digest(self) -> str:
-        """One digest of all its files."""
+        """A digest of all files."""
         lines = (f"{name} {file.sha256}" for name, file in sorted(self.files.items()))
         return sha256("\n".join(lines).encode()).hexdigest()
 
     @property
     def size(self) -> int:
-        """Bytes of all its files."""
+        """Size of all files, in bytes."""
         return sum(file.size for file in self.files.values())
 
     @property
-    def born(self) -> datetime:
-        """When it was made."""
+    def created_at(self) -> datetime:
+        """When the version was created."""
         return datetime.fromtimestamp(self.created, UTC)

@@ -1,9 +1,10 @@
-"""What a span or a log record is by its sender: only a trusted one is a runner's or a gateway's.
+"""The role of a span or a log record: runner, gateway, learner, capture or agent.
 
-* The store records the sender of each record (`ltrain.sender`); no sender writes that itself.
-* A scope's name alone proves nothing: an agent may use any.
-* A capture runs in the agent's own process, so it has that role whoever sent it, and its token ids
-  are trained only where a policy says `tokens = "capture"`.
+* The store records the sender of each record (`ltrain.sender`); no sender can write it.
+* Only a trusted sender has the role of a runner, gateway or learner. The scope alone proves
+  nothing: an agent may use any scope.
+* A capture runs in the agent's own process, so it has this role whoever sent it, and its token ids
+  are trained only where a policy has `token_source = "capture"`.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from ltrain_instrument import attributes
 
 
 class Role(StrEnum):
-    """Whose word a record is."""
+    """Who wrote a record."""
 
     RUNNER = "runner"
     GATEWAY = "gateway"
@@ -33,7 +34,7 @@ SCOPES = {
     attributes.SCOPE_GATEWAY: Role.GATEWAY,
     attributes.SCOPE_LEARNER: Role.LEARNER,
 }
-"""The roles that only a trusted sender has, by the scopes of their tracers."""
+"""The roles that only a trusted sender has, by the scope of their tracer."""
 
 UNTRUSTED = {
     "untrusted": "it has the scope or the name of a span of ltrain's own processes, and came from "
@@ -41,16 +42,16 @@ UNTRUSTED = {
 }
 
 MISPLACED = "it has the name of a runner's span, and its scope is '{}', not ltrain.runner"
-"""Why a span of a trusted sender is no runner's; its drop is `untrusted`, too."""
+"""Why a trusted sender's span is not a runner's; the reason of its drop is `untrusted` as well."""
 
 
-def senders(trust: Sequence[str]) -> tuple[str, ...]:
-    """Return the senders that a recipe trusts; `trust` is its `source.trust`."""
+def trusted_senders(trust: Sequence[str]) -> tuple[str, ...]:
+    """Return all senders that a recipe trusts; `trust` is its `source.trust`."""
     return (*map(str, TRUSTED), *trust)
 
 
 def with_roles(records: pl.DataFrame, trust: Sequence[str]) -> pl.DataFrame:
-    """Fill `trusted` and `role` of records from their `sender` and `scope`."""
+    """Add `trusted` and `role`, made from `sender` and `scope`."""
     trusted = pl.col("sender").fill_null("").is_in(trust)
     by_scope = pl.col("scope").replace_strict(SCOPES, default=None, return_dtype=pl.String)
     role = (
@@ -61,20 +62,20 @@ def with_roles(records: pl.DataFrame, trust: Sequence[str]) -> pl.DataFrame:
     return records.with_columns(trusted=trusted, role=role)
 
 
-def posing() -> pl.Expr:
-    """Return whether each of `SPANS` looks like a span of ltrain's own processes and is none."""
+def is_impostor() -> pl.Expr:
+    """Return whether a span has the name or scope of ltrain's processes without their role."""
     scope = pl.col("scope").is_in(list(SCOPES))
     name = pl.col("name").is_in([attributes.SPAN_DISPATCH, attributes.SPAN_ROLLOUT])
     return (scope | name) & ~pl.col("role").is_in(list(map(str, SCOPES.values())))
 
 
-def of(role: Role, trust: Sequence[str] = TRUSTED) -> str:
-    """Return the SQL of the spans of a role, over the columns of `otel.spans`."""
+def role_condition(role: Role, trust: Sequence[str] = TRUSTED) -> str:
+    """Return an SQL condition on `otel.spans`: the span has this role."""
     scope = next(scope for scope, one in SCOPES.items() if one is role)
-    return f"(ScopeName = '{scope}' AND {sent_by(trust)})"
+    return f"(ScopeName = '{scope}' AND {sender_condition(trust)})"
 
 
-def sent_by(trust: Sequence[str]) -> str:
-    """Return the SQL of the spans of trusted senders, over the columns of `otel.spans`."""
-    listed = ", ".join(f"'{sender}'" for sender in trust)
-    return f"Sender IN ({listed})"
+def sender_condition(trust: Sequence[str]) -> str:
+    """Return an SQL condition on `otel.spans`: a trusted sender sent the span."""
+    names = ", ".join(f"'{sender}'" for sender in trust)
+    return f"Sender IN ({names})"

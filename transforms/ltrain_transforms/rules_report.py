@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import polars as pl
 
 from ltrain_collector.store import Store
-from ltrain_transforms.absence import nothing, selecting
-from ltrain_transforms.batches import SPANS, plan
+from ltrain_transforms.absence import empty_selection, explain_query_errors
+from ltrain_transforms.batches import SPANS_PER_BATCH, plan_batches
 from ltrain_transforms.build import Progress, ignore_progress
 from ltrain_transforms.recipe import Recipe, Reward
-from ltrain_transforms.source import Selection, read, watermark
+from ltrain_transforms.source import Selection, read_spans, watermark
 from ltrain_transforms.tables.column import FLOAT, INTEGER, STRING, STRINGS, Column, Table
 from ltrain_transforms.tally import NullPredicates, RuleStatistics
 
@@ -36,7 +36,7 @@ REPORT = Table(
                "from -1 to 1; null if either is constant."),
         Column("left_out", STRING, "Contributions that do not count, by reason, or null."),
         Column("examples", STRINGS, "Rollouts with its largest sums by absolute value."),
-        Column("silent", STRING, "Why it gives nothing, or null."),
+        Column("silent", STRING, "Why it gives empty_selection, or null."),
     ),
 )  # fmt: skip
 
@@ -56,7 +56,7 @@ def report_rules(
     recipe: Recipe,
     selection: Selection,
     *,
-    spans_a_batch: int = SPANS,
+    spans_a_batch: int = SPANS_PER_BATCH,
     progress: Progress = ignore_progress,
 ) -> RulesReport:
     """Apply the rewards of `recipe` to the traces in `store`, with one batch in memory at a time.
@@ -67,16 +67,16 @@ def report_rules(
     Raises:
         NothingToBuild: when the recipe's source selects no execution.
     """
-    with selecting(store, recipe.source, selection):
+    with explain_query_errors(store, recipe.source, selection):
         _, newest = watermark(store, recipe.source, selection)
-        batches = plan(store, recipe.source, selection, spans_a_batch)
+        batches = plan_batches(store, recipe.source, selection, spans_a_batch)
     statistics = RuleStatistics(recipe)
     for done, batch in enumerate(batches, 1):
-        spans, _ = read(store, recipe.source, selection, batch)
+        spans, _ = read_spans(store, recipe.source, selection, batch)
         statistics.add(spans, newest)
         progress("trace", done, len(batches))
     if statistics.executions.is_empty():
-        raise nothing(store, recipe.source, selection)
+        raise empty_selection(store, recipe.source, selection)
     return _report(statistics)
 
 
@@ -86,7 +86,7 @@ class _Results:
 
     statistics: RuleStatistics
     executions: pl.DataFrame
-    """With the columns of `STANDING`."""
+    """With the columns of `GROUP_STATS`."""
     sums: pl.DataFrame
     """`SUMS`, after rules over the rollout and gates."""
 

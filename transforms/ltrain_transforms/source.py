@@ -1,7 +1,8 @@
-"""Store -> spans: which executions a recipe selects, and the spans of each.
+"""Store -> spans: the executions that a recipe selects, and their spans.
 
-Read are the spans that name a selected rollout, those of the same traces that name none (a server
-or a tool that knows of no rollout), and those that link to one of them, with their own traces.
+For a selected rollout these are: the spans that carry its id; the spans of the same traces that
+carry none (a server or a tool does not know the rollout); and the spans that link to one of these
+traces, with their own traces.
 """
 
 from collections.abc import Sequence
@@ -12,20 +13,20 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_transforms import roles
-from ltrain_transforms.membership import resolve
+from ltrain_transforms.membership import resolve_spans
 from ltrain_transforms.recipe import Source
-from ltrain_transforms.records import attached
+from ltrain_transforms.records import attach_logs
 from ltrain_transforms.tables import SPANS
 
-__all__ = ["REPORTS", "Selection", "query", "read", "resolve", "watermark"]
+__all__ = ["REPORT_SPANS", "Selection", "read_spans", "resolve_spans", "spans_query", "watermark"]
 
-REPORTS = (attributes.SPAN_PROCESS, attributes.SPAN_ROLLOUT)
-"""Spans that say how many others their process ended."""
+REPORT_SPANS = (attributes.SPAN_PROCESS, attributes.SPAN_ROLLOUT)
+"""Names of the spans that report how many spans their process ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which part of what a source names; None is no restriction."""
+    """A part of a source's executions; None means no restriction."""
 
     run: str | None = None
     mode: str | None = None
@@ -33,38 +34,38 @@ class Selection:
     task: str | None = None
     rollout: str | None = None
     without: tuple[str, ...] = ()
-    """Waves whose rollouts are left out, each `<run>/<mode>/<wave>`."""
+    """Waves whose rollouts are left out, each as `<run>/<mode>/<wave>`."""
 
 
-def placing(trust: Sequence[str]) -> str:
-    """Return the SQL of the spans by which a runner says what its rollouts are."""
-    runner = roles.of(roles.Role.RUNNER, trust)
+def runner_condition(trust: Sequence[str]) -> str:
+    """Return an SQL condition: the span is a runner's, and names mode and wave of its rollout."""
+    runner = roles.role_condition(roles.Role.RUNNER, trust)
     names = f"'{attributes.SPAN_DISPATCH}', '{attributes.SPAN_ROLLOUT}'"
     return f"({runner} AND SpanName IN ({names}) AND Mode != '')"
 
 
-PLACE = "concat(toString(RunId), '/', toString(Mode), '/', toString(Wave))"
-"""SQL of the wave that a span names."""
+WAVE_SQL = "concat(toString(RunId), '/', toString(Mode), '/', toString(Wave))"
+"""SQL expression: the wave that a span names, `<run>/<mode>/<wave>`."""
 
 
-ALONE = "SETTINGS max_threads = 1, preferred_block_size_bytes = 33554432"
-"""A batch is read while others are worked on: several threads and small blocks (1 MiB) take
-1.7 times the CPU for it."""
+QUERY_SETTINGS = "SETTINGS max_threads = 1, preferred_block_size_bytes = 33554432"
+"""A batch is read while others are processed: several threads and small blocks (1 MiB) would take
+1.7 times the CPU."""
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Executions that are read together: those from `first` to `last`, in the store's order."""
+class ExecutionBatch:
+    """Executions that are read together: the range from `first` to `last`, by `batch_column`."""
 
     first: str
     last: str
     also: tuple[str, ...] = ()
-    """Others that share a trace with one of them."""
+    """Ids outside the range that share a trace with one inside."""
     without: tuple[str, ...] = ()
-    """Those between that belong with others."""
+    """Ids inside the range that belong to another batch."""
 
     def condition(self, column: str) -> tuple[str, dict[str, object]]:
-        """Say it in SQL, with its parameters."""
+        """Return the SQL condition on `column`, and its parameters."""
         sql = f"{column} BETWEEN {{first:String}} AND {{last:String}}"
         params: dict[str, object] = {"first": self.first, "last": self.last}
         if self.without:
@@ -76,23 +77,24 @@ class Batch:
         return sql, params
 
 
-def read(
-    store: Store, source: Source, selection: Selection, batch: Batch | None = None
+def read_spans(
+    store: Store, source: Source, selection: Selection, batch: ExecutionBatch | None = None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return `SPANS` of the selected executions, or of one batch of them, and `DROPS`."""
-    sql, params = query(source, selection, batch)
-    found = store.query(f"{sql} {ALONE}", params)
-    trust = roles.senders(source.trust)
-    spans, unresolved = resolve(_typed(found, trust), source.execution)
-    spans, astray = attached(store, spans, trust)
-    return spans, pl.concat([unresolved, astray])
+    sql, params = spans_query(source, selection, batch)
+    rows = store.query(f"{sql} {QUERY_SETTINGS}", params)
+    trust = roles.trusted_senders(source.trust)
+    spans, unresolved = resolve_spans(_typed(rows, trust), source.execution)
+    spans, unresolved_logs = attach_logs(store, spans, trust)
+    return spans, pl.concat([unresolved, unresolved_logs])
 
 
 def watermark(store: Store, source: Source, selection: Selection) -> tuple[str, int | None]:
-    """Say of the spans that decide the selection when the latest was ingested, and when the newest
-    ended, in nanoseconds; None where there is none.
+    """Return when the latest selected span was ingested, and when the newest of them ended.
+
+    Only the spans that decide the selection count. The end is in nanoseconds; None without a span.
     """
-    where, params = chosen(source, selection)
+    where, params = selection_condition(source, selection)
     sql = (
         "SELECT toString(max(IngestedAt)) AS latest, toInt64(count()) AS spans, "
         "max(toUnixTimestamp64Nano(Timestamp) + toInt64(Duration)) AS newest "
@@ -102,47 +104,49 @@ def watermark(store: Store, source: Source, selection: Selection) -> tuple[str, 
     return str(latest), int(newest) if spans else None
 
 
-def unit(source: Source) -> str:
-    """Name the column by which executions are cut into batches."""
+def batch_column(source: Source) -> str:
+    """Return the column by which executions are divided into batches."""
     return "RolloutId" if source.execution == "rollout" else "TraceId"
 
 
-def query(
-    source: Source, selection: Selection, batch: Batch | None = None
+def spans_query(
+    source: Source, selection: Selection, batch: ExecutionBatch | None = None
 ) -> tuple[str, dict[str, object]]:
-    """Give the SQL that reads the spans, and its parameters."""
-    where, params = chosen(source, selection)
+    """Return the SQL that reads the spans, and its parameters."""
+    where, params = selection_condition(source, selection)
     within = "true"
     if batch is not None:
-        within, limits = batch.condition(unit(source))
+        within, limits = batch.condition(batch_column(source))
         where, params = f"{where} AND {within}", params | limits
-    seen = f"FROM otel.spans WHERE {where}"
-    # seven look-ups in each span's map: a sixth of the cost of reading rollouts
-    columns = _SELECT.format(session="''" if source.execution == "rollout" else SESSION)
-    traces = f"(SELECT TraceId {seen})"
+    selected = f"FROM otel.spans WHERE {where}"
+    # the session takes seven look-ups in each span's map: a sixth of the cost of reading rollouts
+    columns = _SELECT.format(session="''" if source.execution == "rollout" else SESSION_SQL)
+    traces = f"(SELECT TraceId {selected})"
     if source.execution != "rollout":
         return f"{columns} WHERE {within} AND TraceId IN {traces}", params
     run = "RunId = {run:String} AND " if "run" in params else ""
-    named = f"{columns} WHERE {run}{within} AND RolloutId IN (SELECT RolloutId {seen})"
-    # the key begins with run and rollout: spans that name no rollout lie together
+    named = f"{columns} WHERE {run}{within} AND RolloutId IN (SELECT RolloutId {selected})"
+    # the table is sorted by run and rollout: spans without a rollout are stored together
     runs = "RunId IN ('', {run:String}) AND " if "run" in params else ""
     nameless = f"{runs}RolloutId = ''"
     linked = (
         f"(SELECT TraceId FROM otel.spans WHERE {nameless} AND notEmpty(`Links.TraceId`) "
-        f"AND hasAny(`Links.TraceId`, (SELECT groupUniqArray(TraceId) {seen})))"
+        f"AND hasAny(`Links.TraceId`, (SELECT groupUniqArray(TraceId) {selected})))"
     )
     unnamed = f"{nameless} AND (TraceId IN {traces} OR TraceId IN {linked})"
     return f"{named} UNION ALL {columns} WHERE {unnamed}", params
 
 
-def chosen(source: Source, selection: Selection) -> tuple[str, dict[str, object]]:
-    """Give the condition on the spans that select an execution, and its parameters."""
-    named, params = conditions(source, selection)
+def selection_condition(source: Source, selection: Selection) -> tuple[str, dict[str, object]]:
+    """Return the condition on the spans that select an execution, and its parameters."""
+    named, params = selection_conditions(source, selection)
     return " AND ".join(named.values()) or "true", params
 
 
-def conditions(source: Source, selection: Selection) -> tuple[dict[str, str], dict[str, object]]:
-    """Return each condition by the name of what asks for it, and their parameters."""
+def selection_conditions(
+    source: Source, selection: Selection
+) -> tuple[dict[str, str], dict[str, object]]:
+    """Return each condition by the name of its option, and the parameters of all."""
     run = selection.run or source.run
     columns = {
         "run": ("RunId = {run:String}", run),
@@ -155,24 +159,26 @@ def conditions(source: Source, selection: Selection) -> tuple[dict[str, str], di
     }
     if source.execution != "rollout" and run is None:
         columns.pop("mode")  # traffic that has no rollout has no mode either
-    given = {name: pair for name, pair in columns.items() if pair[1] is not None}
-    named = {name: condition for name, (condition, _) in given.items()}
-    params: dict[str, object] = {name: value for name, (_, value) in given.items()}
+    pairs = {name: pair for name, pair in columns.items() if pair[1] is not None}
+    named = {name: condition for name, (condition, _) in pairs.items()}
+    params: dict[str, object] = {name: value for name, (_, value) in pairs.items()}
     if source.execution == "rollout":
-        named["with a rollout's id"] = "RolloutId != ''"
+        named["with a rollout id"] = "RolloutId != ''"
     if source.where:
         named["where"] = f"({source.where})"
-    # any span may name mode, wave and task; where a runner names them, no agent moves the rollout
+    # any span may name mode, wave and task; where a runner names them, only the runner counts
     within = "RunId = {run:String} AND " if run is not None else ""
-    ours = f"FROM otel.spans WHERE {within}{placing(roles.senders(source.trust))}"
-    if asked := [named[name] for name in ("mode", "wave", "task") if name in named]:
-        elsewhere = f"SELECT RolloutId {ours} AND NOT ({' AND '.join(asked)})"
-        named["where its runner has it"] = f"RolloutId NOT IN ({elsewhere})"
+    by_runner = (
+        f"FROM otel.spans WHERE {within}{runner_condition(roles.trusted_senders(source.trust))}"
+    )
+    if places := [named[name] for name in ("mode", "wave", "task") if name in named]:
+        elsewhere = f"SELECT RolloutId {by_runner} AND NOT ({' AND '.join(places)})"
+        named["as its runner recorded"] = f"RolloutId NOT IN ({elsewhere})"
     if selection.without:
-        known = f"{PLACE} IN {{known_waves:Array(String)}}"
-        anyone = f"RolloutId != '' AND RolloutId NOT IN (SELECT RolloutId {ours})"
+        known = f"{WAVE_SQL} IN {{known_waves:Array(String)}}"
+        anyone = f"RolloutId != '' AND RolloutId NOT IN (SELECT RolloutId {by_runner})"
         named["new"] = (
-            f"RolloutId NOT IN (SELECT RolloutId {ours} AND {known}) AND RolloutId NOT IN "
+            f"RolloutId NOT IN (SELECT RolloutId {by_runner} AND {known}) AND RolloutId NOT IN "
             f"(SELECT RolloutId FROM otel.spans WHERE {within}{known} AND {anyone})"
         )
         params["known_waves"] = list(selection.without)
@@ -180,7 +186,7 @@ def conditions(source: Source, selection: Selection) -> tuple[dict[str, str], di
 
 
 def _either(attribute: str) -> str:
-    """Read an attribute that may stand on the span or on its resource."""
+    """Return SQL that reads an attribute from the span, else from its resource."""
     own, resource = f"SpanAttributes['{attribute}']", f"ResourceAttributes['{attribute}']"
     return f"if({own} != '', {own}, {resource})"
 
@@ -194,14 +200,14 @@ _SESSIONS = (
     "langsmith.metadata.thread_id",
     "ai.telemetry.metadata.sessionId",
 )
-SESSION = (
+SESSION_SQL = (
     "arrayFirst(one -> one != '', ["
     + ", ".join(f"SpanAttributes['{name}']" for name in _SESSIONS)
     + "])"
 )
-"""SQL of the conversation that a span names, or of an empty string."""
-LINKED = "arrayElement(`Links.TraceId`, 1)"
-"""SQL of the trace that a span links to first."""
+"""SQL expression: the conversation that a span names, or an empty string."""
+LINKED_TRACE_SQL = "arrayElement(`Links.TraceId`, 1)"
+"""SQL expression: the trace of a span's first link."""
 
 _SELECT = f"""SELECT
     toString(RunId) AS run_id, RolloutId AS rollout_id, toString(Attempt) AS attempt,
@@ -222,14 +228,14 @@ _SELECT = f"""SELECT
 FROM otel.spans"""
 
 
-COUNTS = ("wave", "sample_index", "reported")
-"""Columns that are numbers in the attributes; null where the text is none that fits."""
+NUMERIC_COLUMNS = ("wave", "sample_index", "reported")
+"""Columns that are numbers in the attributes; null where the text is no number that fits."""
 
 
-def _typed(found: pl.DataFrame, trust: Sequence[str]) -> pl.DataFrame:
-    """Cast ClickHouse's columns to the types of `SPANS`; an empty string is null."""
-    filled = found.with_columns(pl.col(pl.String).replace("", None)).with_columns(
-        *(pl.col(name).cast(SPANS.schema[name], strict=False) for name in COUNTS),
+def _typed(rows: pl.DataFrame, trust: Sequence[str]) -> pl.DataFrame:
+    """Cast ClickHouse's columns to the types of `SPANS`; an empty string becomes null."""
+    filled = rows.with_columns(pl.col(pl.String).replace("", None)).with_columns(
+        *(pl.col(name).cast(SPANS.schema[name], strict=False) for name in NUMERIC_COLUMNS),
         execution_id=pl.lit(None, pl.String),
         logs=pl.lit(None, pl.String),
         scope=pl.col("scope").fill_null(""),

@@ -6,12 +6,17 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from ltrain_transforms import sql
-from ltrain_transforms.contributions import CONTRIBUTIONS, looked_at, over_calls
+from ltrain_transforms.contributions import CONTRIBUTIONS, is_call_rule, sql_inputs
 from ltrain_transforms.pipeline import observe_spans
 from ltrain_transforms.recipe import Recipe, Reward
-from ltrain_transforms.rewards import apart, beside, contributed, unpaid
-from ltrain_transforms.signals import with_fit
-from ltrain_transforms.standing import gated, of_rollouts
+from ltrain_transforms.rewards import (
+    execution_contributions,
+    mark_withheld,
+    split_contributions,
+    with_group_stats,
+)
+from ltrain_transforms.signals import add_schema_match
+from ltrain_transforms.standing import from_rollout_rules, mark_gated
 from ltrain_transforms.tables import EXECUTIONS
 
 SUMS = pl.Schema(
@@ -40,12 +45,12 @@ class NullPredicates:
     def add(self, reward: Reward, rows: pl.DataFrame) -> None:
         """Count `rows`, which are of the kind that the rule reads."""
         if reward.schema_ is not None:
-            rows = with_fit(rows, reward.schema_)
-        rows = rows.with_columns(**sql.with_names(reward.name, rows.schema, reward.let))
+            rows = add_schema_match(rows, reward.schema_)
+        rows = rows.with_columns(**sql.json_path_columns(reward.name, rows.schema, reward.let))
         when = reward.bound(reward.when)
-        null_rows = sql.unknown(rows, when)
+        null_rows = sql.null_rows(rows, when)
         self.rows += null_rows.height
-        self.nulls.update({name: null_rows[name].null_count() for name in sql.names(when)})
+        self.nulls.update({name: null_rows[name].null_count() for name in sql.column_names(when)})
 
     @property
     def null_columns(self) -> list[str]:
@@ -75,10 +80,10 @@ class RuleStatistics:
     def add(self, spans: pl.DataFrame, newest: int | None) -> None:
         """Add `SPANS` of whole executions; `newest` as in `observe_spans`."""
         observed = observe_spans(spans, self.recipe, newest)
-        contributions = contributed(
+        contributions = execution_contributions(
             self.recipe, observed.calls, observed.executions, observed.evaluations
         )
-        rewards, _ = apart(contributions)
+        rewards, _ = split_contributions(contributions)
         own = contributions.filter(pl.col("reason").ne_missing("unheard"))
         narrow = observed.executions.with_columns(pl.col("source_spans").list.tail(1))
         self.executions = pl.concat([self.executions, narrow])
@@ -92,25 +97,27 @@ class RuleStatistics:
 
     def _count_nulls(self, calls: pl.DataFrame) -> None:
         """Count null predicates of the rules over calls that have not fired."""
-        rules = (rule for rule in self.recipe.reward if over_calls(rule) and not rule.python)
+        rules = (rule for rule in self.recipe.reward if is_call_rule(rule) and not rule.python)
         silent = [rule for rule in rules if rule.name not in self.fired]
-        columns = looked_at(self.recipe, calls) if silent else calls
+        columns = sql_inputs(self.recipe, calls) if silent else calls
         for rule in silent:
             rows = columns.filter(pl.col("kind") == rule.on)
             self.null_predicates.setdefault(rule.name, NullPredicates()).add(rule, rows)
 
     def finish(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Return the executions with `STANDING`, and `SUMS` after rules over rollouts and gates."""
+        """Return executions with `GROUP_STATS`, and `SUMS` after rules over rollouts and gates."""
         rollout_rules = [rule for rule in self.recipe.reward if rule.on == "rollout"]
         gates = [rule for rule in self.recipe.reward if rule.gate is not None]
-        executions = beside(self.recipe, self.outcome_rows, self.executions.sort("execution_id"))
-        fired = of_rollouts(rollout_rules, executions)
+        executions = with_group_stats(
+            self.recipe, self.outcome_rows, self.executions.sort("execution_id")
+        )
+        fired = from_rollout_rules(rollout_rules, executions)
         rollout_sums = [
-            sum_contributions(unpaid(self.recipe, rows, self.executions)) for rows in fired
+            sum_contributions(mark_withheld(self.recipe, rows, self.executions)) for rows in fired
         ]
         sums = pl.concat([self.sums, *rollout_sums])
         counts = pl.col("reason").is_null()
-        passed = gated(gates, sums.filter(counts), executions).select(SUMS.names())
+        passed = mark_gated(gates, sums.filter(counts), executions).select(SUMS.names())
         every = pl.concat([passed, sums.filter(~counts)])
         return executions, every.sort("execution_id", maintain_order=True)
 

@@ -1,7 +1,7 @@
-"""Token ids and log-probabilities out of the texts that writers put them into, a column at once.
+"""Decode token ids and log-probabilities from text, a whole column at once.
 
-Ids are JSON without spaces, log-probabilities base64 of little-endian float32 (SEMCONV); of several
-choices a list of either. Plain lists of numbers are read too. What is anything else gives null.
+Ids are JSON without spaces; log-probabilities are base64 of little-endian float32 (SEMCONV). For
+several choices each is a list. Plain lists of numbers are decoded too. Other text becomes null.
 """
 
 from base64 import b64decode
@@ -13,10 +13,10 @@ import orjson
 import polars as pl
 import pyarrow as pa
 
-DIGITS = 8
-"""Longest id that is read eight digits at a time; no vocabulary needs more."""
-TOGETHER = 64
-"""Texts that are read at once: more of them no longer fit into a core's cache."""
+MAX_DIGITS = 8
+"""Longest id, in digits, on the fast path; no vocabulary needs more."""
+CHUNK = 64
+"""Texts that are decoded at once: more of them do not fit into a core's cache."""
 COMMA, ZERO, NINE = ord(","), ord("0"), ord("9")
 
 Texts = Sequence[str | None]
@@ -24,39 +24,39 @@ Array = np.ndarray[Any, Any]
 
 
 def id_lists(texts: Texts) -> pl.Series:
-    """Decode `[1,2,3]`, one list of ids a text, to `List(UInt32)`."""
+    """Decode `[1,2,3]`, one list of ids for each text, to `List(UInt32)`."""
     lengths: list[int | None] = [None] * len(texts)
-    there = [index for index, text in enumerate(texts) if text]
+    present = [index for index, text in enumerate(texts) if text]
     values = [np.empty(0, np.uint32)]
-    for start in range(0, len(there), TOGETHER):
-        some = there[start : start + TOGETHER]
-        read, counts = _ids([texts[index] or "" for index in some])
-        values.append(read)
-        for index, count in zip(some, counts, strict=True):
+    for start in range(0, len(present), CHUNK):
+        chunk = present[start : start + CHUNK]
+        ids, counts = _ids([texts[index] or "" for index in chunk])
+        values.append(ids)
+        for index, count in zip(chunk, counts, strict=True):
             lengths[index] = count
-    return lists(pl.Series(np.concatenate(values)), lengths)
+    return to_lists(pl.Series(np.concatenate(values)), lengths)
 
 
 def id_choices(texts: Texts) -> pl.Series:
     """Decode `[4,5]` or `[[4],[5,6]]`, the ids of each choice, to `List(List(UInt32))`."""
     if any(text is not None and text.startswith("[[") for text in texts):
-        return _slowly(texts, _choices, pl.UInt32())
+        return _decode_each(texts, _choices, pl.UInt32())
     return one_choice(id_lists(texts))
 
 
 def logprob_choices(texts: Texts) -> pl.Series:
     """Decode base64, a list of it, or a list of numbers, to `List(List(Float32))`."""
     if any(text is not None and text.startswith("[") for text in texts):
-        return _slowly(texts, _weights, pl.Float32())
+        return _decode_each(texts, _logprobs, pl.Float32())
     raw = [_decoded(text) for text in texts]
     values = np.frombuffer(b"".join(one for one in raw if one), "<f4").astype(np.float32)
     return one_choice(
-        lists(pl.Series(values), [None if one is None else len(one) // 4 for one in raw])
+        to_lists(pl.Series(values), [None if one is None else len(one) // 4 for one in raw])
     )
 
 
-def lists(values: pl.Series, lengths: Sequence[int | None]) -> pl.Series:
-    """Cut `values` into lists of these lengths, null where the length is."""
+def to_lists(values: pl.Series, lengths: Sequence[int | None]) -> pl.Series:
+    """Split `values` into lists of these lengths; a null length is a null list."""
     ends = np.cumsum([0, *(length or 0 for length in lengths)], dtype=np.int64)
     return _nested(values, ends, np.array([length is not None for length in lengths], np.bool_))
 
@@ -66,46 +66,46 @@ def one_choice(inner: pl.Series) -> pl.Series:
     return _nested(inner, np.arange(len(inner) + 1), inner.is_not_null().to_numpy())
 
 
-def _nested(values: pl.Series, ends: Array, there: Array) -> pl.Series:
-    # from buffers: `pa.array` of a sequence imports pandas wherever that is installed
+def _nested(values: pl.Series, ends: Array, valid: Array) -> pl.Series:
+    # from buffers: `pa.array` of a sequence imports pandas where it is installed
     flat = values.to_arrow()
-    buffers = [np.packbits(there, bitorder="little"), ends]
-    made = pa.Array.from_buffers(
-        pa.large_list(flat.type), len(there), list(map(pa.py_buffer, buffers)), children=[flat]
+    buffers = [np.packbits(valid, bitorder="little"), ends]
+    nested = pa.Array.from_buffers(
+        pa.large_list(flat.type), len(valid), list(map(pa.py_buffer, buffers)), children=[flat]
     )
-    return pl.Series(pl.from_arrow(made))
+    return pl.Series(pl.from_arrow(nested))
 
 
 def _ids(texts: Sequence[str]) -> tuple[Array, list[int | None]]:
-    """Give all ids of some texts, and how many are whose; None of a text that is no list of ids."""
+    """Return the ids of all texts, and their count for each; None for a text without ids."""
     plain = all(text[0] == "[" and text[-1] == "]" for text in texts)
     counts = [text.count(",") + 1 if len(text) > 2 else 0 for text in texts]
     values = _integers(texts) if plain else None
     if values is not None and len(values) == sum(counts):
         return values, list(counts)
-    read = [_plain(text) for text in texts]
-    flat = [number for one in read for number in one or ()]
-    return np.array(flat, np.uint32), [None if one is None else len(one) for one in read]
+    lists = [_parse_ids(text) for text in texts]
+    flat = [number for one in lists for number in one or ()]
+    return np.array(flat, np.uint32), [None if one is None else len(one) for one in lists]
 
 
 def _integers(texts: Sequence[str]) -> Array | None:
-    """Read the numbers inside brackets, eight digits at a time; None where there is anything else.
+    """Decode the numbers inside brackets, eight digits at a time; None where there is other text.
 
-    The eight bytes before a comma are one word; those that are before the number are cleared. Then
+    The eight bytes before a comma are one word; the bytes before the number are cleared. Then
     pairs, fours and eights of digits are summed by multiplication, for all numbers at once.
     """
-    padded = "," * DIGITS + ",".join(text[1:-1] for text in texts) + ","
+    padded = "," * MAX_DIGITS + ",".join(text[1:-1] for text in texts) + ","
     text = np.frombuffer(padded.encode(), np.uint8)
     commas = np.flatnonzero(text == COMMA)
     lengths = np.diff(commas) - 1
     some = lengths > 0
     ends, lengths = commas[1:][some], lengths[some]
     digits = np.count_nonzero((text >= ZERO) & (text <= NINE))
-    if digits + len(commas) != len(text) or (len(lengths) and lengths.max() > DIGITS):
+    if digits + len(commas) != len(text) or (len(lengths) and lengths.max() > MAX_DIGITS):
         return None
-    words: Array = np.ndarray((len(text) - DIGITS + 1,), "<u8", text, strides=(1,))
-    before = (8 * (DIGITS - lengths)).astype(np.uint64)
-    word = words[ends - DIGITS] >> before << before
+    words: Array = np.ndarray((len(text) - MAX_DIGITS + 1,), "<u8", text, strides=(1,))
+    before = (8 * (MAX_DIGITS - lengths)).astype(np.uint64)
+    word = words[ends - MAX_DIGITS] >> before << before
     for mask, factor, shift in (
         (0x0F0F0F0F0F0F0F0F, 10 << 8 | 1, 8),
         (0x00FF00FF00FF00FF, 100 << 16 | 1, 16),
@@ -115,44 +115,46 @@ def _integers(texts: Sequence[str]) -> Array | None:
     return word.astype(np.uint32)
 
 
-def _slowly(texts: Texts, read: Callable[[str], list[Any] | None], dtype: pl.DataType) -> pl.Series:
-    found = [None if text is None else read(text) for text in texts]
-    return pl.Series(found, dtype=pl.List(pl.List(dtype)))
+def _decode_each(
+    texts: Texts, decode: Callable[[str], list[Any] | None], dtype: pl.DataType
+) -> pl.Series:
+    values = [None if text is None else decode(text) for text in texts]
+    return pl.Series(values, dtype=pl.List(pl.List(dtype)))
 
 
-def _plain(text: str | None) -> list[int] | None:
-    given = _json(text or "")
-    return given if _are_ids(given) else None
+def _parse_ids(text: str | None) -> list[int] | None:
+    value = _json(text or "")
+    return value if _are_ids(value) else None
 
 
 def _choices(text: str) -> list[list[int]] | None:
-    given = _json(text)
-    if _are_ids(given):
-        return [given]
-    return given if isinstance(given, list) and all(map(_are_ids, given)) else None
+    value = _json(text)
+    if _are_ids(value):
+        return [value]
+    return value if isinstance(value, list) and all(map(_are_ids, value)) else None
 
 
-def _are_ids(given: Any) -> bool:
-    return isinstance(given, list) and all(type(n) is int and 0 <= n < 1 << 32 for n in given)
+def _are_ids(value: Any) -> bool:
+    return isinstance(value, list) and all(type(n) is int and 0 <= n < 1 << 32 for n in value)
 
 
-def _weights(text: str) -> list[Any] | None:
-    # parsed only where it is a list: base64 may read as a JSON number
-    given = _json(text) if text.startswith("[") else [text]
-    if isinstance(given, list) and all(isinstance(number, int | float) for number in given):
-        return [given]
-    decoded = list(_floats(given)) if isinstance(given, list) else []
+def _logprobs(text: str) -> list[Any] | None:
+    # parsed only where it is a list: base64 may look like a JSON number
+    values = _json(text) if text.startswith("[") else [text]
+    if isinstance(values, list) and all(isinstance(number, int | float) for number in values):
+        return [values]
+    decoded = list(_floats(values)) if isinstance(values, list) else []
     return None if None in decoded else decoded
 
 
-def _floats(given: list[Any]) -> Iterator[list[float] | None]:
-    for text in given:
+def _floats(texts: list[Any]) -> Iterator[list[float] | None]:
+    for text in texts:
         raw = _decoded(text)
         yield None if raw is None else np.frombuffer(raw, "<f4").tolist()
 
 
 def _decoded(text: Any) -> bytes | None:
-    """Decode base64 of whole float32 numbers; None where it was cut short."""
+    """Decode base64 of whole float32 numbers; None where it was cut."""
     if not isinstance(text, str):
         return None
     try:

@@ -1,9 +1,9 @@
-"""What a trace says, read so that it can be written again: JSON, Python literals, numbers.
+"""Parse untrusted text of traces: JSON, Python literals, numbers.
 
-Nobody vouches for an attribute. Whatever these functions return has no half of a surrogate pair, no
-number that is not finite, no integer beyond 64 bits (2^64 - 1 is the largest) and at most `DEEPEST`
-levels, so that every table, file and page takes it. What cannot be read so stays the text that it
-was, or is null.
+Anyone may write any attribute. The values that these functions return can be written to every
+table, file and page: they hold no half of a surrogate pair, no number that is not finite, no
+integer beyond 64 bits (the largest is 2^64 - 1) and at most `MAX_DEPTH` levels. Text that cannot be
+parsed so is returned unchanged, or as None.
 """
 
 import ast
@@ -15,35 +15,35 @@ from typing import Any
 import orjson
 import polars as pl
 
-DEEPEST = 100
-"""Levels of nesting that are read: two such values, one in the other, stay below the 254 that
-orjson writes and the 1,000 calls that Python makes."""
+MAX_DEPTH = 100
+"""Levels of nesting that are parsed. Two such values, one inside the other, stay below the 254
+levels that orjson writes and the 1,000 nested calls that Python allows."""
 
-SMALLEST, BEYOND = -(1 << 63), 1 << 63
-"""Bounds of a column's integers."""
+MIN_INTEGER, INTEGER_LIMIT = -(1 << 63), 1 << 63
+"""Bounds of an integer column; the upper one is excluded."""
 
-HALVES = re.compile("[\ud800-\udfff]")
+SURROGATES = re.compile("[\ud800-\udfff]")
 
 FAILURES = (Exception, pl.exceptions.PanicException)
-"""What reading a trace may raise: a panic of Polars is a `BaseException`."""
+"""The exceptions that reading a trace may raise: a panic of Polars is a `BaseException`."""
 
 
-def parsed(text: Any) -> Any:
-    """Return the value of JSON; what is no JSON, or is nested too deep, stays as it is."""
+def parse_json(text: Any) -> Any:
+    """Return the value of JSON; return text that is no JSON, or nested too deep, unchanged."""
     if not isinstance(text, str) or not text:
         return text
     try:
         value = orjson.loads(text)
     except ValueError:
-        value = _leniently(text)
+        value = _parse_leniently(text)
     nested = isinstance(value, dict | list)
-    if nested and text.count("[") + text.count("{") > DEEPEST and _is_deep(value):
+    if nested and text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value):
         return text
     return value
 
 
-def whole(text: str | None) -> int | None:
-    """Return a count that fits a column of 64 bits; null where `text` is none."""
+def parse_count(text: str | None) -> int | None:
+    """Return a count that fits a 64-bit column; None where `text` is no such count."""
     if text is None:
         return None
     if len(text) < 19 and text.isascii() and text.isdigit():
@@ -52,55 +52,59 @@ def whole(text: str | None) -> int | None:
         number = int(float(text))
     except (ValueError, OverflowError):
         return None
-    return number if 0 <= number < BEYOND else None
+    return number if 0 <= number < INTEGER_LIMIT else None
 
 
-def index(text: str) -> int | None:
-    """Return a place in a list; null where `text` is none that a writer of lists gives."""
+def parse_index(text: str) -> int | None:
+    """Return a list index; None where `text` is no plausible one."""
     return int(text) if len(text) < 10 and text.isascii() and text.isdigit() else None
 
 
-def literal(text: str) -> str | None:
-    """Return the text that a Python literal spells; null where it spells none."""
+def parse_literal(text: str) -> str | None:
+    """Return the value of a Python string literal; None where `text` is none."""
     try:
         value = ast.literal_eval(text)
-    # bad escapes and NUL; and what CPython's parser raises on literals that are made to break it
+    # bad escapes and NUL; CPython's parser raises the other two on literals made to break it
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None
-    return HALVES.sub("\ufffd", value) if isinstance(value, str) else None
+    return SURROGATES.sub("\ufffd", value) if isinstance(value, str) else None
 
 
-def _leniently(text: str) -> Any:
+def _parse_leniently(text: str) -> Any:
     """Return the value of JSON that orjson refuses: NaN, 1e999, halves of a surrogate pair."""
     try:
-        value = _loaded(text)
+        value = _load(text)
         written = json.dumps(value, ensure_ascii=False)
-        if HALVES.search(written):
-            return _loaded(HALVES.sub("\ufffd", written))
+        if SURROGATES.search(written):
+            return _load(SURROGATES.sub("\ufffd", written))
     except (ValueError, RecursionError):
         return text
     return value
 
 
-def _loaded(text: str) -> Any:
+def _load(text: str) -> Any:
     return json.loads(text, parse_int=_integer, parse_float=_finite, parse_constant=str)
 
 
 def _integer(digits: str) -> int | float | str:
-    """Return what orjson makes of an integer: beyond 64 bits a float."""
+    """Return an integer as orjson does: beyond 64 bits as a float."""
     number = int(digits) if len(digits) <= 20 else None
-    return number if number is not None and SMALLEST <= number < 2 * BEYOND else _finite(digits)
+    return (
+        number
+        if number is not None and MIN_INTEGER <= number < 2 * INTEGER_LIMIT
+        else _finite(digits)
+    )
 
 
 def _finite(digits: str) -> float | str:
-    """Return a number; one that is too large for a float stays text."""
+    """Return a float; a number that is too large for one stays text."""
     number = float(digits)
     return number if isfinite(number) else digits
 
 
 def _is_deep(value: Any) -> bool:
     level = [value]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         level = [
             inner
             for outer in level

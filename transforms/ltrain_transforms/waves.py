@@ -1,6 +1,6 @@
-"""The waves of a store as a build sees them: which are closed, and which have changed since.
+"""The state of each wave in a store: how many spans it has, and whether it is closed.
 
-A wave is credited once, when it is closed, so one that is as it was needs no second look.
+A closed wave is credited once. An incremental build skips a closed wave that has not changed.
 """
 
 from collections.abc import Iterable
@@ -10,27 +10,27 @@ from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_transforms import roles
 from ltrain_transforms.recipe import Source
-from ltrain_transforms.source import PLACE, Selection, chosen, placing
+from ltrain_transforms.source import WAVE_SQL, Selection, runner_condition, selection_condition
 
-Waves = dict[str, dict[str, Any]]
-"""What is known of each wave, by `<run>/<mode>/<wave>`."""
+WaveStates = dict[str, dict[str, Any]]
+"""`spans`, `ingested` and `closed` of each wave, by `<run>/<mode>/<wave>`."""
 
 
-def waves(store: Store, source: Source, selection: Selection) -> Waves:
-    """Count the spans of each selected wave; none where executions are no rollouts.
+def read_waves(store: Store, source: Source, selection: Selection) -> WaveStates:
+    """Return the state of each selected wave; an empty one where executions are no rollouts.
 
-    A wave is closed when its runners closed each rollout that they dispatched; what an agent
-    invents nobody closes.
+    A wave is closed when its runners closed every rollout that they dispatched. Rollouts that an
+    agent invents do not count.
     """
     if source.execution != "rollout":
         return {}
-    where, params = chosen(source, selection)
-    ours = placing(roles.senders(source.trust))
-    closing = f"SpanName = '{attributes.SPAN_ROLLOUT}' AND {ours}"
+    where, params = selection_condition(source, selection)
+    by_runner = runner_condition(roles.trusted_senders(source.trust))
+    closing = f"SpanName = '{attributes.SPAN_ROLLOUT}' AND {by_runner}"
     sql = (
-        f"SELECT {PLACE} AS place, toInt64(count()) AS spans, "
+        f"SELECT {WAVE_SQL} AS place, toInt64(count()) AS spans, "
         "toString(max(IngestedAt)) AS ingested, "
-        f"uniqExactIf(RolloutId, {ours}) AS dispatched, "
+        f"uniqExactIf(RolloutId, {by_runner}) AS dispatched, "
         f"uniqExactIf(RolloutId, {closing}) AS ended "
         f"FROM otel.spans WHERE Mode != '' AND {where} GROUP BY place ORDER BY place"
     )
@@ -40,19 +40,19 @@ def waves(store: Store, source: Source, selection: Selection) -> Waves:
     }
 
 
-def unchanged(before: Waves, now: Waves) -> bool:
-    """Say whether every wave that is in `before` is still what it was."""
+def are_unchanged(before: WaveStates, now: WaveStates) -> bool:
+    """Return whether every wave of `before` has the same state now."""
     return all(now.get(place) == known for place, known in before.items())
 
 
-def late(store: Store, source: Source, known: Iterable[str], since: str) -> bool:
-    """Say whether spans that name no rollout came to the traces of known waves after `since`."""
+def has_late_spans(store: Store, source: Source, known: Iterable[str], since: str) -> bool:
+    """Return whether spans without a rollout arrived after `since` in traces of known waves."""
     params = {"known": list(known), "since": since}
-    theirs = f"FROM otel.spans WHERE RolloutId != '' AND {PLACE} IN {{known:Array(String)}}"
-    linked = f"hasAny(`Links.TraceId`, (SELECT groupUniqArray(TraceId) {theirs}))"
+    of_waves = f"FROM otel.spans WHERE RolloutId != '' AND {WAVE_SQL} IN {{known:Array(String)}}"
+    linked = f"hasAny(`Links.TraceId`, (SELECT groupUniqArray(TraceId) {of_waves}))"
     sql = (
         "SELECT count() AS late FROM otel.spans WHERE RolloutId = '' "
         "AND IngestedAt > toDateTime64({since:String}, 3) "
-        f"AND (TraceId IN (SELECT TraceId {theirs}) OR {linked})"
+        f"AND (TraceId IN (SELECT TraceId {of_waves}) OR {linked})"
     )
     return bool(store.query(sql, params)["late"][0])

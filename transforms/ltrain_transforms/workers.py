@@ -91,9 +91,8 @@ def open_workers(count: int, ray: str | None = None) -> Iterator[Workers]:
         yield LocalWorker()
     else:
         with _single_threaded():
-            context = multiprocessing.get_context(
-                "spawn"
-            )  # the threads of polars do not survive a fork
+            # spawn: the threads of polars do not survive a fork
+            context = multiprocessing.get_context("spawn")
             pool = ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker)
             try:
                 yield ProcessWorkers(pool, count)

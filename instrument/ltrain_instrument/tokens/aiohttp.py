@@ -1,4 +1,4 @@
-"""Records policy calls that go through aiohttp, at its session's requests."""
+"""Records policy calls through aiohttp, at the session's requests."""
 
 from collections.abc import Callable
 from types import ModuleType
@@ -6,129 +6,131 @@ from typing import Any
 
 import wrapt
 
-from ltrain_instrument.tokens.calls import Calls
-from ltrain_instrument.tokens.recording import UNWILLING, Recording
+from ltrain_instrument.tokens.calls import CallRecorder
+from ltrain_instrument.tokens.recording import UNSUPPORTED_STATUSES, Recording
 
 
-def install(calls: Calls, module: ModuleType) -> None:
+def patch_aiohttp(recorder: CallRecorder, module: ModuleType) -> None:
     """Wrap the sessions of `module`, which is aiohttp.
 
     Raises:
-        AttributeError: when it is built in another way than the versions known.
+        AttributeError: when this version of aiohttp is not supported.
     """
-    wrapt.wrap_function_wrapper(module, "ClientSession._request", _Aiohttp(calls, module).request)
+    wrapt.wrap_function_wrapper(
+        module, "ClientSession._request", _Aiohttp(recorder, module).request
+    )
 
 
 class _Aiohttp:
-    def __init__(self, calls: Calls, module: Any) -> None:
-        self._calls, self._module = calls, module
+    def __init__(self, recorder: CallRecorder, module: Any) -> None:
+        self._recorder, self._module = recorder, module
         self._pieces = _reader_class(module)
 
-    async def request(self, call: Callable[..., Any], session: Any, given: Any, named: Any) -> Any:
-        method, target, named = _bound(*given, **named)
+    async def request(self, call: Callable[..., Any], session: Any, args: Any, kwargs: Any) -> Any:
+        method, target, kwargs = _bind_arguments(*args, **kwargs)
         url = _url(session, target)
-        recording = self._calls.begin(method, url, lambda: _body(session, **named))
+        recording = self._recorder.start_recording(method, url, lambda: _body(session, **kwargs))
         if recording is None:
-            return await call(method, target, **named)
+            return await call(method, target, **kwargs)
         with recording.sending():
             status, response = await self._post(
-                call, method, target, _asking(session, recording, **named)
+                call, method, target, _with_recorded_body(session, recording, **kwargs)
             )
-            if status in UNWILLING:
+            if status in UNSUPPORTED_STATUSES:
                 if response is not None:
                     response.release()
-                response = await call(method, target, **named)
-                if response.status not in UNWILLING:
-                    self._calls.refuses(url, status)
-        if recording.reads(response.status, response.headers.get("content-type", "")):
+                response = await call(method, target, **kwargs)
+                if response.status not in UNSUPPORTED_STATUSES:
+                    self._recorder.mark_unsupported(url, status)
+        if recording.start_reading(response.status, response.headers.get("content-type", "")):
             chunked = response.headers.get("transfer-encoding", "").lower() == "chunked"
             response.content = self._pieces(recording, response.content, chunked=chunked)
         return response
 
     async def _post(
-        self, call: Callable[..., Any], method: str, target: Any, named: dict[str, Any]
+        self, call: Callable[..., Any], method: str, target: Any, kwargs: dict[str, Any]
     ) -> tuple[int, Any]:
-        """Give status and response; no response where the session raises for that status."""
+        """Return the status, and the response unless the session raises for that status."""
         try:
-            response = await call(method, target, **named)
+            response = await call(method, target, **kwargs)
         except self._module.ClientResponseError as error:
-            if error.status not in UNWILLING:
+            if error.status not in UNSUPPORTED_STATUSES:
                 raise
             return error.status, None
         return response.status, response
 
 
-def _bound(method: str, str_or_url: Any, **named: Any) -> tuple[str, Any, dict[str, Any]]:
-    return method, str_or_url, named
+def _bind_arguments(method: str, str_or_url: Any, **kwargs: Any) -> tuple[str, Any, dict[str, Any]]:
+    return method, str_or_url, kwargs
 
 
 def _url(session: Any, target: Any) -> str:
     try:
         return str(session._build_url(target))
-    except ValueError:  # aiohttp will say it in its own words
+    except ValueError:  # aiohttp raises its own error
         return ""
 
 
 def _body(
     session: Any, json: Any = None, data: Any = None, compress: Any = None, **_: Any
 ) -> bytes | None:
-    """Give the body; None for a form, a file or a generator, and for what is to be compressed."""
+    """Return the body; None for a form, a file or a generator, and if it will be compressed."""
     body = data if json is None else session.json_serialize(json)
     if isinstance(body, str):
         body = body.encode()
     return body if isinstance(body, bytes) and not compress else None
 
 
-def _asking(
-    session: Any, recording: Recording, headers: Any = None, json: Any = None, **named: Any
+def _with_recorded_body(
+    session: Any, recording: Recording, headers: Any = None, json: Any = None, **kwargs: Any
 ) -> dict[str, Any]:
-    asking = type(session.headers)(headers or ())
+    headers = type(session.headers)(headers or ())
     if json is not None and "Content-Type" not in session.headers:
-        asking.setdefault("Content-Type", "application/json")
-    if "Content-Length" in asking:
-        asking["Content-Length"] = str(len(recording.body))
-    return {**named, "headers": asking, "data": recording.body}
+        headers.setdefault("Content-Type", "application/json")
+    if "Content-Length" in headers:
+        headers["Content-Length"] = str(len(recording.body))
+    return {**kwargs, "headers": headers, "data": recording.body}
 
 
 def _reader_class(module: Any) -> Any:
     protocol = module.base_protocol.BaseProtocol
 
     class Pieces(module.StreamReader):  # type: ignore[misc]
-        """A response's content, which passes through a recording when more of it is wanted."""
+        """The content of a response; each read passes through the recording."""
 
         def __init__(self, recording: Recording, source: Any, *, chunked: bool) -> None:
             loop = source._loop
             super().__init__(protocol(loop), source.get_read_buffer_limits()[0], loop=loop)
             self._recording, self._source = recording, source
-            self._chunked, self._fed = chunked, False
-            if chunked:  # then a client may ask where chunks end
+            self._is_chunked, self._has_data = chunked, False
+            if chunked:  # a client may then read the chunk boundaries
                 self.begin_http_chunk_receiving()
 
         async def _wait(self, func_name: str) -> None:
             try:
-                piece, ends_chunk = await self._more()
+                piece, ends_chunk = await self._next_piece()
                 ended = not piece and not ends_chunk
-                shown = self._recording.finish() if ended else self._recording.feed(piece)
+                visible = self._recording.finish() if ended else self._recording.feed(piece)
             except BaseException as error:
-                self._recording.broke(error)
+                self._recording.fail_with(error)
                 raise
-            self._fed = self._fed or bool(shown)
-            self.feed_data(shown)
-            if self._chunked and self._fed and (ended or ends_chunk):
-                self._fed = False
+            self._has_data = self._has_data or bool(visible)
+            self.feed_data(visible)
+            if self._is_chunked and self._has_data and (ended or ends_chunk):
+                self._has_data = False
                 self.end_http_chunk_receiving()
             if ended:
                 self.feed_eof()
 
-        async def _more(self) -> tuple[bytes, bool]:
-            """Give the next piece, and whether it ends a chunk; neither: it was the last."""
-            if not self._chunked:
+        async def _next_piece(self) -> tuple[bytes, bool]:
+            """Return the next piece and whether it ends a chunk; neither at the end of the body."""
+            if not self._is_chunked:
                 return await self._source.readany(), False
             piece: tuple[bytes, bool] = await self._source.readchunk()
             return piece
 
         def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
-            # How aiohttp says that a response is released or closed
+            # aiohttp calls this when a response is released or closed
             self._recording.abandon()
             self._source.set_exception(exc, *cause)
             super().set_exception(exc, *cause)

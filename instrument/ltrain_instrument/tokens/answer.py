@@ -1,4 +1,4 @@
-"""An answer of the policy server, gathered: the same from a whole answer as from a stream's chunks.
+"""The response of a policy server, built from a complete body or from the chunks of a stream.
 
 Token ids and log-probabilities are kept exactly as the server reported them.
 """
@@ -16,7 +16,7 @@ class Choice:
 
 
 @dataclass(slots=True)
-class Answer:
+class ModelResponse:
     id: str | None = None
     prompt_token_ids: list[int] | None = None
     choices: dict[int, Choice] = field(default_factory=dict)
@@ -24,28 +24,28 @@ class Answer:
 
     @property
     def finished(self) -> int:
-        """How many choices have ended."""
+        """Number of choices that have ended."""
         return sum(choice.finish_reason is not None for choice in self.choices.values())
 
     @property
-    def ordered(self) -> list[Choice]:
-        """The choices by their index."""
+    def ordered_choices(self) -> list[Choice]:
+        """The choices in the order of their index."""
         return [self.choices[index] for index in sorted(self.choices)]
 
-    def take(self, payload: dict[str, Any]) -> None:
-        """Keep what the span needs of an answer or a chunk."""
+    def add_payload(self, payload: dict[str, Any]) -> None:
+        """Add a complete response or one chunk of a stream."""
         self.id = self.id or payload.get("id")
         self.usage = payload.get("usage") or self.usage
-        self._take_prompt(payload)
+        self._add_prompt_tokens(payload)
         for choice in payload.get("choices") or ():
-            self._take_prompt(choice)  # where completions say it
-            self._take_choice(choice)
+            self._add_prompt_tokens(choice)  # completions report it here
+            self._add_choice(choice)
 
-    def _take_prompt(self, payload: dict[str, Any]) -> None:
+    def _add_prompt_tokens(self, payload: dict[str, Any]) -> None:
         if payload.get("prompt_token_ids") is not None:
             self.prompt_token_ids = payload["prompt_token_ids"]
 
-    def _take_choice(self, payload: dict[str, Any]) -> None:
+    def _add_choice(self, payload: dict[str, Any]) -> None:
         choice = self.choices.setdefault(payload.get("index", 0), Choice())
         choice.token_ids += payload.get("token_ids") or ()
         choice.logprobs += _logprobs(payload.get("logprobs") or {})
@@ -53,19 +53,19 @@ class Answer:
         if "message" in payload:
             choice.message = payload["message"]
         elif "delta" in payload:
-            _extend(choice.message, payload["delta"] or {})
+            _extend_message(choice.message, payload["delta"] or {})
         elif "text" in payload:
-            _extend(choice.message, {"content": payload["text"]})
+            _extend_message(choice.message, {"content": payload["text"]})
 
 
-def _logprobs(said: dict[str, Any]) -> list[float]:
-    """Give the sampled tokens' log-probabilities, in the words of chats or of completions."""
-    if said.get("content") is not None:
-        return [token["logprob"] for token in said["content"]]
-    return said.get("token_logprobs") or []
+def _logprobs(reported: dict[str, Any]) -> list[float]:
+    """Return the log-probabilities of the sampled tokens, in the format of chats or completions."""
+    if reported.get("content") is not None:
+        return [token["logprob"] for token in reported["content"]]
+    return reported.get("token_logprobs") or []
 
 
-def _extend(message: dict[str, Any], delta: dict[str, Any]) -> None:
+def _extend_message(message: dict[str, Any], delta: dict[str, Any]) -> None:
     for name in ("role", "content", "reasoning", "reasoning_content", "refusal"):
         if delta.get(name):
             message[name] = delta[name] if name == "role" else message.get(name, "") + delta[name]
@@ -77,7 +77,7 @@ def _extend_call(calls: list[dict[str, Any]], delta: dict[str, Any]) -> None:
     index = delta.get("index", len(calls))
     while len(calls) <= index:
         calls.append({"id": None, "function": {"name": None, "arguments": ""}})
-    call, given = calls[index], delta.get("function") or {}
+    call, function = calls[index], delta.get("function") or {}
     call["id"] = delta.get("id") or call["id"]
-    call["function"]["name"] = given.get("name") or call["function"]["name"]
-    call["function"]["arguments"] += given.get("arguments") or ""
+    call["function"]["name"] = function.get("name") or call["function"]["name"]
+    call["function"]["arguments"] += function.get("arguments") or ""

@@ -1,4 +1,4 @@
-"""Which calls of this process are recorded, and where a recording begins."""
+"""Decides which calls of this process are recorded, and starts their recordings."""
 
 import logging
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from opentelemetry.trace import SpanKind
 
 from ltrain_instrument import attributes, settings
 from ltrain_instrument.bridge import innermost_span
-from ltrain_instrument.tokens.recording import Recording, is_recorded
+from ltrain_instrument.tokens.recording import Recording, is_recording_active
 from ltrain_instrument.tokens.request import Request, read_request
 from ltrain_instrument.tokens.span import CallSpan
 from ltrain_instrument.tokens.urls import PolicyUrls
@@ -18,64 +18,67 @@ from ltrain_instrument.tokens.urls import PolicyUrls
 _logger = logging.getLogger("ltrain.tokens")
 
 
-class Calls:
-    """The policy's base URLs, and what is known of who answers there."""
+class CallRecorder:
+    """The base URLs of the policy, and what is known about its servers."""
 
     def __init__(self, urls: PolicyUrls, version: int | None) -> None:
         self._urls, self._version = urls, version
         self._tracer = trace.get_tracer(attributes.SCOPE_CAPTURE)
-        self._unwilling: set[str] = set()
-        self._begun: WeakSet[Recording] = WeakSet()
+        self._unsupported: set[str] = set()
+        self._recordings: WeakSet[Recording] = WeakSet()
 
     @classmethod
-    def configured(cls) -> "Calls | None":
-        """Give those that the environment names; None where it names none.
+    def from_settings(cls) -> "CallRecorder | None":
+        """Return a recorder for the URLs of the environment; None if there are none.
 
         Raises:
-            BadSetting: when a setting cannot be read.
+            BadSetting: when a setting is invalid.
         """
         bases = settings.POLICY_URLS.read()
         return cls(PolicyUrls(bases), settings.POLICY_VERSION.read()) if bases else None
 
-    def begin(self, method: str, url: str, body: Callable[[], bytes | None]) -> Recording | None:
-        """Begin to record a request; None where it is to be left alone.
+    def start_recording(
+        self, method: str, url: str, body: Callable[[], bytes | None]
+    ) -> Recording | None:
+        """Start to record a request; return None if it must not be recorded.
 
-        That is one to no policy, one whose body is not to be read, or where nothing traces.
+        That is a request to another server, one with an unreadable body, or one without active
+        tracing.
         """
         try:
             operation = self._urls.operation(method, url)
-            if operation is None or url in self._unwilling:
+            if operation is None or url in self._unsupported:
                 return None
-            if is_recorded() or not is_instrumentation_enabled():
+            if is_recording_active() or not is_instrumentation_enabled():
                 return None
             raw = body()
             request = read_request(operation, raw) if raw else None
             return None if request is None else self._recording(request)
-        except Exception as error:  # a defect of ours, or a request that nobody thought of
+        except Exception as error:  # a defect of ltrain, or an unforeseen request
             _logger.warning("ltrain: a call of %s is not recorded: %r", url, error)
             return None
 
     def _recording(self, request: Request) -> Recording | None:
-        where = trace.set_span_in_context(innermost_span())
-        span = CallSpan(self._tracer, where, SpanKind.CLIENT, request)
+        parent = trace.set_span_in_context(innermost_span())
+        span = CallSpan(self._tracer, parent, SpanKind.CLIENT, request)
         if not span.span.is_recording():
             return None
-        span.sampled_by(request.model, self._version)
+        span.set_policy(request.model, self._version)
         recording = Recording(request, span)
-        self._begun.add(recording)
+        self._recordings.add(recording)
         return recording
 
-    def leave(self) -> None:
-        """End what is still being answered: the process ends."""
-        for recording in list(self._begun):
-            recording.leave()
+    def end_open_recordings(self) -> None:
+        """End the recordings of calls without a complete response, because the process exits."""
+        for recording in list(self._recordings):
+            recording.truncate()
 
-    def refuses(self, url: str, status: int) -> None:
-        """Remember that a server takes a request only without ours in it, and say so once."""
-        self._unwilling.add(url)
+    def mark_unsupported(self, url: str, status: int) -> None:
+        """Stop recording a URL whose server refuses requests for token ids, with one warning."""
+        self._unsupported.add(url)
         _logger.warning(
-            "ltrain: %s is in LTRAIN_POLICY_URLS, but answers %s when it is asked for token ids. "
-            "Its calls are left alone from now on.",
+            "ltrain: %s is in LTRAIN_POLICY_URLS, but answers %s to a request for token ids. "
+            "Its calls are no longer recorded.",
             url,
             status,
         )

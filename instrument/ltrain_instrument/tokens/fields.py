@@ -1,6 +1,6 @@
-"""The fields of a JSON answer: read, and replaced where they stand.
+"""Parses a JSON response and replaces fields in its text.
 
-What is not replaced keeps its bytes: spaces, escapes, the way that numbers are written.
+All other bytes stay unchanged: spaces, escapes and the notation of numbers.
 """
 
 import json
@@ -13,78 +13,80 @@ _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
-def read(text: str, instead: Mapping[str, str]) -> tuple[dict[str, Any], str]:
-    """Give the JSON object that `text` is, and the text with some fields replaced.
+def parse_and_replace(text: str, replacements: Mapping[str, str]) -> tuple[dict[str, Any], str]:
+    """Return the JSON object in `text`, and the text with some fields replaced.
 
-    `instead` has the new JSON text of a field by its name, in the object and in each of its
-    `choices`. A field that is null, or is not there, stays so.
+    `replacements` maps names of fields, in the object and in each of its `choices`, to their new
+    JSON text. A field that is null or missing stays so.
 
     Raises:
-        ValueError: when it is not a JSON object.
+        ValueError: when the text is not a JSON object.
     """
-    reader = _Reader(text, instead)
+    parser = _Parser(text, replacements)
     try:
-        payload, end = reader.object(reader.skip(0), outer=True)
-        if reader.skip(end) != len(text):
+        payload, end = parser.object(parser.skip(0), is_root=True)
+        if parser.skip(end) != len(text):
             raise ValueError("there is text after the JSON object")
     except (StopIteration, IndexError) as error:
         raise ValueError("it is not a JSON object") from error
-    return payload, reader.edited()
+    return payload, parser.edited()
 
 
-class _Reader:
-    def __init__(self, text: str, instead: Mapping[str, str]) -> None:
-        self._text, self._instead = text, instead
+class _Parser:
+    def __init__(self, text: str, replacements: Mapping[str, str]) -> None:
+        self._text, self._replacements = text, replacements
         self._edits: list[tuple[int, int, str]] = []
 
-    def skip(self, at: int) -> int:
-        """Give the place of the next character that is no white space."""
-        return at if self._text[at : at + 1] > " " else _SPACE.match(self._text, at).end()  # type: ignore[union-attr]
+    def skip(self, position: int) -> int:
+        """Return the position of the next character that is not white space."""
+        if self._text[position : position + 1] > " ":
+            return position
+        return _SPACE.match(self._text, position).end()  # type: ignore[union-attr]
 
-    def object(self, at: int, *, outer: bool) -> tuple[dict[str, Any], int]:
+    def object(self, position: int, *, is_root: bool) -> tuple[dict[str, Any], int]:
         text = self._text
-        found: dict[str, Any] = {}
-        at = self._expect("{", at)
-        if text[at] == "}":
-            return found, at + 1
+        result: dict[str, Any] = {}
+        position = self._skip_past("{", position)
+        if text[position] == "}":
+            return result, position + 1
         while True:
-            name, at = scanstring(text, self._only('"', at), True)
-            at = self._expect(":", self.skip(at))
-            if outer and name == "choices" and text[at] == "[":
-                found[name], end = self._objects(at)
+            name, position = scanstring(text, self._expect_character('"', position), True)
+            position = self._skip_past(":", self.skip(position))
+            if is_root and name == "choices" and text[position] == "[":
+                result[name], end = self._objects(position)
             else:
-                found[name], end = self._value(name, at)
-            at = self.skip(end)
-            if text[at] == "}":
-                return found, at + 1
-            at = self._expect(",", at)
+                result[name], end = self._value(name, position)
+            position = self.skip(end)
+            if text[position] == "}":
+                return result, position + 1
+            position = self._skip_past(",", position)
 
-    def _objects(self, at: int) -> tuple[list[dict[str, Any]], int]:
-        found: list[dict[str, Any]] = []
-        at = self._expect("[", at)
-        if self._text[at] == "]":
-            return found, at + 1
+    def _objects(self, position: int) -> tuple[list[dict[str, Any]], int]:
+        result: list[dict[str, Any]] = []
+        position = self._skip_past("[", position)
+        if self._text[position] == "]":
+            return result, position + 1
         while True:
-            one, at = self.object(at, outer=False)
-            found.append(one)
-            at = self.skip(at)
-            if self._text[at] == "]":
-                return found, at + 1
-            at = self._expect(",", at)
+            item, position = self.object(position, is_root=False)
+            result.append(item)
+            position = self.skip(position)
+            if self._text[position] == "]":
+                return result, position + 1
+            position = self._skip_past(",", position)
 
-    def _value(self, name: str, at: int) -> tuple[Any, int]:
-        value, end = _scan(self._text, at)
-        if value is not None and name in self._instead:
-            self._edits.append((at, end, self._instead[name]))
+    def _value(self, name: str, position: int) -> tuple[Any, int]:
+        value, end = _scan(self._text, position)
+        if value is not None and name in self._replacements:
+            self._edits.append((position, end, self._replacements[name]))
         return value, end
 
-    def _only(self, mark: str, at: int) -> int:
-        if self._text[at] != mark:
-            raise ValueError(f"there is no {mark} at character {at}")
-        return at + 1
+    def _expect_character(self, character: str, position: int) -> int:
+        if self._text[position] != character:
+            raise ValueError(f"there is no {character} at character {position}")
+        return position + 1
 
-    def _expect(self, mark: str, at: int) -> int:
-        return self.skip(self._only(mark, at))
+    def _skip_past(self, character: str, position: int) -> int:
+        return self.skip(self._expect_character(character, position))
 
     def edited(self) -> str:
         if not self._edits:

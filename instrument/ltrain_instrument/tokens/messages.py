@@ -1,4 +1,4 @@
-"""OpenAI's chat messages in the form that OpenTelemetry's `gen_ai.*.messages` have."""
+"""Converts OpenAI's chat messages to the format of OpenTelemetry's `gen_ai.*.messages`."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ Message = dict[str, Any]
 
 
 def input_messages(body: Message) -> list[Message]:
-    """Give a request's messages; a completion's prompt is a user's, token ids are none."""
+    """Return a request's messages; a text prompt is a user's message, token ids give none."""
     prompt = body.get("prompt")
     messages = body.get("messages") or [{"role": "user", "content": prompt}]
     if isinstance(prompt, list):
@@ -17,7 +17,7 @@ def input_messages(body: Message) -> list[Message]:
 
 
 def output_messages(choices: list[Choice]) -> list[Message]:
-    """Give the answer's messages, one a choice."""
+    """Return one message per choice."""
     return [
         {
             "role": choice.message.get("role") or "assistant",
@@ -54,5 +54,5 @@ def _part(part: Any) -> Message:
 
 def _call(call: Message) -> Message:
     function = call.get("function") or {}
-    named = {"id": call.get("id"), "name": function.get("name")}
-    return {"type": "tool_call", **named, "arguments": function.get("arguments")}
+    function_fields = {"id": call.get("id"), "name": function.get("name")}
+    return {"type": "tool_call", **function_fields, "arguments": function.get("arguments")}

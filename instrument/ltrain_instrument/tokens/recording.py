@@ -1,9 +1,9 @@
-"""One call of a policy, recorded on its way through the agent's HTTP client.
+"""Records one policy call as it passes through the agent's HTTP client.
 
-* What the client gets is what it would get without us: the same bytes of a body, the same events of
-  a stream, the same errors. What was asked for on top is null in it.
-* A defect of ours costs the record of a call, never the call.
-* The span ends before the last byte is handed on.
+* The client gets what it would get without ltrain: the same bytes of a body, the same events of a
+  stream, the same errors. Fields that only ltrain requested are null.
+* A defect of ltrain costs the record of a call, never the call.
+* The span ends before the last byte is passed on.
 """
 
 import json
@@ -16,23 +16,23 @@ from typing import Any, Protocol
 
 from opentelemetry import context, trace
 
-from ltrain_instrument.tokens.answer import Answer
-from ltrain_instrument.tokens.events import DONE, Event, Events
-from ltrain_instrument.tokens.fields import read
+from ltrain_instrument.tokens.answer import ModelResponse
+from ltrain_instrument.tokens.events import DONE, Event, EventSplitter
+from ltrain_instrument.tokens.fields import parse_and_replace
 from ltrain_instrument.tokens.request import Request
 from ltrain_instrument.tokens.span import CallSpan
 
-UNWILLING = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
-"""How a server may answer that it does not know the fields which ask for token ids."""
+UNSUPPORTED_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
+"""Statuses with which a server rejects the fields that request token ids."""
 
 _RECORDING = context.create_key("ltrain-recording")
-_GONE = (GeneratorExit, CancelledError, KeyboardInterrupt)
+_CLIENT_GONE = (GeneratorExit, CancelledError, KeyboardInterrupt)
 
 _logger = logging.getLogger("ltrain.tokens")
 
 
-def is_recorded() -> bool:
-    """Tell whether a client further out records the current call already."""
+def is_recording_active() -> bool:
+    """Return whether an outer client already records the current call."""
     return context.get_value(_RECORDING) is not None
 
 
@@ -43,134 +43,136 @@ class _Reader(Protocol):
 
 
 class Recording:
-    """A request, its answer piece by piece, and the span of both.
+    """A request, its response piece by piece, and the span of both.
 
-    A client asks for `body`, within `sending`; with `reads` it learns whether the answer is to be
-    passed through `feed` and `finish`. However that ends, one of `finish`, `broke` and `abandon` is
-    called; of several the first counts.
+    A client sends `body` within `sending`, then calls `start_reading`. If that returns True, it
+    passes the response through `feed` and `finish`. Every call ends with `finish`, `fail_with` or
+    `abandon`; only the first of them has an effect.
     """
 
     def __init__(self, request: Request, span: CallSpan) -> None:
         self.request, self._span = request, span
         self.body = json.dumps(request.body).encode()
-        """What the server is asked."""
-        self._answer = Answer()
+        """The body that is sent to the server."""
+        self._response = ModelResponse()
         self._reader: _Reader | None = None
 
     @contextmanager
     def sending(self) -> Iterator[None]:
-        """Make the span current; a failure to send ends it."""
+        """Make the span current; an exception ends it."""
         inside = trace.set_span_in_context(self._span.span)
         token = context.attach(context.set_value(_RECORDING, True, inside))
         try:
             yield
         except BaseException as error:
-            self.broke(error)
+            self.fail_with(error)
             raise
         finally:
             context.detach(token)
 
-    def reads(self, status: int, kind: str) -> bool:
-        """Say whether the answer is to be read here, by its status and content type."""
-        kind = kind.partition(";")[0].strip().lower()
-        if kind == "application/json":
-            self._reader = _Whole(self, status)
-        elif kind == "text/event-stream" and status == HTTPStatus.OK:
-            self._reader = _Stream(self)
+    def start_reading(self, status: int, content_type: str) -> bool:
+        """Return whether the response is recorded, by its status and content type."""
+        content_type = content_type.partition(";")[0].strip().lower()
+        if content_type == "application/json":
+            self._reader = _JsonReader(self, status)
+        elif content_type == "text/event-stream" and status == HTTPStatus.OK:
+            self._reader = _StreamReader(self)
         else:
-            what = kind or "nothing"
-            self._span.failed(str(status), f"The server answered with status {status} and {what}.")
+            what = content_type or "no content"
+            self._span.end_with_error(
+                str(status), f"The server answered with status {status} and {what}."
+            )
         return self._reader is not None
 
     def feed(self, piece: bytes) -> bytes:
-        """Take a piece of the answer, and give what the client sees of it by now."""
+        """Add a piece of the response, and return the bytes that the client gets now."""
         return piece if self._reader is None else self._reader.feed(piece)
 
     def finish(self) -> bytes:
-        """Take the answer's end, and give what the client has not seen."""
-        rest = b"" if self._reader is None else self._reader.finish()
+        """Add the end of the response, and return the remaining bytes for the client."""
+        remainder = b"" if self._reader is None else self._reader.finish()
         self.end()
-        return rest
+        return remainder
 
-    def through(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Pass a whole answer through, however its reading ends."""
+    def pass_through(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """Record a complete response, and yield its bytes for the client."""
         try:
             for piece in pieces:
-                if shown := self.feed(piece):
-                    yield shown
-            if rest := self.finish():
-                yield rest
+                if visible := self.feed(piece):
+                    yield visible
+            if remainder := self.finish():
+                yield remainder
         except BaseException as error:
-            self.broke(error)
+            self.fail_with(error)
             raise
 
-    def broke(self, error: BaseException) -> None:
-        """End the span with what there was when the answer broke off."""
-        if isinstance(error, _GONE):
+    def fail_with(self, error: BaseException) -> None:
+        """End the span with the response up to an exception."""
+        if isinstance(error, _CLIENT_GONE):
             self.abandon()
         else:
             self.fail(type(error).__name__, str(error))
 
     def abandon(self) -> None:
-        """End the span where the client does not want the rest: failed, unless that was all."""
-        if self._complete:
+        """End the span when the client stops reading: as failed, unless it is complete."""
+        if self._is_complete:
             self.end()
         else:
             self.fail("cancelled", "the client went away")
 
-    def leave(self) -> None:
-        """End the span where the process ends before the answer, with the tokens there are."""
+    def truncate(self) -> None:
+        """End the span when the process exits before the response is complete."""
         if not self._span.ended:
-            self._span.truncated()
+            self._span.mark_truncated()
             self.abandon()
 
     def end(self) -> None:
-        """End the span with the answer, or with an error where that is not all."""
-        if self._complete:
-            self._close(lambda: self._span.answered(self._answer))
+        """End the span with the response, or with an error if it is incomplete."""
+        if self._is_complete:
+            self._end_once(lambda: self._span.end_with_response(self._response))
         else:
-            why = "The stream ended before the answer." if self.request.stream else "No answer."
-            self.fail("incomplete", why)
+            reason = "The stream ended before the answer." if self.request.stream else "No answer."
+            self.fail("incomplete", reason)
 
-    def fail(self, kind: str, sentence: str) -> None:
+    def fail(self, error_type: str, sentence: str) -> None:
         """End the span with an error."""
-        self._close(lambda: self._span.failed(kind, sentence, self._answer))
+        self._end_once(lambda: self._span.end_with_error(error_type, sentence, self._response))
 
-    def _close(self, close: Callable[[], None]) -> None:
+    def _end_once(self, end: Callable[[], None]) -> None:
         try:
             if not self._span.ended:
-                close()
-        except Exception as error:  # what a server says may be of any type
+                end()
+        except Exception as error:  # a server's values may have any type
             self._unreadable(error)
 
     def _unreadable(self, error: Exception) -> None:
         _logger.warning("ltrain: an answer of %s is unreadable: %r", self.request.model, error)
-        self._span.failed("unreadable", f"{type(error).__name__}: {error}")
+        self._span.end_with_error("unreadable", f"{type(error).__name__}: {error}")
 
-    def take(self, raw: bytes) -> bytes | None:
-        """Keep what the span needs of a JSON text, and give what the client sees of it.
+    def process_json(self, raw: bytes) -> bytes | None:
+        """Add a JSON text to the response, and return the text that the client gets.
 
-        None where, without us, it would not have been sent.
+        Return None if the server would not have sent it without ltrain.
         """
         try:
-            payload, shown = read(raw.decode(), self.request.instead)
-            self._answer.take(payload)
+            payload, visible = parse_and_replace(raw.decode(), self.request.replacements)
+            self._response.add_payload(payload)
             if payload.get("error"):
                 self.fail(*_error(payload))
-            return None if self.request.hides(payload) else shown.encode()
-        # Whatever a server says: the client must get it, and learn for itself what is wrong
+            return None if self.request.is_token_only_chunk(payload) else visible.encode()
+        # The client must get every response, also an invalid one, and handle it itself
         except Exception as error:
             self._unreadable(error)
             return raw
 
     @property
-    def _complete(self) -> bool:
-        choices = self._answer.finished if self.request.stream else len(self._answer.choices)
+    def _is_complete(self) -> bool:
+        choices = self._response.finished if self.request.stream else len(self._response.choices)
         return choices >= self.request.choices
 
 
-class _Whole:
-    """A JSON body: held back until it is whole."""
+class _JsonReader:
+    """Buffers a JSON body until it is complete."""
 
     def __init__(self, recording: Recording, status: int) -> None:
         self._recording, self._status = recording, status
@@ -183,39 +185,39 @@ class _Whole:
     def finish(self) -> bytes:
         body, self._body = bytes(self._body), bytearray()
         if self._status < HTTPStatus.BAD_REQUEST:
-            return self._recording.take(body) or b""
+            return self._recording.process_json(body) or b""
         self._recording.fail(str(self._status), _error(_loads(body))[1])
         return body
 
 
-class _Stream:
-    """Server-sent events: each is handed on as soon as it is whole."""
+class _StreamReader:
+    """Passes on each server-sent event as soon as it is complete."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self._events = Events()
+        self._events = EventSplitter()
 
     def feed(self, piece: bytes) -> bytes:
-        return b"".join([self._shown(event) for event in self._events.feed(piece)])
+        return b"".join([self._visible(event) for event in self._events.feed(piece)])
 
     def finish(self) -> bytes:
-        return self._events.rest
+        return self._events.remainder
 
-    def _shown(self, event: Event) -> bytes:
+    def _visible(self, event: Event) -> bytes:
         if event.data == DONE:
             self._recording.end()
         if event.data in (DONE, b""):
-            return event.whole
-        shown = self._recording.take(event.data)
-        return b"" if shown is None else event.carrying(shown)
+            return event.raw
+        visible = self._recording.process_json(event.data)
+        return b"" if visible is None else event.with_data(visible)
 
 
 def _loads(body: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(body)
+        payload = json.loads(body)
     except ValueError:
-        found = None
-    return found if isinstance(found, dict) else {"error": body[:500].decode(errors="replace")}
+        payload = None
+    return payload if isinstance(payload, dict) else {"error": body[:500].decode(errors="replace")}
 
 
 def _error(payload: dict[str, Any]) -> tuple[str, str]:

@@ -1,8 +1,8 @@
-"""A request to a policy server: what its client asked, and what the server is asked instead.
+"""A request to a policy server: the client's request, and the one that ltrain sends instead.
 
-* Token ids and log-probabilities are always asked for. What the client did not ask for is taken out
-  of the answer: its fields are null there, as the server says it when nobody asks.
-* Decoding under constraints is let through and marked: its probabilities cannot be recomputed.
+* ltrain always requests token ids and log-probabilities. Fields that the client did not request are
+  null in its response, as the server sends them without the request.
+* Guided decoding is allowed and marked: its probabilities cannot be recomputed.
 """
 
 import json
@@ -13,8 +13,8 @@ from typing import Any, Literal
 Operation = Literal["chat", "text_completion"]
 """OpenTelemetry's names of `/chat/completions` and `/completions`."""
 
-LARGEST = 64 << 20
-"""Bytes of a request that is read."""
+MAX_BODY_BYTES = 64 << 20
+"""Maximum bytes of a request that is parsed."""
 
 CONSTRAINTS = (
     "structured_outputs",
@@ -28,32 +28,32 @@ CONSTRAINTS = (
     "min_tokens",
     "use_beam_search",
 )
-"""Fields that forbid or favour tokens, by another rule than the model's."""
+"""Fields that forbid or favour tokens independently of the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     operation: Operation
     body: dict[str, Any]
-    """What the server is asked."""
+    """The request that is sent to the server."""
     model: str
-    """The name that the client asked for; the answer carries it."""
+    """The name that the client requested; its response carries it."""
     stream: bool
     wants_logprobs: bool
     wants_token_ids: bool
     constrained: bool
-    overruled: Mapping[str, Any] = field(default_factory=dict)
-    """The client's sampling fields where something else was imposed."""
+    overridden: Mapping[str, Any] = field(default_factory=dict)
+    """The client's sampling parameters that were replaced."""
 
     @property
     def choices(self) -> int:
-        """How many answers were asked for."""
+        """Number of responses that the client requested."""
         n = self.body.get("n")
         return n if isinstance(n, int) else 1
 
     @property
-    def instead(self) -> dict[str, str]:
-        """The answer's fields that the client is not to see, and the JSON that it sees there."""
+    def replacements(self) -> dict[str, str]:
+        """Response fields that the client must not see, with the JSON that it sees instead."""
         hidden = {} if self.wants_token_ids else {"token_ids": "null", "prompt_token_ids": "null"}
         if not self.wants_logprobs:
             hidden["logprobs"] = "null"
@@ -61,56 +61,56 @@ class Request:
             hidden["model"] = json.dumps(self.model)
         return hidden
 
-    def hides(self, chunk: dict[str, Any]) -> bool:
-        """Tell a chunk that vLLM sends only because it was asked for token ids."""
+    def is_token_only_chunk(self, chunk: dict[str, Any]) -> bool:
+        """Return whether vLLM sends this chunk only because of the request for token ids."""
         choices = chunk.get("choices")
-        asked = self.wants_token_ids or self.wants_logprobs
-        return not asked and bool(choices) and all(map(_only_tokens, choices or ()))
+        wants_tokens = self.wants_token_ids or self.wants_logprobs
+        return not wants_tokens and bool(choices) and all(map(_is_token_only, choices or ()))
 
 
-def ask(
+def build_request(
     operation: Operation,
     body: dict[str, Any],
     *,
-    served: str | None = None,
+    served_model: str | None = None,
     imposed: Mapping[str, Any] | None = None,
-    overruled: Mapping[str, Any] | None = None,
+    overridden: Mapping[str, Any] | None = None,
 ) -> Request:
-    """Make of a client's body one that the server answers for training.
+    """Convert a client's body to one whose response can be used for training.
 
     Args:
-        served: the model's name there; the client's own by default.
+        served_model: the model's name on the server; by default the client's.
         imposed: fields that replace the client's.
-        overruled: what the client had in them.
+        overridden: the client's values of those fields.
     """
     chat = operation == "chat"
     logprobs = body.get("logprobs")
-    # In a completion it is a number, and 0 asks for the sampled token's alone
+    # In a completion it is a number, and 0 requests only the sampled token's
     wants_logprobs = bool(logprobs) if chat else type(logprobs) is int
-    asked = {**body, **(imposed or {}), "return_token_ids": True}
+    body_sent = {**body, **(imposed or {}), "return_token_ids": True}
     if not wants_logprobs:
-        asked["logprobs"] = True if chat else 0
-    if served is not None:
-        asked["model"] = served
+        body_sent["logprobs"] = True if chat else 0
+    if served_model is not None:
+        body_sent["model"] = served_model
     return Request(
         operation=operation,
-        body=asked,
+        body=body_sent,
         model=body["model"],
         stream=bool(body.get("stream")),
         wants_logprobs=wants_logprobs,
         wants_token_ids=bool(body.get("return_token_ids")),
-        constrained=_constrained(body),
-        overruled=overruled or {},
+        constrained=_is_constrained(body),
+        overridden=overridden or {},
     )
 
 
 def read_request(operation: Operation, raw: bytes) -> Request | None:
-    """Read a client's request; None for one that is to be left alone.
+    """Parse a client's request; return None if it must not be changed.
 
-    That is what is no JSON object with a model, is larger than 64 MiB, asks for several prompts at
-    once, or has the prompt echoed among the sampled tokens.
+    That is a body that is not a JSON object with a model, is larger than 64 MiB, has several
+    prompts, or echoes the prompt among the sampled tokens.
     """
-    if len(raw) > LARGEST:
+    if len(raw) > MAX_BODY_BYTES:
         return None
     try:
         body = json.loads(raw)
@@ -118,10 +118,10 @@ def read_request(operation: Operation, raw: bytes) -> Request | None:
         return None
     if not isinstance(body, dict) or not isinstance(body.get("model"), str) or body.get("echo"):
         return None
-    return ask(operation, body) if _is_one(operation, body) else None
+    return build_request(operation, body) if _has_one_prompt(operation, body) else None
 
 
-def _is_one(operation: Operation, body: dict[str, Any]) -> bool:
+def _has_one_prompt(operation: Operation, body: dict[str, Any]) -> bool:
     if operation == "chat":
         messages = body.get("messages")
         return isinstance(messages, list) and all(isinstance(each, dict) for each in messages)
@@ -131,12 +131,12 @@ def _is_one(operation: Operation, body: dict[str, Any]) -> bool:
     )
 
 
-def _only_tokens(choice: dict[str, Any]) -> bool:
-    said = choice.get("delta") != {} or choice.get("finish_reason") is not None
-    return not said and bool(choice.get("token_ids"))
+def _is_token_only(choice: dict[str, Any]) -> bool:
+    has_content = choice.get("delta") != {} or choice.get("finish_reason") is not None
+    return not has_content and bool(choice.get("token_ids"))
 
 
-def _constrained(body: dict[str, Any]) -> bool:
+def _is_constrained(body: dict[str, Any]) -> bool:
     format_ = body.get("response_format")
     choice = body.get("tool_choice")
     return bool(

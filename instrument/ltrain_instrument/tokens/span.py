@@ -1,6 +1,6 @@
-"""The span of one call: who asked, what was sampled with, what came back, token by token.
+"""The span of one call: identity, sampling parameters, messages and tokens.
 
-It ends once; what is said later is lost.
+It ends once; later calls have no effect.
 """
 
 import json
@@ -13,7 +13,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
 
 from ltrain_instrument import attributes
-from ltrain_instrument.tokens.answer import Answer, Choice
+from ltrain_instrument.tokens.answer import Choice, ModelResponse
 from ltrain_instrument.tokens.messages import input_messages, output_messages
 from ltrain_instrument.tokens.request import Request
 
@@ -31,11 +31,11 @@ REQUEST_NUMBERS = {
 }
 
 Value = str | bool | int | float | Sequence[str]
-"""What a span attribute may be."""
+"""Types of a span attribute."""
 
 
 class CallSpan:
-    """One span, from the request's departure or arrival to the answer's last byte."""
+    """One span, from the start of the request to the last byte of the response."""
 
     def __init__(
         self,
@@ -47,36 +47,38 @@ class CallSpan:
     ) -> None:
         self.ended = False
         self._request = request
-        given = {**(identity or {}), **_request_attributes(request)}
+        values = {**(identity or {}), **_request_attributes(request)}
         self.span: Span = tracer.start_span(
-            f"{request.operation} {request.model}", context, kind, given
+            f"{request.operation} {request.model}", context, kind, values
         )
 
-    def sampled_by(self, policy: str, version: int | None) -> None:
-        """Say which policy answers, and its version where that is known."""
+    def set_policy(self, policy: str, version: int | None) -> None:
+        """Set the policy that answers, and its version if it is known."""
         self.span.set_attribute(attributes.POLICY_NAME, policy)
         if version is not None:
             self.span.set_attribute(attributes.POLICY_VERSION, version)
 
-    def answered(self, answer: Answer) -> None:
-        """End it with a whole answer, whose last byte is still to be handed on."""
-        self._say(answer)
+    def end_with_response(self, response: ModelResponse) -> None:
+        """End the span with a complete response, whose last byte is not passed on yet."""
+        self._set_response(response)
         self._end(delivered=True)
 
-    def failed(self, kind: str, sentence: str, answer: Answer | None = None) -> None:
-        """End it with an error, and with what had been answered until then."""
-        if answer is not None:
-            self._say(answer)
+    def end_with_error(
+        self, kind: str, sentence: str, response: ModelResponse | None = None
+    ) -> None:
+        """End the span with an error, and with the response received so far."""
+        if response is not None:
+            self._set_response(response)
         self.span.set_attribute("error.type", kind)
         self.span.set_status(StatusCode.ERROR, sentence)
         self._end(delivered=False)
 
-    def truncated(self) -> None:
-        """Say that the process ends before the call."""
+    def mark_truncated(self) -> None:
+        """Record that the process exits before the call ends."""
         self.span.set_attribute(attributes.TRUNCATED, True)
 
-    def _say(self, answer: Answer) -> None:
-        self.span.set_attributes(_answer_attributes(answer, self._request.model))
+    def _set_response(self, response: ModelResponse) -> None:
+        self.span.set_attributes(_response_attributes(response, self._request.model))
 
     def _end(self, *, delivered: bool) -> None:
         if not self.ended:
@@ -87,54 +89,54 @@ class CallSpan:
 
 def _request_attributes(request: Request) -> dict[str, Value]:
     body = request.body
-    given: dict[str, Value] = {
+    values: dict[str, Value] = {
         "gen_ai.operation.name": request.operation,
         "gen_ai.provider.name": "vllm",
         "gen_ai.request.model": request.model,
     }
     messages = input_messages(body)
     if messages:
-        given["gen_ai.input.messages"] = _json(messages)
+        values["gen_ai.input.messages"] = _json(messages)
     for name, attribute in REQUEST_NUMBERS.items():
         if isinstance(body.get(name), int | float):
-            given[attribute] = body[name]
-    for name, value in request.overruled.items():
+            values[attribute] = body[name]
+    for name, value in request.overridden.items():
         scalar = isinstance(value, str | int | float)
-        given[attributes.ASKED + name] = value if scalar else _json(value)
+        values[attributes.ASKED + name] = value if scalar else _json(value)
     if request.choices != 1:
-        given["gen_ai.request.choice.count"] = request.choices
+        values["gen_ai.request.choice.count"] = request.choices
     if body.get("stop"):
         stop = body["stop"]
-        given["gen_ai.request.stop_sequences"] = [stop] if isinstance(stop, str) else stop
+        values["gen_ai.request.stop_sequences"] = [stop] if isinstance(stop, str) else stop
     if body.get("tools"):
-        given["gen_ai.tool.definitions"] = _json(body["tools"])
+        values["gen_ai.tool.definitions"] = _json(body["tools"])
     if request.constrained:
-        given[attributes.CONSTRAINED] = True
-    return given
+        values[attributes.CONSTRAINED] = True
+    return values
 
 
-def _answer_attributes(answer: Answer, model: str) -> dict[str, Value]:
-    choices, prompt = answer.ordered, answer.prompt_token_ids
-    given: dict[str, Value] = {"gen_ai.response.model": model}
-    if answer.id:
-        given["gen_ai.response.id"] = answer.id
+def _response_attributes(response: ModelResponse, model: str) -> dict[str, Value]:
+    choices, prompt = response.ordered_choices, response.prompt_token_ids
+    values: dict[str, Value] = {"gen_ai.response.model": model}
+    if response.id:
+        values["gen_ai.response.id"] = response.id
     if choices:
         reasons = [choice.finish_reason for choice in choices]
-        given["gen_ai.response.finish_reasons"] = [reason for reason in reasons if reason]
-        given["gen_ai.output.messages"] = _json(output_messages(choices))
+        values["gen_ai.response.finish_reasons"] = [reason for reason in reasons if reason]
+        values["gen_ai.output.messages"] = _json(output_messages(choices))
     if prompt is not None:
-        given[attributes.PROMPT_TOKEN_IDS] = _json(prompt)
-        given[attributes.PROMPT_TOKEN_COUNT] = len(prompt)
-    given |= _usage(answer)
-    return given | (_sampled_tokens(choices) if any(c.token_ids for c in choices) else {})
+        values[attributes.PROMPT_TOKEN_IDS] = _json(prompt)
+        values[attributes.PROMPT_TOKEN_COUNT] = len(prompt)
+    values |= _usage(response)
+    return values | (_sampled_tokens(choices) if any(c.token_ids for c in choices) else {})
 
 
-def _usage(answer: Answer) -> dict[str, Value]:
-    usage = answer.usage or {}
+def _usage(response: ModelResponse) -> dict[str, Value]:
+    usage = response.usage or {}
     prompt, sampled = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    if prompt is None and answer.prompt_token_ids is not None:
-        prompt = len(answer.prompt_token_ids)
-        sampled = sum(len(choice.token_ids) for choice in answer.choices.values())
+    if prompt is None and response.prompt_token_ids is not None:
+        prompt = len(response.prompt_token_ids)
+        sampled = sum(len(choice.token_ids) for choice in response.choices.values())
     counts = {
         "gen_ai.usage.input_tokens": prompt,
         "gen_ai.usage.output_tokens": sampled,
@@ -167,4 +169,4 @@ def _floats(values: list[float]) -> str:
 
 def _json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.encode(errors="replace").decode()  # half a surrogate pair cannot be exported
+    return text.encode(errors="replace").decode()  # a lone surrogate cannot be exported

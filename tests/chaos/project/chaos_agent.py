@@ -1,4 +1,4 @@
-"""An agent of two calls that takes long enough to be hit between them."""
+"""An agent with two calls that runs long enough to be killed between them."""
 
 import random
 import time
@@ -30,6 +30,6 @@ def solve(task: dict[str, Any], llm: Any) -> dict[str, Any]:
 
 
 def score(task: dict[str, Any], result: dict[str, Any]) -> float:
-    """Return 0.5 or 1.0: any other reward in the store was made by something else."""
+    """Return 0.5 or 1.0; any other reward in the store would have another source."""
     assert result["answers"] == [task["input"]] * 2
     return 0.5 + 0.5 * float(result["draw"])

@@ -1,23 +1,23 @@
-"""Half the reward for a first word the tool takes, half for a second word of the named set."""
+"""Half the reward for a first word that the tool accepts, half for a second word of its set."""
 
 import random
 from typing import Any
 
 from word_agent import FIRST, SECOND
 
-seen: list[float] = []
+past_rewards: list[float] = []
 
 
 def score(task: dict[str, Any], result: dict[str, Any]) -> dict[str, float]:
-    """Give what the second word earned; what the first did is a rule's to give."""
+    """Return the reward of the second word; a rule gives the reward of the first."""
     return {"reward": second(result), "true": first(result) + second(result)}
 
 
 def shuffled(task: dict[str, Any], result: dict[str, Any]) -> dict[str, float]:
-    """Give the whole reward of some other rollout: the same values, nothing to learn from."""
+    """Return the full reward of another rollout: the same values, with nothing to learn."""
     true = first(result) + second(result)
-    others = seen[-96:] or [true]
-    seen.append(true)
+    others = past_rewards[-96:] or [true]
+    past_rewards.append(true)
     return {"reward": random.choice(others), "true": true}
 
 

@@ -1,4 +1,4 @@
-"""AutoGen: an assistant with tools, one alone that streams, and a swarm that hands over."""
+"""AutoGen: an assistant with tools, one that streams, and a swarm with a handoff."""
 
 import asyncio
 import sys
@@ -28,7 +28,7 @@ HANDOFF = Handoff(
 
 
 async def weather(city: str) -> str:
-    """Give the weather of a city."""
+    """Return the weather of a city."""
     await asyncio.sleep(0.3)
     return f"It is sunny in {city}."
 
@@ -53,17 +53,19 @@ def assistant(
 
 
 async def tools() -> None:
-    asked = "How is it? [[<Two cities.> weather(city=Paris) + weather(city=Rome); Sunny."
+    prompt = "How is it? [[<Two cities.> weather(city=Paris) + weather(city=Rome); Sunny."
     guide = assistant("guide")
-    asked = f"{asked}; !book(city=Bath) + nowhere(); No.]]"
-    print((await guide.run(task=asked)).messages[-1].to_text())
+    prompt = f"{prompt}; !book(city=Bath) + nowhere(); No.]]"
+    print((await guide.run(task=prompt)).messages[-1].to_text())
     print((await guide.run(task="And a room?")).messages[-1].to_text())
 
 
 async def streamed() -> None:
     guide = assistant("streaming_guide", stream=True)
-    told = [it async for it in guide.run_stream(task="Say it. [[weather(city=Rome); One by one.]]")]
-    print(told[-1].messages[-1].to_text())
+    events = [
+        it async for it in guide.run_stream(task="Say it. [[weather(city=Rome); One by one.]]")
+    ]
+    print(events[-1].messages[-1].to_text())
 
 
 async def swarm() -> None:

@@ -13,7 +13,7 @@ MODEL = LLM(model="fake")
 
 @tool
 def weather(city: str) -> str:
-    """Give the weather of a city."""
+    """Return the weather of a city."""
     time.sleep(0.3)
     return f"It is sunny in {city}."
 

@@ -1,4 +1,4 @@
-"""LangChain's agent: tools in parallel, one that fails softly, a retry, a stream, a crash."""
+"""LangChain's agent: parallel tools, one that returns an error, a retry, a stream, a crash."""
 
 import time
 from typing import Any
@@ -10,7 +10,7 @@ from langchain_openai import ChatOpenAI
 
 @tool
 def weather(city: str) -> str:
-    """Give the weather of a city."""
+    """Return the weather of a city."""
     time.sleep(0.3)
     return f"It is sunny in {city}."
 
@@ -32,19 +32,19 @@ search.handle_tool_error = True
 agent = create_agent(ChatOpenAI(model="fake"), [weather, search, book], name="traveller")
 
 
-def asked(text: str) -> Any:
+def user_message(text: str) -> Any:
     return {"messages": [{"role": "user", "content": text}]}
 
 
 plan = "[[<Two cities.> weather(city=Paris) + weather(city=Rome); !search(query=hail); Sunny.]]"
-print(agent.invoke(asked(f"How is it? {plan}"))["messages"][-1].content)
+print(agent.invoke(user_message(f"How is it? {plan}"))["messages"][-1].content)
 
 streamed: Any = agent.stream(
-    asked("And there? [[<There.> weather(city=Oslo); Snow.]]"), stream_mode="messages"
+    user_message("And there? [[<There.> weather(city=Oslo); Snow.]]"), stream_mode="messages"
 )
 print("".join(chunk.content for chunk, _ in streamed))
 
 try:
-    agent.invoke(asked("Book it. [[book(city=Rome); Never said.]]"))
+    agent.invoke(user_message("Book it. [[book(city=Rome); Never said.]]"))
 except RuntimeError as error:
     print(error)

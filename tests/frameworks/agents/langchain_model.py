@@ -1,4 +1,4 @@
-"""A LangChain chat model without an agent, in each of the ways to ask it."""
+"""A LangChain chat model without an agent, in all of its request methods."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ def say(word: str) -> str:
 
 print(llm.invoke(say("One")).content)
 print("".join(chunk.text for chunk in llm.stream(say("Two"))))
-print(*(answer.content for answer in llm.batch([say("Three"), say("Four")])))
+print(*(response.content for response in llm.batch([say("Three"), say("Four")])))
 
 first, second = llm.stream(say("Five")), llm.stream(say("Six"))
 print("".join(a.text + b.text for a, b in zip(first, second, strict=True)))

@@ -22,16 +22,16 @@ class Day(TypedDict):
     number: int
 
 
-def ask(text: str) -> str:
+def ask_model(text: str) -> str:
     return str(llm.invoke(f"Say it. [[{text}]]").content)
 
 
 def weather(state: Trip) -> Trip:
-    return {"weather": ask(f"Sunny in {state['city']}.")}
+    return {"weather": ask_model(f"Sunny in {state['city']}.")}
 
 
 def taste(state: Trip) -> Any:
-    return {"food": ask("Pasta.")}
+    return {"food": ask_model("Pasta.")}
 
 
 def days(state: Trip) -> list[Send]:
@@ -39,11 +39,11 @@ def days(state: Trip) -> list[Send]:
 
 
 def day(state: Day) -> Trip:
-    return {"days": [ask(f"Day {state['number']}.")]}
+    return {"days": [ask_model(f"Day {state['number']}.")]}
 
 
 def conclude(state: Trip) -> Trip:
-    return {"plan": ask(f"{state['weather']} {state['food']} {len(state['days'])} days.")}
+    return {"plan": ask_model(f"{state['weather']} {state['food']} {len(state['days'])} days.")}
 
 
 kitchen = StateGraph(Trip)

@@ -11,7 +11,7 @@ llm = ChatOpenAI(model="fake")
 
 @tool
 def weather(city: str) -> str:
-    """Give the weather of a city."""
+    """Return the weather of a city."""
     return f"It is sunny in {city}."
 
 

@@ -1,4 +1,4 @@
-"""A graph by hand of a model and its tools: in parallel, failing softly and hard, streamed."""
+"""A manual graph of a model and its tools: parallel, returning errors, raising, streamed."""
 
 import time
 from typing import Any
@@ -11,7 +11,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 
 @tool
 def weather(city: str) -> str:
-    """Give the weather of a city."""
+    """Return the weather of a city."""
     time.sleep(0.3)
     return f"It is sunny in {city}."
 
@@ -49,19 +49,19 @@ graph.add_edge("tools", "think")
 traveller = graph.compile(name="traveller")
 
 
-def asked(text: str) -> Any:
+def user_message(text: str) -> Any:
     return {"messages": [{"role": "user", "content": text}]}
 
 
 plan = "[[<Two cities.> weather(city=Paris) + weather(city=Rome); !search(query=hail); Sunny.]]"
-print(traveller.invoke(asked(f"How is it? {plan}"))["messages"][-1].content)
+print(traveller.invoke(user_message(f"How is it? {plan}"))["messages"][-1].content)
 
 streamed: Any = traveller.stream(
-    asked("And there? [[<There.> weather(city=Oslo); Snow.]]"), stream_mode="messages"
+    user_message("And there? [[<There.> weather(city=Oslo); Snow.]]"), stream_mode="messages"
 )
 print("".join(chunk.content for chunk, _ in streamed))
 
 try:
-    traveller.invoke(asked("Book it. [[book(city=Rome); Never said.]]"))
+    traveller.invoke(user_message("Book it. [[book(city=Rome); Never said.]]"))
 except RuntimeError as error:
     print(error)

@@ -1,4 +1,4 @@
-"""litellm: a tool loop by hand, a stream, many at once, and a router that tries again."""
+"""litellm: a manual tool loop, a stream, concurrent requests, and a router that retries."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ TOOLS: Any = [
         },
     }
     for name, key, text in (
-        ("weather", "city", "Give the weather of a city."),
+        ("weather", "city", "Return the weather of a city."),
         ("search", "query", "Search the web."),
     )
 ]
@@ -45,16 +45,16 @@ def loop() -> None:
     messages = user(f"How is it? [[{plan}]]")
     while True:
         # litellm's MCP gateway wants mcp 2, crewai beside it mcp 1
-        answer = litellm.completion(
+        response = litellm.completion(
             model=MODEL, messages=messages, tools=TOOLS, num_retries=1, _skip_mcp_handler=True
         )
-        message = answer.choices[0].message
+        message = response.choices[0].message
         messages.append(message)
         if not message.tool_calls:
             break
         for call in message.tool_calls:
-            given = json.loads(call.function.arguments)
-            result = RUN[call.function.name](**given)
+            arguments = json.loads(call.function.arguments)
+            result = RUN[call.function.name](**arguments)
             messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
     print(message.content)
 
@@ -68,17 +68,17 @@ def streamed() -> None:
 
 
 async def several() -> None:
-    asked = ("Left? [[Left.]]", "Right? [[Right.]]")
-    given = await asyncio.gather(
-        *(litellm.acompletion(model=MODEL, messages=user(one)) for one in asked)
+    prompts = ("Left? [[Left.]]", "Right? [[Right.]]")
+    responses = await asyncio.gather(
+        *(litellm.acompletion(model=MODEL, messages=user(prompt)) for prompt in prompts)
     )
-    print(*(answer.choices[0].message.content for answer in given))
+    print(*(response.choices[0].message.content for response in responses))
     chunks = await litellm.acompletion(
         model=MODEL, messages=user("And? [[Word by word.]]"), stream=True
     )
     print("".join([chunk.choices[0].delta.content or "" async for chunk in chunks]))
-    found = await litellm.aembedding(model="openai/fake-embedding", input=["left", "right"])
-    print(len(found.data))
+    embeddings = await litellm.aembedding(model="openai/fake-embedding", input=["left", "right"])
+    print(len(embeddings.data))
 
 
 def routed() -> None:

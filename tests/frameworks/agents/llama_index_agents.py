@@ -1,4 +1,4 @@
-"""LlamaIndex: an agent with tools and a retriever, one that streams, and a team that hands over."""
+"""LlamaIndex: an agent with tools and a retriever, one that streams, and a team with a handoff."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from llama_index.llms.openai_like import OpenAILike
 from openai import OpenAI
 
 
-def model(**asked: Any) -> OpenAILike:
+def model(**options: Any) -> OpenAILike:
     return OpenAILike(
         model="fake",
         api_base=os.environ["OPENAI_BASE_URL"],
@@ -22,7 +22,7 @@ def model(**asked: Any) -> OpenAILike:
         is_chat_model=True,
         is_function_calling_model=True,
         max_retries=2,
-        additional_kwargs=asked,
+        additional_kwargs=options,
     )
 
 
@@ -38,7 +38,7 @@ class Embedding(BaseEmbedding):  # type: ignore[misc]
 
 
 async def weather(city: str) -> str:
-    """Give the weather of a city."""
+    """Return the weather of a city."""
     await asyncio.sleep(0.3)
     return f"It is sunny in {city}."
 
@@ -56,29 +56,29 @@ def places() -> VectorStoreIndex:
 
 async def search(query: str) -> str:
     """Search for places."""
-    found = await places().as_retriever(similarity_top_k=1).aretrieve(query)
-    return found[0].text if query != "hail" else "Nothing found."
+    results = await places().as_retriever(similarity_top_k=1).aretrieve(query)
+    return results[0].text if query != "hail" else "Nothing found."
 
 
-async def judged(found: str) -> ToolOutput | None:
-    """Say that finding nothing is an error."""
-    if found != "Nothing found.":
+async def mark_no_result(text: str) -> ToolOutput | None:
+    """Return an error result if nothing was found."""
+    if text != "Nothing found.":
         return None
     return ToolOutput(
-        tool_name="search", content=found, raw_input={}, raw_output=found, is_error=True
+        tool_name="search", content=text, raw_input={}, raw_output=text, is_error=True
     )
 
 
-SEARCH = FunctionTool.from_defaults(async_fn=search, async_callback=judged)
+SEARCH = FunctionTool.from_defaults(async_fn=search, async_callback=mark_no_result)
 
 
-def agent(name: str, prompt: str = "You know places.", **given: Any) -> FunctionAgent:
+def agent(name: str, prompt: str = "You know places.", **options: Any) -> FunctionAgent:
     return FunctionAgent(
         name=name,
         description="It knows places.",
         tools=[weather, book, SEARCH],
         system_prompt=prompt,
-        **{"llm": model(), "streaming": False} | given,
+        **{"llm": model(), "streaming": False} | options,
     )
 
 
@@ -108,9 +108,9 @@ async def team() -> None:
 
 async def alone() -> None:
     """A model and a query engine without an agent."""
-    asked = [ChatMessage(role="user", content="Left? [[Left.]]")]
-    print(model().chat(asked).message.content)
-    print("".join(chunk.delta or "" for chunk in model().stream_chat(asked)))
+    messages = [ChatMessage(role="user", content="Left? [[Left.]]")]
+    print(model().chat(messages).message.content)
+    print("".join(chunk.delta or "" for chunk in model().stream_chat(messages)))
     print(model().complete("Right? [[Right.]]").text)
     print("".join(chunk.delta or "" for chunk in model().stream_complete("Up? [[Up.]]")))
     print(places().as_query_engine(llm=model()).query("Well? [[All well.]]"))

@@ -1,4 +1,4 @@
-"""An agent with the OpenAI client whose tools are an MCP server's, in a process of its own."""
+"""An agent with the OpenAI client that uses the tools of an MCP server in its own process."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ CLIENT = AsyncOpenAI(max_retries=2)
 SERVER = StdioServerParameters(
     command=sys.executable, args=[str(Path(__file__).with_name("mcp_server.py"))]
 )
-ASKED = "How is it? [[<Two cities.> weather(city=Paris) + weather(city=Rome); !search(query=hail)"
+PROMPT = "How is it? [[<Two cities.> weather(city=Paris) + weather(city=Rome); !search(query=hail)"
 
 
 async def call(places: Client, name: str, arguments: dict[str, Any]) -> str:
@@ -31,20 +31,21 @@ async def main() -> None:
             {"type": "function", "function": {"name": it.name, "parameters": it.input_schema}}
             for it in listed
         ]
-        messages: list[Any] = [{"role": "user", "content": f"{ASKED}; book(city=Bath); Sunny.]]"}]
+        messages: list[Any] = [{"role": "user", "content": f"{PROMPT}; book(city=Bath); Sunny.]]"}]
         while True:
-            answer = await CLIENT.chat.completions.create(
+            response = await CLIENT.chat.completions.create(
                 model="fake", messages=messages, tools=tools
             )
-            message = answer.choices[0].message
+            message = response.choices[0].message
             messages.append(message.model_dump(exclude_none=True))
             if not message.tool_calls:
                 break
-            asked: list[Any] = message.tool_calls
+            tool_calls: list[Any] = message.tool_calls
             calls = (
-                call(places, it.function.name, json.loads(it.function.arguments)) for it in asked
+                call(places, it.function.name, json.loads(it.function.arguments))
+                for it in tool_calls
             )
-            for it, result in zip(asked, await asyncio.gather(*calls), strict=True):
+            for it, result in zip(tool_calls, await asyncio.gather(*calls), strict=True):
                 messages.append({"role": "tool", "tool_call_id": it.id, "content": result})
         print(message.content)
 

@@ -1,4 +1,4 @@
-"""An MCP server over stdio: tools that work, fail softly and fail hard."""
+"""An MCP server over stdio: tools that succeed, return an error and raise one."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ server = MCPServer("places", log_level="ERROR")
 
 @server.tool()
 async def weather(city: str) -> str:
-    """Give the weather of a city."""
+    """Return the weather of a city."""
     await asyncio.sleep(0.3)
     return f"It is sunny in {city}."
 

@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK: parallel tools, one that fails, a hand-off, a guardrail, a stream."""
+"""The OpenAI Agents SDK: parallel tools, a failing one, a handoff, a guardrail, a stream."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ from agents import (
 
 @function_tool
 async def weather(city: str) -> str:
-    """Give the weather of a city."""
+    """Return the weather of a city."""
     await asyncio.sleep(0.3)
     return f"It is sunny in {city}."
 
@@ -35,9 +35,9 @@ def book(city: str) -> str:
 
 @input_guardrail
 async def polite(
-    context: RunContextWrapper[None], agent: Agent, asked: object
+    context: RunContextWrapper[None], agent: Agent, user_input: object
 ) -> GuardrailFunctionOutput:
-    return GuardrailFunctionOutput(None, tripwire_triggered="!!" in str(asked))
+    return GuardrailFunctionOutput(None, tripwire_triggered="!!" in str(user_input))
 
 
 clerk = Agent(name="clerk", instructions="You book.", model="fake", tools=[book])
@@ -59,8 +59,8 @@ async def main() -> None:
     kinds = [event.type async for event in streamed.stream_events()]
     print(streamed.final_output, "raw_response_event" in kinds)
 
-    handed = await Runner.run(traveller, "Can you? [[transfer_to_clerk(); I can.]]")
-    print(handed.final_output, handed.last_agent.name)
+    handoff = await Runner.run(traveller, "Can you? [[transfer_to_clerk(); I can.]]")
+    print(handoff.final_output, handoff.last_agent.name)
 
     try:
         await Runner.run(clerk, "Book it. [[book(city=Rome); Never said.]]")

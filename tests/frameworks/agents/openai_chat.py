@@ -1,4 +1,4 @@
-"""The OpenAI client: a tool loop by hand, a stream, and a retry after a 500."""
+"""The OpenAI client: a manual tool loop, a stream, and a retry after a 500."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ TOOL: Any = {
     "type": "function",
     "function": {
         "name": "weather",
-        "description": "Give the weather of a city.",
+        "description": "Return the weather of a city.",
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
     },
 }
@@ -32,13 +32,13 @@ def result(arguments: str) -> str:
 
 messages: list[Any] = [{"role": "user", "content": f"How is it? {PLAN}"}]
 while True:
-    answer = CLIENT.chat.completions.create(model="fake", messages=messages, tools=[TOOL])
-    message = answer.choices[0].message
+    response = CLIENT.chat.completions.create(model="fake", messages=messages, tools=[TOOL])
+    message = response.choices[0].message
     messages.append(message.model_dump(exclude_none=True))
     if not message.tool_calls:
         break
-    asked: list[Any] = message.tool_calls
-    for call in asked:
+    tool_calls: list[Any] = message.tool_calls
+    for call in tool_calls:
         content = result(call.function.arguments)
         messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
 print(message.content)

@@ -1,4 +1,4 @@
-"""The OpenAI client in each of the ways to ask it, one call each; a word of the answer is shown."""
+"""The OpenAI client in all of its request methods; prints a part of each response."""
 
 import asyncio
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel
 
-client, later = OpenAI(), AsyncOpenAI()
+client, async_client = OpenAI(), AsyncOpenAI()
 
 
 class City(BaseModel):
@@ -42,26 +42,26 @@ print(client.completions.create(model="fake", prompt="Say it. [[7 text]]").choic
 print(client.responses.create(**respond("8 response")).output_text)
 done = [e for e in client.responses.create(**respond("9 streamed"), stream=True)][-1]
 print(done.response.output_text if done.type == "response.completed" else done)
-with client.responses.stream(**respond("10 by events")) as told:
-    print(told.get_final_response().output_text)
+with client.responses.stream(**respond("10 by events")) as response_events:
+    print(response_events.get_final_response().output_text)
 print(client.responses.parse(**respond(CITY), text_format=City).output_parsed)
 
 
 async def main() -> None:
-    streamed = await later.chat.completions.create(**say("12 async streamed"), stream=True)
+    streamed = await async_client.chat.completions.create(**say("12 async streamed"), stream=True)
     print("".join([c.choices[0].delta.content or "" async for c in streamed if c.choices]))
-    left = await later.chat.completions.create(**say("13 async and left"), stream=True)
-    async for chunk in left:
+    stopped = await async_client.chat.completions.create(**say("13 async and left"), stream=True)
+    async for chunk in stopped:
         if chunk.choices[0].delta.content:
             break
-    await left.close()
+    await stopped.close()
     both = await asyncio.gather(
-        later.chat.completions.create(**say("14 async")),
-        later.responses.create(**respond("15 async response")),
+        async_client.chat.completions.create(**say("14 async")),
+        async_client.responses.create(**respond("15 async response")),
     )
     print(both[0].choices[0].message.content, both[1].output_text)
-    told = await later.responses.create(**respond("16 async streamed"), stream=True)
-    print([event.type async for event in told][-1])
+    events = await async_client.responses.create(**respond("16 async streamed"), stream=True)
+    print([event.type async for event in events][-1])
 
 
 asyncio.run(main())

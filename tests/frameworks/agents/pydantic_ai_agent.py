@@ -21,7 +21,7 @@ agent = Agent(MODEL, name="guide", instructions="You know places.", retries=1)
 
 @agent.tool_plain
 def weather(city: str) -> str:
-    """Give the weather of a city."""
+    """Return the weather of a city."""
     time.sleep(0.3)
     return f"It is sunny in {city}."
 
@@ -43,14 +43,14 @@ def book(city: str) -> str:
 @agent.tool
 async def forecast(ctx: RunContext[None], city: str) -> str:
     """Ask the forecaster."""
-    asked = f"And in {city}? [[final_result(city={city}, sky=blue)]]"
-    answer = await forecaster.run(asked, usage=ctx.usage)
-    return answer.output.sky
+    prompt = f"And in {city}? [[final_result(city={city}, sky=blue)]]"
+    result = await forecaster.run(prompt, usage=ctx.usage)
+    return result.output.sky
 
 
 def tools() -> None:
-    asked = "[[<Two cities.> weather(city=Paris) + weather(city=Rome); !search(query=places)"
-    print(agent.run_sync(f"How is it? {asked}; search(query=Bath); Sunny.]]").output)
+    prompt = "[[<Two cities.> weather(city=Paris) + weather(city=Rome); !search(query=places)"
+    print(agent.run_sync(f"How is it? {prompt}; search(query=Bath); Sunny.]]").output)
 
 
 def sub_agent() -> None:
@@ -65,9 +65,9 @@ def hard() -> None:
 
 
 def streamed() -> None:
-    asked = "Say it. [[weather(city=Rome); One by one.]]"
-    answer = agent.run_stream_sync(asked)
-    print("".join(answer.stream_text(delta=True, debounce_by=None)))
+    prompt = "Say it. [[weather(city=Rome); One by one.]]"
+    result = agent.run_stream_sync(prompt)
+    print("".join(result.stream_text(delta=True, debounce_by=None)))
 
 
 for name in sys.argv[1:]:

@@ -1,4 +1,4 @@
-"""Runs another agent with span ids and span times that count up from one."""
+"""Runs another agent with span ids and times that count up from one."""
 
 import itertools
 import runpy
@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 STARTED = 1_800_000_000_000_000_000
 
 
-class Ids(RandomIdGenerator):
-    """Ids from one on."""
+class CountingIds(RandomIdGenerator):
+    """Generates ids from one on."""
 
     traces, spans = itertools.count(1), itertools.count(1)
 
@@ -26,7 +26,7 @@ class Ids(RandomIdGenerator):
 
 
 class Clock(SpanProcessor):
-    """Every beginning and every end of a span is a millisecond after the one before."""
+    """Makes every start and end of a span one millisecond later than the previous one."""
 
     def __init__(self) -> None:
         self._times = itertools.count(STARTED, 1_000_000)
@@ -40,7 +40,7 @@ class Clock(SpanProcessor):
 
 provider = trace.get_tracer_provider()
 assert isinstance(provider, TracerProvider)
-provider.id_generator.__class__ = Ids  # tracers hold on to the object
+provider.id_generator.__class__ = CountingIds  # tracers hold a reference to the object
 processors = provider._active_span_processor
 processors._span_processors = (Clock(), *processors._span_processors)
 del sys.argv[0]

@@ -11,7 +11,7 @@ TRIED: set[str] = set()
 
 @tool
 def weather(city: str) -> str:
-    """Give the weather of a city.
+    """Return the weather of a city.
 
     Args:
         city: The city.
@@ -33,31 +33,31 @@ def book(city: str) -> str:
     return f"A room in {city}."
 
 
-def agent(name: str, **given: object) -> ToolCallingAgent:
+def agent(name: str, **options: object) -> ToolCallingAgent:
     return ToolCallingAgent(
         [weather, book],
         MODEL,
         name=name,
         description="It knows places.",
         verbosity_level=LogLevel.OFF,
-        **given,
+        **options,
     )
 
 
 def tools() -> None:
-    asked = "[[<Two cities.> weather(city=Paris) + weather(city=Rome); !book(city=Bath)"
-    print(agent("guide").run(f"How is it? {asked}; final_answer(answer=Sunny.)]]"))
+    prompt = "[[<Two cities.> weather(city=Paris) + weather(city=Rome); !book(city=Bath)"
+    print(agent("guide").run(f"How is it? {prompt}; final_answer(answer=Sunny.)]]"))
 
 
 def streamed() -> None:
-    asked = "Say it. [[weather(city=Rome); final_answer(answer=One by one.)]]"
-    *_, last = agent("streaming_guide", stream_outputs=True).run(asked, stream=True)
+    prompt = "Say it. [[weather(city=Rome); final_answer(answer=One by one.)]]"
+    *_, last = agent("streaming_guide", stream_outputs=True).run(prompt, stream=True)
     print("\n" + last.output)
 
 
 def managed() -> None:
-    known = "[[weather(city=Oslo); final_answer(answer=Sunny.)]]"
-    desk = agent("desk", managed_agents=[agent("forecaster", instructions=known)])
+    instructions = "[[weather(city=Oslo); final_answer(answer=Sunny.)]]"
+    desk = agent("desk", managed_agents=[agent("forecaster", instructions=instructions)])
     print(desk.run("Tomorrow? [[forecaster(task=Oslo); final_answer(answer=Sunny it is.)]]"))
 
 

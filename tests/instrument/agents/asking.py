@@ -1,4 +1,4 @@
-"""Asks policies through clients, as its argument says; prints what each saw, as JSON.
+"""Calls policies through the clients of its argument, and prints what each client saw, as JSON.
 
 With a second argument it instruments itself.
 """
@@ -14,26 +14,26 @@ if sys.argv[2:]:
     ltrain.configure()
 base, URL = "", ""
 body: Any = {}
-seen: list[str] = []
-held: list[Any] = []
+output: list[str] = []
+open_streams: list[Any] = []
 
 
 def openai() -> None:
     from openai import OpenAI
 
-    answer = OpenAI(base_url=f"{base}/v1").chat.completions.create(**body)
+    response = OpenAI(base_url=f"{base}/v1").chat.completions.create(**body)
     if body.get("stream"):
-        seen.extend(chunk.model_dump_json() for chunk in answer)
+        output.extend(chunk.model_dump_json() for chunk in response)
     else:
-        seen.append(answer.model_dump_json())
+        output.append(response.model_dump_json())
 
 
 def openai_completions() -> None:
     from openai import OpenAI
 
-    answer = OpenAI(base_url=f"{base}/v1").completions.create(**body)
-    parts = answer if body.get("stream") else [answer]
-    seen.extend(part.model_dump_json() for part in parts)
+    response = OpenAI(base_url=f"{base}/v1").completions.create(**body)
+    parts = response if body.get("stream") else [response]
+    output.extend(part.model_dump_json() for part in parts)
 
 
 def openai_leaves() -> None:
@@ -42,137 +42,137 @@ def openai_leaves() -> None:
     for chunk in OpenAI(base_url=f"{base}/v1").chat.completions.create(**body):
         if chunk.choices[0].delta.content:
             break
-    seen.append("left")
+    output.append("stopped")
 
 
 def openai_holds() -> None:
     from openai import OpenAI
 
-    held.append(OpenAI(base_url=f"{base}/v1").chat.completions.create(**body))
-    next(chunk for chunk in held[-1] if chunk.choices[0].delta.content)
-    seen.append("held")
+    open_streams.append(OpenAI(base_url=f"{base}/v1").chat.completions.create(**body))
+    next(chunk for chunk in open_streams[-1] if chunk.choices[0].delta.content)
+    output.append("held")
 
 
 def openai_async() -> None:
     from openai import AsyncOpenAI
 
-    async def ask() -> None:
-        answer = await AsyncOpenAI(base_url=f"{base}/v1").chat.completions.create(**body)
+    async def send_request() -> None:
+        response = await AsyncOpenAI(base_url=f"{base}/v1").chat.completions.create(**body)
         if body.get("stream"):
-            seen.extend([chunk.model_dump_json() async for chunk in answer])
+            output.extend([chunk.model_dump_json() async for chunk in response])
         else:
-            seen.append(answer.model_dump_json())
+            output.append(response.model_dump_json())
 
-    asyncio.run(ask())
+    asyncio.run(send_request())
 
 
 def httpx() -> None:
     import httpx
 
-    seen.append(httpx.post(URL, json=body, timeout=60).text)
+    output.append(httpx.post(URL, json=body, timeout=60).text)
 
 
 def httpx_generator() -> None:
     import httpx
 
-    seen.append(httpx.post(URL, content=iter([json.dumps(body).encode()]), timeout=60).text)
+    output.append(httpx.post(URL, content=iter([json.dumps(body).encode()]), timeout=60).text)
 
 
 def httpx_stream() -> None:
     import httpx
 
     with httpx.stream("POST", URL, json=body, timeout=60) as response:
-        seen.append("".join(response.iter_text()))
+        output.append("".join(response.iter_text()))
 
 
 def httpx_async() -> None:
     import httpx
 
-    async def ask() -> None:
+    async def send_request() -> None:
         client = httpx.AsyncClient(timeout=60)
         async with client, client.stream("POST", URL, json=body) as response:
-            seen.append("".join([text async for text in response.aiter_text()]))
+            output.append("".join([text async for text in response.aiter_text()]))
 
-    asyncio.run(ask())
+    asyncio.run(send_request())
 
 
 def aiohttp() -> None:
     import aiohttp
 
-    async def ask() -> None:
+    async def send_request() -> None:
         async with aiohttp.ClientSession() as session, session.post(URL, json=body) as response:
-            seen.append(await response.text())
+            output.append(await response.text())
 
-    asyncio.run(ask())
+    asyncio.run(send_request())
 
 
 def aiohttp_lines() -> None:
     import aiohttp
 
-    async def ask() -> None:
+    async def send_request() -> None:
         data, headers = json.dumps(body), {"content-type": "application/json"}
         session = aiohttp.ClientSession(base, headers=headers)
         async with session, session.post(URL.removeprefix(base), data=data) as response:
-            seen.append("".join([line.decode() async for line in response.content]))
+            output.append("".join([line.decode() async for line in response.content]))
 
-    asyncio.run(ask())
+    asyncio.run(send_request())
 
 
 def aiohttp_chunks() -> None:
     import aiohttp
 
-    async def ask() -> None:
+    async def send_request() -> None:
         async with aiohttp.ClientSession() as session, session.post(URL, json=body) as response:
             rest = ""
             async for data, ends in response.content.iter_chunks():
                 rest += data.decode()
-                if ends and rest:  # the end of a body that arrives apart is an empty chunk
-                    seen.append(rest)
+                if ends and rest:  # the end of the body may arrive as a separate, empty chunk
+                    output.append(rest)
                     rest = ""
 
-    asyncio.run(ask())
+    asyncio.run(send_request())
 
 
 def aiohttp_leaves() -> None:
     import aiohttp
 
-    async def ask() -> None:
+    async def send_request() -> None:
         async with aiohttp.ClientSession() as session, session.post(URL, json=body) as response:
             while b"w3" not in await response.content.readline():
                 pass
-            seen.append("left")
+            output.append("stopped")
 
-    asyncio.run(ask())
+    asyncio.run(send_request())
 
 
 def requests() -> None:
     import requests
 
-    seen.append(requests.post(URL, json=body, timeout=60).text)
+    output.append(requests.post(URL, json=body, timeout=60).text)
 
 
 def requests_lines() -> None:
     import requests
 
     with requests.post(URL, json=body, stream=True, timeout=60) as response:
-        seen.extend(line.decode() for line in response.iter_lines(chunk_size=7))
+        output.extend(line.decode() for line in response.iter_lines(chunk_size=7))
 
 
 def requests_raw() -> None:
     import requests
 
     with requests.post(URL, json=body, stream=True, timeout=60) as response:
-        seen.extend(iter(lambda: response.raw.read(9).decode(), ""))
+        output.extend(iter(lambda: response.raw.read(9).decode(), ""))
 
 
-answers = {}
-for name, (client, *question) in json.loads(sys.argv[1]).items():
-    base, route, body = question
-    URL, seen = base + route, []
+outputs = {}
+for name, (client, *request) in json.loads(sys.argv[1]).items():
+    base, route, body = request
+    URL, output = base + route, []
     with ltrain.rollout(rollout=name):
         try:
             globals()[client]()
         except Exception as error:
-            seen.append(type(error).__name__)
-    answers[name] = seen
-print(json.dumps(answers))
+            output.append(type(error).__name__)
+    outputs[name] = output
+print(json.dumps(outputs))

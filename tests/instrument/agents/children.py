@@ -1,4 +1,4 @@
-"""Inside a rollout that only the code knows, hands one piece of work on in the way it is told."""
+"""Inside a rollout that only the code knows, submits work with the method of its argument."""
 
 import asyncio
 import importlib
@@ -19,7 +19,7 @@ START = {
     "forkserver": multiprocessing.get_context("forkserver").Process,
     "spawn": multiprocessing.get_context("spawn").Process,
 }
-ALONE = [sys.executable, __file__, "alone"]
+CHILD_COMMAND = [sys.executable, __file__, "alone"]
 
 
 def work(number: int = 0) -> int:
@@ -27,91 +27,91 @@ def work(number: int = 0) -> int:
         return number
 
 
-async def waiting(way: str) -> None:
-    if way.endswith("subprocess"):
-        await (await asyncio.create_subprocess_exec(*ALONE)).wait()
-    elif way == "asyncio shell":
-        await (await asyncio.create_subprocess_shell(" ".join(ALONE))).wait()
-    elif way == "to_thread":
+async def run_asyncio(method: str) -> None:
+    if method.endswith("subprocess"):
+        await (await asyncio.create_subprocess_exec(*CHILD_COMMAND)).wait()
+    elif method == "asyncio shell":
+        await (await asyncio.create_subprocess_shell(" ".join(CHILD_COMMAND))).wait()
+    elif method == "to_thread":
         await asyncio.to_thread(work)
     else:
         await asyncio.get_running_loop().run_in_executor(None, work)
 
 
-def forked(way: str) -> None:
+def run_forked(method: str) -> None:
     child = os.fork()
     if child == 0:
-        if way == "fork, exec":
-            os.execv(sys.executable, ALONE)
+        if method == "fork, exec":
+            os.execv(sys.executable, CHILD_COMMAND)
         work()
-        sys.exit() if way == "fork, sys.exit" else os._exit(0)
+        sys.exit() if method == "fork, sys.exit" else os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
 
 
-class Warm:
-    """Pools whose workers start before the rollout does, as a server's do."""
+class Pools:
+    """Pools whose workers start before the rollout, as in a server."""
 
-    def __init__(self, way: str) -> None:
-        # forks first: later there are threads
-        self.pool = multiprocessing.Pool(1) if way.startswith("Pool") else None
+    def __init__(self, method: str) -> None:
+        # fork before there are threads
+        self.pool = multiprocessing.Pool(1) if method.startswith("Pool") else None
         self.executor = ProcessPoolExecutor(1)
-        if way == "ProcessPoolExecutor":
+        if method == "ProcessPoolExecutor":
             self.executor.submit(int).result()
         self.threads = ThreadPoolExecutor(1)
         self.threads.submit(int).result()
         self.thread_pool = ThreadPool(1)
 
-    def close(self, way: str) -> None:
+    def close(self, method: str) -> None:
         if self.pool is not None:
-            if way == "Pool, terminated":
+            if method == "Pool, terminated":
                 self.pool.terminate()
             self.pool.close()
             self.pool.join()
 
 
-def hand(way: str, warm: Warm) -> None:
-    if way.startswith("fork, "):
-        forked(way)
-    elif way in ("fork", "forkserver", "spawn"):
-        process = START[way](target=work)
+def submit(method: str, pools: Pools) -> None:
+    if method.startswith("fork, "):
+        run_forked(method)
+    elif method in ("fork", "forkserver", "spawn"):
+        process = START[method](target=work)
         process.start()
         process.join()
-    elif warm.pool is not None:
-        assert warm.pool.map(work, [3]) == [3]
-    elif way == "ProcessPoolExecutor":
-        assert warm.executor.submit(work, 3).result() == 3
-    elif way == "subprocess":
-        subprocess.run(ALONE, check=True)
-    elif way == "subprocess, own environment":
-        kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH")}
-        subprocess.run(ALONE, check=True, env=kept)
-    elif way == "mcp":
+    elif pools.pool is not None:
+        assert pools.pool.map(work, [3]) == [3]
+    elif method == "ProcessPoolExecutor":
+        assert pools.executor.submit(work, 3).result() == 3
+    elif method == "subprocess":
+        subprocess.run(CHILD_COMMAND, check=True)
+    elif method == "subprocess, own environment":
+        environment = {name: os.environ[name] for name in ("PATH", "PYTHONPATH")}
+        subprocess.run(CHILD_COMMAND, check=True, env=environment)
+    elif method == "mcp":
         client = importlib.import_module("mcp.client.stdio")
-        client.stdio_client(client.Server(sys.executable, ALONE[1:]))
-    elif way == "thread":
+        client.stdio_client(client.Server(sys.executable, CHILD_COMMAND[1:]))
+    elif method == "thread":
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-    elif way == "ThreadPoolExecutor":
-        warm.threads.submit(work).result()
-    elif way == "ThreadPool":
-        warm.thread_pool.apply(work)
-    elif way == "uvloop subprocess":
-        importlib.import_module("uvloop").run(waiting(way))
+    elif method == "ThreadPoolExecutor":
+        pools.threads.submit(work).result()
+    elif method == "ThreadPool":
+        pools.thread_pool.apply(work)
+    elif method == "uvloop subprocess":
+        importlib.import_module("uvloop").run(run_asyncio(method))
     else:
-        asyncio.run(waiting(way))
+        asyncio.run(run_asyncio(method))
 
 
-def main(way: str) -> None:
+def main(method: str) -> None:
     before = dict(os.environ)
-    warm = Warm(way)
+    pools = Pools(method)
     with (
         ltrain.rollout(rollout="r1", attempt=2, task="t"),
         trace.get_tracer("agent").start_as_current_span("parent"),
     ):
-        hand(way, warm)
+        submit(method, pools)
     assert dict(os.environ) == before
-    warm.close(way)
+    pools.close(method)
 
 
 if __name__ == "__main__":

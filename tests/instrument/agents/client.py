@@ -1,4 +1,4 @@
-"""Calls the OpenAI client alone: at once, streamed, and asynchronously."""
+"""Uses only the OpenAI client: a complete response, a stream, and asynchronously."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Instruments itself, on top of what it set up itself where its argument is `own`."""
+"""Instruments itself; with the argument `own`, after setting up a provider of its own."""
 
 import sys
 import threading

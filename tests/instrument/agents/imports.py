@@ -1,4 +1,4 @@
-"""Imports what it is told to, and prints the instrumentors that were loaded, in order."""
+"""Imports its arguments, and prints the instrumentors that were loaded, in order."""
 
 import builtins
 import sys

@@ -1,4 +1,4 @@
-"""Ends five spans, leaves one open, says `ready`, and leaves the process in the way it is told."""
+"""Ends five spans, leaves one open, prints `ready`, and exits with the method of its argument."""
 
 import asyncio
 import ctypes
@@ -21,11 +21,11 @@ def work() -> None:
         tracer.start_span(f"done-{number}").end()
 
 
-def forked() -> None:
+def run_forked() -> None:
     tracer.start_span("in-child").end()
 
 
-async def waiting(cancelled: bool) -> None:
+async def run_asyncio(cancelled: bool) -> None:
     with tracer.start_as_current_span("closed"):
         print("serving", flush=True)
         if cancelled:
@@ -33,18 +33,18 @@ async def waiting(cancelled: bool) -> None:
         await asyncio.sleep(30)
 
 
-def running_on() -> None:
+def end_late() -> None:
     time.sleep(0.3)
     tracer.start_span("late").end()
 
 
-def hanging() -> None:
+def hang() -> None:
     tracer.start_span("in-daemon")
     time.sleep(60)
 
 
-def restless() -> None:
-    """End spans for ever, and print each after it has ended."""
+def end_spans_forever() -> None:
+    """End spans forever, and print each after it has ended."""
     number = 0
     while True:
         tracer.start_span(f"restless-{number}").end()
@@ -52,8 +52,8 @@ def restless() -> None:
         number += 1
 
 
-def recursing() -> None:
-    """Fill the C stack: map() calls its function from C."""
+def overflow_stack() -> None:
+    """Overflow the C stack: map() calls its function from C."""
     sys.setrecursionlimit(10**9)
 
     def deeper(_: int) -> None:
@@ -65,32 +65,32 @@ def recursing() -> None:
 CRASHES: dict[str, Callable[[], object]] = {
     "abort": os.abort,
     "segmentation fault": lambda: ctypes.string_at(0),
-    "recursion": recursing,
+    "recursion": overflow_stack,
     "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "SIGSEGV": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "_exit of C": lambda: ctypes.CDLL(None)._exit(7),
 }
 
 
-def out(number: int, frame: FrameType | None) -> None:
+def exit_with_status(number: int, frame: FrameType | None) -> None:
     sys.exit(5)
 
 
-def default_again(number: int, frame: FrameType | None) -> None:
-    assert signal.signal(number, signal.SIG_DFL) is default_again
+def restore_default(number: int, frame: FrameType | None) -> None:
+    assert signal.signal(number, signal.SIG_DFL) is restore_default
     assert signal.getsignal(number) == signal.SIG_DFL
     os.kill(os.getpid(), number)
 
 
 def prefork() -> None:
-    """Serve as gunicorn does: workers reset the signals that they inherit, and leave in order."""
+    """Serve like gunicorn: workers reset inherited signals, and exit in order."""
     workers = []
     for _ in range(2):
         worker = os.fork()
         if worker == 0:
             for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)
-            signal.signal(signal.SIGTERM, out)
+            signal.signal(signal.SIGTERM, exit_with_status)
             tracer.start_span("in-worker").end()
             time.sleep(60)
         workers.append(worker)
@@ -98,7 +98,7 @@ def prefork() -> None:
     os.kill(workers[0], signal.SIGTERM)
     assert os.waitstatus_to_exitcode(os.waitpid(workers[0], 0)[1]) == 5
     try:
-        signal.signal(signal.SIGTERM, out)
+        signal.signal(signal.SIGTERM, exit_with_status)
         print("serving", flush=True)
         time.sleep(60)
     finally:
@@ -117,56 +117,56 @@ def serve() -> None:
     uvicorn.run(app, port=0, log_level="critical", lifespan="on")
 
 
-def spin(way: str) -> None:
+def spin(exit_method: str) -> None:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        if way == "sleep":
+        if exit_method == "sleep":
             time.sleep(1)
-        elif way == "flushing":
+        elif exit_method == "flushing":
             tracer.start_span("busy").end()
             import ltrain
 
             ltrain.flush()
 
 
-def main(way: str) -> None:
-    if way in ("handler", "default again"):
+def main(exit_method: str) -> None:
+    if exit_method in ("handler", "default again"):
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-        handler = out if way == "handler" else default_again
+        handler = exit_with_status if exit_method == "handler" else restore_default
         assert signal.signal(signal.SIGTERM, handler) == signal.SIG_DFL
     work()
     tracer.start_span("open")
     print("ready", flush=True)
-    if way == "raise":
+    if exit_method == "raise":
         raise ValueError("as asked")
-    if way == "sys.exit":
+    if exit_method == "sys.exit":
         sys.exit(3)
-    if way == "os._exit":
+    if exit_method == "os._exit":
         os._exit(4)
-    if way in CRASHES:
-        CRASHES[way]()
-    if way == "fork":
-        child = multiprocessing.get_context("fork").Process(target=forked)
+    if exit_method in CRASHES:
+        CRASHES[exit_method]()
+    if exit_method == "fork":
+        child = multiprocessing.get_context("fork").Process(target=run_forked)
         child.start()
         child.join()
-    if way == "threads":
-        threading.Thread(target=running_on).start()
-    if way == "daemon":
-        threading.Thread(target=hanging, daemon=True).start()
+    if exit_method == "threads":
+        threading.Thread(target=end_late).start()
+    if exit_method == "daemon":
+        threading.Thread(target=hang, daemon=True).start()
         time.sleep(0.2)
-    if way == "restless daemon":
-        threading.Thread(target=restless, daemon=True).start()
+    if exit_method == "restless daemon":
+        threading.Thread(target=end_spans_forever, daemon=True).start()
         time.sleep(0.2)
-    if way == "busy":
-        restless()
-    if way in ("asyncio", "cancelled"):
-        asyncio.run(waiting(way == "cancelled"))
-    if way == "prefork":
+    if exit_method == "busy":
+        end_spans_forever()
+    if exit_method in ("asyncio", "cancelled"):
+        asyncio.run(run_asyncio(exit_method == "cancelled"))
+    if exit_method == "prefork":
         prefork()
-    if way == "uvicorn":
+    if exit_method == "uvicorn":
         serve()
-    if way in ("sleep", "spin", "flushing", "handler", "default again"):
-        spin("sleep" if way in ("handler", "default again") else way)
+    if exit_method in ("sleep", "spin", "flushing", "handler", "default again"):
+        spin("sleep" if exit_method in ("handler", "default again") else exit_method)
 
 
 main(sys.argv[1])

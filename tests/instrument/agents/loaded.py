@@ -1,4 +1,4 @@
-"""Prints which of the named modules are loaded, and what a thread's span belongs to."""
+"""Prints which of the named modules are loaded, and records a span in a thread."""
 
 import sys
 import threading

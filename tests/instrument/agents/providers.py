@@ -1,4 +1,4 @@
-"""Sets up a tracer provider of its own, before or after ltrain, and makes a span with each."""
+"""Sets up a tracer provider of its own, before or after ltrain, and records a span with each."""
 
 import sys
 from collections.abc import Sequence
@@ -10,25 +10,25 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, Sp
 import ltrain
 
 
-class Printing(SpanExporter):
+class PrintingExporter(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         for span in spans:
             print(span.name, (span.attributes or {}).get("text"))
         return SpanExportResult.SUCCESS
 
 
-def own(early: bool) -> TracerProvider:
+def create_provider(early: bool) -> TracerProvider:
     provider = TracerProvider()
     if early:
-        provider.add_span_processor(SimpleSpanProcessor(Printing()))
+        provider.add_span_processor(SimpleSpanProcessor(PrintingExporter()))
     trace.set_tracer_provider(provider)
     if not early:
-        provider.add_span_processor(SimpleSpanProcessor(Printing()))
+        provider.add_span_processor(SimpleSpanProcessor(PrintingExporter()))
     return provider
 
 
 before, early = trace.get_tracer("before"), "early" in sys.argv
-provider = own(early)
+provider = create_provider(early)
 if "configure" in sys.argv:
     ltrain.configure()
 before.start_span("before").end()

@@ -1,4 +1,4 @@
-"""Calls models that answer, that fail and that are not there, and a page beside them."""
+"""Calls models that answer, fail or are unreachable, and another page."""
 
 import asyncio
 import sys
@@ -7,29 +7,29 @@ from typing import Any
 import httpx
 from openai import APIConnectionError, AsyncOpenAI, InternalServerError, OpenAI
 
-good, bad, gone = (f"http://127.0.0.1:{port}/v1" for port in sys.argv[1:])
-asked: Any = {"model": "fake", "messages": [{"role": "user", "content": "hello"}]}
+working, failing, unreachable = (f"http://127.0.0.1:{port}/v1" for port in sys.argv[1:])
+request: Any = {"model": "fake", "messages": [{"role": "user", "content": "hello"}]}
 
 
-def ask(url: str, kind: type[Exception]) -> None:
+def expect_error(url: str, error: type[Exception]) -> None:
     try:
-        OpenAI(base_url=url, max_retries=1).chat.completions.create(**asked)
-    except kind:
+        OpenAI(base_url=url, max_retries=1).chat.completions.create(**request)
+    except error:
         return
-    raise AssertionError("it answered")
+    raise AssertionError("the request succeeded")
 
 
-async def ask_async(url: str, kind: type[Exception]) -> None:
+async def expect_error_async(url: str, error: type[Exception]) -> None:
     try:
-        await AsyncOpenAI(base_url=url, max_retries=0).chat.completions.create(**asked)
-    except kind:
+        await AsyncOpenAI(base_url=url, max_retries=0).chat.completions.create(**request)
+    except error:
         return
-    raise AssertionError("it answered")
+    raise AssertionError("the request succeeded")
 
 
-OpenAI(base_url=good).chat.completions.create(**asked)
-ask(bad, InternalServerError)
-ask(gone, APIConnectionError)
-asyncio.run(ask_async(bad, InternalServerError))
-asyncio.run(ask_async(gone, APIConnectionError))
-httpx.post(f"{good}/nothing", json={})
+OpenAI(base_url=working).chat.completions.create(**request)
+expect_error(failing, InternalServerError)
+expect_error(unreachable, APIConnectionError)
+asyncio.run(expect_error_async(failing, InternalServerError))
+asyncio.run(expect_error_async(unreachable, APIConnectionError))
+httpx.post(f"{working}/nothing", json={})

@@ -1,4 +1,4 @@
-"""A LangGraph agent with one tool, in the surroundings that its argument names."""
+"""A LangGraph agent with one tool, in the mode of its argument."""
 
 import asyncio
 import sys
@@ -17,46 +17,46 @@ tracer = trace.get_tracer("worker")
 
 
 def weather(city: str) -> str:
-    """Give the weather of a city."""
+    """Return the weather of a city."""
     ltrain.reward(0.25, "tool", scope="call")
     return f"It is sunny in {city}."
 
 
-def asks(city: str) -> str:
+def ask_model(city: str) -> str:
     """Ask a model about the weather of a city."""
     with tracer.start_as_current_span("by-hand"):
         message: Any = {"role": "user", "content": city}
-        answer = OpenAI().chat.completions.create(model="fake", messages=[message])
-    return str(answer.choices[0].message.content)
+        response = OpenAI().chat.completions.create(model="fake", messages=[message])
+    return str(response.choices[0].message.content)
 
 
 MODE = sys.argv[1]
 AGENT = create_agent(
-    ChatOpenAI(model="fake", streaming=MODE == "stream"), [asks if MODE == "raw" else weather]
+    ChatOpenAI(model="fake", streaming=MODE == "stream"), [ask_model if MODE == "raw" else weather]
 )
 QUESTION: Any = {"messages": [HumanMessage("How is the weather in Rome?")]}
 
 
-def threaded(k: int) -> None:
+def run_in_thread(k: int) -> None:
     with ltrain.rollout(rollout=f"r{k}"), tracer.start_as_current_span("ambient"):
         AGENT.invoke(QUESTION)
 
 
-async def tasked(k: int) -> None:
+async def run_in_task(k: int) -> None:
     async with ltrain.rollout(rollout=f"r{k}"):
         with tracer.start_as_current_span("ambient"):
             await AGENT.ainvoke(QUESTION)
 
 
-async def gathered() -> None:
-    await asyncio.gather(*(tasked(k) for k in range(12)))
+async def run_tasks() -> None:
+    await asyncio.gather(*(run_in_task(k) for k in range(12)))
 
 
 if MODE == "threads":
     with ThreadPoolExecutor(12) as pool:
-        list(pool.map(threaded, range(12)))
+        list(pool.map(run_in_thread, range(12)))
 elif MODE == "tasks":
-    asyncio.run(gathered())
+    asyncio.run(run_tasks())
 elif MODE == "ambient":
     with tracer.start_as_current_span("ambient"):
         AGENT.invoke(QUESTION)

@@ -1,4 +1,4 @@
-"""A WSGI application whose requests are spans; `/hang` never answers, `/` says who did."""
+"""A WSGI application whose requests are spans; `/hang` never answers, `/` returns the worker."""
 
 import os
 import time

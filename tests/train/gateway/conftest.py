@@ -1,4 +1,4 @@
-"""A gateway before a fake vLLM, with a policy of two versions."""
+"""A gateway with a fake vLLM and a policy of two versions."""
 
 import importlib.util
 import json
@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 
 def load(name: str) -> ModuleType:
-    """Import a module that lies beside the tests."""
+    """Import a module from the folder of these tests."""
     known = sys.modules.get(f"gateway_tests_{name}")
     if known is not None:
         return known
@@ -29,7 +29,7 @@ def load(name: str) -> ModuleType:
 
 
 def write_model(directory: Path, fill: int = 0, size: int = 4) -> Path:
-    """Write what looks like a model: config, tokenizer and one tensor."""
+    """Write a fake model: config, tokenizer and one tensor."""
     directory.mkdir(parents=True)
     (directory / "config.json").write_text("{}")
     (directory / "tokenizer.json").write_text("{}")

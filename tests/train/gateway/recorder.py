@@ -1,4 +1,4 @@
-"""A proxy that keeps what passes: requests and answers, byte for byte."""
+"""A proxy that records requests and responses byte for byte."""
 
 import http.client
 import socket
@@ -10,7 +10,7 @@ from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class RecordedCall:
     path: str
     request: bytes
     answer: bytes
@@ -30,10 +30,10 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 class Recorder:
-    """Stands before the server on the unix socket `upstream`, on a free port."""
+    """Listens on a free port and forwards to the server on the unix socket `upstream`."""
 
     def __init__(self, upstream: Path) -> None:
-        self.passed: list[Passed] = []
+        self.recorded_calls: list[RecordedCall] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, upstream))
         self._server.daemon_threads = False
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
@@ -80,11 +80,11 @@ def _handler(recorder: Recorder, upstream: Path) -> type[BaseHTTPRequestHandler]
             self.send_header("content-type", response.headers["content-type"])
             self.send_header("transfer-encoding", "chunked")
             self.end_headers()
-            seen = b""
+            body = b""
             while piece := response.read1(65536):
-                seen += piece
+                body += piece
                 self._chunk(piece)
-            recorder.passed.append(Passed(self.path, request, seen))
+            recorder.recorded_calls.append(RecordedCall(self.path, request, body))
             self._chunk(b"")
 
         def _chunk(self, piece: bytes) -> None:

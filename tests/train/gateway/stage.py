@@ -1,4 +1,4 @@
-"""A gateway in a thread, between the tests and a policy server, its spans read off its spool."""
+"""A gateway in a thread, between tests and a policy server; spans are read from its spool."""
 
 import asyncio
 import contextlib
@@ -17,24 +17,24 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 
 from ltrain_collector.keys import Keys
-from ltrain_instrument.frames import Reader
+from ltrain_instrument.frames import RecordReader
 from ltrain_instrument.identity import Identity, Mode
-from ltrain_instrument.telemetry import open_telemetry
+from ltrain_instrument.telemetry import create_tracer_provider
 from ltrain_train.gateway.app import Gateway
 from ltrain_train.gateway.client import GatewayClient
-from ltrain_train.gateway.keys import RolloutClaims, sign
+from ltrain_train.gateway.keys import RolloutClaims, sign_rollout_key
 from ltrain_train.gateway.publication import Publication
 from ltrain_train.gateway.upstream import Upstream
 from ltrain_train.policy.versions import Policies
 
 SECRET = "a secret of thirty-two characters!"
 NOBODY = "http://127.0.0.1:9"
-"""Where no collector answers, so that spans stay in the spool."""
+"""An address where no collector answers, so that spans stay in the spool."""
 IDENTITY = Identity(run="demo", task="t1", wave=2, sample=0, rollout="abc", attempt=1, mode="train")
 
 
 class Stage:
-    """The gateway, its policies, and what it wrote."""
+    """The gateway, its policies and its spans."""
 
     def __init__(self, upstream: str, home: Path) -> None:
         self.home = home
@@ -42,7 +42,7 @@ class Stage:
         self.policies = Policies(home)
         self.given_up = 0
         self.publication: Publication
-        self.said: list[str] = []
+        self.log_lines: list[str] = []
         self._upstream = upstream
         self._started = threading.Event()
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -55,9 +55,9 @@ class Stage:
         """Return the identity of an attempt in another mode."""
         return replace(IDENTITY, mode=mode)
 
-    def key(self, identity: Identity = IDENTITY, **given: Any) -> str:
-        claims = {"policy": "policy", "sampling": {}, "expires": time.time() + 60, **given}
-        return sign(SECRET, RolloutClaims(identity=identity, **claims))
+    def key(self, identity: Identity = IDENTITY, **overrides: Any) -> str:
+        claims = {"policy": "policy", "sampling": {}, "expires": time.time() + 60, **overrides}
+        return sign_rollout_key(SECRET, RolloutClaims(identity=identity, **claims))
 
     def ask(
         self,
@@ -77,18 +77,18 @@ class Stage:
         return self.http.post(path, json=sent, headers=sending)
 
     def spans(self) -> list[dict[str, Any]]:
-        """Give the spans that are on disk, oldest first."""
-        found = []
+        """Return the spans on disk, oldest first."""
+        spans = []
         for file in sorted(
             (self.home / "services" / "spool").glob("*.otlp"), key=lambda each: each.stat().st_mtime
         ):
             with file.open("rb") as opened:
-                for record in Reader(opened.fileno()):
+                for record in RecordReader(opened.fileno()):
                     request = ExportTraceServiceRequest.FromString(record.request)
                     for resource in request.resource_spans:
                         for scope in resource.scope_spans:
-                            found += [_read(span, scope.scope.name) for span in scope.spans]
-        return sorted(found, key=lambda span: span["end"])
+                            spans += [_read_span(span, scope.scope.name) for span in scope.spans]
+        return sorted(spans, key=lambda span: span["end"])
 
     @contextlib.contextmanager
     def running(self) -> Iterator["Stage"]:
@@ -111,12 +111,14 @@ class Stage:
             "policy",
             upstream,
             version=self.policies.current("policy"),
-            give_up=self._give_up,
-            say=self.said.append,
+            on_lost=self._on_lost,
+            log=self.log_lines.append,
         )
         self.publication = publication
         self.loop = asyncio.get_running_loop()
-        provider = open_telemetry("ltrain-gateway", home=self.home, endpoint=NOBODY, strict=True)
+        provider = create_tracer_provider(
+            "ltrain-gateway", home=self.home, endpoint=NOBODY, strict=True
+        )
         gateway = Gateway(
             publication, secret=SECRET, provider=provider, store_keys=Keys(self.home / "store")
         )
@@ -127,11 +129,11 @@ class Stage:
         await upstream.close()
         provider.shutdown()
 
-    def _give_up(self) -> None:
+    def _on_lost(self) -> None:
         self.given_up += 1
 
 
-def _read(span: ProtoSpan, scope: str) -> dict[str, Any]:
+def _read_span(span: ProtoSpan, scope: str) -> dict[str, Any]:
     return {
         "name": span.name,
         "scope": scope,
@@ -140,19 +142,19 @@ def _read(span: ProtoSpan, scope: str) -> dict[str, Any]:
         "parent": span.parent_span_id.hex(),
         "end": span.end_time_unix_nano,
         "status": (span.status.code, span.status.message),
-        "attributes": {each.key: _value(each.value) for each in span.attributes},
+        "attributes": {each.key: _attribute_value(each.value) for each in span.attributes},
     }
 
 
-def _value(value: Any) -> Any:
+def _attribute_value(value: Any) -> Any:
     kind = value.WhichOneof("value")
     if kind == "array_value":
-        return [_value(each) for each in value.array_value.values]
+        return [_attribute_value(each) for each in value.array_value.values]
     return getattr(value, kind)
 
 
 def events(response: httpx.Response) -> list[Any]:
-    """Give what a stream's events carry; the last is '[DONE]'."""
+    """Return the data of a stream's events; the last is '[DONE]'."""
     assert response.headers["content-type"].startswith("text/event-stream")
-    found = [line[6:] for line in response.text.split("\n\n") if line]
-    return [each if each == "[DONE]" else json.loads(each) for each in found]
+    spans = [line[6:] for line in response.text.split("\n\n") if line]
+    return [each if each == "[DONE]" else json.loads(each) for each in spans]

@@ -1,4 +1,4 @@
-"""A call through the gateway: what vLLM is asked, what the agent sees, what the span says."""
+"""A call through the gateway: the request to vLLM, the response to the agent, and the span."""
 
 import json
 import struct
@@ -21,7 +21,7 @@ def logprob(token: int) -> float:
     return float(struct.unpack("<f", struct.pack("<f", -0.1 - token / 7))[0])
 
 
-def test_a_call_is_answered_and_its_span_says_all(stage: Any, vllm: Any) -> None:
+def test_a_call_is_answered_and_its_span_is_complete(stage: Any, vllm: Any) -> None:
     response = stage.ask("go w3 w14", headers=TRACE, temperature=0.5, max_tokens=9)
     assert response.status_code == 200
     assert response.json() == {
@@ -91,12 +91,12 @@ def test_a_call_is_answered_and_its_span_says_all(stage: Any, vllm: Any) -> None
         "ltrain.response_token_count": 2,
         "ltrain.delivered": True,
     }
-    (asked,) = vllm.requests
-    assert asked["model"] == "policy"
-    assert asked["logprobs"] is True and asked["return_token_ids"] is True
+    (sent,) = vllm.requests
+    assert sent["model"] == "policy"
+    assert sent["logprobs"] is True and sent["return_token_ids"] is True
 
 
-def test_a_stream_gives_the_same_span_and_hides_what_was_not_asked(stage: Any, load: Any) -> None:
+def test_a_stream_writes_the_same_span_and_hides_unrequested_fields(stage: Any, load: Any) -> None:
     whole = stage.ask("go w3 w14", headers=TRACE)
     events = load("stage").events(stage.ask("go w3 w14", headers=TRACE, stream=True))
     assert events[-1] == "[DONE]"
@@ -113,16 +113,16 @@ def test_a_stream_gives_the_same_span_and_hides_what_was_not_asked(stage: Any, l
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_the_agent_gets_the_bytes_that_vllm_gives_it(stage: Any, vllm: Any, stream: bool) -> None:
+def test_the_agent_gets_the_bytes_that_vllm_sends(stage: Any, vllm: Any, stream: bool) -> None:
     body = {"model": "policy", "messages": [{"role": "user", "content": "go w3 h7 w14"}]}
     direct = httpx.post(f"{vllm.url}/v1/chat/completions", json={**body, "stream": stream})
     assert stage.ask("go w3 h7 w14", stream=stream).content == direct.content
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_the_client_asked_for_it_gets(stage: Any, load: Any, stream: bool) -> None:
-    asked = {"logprobs": True, "return_token_ids": True, "stream": stream}
-    response = stage.ask("w3 w14", **asked, stream_options={"include_usage": True})
+def test_the_client_gets_the_fields_that_it_requests(stage: Any, load: Any, stream: bool) -> None:
+    sent = {"logprobs": True, "return_token_ids": True, "stream": stream}
+    response = stage.ask("w3 w14", **sent, stream_options={"include_usage": True})
     if stream:
         chunks = load("stage").events(response)[:-1]
         choices = [chunk["choices"][0] for chunk in chunks[:-1]]
@@ -141,34 +141,36 @@ def test_what_the_client_asked_for_it_gets(stage: Any, load: Any, stream: bool) 
 def test_several_choices_are_lists_of_lists(stage: Any) -> None:
     stage.ask("w3 w14", key=stage.key(allow=(Allow.CHOICES,)), n=2, temperature=1)
     (span,) = stage.spans()
-    said = span["attributes"]
-    assert said["gen_ai.request.choice.count"] == 2
-    assert said["ltrain.response_token_ids"] == "[[3,14],[3,14]]"
+    attributes = span["attributes"]
+    assert attributes["gen_ai.request.choice.count"] == 2
+    assert attributes["ltrain.response_token_ids"] == "[[3,14],[3,14]]"
     both = packed(logprob(3), logprob(14))
-    assert json.loads(said["ltrain.response_logprobs"]) == [both, both]
-    assert said["ltrain.response_token_count"] == 4
+    assert json.loads(attributes["ltrain.response_logprobs"]) == [both, both]
+    assert attributes["ltrain.response_token_count"] == 4
 
 
-def test_sampling_is_imposed_and_what_was_asked_is_kept(stage: Any, vllm: Any) -> None:
+def test_sampling_is_imposed_and_the_requested_values_are_recorded(stage: Any, vllm: Any) -> None:
     key = stage.key(sampling={"temperature": 0.7})
     stage.ask("w3", key=key, temperature=0, top_p=0.9, top_k=None, seed=42, frequency_penalty=0)
-    (asked,) = vllm.requests
+    (sent,) = vllm.requests
     sampling = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed")
-    assert [asked.get(name) for name in sampling] == [0.7, 1.0, 0, 0.0, 1.0, None]
-    said = stage.spans()[0]["attributes"]
-    assert {name: value for name, value in said.items() if name.startswith("ltrain.asked")} == {
+    assert [sent.get(name) for name in sampling] == [0.7, 1.0, 0, 0.0, 1.0, None]
+    attributes = stage.spans()[0]["attributes"]
+    assert {
+        name: value for name, value in attributes.items() if name.startswith("ltrain.asked")
+    } == {
         "ltrain.asked.temperature": 0,
         "ltrain.asked.top_p": 0.9,
         "ltrain.asked.seed": 42,
     }
-    assert said["gen_ai.request.temperature"] == 0.7
-    assert said["gen_ai.request.top_p"] == 1.0
+    assert attributes["gen_ai.request.temperature"] == 0.7
+    assert attributes["gen_ai.request.top_p"] == 1.0
 
 
-def test_without_sampling_in_the_key_the_request_is_the_agents(stage: Any, vllm: Any) -> None:
+def test_a_key_without_sampling_leaves_the_request_unchanged(stage: Any, vllm: Any) -> None:
     stage.ask("w3", temperature=0, seed=42)
-    (asked,) = vllm.requests
-    assert asked["temperature"] == 0 and asked["seed"] == 42 and "top_p" not in asked
+    (sent,) = vllm.requests
+    assert sent["temperature"] == 0 and sent["seed"] == 42 and "top_p" not in sent
 
 
 @pytest.mark.parametrize(
@@ -194,8 +196,8 @@ def test_tools_and_tool_messages_are_in_the_span(stage: Any) -> None:
         {"role": "user", "content": "w3"},
     ]
     stage.ask("", messages=messages, tools=[{"type": "function", "function": {"name": "f"}}])
-    said = stage.spans()[0]["attributes"]
-    assert json.loads(said["gen_ai.input.messages"]) == [
+    attributes = stage.spans()[0]["attributes"]
+    assert json.loads(attributes["gen_ai.input.messages"]) == [
         {"role": "user", "parts": [{"type": "text", "content": "hi"}]},
         {
             "role": "assistant",
@@ -204,10 +206,10 @@ def test_tools_and_tool_messages_are_in_the_span(stage: Any) -> None:
         {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "4"}]},
         {"role": "user", "parts": [{"type": "text", "content": "w3"}]},
     ]
-    assert json.loads(said["gen_ai.tool.definitions"])[0]["function"]["name"] == "f"
+    assert json.loads(attributes["gen_ai.tool.definitions"])[0]["function"]["name"] == "f"
 
 
-def test_the_answer_carries_the_name_that_was_asked(stage: Any, load: Any) -> None:
+def test_the_response_has_the_requested_model_name(stage: Any, load: Any) -> None:
     assert stage.ask("w3", model="gpt-5").json()["model"] == "gpt-5"
     events = load("stage").events(stage.ask("w3", model="gpt-5", stream=True))
     assert {event["model"] for event in events[:-1]} == {"gpt-5"}
@@ -217,11 +219,11 @@ def test_the_answer_carries_the_name_that_was_asked(stage: Any, load: Any) -> No
 def test_production_needs_no_key_and_has_no_identity(stage: Any) -> None:
     headers = {**TRACE, "baggage": "ltrain.rollout.id=forged,ltrain.mode=train"}
     assert stage.ask("w3", identity=None, headers=headers).status_code == 200
-    said = stage.spans()[0]["attributes"]
-    assert said["ltrain.mode"] == "prod" and "ltrain.rollout.id" not in said
+    attributes = stage.spans()[0]["attributes"]
+    assert attributes["ltrain.mode"] == "prod" and "ltrain.rollout.id" not in attributes
 
 
-def test_key_beats_baggage(stage: Any) -> None:
+def test_the_key_overrides_baggage(stage: Any) -> None:
     stage.ask("w3", headers={"baggage": "ltrain.rollout.id=forged,ltrain.wave=9"})
-    said = stage.spans()[0]["attributes"]
-    assert (said["ltrain.rollout.id"], said["ltrain.wave"]) == ("abc", 2)
+    attributes = stage.spans()[0]["attributes"]
+    assert (attributes["ltrain.rollout.id"], attributes["ltrain.wave"]) == ("abc", 2)

@@ -1,4 +1,4 @@
-"""What goes wrong in a call, and who is told."""
+"""Failures of calls, and how the gateway reports them."""
 
 import gc
 import threading
@@ -9,23 +9,23 @@ from typing import Any
 import httpx
 import pytest
 
-from ltrain_train.gateway.attempts import Attempt
+from ltrain_train.gateway.attempts import AttemptCalls
 
 
 def message(response: httpx.Response) -> str:
     return str(response.json()["error"]["message"])
 
 
-def until(stage: Any, spans: int) -> list[dict[str, Any]]:
+def wait_spans(stage: Any, spans: int) -> list[dict[str, Any]]:
     end = time.monotonic() + 5
     while len(stage.spans()) < spans and time.monotonic() < end:
         time.sleep(0.02)
-    found: list[dict[str, Any]] = stage.spans()
-    return found
+    spans_written: list[dict[str, Any]] = stage.spans()
+    return spans_written
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "sentence"),
     [
         (b"{", "not JSON"),
         (b"[]", "not a JSON object"),
@@ -33,35 +33,35 @@ def until(stage: Any, spans: int) -> list[dict[str, Any]]:
         (b'{"model": "m", "messages": "hi"}', "'messages' of the request cannot be 'hi'"),
     ],
 )
-def test_a_body_that_is_no_request_is_refused(stage: Any, body: bytes, says: str) -> None:
+def test_an_invalid_body_is_refused(stage: Any, body: bytes, sentence: str) -> None:
     response = stage.http.post("/v1/chat/completions", content=body)
     assert response.status_code == 400
-    assert says in message(response)
+    assert sentence in message(response)
 
 
-def test_vllms_refusal_is_passed_on_and_is_the_agents(stage: Any) -> None:
+def test_a_refusal_of_vllm_is_forwarded_as_the_agents_error(stage: Any) -> None:
     response = stage.ask("long")
     assert (response.status_code, message(response)) == (400, "too many tokens")
     (span,) = stage.spans()
     assert span["status"] == (2, "too many tokens")
     assert span["attributes"]["error.type"] == "400"
     assert span["attributes"]["ltrain.delivered"] is False
-    counts = stage.client.close_rollout(stage.identity, stage.key())
+    counts = stage.client.close_attempt(stage.identity, stage.key())
     assert (counts.llm_calls, counts.spans, counts.failures) == (0, 1, 0)
 
 
-def test_a_policy_server_that_is_sick_is_an_outage(stage: Any, vllm: Any) -> None:
+def test_an_unhealthy_policy_server_is_an_outage(stage: Any, vllm: Any) -> None:
     vllm.sick = True
     response = stage.ask("w3")
-    assert (response.status_code, "is away" in message(response)) == (503, True)
-    counts = stage.client.close_rollout(stage.identity, stage.key())
+    assert (response.status_code, "is down" in message(response)) == (503, True)
+    counts = stage.client.close_attempt(stage.identity, stage.key())
     assert (counts.llm_calls, counts.spans, counts.failures) == (0, 1, 1)
 
 
-def test_a_policy_server_that_is_away_is_said(stage_without_vllm: Any) -> None:
+def test_an_unreachable_policy_server_is_reported(stage_without_vllm: Any) -> None:
     response = stage_without_vllm.ask("w3")
     assert response.status_code == 503
-    assert "policy server is away" in message(response)
+    assert "policy server is down" in message(response)
     (span,) = stage_without_vllm.spans()
     assert span["status"][0] == 2
     assert span["attributes"]["error.type"] == "upstream"
@@ -73,11 +73,11 @@ def test_a_stream_that_breaks_ends_in_an_error(stage: Any, load: Any) -> None:
     assert "policy server fails on this request" in lines[-1]
     (span,) = stage.spans()
     assert span["status"][0] == 2
-    assert stage.client.close_rollout(stage.identity, stage.key()).failures == 0
+    assert stage.client.close_attempt(stage.identity, stage.key()).failures == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_goes_away_ends_the_generation(stage: Any, vllm: Any, stream: bool) -> None:
+def test_a_disconnected_client_aborts_the_generation(stage: Any, vllm: Any, stream: bool) -> None:
     with pytest.raises(httpx.ReadTimeout):
         stage.http.post(
             "/v1/chat/completions",
@@ -88,26 +88,26 @@ def test_a_client_that_goes_away_ends_the_generation(stage: Any, vllm: Any, stre
             },
             timeout=0.5,
         )
-    (span,) = until(stage, 1)
+    (span,) = wait_spans(stage, 1)
     assert span["status"] == (2, "the client went away")
     assert span["attributes"]["ltrain.delivered"] is False
     assert vllm.aborted.wait(10)
 
 
-def test_closing_an_attempt_cuts_its_calls_and_revokes_its_key(stage: Any) -> None:
+def test_closing_an_attempt_cancels_its_calls_and_revokes_its_key(stage: Any) -> None:
     answers: list[httpx.Response] = []
     thread = threading.Thread(target=lambda: answers.append(stage.ask("slow w3")))
     assert stage.ask("w3").status_code == 200
     thread.start()
     time.sleep(0.3)
-    counts = stage.client.close_rollout(stage.identity, stage.key())
+    counts = stage.client.close_attempt(stage.identity, stage.key())
     assert (counts.llm_calls, counts.spans, counts.failures) == (1, 2, 0)
     thread.join()
     assert [answer.status_code for answer in answers] == [403]
     after = stage.ask("w3")
     assert after.status_code == 403
     assert "is closed" in message(after)
-    assert stage.client.close_rollout(stage.identity, stage.key()) == counts
+    assert stage.client.close_attempt(stage.identity, stage.key()) == counts
     first, cut, process = stage.spans()
     assert cut["status"] == (2, "the attempt was closed")
     assert process["name"] == "ltrain.process"
@@ -135,7 +135,7 @@ def test_a_request_whose_body_ends_after_the_close_reaches_no_model(stage: Any, 
     late.start()
     came.wait(10)
     time.sleep(0.3)  # the gateway has its head
-    stage.client.close_rollout(stage.identity, stage.key())
+    stage.client.close_attempt(stage.identity, stage.key())
     closed.set()
     late.join()
     assert [answer.status_code for answer in answers] == [403]
@@ -145,7 +145,7 @@ def test_a_request_whose_body_ends_after_the_close_reaches_no_model(stage: Any, 
 
 def test_the_attempts_own_span_is_in_the_trace_of_its_calls(stage: Any) -> None:
     stage.ask("w3", headers={"traceparent": f"00-{'c' * 32}-{'d' * 16}-01"})
-    stage.client.close_rollout(stage.identity, stage.key())
+    stage.client.close_attempt(stage.identity, stage.key())
     assert {span["trace"] for span in stage.spans()} == {"c" * 32}
 
 
@@ -163,32 +163,30 @@ def test_the_attempts_own_span_is_in_the_trace_of_its_calls(stage: Any) -> None:
         ("GET", "/v1/chat/completions"),
     ],
 )
-def test_nothing_but_the_routes_is_reached(stage: Any, vllm: Any, method: str, path: str) -> None:
+def test_other_paths_are_refused(stage: Any, vllm: Any, method: str, path: str) -> None:
     response = stage.http.request(method, path, json={"method": "shutdown"})
     assert response.status_code == 404
     assert "The gateway has no" in message(response)
     assert vllm.admin == []
 
 
-def test_an_unknown_model_is_said_in_production(stage: Any) -> None:
+def test_an_unknown_model_is_refused_in_production(stage: Any) -> None:
     response = stage.ask("w3", identity=None, model="gpt-5")
     assert response.status_code == 404
-    assert message(response) == (
-        "This gateway has no model 'gpt-5'. It serves the policy 'policy'."
-    )
+    assert message(response) == ("This gateway has no model 'gpt-5'. Use its policy 'policy'.")
 
 
-def test_calls_of_production_leave_nothing_in_memory(stage: Any, vllm: Any) -> None:
-    def kept() -> int:
+def test_production_calls_leave_nothing_in_memory(stage: Any, vllm: Any) -> None:
+    def live_objects() -> int:
         gc.collect()
-        attempts = [each for each in gc.get_objects() if type(each) is Attempt]
+        attempts = [each for each in gc.get_objects() if type(each) is AttemptCalls]
         return sum(len(each.unanswered) for each in attempts)
 
-    before = kept()  # of other tests
+    before = live_objects()  # of other tests
     vllm.sick = True
     for word in ("w1", "w2"):
         assert stage.ask(word, identity=None).status_code == 503
-    assert kept() <= before
+    assert live_objects() <= before
 
 
 def test_models_and_health(stage: Any) -> None:
@@ -202,4 +200,4 @@ def test_models_and_health(stage: Any) -> None:
         "version": 0,
         "in_flight": 0,
     }
-    assert stage.client.health()
+    assert stage.client.is_running()

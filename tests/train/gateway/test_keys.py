@@ -1,4 +1,4 @@
-"""Keys: what they carry, and what each wrong one is told."""
+"""Keys: their claims, and the error for each wrong key."""
 
 import stat
 import time
@@ -14,10 +14,10 @@ from ltrain_train.gateway.keys import (
     BadKey,
     Keyring,
     RolloutClaims,
-    bearer,
+    bearer_key,
     gateway_secret,
-    sign,
-    sign_admin,
+    sign_admin_key,
+    sign_rollout_key,
 )
 
 SECRET = "a secret of thirty-two characters!"
@@ -29,36 +29,39 @@ CLAIMS = RolloutClaims(
 )
 
 
-def test_a_key_carries_its_claims() -> None:
-    assert Keyring(SECRET).rollout(sign(SECRET, CLAIMS)) == CLAIMS
+def test_a_key_contains_its_claims() -> None:
+    assert Keyring(SECRET).verify_rollout_key(sign_rollout_key(SECRET, CLAIMS)) == CLAIMS
 
 
 @pytest.mark.parametrize(
-    ("key", "says"),
+    ("key", "sentence"),
     [
         (None, "needs a rollout key"),
         ("nonsense", "not a rollout key of this gateway"),
-        (sign("another secret of thirty-two chars", CLAIMS), "not a rollout key of this gateway"),
-        (sign_admin(SECRET), "needs a rollout key; the key is a admin key"),
+        (
+            sign_rollout_key("another secret of thirty-two chars", CLAIMS),
+            "not a rollout key of this gateway",
+        ),
+        (sign_admin_key(SECRET), "needs a rollout key, but the request has a admin key"),
     ],
 )
-def test_a_wrong_key_is_told_why(key: str | None, says: str) -> None:
-    with pytest.raises(BadKey, match=says):
-        Keyring(SECRET).rollout(key)
+def test_a_wrong_key_is_refused_with_the_reason(key: str | None, sentence: str) -> None:
+    with pytest.raises(BadKey, match=sentence):
+        Keyring(SECRET).verify_rollout_key(key)
 
 
-def test_a_key_expires_though_it_was_known() -> None:
+def test_a_cached_key_expires() -> None:
     claims = RolloutClaims(identity=CLAIMS.identity, policy="sql", expires=time.time() + 0.3)
-    keys, key = Keyring(SECRET), sign(SECRET, claims)
-    keys.rollout(key)
+    keys, key = Keyring(SECRET), sign_rollout_key(SECRET, claims)
+    keys.verify_rollout_key(key)
     time.sleep(0.4)
     with pytest.raises(BadKey, match=r"expired"):
-        keys.rollout(key)
+        keys.verify_rollout_key(key)
 
 
-def test_a_rollouts_key_publishes_nothing() -> None:
+def test_a_rollout_key_cannot_publish() -> None:
     with pytest.raises(BadKey, match=r"needs a admin key"):
-        Keyring(SECRET).admin(sign(SECRET, CLAIMS))
+        Keyring(SECRET).verify_admin_key(sign_rollout_key(SECRET, CLAIMS))
 
 
 @pytest.mark.parametrize(
@@ -66,10 +69,10 @@ def test_a_rollouts_key_publishes_nothing() -> None:
     [(None, None), ("Bearer k", "k"), ("bearer  k ", "k"), ("Basic k", None), ("Bearer ", None)],
 )
 def test_the_key_is_read_from_the_header(header: str | None, key: str | None) -> None:
-    assert bearer(header) == key
+    assert bearer_key(header) == key
 
 
-def test_the_secret_is_made_once_and_only_its_owner_reads_it(
+def test_the_secret_is_made_once_and_private(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("LTRAIN_GATEWAY_SECRET", raising=False)
@@ -87,7 +90,7 @@ def test_a_short_secret_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "sentence"),
     [
         (lambda stage: {"key": "nonsense"}, "not a rollout key"),
         (lambda stage: {"key": stage.key(policy="other")}, "has no model 'other'"),
@@ -95,10 +98,10 @@ def test_a_short_secret_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (lambda stage: {"key": stage.key(expires=1.0)}, "expired"),
     ],
 )
-def test_the_gateway_says_what_is_wrong_with_a_key(
-    stage: Any, vllm: Any, change: Callable[[Any], dict[str, Any]], says: str
+def test_the_gateway_reports_what_is_wrong_with_a_key(
+    stage: Any, vllm: Any, change: Callable[[Any], dict[str, Any]], sentence: str
 ) -> None:
     response = stage.ask("w3", **change(stage))
     assert response.status_code in (401, 404)
-    assert says in response.json()["error"]["message"]
+    assert sentence in response.json()["error"]["message"]
     assert vllm.requests == []

@@ -1,4 +1,4 @@
-"""A new version goes into service: checked, loaded without calls, current; or not at all."""
+"""Publication of a version: verified, loaded while no call runs, and current; or refused."""
 
 import threading
 import time
@@ -14,16 +14,16 @@ from ltrain_train.gateway.client import (
     PolicyServerAway,
 )
 from ltrain_train.gateway.gate import Gate
-from ltrain_train.gateway.keys import sign_admin
+from ltrain_train.gateway.keys import sign_admin_key
 from ltrain_train.gateway.refusal import Refused
 
 
-def test_a_version_is_loaded_and_stamped_on_the_calls_after(stage: Any, vllm: Any) -> None:
+def test_a_version_is_loaded_and_recorded_on_later_calls(stage: Any, vllm: Any) -> None:
     stage.ask("w3")
     seconds = stage.client.publish("policy", 1)
     stage.ask("w3")
     assert 0 <= seconds < 5
-    assert stage.client.current("policy") == 1
+    assert stage.client.current_version("policy") == 1
     assert stage.policies.current("policy") == 1
     versions = [span["attributes"]["ltrain.policy.version"] for span in stage.spans()]
     assert versions == [0, 1]
@@ -36,22 +36,22 @@ def test_a_version_is_loaded_and_stamped_on_the_calls_after(stage: Any, vllm: An
         ("/update_weight_version", {"new_version": "policy/v1"}),
         ("/resume", None),
     ]
-    assert stage.said == ["serving policy v1, before it v0"]
+    assert stage.log_lines == ["serving policy v1, previously v0"]
 
 
-def test_publishing_what_is_served_loads_nothing(stage: Any, vllm: Any) -> None:
+def test_publishing_the_served_version_loads_nothing(stage: Any, vllm: Any) -> None:
     vllm.weights = "policy/v0"
     stage.client.publish("policy", 0)
     assert vllm.admin == []
 
 
-def test_a_policy_server_that_lost_the_current_version_gets_it_again(stage: Any, vllm: Any) -> None:
+def test_a_policy_server_without_the_current_version_loads_it_again(stage: Any, vllm: Any) -> None:
     stage.client.publish("policy", 1)
     vllm.weights = "default"  # its owner started it again
     stage.client.publish("policy", 1)
     assert vllm.weights == "policy/v1"
     assert [path for path, _ in vllm.admin].count("/collective_rpc") == 2
-    assert stage.said[1:] == ["the policy server had weights 'default'; loaded policy v1"]
+    assert stage.log_lines[1:] == ["the policy server had weights 'default'; loaded policy v1"]
     vllm.weights, vllm.refuse_reload = "default", 1
     with pytest.raises(GatewayRefused, match=r"refused POST /collective_rpc with status 500"):
         stage.client.publish("policy", 1)
@@ -69,25 +69,25 @@ def test_a_call_in_flight_ends_on_its_version_and_the_next_waits(stage: Any) -> 
     assert stage.http.get("/health").json()["status"] == "waiting"
     for thread in threads:
         thread.join()
-    said = [span["attributes"] for span in stage.spans()]
-    assert [each["ltrain.policy.version"] for each in said] == [0, 1]
-    assert [each["ltrain.response_token_ids"] for each in said] == ["[3]", "[4]"]
+    log_lines = [span["attributes"] for span in stage.spans()]
+    assert [each["ltrain.policy.version"] for each in log_lines] == [0, 1]
+    assert [each["ltrain.response_token_ids"] for each in log_lines] == ["[3]", "[4]"]
 
 
-def test_a_version_that_does_not_exist(stage: Any, vllm: Any) -> None:
+def test_an_unknown_version_is_refused(stage: Any, vllm: Any) -> None:
     with pytest.raises(GatewayRefused, match=r"has no version 7. Choose from: 0, 1"):
         stage.client.publish("policy", 7)
     assert vllm.admin == []
 
 
-def test_a_half_written_version(stage: Any, vllm: Any) -> None:
+def test_a_half_written_version_is_refused(stage: Any, vllm: Any) -> None:
     (stage.policies.directory / "policy" / "v2").mkdir()
     with pytest.raises(GatewayRefused, match=r"half-written"):
         stage.client.publish("policy", 2)
     assert vllm.admin == []
 
 
-def test_a_version_that_was_cut_off_never_reaches_vllm(stage: Any, vllm: Any) -> None:
+def test_a_truncated_version_is_never_sent_to_vllm(stage: Any, vllm: Any) -> None:
     weights = stage.policies.path("policy", 1) / "model.safetensors"
     weights.chmod(0o644)
     weights.write_bytes(weights.read_bytes()[:-1])
@@ -97,30 +97,32 @@ def test_a_version_that_was_cut_off_never_reaches_vllm(stage: Any, vllm: Any) ->
     assert stage.ask("w3").status_code == 200
 
 
-def test_a_refused_load_leaves_the_version_before(stage: Any, vllm: Any) -> None:
+def test_a_refused_load_leaves_the_previous_version(stage: Any, vllm: Any) -> None:
     vllm.refuse_reload = 1
     with pytest.raises(GatewayRefused, match=r"refused POST /collective_rpc with status 500"):
         stage.client.publish("policy", 1)
-    assert stage.client.current("policy") == stage.policies.current("policy") == 0
+    assert stage.client.current_version("policy") == stage.policies.current("policy") == 0
     assert stage.ask("w3").status_code == 200
     assert (vllm.weights, stage.given_up) == ("policy/v0", 0)
 
 
-def test_a_server_that_cannot_go_back_is_given_up_and_published_again(
+def test_a_server_that_cannot_load_the_previous_version_is_killed_and_published_again(
     stage: Any, vllm: Any
 ) -> None:
     vllm.refuse_reload = 2
-    with pytest.raises(PolicyServerAway, match=r"was lost .* Publish v1 again when it serves v0"):
+    with pytest.raises(
+        PolicyServerAway, match=r"was lost .* Publish v1 again when the server serves v0"
+    ):
         stage.client.publish("policy", 1)
     assert stage.given_up == 1
     stage.client.publish("policy", 1)
     assert vllm.weights == "policy/v1"
 
 
-def test_a_server_that_is_away_may_be_published_to_later(stage_without_vllm: Any) -> None:
+def test_a_publication_to_an_unreachable_server_can_be_repeated(stage_without_vllm: Any) -> None:
     with pytest.raises(PolicyServerAway, match=r"No policy server answers at http://127"):
         stage_without_vllm.client.publish("policy", 1)
-    assert stage_without_vllm.client.current("policy") == 0
+    assert stage_without_vllm.client.current_version("policy") == 0
 
 
 def test_only_an_admin_key_publishes(stage: Any, vllm: Any) -> None:
@@ -132,25 +134,26 @@ def test_only_an_admin_key_publishes(stage: Any, vllm: Any) -> None:
     assert vllm.admin == []
 
 
-def test_a_version_must_be_said(stage: Any, load: Any) -> None:
-    key = sign_admin(load("stage").SECRET)
+def test_a_publication_must_name_a_version(stage: Any, load: Any) -> None:
+    key = sign_admin_key(load("stage").SECRET)
     response = stage.http.post(
         "/admin/policies/policy/current", json={}, headers={"authorization": f"Bearer {key}"}
     )
     assert response.status_code == 400
-    assert response.json()["error"]["message"] == 'Say which version: {"version": 3}.'
+    sentence = 'The request names no version. Send a JSON object such as {"version": 3}.'
+    assert response.json()["error"]["message"] == sentence
 
 
 def test_another_policy_is_not_served(stage: Any) -> None:
-    with pytest.raises(GatewayRefused, match=r"no model 'other'. It serves the policy 'policy'"):
+    with pytest.raises(GatewayRefused, match=r"no model 'other'. Use its policy 'policy'"):
         stage.client.publish("other", 0)
 
 
-def test_no_gateway_is_said(tmp_path: Path) -> None:
+def test_an_unreachable_gateway_is_reported(tmp_path: Path) -> None:
     client = GatewayClient("http://127.0.0.1:9", "s" * 32)
-    assert not client.health()
+    assert not client.is_running()
     with pytest.raises(GatewayUnreachable, match=r"Start it with `ltrain serve MODEL`"):
-        client.current("policy")
+        client.current_version("policy")
     client.close()
 
 
@@ -169,10 +172,10 @@ def test_a_drain_that_takes_too_long_opens_the_gate_again() -> None:
     assert asyncio.run(_shut_with_a_call()).is_open
 
 
-def test_the_address_of_a_proxy_of_the_environment_is_not_used(
+def test_a_proxy_in_the_environment_is_not_used(
     stage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     client = GatewayClient(stage.url, "s" * 32)
-    assert client.health()
+    assert client.is_running()
     client.close()

@@ -1,4 +1,4 @@
-"""The gateway before a real vLLM, a recording proxy between the two: one start, a tiny model."""
+"""The gateway with a real vLLM on a tiny model, and a recording proxy between the two."""
 
 import importlib.util
 import json
@@ -26,8 +26,8 @@ def _write_model(directory: Path, seed: int) -> Path:
     assert spec is not None and spec.loader is not None
     tiny = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tiny)
-    written: Path = tiny.write_model(directory, seed)
-    return written
+    read_span: Path = tiny.write_model(directory, seed)
+    return read_span
 
 
 @pytest.fixture(scope="module")
@@ -66,28 +66,31 @@ def floats(text: str) -> list[float]:
     return list(struct.unpack(f"<{len(packed) // 4}f", packed))
 
 
-def reported(answer: bytes) -> list[tuple[Any, list[int], list[float]]]:
-    """Give what vLLM's answer says of each choice: prompt ids, token ids, log-probabilities."""
+def read_response(answer: bytes) -> list[tuple[Any, list[int], list[float]]]:
+    """Return the prompt ids, token ids and log-probabilities of each choice in vLLM's response."""
     if not answer.startswith(b"data:"):
         chunks = [json.loads(answer)]
     else:
         events = [line[6:] for line in answer.decode().split("\n\n") if line]
         chunks = [json.loads(event) for event in events if event != "[DONE]"]
     prompt = next(chunk["prompt_token_ids"] for chunk in chunks if chunk.get("prompt_token_ids"))
-    found: dict[int, tuple[Any, list[int], list[float]]] = {}
+    choices: dict[int, tuple[Any, list[int], list[float]]] = {}
     for choice in (choice for chunk in chunks for choice in chunk["choices"]):
-        _, ids, logprobs = found.setdefault(choice["index"], (prompt, [], []))
+        _, ids, logprobs = choices.setdefault(choice["index"], (prompt, [], []))
         ids += choice.get("token_ids") or []
         content = (choice["logprobs"] or {}).get("content", [])
         logprobs += [token["logprob"] for token in content]
-    return [found[index] for index in sorted(found)]
+    return [choices[index] for index in sorted(choices)]
 
 
-def written(span: dict[str, Any]) -> list[tuple[Any, list[int], list[float]]]:
-    """Give what a span says of each choice, in the same form."""
-    said = span["attributes"]
-    prompt = json.loads(said["ltrain.prompt_token_ids"])
-    ids, logprobs = json.loads(said["ltrain.response_token_ids"]), said["ltrain.response_logprobs"]
+def read_span(span: dict[str, Any]) -> list[tuple[Any, list[int], list[float]]]:
+    """Return the same of each choice in a span."""
+    attributes = span["attributes"]
+    prompt = json.loads(attributes["ltrain.prompt_token_ids"])
+    ids, logprobs = (
+        json.loads(attributes["ltrain.response_token_ids"]),
+        attributes["ltrain.response_logprobs"],
+    )
     if not logprobs.startswith("["):
         return [(prompt, ids, floats(logprobs))]
     each = zip(ids, json.loads(logprobs), strict=True)
@@ -95,29 +98,34 @@ def written(span: dict[str, Any]) -> list[tuple[Any, list[int], list[float]]]:
 
 
 def test_ids_and_logprobs_are_what_vllm_answered_byte_for_byte(stage: Any, recorder: Any) -> None:
-    asked = [{"stream": bool(i % 2), "n": 1 + (i % 3 == 0), "max_tokens": 8 + i} for i in range(12)]
+    bodies = [
+        {"stream": bool(i % 2), "n": 1 + (i % 3 == 0), "max_tokens": 8 + i} for i in range(12)
+    ]
     key = stage.key(sampling={"temperature": 0.9}, allow=(Allow.CHOICES,))
     with ThreadPoolExecutor(6) as pool:
         answers = [
             pool.submit(stage.ask, f"w{i} w7", key=key, temperature=0.1, **body)
-            for i, body in enumerate(asked)
+            for i, body in enumerate(bodies)
         ]
         assert [answer.result().status_code for answer in answers] == [200] * 12
-    calls = [each for each in recorder.passed if each.path == CALLS]
-    seen = {json.loads(call.request)["messages"][0]["content"]: call.answer for call in calls}
+    calls = [each for each in recorder.recorded_calls if each.path == CALLS]
+    responses = {json.loads(call.request)["messages"][0]["content"]: call.answer for call in calls}
     spans = [span for span in stage.spans() if span["scope"] == "ltrain.gateway"]
-    assert len(spans) == len(seen) == 12
+    assert len(spans) == len(responses) == 12
     for span in spans:
-        said = span["attributes"]
-        (message,) = json.loads(said["gen_ai.input.messages"])
-        answer = seen[message["parts"][0]["content"]]
-        assert written(span) == reported(answer)
-        assert sum(len(ids) for _, ids, _ in written(span)) == said["ltrain.response_token_count"]
-        assert said["gen_ai.request.temperature"] == 0.9
-        assert said["ltrain.asked.temperature"] == 0.1
+        attributes = span["attributes"]
+        (message,) = json.loads(attributes["gen_ai.input.messages"])
+        answer = responses[message["parts"][0]["content"]]
+        assert read_span(span) == read_response(answer)
+        assert (
+            sum(len(ids) for _, ids, _ in read_span(span))
+            == attributes["ltrain.response_token_count"]
+        )
+        assert attributes["gen_ai.request.temperature"] == 0.9
+        assert attributes["ltrain.asked.temperature"] == 0.1
 
 
-def test_new_weights_change_the_answers_and_old_ones_bring_them_back(stage: Any) -> None:
+def test_new_weights_change_the_responses_and_old_weights_restore_them(stage: Any) -> None:
     def greedy() -> tuple[str, Any]:
         answer = stage.ask("w1 w2 w3", temperature=0, max_tokens=12, logprobs=True).json()
         choice = answer["choices"][0]
@@ -134,8 +142,8 @@ def test_new_weights_change_the_answers_and_old_ones_bring_them_back(stage: Any)
     assert versions[-3:] == [0, 1, 0]
 
 
-def test_weights_are_swapped_while_it_serves(stage: Any) -> None:
-    """Each answer is the one that its version gives, whatever was in flight at the swap."""
+def test_weights_are_replaced_while_calls_arrive(stage: Any) -> None:
+    """Each response is that of its version, whatever was in flight at the replacement."""
     before, published = len(stage.spans()), threading.Event()
 
     def ask() -> list[int]:
@@ -153,9 +161,9 @@ def test_weights_are_swapped_while_it_serves(stage: Any) -> None:
         assert {status for each in asking for status in each.result()} == {200}
     by_version: dict[int, set[str]] = {}
     for span in stage.spans()[before:]:
-        said = span["attributes"]
-        ids = by_version.setdefault(said["ltrain.policy.version"], set())
-        ids.add(said["ltrain.response_token_ids"])
+        attributes = span["attributes"]
+        ids = by_version.setdefault(attributes["ltrain.policy.version"], set())
+        ids.add(attributes["ltrain.response_token_ids"])
     assert {version: len(ids) for version, ids in by_version.items()} == {0: 1, 1: 1}
 
 
@@ -219,8 +227,8 @@ BAD: list[dict[str, Any]] = [
 ]
 
 
-def test_bad_input_is_the_agents_whatever_vllm_says_to_it(stage: Any) -> None:
-    """Some of it gets status 500 of vLLM: then the gateway says that the request is at fault."""
+def test_bad_input_is_the_agents_error_whatever_status_vllm_returns(stage: Any) -> None:
+    """vLLM answers some of it with status 500; the gateway reports that the request is at fault."""
     other = stage.identity_of("val")  # in mode train most of it does not come so far
     answers = {}
     for field in BAD:
@@ -235,4 +243,4 @@ def test_bad_input_is_the_agents_whatever_vllm_says_to_it(stage: Any) -> None:
     assert stage.ask("w1", identity=other, max_tokens=2).status_code == 200
     at_fault = [field for field, (_, text) in answers.items() if "fails on this request" in text]
     print("status 500 of vLLM for:", *at_fault, sep="\n  ")
-    assert stage.client.close_rollout(other, stage.key(other)).failures == 0
+    assert stage.client.close_attempt(other, stage.key(other)).failures == 0

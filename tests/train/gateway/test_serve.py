@@ -1,4 +1,4 @@
-"""`ltrain serve` as a user runs it, with a program that stands in for vLLM's Python."""
+"""`ltrain serve` as a user runs it, with a fake program in place of vLLM's Python."""
 
 import os
 import signal
@@ -20,19 +20,19 @@ from ltrain_train.policy.versions import Policies
 
 FAKE_VLLM = Path(__file__).parents[2] / "fake_vllm.py"
 WAIT = 60.0
-"""Seconds for what takes two on an idle machine."""
+"""Seconds to wait for events that take two on an idle machine."""
 
 
 def environment(home: Path, python: Path | str) -> dict[str, str]:
-    ours = {"LTRAIN_HOME": str(home), "LTRAIN_VLLM_PYTHON": str(python)}
+    settings = {"LTRAIN_HOME": str(home), "LTRAIN_VLLM_PYTHON": str(python)}
     nowhere = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "PYTHONUNBUFFERED": "1"}
-    kept = {name: text for name, text in os.environ.items() if not name.startswith("LTRAIN_")}
-    return {**kept, **ours, **nowhere}
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("LTRAIN_")}
+    return {**inherited, **settings, **nowhere}
 
 
-def program(path: Path, does: str) -> Path:
+def program(path: Path, script: str) -> Path:
     """Write an executable that does `does` in place of `python -m vllm…`."""
-    path.write_text(f'#!/bin/sh\n[ "$1" = -I ] && exit 0\n{does}\n')
+    path.write_text(f'#!/bin/sh\n[ "$1" = -I ] && exit 0\n{script}\n')
     path.chmod(0o755)
     return path
 
@@ -47,17 +47,17 @@ class Served:
         self.process, self._output = process, output
 
     @property
-    def said(self) -> list[str]:
+    def lines(self) -> list[str]:
         return self._output.read_text().splitlines()
 
     def line(self, beginning: str) -> str:
         """Wait for a line that begins so."""
         until = time.monotonic() + WAIT
         while True:
-            found = [line for line in self.said if line.startswith(beginning)]
-            if found:
-                return found[-1]
-            assert self.process.poll() is None and time.monotonic() < until, self.said
+            matches = [line for line in self.lines if line.startswith(beginning)]
+            if matches:
+                return matches[-1]
+            assert self.process.poll() is None and time.monotonic() < until, self.lines
             time.sleep(0.05)
 
     @property
@@ -78,7 +78,7 @@ from ltrain_train.gateway import server
 server.WATCH = 0.001
 main()
 """
-"""The command line, with a gateway that always has an eye on vLLM."""
+"""The command line, with a gateway that checks vLLM continuously."""
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def serving(
 
 
 def refusal(home: Path, python: Path | str, *arguments: str) -> str:
-    """Run `ltrain serve` to its failure and give what it says."""
+    """Run `ltrain serve` until it fails and return its error."""
     ended = subprocess.run(
         [sys.executable, "-m", "ltrain", "serve", *arguments],
         env=environment(home, python),
@@ -120,7 +120,7 @@ def model(tmp_path: Path, write_model: Callable[..., Path]) -> Path:
     return write_model(tmp_path / "model")
 
 
-def test_it_serves_restarts_vllm_with_the_current_version_and_stops(
+def test_serve_restarts_vllm_with_the_current_version_and_stops(
     tmp_path: Path, model: Path, python: Path, write_model: Callable[..., Path]
 ) -> None:
     home = tmp_path / "home"
@@ -135,10 +135,10 @@ def test_it_serves_restarts_vllm_with_the_current_version_and_stops(
         assert served.ask("die").status_code == 503
         served.line("ltrain: vLLM died by signal SIGKILL; calls wait while it starts again")
         assert served.ask("w4").status_code == 200
-        served.line("ltrain: vLLM is back with policy v1")
+        served.line("ltrain: vLLM runs again with policy v1")
         client.publish("policy", 1)
         client.close()
-        assert "loaded" not in "\n".join(served.said)  # it was started with this version
+        assert "loaded" not in "\n".join(served.lines)  # it was started with this version
         served.process.send_signal(signal.SIGTERM)
         assert served.process.wait(WAIT) == 0
     first, second = (home / "logs" / "vllm.log").read_text().splitlines()
@@ -153,7 +153,7 @@ def test_it_serves_restarts_vllm_with_the_current_version_and_stops(
     assert not _anyone_runs(str(home))
 
 
-def test_vllm_that_dies_again_and_again_ends_the_gateway(
+def test_a_vllm_that_keeps_dying_ends_the_gateway(
     tmp_path: Path, model: Path, python: Path
 ) -> None:
     home = tmp_path / "home"
@@ -161,15 +161,15 @@ def test_vllm_that_dies_again_and_again_ends_the_gateway(
         for _ in range(3):
             assert served.ask("die").status_code == 503
         assert served.process.wait(WAIT) == 1
-    assert any(line.startswith("ltrain: vLLM ended by signal SIGKILL") for line in served.said)
+    assert any(line.startswith("ltrain: vLLM ended by signal SIGKILL") for line in served.lines)
 
 
 @pytest.mark.parametrize("starts", [0, 1])
-def test_it_stops_while_vllm_starts(tmp_path: Path, model: Path, starts: int) -> None:
+def test_serve_stops_while_vllm_starts(tmp_path: Path, model: Path, starts: int) -> None:
     home, count = tmp_path / "home", tmp_path / "count"
     fake = f'exec {sys.executable} {FAKE_VLLM} "$@"'
-    does = f'echo >> {count}; [ "$(wc -l < {count})" -gt {starts} ] && exec sleep 600 || {fake}'
-    with serving(home, program(tmp_path / "python", does), str(model)) as served:
+    script = f'echo >> {count}; [ "$(wc -l < {count})" -gt {starts} ] && exec sleep 600 || {fake}'
+    with serving(home, program(tmp_path / "python", script), str(model)) as served:
         if starts:
             assert served.ask("die").status_code == 503
         until = time.monotonic() + WAIT
@@ -178,22 +178,22 @@ def test_it_stops_while_vllm_starts(tmp_path: Path, model: Path, starts: int) ->
             time.sleep(0.05)
         served.process.send_signal(signal.SIGTERM)
         assert served.process.wait(WAIT) == 0
-    assert "Traceback" not in "\n".join(served.said)
+    assert "Traceback" not in "\n".join(served.lines)
 
 
-def test_the_end_of_vllm_that_the_gateway_asked_for_is_no_death(
+def test_a_stop_of_vllm_by_the_gateway_is_not_counted_as_a_death(
     tmp_path: Path, model: Path
 ) -> None:
     home, count = tmp_path / "home", tmp_path / "count"
-    does = f'echo >> {count}; exec {sys.executable} {FAKE_VLLM} "$@"'
-    python = program(tmp_path / "python", does)
+    script = f'echo >> {count}; exec {sys.executable} {FAKE_VLLM} "$@"'
+    python = program(tmp_path / "python", script)
     for starts in range(1, 4):
         with serving(home, python, str(model), command=("-c", WATCHFUL)) as served:
             assert served.url
             served.process.send_signal(signal.SIGINT)
             assert served.process.wait(WAIT) == 0
         assert len(count.read_text()) == starts
-        assert "vLLM died" not in "\n".join(served.said)
+        assert "vLLM died" not in "\n".join(served.lines)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
@@ -211,7 +211,7 @@ def test_vllm_never_outlives_the_gateway(
         time.sleep(0.05)
 
 
-def test_a_policy_goes_on_where_it_was(
+def test_a_policy_continues_with_its_current_version(
     tmp_path: Path, model: Path, vllm: Any, write_model: Callable[..., Path]
 ) -> None:
     home = tmp_path / "home"
@@ -222,7 +222,7 @@ def test_a_policy_goes_on_where_it_was(
     policies.set_current("policy", 1)
     with serving(home, Path("none"), str(model), "--upstream", vllm.url) as served:
         assert served.line("ltrain: gateway ready").endswith(", policy policy v1")
-        assert served.said[0].startswith("ltrain: policy policy goes on with v1;")
+        assert served.lines[0].startswith("ltrain: policy policy continues with v1;")
         assert vllm.weights == "policy/v1"
 
 
@@ -241,18 +241,18 @@ def test_no_model_and_no_policy(tmp_path: Path, python: Path) -> None:
 def test_a_port_that_is_taken(tmp_path: Path, model: Path, python: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        said = refusal(tmp_path, python, str(model), "--port", port)
-    assert f"Port {port} of 127.0.0.1 cannot be used: Address already in use" in said
+        lines = refusal(tmp_path, python, str(model), "--port", port)
+    assert f"Port {port} of 127.0.0.1 cannot be used: Address already in use" in lines
 
 
-def test_vllms_python_is_missing_or_has_no_vllm(tmp_path: Path, model: Path) -> None:
-    said = refusal(tmp_path, "no/python", str(model), "--port", "0")
-    assert "There is no Python at 'no/python'" in said and "LTRAIN_VLLM_PYTHON" in said
-    said = refusal(tmp_path, sys.executable, str(model), "--port", "0")
-    assert f"The Python at '{sys.executable}' has no vLLM" in said
+def test_a_python_that_is_missing_or_has_no_vllm_is_refused(tmp_path: Path, model: Path) -> None:
+    lines = refusal(tmp_path, "no/python", str(model), "--port", "0")
+    assert "There is no Python at 'no/python'" in lines and "LTRAIN_VLLM_PYTHON" in lines
+    lines = refusal(tmp_path, sys.executable, str(model), "--port", "0")
+    assert f"The Python at '{sys.executable}' has no vLLM" in lines
 
 
-def test_vllm_that_dies_at_its_start(tmp_path: Path, model: Path) -> None:
+def test_a_vllm_that_dies_at_its_start_is_reported(tmp_path: Path, model: Path) -> None:
     log = (
         "(APIServer pid=1) WARNING 11-21 09:12:46 [a.py:2] perhaps an OSError: [Errno 24]",
         "(Worker pid=2) ERROR 11-21 09:14:11 [b.py:1063] RuntimeError: head_dim=16 is too small",
@@ -261,27 +261,27 @@ def test_vllm_that_dies_at_its_start(tmp_path: Path, model: Path) -> None:
     )
     (tmp_path / "log").write_text("\n".join(log) + "\n")
     dying = program(tmp_path / "python", f"cat {tmp_path / 'log'}; exit 3")
-    said = refusal(tmp_path / "home", dying, str(model), "--port", "0").splitlines()
-    assert said[0].startswith("ltrain: vLLM ended with exit status 3. Its log is ")
-    assert said[-2:] == [log[-1], "The first error in it: RuntimeError: head_dim=16 is too small"]
+    lines = refusal(tmp_path / "home", dying, str(model), "--port", "0").splitlines()
+    assert lines[0].startswith("ltrain: vLLM ended with exit status 3. Its log is ")
+    assert lines[-2:] == [log[-1], "The first error in it: RuntimeError: head_dim=16 is too small"]
 
 
-def test_an_upstream_that_is_away_or_serves_another_model(
+def test_an_upstream_that_is_unreachable_or_serves_another_model_is_refused(
     tmp_path: Path, model: Path, vllm: Any
 ) -> None:
     arguments = (str(model), "--port", "0", "--upstream")
-    said = refusal(tmp_path / "a", "none", *arguments, "http://127.0.0.1:9")
-    assert "No policy server answers at http://127.0.0.1:9" in said
-    said = refusal(tmp_path / "b", "none", *arguments, vllm.url, "--policy", "sql")
-    assert "serves policy. Start it with --served-model-name sql, or give --policy policy" in said
+    lines = refusal(tmp_path / "a", "none", *arguments, "http://127.0.0.1:9")
+    assert "No policy server answers at http://127.0.0.1:9" in lines
+    lines = refusal(tmp_path / "b", "none", *arguments, vllm.url, "--policy", "sql")
+    assert "serves policy. Start it with --served-model-name sql, or use --policy policy" in lines
 
 
 def _anyone_runs(text: str) -> bool:
-    """Tell whether a process has `text` in its command line."""
-    found = []
+    """Return whether a process has `text` in its command line."""
+    matches = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            found.append(file.read_bytes().decode(errors="replace"))
+            matches.append(file.read_bytes().decode(errors="replace"))
         except OSError:
             continue
-    return any(text in line and "fake_vllm" in line for line in found)
+    return any(text in line and "fake_vllm" in line for line in matches)

@@ -1,4 +1,4 @@
-"""Which Python vLLM is started with."""
+"""The Python that vLLM is started with."""
 
 import gc
 import socket
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ltrain_train.gateway.vllm import _accepts
+from ltrain_train.gateway.vllm import _is_listening
 from ltrain_train.gateway.vllm_python import find_python
 
 
-def test_it_is_found_beside_our_own_environment_from_any_folder(
+def test_vllms_python_is_found_beside_this_environment_from_any_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -20,13 +20,13 @@ def test_it_is_found_beside_our_own_environment_from_any_folder(
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_socket_that_is_bound_and_not_listened_on_is_no_server(tmp_path: Path) -> None:
-    """vLLM binds its socket first and listens on it a minute later."""
+def test_a_bound_socket_without_a_listener_is_not_a_server(tmp_path: Path) -> None:
+    """vLLM binds its socket first and starts listening a minute later."""
     path = tmp_path / "http"
-    assert not _accepts(path)
+    assert not _is_listening(path)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
-        assert not _accepts(path)
+        assert not _is_listening(path)
         server.listen()
-        assert _accepts(path)
+        assert _is_listening(path)
     gc.collect()

@@ -1,4 +1,4 @@
-"""A tiny model, rows for it, and one learner process that every test of a module shares."""
+"""A tiny model, rows for it, and one learner process that the tests of a module share."""
 
 import gzip
 import json
@@ -30,7 +30,7 @@ Rows = list[dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def make_rows() -> Callable[..., Rows]:
-    """Makes rows of random words whose lengths, weights and advantages differ.
+    """Return a function that makes rows of random words with different lengths and weights.
 
     Of four rows two have the prompt of the first, one of these at its temperature.
     """
@@ -48,7 +48,7 @@ def make_rows() -> Callable[..., Rows]:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[Rows], Path]:
-    """Writes rows as a samples file and gives its path."""
+    """Return a function that writes rows as a samples file and returns its path."""
 
     def to_parquet(rows: Rows) -> Path:
         pl.DataFrame(rows, schema=SAMPLES.schema).write_parquet(tmp_path / "samples.parquet")
@@ -84,7 +84,7 @@ def _row(name: str, draw: random.Random) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def reference() -> Callable[..., dict[str, Any]]:
-    """Has plain torch, in a process of its own, do what the learner should."""
+    """Return a function that computes the learner's results in plain torch, in another process."""
 
     def run(model: Path, samples: Path, **options: Any) -> dict[str, Any]:
         command: list[str | Path] = [
@@ -97,8 +97,8 @@ def reference() -> Callable[..., dict[str, Any]]:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(done.stderr)
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return found
+        results: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return results
 
     return run
 
@@ -111,7 +111,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Sink(ThreadingHTTPServer):
-    """An OTLP/HTTP collector that keeps spans in memory."""
+    """An OTLP/HTTP collector that stores spans in memory."""
 
     daemon_threads = True
 
@@ -164,7 +164,7 @@ TRAIN = Train(
     dtype="fp32",
     learning_rate=1e-3,
     tokens_per_micro_batch=64,
-    weigh="rollout",
+    loss_weighting="rollout",
     max_staleness=2,
 )
 
@@ -190,6 +190,6 @@ def started(
 
 @pytest.fixture
 def learner(started: LearnerClient) -> LearnerClient:
-    """The learner with the base's own weights, whatever the test before it did."""
+    """The learner with the base model's weights, whatever the previous test did."""
     started.load(started.log.parent / "untrained")
     return started

@@ -1,4 +1,4 @@
-"""Each loss of verl that a recipe can name, aggregated by us: `python losses.py` prints JSON.
+"""Aggregates each loss of verl that a recipe can name: `python losses.py` prints JSON.
 
 For each: the loss and the gradient of one batch, of the same rows in three micro-batches and of
 two ranks; and how much they change when one row is there twice, or once with twice the weight.
@@ -38,7 +38,7 @@ def jagged(rows: list[Tensor]) -> Tensor:
     )
 
 
-def make(seed: int = 0) -> list[Row]:
+def make_rows(seed: int = 0) -> list[Row]:
     torch.manual_seed(seed)
     rows = []
     for length in LENGTHS:
@@ -56,16 +56,16 @@ def make(seed: int = 0) -> list[Row]:
     return rows
 
 
-def share(
+def micro_batch_loss(
     function: Loss, rows: list[Row], weight_sum: float, tokens: int, ranks: int
 ) -> tuple[float, Tensor]:
-    """Give one micro-batch's loss and the gradient of its rows' log-probabilities."""
+    """Return one micro-batch's loss and the gradient of its rows' log-probabilities."""
     fields: dict[str, Any] = {
         k: jagged([row[k] for row in rows]) for k in ("loss_mask", "old_log_probs")
     }
     fields["advantages"] = jagged([row["advantages"] * row["weight"] for row in rows])
-    told = {"weight_sum": weight_sum, "dp_size": ranks, "batch_num_tokens": tokens}
-    fields |= {k: NonTensorData(v) for k, v in told.items()}
+    options = {"weight_sum": weight_sum, "dp_size": ranks, "batch_num_tokens": tokens}
+    fields |= {k: NonTensorData(v) for k, v in options.items()}
     flat = torch.cat([row["log_probs"] for row in rows]).requires_grad_()
     offsets = fields["loss_mask"].offsets()
     output = {"log_probs": torch.nested.nested_tensor_from_jagged(flat, offsets)}
@@ -74,21 +74,21 @@ def share(
     return float(value), gradient
 
 
-def whole(function: Loss, parts: list[list[Row]], ranks: int = 1) -> list[float]:
-    """Give the loss and the gradient of a step, averaged over ranks as FSDP does."""
+def step_losses(function: Loss, parts: list[list[Row]], ranks: int = 1) -> list[float]:
+    """Return the loss and the gradient of a step, averaged over ranks as FSDP does."""
     rows = [row for part in parts for row in part]
     weights = float(sum(row["weight"].sum() for row in rows))
     tokens = int(sum(row["loss_mask"].sum() for row in rows))
-    found = [share(function, part, weights, tokens, ranks) for part in parts]
-    value = sum(v for v, _ in found) / ranks
-    return [value, *(torch.cat([g for _, g in found]) / ranks).tolist()]
+    results = [micro_batch_loss(function, part, weights, tokens, ranks) for part in parts]
+    value = sum(v for v, _ in results) / ranks
+    return [value, *(torch.cat([g for _, g in results]) / ranks).tolist()]
 
 
 def measure(name: str) -> dict[str, Any]:
     train = Train(loss=name, clip_ratio_low=0.2, clip_ratio_high=0.2)
     function = loss.WeightedLoss(name, engine.loss_config(train))
-    rows = make()
-    same = functools.partial(whole, function)
+    rows = make_rows()
+    same = functools.partial(step_losses, function)
     twice = [rows[0] | {"weight": 2 * rows[0]["weight"]}, *rows[1:]]
     return {
         "one": same([rows]),
@@ -100,18 +100,18 @@ def measure(name: str) -> dict[str, Any]:
 
 
 def refusals() -> dict[str, str]:
-    found = {}
+    results = {}
     for name, weigh in REFUSED:
         try:
-            loss.check(name, weigh)
+            loss.check_loss(name, weigh)
         except BadLoss as error:
-            found[name] = str(error)
-    return found
+            results[name] = str(error)
+    return results
 
 
 if __name__ == "__main__":
-    names = set(engine.policy_losses()) - loss.UNFIT.keys()
+    names = set(engine.policy_losses()) - loss.UNSUPPORTED.keys()
     for name in names:
-        loss.check(name, "token")
+        loss.check_loss(name, "token")
     fit = {name: measure(name) for name in sorted(names - loss.NOT_HOMOGENEOUS.keys())}
     json.dump({"measured": fit, "refused": refusals()}, sys.stdout)

@@ -1,4 +1,4 @@
-"""What the learner should compute, from the formulas, in plain torch and one full batch.
+"""Computes what the learner should, from the formulas, in plain torch and one full batch.
 
 `python reference.py MODEL SAMPLES OPTIONS` prints JSON: the log-probabilities of each response
 before and after `steps` AdamW steps, and each step's loss and gradient norm.

@@ -1,4 +1,4 @@
-"""The tree of tokens beside verl's own packing: `python sharing.py MODEL SAMPLES OPTIONS`.
+"""Compares the prefix tree with verl's own packing: `python sharing.py MODEL SAMPLES OPTIONS`.
 
 For each of OPTIONS, a list of `[train]` sections, both paths make one optimizer step. Prints JSON:
 what each did, and how far apart their log-probabilities, gradients and weights are.
@@ -19,12 +19,12 @@ from torch import Tensor, distributed
 from ltrain_train.learner import batch, cluster, engine, loss
 from ltrain_train.learner.messages import Job
 from ltrain_train.learner.samples import read_rows
-from ltrain_train.learner.weights import vocabulary
+from ltrain_train.learner.weights import read_vocab_size
 from ltrain_transforms.recipe import Train
 
 
 def windowed(base: Path, directory: Path) -> Path:
-    """Copy a model with a word in its config.json for which the learner takes the plain path."""
+    """Copy a model with a key in its config.json that makes the learner use no prefix tree."""
     shutil.copytree(base, directory)
     config = json.loads((directory / "config.json").read_text())
     (directory / "config.json").write_text(json.dumps(config | {"sliding_window": 1 << 20}))
@@ -35,39 +35,39 @@ def start(job: Job) -> Any:
     os.environ.pop("VERL_ENGINE_VENDOR", None)
     port = cluster.free_port()
     os.environ.update(cluster.rank_environment(0, 1, port), MASTER_PORT=str(port))
-    worker: Any = engine.Worker(job)
+    worker: Any = engine.RankWorker(job)
     worker.reset()
     worker.set_loss_fn(loss.WeightedLoss(job.train.loss, engine.loss_config(job.train)))
     return worker
 
 
 def flat(tensors: Iterable[Tensor]) -> Tensor:
-    whole = [getattr(x, "full_tensor", lambda x=x: x)() for x in tensors]
-    return torch.cat([x.detach().flatten().clone() for x in whole])
+    full = [getattr(x, "full_tensor", lambda x=x: x)() for x in tensors]
+    return torch.cat([x.detach().flatten().clone() for x in full])
 
 
 def measure(base: Path, samples: Path, train: Train) -> tuple[dict[str, Tensor], dict[str, Any]]:
     job = Job(base=base, train=train, policy="p", recipe="")
-    rows = read_rows(samples, version=0, max_staleness=0, words=vocabulary(base)).fresh
-    tokens, shared = train.tokens_per_micro_batch, engine.shares(job)
+    rows = read_rows(samples, version=0, max_staleness=0, vocab_size=read_vocab_size(base)).fresh
+    tokens, shared = train.tokens_per_micro_batch, engine.shares_prefixes(job)
     made = batch.make_batch(rows, ranks=1, tokens=tokens, shared=shared)
     worker = start(job)
     trained = [x for x in worker.engine.module.parameters() if x.requires_grad]
     first = flat(trained)
-    answer = worker.infer_batch(engine.only_forward(made.data))
-    found = {"log_probs": torch.cat(batch.response_log_probs(answer, made))}
+    answer = worker.infer_batch(engine.as_inference_batch(made.data))
+    tensors = {"log_probs": torch.cat(batch.response_log_probs(answer, made))}
     made = batch.make_batch(rows, ranks=1, tokens=tokens, shared=shared)
-    metrics = engine.metrics_of(worker.train_batch(made.data))
+    metrics = engine.read_metrics(worker.train_batch(made.data))
     state = worker.engine.optimizer.state
-    found["gradient"] = flat([state[x]["exp_avg"] for x in trained if x in state])
-    found["weights"] = flat(trained)
-    said: dict[str, Any] = {
-        "moved": float((found["weights"] - first).norm()),
-        "computed": made.computed,
+    tensors["gradient"] = flat([state[x]["exp_avg"] for x in trained if x in state])
+    tensors["weights"] = flat(trained)
+    summary: dict[str, Any] = {
+        "moved": float((tensors["weights"] - first).norm()),
+        "computed": made.computed_tokens,
     }
-    said |= {"metrics": metrics, "engine": type(worker.engine).__name__}
+    summary |= {"metrics": metrics, "engine": type(worker.engine).__name__}
     distributed.destroy_process_group()
-    return found, said
+    return tensors, summary
 
 
 def compare(base: Path, samples: Path, options: dict[str, Any]) -> dict[str, Any]:
@@ -75,15 +75,15 @@ def compare(base: Path, samples: Path, options: dict[str, Any]) -> dict[str, Any
     with tempfile.TemporaryDirectory() as folder:
         plain, first = measure(windowed(base, Path(folder) / "plain"), samples, train)
     tree, second = measure(base, samples, train)
-    said: dict[str, Any] = {
-        name: apart(plain[name], tree[name]) for name in ("gradient", "weights")
+    summary: dict[str, Any] = {
+        name: distance(plain[name], tree[name]) for name in ("gradient", "weights")
     }
-    said["log_probs"] = float((plain["log_probs"] - tree["log_probs"]).abs().max())
-    return said | {"plain": first, "tree": second}
+    summary["log_probs"] = float((plain["log_probs"] - tree["log_probs"]).abs().max())
+    return summary | {"plain": first, "tree": second}
 
 
-def apart(one: Tensor, other: Tensor) -> float:
-    """Give the distance of two vectors, relative to the length of the first."""
+def distance(one: Tensor, other: Tensor) -> float:
+    """Return the distance of two vectors, relative to the length of the first."""
     return float((one - other).norm() / one.norm())
 
 

@@ -1,4 +1,4 @@
-"""The learner process on a tiny model, against plain torch."""
+"""The learner process on a tiny model, compared with plain torch."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ def flat(rows: list[list[float]]) -> list[float]:
     return [x for row in rows for x in row]
 
 
-def test_micro_batches_and_weights_give_what_one_full_batch_gives(
+def test_micro_batches_and_weights_equal_one_full_batch(
     learner: LearnerClient, tiny: Path, make_rows: Make, write: Write, reference: Reference
 ) -> None:
     samples = write(make_rows(40))  # some 15 micro-batches
@@ -32,12 +32,12 @@ def test_micro_batches_and_weights_give_what_one_full_batch_gives(
         expected["grad_norm"], rel=1e-4
     )
     assert reports[0].metrics["computed_tokens"] < 0.8 * reports[0].tokens
-    found = learner.log_probs(samples)
-    assert flat(found) == pytest.approx(flat(expected["log_probs"]), abs=1e-4)
+    log_probs = learner.log_probs(samples)
+    assert flat(log_probs) == pytest.approx(flat(expected["log_probs"]), abs=1e-4)
     assert (reports[1].rows, reports[1].steps, reports[1].total_steps) == (40, 1, 2)
 
 
-def test_a_step_raises_what_was_good_and_lowers_what_was_bad(
+def test_a_step_raises_the_probability_of_good_rows_and_lowers_that_of_bad_ones(
     learner: LearnerClient, make_rows: Make, write: Write
 ) -> None:
     rows = make_rows(8, seed=1)
@@ -54,14 +54,14 @@ def test_a_step_raises_what_was_good_and_lowers_what_was_bad(
         assert (gain > 0) == bool(i % 2)
 
 
-def test_an_export_is_what_the_learner_holds(
+def test_an_export_has_the_learners_weights(
     learner: LearnerClient, tmp_path: Path, make_rows: Make, write: Write, reference: Reference
 ) -> None:
     samples = write(make_rows(8))
     learner.step(samples, version=0)
     learner.export(tmp_path / "v1")
-    found = reference(tmp_path / "v1", samples)
-    assert flat(learner.log_probs(samples)) == pytest.approx(flat(found["log_probs"]), abs=1e-4)
+    log_probs = reference(tmp_path / "v1", samples)
+    assert flat(learner.log_probs(samples)) == pytest.approx(flat(log_probs["log_probs"]), abs=1e-4)
     assert sorted(file.name for file in (tmp_path / "v1").iterdir()) == [
         "chat_template.jinja",
         "config.json",
@@ -73,7 +73,7 @@ def test_an_export_is_what_the_learner_holds(
     assert not list(tmp_path.glob(".*"))
 
 
-def test_an_export_in_bf16_says_so_and_is_half_as_large(
+def test_an_export_in_bf16_is_labelled_and_half_as_large(
     learner: LearnerClient, tiny: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "v1").mkdir()  # a draft that somebody made is taken
@@ -83,7 +83,7 @@ def test_an_export_in_bf16_says_so_and_is_half_as_large(
     assert size < 0.55 * (tiny / "model.safetensors").stat().st_size
 
 
-def test_a_loaded_checkpoint_goes_on_as_if_nothing_had_been(
+def test_training_from_a_loaded_checkpoint_equals_uninterrupted_training(
     learner: LearnerClient, tmp_path: Path, make_rows: Make, write: Write
 ) -> None:
     samples = write(make_rows(12))
@@ -125,7 +125,7 @@ def test_stale_rows_are_left_out_and_counted(
     assert (report.rows, report.dropped, report.stale) == (3, {"stale": 1}, ("s1",))
 
 
-def test_nothing_fresh_is_nothing_trained(
+def test_without_fresh_rows_nothing_is_trained(
     learner: LearnerClient, make_rows: Make, write: Write
 ) -> None:
     samples = write(make_rows(2))
@@ -152,7 +152,7 @@ BAD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD_ROWS)
-def test_a_row_that_cannot_train_is_refused_by_name(
+def test_a_row_that_cannot_be_trained_on_is_named(
     learner: LearnerClient, name: str, make_rows: Make, write: Write
 ) -> None:
     change, sentence = BAD_ROWS[name]
@@ -182,7 +182,7 @@ def no_column(path: Path) -> None:
         (no_column, "has no column tokens, prompt_ids"),
     ],
 )
-def test_a_file_that_is_no_samples_is_a_sentence(
+def test_a_file_that_is_not_a_samples_table_is_refused(
     learner: LearnerClient, tmp_path: Path, write: Callable[[Path], None], sentence: str
 ) -> None:
     write(tmp_path / "samples.parquet")
@@ -190,16 +190,16 @@ def test_a_file_that_is_no_samples_is_a_sentence(
         learner.step(tmp_path / "samples.parquet", version=0)
 
 
-def test_no_weight_at_all_is_a_sentence(
+def test_rows_without_any_weight_are_refused(
     learner: LearnerClient, make_rows: Make, write: Write
 ) -> None:
     rows = make_rows(1)
     rows[0]["loss_weight"] = [0.0] * len(rows[0]["response_ids"])
-    with pytest.raises(BadSamples, match="no token with a weight"):
+    with pytest.raises(BadSamples, match="no token with a positive loss_weight"):
         learner.step(write(rows), version=0)
 
 
-def test_half_a_checkpoint_is_never_loaded(learner: LearnerClient, tmp_path: Path) -> None:
+def test_an_incomplete_checkpoint_is_never_loaded(learner: LearnerClient, tmp_path: Path) -> None:
     learner.save(tmp_path / "checkpoint")
     (tmp_path / "checkpoint" / "learner.json").unlink()
     with pytest.raises(BadCheckpoint, match="saved to its end"):

@@ -1,4 +1,4 @@
-"""Our aggregation holds for each loss that a recipe can name; the others are refused by name."""
+"""The weighted aggregation of each loss that a recipe can name; other losses are refused."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ltrain_train.learner.environment import environment
+from ltrain_train.learner.environment import learner_environment
 
 FIT = ("cispo", "dppo_kl", "dppo_tv", "gpg", "gspo", "sapo", "vanilla")
 
@@ -18,34 +18,34 @@ FIT = ("cispo", "dppo_kl", "dppo_tv", "gpg", "gspo", "sapo", "vanilla")
 def losses() -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, Path(__file__).with_name("losses.py")],
-        env=os.environ | environment(1),
+        env=os.environ | learner_environment(1),
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode:
         raise RuntimeError(done.stderr)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
-def test_every_loss_of_verl_is_fit_or_refused(losses: dict[str, Any]) -> None:
+def test_every_loss_of_verl_is_supported_or_refused(losses: dict[str, Any]) -> None:
     assert tuple(losses["measured"]) == FIT
 
 
 @pytest.mark.parametrize("name", FIT)
 def test_neither_micro_batches_nor_ranks_change_the_step(losses: dict[str, Any], name: str) -> None:
-    found = losses["measured"][name]
-    assert any(found["one"])
-    assert found["three"] == pytest.approx(found["one"], rel=1e-5, abs=1e-7)
-    assert found["ranks"] == pytest.approx(found["one"], rel=1e-5, abs=1e-7)
+    result = losses["measured"][name]
+    assert any(result["one"])
+    assert result["three"] == pytest.approx(result["one"], rel=1e-5, abs=1e-7)
+    assert result["ranks"] == pytest.approx(result["one"], rel=1e-5, abs=1e-7)
 
 
 @pytest.mark.parametrize("name", FIT)
-def test_twice_the_weight_is_the_row_twice(losses: dict[str, Any], name: str) -> None:
-    found = losses["measured"][name]
-    assert found["heavy"] == pytest.approx(found["copied"], rel=1e-5)
-    assert found["heavy"] != pytest.approx(found["one"][0], rel=1e-3)
+def test_twice_the_weight_equals_the_row_twice(losses: dict[str, Any], name: str) -> None:
+    result = losses["measured"][name]
+    assert result["heavy"] == pytest.approx(result["copied"], rel=1e-5)
+    assert result["heavy"] != pytest.approx(result["one"][0], rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ def test_twice_the_weight_is_the_row_twice(losses: dict[str, Any], name: str) ->
     [
         ("geo_mean", "averages over the rows of a micro-batch"),
         ("dro", "a recipe has no key for"),
-        ("bypass_mode", "name one"),
+        ("bypass_mode", "name that loss"),
         ("kl_cov", "train.weigh = 'rollout' cannot go with train.loss = 'kl_cov'"),
         ("clip_cov", "Set weigh = 'token', or choose from: cispo, dppo_kl"),
         ("vanila", "Did you mean 'vanilla'?"),
     ],
 )
-def test_what_cannot_be_aggregated_says_why(
+def test_a_loss_that_cannot_be_aggregated_is_refused_with_the_reason(
     losses: dict[str, Any], name: str, sentence: str
 ) -> None:
     assert sentence in losses["refused"][name]

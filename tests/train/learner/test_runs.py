@@ -1,4 +1,4 @@
-"""Learners of other shapes, and what a learner process leaves behind: nothing."""
+"""Learners with adapters and ranks, bad input, and the processes of a learner that ended."""
 
 import json
 import os
@@ -27,14 +27,16 @@ Make = Callable[..., Rows]
 Write = Callable[[Rows], Path]
 Reference = Callable[..., dict[str, Any]]
 
-ADAPTER = Train(lora_rank=4, dtype="fp32", learning_rate=1e-2, steps_per_wave=3, weigh="call")
+ADAPTER = Train(
+    lora_rank=4, dtype="fp32", learning_rate=1e-2, steps_per_wave=3, loss_weighting="call"
+)
 
 
 def flat(rows: list[list[float]]) -> list[float]:
     return [x for row in rows for x in row]
 
 
-def test_an_adapter_run_goes_on_in_another_process_and_exports_merged(
+def test_a_lora_run_continues_in_another_process_and_exports_merged_weights(
     tiny: Path, tmp_path: Path, make_rows: Make, write: Write, reference: Reference
 ) -> None:
     samples = write(make_rows(10))  # three optimizer steps of 4, 3 and 3 rows
@@ -47,21 +49,21 @@ def test_an_adapter_run_goes_on_in_another_process_and_exports_merged(
         first.export(tmp_path / "v2")
     merged = reference(tmp_path / "v2", samples)
     assert flat(log_probs) == pytest.approx(flat(merged["log_probs"]), abs=1e-4)
-    kept: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "directory": tmp_path,
         "policy": "tiny",
         "checkpoint": tmp_path / "checkpoint",
     }
-    with LearnerClient(ADAPTER, tiny, **kept) as second:
-        found = second.step(samples, version=1)
-        assert found.metrics == expected.metrics
-        assert found.total_steps == 6
+    with LearnerClient(ADAPTER, tiny, **settings) as second:
+        result = second.step(samples, version=1)
+        assert result.metrics == expected.metrics
+        assert result.total_steps == 6
         assert second.log_probs(samples) == log_probs
     sizes = [file.stat().st_size for file in (tmp_path / "checkpoint").rglob("*.pt")]
     assert sum(sizes) < (tiny / "model.safetensors").stat().st_size
 
 
-def test_two_ranks_with_corrected_probabilities_give_what_one_full_batch_gives(
+def test_two_ranks_with_corrected_probabilities_equal_one_full_batch(
     tiny: Path, tmp_path: Path, make_rows: Make, write: Write, reference: Reference
 ) -> None:
     train = Train(
@@ -72,7 +74,7 @@ def test_two_ranks_with_corrected_probabilities_give_what_one_full_batch_gives(
         dtype="fp32",
         learning_rate=1e-3,
         tokens_per_micro_batch=64,
-        weigh="rollout",
+        loss_weighting="rollout",
     )
     samples = write(make_rows(11))  # odd: one rank gets a row without a token to train
     options = {"loss": "cispo", "correction": "token_tis", "cap": 1.1, "lr": 1e-3}
@@ -80,18 +82,18 @@ def test_two_ranks_with_corrected_probabilities_give_what_one_full_batch_gives(
     with LearnerClient(train, tiny, directory=tmp_path, policy="tiny", ranks=2) as learner:
         reports = [learner.step(samples, version=0) for _ in range(2)]
         learner.export(tmp_path / "v2")
-        found = learner.log_probs(samples)
+        result = learner.log_probs(samples)
     assert [r.metrics["loss"] for r in reports] == pytest.approx(expected["loss"], rel=1e-4)
     assert [r.metrics["grad_norm"] for r in reports] == pytest.approx(
         expected["grad_norm"], rel=1e-4
     )
-    assert flat(found) == pytest.approx(flat(expected["log_probs"]), abs=1e-4)
+    assert flat(result) == pytest.approx(flat(expected["log_probs"]), abs=1e-4)
     assert reports[0].metrics["rollout_is_max"] <= 1.1 + 1e-6
     exported = reference(tmp_path / "v2", samples)
-    assert flat(found) == pytest.approx(flat(exported["log_probs"]), abs=1e-4)
+    assert flat(result) == pytest.approx(flat(exported["log_probs"]), abs=1e-4)
 
 
-def test_a_base_that_is_none_is_a_sentence_at_once(tmp_path: Path) -> None:
+def test_a_directory_without_a_base_model_is_refused_at_once(tmp_path: Path) -> None:
     began = time.monotonic()
     with (
         LearnerClient(ADAPTER, tmp_path / "no", directory=tmp_path, policy="p") as learner,
@@ -110,17 +112,21 @@ def test_a_checkpoint_of_another_base_is_refused_before_anything_starts(
     }  # fmt: skip
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "learner.json").write_text(json.dumps(record))
-    kept: dict[str, Any] = {"directory": tmp_path, "policy": "p", "checkpoint": tmp_path / "old"}
+    settings: dict[str, Any] = {
+        "directory": tmp_path,
+        "policy": "p",
+        "checkpoint": tmp_path / "old",
+    }
     with (
-        LearnerClient(ADAPTER, tiny, **kept) as learner,
+        LearnerClient(ADAPTER, tiny, **settings) as learner,
         pytest.raises(BadCheckpoint, match="has base other, this run has"),
     ):
         learner.wait(timeout=60)
 
 
-def test_asking_before_the_start_is_a_sentence(tiny: Path, tmp_path: Path) -> None:
+def test_a_request_before_the_start_is_refused(tiny: Path, tmp_path: Path) -> None:
     learner = LearnerClient(ADAPTER, tiny, directory=tmp_path, policy="p")
-    with pytest.raises(LtrainError, match="not started"):
+    with pytest.raises(LtrainError, match="before it is started"):
         learner.export(tmp_path / "v0")
     learner.close()
 
@@ -140,7 +146,7 @@ time.sleep(600)
 """
 
 
-def test_it_listens_on_loopback_and_a_killed_owner_leaves_nothing(
+def test_the_learner_listens_on_loopback_and_ends_with_a_killed_owner(
     tiny: Path, tmp_path: Path
 ) -> None:
     owner = subprocess.Popen(
@@ -163,7 +169,7 @@ def test_it_listens_on_loopback_and_a_killed_owner_leaves_nothing(
     assert not scratch.exists()
 
 
-def test_a_learner_that_dies_is_named_with_its_log(tiny: Path, tmp_path: Path) -> None:
+def test_the_death_of_a_learner_is_reported_with_its_log(tiny: Path, tmp_path: Path) -> None:
     with LearnerClient(ADAPTER, tiny, directory=tmp_path, policy="p") as learner:
         _learner_below(psutil.Process()).kill()
         with pytest.raises(ChildDied, match="learner ended by signal SIGKILL"):
@@ -173,12 +179,12 @@ def test_a_learner_that_dies_is_named_with_its_log(tiny: Path, tmp_path: Path) -
 def _listening(process: psutil.Process) -> list[str]:
     """Return the addresses that a process listens on, IPv4 ones without IPv6's prefix."""
     connections = process.net_connections("inet")
-    found = [each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN]
-    return [address.removeprefix("::ffff:") for address in found]
+    result = [each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN]
+    return [address.removeprefix("::ffff:") for address in result]
 
 
 def _learner_below(owner: psutil.Process) -> psutil.Process:
-    """Give the learner's own process, not its guard's, as soon as it is there."""
+    """Return the learner's own process, not its guard's, as soon as it runs."""
     until = time.monotonic() + 20
     while time.monotonic() < until:
         for child in owner.children(recursive=True):

@@ -1,4 +1,4 @@
-"""Rows that share their beginning train as they would apart: the tree beside verl's own packing."""
+"""Rows in a prefix tree train as they do in verl's own packing."""
 
 import json
 import os
@@ -10,39 +10,43 @@ from typing import Any
 
 import pytest
 
-from ltrain_train.learner.environment import environment
+from ltrain_train.learner.environment import learner_environment
 
 Rows = list[dict[str, Any]]
 TRAIN = {"dtype": "fp32", "learning_rate": 1e-3, "tokens_per_micro_batch": 128}
 
 
-def test_shared_beginnings_change_no_number(
+def test_shared_prefixes_change_no_number(
     tiny: Path, make_rows: Callable[..., Rows], write: Callable[[Rows], Path]
 ) -> None:
     options = [TRAIN | {"lora_rank": rank} for rank in (0, 4)]
     samples = write(make_rows(24, seed=3))
-    for found in compared(tiny, samples, options):
-        plain, tree = found["plain"], found["tree"]
+    for result in compare_paths(tiny, samples, options):
+        plain, tree = result["plain"], result["tree"]
         assert (plain["engine"], tree["engine"]) == ("FSDPEngineWithLMHead", "TreeEngine")
         assert plain["computed"] > 1.2 * tree["computed"]
-        assert found["log_probs"] < 1e-5
-        assert found["gradient"] < 1e-5
-        assert found["weights"] < 5e-6  # AdamW's first step makes much of small gradients' rounding
+        assert result["log_probs"] < 1e-5
+        assert result["gradient"] < 1e-5
+        assert (
+            result["weights"] < 5e-6
+        )  # AdamW's first step makes much of small gradients' rounding
         assert plain["moved"] > 0
         assert tree["metrics"] == pytest.approx(plain["metrics"], rel=1e-4, abs=1e-6)
 
 
-def compared(model: Path, samples: Path, options: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Train the same rows on both paths, in a process of its own."""
+def compare_paths(
+    model: Path, samples: Path, options: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Train the same rows with and without the tree, in another process."""
     script = Path(__file__).with_name("sharing.py")
     done = subprocess.run(
         [sys.executable, script, model, samples, json.dumps(options)],
-        env=os.environ | environment(1),
+        env=os.environ | learner_environment(1),
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode:
         raise RuntimeError(done.stderr)
-    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return result

@@ -1,16 +1,16 @@
-"""Rows as a tree: who sees whom, what is counted, what goes together."""
+"""The prefix tree: its attention mask, its token counts and its packs."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltrain_train.learner.tree import can_share, pack, plant
+from ltrain_train.learner.tree import build_prefix_tree, pack_rows, supports_prefix_tree
 
 ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=8)
 
 
-def test_rows_that_begin_alike_share_their_nodes() -> None:
-    tree = plant([[7, 8, 9], [7, 8, 5], [7]], [1.0, 1.0, 1.0])
+def test_rows_with_a_common_prefix_share_its_nodes() -> None:
+    tree = build_prefix_tree([[7, 8, 9], [7, 8, 5], [7]], [1.0, 1.0, 1.0])
     assert tree.tokens == [7, 8, 9, 5]
     assert tree.depths == [0, 1, 2, 2]
     assert tree.paths == [[0, 1, 2], [0, 1, 3], [0]]
@@ -22,13 +22,13 @@ def test_rows_that_begin_alike_share_their_nodes() -> None:
     ]
 
 
-def test_rows_of_two_kinds_share_nothing() -> None:
-    assert plant([[7, 8], [7, 8]], [1.0, 0.7]).tokens == [7, 8, 7, 8]
+def test_rows_of_different_temperatures_share_nothing() -> None:
+    assert build_prefix_tree([[7, 8], [7, 8]], [1.0, 0.7]).tokens == [7, 8, 7, 8]
 
 
 @given(ROWS)
-def test_a_node_sees_exactly_the_row_up_to_it(rows: list[list[int]]) -> None:
-    tree = plant(rows, [1.0] * len(rows))
+def test_a_node_attends_to_exactly_the_row_up_to_it(rows: list[list[int]]) -> None:
+    tree = build_prefix_tree(rows, [1.0] * len(rows))
     mask = tree.mask()
     for row, path in zip(rows, tree.paths, strict=True):
         assert [tree.tokens[node] for node in path] == row
@@ -37,23 +37,23 @@ def test_a_node_sees_exactly_the_row_up_to_it(rows: list[list[int]]) -> None:
 
 
 @given(ROWS, st.integers(1, 20), st.booleans())
-def test_packs_hold_every_row_once_and_no_more_than_they_may(
-    rows: list[list[int]], most: int, shared: bool
+def test_packs_have_every_row_once_within_their_limit(
+    rows: list[list[int]], max_tokens: int, shared: bool
 ) -> None:
-    kinds = [float(len(row) % 2) for row in rows]
-    packs = pack(rows, kinds, most=most, shared=shared)
+    temperatures = [float(len(row) % 2) for row in rows]
+    packs = pack_rows(rows, temperatures, max_tokens=max_tokens, shared=shared)
     assert sorted(i for part in packs.rows for i in part) == list(range(len(rows)))
     sizes = []
     for part in packs.rows:
-        kept = [rows[i] for i in part]
-        tree = plant(kept, [kinds[i] for i in part])
-        sizes.append(len(tree.tokens) if shared else sum(map(len, kept)))
-        assert sizes[-1] <= most or len(part) == 1
+        pack = [rows[i] for i in part]
+        tree = build_prefix_tree(pack, [temperatures[i] for i in part])
+        sizes.append(len(tree.tokens) if shared else sum(map(len, pack)))
+        assert sizes[-1] <= max_tokens or len(part) == 1
     assert packs.tokens == sum(sizes)
 
 
 @pytest.mark.parametrize(
-    ("config", "shares"),
+    ("config", "supported"),
     [
         ({"model_type": "llama"}, True),
         ({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False}, True),
@@ -62,5 +62,7 @@ def test_packs_hold_every_row_once_and_no_more_than_they_may(
         ({"model_type": "mamba2"}, False),
     ],
 )
-def test_only_full_attention_takes_a_tree(config: dict[str, object], shares: bool) -> None:
-    assert can_share(config) == shares
+def test_only_full_attention_supports_a_prefix_tree(
+    config: dict[str, object], supported: bool
+) -> None:
+    assert supports_prefix_tree(config) == supported

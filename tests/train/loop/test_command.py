@@ -1,4 +1,4 @@
-"""What ctrl-C does to `ltrain run`: it is never lost, and a second one breaks no cleaning up."""
+"""ctrl-C in `ltrain run`: it is never lost, and a second one does not break the cleanup."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ class Deaf:
     def __del__(self):  # Python ignores what is raised here
         interrupt()
 
-with command._locked(plan):
+with command._hold_lock(plan):
     Deaf()
     print("lost", flush=True)
     interrupt()
@@ -29,14 +29,14 @@ with command._locked(plan):
 """
 BLOCKED = """
 try:
-    with command._locked(plan):
+    with command._hold_lock(plan):
         interrupt()
 except KeyboardInterrupt:
     os.write(1, b"unwound")
 os._exit(0)  # nothing more is written to stderr
 """
 TWICE = """
-with command._locked(plan) as lock:
+with command._hold_lock(plan) as lock:
     try:
         interrupt()
     finally:
@@ -48,7 +48,7 @@ with command._locked(plan) as lock:
         print("cleaned up", flush=True)
 """
 ENDED = """
-with command._locked(plan) as lock:
+with command._hold_lock(plan) as lock:
     with lock.working():
         pass
     interrupt()
@@ -67,14 +67,14 @@ def run(code: str, home: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_an_interrupt_that_was_lost_is_raised_by_the_next(tmp_path: Path) -> None:
+def test_a_swallowed_interrupt_is_raised_by_the_next_signal(tmp_path: Path) -> None:
     done = run(LOST, tmp_path)
     assert done.stdout == "lost\n"
     assert done.returncode != 0
-    assert done.stderr.count("ltrain: stopping; the same command goes on from here.") == 2
+    assert done.stderr.count("ltrain: stopping; the same command continues from here.") == 2
 
 
-def test_a_stderr_that_blocks_does_not_keep_the_run(tmp_path: Path) -> None:
+def test_a_blocking_stderr_does_not_delay_the_run(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     while True:
@@ -95,7 +95,7 @@ def test_a_stderr_that_blocks_does_not_keep_the_run(tmp_path: Path) -> None:
     assert done.stdout == b"unwound"
 
 
-def test_a_second_interrupt_breaks_no_cleaning_up(tmp_path: Path) -> None:
+def test_a_second_interrupt_does_not_break_the_cleanup(tmp_path: Path) -> None:
     done = run(TWICE, tmp_path)
     assert done.stdout == "cleaned up\n"
     assert done.stderr.count("ltrain: stopping; ") == 1

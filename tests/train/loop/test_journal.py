@@ -19,7 +19,7 @@ def opened(runs: Path, recipe: str = "r1") -> Journal:
     return open_journal(runs, "sql", recipe=recipe, policy="sql", base=0)
 
 
-def test_a_killed_run_goes_on_with_what_it_had_done(tmp_path: Path) -> None:
+def test_a_killed_run_continues_with_its_waves(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     journal.add(wave("val", 0))
     journal.add(wave("train", 0, published=1))
@@ -36,7 +36,7 @@ def test_a_finished_run_is_followed_by_the_next(tmp_path: Path) -> None:
     assert opened(tmp_path).run == "sql-2"
 
 
-def test_a_changed_recipe_is_another_run(tmp_path: Path) -> None:
+def test_a_changed_recipe_starts_another_run(tmp_path: Path) -> None:
     opened(tmp_path)
     assert opened(tmp_path, recipe="r2").run == "sql-2"
 
@@ -46,13 +46,13 @@ def test_a_name_taken_by_another_command_is_not_used(tmp_path: Path) -> None:
     assert opened(tmp_path).run == "sql-2"
 
 
-def test_a_torn_write_leaves_the_journal_before_it(tmp_path: Path) -> None:
+def test_an_interrupted_write_leaves_the_previous_journal(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     journal.path.with_suffix(".part").write_text("{")
     assert opened(tmp_path) == journal
 
 
-def test_only_the_checkpoint_it_goes_on_from_is_kept(tmp_path: Path) -> None:
+def test_only_the_latest_checkpoint_is_kept(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     for number in (1, 2):
         journal.next_checkpoint.mkdir(parents=True)
@@ -61,7 +61,7 @@ def test_only_the_checkpoint_it_goes_on_from_is_kept(tmp_path: Path) -> None:
     assert [path.name for path in journal.checkpoint.parent.iterdir()] == ["2"]
 
 
-def test_a_wave_that_taught_nothing_is_an_update_without_a_version(tmp_path: Path) -> None:
+def test_a_wave_without_rows_is_an_update_without_a_version(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     journal.add(wave("train", 0, published=1))
     journal.add(wave("train", 1))

@@ -1,4 +1,4 @@
-"""A run's own look at its waves: what it asks of the store, and what its journal has of a wave."""
+"""The waves of an online run: what it reads from the store, and what its journal records."""
 
 import tomllib
 from dataclasses import dataclass, field
@@ -11,17 +11,17 @@ from tests.transforms.conftest import RECIPE, Scene
 
 from ltrain_collector.store import Store
 from ltrain_train.loop.journal import Journal, Wave
-from ltrain_train.loop.online import Online
+from ltrain_train.loop.online import OnlineRun
 from ltrain_train.loop.phases import Phases
 from ltrain_train.rollout.tasks import Task
 from ltrain_transforms.recipe import Recipe
 
-ROLLOUT = {"tasks": "t.jsonl", "agent": "a:b", "reward": "c:d", "per_task": 16}
+ROLLOUT = {"tasks": "t.jsonl", "agent": "a:b", "reward": "c:d", "rollouts_per_task": 16}
 
 
 @dataclass
 class Agents:
-    """Stands for the processes of agents, whose rollouts are in the store."""
+    """A fake runner, whose rollouts are already in the store."""
 
     finished: list[set[str]] = field(default_factory=list)
 
@@ -30,7 +30,7 @@ class Agents:
 
 
 class Learning:
-    """Stands for the learner's process."""
+    """A fake updater in place of the learner's process."""
 
     learner = SimpleNamespace(wait=lambda: None)
 
@@ -39,11 +39,11 @@ class Learning:
         return SimpleNamespace(version=1, report=report)
 
 
-def test_a_wave_of_senders_that_the_recipe_trusts_is_whole_and_has_its_alarms(
+def test_a_wave_of_trusted_senders_is_complete_and_has_its_alarms(
     tmp_path: Path,
 ) -> None:
     source = {"run": "demo", "trust": ["ingest"]}
-    more = {"source": source, "rollout": ROLLOUT, "train": {"updates": 1, "settle": 300.0}}
+    more = {"source": source, "rollout": ROLLOUT, "train": {"updates": 1, "span_timeout": 300.0}}
     recipe = Recipe.model_validate(tomllib.loads(RECIPE) | more)
     scene, agents, shown = Scene(), Agents(), list[Wave]()
     for sample in range(16):
@@ -57,7 +57,7 @@ def test_a_wave_of_senders_that_the_recipe_trusts_is_whole_and_has_its_alarms(
         store.migrate()
         store.insert_otlp(sent(scene, "ingest"))
         assert recipe.rollout is not None
-        online = Online(
+        online = OnlineRun(
             recipe, recipe.rollout, journal, store, cast(Any, agents), cast(Any, Learning()),
             Phases(), [Task(id="t1", input="x")], (), tmp_path / "datasets", shown.append, 0,
         )  # fmt: skip
@@ -67,4 +67,4 @@ def test_a_wave_of_senders_that_the_recipe_trusts_is_whole_and_has_its_alarms(
     assert (wave.outcomes, wave.evaluations) == ({"ok": 16}, {"reward": 0.5})
     assert wave.seconds["settle"] < 150
     [alarm] = wave.alarms
-    assert "calls dropped as `constrained` go with low reward (0.00 beside 0.80" in alarm
+    assert "dropped as `constrained` have low rewards (mean 0.00, others 0.80" in alarm

@@ -1,4 +1,4 @@
-"""Waits for what is away are said, and end."""
+"""Retries are logged and have a time limit."""
 
 import logging
 
@@ -7,12 +7,12 @@ import pytest
 from ltrain_collector.errors import NO_CODE, QueryFailed, StoreUnreachable
 from ltrain_train.gateway.client import GatewayRefused, GatewayUnreachable, PolicyServerAway
 from ltrain_train.loop import patience
-from ltrain_train.loop.patience import patiently, until_served
+from ltrain_train.loop.patience import retry_publish, retry_store
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PAUSE", 0.01)
+    monkeypatch.setattr(patience, "RETRY_PAUSE", 0.01)
 
 
 @pytest.mark.parametrize(
@@ -29,48 +29,48 @@ def test_a_publication_waits_for_gateway_and_policy_server(
         return 1.5
 
     with caplog.at_level(logging.WARNING):
-        assert until_served(publish) == 1.5
-    [said] = caplog.messages
-    assert said == f"ltrain: waiting for the gateway, at most 1200 s: {away}"
+        assert retry_publish(publish) == 1.5
+    [message] = caplog.messages
+    assert message == f"ltrain: waiting for the gateway, at most 1200 s: {away}"
 
 
-def test_a_wait_ends(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wait_has_a_time_limit(caplog: pytest.LogCaptureFixture) -> None:
     def publish() -> None:
         raise PolicyServerAway("vLLM died")
 
     with pytest.raises(PolicyServerAway):
-        until_served(publish, longest=0.05)
+        retry_publish(publish, timeout=0.05)
     assert len(caplog.messages) == 1
 
 
-def test_a_refusal_is_not_waited_for() -> None:
-    asked = []
+def test_a_refusal_is_not_retried() -> None:
+    calls = []
 
     def publish() -> None:
-        asked.append(1)
+        calls.append(1)
         raise GatewayRefused("no such version")
 
     with pytest.raises(GatewayRefused):
-        until_served(publish)
-    assert asked == [1]
+        retry_publish(publish)
+    assert calls == [1]
 
 
 @pytest.mark.parametrize(
     ("error", "times"),
     [(StoreUnreachable("away"), 3), (QueryFailed("cut", NO_CODE), 3), (QueryFailed("bad", 60), 1)],
 )
-def test_only_a_store_that_is_away_is_asked_again(error: Exception, times: int) -> None:
-    asked: list[int] = []
+def test_only_an_unreachable_store_is_retried(error: Exception, times: int) -> None:
+    calls: list[int] = []
 
-    def ask() -> int:
-        asked.append(1)
-        if len(asked) < 3:
+    def request() -> int:
+        calls.append(1)
+        if len(calls) < 3:
             raise error
-        return len(asked)
+        return len(calls)
 
     if times == 1:
         with pytest.raises(QueryFailed):
-            patiently(ask)
+            retry_store(request)
     else:
-        assert patiently(ask) == 3
-    assert len(asked) == times
+        assert retry_store(request) == 3
+    assert len(calls) == times

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.loop.phases import idle_share
-from ltrain_train.loop.report import line, spent, table
+from ltrain_train.loop.report import time_spent, wave_line, wave_table
 
 WAVES = [
     Wave(
@@ -37,8 +37,8 @@ def journal() -> Journal:
     return Journal(folder=Path(), run="sql", recipe="r", policy="sql", base=0, waves=WAVES)
 
 
-def test_a_line_says_scores_seconds_and_the_version() -> None:
-    assert line(WAVES[1]) == (
+def test_a_line_shows_scores_seconds_and_the_version() -> None:
+    assert wave_line(WAVES[1]) == (
         "train 0 (v0): executed 0.650  reward 0.300  tool-failed -0.090  | generate 12.0 s  "
         "settle 0.5 s  build 0.5 s  train 30.0 s  load 2.0 s  -> v1 from 52 rows"
     )
@@ -46,7 +46,7 @@ def test_a_line_says_scores_seconds_and_the_version() -> None:
 
 def test_the_table_fits_eighty_columns_and_has_every_number() -> None:
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(table(journal()))
+    console.print(wave_table(journal()))
     text = console.export_text()
     for number in ("0.417", "-0.090", "30.0", "52"):
         assert number in text
@@ -54,14 +54,14 @@ def test_the_table_fits_eighty_columns_and_has_every_number() -> None:
 
 
 def test_time_is_split_into_engines_and_the_rest() -> None:
-    said = spent(journal(), wall=61.0)
-    assert said == (
+    text = time_spent(journal(), wall=61.0)
+    assert text == (
         "61 s: start and end 10 s, generate 18 s, settle 0 s, build 0 s, train 30 s, load 2 s. "
         "No generation, training or weight load in 18% of it."
     )
     assert idle_share({"settle": 5.0}, 10.0) == 1.0
 
 
-def test_a_wave_that_taught_nothing_says_why() -> None:
+def test_a_wave_without_rows_shows_why() -> None:
     taught = replace(WAVES[1], published=None)
-    assert line(taught).endswith("nothing to learn: within each group all rewards are equal")
+    assert wave_line(taught).endswith("nothing to learn: within each group all rewards are equal")

@@ -1,4 +1,4 @@
-"""Services that a run started are started again, until they die again and again."""
+"""Services of a run are started again until they have died too often."""
 
 import logging
 import os
@@ -11,28 +11,28 @@ from pathlib import Path
 
 import pytest
 
-from ltrain_train.deaths import DEATHS
+from ltrain_train.deaths import MAX_DEATHS
 from ltrain_train.loop import services
-from ltrain_train.loop.services import Service, Services
+from ltrain_train.loop.services import RequiredService, Services
 
 WAIT = 60.0
 
 
 @pytest.fixture
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
-    """A run's services, of which one does nothing until it is killed."""
-    monkeypatch.setattr(services, "WATCH", 0.05)
+    """Return a run's services; one of them sleeps until it is killed."""
+    monkeypatch.setattr(services, "POLL", 0.05)
     made = Services(tmp_path, policy="p", dtype="float32")
     idle = ("rollout", "--help")  # any command; the child only has to exist
-    made._wanted = [Service("gateway", "http://127.0.0.1:9/health", b"", idle, 60)]
+    made._required = [RequiredService("gateway", "http://127.0.0.1:9/health", b"", idle, 60)]
     monkeypatch.setattr(sys, "executable", str(_sleeper(tmp_path)))
-    made._owned = {"gateway": made._start(made._wanted[0])}
+    made._started = {"gateway": made._start(made._required[0])}
     with made:
         yield made
 
 
 def _sleeper(folder: Path) -> Path:
-    """Write a program that does nothing, whatever its arguments."""
+    """Write a program that sleeps, whatever its arguments."""
     program = folder / "sleeper"
     guard = '[ "$1" = -I ] && exec python3 "$@"\n'  # it starts the guards of children, too
     program.write_text(f"#!/bin/sh\n{guard}exec sleep 600\n")
@@ -40,34 +40,34 @@ def _sleeper(folder: Path) -> Path:
     return program
 
 
-def test_a_killed_service_is_started_again_and_its_death_said(
+def test_a_killed_service_is_started_again_and_its_death_is_logged(
     running: Services, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watch = threading.Thread(target=running._keep, daemon=True)
-    first = running._owned["gateway"]
+    watch = threading.Thread(target=running._restart_dead, daemon=True)
+    first = running._started["gateway"]
     with caplog.at_level(logging.WARNING):
         watch.start()
         os.killpg(first.pid, signal.SIGKILL)
-        _until(lambda: running._owned["gateway"] is not first)
+        _until(lambda: running._started["gateway"] is not first)
     assert caplog.messages == [
         "ltrain: the gateway ended by signal SIGKILL; starting it again",
     ]
-    assert running._owned["gateway"].alive
-    running._leave()
+    assert running._started["gateway"].alive
+    running._stop_watching()
     watch.join(WAIT)
     assert not watch.is_alive()
 
 
-def test_a_service_that_dies_again_and_again_is_left(
+def test_a_service_that_keeps_dying_is_not_started_again(
     running: Services, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watch = threading.Thread(target=running._keep, daemon=True)
+    watch = threading.Thread(target=running._restart_dead, daemon=True)
     watch.start()
     with caplog.at_level(logging.WARNING):
-        for _ in range(DEATHS):
-            child = running._owned["gateway"]
+        for _ in range(MAX_DEATHS):
+            child = running._started["gateway"]
             os.killpg(child.pid, signal.SIGKILL)
-            _until(lambda child=child: running._owned["gateway"] is not child or child.stopped)
+            _until(lambda child=child: running._started["gateway"] is not child or child.stopped)
             time.sleep(0.1)
         watch.join(WAIT)
     assert not watch.is_alive()

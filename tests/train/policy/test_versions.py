@@ -1,4 +1,4 @@
-"""Versions of policies: whole or not there, immutable, and one of them current."""
+"""Versions of policies: complete or absent, immutable, and one of them current."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from ltrain_train.policy.versions import Policies
 
 
 def write_model(directory: Path, fill: int = 0, **shapes: int) -> Path:
-    """Write what looks like a model: config, tokenizer and a tensor of bytes for each shape."""
+    """Write a fake model: config, tokenizer and a tensor of bytes for each shape."""
     directory.mkdir(parents=True)
     (directory / "config.json").write_text("{}")
     (directory / "tokenizer.json").write_text("{}")
@@ -50,7 +50,7 @@ def test_a_model_becomes_version_0(policies: Policies, tmp_path: Path) -> None:
     assert (path / "config.json").read_text() == "{}"
 
 
-def test_the_same_model_again_is_fine_and_another_is_not(
+def test_the_same_model_can_be_registered_again_but_not_another(
     policies: Policies, tmp_path: Path
 ) -> None:
     assert policies.register("sql", tmp_path / "model") == 0
@@ -59,23 +59,25 @@ def test_the_same_model_again_is_fine_and_another_is_not(
         policies.register("sql", other)
 
 
-def test_a_finished_directory_is_moved_in(policies: Policies, tmp_path: Path) -> None:
+def test_a_finished_directory_becomes_the_next_version(policies: Policies, tmp_path: Path) -> None:
     draft = policies.draft("sql")
     assert not draft.exists()
     write_model(draft, fill=1)
     assert publish(policies, draft) == 1
     assert not draft.exists()
     assert (policies.versions("sql"), policies.current("sql")) == ([0, 1], 0)
-    said = policies.read("sql", 1)
-    assert (said.policy, said.version, said.parent) == ("sql", 1, 0)
-    assert (said.dataset, said.recipe) == ("d1", "r1")
-    assert set(said.files) == {"config.json", "tokenizer.json", "model.safetensors"}
-    assert said.digest != policies.read("sql", 0).digest
+    manifest = policies.read_version("sql", 1)
+    assert (manifest.policy, manifest.version, manifest.parent) == ("sql", 1, 0)
+    assert (manifest.dataset, manifest.recipe) == ("d1", "r1")
+    assert set(manifest.files) == {"config.json", "tokenizer.json", "model.safetensors"}
+    assert manifest.digest != policies.read_version("sql", 0).digest
     policies.set_current("sql", 1)
     assert policies.current("sql") == 1
 
 
-def test_what_is_not_complete_is_never_a_version(policies: Policies, tmp_path: Path) -> None:
+def test_an_incomplete_directory_never_becomes_a_version(
+    policies: Policies, tmp_path: Path
+) -> None:
     draft = write_model(tmp_path / "draft")
     weights = draft / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
@@ -86,7 +88,7 @@ def test_what_is_not_complete_is_never_a_version(policies: Policies, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("shapes", "says"),
+    ("shapes", "sentence"),
     [
         ({"v": 4}, "has an unknown tensor v"),
         ({"w": 4, "v": 1}, "has an unknown tensor v"),
@@ -94,27 +96,27 @@ def test_what_is_not_complete_is_never_a_version(policies: Policies, tmp_path: P
     ],
 )
 def test_weights_of_another_model_do_not_fit(
-    policies: Policies, tmp_path: Path, shapes: dict[str, int], says: str
+    policies: Policies, tmp_path: Path, shapes: dict[str, int], sentence: str
 ) -> None:
-    with pytest.raises(BadModel, match=says):
+    with pytest.raises(BadModel, match=sentence):
         publish(policies, write_model(tmp_path / "draft", **shapes))
 
 
-def test_a_tied_head_may_be_saved_or_not(policies: Policies, tmp_path: Path) -> None:
+def test_a_tied_output_layer_may_be_omitted(policies: Policies, tmp_path: Path) -> None:
     assert publish(policies, write_model(tmp_path / "a", **{"w": 4, "lm_head.weight": 4})) == 1
     assert publish(policies, write_model(tmp_path / "b")) == 2
 
 
-def test_unknown_names_are_said(policies: Policies) -> None:
+def test_unknown_policies_and_versions_are_reported(policies: Policies) -> None:
     with pytest.raises(UnknownVersion, match=r"Unknown policy 'other'. Policies: sql\."):
         policies.latest("other")
     with pytest.raises(UnknownVersion, match=r"no version 3. Choose from: 0"):
         policies.path("sql", 3)
-    with pytest.raises(BadModel, match=r"'../x' cannot name a policy"):
+    with pytest.raises(BadModel, match=r"'../x' is not a valid policy name"):
         policies.versions("../x")
 
 
-def test_a_half_written_version_is_no_version(policies: Policies) -> None:
+def test_a_half_written_version_is_not_listed(policies: Policies) -> None:
     (policies.directory / "sql" / "v1").mkdir()
     assert policies.versions("sql") == [0]
     with pytest.raises(UnknownVersion, match=r"half-written: it has no policy.json. Remove it"):
@@ -123,12 +125,16 @@ def test_a_half_written_version_is_no_version(policies: Policies) -> None:
         policies.set_current("sql", 1)
 
 
-def test_a_version_that_lost_a_file_is_not_served(policies: Policies, tmp_path: Path) -> None:
+def test_a_version_without_one_of_its_files_is_not_served(
+    policies: Policies, tmp_path: Path
+) -> None:
     publish(policies, write_model(tmp_path / "draft"))
     (policies.path("sql", 1) / "tokenizer.json").unlink()
-    with pytest.raises(BadModel, match=r"not complete: tokenizer.json is missing, not 2 bytes"):
-        policies.check("sql", 1)
-    assert policies.check("sql", 0) == policies.path("sql", 0)
+    with pytest.raises(
+        BadModel, match=r"not complete: tokenizer.json is missing, expected 2 bytes"
+    ):
+        policies.verify("sql", 1)
+    assert policies.verify("sql", 0) == policies.path("sql", 0)
 
 
 def test_drafts_of_dead_processes_are_removed(policies: Policies) -> None:
@@ -137,32 +143,34 @@ def test_drafts_of_dead_processes_are_removed(policies: Policies) -> None:
     if child == 0:
         os._exit(0)
     os.waitpid(child, 0)
-    dead, ours = folder / f".draft-{child}-aa", folder / f".draft-{os.getpid()}-bb"
+    dead, own = folder / f".draft-{child}-aa", folder / f".draft-{os.getpid()}-bb"
     dead.mkdir()
-    ours.mkdir()
+    own.mkdir()
     policies.draft("sql")
-    assert (dead.exists(), ours.exists()) == (False, True)
+    assert (dead.exists(), own.exists()) == (False, True)
 
 
 @pytest.mark.parametrize(
-    ("missing", "says"),
+    ("missing", "sentence"),
     [
-        ("config.json", "has no config.json. Give a directory in Hugging Face layout"),
+        ("config.json", "has no config.json. Name a directory in Hugging Face layout"),
         ("tokenizer.json", "has no tokenizer.json"),
-        ("model.safetensors", "has no \\*.safetensors file"),
+        ("model.safetensors", "has no weights: there is no \\*.safetensors file"),
     ],
 )
-def test_a_directory_that_is_no_model(tmp_path: Path, missing: str, says: str) -> None:
+def test_a_directory_without_a_model_is_refused(
+    tmp_path: Path, missing: str, sentence: str
+) -> None:
     model = write_model(tmp_path / "model")
     (model / missing).unlink()
-    with pytest.raises(BadModel, match=says):
+    with pytest.raises(BadModel, match=sentence):
         Policies(tmp_path / "home").register("sql", model)
     with pytest.raises(BadModel, match=r"There is no model directory"):
         Policies(tmp_path / "home").register("sql", tmp_path / "nowhere")
     assert Policies(tmp_path / "home").names() == []
 
 
-def test_a_shard_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model")
     index = {"weight_map": {"w": "model.safetensors", "v": "model-2.safetensors"}}
     (model / "model.safetensors.index.json").write_text(json.dumps(index))

@@ -15,7 +15,7 @@ from ltrain_train.rollout.tasks import Task
 
 HERE = Path(__file__).parent
 SEEN = ("input", "raises", "leaves", "unsayable", "sleeps", "dies", "crashes", "exits")
-"""What the agents of these tests are told to do."""
+"""The folder of the agents of these tests."""
 SECRET = "a secret of thirty-two characters"
 
 
@@ -28,19 +28,19 @@ def _outside() -> Any:
 
 
 class HeldLock:
-    """A lock as a run holds it: an flock that whoever inherits `descriptor` holds too."""
+    """A lock as a run holds it: a process that inherits `descriptor` holds the flock too."""
 
     def __init__(self, file: Path) -> None:
         self.descriptor = os.open(file, os.O_RDWR | os.O_CREAT)
         self._again = os.open(file, os.O_RDWR)
         fcntl.flock(self.descriptor, fcntl.LOCK_EX)
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Close the descriptor, as the death of the runner does."""
         os.close(self.descriptor)
 
     @property
-    def free(self) -> bool:
+    def is_free(self) -> bool:
         """Whether nobody holds it any more; then this process takes it."""
         try:
             fcntl.flock(self._again, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,7 +76,7 @@ def runner(outside: Any, home: Path) -> Iterator[Callable[..., Runner]]:
     """Start a runner of an agent in `agents/`; it ends with the test."""
     with ExitStack() as stack:
 
-        def start(agent: str, **given: Any) -> Runner:
+        def start(agent: str, **overrides: Any) -> Runner:
             settings = {
                 "run": "r",
                 "reward": None,
@@ -87,11 +87,11 @@ def runner(outside: Any, home: Path) -> Iterator[Callable[..., Runner]]:
                 "home": home,
                 "workers": 1,
                 "concurrency": 4,
-                "deadline": 20.0,
+                "timeout": 20.0,
                 "agent_sees": SEEN,
                 "environ": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"},
             }
-            return stack.enter_context(Runner(agent=agent, **{**settings, **given}))
+            return stack.enter_context(Runner(agent=agent, **{**settings, **overrides}))
 
         yield start
 

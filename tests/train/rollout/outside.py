@@ -1,4 +1,4 @@
-"""What the runner and its agents reach over HTTP, played by one small server.
+"""A fake of the HTTP servers that the runner and its agents call, in one small server.
 
 It is a gateway (chat completions per rollout, `close`, `/health`) and an OTLP collector. Replies
 are the first rule whose text occurs in the last message. `/v1/chat/completions` works too, so it
@@ -22,7 +22,7 @@ PATH = re.compile(r"/rollout/(?P<rollout>\w+)/attempt/(?P<attempt>\d+)/(?P<rest>
 
 
 @dataclass(frozen=True, slots=True)
-class SeenSpan:
+class ReceivedSpan:
     name: str
     scope: str
     trace: str
@@ -37,7 +37,7 @@ class SeenSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenCall:
+class ReceivedCall:
     path: str
     headers: dict[str, str]
     body: dict[str, Any]
@@ -45,26 +45,28 @@ class SeenCall:
 
 @dataclass
 class Outside:
+    """The fake gateway and collector, and what they received."""
+
     rules: list[tuple[str, str]] = field(default_factory=list)
     """(text in the last message, reply); the first that fits."""
     reply: str = "SELECT 1;"
-    """Where no rule fits."""
+    """The reply if no rule fits."""
     down: bool = False
     """Whether the gateway answers 502 to every call."""
     status: str = "ready"
-    """Of `/health`; calls are answered 502 while it is another than `ready`."""
+    """The status in `/health`; unless it is `ready`, calls are answered 502."""
     refused: threading.Event = field(default_factory=threading.Event)
     """Set when a chat completion was answered 502."""
     pause: float = 0.0
     """Seconds that a call takes."""
-    calls: list[SeenCall] = field(default_factory=list)
+    calls: list[ReceivedCall] = field(default_factory=list)
     requests: list[bytes] = field(default_factory=list)
-    """OTLP requests, as they came."""
+    """OTLP requests, unparsed."""
     closed: list[str] = field(default_factory=list)
-    """Execution ids whose key was ended."""
+    """Execution ids whose key was revoked."""
     answered: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
-    _spans: dict[tuple[str, str], SeenSpan] = field(default_factory=dict)
+    _spans: dict[tuple[str, str], ReceivedSpan] = field(default_factory=dict)
 
     def __enter__(self) -> "Outside":
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -79,32 +81,32 @@ class Outside:
         self._thread.join()
         self._server.server_close()
 
-    def spans(self, **wanted: object) -> list[SeenSpan]:
-        """Give the spans in the order of their starts; `wanted` are fields, or a rollout id."""
+    def spans(self, **wanted: object) -> list[ReceivedSpan]:
+        """Return the spans by start time that match `wanted`: fields, or a rollout id."""
         rollout = wanted.pop("rollout", None)
-        found = sorted(list(self._spans.values()), key=lambda span: span.start)
+        spans = sorted(list(self._spans.values()), key=lambda span: span.start)
         return [
             span
-            for span in found
+            for span in spans
             if all(getattr(span, name) == value for name, value in wanted.items())
             and rollout in (None, span.attributes.get("ltrain.rollout.id"))
         ]
 
-    def wait_spans(self, count: int, seconds: float = 10.0, **wanted: object) -> list[SeenSpan]:
+    def wait_spans(self, count: int, seconds: float = 10.0, **wanted: object) -> list[ReceivedSpan]:
         """Wait for `count` such spans to arrive."""
         until = time.monotonic() + seconds
-        while len(found := self.spans(**wanted)) < count and time.monotonic() < until:
+        while len(spans := self.spans(**wanted)) < count and time.monotonic() < until:
             time.sleep(0.02)
-        return found
+        return spans
 
     def take(self, request: bytes) -> None:
-        """Keep the spans of an OTLP request; a copy of a span counts once."""
+        """Store the spans of an OTLP request; a copy of a span counts once."""
         self.requests.append(request)
         for resource in ExportTraceServiceRequest.FromString(request).resource_spans:
             owner = {pair.key: _plain(pair.value) for pair in resource.resource.attributes}
             for scope in resource.scope_spans:
                 for span in scope.spans:
-                    self._spans[span.trace_id.hex(), span.span_id.hex()] = SeenSpan(
+                    self._spans[span.trace_id.hex(), span.span_id.hex()] = ReceivedSpan(
                         name=span.name,
                         scope=scope.scope.name,
                         trace=span.trace_id.hex(),
@@ -118,8 +120,8 @@ class Outside:
                         attributes={p.key: _plain(p.value) for p in span.attributes},
                     )
 
-    def mend(self) -> None:
-        """Answer again."""
+    def recover(self) -> None:
+        """Answer calls again."""
         self.down = False
 
     def chat(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -162,8 +164,8 @@ def _handler(outside: Outside) -> type[BaseHTTPRequestHandler]:
             self._gateway(json.loads(raw or b"{}"))
 
         def _gateway(self, body: dict[str, Any]) -> None:
-            found = PATH.fullmatch(self.path)
-            attempt = f"{found['rollout']}.{found['attempt']}" if found else ""
+            spans = PATH.fullmatch(self.path)
+            attempt = f"{spans['rollout']}.{spans['attempt']}" if spans else ""
             closes = self.path.endswith("/close")
             if outside.down or (outside.status != "ready" and not closes):
                 if not closes:
@@ -178,7 +180,7 @@ def _handler(outside: Outside) -> type[BaseHTTPRequestHandler]:
             elif attempt in outside.closed:
                 self._send(403, {"error": {"message": "the attempt is closed"}})
             else:
-                outside.calls.append(SeenCall(self.path, dict(self.headers.items()), body))
+                outside.calls.append(ReceivedCall(self.path, dict(self.headers.items()), body))
                 outside.answered[attempt] += 1
                 self._send(200, outside.chat(body))
 

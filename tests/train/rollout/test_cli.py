@@ -1,4 +1,4 @@
-"""`ltrain rollout` as a user types it: to the end, killed and begun again, and misused."""
+"""`ltrain rollout` as a user types it: finished, killed and continued, and misused."""
 
 import json
 import os
@@ -50,14 +50,14 @@ def test_a_finished_run_is_followed_by_the_next(
     assert (first.returncode, first.stderr) == (0, "")
     assert first.stdout.splitlines() == ["run tasks: 8 ok", "mean reward: 1.000"]
     second = ltrain([tasks, *AGENT, "--json"], environ)
-    said = json.loads(second.stdout)
-    assert (said["run"], said["skipped"], len(said["rollouts"])) == ("tasks-2", 0, 4)
-    assert said["rollouts"][0].keys() >= {"rollout", "attempt", "outcome", "rewards", "seconds"}
+    output = json.loads(second.stdout)
+    assert (output["run"], output["skipped"], len(output["rollouts"])) == ("tasks-2", 0, 4)
+    assert output["rollouts"][0].keys() >= {"rollout", "attempt", "outcome", "rewards", "seconds"}
     assert len(outside.wait_spans(12, name="ltrain.rollout")) == 12
     assert json.loads((home / "runs" / "tasks-2" / "run.json").read_text())["finished"] is True
 
 
-def test_a_killed_run_goes_on_where_it_was(
+def test_a_killed_run_continues_where_it_stopped(
     tasks: Path, environ: dict[str, str], outside: Any, home: Path
 ) -> None:
     outside.pause = 0.7
@@ -67,22 +67,22 @@ def test_a_killed_run_goes_on_where_it_was(
     outside.wait_spans(2, 30, name="ltrain.rollout")
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    assert not _left(home)
+    assert not _remaining_workers(home)
     done = {span.attributes["ltrain.rollout.id"] for span in outside.spans(name="ltrain.rollout")}
     outside.pause = 0.0
     again = ltrain([*arguments, "--json"], environ)
-    said = json.loads(again.stdout)
-    assert (said["run"], again.returncode) == ("tasks", 0)
-    assert len(done) <= said["skipped"] < 8
-    assert said["skipped"] + len(said["rollouts"]) == 8
-    assert 2 in {rollout["attempt"] for rollout in said["rollouts"]}, "the one that was cut off"
+    output = json.loads(again.stdout)
+    assert (output["run"], again.returncode) == ("tasks", 0)
+    assert len(done) <= output["skipped"] < 8
+    assert output["skipped"] + len(output["rollouts"]) == 8
+    assert 2 in {rollout["attempt"] for rollout in output["rollouts"]}, "the one that was cut off"
     closed = [span.attributes for span in outside.wait_spans(8, name="ltrain.rollout")]
     assert len({span["ltrain.rollout.id"] for span in closed}) == 8
     executions = [(span["ltrain.rollout.id"], span["ltrain.attempt.id"]) for span in closed]
     assert len(executions) == len(set(executions))
 
 
-def test_the_same_command_twice_at_once_is_refused(
+def test_a_second_command_on_the_same_run_is_refused(
     tasks: Path, environ: dict[str, str], outside: Any
 ) -> None:
     outside.pause = 60.0
@@ -93,10 +93,10 @@ def test_the_same_command_twice_at_once_is_refused(
         try:
             assert outside.wait_spans(1, 60, name="ltrain.rollout.dispatch")
             second = ltrain([tasks, *AGENT], environ)
-            said = " ".join(second.stderr.replace("│", "").split())
+            output = " ".join(second.stderr.replace("│", "").split())
             assert second.returncode == 1
-            assert f"is in use by process {first.pid}" in said
-            assert "Traceback" not in said
+            assert f"is in use by process {first.pid}" in output
+            assert "Traceback" not in output
         finally:
             first.terminate()
             outside.pause = 0.0
@@ -116,30 +116,30 @@ def test_a_command_after_two_dashes_is_the_agent(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "says"),
+    ("arguments", "status", "sentence"),
     [
-        ([], 2, "Give the agent once"),
-        (["--agent", "plain:solve", "--", "echo"], 2, "Give the agent once"),
+        ([], 2, "Name the agent exactly once"),
+        (["--agent", "plain:solve", "--", "echo"], 2, "Name the agent exactly once"),
         (["--agent", "plain:sovle"], 1, "Did you mean 'plain:solve'"),
         (["--agent", "plain:solve", "--reward", "scores"], 1, "not of the form module:function"),
         (["--agent", "plain:solve", "--gateway", "http://127.0.0.1:9"], 1, "No gateway answers"),
     ],
 )
-def test_misuse_is_one_sentence(
-    tasks: Path, environ: dict[str, str], arguments: list[str], status: int, says: str
+def test_misuse_prints_one_sentence(
+    tasks: Path, environ: dict[str, str], arguments: list[str], status: int, sentence: str
 ) -> None:
     failed = ltrain([tasks, *arguments], environ)
     assert failed.returncode == status
-    assert says in " ".join(failed.stderr.replace("│", "").split())
+    assert sentence in " ".join(failed.stderr.replace("│", "").split())
     assert "Traceback" not in failed.stderr
 
 
-def _left(home: Path) -> list[str]:
-    """Give what still runs for this home, a few seconds after its owner died."""
+def _remaining_workers(home: Path) -> list[str]:
+    """Return what still runs for this home a few seconds after its owner died."""
     until = time.monotonic() + 10
-    while (found := list(_workers(home))) and time.monotonic() < until:
+    while (workers := list(_workers(home))) and time.monotonic() < until:
         time.sleep(0.05)
-    return found
+    return workers
 
 
 def _workers(home: Path) -> Iterator[str]:

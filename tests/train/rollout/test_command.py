@@ -1,4 +1,4 @@
-"""Agents that are commands: what they find, what their end means, what is left of them."""
+"""Agents that are commands: their environment, the meaning of their exit, and their children."""
 
 import itertools
 import time
@@ -11,8 +11,8 @@ import pytest
 
 from ltrain_instrument.identity import Identity
 from ltrain_train.rollout.attempt import Attempt, Endpoint, Outcome, RolloutResult
-from ltrain_train.rollout.command import Commands
-from ltrain_train.rollout.lane import environment
+from ltrain_train.rollout.command import CommandExecutor
+from ltrain_train.rollout.lane import agent_environment
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.tasks import Task
 
@@ -36,7 +36,7 @@ with trace.get_tracer("agent").start_as_current_span("work"):
 print("noise")
 print("what went wrong", file=sys.stderr)
 time.sleep(task.get("sleeps", 0))
-print(json.dumps({"said": said}))
+print(json.dumps({"answer": said}))
 print()
 sys.exit(task.get("exits", 0))
 """
@@ -54,7 +54,7 @@ def only(runner: Runner, task: Task) -> RolloutResult:
     return result
 
 
-def test_its_last_line_is_its_result_and_its_spans_are_in_the_rollouts_trace(
+def test_the_last_line_is_the_result_and_the_spans_are_in_the_rollouts_trace(
     runner: Start, task: Make, outside: Any, script: str
 ) -> None:
     result = only(runner(script, reward="scores:one"), task())
@@ -67,18 +67,16 @@ def test_its_last_line_is_its_result_and_its_spans_are_in_the_rollouts_trace(
     assert process.attributes["ltrain.rollout.spans"] == len(own) - 1
 
 
-def test_a_status_that_is_not_zero_is_the_agents_error(
-    runner: Start, task: Make, script: str
-) -> None:
+def test_a_nonzero_exit_status_is_the_agents_error(runner: Start, task: Make, script: str) -> None:
     result = only(runner(script), task(exits=3))
     assert result.outcome is Outcome.ERROR
     assert result.reason == "the command ended with status 3: what went wrong"
 
 
-def test_a_command_past_its_deadline_is_ended_with_all_it_started(
+def test_a_command_that_times_out_is_ended_with_its_children(
     runner: Start, task: Make, outside: Any, script: str
 ) -> None:
-    result = only(runner(f"sleep 61.5 & {script}", deadline=15.0), task(sleeps=60))
+    result = only(runner(f"sleep 61.5 & {script}", timeout=15.0), task(sleeps=60))
     assert result.outcome is Outcome.TIMEOUT
     assert outside.wait_spans(1, name="work"), "SIGTERM leaves time for the spans"
     until = time.monotonic() + 5
@@ -87,7 +85,7 @@ def test_a_command_past_its_deadline_is_ended_with_all_it_started(
     assert not _sleepers()
 
 
-def test_a_command_that_is_killed_is_an_error(
+def test_a_killed_command_is_an_error(
     runner: Start, task: Make, tmp_path: Path, script: str
 ) -> None:
     once = tmp_path / "once"
@@ -96,23 +94,23 @@ def test_a_command_that_is_killed_is_an_error(
     assert result.reason.startswith("the command was killed")
 
 
-def test_a_command_that_the_kernel_may_have_killed_for_memory_is_tried_again_once(
+def test_a_command_that_the_kernel_may_have_killed_for_lack_of_memory_is_tried_again_once(
     runner: Start, task: Make, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kills = itertools.count()
-    monkeypatch.setattr("ltrain_train.rollout.death.oom_kills", lambda: 10**9 + next(kills))
+    monkeypatch.setattr("ltrain_train.rollout.death.count_oom_kills", lambda: 10**9 + next(kills))
     result = only(runner("kill -9 $$"), task())
     assert (result.outcome, result.identity.attempt) == (Outcome.ERROR, 2)
 
 
 @pytest.mark.parametrize("last", ["NaN", "[" * 5000, '{"a": Infinity}'])
-def test_what_is_no_json_is_text(runner: Start, task: Make, last: str) -> None:
+def test_a_last_line_that_is_not_json_is_text(runner: Start, task: Make, last: str) -> None:
     result = only(runner(f"echo '{last}'", reward="scores:words"), task())
     assert result.outcome is Outcome.OK
     assert result.rewards["reward"] >= 1
 
 
-def test_text_that_is_no_json_is_a_result_too(runner: Start, task: Make) -> None:
+def test_plain_text_is_a_result(runner: Start, task: Make) -> None:
     result = only(runner("echo plain text", reward="scores:words"), task())
     assert result.rewards == {"reward": 2.0}
 
@@ -127,26 +125,26 @@ def test_the_lock_of_a_run_is_free_when_its_commands_have_ended(
     home: Path, tmp_path: Path, held_lock: Any
 ) -> None:
     mark = tmp_path / "mark"
-    lane = Commands(
+    executor = CommandExecutor(
         f"touch {mark}; sleep 600",
         folder=tmp_path,
-        environ=environment(home, {}),
+        environ=agent_environment(home, {}),
         logs=tmp_path / "logs",
         workers=1,
-        ended=lambda attempt, ending: None,
-        held=(held_lock.descriptor,),
+        on_end=lambda attempt, ending: None,
+        keep_open=(held_lock.descriptor,),
     )
     identity = Identity(run="r", rollout="abc", attempt=1, mode="train")
     nowhere = Endpoint("http://127.0.0.1:9", "key", "policy")
-    lane.submit(
+    executor.submit(
         Attempt(
-            identity=identity, task={}, endpoint=nowhere, traceparent="", started=0, deadline=600.0
+            identity=identity, task={}, endpoint=nowhere, traceparent="", started=0, timeout=600.0
         )
     )
     until = time.monotonic() + 60
     while not mark.exists() and time.monotonic() < until:
         time.sleep(0.05)
-    held_lock.leave()
-    assert not held_lock.free
-    lane.close()
-    assert held_lock.free
+    held_lock.release()
+    assert not held_lock.is_free
+    executor.close()
+    assert held_lock.is_free

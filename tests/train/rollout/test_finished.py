@@ -1,4 +1,4 @@
-"""What is left to do, asked of a real store."""
+"""Finished rollouts, read from a real store."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ltrain_collector.store import Store
-from ltrain_train.rollout.attempt import COUNTING
+from ltrain_train.rollout.attempt import COUNTED_OUTCOMES
 from ltrain_train.rollout.judge import RewardFailed
-from ltrain_train.rollout.runner import Runner, finished
+from ltrain_train.rollout.runner import Runner, finished_rollouts
 from ltrain_train.rollout.tasks import Task
 
 
@@ -24,14 +24,18 @@ def test_a_rollout_is_finished_when_its_outcome_counts(
         done = [str(r.identity.rollout) for r in results if r.identity.task == "b"]
         started.run("train", 1, [task("b")], 4, sampling={}, finished=done)
     outside.wait_spans(6, name="ltrain.rollout")
-    counted = {str(r.identity.rollout) for r in results if r.outcome in COUNTING}
+    counted = {str(r.identity.rollout) for r in results if r.outcome in COUNTED_OUTCOMES}
     with Store.open(f"chdb://{tmp_path / 'store'}") as store:
         store.migrate()
         for request in outside.requests:
             store.insert_otlp(request)
-        assert finished(store, "r", "train", 1) == counted
+        assert finished_rollouts(store, "r", "train", 1) == counted
         assert len(counted) == 3
-        assert finished(store, "r", "val", 1) == finished(store, "r", "train", 2) == set()
+        assert (
+            finished_rollouts(store, "r", "val", 1)
+            == finished_rollouts(store, "r", "train", 2)
+            == set()
+        )
         per_rollout = store.query(
             "SELECT uniqExact(TraceId) AS traces FROM otel.spans WHERE RolloutId != '' "
             "GROUP BY RolloutId"

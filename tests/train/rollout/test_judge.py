@@ -1,4 +1,4 @@
-"""What a reward function may give, and what is said of anything else."""
+"""What a reward function may return, and the error for anything else."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ltrain_train.rollout import judge
-from ltrain_train.rollout.judge import Judge, RewardFailed
+from ltrain_train.rollout.judge import RewardFailed, RewardFunction
 from ltrain_train.rollout.reference import BadReference
 from ltrain_train.rollout.tasks import Task
 
@@ -16,7 +16,7 @@ AGENTS = Path(__file__).parent / "agents"
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(judge, "RETRY_PAUSES", (0.0, 0.0))
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 
@@ -28,19 +28,21 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ("scores:in_its_time", {"reward": 0.25}),
     ],
 )
-def test_a_number_or_numbers_by_name_function_or_coroutine(
+def test_functions_and_coroutines_return_a_number_or_numbers_by_name(
     reference: str, rewards: dict[str, float]
 ) -> None:
-    assert Judge(reference, AGENTS).rewards(Task(id="a", input="x"), "two words") == rewards
+    assert RewardFunction(reference, AGENTS).score(Task(id="a", input="x"), "two words") == rewards
 
 
 @pytest.mark.parametrize("value", [None, "1", [1.0], float("nan"), float("inf"), {"a": "b"}])
-def test_what_is_no_finite_number_is_refused(value: Any) -> None:
+def test_a_value_that_is_not_a_finite_number_is_refused(value: Any) -> None:
     task = Task.model_validate({"id": "a", "input": "x", "value": value})
     with pytest.raises(RewardFailed, match="scores:unusable failed on task 'a'"):
-        Judge("scores:unusable", AGENTS).rewards(task.model_copy(update={"value": value}), None)
+        RewardFunction("scores:unusable", AGENTS).score(
+            task.model_copy(update={"value": value}), None
+        )
 
 
-def test_a_reference_must_lead_to_a_function() -> None:
+def test_a_reference_must_name_a_function() -> None:
     with pytest.raises(BadReference, match=r"no function 'wrods'.*Did you mean 'scores:words'"):
-        Judge("scores:wrods", AGENTS)
+        RewardFunction("scores:wrods", AGENTS)

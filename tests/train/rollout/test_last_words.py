@@ -1,4 +1,4 @@
-"""Whoever ends the process names its attempt first, and nobody is named for what ends nothing."""
+"""A call that ends the process reports its attempt first; other calls report nothing."""
 
 import json
 import signal
@@ -11,13 +11,13 @@ SCRIPT = """
 import os, signal, sys, threading
 from ltrain_instrument import rollout
 from ltrain_instrument.identity import Identity
-from ltrain_train.rollout.last_words import announce
-from ltrain_train.rollout.results import Results
+from ltrain_train.rollout.last_words import patch_exit_calls
+from ltrain_train.rollout.results import ResultSender
 
 signal.signal(signal.SIGUSR2, lambda *_: None)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # a job in the background inherits SIG_IGN
 signal.signal(signal.SIGINT, signal.default_int_handler)
-announce(Results(sys.stdout))
+patch_exit_calls(ResultSender(sys.stdout))
 if len(sys.argv) > 2:
     exec(sys.argv[1])
 with rollout(Identity(run="r", rollout="abc", attempt=2, mode="train")):
@@ -32,7 +32,7 @@ def lines(code: str, *more: str) -> list[str]:
         capture_output=True,
         text=True,
         timeout=120,
-        start_new_session=True,  # what is sent to a process group stays in it
+        start_new_session=True,  # a signal to its process group does not reach the test
     )
     return done.stdout.splitlines()
 
@@ -63,7 +63,7 @@ def lines(code: str, *more: str) -> list[str]:
         ("signal.pthread_kill(threading.get_ident(), 15)", ", 15)"),
     ],
 )
-def test_what_ends_the_process_names_its_attempt(code: str, reason: str) -> None:
+def test_a_call_that_ends_the_process_reports_its_attempt(code: str, reason: str) -> None:
     (line,) = lines(code)
     message = json.loads(line)
     assert (message["id"], message["outcome"], message["kills"]) == ("abc.2", "error", True)
@@ -82,9 +82,9 @@ def test_what_ends_the_process_names_its_attempt(code: str, reason: str) -> None
         "try: os.kill(os.getpid(), 900)\nexcept OSError: pass",
     ],
 )
-def test_what_ends_nothing_names_nobody(code: str) -> None:
+def test_a_call_that_does_not_end_the_process_reports_nothing(code: str) -> None:
     assert lines(code) == ["it lives"]
 
 
-def test_a_death_outside_of_every_attempt_names_nobody() -> None:
+def test_an_exit_outside_an_attempt_reports_nothing() -> None:
     assert lines("os._exit(3)", "outside") == []

@@ -1,29 +1,29 @@
-"""Attempt numbers survive whatever kills the runner."""
+"""Attempt numbers survive a kill of the runner."""
 
 from pathlib import Path
 
 from ltrain_train.rollout.attempt import Outcome
-from ltrain_train.rollout.ledger import Ledger
+from ltrain_train.rollout.ledger import AttemptLog
 
 
-def test_an_attempt_that_was_begun_is_never_begun_again(tmp_path: Path) -> None:
-    first = Ledger(tmp_path)
+def test_an_attempt_number_is_never_reused(tmp_path: Path) -> None:
+    first = AttemptLog(tmp_path)
     assert [first.begin("x"), first.begin("y"), first.begin("x")] == [1, 1, 2]
-    assert Ledger(tmp_path).begin("x") == 3
+    assert AttemptLog(tmp_path).begin("x") == 3
 
 
-def test_only_an_outcome_that_counts_finishes(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path)
+def test_only_a_counted_outcome_finishes_a_rollout(tmp_path: Path) -> None:
+    log = AttemptLog(tmp_path)
     for outcome in Outcome:
-        ledger.end(outcome.value, ledger.begin(outcome.value), outcome)
-    assert ledger.finished == Ledger(tmp_path).finished == {"ok", "error", "timeout"}
+        log.end(outcome.value, log.begin(outcome.value), outcome)
+    assert log.finished == AttemptLog(tmp_path).finished == {"ok", "error", "timeout"}
 
 
-def test_a_torn_last_line_is_left_behind(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path)
-    ledger.begin("x")
+def test_a_truncated_last_line_is_ignored(tmp_path: Path) -> None:
+    log = AttemptLog(tmp_path)
+    log.begin("x")
     with (tmp_path / "attempts.jsonl").open("a") as file:
         file.write('{"rollout": "x", "att')
-    again = Ledger(tmp_path)
+    again = AttemptLog(tmp_path)
     assert (again.begin("x"), again.begin("y")) == (2, 1)
-    assert Ledger(tmp_path).begin("y") == 2
+    assert AttemptLog(tmp_path).begin("y") == 2

@@ -1,4 +1,4 @@
-"""Waves through warm workers: outcomes, ids, attempts, and the trace each rollout leaves."""
+"""Waves through a worker pool: outcomes, ids, attempts, and the trace of each rollout."""
 
 import threading
 import time
@@ -34,14 +34,14 @@ def test_every_rollout_of_a_wave_ends_with_its_own_id(
     assert sorted(outside.closed) == sorted(f"{rollout}.1" for rollout in expected)
 
 
-def test_the_key_says_whose_call_it_is_and_how_to_sample(
+def test_the_key_contains_the_identity_and_the_sampling(
     runner: Start, task: Make, outside: Any
 ) -> None:
     started = runner("plain:solve")
     started.run("train", 0, [task()], 1, sampling={"temperature": 0.6})
     (call,) = outside.calls
     headers = {name.lower(): value for name, value in call.headers.items()}
-    claims = Keyring("a secret of thirty-two characters").rollout(
+    claims = Keyring("a secret of thirty-two characters").verify_rollout_key(
         headers["authorization"].removeprefix("Bearer ")
     )
     assert (claims.identity.run, claims.identity.task, claims.identity.attempt) == ("r", "a", 1)
@@ -83,7 +83,7 @@ def test_a_rollout_is_one_trace_from_dispatch_to_close(
         "ltrain.rollout.outcome": "ok",
         "ltrain.rollout.llm_calls": 1,
         "ltrain.rollout.spans": 3,
-        "ltrain.tasks.digest": tasks[0].file,
+        "ltrain.tasks.digest": tasks[0].file_digest,
         "ltrain.reward.digest": closing.attributes["ltrain.reward.digest"],
     }
     assert len(closing.attributes["ltrain.reward.digest"]) == 16
@@ -95,9 +95,7 @@ def test_a_rollout_is_one_trace_from_dispatch_to_close(
     assert values == result.rewards == {"answer": 0.5, "style": 2.0}
 
 
-def test_the_agents_spans_have_arrived_when_its_result_returns(
-    runner: Start, task: Make, outside: Any
-) -> None:
+def test_the_agents_spans_arrive_before_its_result(runner: Start, task: Make, outside: Any) -> None:
     started = runner("plain:solve")
     (result,) = started.run("train", 0, [task()], 1, sampling={})
     agents = [
@@ -110,7 +108,7 @@ def test_the_agents_spans_have_arrived_when_its_result_returns(
     assert {span.instance for span in agents} == {process.instance}
 
 
-def test_what_fails_in_the_agent_is_the_outcome_and_is_not_tried_again(
+def test_an_error_of_the_agent_is_the_outcome_and_is_not_tried_again(
     runner: Start, task: Make, outside: Any
 ) -> None:
     started = runner("plain:solve", reward="scores:one")
@@ -130,10 +128,10 @@ def test_what_fails_in_the_agent_is_the_outcome_and_is_not_tried_again(
     assert solve.failed
 
 
-def test_a_rollout_past_its_deadline_costs_its_worker_and_its_neighbours_are_tried_again(
+def test_a_timeout_ends_the_worker_and_the_other_attempts_are_tried_again(
     runner: Start, task: Make, outside: Any
 ) -> None:
-    started = runner("plain:solve", deadline=2.0, concurrency=2)
+    started = runner("plain:solve", timeout=2.0, concurrency=2)
     # "slow" starts in the worker after "quick", and is at work when "hangs" runs out of time
     tasks = [task("hangs", sleeps=60), task("quick", sleeps=1.0), task("slow", sleeps=1.5)]
     results = {r.identity.task: r for r in started.run("train", 0, tasks, 1, sampling={})}
@@ -146,7 +144,7 @@ def test_a_rollout_past_its_deadline_costs_its_worker_and_its_neighbours_are_tri
     assert f"{results['slow'].identity.rollout}.1" in outside.closed
 
 
-def test_what_ran_beside_an_attempt_that_kills_its_worker_is_tried_again(
+def test_the_others_in_a_worker_that_an_attempt_kills_are_tried_again(
     runner: Start, task: Make, outside: Any, tmp_path: Path
 ) -> None:
     started = runner("plain:solve", concurrency=2)
@@ -166,7 +164,7 @@ def test_what_ran_beside_an_attempt_that_kills_its_worker_is_tried_again(
     )
 
 
-def test_what_ran_in_a_worker_that_dies_without_an_author_is_tried_again_alone(
+def test_all_attempts_in_a_worker_that_dies_for_an_unknown_reason_are_tried_again_alone(
     runner: Start, task: Make, outside: Any, tmp_path: Path
 ) -> None:
     started = runner("plain:solve", concurrency=2)
@@ -189,10 +187,10 @@ def test_what_ran_in_a_worker_that_dies_without_an_author_is_tried_again_alone(
     assert one.end <= other.start or other.end <= one.start
 
 
-def test_a_coroutine_is_cancelled_at_its_deadline_and_its_worker_lives(
+def test_a_coroutine_is_cancelled_at_its_timeout_and_its_worker_lives(
     runner: Start, task: Make
 ) -> None:
-    started = runner("plain:solve_async", deadline=1.0)
+    started = runner("plain:solve_async", timeout=1.0)
     tasks = [task("hangs", sleeps=60), task("b"), task("c")]
     results = {r.identity.task: r for r in started.run("train", 0, tasks, 1, sampling={})}
     assert results["hangs"].outcome is Outcome.TIMEOUT
@@ -200,40 +198,38 @@ def test_a_coroutine_is_cancelled_at_its_deadline_and_its_worker_lives(
     assert {results[name].identity.attempt for name in "bc"} == {1}
 
 
-def test_a_gateway_that_fails_is_not_the_agents_failure(
-    runner: Start, task: Make, outside: Any
-) -> None:
+def test_a_failing_gateway_is_not_the_agents_error(runner: Start, task: Make, outside: Any) -> None:
     started = runner("plain:needs_openai", workers=1)
     outside.down = True
     outside.refused.clear()
-    mend = threading.Thread(target=lambda: (outside.refused.wait(20), outside.mend()))
-    mend.start()
+    recover = threading.Thread(target=lambda: (outside.refused.wait(20), outside.recover()))
+    recover.start()
     (result,) = started.run("train", 0, [task()], 1, sampling={})
-    mend.join()
+    recover.join()
     assert (result.outcome, result.identity.attempt) == (Outcome.OK, 2)
 
 
-def test_an_outage_takes_one_try_however_long_the_policy_server_loads(
+def test_an_outage_costs_one_try_however_long_the_policy_server_loads(
     runner: Start, task: Make, outside: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     started = runner("plain:needs_openai")
     outside.status = "waiting"  # the gateway answers `/health` with 200 all the same
 
-    def mend() -> None:
+    def recover() -> None:
         until = time.monotonic() + 60
         while not caplog.messages and outside.failed.total() < 6 and time.monotonic() < until:
             time.sleep(0.05)
         outside.status = "ready"
 
-    mending = threading.Thread(target=mend)
-    mending.start()
+    recovery = threading.Thread(target=recover)
+    recovery.start()
     results = started.run("train", 0, [task("a"), task("b")], 1, sampling={})
-    mending.join()
+    recovery.join()
     assert [(r.outcome, r.identity.attempt) for r in results] == [(Outcome.OK, 2)] * 2
     assert caplog.messages == ["ltrain: waiting for the gateway, at most 1200 s"]
 
 
-def test_finished_rollouts_are_skipped_and_attempts_go_on_counting(
+def test_finished_rollouts_are_skipped_and_attempt_numbers_continue(
     runner: Start, task: Make, outside: Any
 ) -> None:
     started = runner("plain:solve")
@@ -245,7 +241,7 @@ def test_finished_rollouts_are_skipped_and_attempts_go_on_counting(
     ]
 
 
-def test_a_reward_that_fails_on_a_result_is_the_agents_error(
+def test_a_reward_function_that_fails_on_one_result_is_the_agents_error(
     runner: Start, task: Make, outside: Any
 ) -> None:
     started = runner("plain:solve", reward="scores:fails_on_some")
@@ -260,7 +256,7 @@ def test_a_reward_that_fails_on_a_result_is_the_agents_error(
     )
 
 
-def test_a_reward_that_fails_on_most_ends_the_run_and_none_of_them_counts(
+def test_a_reward_function_that_fails_on_most_results_ends_the_run_and_none_counts(
     runner: Start, task: Make, outside: Any
 ) -> None:
     started = runner("plain:solve", reward="scores:fails_on_some")
@@ -274,7 +270,7 @@ def test_a_reward_that_fails_on_most_ends_the_run_and_none_of_them_counts(
     assert by_wave == {(0, "ok"): 1, (0, "error"): 1, (1, "infra"): 2}
 
 
-def test_stopping_a_run_closes_what_flies_as_cancelled(
+def test_stopping_a_run_closes_attempts_in_flight_as_cancelled(
     runner: Start, task: Make, outside: Any
 ) -> None:
     started = runner("plain:solve")
@@ -283,7 +279,7 @@ def test_stopping_a_run_closes_what_flies_as_cancelled(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        started.run("train", 0, [task("a"), task("b", sleeps=30)], 1, sampling={}, seen=stop)
+        started.run("train", 0, [task("a"), task("b", sleeps=30)], 1, sampling={}, on_result=stop)
     closings = outside.wait_spans(2, name="ltrain.rollout")
     outcomes = {
         s.attributes["ltrain.task.id"]: s.attributes["ltrain.rollout.outcome"] for s in closings
@@ -293,7 +289,7 @@ def test_stopping_a_run_closes_what_flies_as_cancelled(
 
 
 @pytest.mark.parametrize(
-    ("agent", "says"),
+    ("agent", "sentence"),
     [
         ("plain:sovle", "has no function 'sovle'. Did you mean 'plain:solve'"),
         ("absent:solve", "there is no such module in"),
@@ -301,12 +297,12 @@ def test_stopping_a_run_closes_what_flies_as_cancelled(
     ],
 )
 def test_an_agent_that_cannot_be_imported_is_an_error_of_the_first_run(
-    runner: Start, task: Make, agent: str, says: str
+    runner: Start, task: Make, agent: str, sentence: str
 ) -> None:
-    with pytest.raises(BadReference, match=says.replace("(", r"\(")):
+    with pytest.raises(BadReference, match=sentence.replace("(", r"\(")):
         runner(agent).run("train", 0, [task()], 1, sampling={})
 
 
-def test_two_tasks_of_one_id_are_refused(runner: Start, task: Make) -> None:
+def test_two_tasks_with_the_same_id_are_refused(runner: Start, task: Make) -> None:
     with pytest.raises(BadTasks, match="two tasks have the id 'a'"):
         runner("plain:solve").run("train", 0, [task("a"), task("a")], 1, sampling={})

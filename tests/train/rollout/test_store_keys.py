@@ -1,4 +1,4 @@
-"""An agent has the store's key of its own attempt: it tells of itself, and not what it is worth."""
+"""An agent has a store key of its own attempt: it can write its spans, but not trusted rewards."""
 
 import json
 import os
@@ -33,18 +33,18 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 DISPATCH = os.environ["TRACEPARENT"].split("-")
 
 def post(number, name, **attributes):
-    """Post a span with each key that the environment has; give what the store said."""
+    """Post a span with each key of the environment; return the store's responses."""
     request = otlp.ExportTraceServiceRequest()
     scoped = request.resource_spans.add().scope_spans.add()
     span = scoped.spans.add(name=name, start_time_unix_nano=time.time_ns())
     span.trace_id, span.parent_span_id = map(bytes.fromhex, DISPATCH[1:3])
     span.span_id = number.to_bytes(8, "big")
     for key, value in attributes.items():
-        said = span.attributes.add(key=key.replace("__", ".")).value
+        attribute = span.attributes.add(key=key.replace("__", ".")).value
         if isinstance(value, float):
-            said.double_value = value
+            attribute.double_value = value
         else:
-            said.string_value = value
+            attribute.string_value = value
     answers = []
     for variable, text in os.environ.items():
         if not variable.endswith("_HEADERS"):
@@ -53,10 +53,10 @@ def post(number, name, **attributes):
             name, _, value = pair.partition("=")
             headers = {name: unquote(value), "Content-Type": "application/x-protobuf"}
             url = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] + "/v1/traces"
-            asked = urllib.request.Request(url, request.SerializeToString(), headers)
-            with urllib.request.urlopen(asked) as answer:
-                given = otlp.ExportTraceServiceResponse.FromString(answer.read())
-            answers.append(given.partial_success.rejected_spans)
+            sent = urllib.request.Request(url, request.SerializeToString(), headers)
+            with urllib.request.urlopen(sent) as answer:
+                response = otlp.ExportTraceServiceResponse.FromString(answer.read())
+            answers.append(response.partial_success.rejected_spans)
     return answers
 
 with trace.get_tracer("agent").start_as_current_span("work"):
@@ -68,10 +68,10 @@ tried = {
     "close": post(3, "ltrain.rollout", ltrain__outcome="ok"),
     "other": post(4, "thought", ltrain__rollout__id="another"),
 }
-found = {"tried": tried, "environ": dict(os.environ)}
+report = {"tried": tried, "environ": dict(os.environ)}
 with open(sys.argv[1], "w") as file:
-    json.dump(found, file)
-print(json.dumps({"said": "done"}))
+    json.dump(report, file)
+print(json.dumps({"answer": "done"}))
 '''
 
 
@@ -85,7 +85,7 @@ class Served:
 
 @pytest.fixture
 def served(home: Path, outside: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    """`ltrain up` with keys, to which this process has one; `outside` is the gateway alone."""
+    """`ltrain up` with keys, one of which this process has; `outside` is only the gateway."""
     keys = Keys(home.absolute() / "store")
     ingest, _ = keys.make(Role.INGEST)
     query, _ = keys.make(Role.QUERY)
@@ -108,7 +108,7 @@ def served(home: Path, outside: Any, monkeypatch: pytest.MonkeyPatch) -> Iterato
         up.stdout.close()
 
 
-def test_what_an_agent_says_its_rollout_is_worth_is_only_its_word(
+def test_an_evaluation_of_an_agent_is_stored_as_the_agents(
     served: Served,
     runner: Callable[..., Runner],
     task: Callable[..., Task],
@@ -117,24 +117,24 @@ def test_what_an_agent_says_its_rollout_is_worth_is_only_its_word(
     script = tmp_path / "forger.py"
     script.write_text(FORGER)
     command = f"python {script} {tmp_path / 'found.json'}"
-    lane = runner(command, reward="scores:one")
-    (result,) = lane.run("train", 0, [task()], 1, sampling={})
+    agents_runner = runner(command, reward="scores:one")
+    (result,) = agents_runner.run("train", 0, [task()], 1, sampling={})
     assert (result.outcome, result.rewards) == (Outcome.OK, {"reward": 1.0}), result.reason
-    lane.__exit__(None, None, None)
+    agents_runner.__exit__(None, None, None)
 
     assert not list((served.home / "agents").iterdir())  # all of it was sent
 
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert found["tried"] == {
+    report = json.loads((tmp_path / "found.json").read_text())
+    assert report["tried"] == {
         "own": [0, 0],  # by OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_TRACES_HEADERS
         "reward": [0, 0],
         "close": [1, 1],
         "other": [1, 1],
     }
-    given = " ".join(value for value in found["environ"].values())
+    values = " ".join(value for value in report["environ"].values())
     secrets = [os.environ["OTEL_EXPORTER_OTLP_HEADERS"], served.dsn]
     secrets.append((served.home / "store.secret").read_text())
-    assert not [secret for secret in secrets if secret in given]
+    assert not [secret for secret in secrets if secret in values]
 
     with Store.open(served.dsn) as store:
         rewards = store.query("SELECT source, rollout, name, value FROM otel.rewards").rows()
@@ -170,27 +170,27 @@ if not mark.exists():
 """
 
 
-def test_what_a_cancelled_attempt_left_is_sent_when_its_process_has_ended(
+def test_leftover_spans_of_a_cancelled_attempt_are_sent_when_its_process_has_ended(
     served: Served, runner: Callable[..., Runner], task: Callable[..., Task], tmp_path: Path
 ) -> None:
     script = tmp_path / "leaver.py"
     script.write_text(LEAVER)
     command = f"OTEL_SDK_DISABLED=true python {script} {tmp_path / 'mark'}"
-    lane = runner(command, workers=2, deadline=600.0)
+    agents_runner = runner(command, workers=2, timeout=600.0)
 
     def stop(_: object) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        lane.run("train", 0, [task("stays"), task("ends")], 1, sampling={}, seen=stop)
-    lane.__exit__(None, None, None)
+        agents_runner.run("train", 0, [task("stays"), task("ends")], 1, sampling={}, on_result=stop)
+    agents_runner.__exit__(None, None, None)
     assert not list((served.home / "agents").iterdir())
     with Store.open(served.dsn) as store:
         spans = store.query("SELECT RolloutId FROM otel.spans WHERE SpanName = 'left'")
     assert spans["RolloutId"].to_list() == [rollout_id("r", "train", 0, "stays", 0)]
 
 
-def left(home: Path, *attempts: str) -> None:
+def write_leftovers(home: Path, *attempts: str) -> None:
     request = ExportTraceServiceRequest()
     request.resource_spans.add().scope_spans.add().spans.add(name="left")
     for name in attempts:
@@ -199,23 +199,23 @@ def left(home: Path, *attempts: str) -> None:
         spool.close(0)
 
 
-def test_a_wave_begins_with_what_a_killed_run_left_of_it(
+def test_a_wave_first_sends_leftover_spans_of_a_killed_run(
     home: Path, outside: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = StoreKeys("s" * 32, home)
     wave = [Identity(run="r", rollout=name, task="t", mode="train") for name in ("abc", "def")]
-    left(home, "abc.1", "abc.2", "def.1", "other.1")
+    write_leftovers(home, "abc.1", "abc.2", "def.1", "other.1")
     (home / "agents" / "r" / "spool").mkdir(parents=True)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    keys.sweep(wave)
+    keys.send_earlier_leftovers(wave)
     assert len(list((home / "agents").iterdir())) == 5, "no collector took anything"
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", outside.url)
-    keys.sweep(wave)
+    keys.send_earlier_leftovers(wave)
     assert {each.name for each in (home / "agents").iterdir()} == {"other.1", "r"}
     assert len(outside.requests) == 3
 
 
-def test_a_key_is_bound_to_the_whole_identity_of_its_attempt(
+def test_a_key_is_bound_to_the_full_identity_of_its_attempt(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
@@ -223,16 +223,16 @@ def test_a_key_is_bound_to_the_whole_identity_of_its_attempt(
     identity = Identity(run="r", rollout="abc", attempt=2, task="t", wave=0, sample=1, mode="train")
     (home / "store").mkdir(parents=True)
     keys = Keys(home.absolute() / "store")
-    signer = StoreKeys.of(home, {})
+    signer = StoreKeys.from_home(home, {})
     assert signer is not None
-    environ = signer.attempt(identity, 60)
+    environ = signer.attempt_environment(identity, 60)
     scheme, key = str(environ["OTEL_EXPORTER_OTLP_HEADERS"]).split("%20")
     assert scheme == "Authorization=Bearer"
     grant = keys.admit({"authorization": f"Bearer {key}"})
     assert grant.identity == {n: str(v) for n, v in identity.attributes().items()}
 
 
-def test_without_a_secret_here_an_agent_has_what_it_had(
+def test_without_a_local_secret_the_agents_environment_is_unchanged(
     runner: Callable[..., Runner],
     task: Callable[..., Task],
     home: Path,
@@ -240,30 +240,30 @@ def test_without_a_secret_here_an_agent_has_what_it_had(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "tenant=7,Authorization=Basic%20abc")
-    lane = runner(f"env > {tmp_path / 'env'}")
-    (result,) = lane.run("train", 0, [task()], 1, sampling={})
+    agents_runner = runner(f"env > {tmp_path / 'env'}")
+    (result,) = agents_runner.run("train", 0, [task()], 1, sampling={})
     assert result.outcome is Outcome.OK
     lines = (tmp_path / "env").read_text().splitlines()
     headers = "OTEL_EXPORTER_OTLP_HEADERS=tenant=7,Authorization=Basic%20abc"
     assert {headers, f"LTRAIN_HOME={home}"} <= set(lines)
 
 
-def test_a_store_elsewhere_is_signed_for_with_its_secret_alone(
+def test_keys_for_a_remote_store_are_signed_only_with_its_secret(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     Keys(home.absolute() / "store").make(Role.QUERY)
     monkeypatch.setenv("LTRAIN_STORE", "http://any:key@store.example:8123")
-    assert StoreKeys.of(home, {}) is None
+    assert StoreKeys.from_home(home, {}) is None
     monkeypatch.setenv("LTRAIN_STORE_SECRET", "s" * 32)
-    signer = StoreKeys.of(home, {})
+    signer = StoreKeys.from_home(home, {})
     assert signer is not None
     assert signer.secret == "s" * 32
 
 
-def test_a_secret_that_cannot_be_read_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_secret_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LTRAIN_STORE", raising=False)
     Keys(home.absolute() / "store").make(Role.QUERY)
     (home / "store.secret").mkdir()
-    with pytest.raises(BadSetting, match="Set LTRAIN_STORE_SECRET to it"):
-        StoreKeys.of(home, {})
+    with pytest.raises(BadSetting, match="Set LTRAIN_STORE_SECRET to the secret"):
+        StoreKeys.from_home(home, {})

@@ -1,15 +1,15 @@
-"""What an agent writes is JSON or is none."""
+"""Strict parsing of JSON from agents."""
 
 import pytest
 
-from ltrain_train.rollout.strict_json import parse
+from ltrain_train.rollout.strict_json import parse_json
 
 
-def test_json_is_read() -> None:
-    assert parse('{"a": [1, 2.5, null, "NaN"]}') == {"a": [1, 2.5, None, "NaN"]}
+def test_json_is_parsed() -> None:
+    assert parse_json('{"a": [1, 2.5, null, "NaN"]}') == {"a": [1, 2.5, None, "NaN"]}
 
 
 @pytest.mark.parametrize("text", ["", "{", "NaN", '{"a": -Infinity}', "[" * 100_000])
-def test_what_is_no_json_is_a_value_error(text: str) -> None:
+def test_invalid_json_raises_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        parse(text)
+        parse_json(text)

@@ -1,28 +1,30 @@
-"""What excuses an attempt's ending: the gateway's counts, and nothing that the agent raises."""
+"""Which attempts are excused: the gateway's counts decide, not what the agent raises."""
 
 import pytest
 
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.client import CallCounts
 from ltrain_train.rollout import death
-from ltrain_train.rollout.attempt import Attempt, Ending, Endpoint, Outcome
-from ltrain_train.rollout.death import of_death
-from ltrain_train.rollout.machine import oom_kills
-from ltrain_train.rollout.verdict import verdict
+from ltrain_train.rollout.attempt import Attempt, AttemptResult, Endpoint, Outcome
+from ltrain_train.rollout.death import result_of_death
+from ltrain_train.rollout.machine import count_oom_kills
+from ltrain_train.rollout.verdict import apply_outage
 
-OK, ERROR, TIMEOUT = (Ending(each, "why") for each in (Outcome.OK, Outcome.ERROR, Outcome.TIMEOUT))
+OK, ERROR, TIMEOUT = (
+    AttemptResult(each, "why") for each in (Outcome.OK, Outcome.ERROR, Outcome.TIMEOUT)
+)
 STARTED = 1_000.0
 
 
-def attempt(*, alone: bool = False, kills: int = 5) -> Attempt:
+def attempt(*, isolated: bool = False, kills: int = 5) -> Attempt:
     return Attempt(
         identity=Identity(run="r", rollout="abc", attempt=1, mode="train"),
         task={"id": "a"},
         endpoint=Endpoint("http://gateway", "key", "policy"),
         traceparent="",
         started=int(STARTED * 1e9),
-        deadline=60,
-        alone=alone,
+        timeout=60,
+        isolated=isolated,
         oom_kills=kills,
     )
 
@@ -46,18 +48,18 @@ def counts(failures: int = 0, away: float = 0.0, since: float = 0.0) -> CallCoun
         (ERROR, counts(since=STARTED - 1), "error", "why"),
         (ERROR, counts(since=STARTED + 1), "infra", "the gateway was started again meanwhile: why"),
         (OK, counts(since=STARTED + 1), "infra", "the gateway was started again meanwhile: why"),
-        (Ending(Outcome.INFRA, "ours"), counts(failures=1), "infra", "ours"),
+        (AttemptResult(Outcome.INFRA, "ours"), counts(failures=1), "infra", "ours"),
     ],
 )
-def test_the_gateways_counts_decide(
-    ending: Ending, calls: CallCounts, outcome: str, reason: str
+def test_the_gateways_counts_decide_on_an_outage(
+    ending: AttemptResult, calls: CallCounts, outcome: str, reason: str
 ) -> None:
-    found = verdict(attempt(), ending, calls)
-    assert (found.outcome.value, found.reason) == (outcome, reason)
+    result = apply_outage(attempt(), ending, calls)
+    assert (result.outcome.value, result.reason) == (outcome, reason)
 
 
 @pytest.mark.parametrize(
-    ("alone", "shared", "starved", "outcome"),
+    ("isolated", "shared", "starved", "outcome"),
     [
         (False, False, False, "error"),
         (False, True, False, "infra"),
@@ -66,13 +68,13 @@ def test_the_gateways_counts_decide(
         (True, False, False, "error"),
     ],
 )
-def test_a_death_is_excused_once_where_it_may_have_been_anothers(
-    monkeypatch: pytest.MonkeyPatch, alone: bool, shared: bool, starved: bool, outcome: str
+def test_a_death_is_excused_once_if_another_may_have_caused_it(
+    monkeypatch: pytest.MonkeyPatch, isolated: bool, shared: bool, starved: bool, outcome: str
 ) -> None:
-    monkeypatch.setattr(death, "oom_kills", lambda: 5 + starved)
-    ending = of_death(attempt(alone=alone), "its worker died", shared=shared)
+    monkeypatch.setattr(death, "count_oom_kills", lambda: 5 + starved)
+    ending = result_of_death(attempt(isolated=isolated), "its worker died", shared=shared)
     assert (ending.outcome.value, ending.died) == (outcome, outcome == "infra")
 
 
-def test_the_kernels_count_is_read() -> None:
-    assert oom_kills() >= 0
+def test_the_kernels_count_of_oom_kills_is_read() -> None:
+    assert count_oom_kills() >= 0

@@ -1,4 +1,4 @@
-"""Warm workers as the runner drives them: what is submitted has an end, whatever the agent does."""
+"""The worker pool: every submitted attempt gets a result, whatever the agent does."""
 
 import queue
 import threading
@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from ltrain_instrument.identity import Identity
-from ltrain_train.rollout.attempt import Attempt, Ending, Endpoint, Outcome
-from ltrain_train.rollout.lane import environment
-from ltrain_train.rollout.warm import WarmWorkers
+from ltrain_train.rollout.attempt import Attempt, AttemptResult, Endpoint, Outcome
+from ltrain_train.rollout.lane import agent_environment
+from ltrain_train.rollout.warm import WorkerPool
 
 AGENT = """
 import ctypes, os, time
@@ -31,116 +31,114 @@ def solve(task, llm):
 """
 
 
-Ended = queue.SimpleQueue[tuple[Attempt, Ending]]
-Start = Callable[..., WarmWorkers]
+Results = queue.SimpleQueue[tuple[Attempt, AttemptResult]]
+Start = Callable[..., WorkerPool]
 
 
 @pytest.fixture
-def ended() -> Ended:
+def on_end() -> Results:
     return queue.SimpleQueue()
 
 
 @pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: Ended) -> Iterator[Start]:
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_end: Results) -> Iterator[Start]:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     (tmp_path / "warm_agent.py").write_text(AGENT)
     disabled = {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"}
     with ExitStack() as stack:
 
-        def started(concurrency: int = 2, held: tuple[int, ...] = ()) -> WarmWorkers:
-            lane = WarmWorkers(
+        def start_pool(concurrency: int = 2, keep_open: tuple[int, ...] = ()) -> WorkerPool:
+            pool = WorkerPool(
                 "warm_agent:solve",
                 folder=tmp_path,
-                environ=environment(tmp_path / "home", disabled),
+                environ=agent_environment(tmp_path / "home", disabled),
                 logs=tmp_path / "logs",
                 workers=1,
                 concurrency=concurrency,
-                ended=lambda attempt, ending: ended.put((attempt, ending)),
-                held=held,
+                on_end=lambda attempt, ending: on_end.put((attempt, ending)),
+                keep_open=keep_open,
             )
-            stack.enter_context(closing(lane))
-            lane.wait_ready(120)
-            return lane
+            stack.enter_context(closing(pool))
+            pool.wait_ready(120)
+            return pool
 
-        yield started
+        yield start_pool
 
 
 def attempt(
-    name: str, do: str, *, deadline: float = 600.0, alone: bool = False, **task: object
+    name: str, do: str, *, timeout: float = 600.0, isolated: bool = False, **task: object
 ) -> Attempt:
     return Attempt(
         identity=Identity(run="r", rollout=name, attempt=1, mode="train"),
         task={"do": do, **task},
         endpoint=Endpoint("http://127.0.0.1:9", "key", "policy"),
         traceparent="",
-        started=time.time_ns(),
-        deadline=deadline,
-        alone=alone,
+        start_pool=time.time_ns(),
+        timeout=timeout,
+        isolated=isolated,
     )
 
 
-def test_an_attempt_whose_worker_was_replaced_before_it_began_is_an_outage(
-    start: Start, ended: Ended
+def test_an_attempt_whose_worker_was_replaced_before_it_started_is_infra(
+    start: Start, on_end: Results
 ) -> None:
-    lane = start(concurrency=8)
-    lane.submit(attempt("a", "exit"))
-    assert ended.get(timeout=60)[1].outcome is Outcome.ERROR  # no worker is ready now
-    lane.submit(attempt("b", "sleep"))
-    late, ending = ended.get(timeout=60)
+    pool = start(concurrency=8)
+    pool.submit(attempt("a", "exit"))
+    assert on_end.get(timeout=60)[1].outcome is Outcome.ERROR  # no worker is ready now
+    pool.submit(attempt("b", "sleep"))
+    late, ending = on_end.get(timeout=60)
     assert (late.identity.rollout, ending.outcome) == ("b", Outcome.INFRA)
     assert ending.reason == "its worker was replaced before it began"
 
 
-def test_an_attempt_that_must_be_alone_never_begins_beside_another(
-    start: Start, ended: Ended
-) -> None:
-    lane = start()
-    lane.submit(attempt("a", "sleep"))
-    lane.submit(attempt("b", "answer", alone=True))
-    late, ending = ended.get(timeout=60)
+def test_an_isolated_attempt_never_shares_a_worker(start: Start, on_end: Results) -> None:
+    pool = start()
+    pool.submit(attempt("a", "sleep"))
+    pool.submit(attempt("b", "answer", isolated=True))
+    late, ending = on_end.get(timeout=60)
     assert (late.identity.rollout, ending.outcome) == ("b", Outcome.INFRA)
 
 
-def test_a_worker_gets_no_more_attempts_than_it_has_slots(start: Start, ended: Ended) -> None:
-    lane = start(concurrency=1)
-    lane.submit(attempt("a", "sleep"))
-    lane.submit(attempt("b", "sleep"))
-    assert ended.get(timeout=60)[0].identity.rollout == "b"
+def test_a_worker_gets_at_most_its_number_of_slots(start: Start, on_end: Results) -> None:
+    pool = start(concurrency=1)
+    pool.submit(attempt("a", "sleep"))
+    pool.submit(attempt("b", "sleep"))
+    assert on_end.get(timeout=60)[0].identity.rollout == "b"
 
 
 @pytest.mark.parametrize("end", ["expire", "close"])
-def test_a_worker_that_reads_no_requests_stops_neither_deadlines_nor_the_run(
-    start: Start, ended: Ended, tmp_path: Path, end: str
+def test_a_worker_that_reads_no_requests_blocks_neither_timeouts_nor_the_run(
+    start: Start, on_end: Results, tmp_path: Path, end: str
 ) -> None:
-    lane, mark = start(), tmp_path / "mark"
-    lane.submit(attempt("holds", "hold", deadline=1.0, mark=str(mark)))
+    pool, mark = start(), tmp_path / "mark"
+    pool.submit(attempt("holds", "hold", timeout=1.0, mark=str(mark)))
     until = time.monotonic() + 60
     while not mark.exists():
         assert time.monotonic() < until
         time.sleep(0.01)
 
-    def go_on() -> None:
-        lane.submit(attempt("large", "answer", text="x" * (1 << 20)))  # a pipe holds 64 KiB
+    def resume() -> None:
+        pool.submit(attempt("large", "answer", text="x" * (1 << 20)))  # a pipe holds 64 KiB
         if end == "close":
-            lane.close()
-        while end == "expire" and ended.empty():
-            lane.expire()
+            pool.close()
+        while end == "expire" and on_end.empty():
+            pool.stop_overdue()
             time.sleep(0.05)
 
-    going = threading.Thread(target=go_on, daemon=True)
+    going = threading.Thread(target=resume, daemon=True)
     going.start()
     going.join(60)
     assert not going.is_alive(), "the pipe of a worker that does not read holds up the runner"
     if end == "expire":
-        ends = {each.id: ending.outcome for each, ending in [ended.get(timeout=60) for _ in "ab"]}
+        ends = {each.id: ending.outcome for each, ending in [on_end.get(timeout=60) for _ in "ab"]}
         assert ends == {"holds.1": Outcome.TIMEOUT, "large.1": Outcome.INFRA}
 
 
 def test_the_lock_of_a_run_is_free_when_its_workers_have_ended(
     start: Start, held_lock: Any
 ) -> None:
-    lane = start(held=(held_lock.descriptor,))
-    held_lock.leave()
-    assert not held_lock.free
-    lane.close()
-    assert held_lock.free
+    pool = start(keep_open=(held_lock.descriptor,))
+    held_lock.release()
+    assert not held_lock.is_free
+    pool.close()
+    assert held_lock.is_free

@@ -13,7 +13,7 @@ from tests.transforms.test_breaks import QWEN, SPECIAL
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from ltrain_collector.store import Store
-from ltrain_transforms.batches import SPANS
+from ltrain_transforms.batches import SPANS_PER_BATCH
 from ltrain_transforms.build import build
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.exports import ExportOptions, ExportResult
@@ -115,7 +115,7 @@ def talks(scene: Any) -> Talks:
 def built(scene: Any, store: Store, tmp_path: Path) -> Callable[[], Dataset]:
     """Return a function that builds a dataset of all rollouts."""
 
-    def make(recipe: str = RECIPE, name: str = "dataset", spans: int = SPANS) -> Dataset:
+    def make(recipe: str = RECIPE, name: str = "dataset", spans: int = SPANS_PER_BATCH) -> Dataset:
         path = tmp_path / "helper.toml"
         path.write_text(recipe)
         store.insert_otlp(scene.request())

@@ -1,4 +1,4 @@
-"""Calls as the stage before gives them, hand-made: `states` is a function of them alone."""
+"""Build the calls of one execution by hand: the states depend on the calls alone."""
 
 import json
 from dataclasses import dataclass, field
@@ -23,9 +23,9 @@ def user(text: str) -> Message:
     return {"role": "user", "parts": [{"type": "text", "content": text}]}
 
 
-def assistant(text: str = "", *asked: dict[str, Any]) -> Message:
+def assistant(text: str = "", *prompt: dict[str, Any]) -> Message:
     texts = [{"type": "text", "content": text}] if text else []
-    calls = [{"type": "tool_call", **one} for one in asked]
+    calls = [{"type": "tool_call", **one} for one in prompt]
     return {"role": "assistant", "parts": [*texts, *calls]}
 
 
@@ -35,8 +35,8 @@ def result(id: str, text: str) -> Message:
 
 
 @dataclass
-class Told:
-    """One execution: each call ends before the next begins, or where `start` and `end` say."""
+class TraceBuilder:
+    """The calls of one execution, one after the other unless `start` and `end` are set."""
 
     execution: str = "e"
     clock: int = 0
@@ -51,16 +51,16 @@ class Told:
         self.clock = max(self.clock, self.rows[-1]["end"]) + 5 * MS
         return str(self.rows[-1]["call_id"])
 
-    def llm(self, asked: list[Message], answered: Message | None, **cells: Any) -> str:
-        said = {"input": json.dumps(asked), "output": answered and json.dumps([answered])}
-        return self.call("llm", "model", **{**said, **cells})
+    def llm(self, prompt: list[Message], answer: Message | None, **cells: Any) -> str:
+        messages = {"input": json.dumps(prompt), "output": answer and json.dumps([answer])}
+        return self.call("llm", "model", **{**messages, **cells})
 
     def tool(self, name: str, arguments: Any, result: str | None, **cells: Any) -> str:
         return self.call("tool", name, input=json.dumps(arguments), output=result, **cells)
 
     def node(self, name: str, state: Any = None, **cells: Any) -> str:
-        shown = None if state is None else json.dumps(state)
-        return self.call("node", name, **{"input": shown, "node": name, "agent": name, **cells})
+        input = None if state is None else json.dumps(state)
+        return self.call("node", name, **{"input": input, "node": name, "agent": name, **cells})
 
     @property
     def calls(self) -> pl.DataFrame:
@@ -78,17 +78,17 @@ class Told:
 
     @property
     def actions(self) -> list[str | None]:
-        """What each LLM call did."""
-        seen = dict(states(self.calls)[1].select("call_id", "action").iter_rows())
+        """The action of each LLM call."""
+        actions = dict(states(self.calls)[1].select("call_id", "action").iter_rows())
         llm = self.calls.filter(pl.col("kind") == "llm")
-        return [seen[call] for call in llm["call_id"]]
+        return [actions[call] for call in llm["call_id"]]
 
     @property
     def reads(self) -> dict[str, list[str]]:
-        """What each call read, by its id."""
+        """The variables that each call reads, by call id."""
         return dict(states(self.calls)[1].select("call_id", "reads").iter_rows())
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def trace() -> TraceBuilder:
+    return TraceBuilder()

@@ -1,4 +1,4 @@
-"""Context management is an action of its own, and ordinary growth is none."""
+"""Context management is an action of its own; ordinary growth of a history is not."""
 
 import json
 from base64 import b64encode
@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.transforms.states.conftest import Told, assistant, result, system, user
+from tests.transforms.states.conftest import TraceBuilder, assistant, result, system, user
 
 from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import Recipe
@@ -28,22 +28,22 @@ SUMMARY = "Kiel's lighthouse: 1807, harbour board under J. Petersen."
 DONE = assistant("It was the harbour board, led by J. Petersen.")
 
 
-def said(result: Any) -> str:
+def result_text(result: Any) -> str:
     return str(result["parts"][0]["response"])
 
 
-def worked(told: Any, **cells: Any) -> None:
-    """Two searches, each prompt the one before and more."""
-    told.llm(HISTORY[:2], ASKED, **cells)
-    told.tool("search", {"q": "lighthouse Kiel"}, said(FOUND), tool_call_id="c1")
-    told.llm(HISTORY[:4], AGAIN, **cells)
-    told.tool(
+def run_two_searches(trace: Any, **cells: Any) -> None:
+    """Add two searches; each prompt continues the previous one."""
+    trace.llm(HISTORY[:2], ASKED, **cells)
+    trace.tool("search", {"q": "lighthouse Kiel"}, result_text(FOUND), tool_call_id="c1")
+    trace.llm(HISTORY[:4], AGAIN, **cells)
+    trace.tool(
         "search", {"q": "harbour board Kiel"}, MORE["parts"][0]["response"], tool_call_id="c2"
     )
 
 
-def contexts(told: Any) -> list[tuple[Any, ...]]:
-    return [row for row in told.written if row[1].endswith("context")]
+def contexts(trace: Any) -> list[tuple[Any, ...]]:
+    return [row for row in trace.written if row[1].endswith("context")]
 
 
 @pytest.mark.parametrize(
@@ -56,68 +56,70 @@ def contexts(told: Any) -> list[tuple[Any, ...]]:
     ],
     ids=["as the user", "in the instructions", "between", "as the assistant, quoted"],
 )
-def test_a_loop_that_compacts_its_own_messages(told: Any, compacted: list[Any]) -> None:
-    worked(told)
-    by = told.llm([*HISTORY, SUMMARISE], assistant(SUMMARY))
-    told.llm(compacted, DONE)
-    assert told.actions == ["tool_request", "tool_request", "context", "answer"]
-    ((_, variable, _, writer),) = contexts(told)
+def test_a_loop_that_compacts_its_own_messages(trace: Any, compacted: list[Any]) -> None:
+    run_two_searches(trace)
+    by = trace.llm([*HISTORY, SUMMARISE], assistant(SUMMARY))
+    trace.llm(compacted, DONE)
+    assert trace.actions == ["tool_request", "tool_request", "context", "answer"]
+    ((_, variable, _, writer),) = contexts(trace)
     assert (variable, writer) == ("context", by)
-    named = [(name, value) for _, name, value, call in told.written if call == by]
+    named = [(name, value) for _, name, value, call in trace.written if call == by]
     assert ("summary", f'"{SUMMARY}"') in named
     assert "answer" not in dict(named)
 
 
-def test_a_summarisation_node_of_a_graph(told: Any) -> None:
+def test_a_summarisation_node_of_a_graph(trace: Any) -> None:
     """LangGraph: another node asks for the summary, older messages are removed from the state."""
     model = {"node": "conversation", "agent": "conversation"}
     for upto, answer in ((2, ASKED), (4, AGAIN)):
-        told.node("conversation", {"messages": HISTORY[1:upto]})
-        told.llm(HISTORY[:upto], answer, **model)
+        trace.node("conversation", {"messages": HISTORY[1:upto]})
+        trace.llm(HISTORY[:upto], answer, **model)
     node = {"node": "summarize", "agent": "summarize"}
-    told.node("summarize", {"messages": HISTORY[1:]})
-    by = told.llm([*HISTORY[1:], SUMMARISE], assistant(SUMMARY), **node)
-    told.node("conversation", {"messages": HISTORY[-2:], "summary": SUMMARY})
-    told.llm([system(f"Summary of conversation earlier: {SUMMARY}"), *HISTORY[-2:]], DONE, **model)
-    assert told.actions == ["tool_request", "tool_request", "context", "answer"]
-    assert [(row[1], row[3]) for row in contexts(told)] == [("context", by)]
+    trace.node("summarize", {"messages": HISTORY[1:]})
+    by = trace.llm([*HISTORY[1:], SUMMARISE], assistant(SUMMARY), **node)
+    trace.node("conversation", {"messages": HISTORY[-2:], "summary": SUMMARY})
+    trace.llm([system(f"Summary of conversation earlier: {SUMMARY}"), *HISTORY[-2:]], DONE, **model)
+    assert trace.actions == ["tool_request", "tool_request", "context", "answer"]
+    assert [(row[1], row[3]) for row in contexts(trace)] == [("context", by)]
 
 
-def test_a_team_whose_summariser_is_an_agent_of_its_own(told: Any) -> None:
-    """AutoGen: what others said has the user's role; the summary is kept as an agent's message."""
-    said = "The lighthouse of Kiel was built in 1807 by the harbour board."
+def test_a_team_whose_summariser_is_an_agent_of_its_own(trace: Any) -> None:
+    """AutoGen: other agents' messages have the user's role; the summary is an agent's message."""
+    statement = "The lighthouse of Kiel was built in 1807 by the harbour board."
     checked = "The board was led by J. Petersen, says the register."
-    team = [RULES, TASK, user(said), user(checked)]
-    told.llm(team[:2], assistant(said), agent="researcher")
-    told.llm(team[:3], assistant(checked), agent="checker")
-    told.llm(team, assistant("Then we should look for the plans of 1807."), agent="researcher")
-    by = told.llm([system("Summarise."), user(f"{said}\n{checked}")], assistant(SUMMARY), agent="s")
-    told.llm([RULES, TASK, user(SUMMARY)], assistant("Done."), agent="researcher")
-    assert told.actions == ["answer", "answer", "answer", "context", "answer"]
-    assert [(row[1], row[3]) for row in contexts(told)] == [("researcher.context", by)]
+    team = [RULES, TASK, user(statement), user(checked)]
+    trace.llm(team[:2], assistant(statement), agent="researcher")
+    trace.llm(team[:3], assistant(checked), agent="checker")
+    trace.llm(team, assistant("Then we should look for the plans of 1807."), agent="researcher")
+    by = trace.llm(
+        [system("Summarise."), user(f"{statement}\n{checked}")], assistant(SUMMARY), agent="s"
+    )
+    trace.llm([RULES, TASK, user(SUMMARY)], assistant("Done."), agent="researcher")
+    assert trace.actions == ["answer", "answer", "answer", "context", "answer"]
+    assert [(row[1], row[3]) for row in contexts(trace)] == [("researcher.context", by)]
 
 
-def test_a_window_that_slides_is_the_codes_doing(told: Any) -> None:
-    worked(told)
-    told.llm(HISTORY, AGAIN)
-    told.llm([RULES, AGAIN, MORE, DONE, user("And who paid for it?")], DONE)
-    assert told.actions == ["tool_request"] * 3 + ["answer"]
-    assert [row[2:] for row in contexts(told)] == [('{"gone":3,"kept":2}', None)]
+def test_a_sliding_window_is_written_by_the_agents_code(trace: Any) -> None:
+    run_two_searches(trace)
+    trace.llm(HISTORY, AGAIN)
+    trace.llm([RULES, AGAIN, MORE, DONE, user("And who paid for it?")], DONE)
+    assert trace.actions == ["tool_request"] * 3 + ["answer"]
+    assert [row[2:] for row in contexts(trace)] == [('{"gone":3,"kept":2}', None)]
 
 
-def test_a_window_that_begins_with_the_last_answer_is_no_summary(told: Any) -> None:
-    worked(told)
-    told.llm(HISTORY, DONE)
-    told.llm([RULES, DONE, user("And who paid for it?")], assistant("The city of Kiel did."))
-    assert told.actions == ["tool_request", "tool_request", "answer", "answer"]
+def test_a_window_that_begins_with_the_last_answer_is_no_summary(trace: Any) -> None:
+    run_two_searches(trace)
+    trace.llm(HISTORY, DONE)
+    trace.llm([RULES, DONE, user("And who paid for it?")], assistant("The city of Kiel did."))
+    assert trace.actions == ["tool_request", "tool_request", "answer", "answer"]
 
 
-def test_a_result_that_is_cleared_is_the_codes_doing(told: Any) -> None:
-    worked(told)
+def test_a_cleared_result_is_written_by_the_agents_code(trace: Any) -> None:
+    run_two_searches(trace)
     cleared = [*HISTORY[:3], result("c1", "[cleared]"), *HISTORY[4:]]
-    told.llm(cleared, DONE)
-    assert told.actions == ["tool_request", "tool_request", "answer"]
-    assert [row[2:] for row in contexts(told)] == [('{"gone":1,"kept":2}', None)]
+    trace.llm(cleared, DONE)
+    assert trace.actions == ["tool_request", "tool_request", "answer"]
+    assert [row[2:] for row in contexts(trace)] == [('{"gone":1,"kept":2}', None)]
 
 
 @pytest.mark.parametrize(
@@ -131,11 +133,11 @@ def test_a_result_that_is_cleared_is_the_codes_doing(told: Any) -> None:
     ],
     ids=["growth", "other instructions", "the next turn", "a retry", "another conversation"],
 )
-def test_no_false_alarm(told: Any, prompt: list[Any]) -> None:
-    worked(told)
-    told.llm(prompt, DONE)
-    assert told.actions == ["tool_request", "tool_request", "answer"]
-    assert contexts(told) == []
+def test_no_false_alarm(trace: Any, prompt: list[Any]) -> None:
+    run_two_searches(trace)
+    trace.llm(prompt, DONE)
+    assert trace.actions == ["tool_request", "tool_request", "answer"]
+    assert contexts(trace) == []
 
 
 SENTENCE = st.sampled_from(
@@ -152,71 +154,79 @@ TURN = st.one_of(SENTENCE.map(user), SENTENCE.map(lambda text: result("c1", text
 def test_a_history_that_only_grows_is_never_rewritten(
     added: list[tuple[str, list[Any], bool]], others: bool
 ) -> None:
-    """Whatever is said again, quoted or told to another agent in between."""
-    told, history = Told(), [RULES, TASK]
+    """Repeated answers, quotations and another agent's calls in between make no rewrite."""
+    trace, history = TraceBuilder(), [RULES, TASK]
     for number, (answer, turns, changes) in enumerate(added):
         prompt = [system(f"It is {number} o'clock."), *history[1:]] if changes else history
-        told.llm(prompt, assistant(answer))
+        trace.llm(prompt, assistant(answer))
         if others:
             judge = [system("You judge."), user(f"Is this right? {answer}")]
-            told.llm(judge, assistant(SUMMARY), agent="judge")
+            trace.llm(judge, assistant(SUMMARY), agent="judge")
         history = [*history, assistant(answer), *turns]
-    assert "context" not in told.actions
-    assert contexts(told) == []
+    assert "context" not in trace.actions
+    assert contexts(trace) == []
 
 
-def test_a_template_that_quotes_the_last_answer_is_no_history(told: Any) -> None:
+def test_a_template_that_quotes_the_last_answer_is_no_history(trace: Any) -> None:
     queries = ["SELECT name FROM singer", "SELECT name FROM singers WHERE age > 20", "SELECT 1"]
     before = "none"
     for query in queries:
-        told.llm([RULES, user(f"Mend this query: {before}")], assistant(query))
+        trace.llm([RULES, user(f"Mend this query: {before}")], assistant(query))
         before = query
-    assert told.actions == ["answer"] * 3
-    assert contexts(told) == []
+    assert trace.actions == ["answer"] * 3
+    assert contexts(trace) == []
 
 
-def test_sub_agents_that_run_one_after_the_other_begin_anew(told: Any) -> None:
-    lead = told.call("agent", "lead", agent="lead", end=10**9)
-    told.clock = 1
+def test_sub_agents_that_run_one_after_the_other_begin_anew(trace: Any) -> None:
+    lead = trace.call("agent", "lead", agent="lead", end=10**9)
+    trace.clock = 1
     for topic in ("the tower", f"the lamp. Known: {SUMMARY}"):
-        run = told.call("agent", "helper", agent="helper", parent_id=lead)
-        asked = [RULES, user(f"Look into {topic}")]
-        told.clock = told.rows[-1]["start"] + 1
-        told.llm(asked, ASKED, agent="helper", parent_id=run)
-        told.llm([*asked, ASKED, FOUND], assistant(SUMMARY), agent="helper", parent_id=run)
-    assert told.actions == ["tool_request", "answer"] * 2
-    assert contexts(told) == []
+        run = trace.call("agent", "helper", agent="helper", parent_id=lead)
+        prompt_messages = [RULES, user(f"Look into {topic}")]
+        trace.clock = trace.rows[-1]["start"] + 1
+        trace.llm(prompt_messages, ASKED, agent="helper", parent_id=run)
+        trace.llm(
+            [*prompt_messages, ASKED, FOUND], assistant(SUMMARY), agent="helper", parent_id=run
+        )
+    assert trace.actions == ["tool_request", "answer"] * 2
+    assert contexts(trace) == []
 
 
-def test_calls_in_parallel_share_a_rank(told: Any) -> None:
-    told.llm([TASK], ASKED)
+def test_calls_in_parallel_share_a_turn_index(trace: Any) -> None:
+    trace.llm([TASK], ASKED)
     for _ in range(2):
-        told.llm([user("Look into the tower.")], DONE, start=20_000_000, end=30_000_000)
-    told.llm([user("Put it together.")], DONE, start=40_000_000, end=50_000_000)
-    assert states(told.calls)[1]["rank"].to_list() == [0, 1, 1, 2]
+        trace.llm([user("Look into the tower.")], DONE, start=20_000_000, end=30_000_000)
+    trace.llm([user("Put it together.")], DONE, start=40_000_000, end=50_000_000)
+    assert states(trace.calls)[1]["turn_index"].to_list() == [0, 1, 1, 2]
 
 
-def test_a_prompt_proves_the_order_where_clocks_do_not(told: Any) -> None:
-    told.llm([TASK], ASKED, start=0, end=900_000_000)  # its gateway's clock is ahead
-    told.llm([TASK, ASKED, FOUND], DONE, start=10_000_000, end=20_000_000)
-    assert states(told.calls)[1]["rank"].to_list() == [0, 1]
+def test_a_prompt_proves_the_order_where_clocks_do_not(trace: Any) -> None:
+    trace.llm([TASK], ASKED, start=0, end=900_000_000)  # its gateway's clock is ahead
+    trace.llm([TASK, ASKED, FOUND], DONE, start=10_000_000, end=20_000_000)
+    assert states(trace.calls)[1]["turn_index"].to_list() == [0, 1]
 
 
-def chat(rollout: Any, asked: list[Any], answered: Any, prompt: list[int], reply: list[int]) -> str:
-    """A call of the policy, as the gateway tells it."""
-    said = {
+def chat(
+    rollout: Any,
+    prompt_messages: list[Any],
+    answer_message: Any,
+    prompt: list[int],
+    reply: list[int],
+) -> str:
+    """Emit a call of the policy, as the gateway records it."""
+    attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.request.model": "sql",
         "gen_ai.request.temperature": 1.0,
-        "gen_ai.input.messages": json.dumps(asked),
-        "gen_ai.output.messages": json.dumps([answered]),
+        "gen_ai.input.messages": json.dumps(prompt_messages),
+        "gen_ai.output.messages": json.dumps([answer_message]),
         "ltrain.policy.name": "sql",
         "ltrain.policy.version": 0,
         "ltrain.prompt_token_ids": json.dumps(prompt),
         "ltrain.response_token_ids": json.dumps(reply),
         "ltrain.response_logprobs": b64encode(pack(f"<{len(reply)}f", *reply)).decode(),
     }
-    return str(rollout.emit("chat sql", "ltrain.gateway", said, process="gateway"))
+    return str(rollout.emit("chat sql", "ltrain.gateway", attributes, process="gateway"))
 
 
 def test_it_is_credited_like_any_other_action(
@@ -234,8 +244,8 @@ def test_it_is_credited_like_any_other_action(
         rollout.close()
     spans = read_back(scene)
     tables = derive(spans, Recipe.load(recipe_file)).tables
-    seen = states(tables["calls"])[1].filter(pl.col("action") == "context")
-    assert sorted(seen["call_id"]) == sorted(compactions)
-    credited = tables["transitions"].join(seen, "call_id")
+    observations = states(tables["calls"])[1].filter(pl.col("action") == "context")
+    assert sorted(observations["call_id"]) == sorted(compactions)
+    credited = tables["transitions"].join(observations, "call_id")
     assert sorted(round(each, 3) for each in credited["advantage"]) == [-0.707, 0.707]
     assert set(compactions) <= set(tables["samples"]["transition_ids"].explode())

@@ -25,14 +25,16 @@ def text(role: str, content: str) -> dict[str, Any]:
     return {"role": role, "parts": [{"type": "text", "content": content}]}
 
 
-def chat(rollout: Any, asked: list[dict[str, Any]], answered: dict[str, Any]) -> str:
-    said = {
+def chat(
+    rollout: Any, prompt_messages: list[dict[str, Any]], answer_message: dict[str, Any]
+) -> str:
+    attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.request.model": "policy",
-        "gen_ai.input.messages": json.dumps(asked),
-        "gen_ai.output.messages": json.dumps([answered]),
+        "gen_ai.input.messages": json.dumps(prompt_messages),
+        "gen_ai.output.messages": json.dumps([answer_message]),
     }
-    return str(rollout.emit("chat policy", OPENAI, said))
+    return str(rollout.emit("chat policy", OPENAI, attributes))
 
 
 def state(frame: pl.DataFrame, t: int) -> dict[str, Any]:
@@ -59,7 +61,7 @@ def test_a_pipeline_that_retrieves_with_the_models_own_words(
         text("assistant", ANSWER),
     )
     called, _ = calls(read_back(scene))
-    written, seen, _ = states(called)
+    written, observations, _ = states(called)
     assert written.select("t", "variable", "value", "written_by").rows() == [
         (0, "input", json.dumps(QUESTION), None),
         (1, "retrieval.search.query", json.dumps(QUERY), first),
@@ -71,7 +73,7 @@ def test_a_pipeline_that_retrieves_with_the_models_own_words(
         ),
         (3, "answer", json.dumps(ANSWER), last),
     ]
-    assert seen.select("call_id", "reads", "action").rows() == [
+    assert observations.select("call_id", "reads", "action").rows() == [
         (first, ["input"], "answer"),
         (search, ["retrieval.search.query"], None),
         (last, ["input", "retrieval.search.documents"], "answer"),
@@ -86,8 +88,13 @@ def test_a_pipeline_that_retrieves_with_the_models_own_words(
 def test_an_agent_that_calls_search_as_a_tool(scene: Any, read_back: ReadBack) -> None:
     rollout = scene.attempt()
     arguments = {"query": QUERY}
-    asked = {"type": "tool_call", "id": "call_1", "name": "search", "arguments": arguments}
-    history = [text("user", QUESTION), {"role": "assistant", "parts": [asked]}]
+    prompt_messages = {
+        "type": "tool_call",
+        "id": "call_1",
+        "name": "search",
+        "arguments": arguments,
+    }
+    history = [text("user", QUESTION), {"role": "assistant", "parts": [prompt_messages]}]
     first = chat(rollout, history[:1], history[1])
     tool = {
         "gen_ai.operation.name": "execute_tool",
@@ -101,14 +108,14 @@ def test_an_agent_that_calls_search_as_a_tool(scene: Any, read_back: ReadBack) -
     history.append({"role": "tool", "parts": [response]})
     last = chat(rollout, history, text("assistant", ANSWER))
     called, _ = calls(read_back(scene))
-    written, seen, _ = states(called)
+    written, observations, _ = states(called)
     assert written.select("t", "variable", "value", "written_by").rows() == [
         (0, "input", json.dumps(QUESTION), None),
         (1, "tool.search.arguments", '{"query":"first Palme d\'Or winning film"}', first),
         (2, "tool.search.result", json.dumps(PASSAGES, separators=(",", ":")), search),
         (3, "answer", json.dumps(ANSWER), last),
     ]
-    assert seen.select("call_id", "reads", "action").rows() == [
+    assert observations.select("call_id", "reads", "action").rows() == [
         (first, ["input"], "tool_request"),
         (search, ["tool.search.arguments"], None),
         (last, ["input", "tool.search.arguments", "tool.search.result"], "answer"),

@@ -7,7 +7,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
-from tests.transforms.states.conftest import MS, Told, assistant, result, system, user
+from tests.transforms.states.conftest import MS, TraceBuilder, assistant, result, system, user
 
 from ltrain_transforms.states import digest, snapshot, states
 from ltrain_transforms.tables import CALLS
@@ -28,27 +28,29 @@ EXECUTION = st.lists(STEP, min_size=1, max_size=8)
 
 def play(execution: str, steps: list[dict[str, Any]]) -> pl.DataFrame:
     """Lay out calls one after the other, or over each other where the pause is negative."""
-    told, history = Told(execution), [system("You look things up."), user("Who sings?")]
+    trace, history = TraceBuilder(execution), [system("You look things up."), user("Who sings?")]
     for number, step in enumerate(steps):
         kind, name, text = step["kind"], step["name"], step["text"]
-        begin = max(0, told.clock + step["pause"] * MS)
+        begin = max(0, trace.clock + step["pause"] * MS)
         times: dict[str, Any] = {"start": begin, "end": begin + step["lasts"] * MS}
         if kind == "node":
-            told.node(name, {"query": text, "result": step["other"]}, **times)
+            trace.node(name, {"query": text, "result": step["other"]}, **times)
         elif kind == "llm":
-            told.llm(history, assistant(text), **times)
+            trace.llm(history, assistant(text), **times)
             history = [*history, assistant(text), user(step["other"])]
         elif kind == "asking":
-            asked = assistant("", {"id": f"c{number}", "name": name, "arguments": {"q": text}})
-            told.llm(history, asked, **times)
-            history = [*history, asked, result(f"c{number}", step["other"])]
+            request_message = assistant(
+                "", {"id": f"c{number}", "name": name, "arguments": {"q": text}}
+            )
+            trace.llm(history, request_message, **times)
+            history = [*history, request_message, result(f"c{number}", step["other"])]
         elif kind == "agent":
-            told.call("agent", name, agent=name, input=text, output=step["other"], **times)
+            trace.call("agent", name, agent=name, input=text, output=step["other"], **times)
         elif kind == "tool":
-            told.tool(name, {"q": text}, step["other"], **times)
+            trace.tool(name, {"q": text}, step["other"], **times)
         else:
-            told.call("retrieval", name, input=text, output=json.dumps([text]), **times)
-    return told.calls
+            trace.call("retrieval", name, input=text, output=json.dumps([text]), **times)
+    return trace.calls
 
 
 def fold(rows: pl.DataFrame) -> dict[str, str]:
@@ -82,31 +84,31 @@ def test_a_write_is_seen_after_its_writer_has_begun(steps: list[dict[str, Any]])
 
 
 @settings(max_examples=60, deadline=None)
-@given(steps=EXECUTION, chosen=st.sets(st.sampled_from(["query", "input", "answer"])))
+@given(steps=EXECUTION, variables=st.sets(st.sampled_from(["query", "input", "answer"])))
 def test_a_digest_depends_on_nothing_but_the_chosen_variables(
-    steps: list[dict[str, Any]], chosen: set[str]
+    steps: list[dict[str, Any]], variables: set[str]
 ) -> None:
     calls = play("e", steps)
     written, _, _ = states(calls)
-    kept = written.filter(pl.col("variable").is_in(chosen))
-    found = digest(written, calls, chosen)
-    assert_frame_equal(digest(kept, calls, chosen), found)
+    selected = written.filter(pl.col("variable").is_in(variables))
+    found = digest(written, calls, variables)
+    assert_frame_equal(digest(selected, calls, variables), found)
     renamed = calls.with_columns(pl.col("execution_id", "call_id").add("x"), name=pl.lit("x"))
-    alike = kept.with_columns(pl.col("execution_id").add("x"), written_by=pl.lit(None))
-    assert digest(alike, renamed, chosen)["state_digest"].to_list() == (
+    alike = selected.with_columns(pl.col("execution_id").add("x"), written_by=pl.lit(None))
+    assert digest(alike, renamed, variables)["state_digest"].to_list() == (
         found["state_digest"].to_list()
     )
     for call, seq in calls.select("call_id", "seq").iter_rows():
         (own,) = found.filter(pl.col("call_id") == call)["state_digest"]
-        assert (own is None) == snapshot(kept, seq).is_empty()
+        assert (own is None) == snapshot(selected, seq).is_empty()
 
 
 @settings(max_examples=60, deadline=None)
 @given(steps=EXECUTION)
 def test_all_of_a_graphs_variables_give_the_states_own_digest(steps: list[dict[str, Any]]) -> None:
     calls = play("e", steps)
-    written, seen, _ = states(calls)
-    own = seen.select("call_id", "state_digest")
+    written, observations, _ = states(calls)
+    own = observations.select("call_id", "state_digest")
     if calls.filter(pl.col("kind") == "node").is_empty():
         return
     found = digest(written, calls, ["query", "result"]).join(own, "call_id")
@@ -136,6 +138,6 @@ def test_batches_cut_anywhere_give_the_same_rows(
 
 
 def test_no_calls_give_no_states() -> None:
-    written, seen, _ = states(CALLS.empty())
-    assert (written.height, seen.height) == (0, 0)
+    written, observations, _ = states(CALLS.empty())
+    assert (written.height, observations.height) == (0, 0)
     assert digest(written, CALLS.empty(), ["query"]).is_empty()

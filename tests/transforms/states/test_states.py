@@ -40,8 +40,13 @@ def test_what_the_graph_gives_back_was_written_by_its_last_node(
     rollout = scene.attempt()
     begin = rollout.clock
     rollout.llm("write", state={"question": "q"})
-    said = {"openinference.span.kind": "CHAIN", "output.value": '{"question": "q", "query": "S"}'}
-    rollout.emit("LangGraph", "openinference.instrumentation.langchain", said, start=begin - 1)
+    attributes = {
+        "openinference.span.kind": "CHAIN",
+        "output.value": '{"question": "q", "query": "S"}',
+    }
+    rollout.emit(
+        "LangGraph", "openinference.instrumentation.langchain", attributes, start=begin - 1
+    )
     tables = derive(read_back(scene), recipe).tables
     (node,) = tables["calls"].filter(pl.col("name") == "write")["call_id"]
     written = tables["states"].filter(pl.col("variable") != "answer")

@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.transforms.states.conftest import Told, assistant, user
+from tests.transforms.states.conftest import TraceBuilder, assistant, user
 
 from ltrain_transforms.states.values import (
-    comparable,
-    digest,
-    dump,
-    needles,
-    structured,
-    text_in,
+    last_text,
+    parse_structured,
+    search_texts,
+    to_json,
+    value_digest,
+    without_ids,
 )
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.untrusted import parse_json
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text(),
@@ -28,8 +28,8 @@ JSON = st.recursive(
 @given(value=JSON)
 def test_equal_values_have_equal_texts_whatever_wrote_them(value: Any) -> None:
     texts = [json.dumps(value), json.dumps(value, ensure_ascii=False, indent=1)]
-    assert [dump(parsed(text)) for text in texts] == [dump(value)] * 2
-    assert parsed(dump(value)) == value
+    assert [to_json(parse_json(text)) for text in texts] == [to_json(value)] * 2
+    assert parse_json(to_json(value)) == value
 
 
 @pytest.mark.parametrize(
@@ -46,16 +46,16 @@ def test_equal_values_have_equal_texts_whatever_wrote_them(value: Any) -> None:
     ids=["nothing", "empty", "no JSON", "surrogate", "deep", "deep and broken", "shallow"],
 )
 def test_what_is_no_json_stays_text(text: str | None, value: Any) -> None:
-    assert parsed(text) == value
+    assert parse_json(text) == value
 
 
 def test_not_a_number_is_read() -> None:
-    assert dump(parsed('{"score": NaN}')) == '{"score":"NaN"}'
+    assert to_json(parse_json('{"score": NaN}')) == '{"score":"NaN"}'
 
 
 def test_a_text_is_no_number() -> None:
-    assert structured("42") == "42"
-    assert structured(' {"rows": 42}') == {"rows": 42}
+    assert parse_structured("42") == "42"
+    assert parse_structured(' {"rows": 42}') == {"rows": 42}
 
 
 def constructor(text: str, id: str) -> dict[str, Any]:
@@ -79,11 +79,11 @@ def gen_ai(text: str, id: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("message", [constructor, to_dict, openai, gen_ai])
 def test_messages_compare_by_what_they_say(message: Any) -> None:
-    said, same, other = (message(*each) for each in (("hi", "1"), ("hi", "22"), ("ho", "1")))
-    digests = [digest(comparable([each])) for each in (said, same, other)]
+    first, same, other = (message(*each) for each in (("hi", "1"), ("hi", "22"), ("ho", "1")))
+    digests = [value_digest(without_ids([each])) for each in (first, same, other)]
     assert digests[0] == digests[1] != digests[2]
-    assert text_in({"messages": [said]}) == "hi"
-    assert needles([message("what it says", "an id that is much longer")]) == ("what it says",)
+    assert last_text({"messages": [first]}) == "hi"
+    assert search_texts([message("what it says", "an id that is much longer")]) == ("what it says",)
 
 
 def test_a_prompt_shows_a_list_if_it_shows_any_item() -> None:
@@ -92,17 +92,17 @@ def test_a_prompt_shows_a_list_if_it_shows_any_item() -> None:
         {"content": "So has Bremen.", "id": "d2"},
         {"rows": [1, 2]},
     ]
-    assert needles(documents) == ("Kiel has a tower.", "So has Bremen.")
-    assert needles("42") == ()
+    assert search_texts(documents) == ("Kiel has a tower.", "So has Bremen.")
+    assert search_texts("42") == ()
 
 
-def test_bad_input_is_no_error(told: Told) -> None:
-    told.call("llm", "m", input="no json", output='{"role": "assistant"}')
-    told.call("llm", "m", input='[1, null, {"parts": [2, {"type": "image"}]}]', output="[[]]")
-    told.call("llm", "m", input=json.dumps([{"content": None}]), output="[{}]")
-    told.call("tool", "t", input="[" * 5000, output="]")
-    told.call("retrieval", "r", input="", output='{"documents": 3}')
-    told.call("reranker", "x")
-    told.node("n", [1, 2])
-    told.llm([user("who?")], assistant("me, says everyone"))
-    assert told.actions == [None, None, None, "answer"]
+def test_bad_input_is_no_error(trace: TraceBuilder) -> None:
+    trace.call("llm", "m", input="no json", output='{"role": "assistant"}')
+    trace.call("llm", "m", input='[1, null, {"parts": [2, {"type": "image"}]}]', output="[[]]")
+    trace.call("llm", "m", input=json.dumps([{"content": None}]), output="[{}]")
+    trace.call("tool", "t", input="[" * 5000, output="]")
+    trace.call("retrieval", "r", input="", output='{"documents": 3}')
+    trace.call("reranker", "x")
+    trace.node("n", [1, 2])
+    trace.llm([user("who?")], assistant("me, says everyone"))
+    assert trace.actions == [None, None, None, "answer"]

@@ -1,4 +1,4 @@
-"""The gateway's routes: what agents, the runner and the loop may ask for, and nothing else."""
+"""The gateway's HTTP routes for agents, the runner and the loop."""
 
 import time
 from collections.abc import Mapping
@@ -24,25 +24,25 @@ from ltrain_instrument import attributes
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.tokens.span import CallSpan
-from ltrain_train.gateway.attempts import Attempt, Attempts
+from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
 from ltrain_train.gateway.exchange import Exchange
-from ltrain_train.gateway.keys import BadKey, Keyring, RolloutClaims, bearer
+from ltrain_train.gateway.keys import BadKey, Keyring, RolloutClaims, bearer_key
 from ltrain_train.gateway.publication import Publication
 from ltrain_train.gateway.recording import Recording
 from ltrain_train.gateway.refusal import Refused
-from ltrain_train.gateway.request import read_request
+from ltrain_train.gateway.request import parse_request
 from ltrain_train.gateway.upstream import UpstreamAway, UpstreamFailed
 from ltrain_train.policy.errors import BadModel, UnknownVersion
 
 ROLLOUT = "/rollout/{rollout}/attempt/{attempt:int}"
-LARGEST = 64 << 20
-"""Bytes of a request."""
+MAX_REQUEST_BYTES = 64 << 20
+"""Maximum bytes of a request."""
 
 _propagator = TraceContextTextMapPropagator()
 
 
 class Gateway:
-    """One policy behind its routes."""
+    """The routes of one policy."""
 
     def __init__(
         self,
@@ -52,14 +52,21 @@ class Gateway:
         provider: TracerProvider,
         store_keys: Keys | None = None,
     ) -> None:
-        """`provider` raises OSError for a span that it cannot write; `store_keys` open `/v1`."""
+        """Prepare the routes.
+
+        Args:
+            publication: the policy's served version.
+            secret: signs the gateway's own keys.
+            provider: raises OSError for a span that it cannot write.
+            store_keys: keys that `/v1` accepts; None accepts every call.
+        """
         self.publication = publication
         self.recording = Recording()
         self._store_keys = store_keys
         self.policy = publication.policy
-        self.attempts = Attempts()
+        self.attempts = AttemptRegistry()
         self.since = time.time()
-        """Unix seconds from which it answers: a runner learns that it was started again."""
+        """Unix seconds since which it answers; a runner detects a restart by it."""
         self.refusals = Refusals()
         self._keys = Keyring(secret)
         self._tracer = provider.get_tracer(attributes.SCOPE_GATEWAY)
@@ -68,36 +75,36 @@ class Gateway:
         """Return the ASGI application."""
         return Starlette(
             routes=[
-                Route(f"{ROLLOUT}/v1/chat/completions", _Chat(self), methods=["POST"]),
-                Route("/v1/chat/completions", _Chat(self), methods=["POST"]),
+                Route(f"{ROLLOUT}/v1/chat/completions", _ChatEndpoint(self), methods=["POST"]),
+                Route("/v1/chat/completions", _ChatEndpoint(self), methods=["POST"]),
                 Route(f"{ROLLOUT}/v1/models", self.models),
                 Route("/v1/models", self.models),
                 Route(f"{ROLLOUT}/close", self.close, methods=["POST"]),
-                Route("/admin/policies/{name}", self.policy_state),
+                Route("/admin/policies/{name}", self.policy_version),
                 Route("/admin/policies/{name}/current", self.publish, methods=["POST"]),
                 Route("/health", self.health),
             ],
             exception_handlers={
-                Refused: _refused,
-                LtrainError: _mendable,
+                Refused: _refusal_response,
+                LtrainError: _user_error,
                 404: _no_route,
                 405: _no_route,
             },
         )
 
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a chat completion, as a stream or whole."""
+        """Answer a chat completion, streamed or complete."""
         headers = Headers(scope=scope)
         if "rollout" in scope["path_params"]:
             claims = self._claims(scope, headers)
             trained, allowed = claims.identity.mode == "train", claims.allow
-            raw = await _body(receive)
-            attempt = self.attempts.open(claims)  # it may have been closed while the body came
-            request = read_request(raw, self.policy, claims.sampling, trained, allowed)
+            raw = await _read_body(receive)
+            attempt = self.attempts.require_open(claims)  # after the body: a close may come first
+            request = parse_request(raw, self.policy, claims.sampling, trained, allowed)
         else:
             self._admit(headers)
-            attempt = Attempt(Identity(mode="prod"))
-            request = read_request(await _body(receive), self.policy, {})
+            attempt = AttemptCalls(Identity(mode="prod"))
+            request = parse_request(await _read_body(receive), self.policy, {})
             self._require_served(request.model)
         context = _remote_context(headers)
         attempt.context = attempt.context or context
@@ -116,20 +123,20 @@ class Gateway:
         ).run(receive)
 
     async def models(self, request: Request) -> Response:
-        """Return the one model there is."""
+        """Return the list of models: the one policy."""
         if "rollout" in request.path_params:
             self._claims(request.scope, request.headers)
         else:
             self._admit(request.headers)
         model = {"id": self.policy, "object": "model", "created": 0, "owned_by": "ltrain"}
-        return _json({"object": "list", "data": [model]})
+        return _json_response({"object": "list", "data": [model]})
 
     async def close(self, request: Request) -> Response:
-        """Revoke an attempt's key, cut its calls, and return how many there were."""
-        attempt = self.attempts.of(self._claims(request.scope, request.headers))
+        """Revoke an attempt's key, cancel its calls in flight, and return its counts."""
+        attempt = self.attempts.find(self._claims(request.scope, request.headers))
         first = not attempt.closed
-        if attempt.flying:
-            attempt.cut_by_outage = not await self.publication.upstream.healthy()
+        if attempt.in_flight_calls:
+            attempt.cancelled_in_outage = not await self.publication.upstream.is_healthy()
         await attempt.close()
         if first:
             counts = {attributes.SPANS: attempt.spans, attributes.LLM_CALLS: attempt.llm_calls}
@@ -139,119 +146,128 @@ class Gateway:
                 SpanKind.INTERNAL,
                 {**attempt.identity.attributes(), **counts},
             )
-            self.recording.require(span.end)
-        return _json({**attempt.counts, "since": self.since})
+            self.recording.require_span(span.end)
+        return _json_response({**attempt.counts, "since": self.since})
 
-    async def policy_state(self, request: Request) -> Response:
-        """Return which version is served."""
+    async def policy_version(self, request: Request) -> Response:
+        """Return the served version."""
         self._admin(request)
         version = self.publication.gate.version
         path = self.publication.policies.path(self.policy, version)
-        return _json({"policy": self.policy, "current": version, "path": str(path)})
+        return _json_response({"policy": self.policy, "current": version, "path": str(path)})
 
     async def publish(self, request: Request) -> Response:
         """Load a version into the policy server and make it current."""
         self._admin(request)
-        version = await _version(request)
+        version = await _parse_version(request)
         seconds = await self.publication.publish(version)
-        return _json({"policy": self.policy, "current": version, "seconds": seconds})
+        return _json_response({"policy": self.policy, "current": version, "seconds": seconds})
 
     async def health(self, request: Request) -> Response:
-        """Return whether calls are answered at once, and whether they are recorded."""
+        """Return whether the gateway answers calls and records their spans."""
         gate = self.publication.gate
-        return _json(
+        return _json_response(
             {
                 "status": "ready" if gate.is_open else "waiting",
                 "policy": self.policy,
                 "version": gate.version,
                 "in_flight": gate.in_flight,
-                "recording": self.recording.trouble or "ok",
+                "recording": self.recording.error or "ok",
                 "blocked": self.refusals.by_reason(),
             }
         )
 
     def _claims(self, scope: Scope, headers: Headers) -> RolloutClaims:
-        claims = self._keys.rollout(bearer(headers.get("authorization")))
+        claims = self._keys.verify_rollout_key(bearer_key(headers.get("authorization")))
         identity, path = claims.identity, scope["path_params"]
         if (identity.rollout, identity.attempt) != (path["rollout"], path["attempt"]):
             raise BadKey(
-                f"The key is for attempt {identity.attempt} of rollout {identity.rollout}, the "
-                f"path for attempt {path['attempt']} of {path['rollout']}."
+                f"The key is for attempt {identity.attempt} of rollout {identity.rollout}, but the "
+                f"path is of attempt {path['attempt']} of rollout {path['rollout']}. Use the base "
+                "URL that came with the key."
             )
         self._require_served(claims.policy)
         return claims
 
     def _admit(self, headers: Headers) -> None:
-        """Accept a call of production: where the store has keys, it shows one that was made."""
+        """Check the key of a production call, if the store has keys.
+
+        Raises:
+            BadKey: when the call has no valid key, or one that is bound to a rollout or a run.
+        """
         if self._store_keys is None or not self._store_keys.guarded:
             return
         try:
             grant = self._store_keys.admit(headers)
         except BadStoreKey as error:
             raise BadKey(
-                f"{error} The store has keys, so /v1 needs one, of any role: 'Authorization: "
-                "Bearer KEY'."
+                f"{error} This store requires keys, so /v1 needs a key of any role: "
+                "'Authorization: Bearer KEY'."
             ) from error
         if grant.bound:
             raise BadKey(
-                "A key that is bound to a rollout or a run does not open /v1. Use the base URL and "
-                "the key that the attempt was started with."
+                "A key that is bound to a rollout or a run is not accepted at /v1. Use the base "
+                "URL and the key that the runner passed to the attempt."
             )
 
     def _admin(self, request: Request) -> None:
-        self._keys.admin(bearer(request.headers.get("authorization")))
+        self._keys.verify_admin_key(bearer_key(request.headers.get("authorization")))
         self._require_served(request.path_params["name"])
 
     def _require_served(self, name: str) -> None:
         if name != self.policy:
             raise Refused(
                 HTTPStatus.NOT_FOUND,
-                f"This gateway has no model '{name}'. It serves the policy '{self.policy}'.",
+                f"This gateway has no model '{name}'. Use its policy '{self.policy}'.",
             )
 
 
-class _Chat:
-    """The chat route as an ASGI application: it streams and sees the client go away itself."""
+class _ChatEndpoint:
+    """The chat route as an ASGI application, which streams and notices a client's disconnect."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with suppress(ConnectionResetError):  # nobody is left to answer
+        with suppress(ConnectionResetError):  # the client has disconnected
             await self._gateway.chat(scope, receive, send)
 
 
 def _remote_context(headers: Mapping[str, str]) -> Context:
-    """Return the context of the traceparent that came with a request."""
+    """Return the trace context of a request's traceparent header."""
     return _propagator.extract(headers, context=Context())
 
 
-async def _body(receive: Receive) -> bytes:
+async def _read_body(receive: Receive) -> bytes:
     body = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ConnectionResetError("the client went away before its request was whole")
+            raise ConnectionResetError("the client disconnected before its request was complete")
         body += message.get("body", b"")
-        if len(body) > LARGEST:
+        if len(body) > MAX_REQUEST_BYTES:
             raise Refused(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A request has at most {LARGEST >> 20} MiB."
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"A request has at most {MAX_REQUEST_BYTES >> 20} MiB.",
             )
         if not message.get("more_body"):
             return bytes(body)
 
 
-async def _version(request: Request) -> int:
+async def _parse_version(request: Request) -> int:
     try:
         version = orjson.loads(await request.body())["version"]
     except (orjson.JSONDecodeError, KeyError, TypeError):
         version = None
     if not isinstance(version, int):
-        raise Refused(HTTPStatus.BAD_REQUEST, 'Say which version: {"version": 3}.')
+        raise Refused(
+            HTTPStatus.BAD_REQUEST,
+            'The request names no version. Send a JSON object such as {"version": 3}.',
+        )
     return version
 
 
-def _json(content: object) -> Response:
+def _json_response(content: object) -> Response:
     return Response(orjson.dumps(content), media_type="application/json")
 
 
@@ -264,15 +280,15 @@ STATUS_OF: dict[type[Exception], HTTPStatus] = {
 }
 
 
-def _refused(request: Request, error: Exception) -> Response:
+def _refusal_response(request: Request, error: Exception) -> Response:
     status = error.status if isinstance(error, Refused) else HTTPStatus.INTERNAL_SERVER_ERROR
     body = error.body if isinstance(error, Refused) else b""
     return Response(body, status, media_type="application/json")
 
 
-def _mendable(request: Request, error: Exception) -> Response:
+def _user_error(request: Request, error: Exception) -> Response:
     status = STATUS_OF.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
-    return _refused(request, Refused(status, str(error)))
+    return _refusal_response(request, Refused(status, str(error)))
 
 
 def _no_route(request: Request, error: Exception) -> Response:
@@ -280,4 +296,4 @@ def _no_route(request: Request, error: Exception) -> Response:
         f"The gateway has no {request.method} {request.url.path}. It answers POST "
         "/v1/chat/completions and GET /v1/models, and both under /rollout/<rollout>/attempt/<n>."
     )
-    return _refused(request, Refused(HTTPStatus.NOT_FOUND, sentence))
+    return _refusal_response(request, Refused(HTTPStatus.NOT_FOUND, sentence))

@@ -1,8 +1,7 @@
-"""The attempts that call through the gateway: what each has done, and whether its key still works.
+"""The attempts that call through the gateway: their call counts and whether their keys are open.
 
-* Counts live as long as the gateway: after a restart they begin at zero, and so does the list of
-  closed attempts.
-* What an outage did to an attempt is known here alone: an agent's word for it does not count.
+* Counts and the list of closed attempts live in memory: they are empty after a restart.
+* Only these counts decide whether an outage affected an attempt; what an agent reports is ignored.
 """
 
 import asyncio
@@ -18,33 +17,36 @@ from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.keys import RolloutClaims
 from ltrain_train.gateway.refusal import Refused
 
-REMEMBERED = 20_000
-"""Attempts after which expired ones are forgotten."""
+MAX_ATTEMPTS = 20_000
+"""Number of attempts above which expired ones are dropped."""
 
 
 @dataclass(slots=True, eq=False)
-class Attempt:
+class AttemptCalls:
+    """The calls of one attempt and the state of its key."""
+
     identity: Identity
     expires: float = float("inf")
     closed: bool = False
     llm_calls: int = 0
-    """Calls that were answered."""
+    """Number of answered calls."""
     spans: int = 0
-    """Call spans that have ended, failed calls included."""
+    """Number of ended call spans, failed calls included."""
     unanswered: set[bytes] = field(default_factory=set)
-    """Digests of requests that an outage left unanswered; one that is asked again leaves it."""
+    """Digests of requests that an outage left unanswered; a later answer removes its request."""
     away_seconds: float = 0.0
-    """Seconds in which a call waited for a policy server that was away."""
-    cut_by_outage: bool = False
-    """Whether the policy server was away when its calls in flight were cut."""
+    """Seconds in which a call waited for the policy server during an outage."""
+    cancelled_in_outage: bool = False
+    """Whether the policy server was down when the calls in flight were cancelled."""
     context: Context | None = None
-    """Of its first call: the trace that its own span belongs to."""
-    flying: set[asyncio.Task[None]] = field(default_factory=set)
+    """Trace context of the first call, which the attempt's own span continues."""
+    in_flight_calls: set[asyncio.Task[None]] = field(default_factory=set)
     _waiting: int = 0
     _waiting_since: float = 0.0
 
     @property
     def counts(self) -> dict[str, float]:
+        """The counts that `close` returns to the runner."""
         return {
             "llm_calls": self.llm_calls,
             "spans": self.spans,
@@ -53,8 +55,8 @@ class Attempt:
         }
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Count the time inside as an outage; calls that wait side by side count once."""
+    def count_waiting(self) -> Iterator[None]:
+        """Add the time of the block to `away_seconds`; concurrent waits count once."""
         if not self._waiting:
             self._waiting_since = time.monotonic()
         self._waiting += 1
@@ -66,46 +68,47 @@ class Attempt:
                 self.away_seconds += time.monotonic() - self._waiting_since
 
     async def close(self) -> None:
-        """Refuse further calls and cut those in flight; their spans have ended on return."""
+        """Refuse further calls and cancel those in flight; all spans have ended on return."""
         self.closed = True
-        flying = list(self.flying)
-        for call in flying:
+        in_flight_calls = list(self.in_flight_calls)
+        for call in in_flight_calls:
             call.cancel()
-        await asyncio.gather(*flying, return_exceptions=True)
+        await asyncio.gather(*in_flight_calls, return_exceptions=True)
 
 
-class Attempts:
-    """Every attempt that a key was shown for."""
+class AttemptRegistry:
+    """The attempts whose keys have been used."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int], Attempt] = {}
+        self._attempts: dict[tuple[str, int], AttemptCalls] = {}
 
-    def of(self, claims: RolloutClaims) -> Attempt:
-        """Return the attempt that a key is for."""
+    def find(self, claims: RolloutClaims) -> AttemptCalls:
+        """Return the attempt of a key, made on first use."""
         identity = claims.identity
         key = (identity.rollout or "", identity.attempt or 0)
-        attempt = self._known.get(key)
+        attempt = self._attempts.get(key)
         if attempt is None:
-            if len(self._known) >= REMEMBERED:
-                self._forget_expired()
-            attempt = self._known[key] = Attempt(identity, claims.expires)
+            if len(self._attempts) >= MAX_ATTEMPTS:
+                self._drop_expired()
+            attempt = self._attempts[key] = AttemptCalls(identity, claims.expires)
         return attempt
 
-    def open(self, claims: RolloutClaims) -> Attempt:
-        """Return the attempt that a key is for.
+    def require_open(self, claims: RolloutClaims) -> AttemptCalls:
+        """Return the attempt of a key.
 
         Raises:
-            Refused: when it has been closed.
+            Refused: when the attempt has been closed.
         """
-        attempt = self.of(claims)
+        attempt = self.find(claims)
         if attempt.closed:
             raise Refused(
                 HTTPStatus.FORBIDDEN,
                 f"Attempt {attempt.identity.attempt} of rollout {attempt.identity.rollout} is "
-                "closed, so its key no longer works. The runner has finished or repeated it.",
+                "closed, so its key is revoked. The runner has finished the attempt or started "
+                "another one.",
             )
         return attempt
 
-    def _forget_expired(self) -> None:
+    def _drop_expired(self) -> None:
         now = time.time()
-        self._known = {key: each for key, each in self._known.items() if each.expires > now}
+        self._attempts = {key: each for key, each in self._attempts.items() if each.expires > now}

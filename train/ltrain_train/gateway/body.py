@@ -1,7 +1,7 @@
-"""The body of a chat request as untrusted bytes: JSON of known depth, every field of its type.
+"""Validation of the untrusted body of a chat request: JSON of limited depth, fields of their types.
 
-The policy server checks values; this checks what would fail inside it, or here, as an error of
-its own. Numbers are finite, lists are bounded, and fields that are unknown here pass.
+The policy server checks values. This module rejects what would raise an internal error there or
+here: it requires finite numbers and bounded lists, and passes unknown fields.
 """
 
 from http import HTTPStatus
@@ -12,17 +12,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ltrain_train.gateway.refusal import Refused
 
-DEEPEST = 64
-"""Levels of objects and lists in a body: a schema of tools has about ten."""
-MOST_CHOICES = 64
-MOST_BIASES = 1024
-"""Tokens that one request may favour; OpenAI takes 300."""
-LONGEST_FAULT = 300
+MAX_DEPTH = 64
+"""Maximum nesting of objects and lists in a body; a tool schema has about ten levels."""
+MAX_CHOICES = 64
+MAX_BIASES = 1024
+"""Maximum entries of `logit_bias`; OpenAI allows 300."""
+MAX_INPUT_SHOWN = 300
 
-Part = dict[str, Any]
+JsonObject = dict[str, Any]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
-Long = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
-"""What a span's attribute can hold."""
+Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+"""An integer that fits into a span attribute."""
 
 
 class _Strict(BaseModel):
@@ -31,7 +31,7 @@ class _Strict(BaseModel):
 
 class _Function(_Strict):
     name: str | None = None
-    arguments: str | Part | None = None
+    arguments: str | JsonObject | None = None
 
 
 class _ToolCall(_Strict):
@@ -41,7 +41,7 @@ class _ToolCall(_Strict):
 
 class _Message(_Strict):
     role: str
-    content: str | list[Part] | None = None
+    content: str | list[JsonObject] | None = None
     name: str | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
@@ -59,7 +59,7 @@ class _Body(_Strict):
     messages: list[_Message] = Field(min_length=1)
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
-    n: int | None = Field(default=None, ge=1, le=MOST_CHOICES)
+    n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
     temperature: float | None = Field(default=None, ge=0, le=100)
@@ -69,49 +69,55 @@ class _Body(_Strict):
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     repetition_penalty: float | None = Field(default=None, gt=0, le=100)
-    seed: Long | None = None
+    seed: Int64 | None = None
     stop: str | list[str] | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    logit_bias: dict[str, float] | None = Field(default=None, max_length=MOST_BIASES)
-    tools: list[Part] | None = None
-    tool_choice: str | Part | None = None
+    logit_bias: dict[str, float] | None = Field(default=None, max_length=MAX_BIASES)
+    tools: list[JsonObject] | None = None
+    tool_choice: str | JsonObject | None = None
     parallel_tool_calls: bool | None = None
-    response_format: Part | None = None
+    response_format: JsonObject | None = None
     reasoning_effort: str | None = None
     user: str | None = None
-    metadata: Part | None = None
+    metadata: JsonObject | None = None
     return_token_ids: bool | None = None
 
 
-def read_body(raw: bytes) -> dict[str, Any]:
-    """Return the JSON object that a request carries.
+def parse_body(raw: bytes) -> dict[str, Any]:
+    """Parse and validate the JSON object of a chat request.
 
     Raises:
-        Refused: 400, when it is no chat request; the sentence names the field.
+        Refused: 400, when it is not a valid chat request; the message names the field.
     """
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise bad(f"The request's body is not JSON: {error}. Send a JSON object.") from error
+        raise bad_request(
+            f"The request's body is not JSON: {error}. Send a JSON object."
+        ) from error
     if not isinstance(body, dict):
-        raise bad("The request's body is not a JSON object. Send one with 'model' and 'messages'.")
-    if raw.count(b"{") + raw.count(b"[") > DEEPEST and _deeper(body, DEEPEST):
-        raise bad(f"The request's body is nested deeper than {DEEPEST} levels. Flatten it.")
+        raise bad_request(
+            "The request's body is not a JSON object. Send one with 'model' and 'messages'."
+        )
+    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _is_deeper(body, MAX_DEPTH):
+        raise bad_request(
+            f"The request's body is nested deeper than {MAX_DEPTH} levels. Flatten it."
+        )
     try:
         _Body.model_validate(body)
     except ValidationError as error:
-        raise bad(_sentence(error)) from error
+        raise bad_request(_describe_fault(error)) from error
     return body
 
 
-def bad(sentence: str) -> Refused:
-    """Return the refusal of a request that is the client's mistake."""
+def bad_request(sentence: str) -> Refused:
+    """Return a refusal with status 400."""
     return Refused(HTTPStatus.BAD_REQUEST, sentence)
 
 
-def _deeper(value: Any, levels: int) -> bool:
-    """Walk the levels one by one: recursion would end where a hostile body wants it."""
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Return whether a value has more levels; iterative, as recursion could exhaust the stack."""
     level = [value]
     for _ in range(levels):
         level = [
@@ -125,18 +131,18 @@ def _deeper(value: Any, levels: int) -> bool:
     return True
 
 
-def _sentence(error: ValidationError) -> str:
+def _describe_fault(error: ValidationError) -> str:
     fault = error.errors(include_url=False, include_context=False)[0]
-    place = [str(part) for part in fault["loc"] if not _is_branch(str(part))]
-    found = ascii(fault["input"])[:LONGEST_FAULT]
+    place = [str(part) for part in fault["loc"] if not _is_union_branch(str(part))]
+    value = ascii(fault["input"])[:MAX_INPUT_SHOWN]
     if fault["type"] == "missing":
         return f"The request has no '{'.'.join(place)}'. Send it."
     return (
-        f"'{'.'.join(place)}' of the request cannot be {found}: {fault['msg']}. "
-        "Send what OpenAI's chat completions take."
+        f"'{'.'.join(place)}' of the request cannot be {value}: {fault['msg']}. "
+        "Send a value that OpenAI's chat completions API allows."
     )
 
 
-def _is_branch(part: str) -> bool:
-    """Tell what pydantic adds to the place of a field that has one of several types."""
+def _is_union_branch(part: str) -> bool:
+    """Return whether pydantic added this part to a field's location for one type of a union."""
     return part in ("str", "dict[str,any]") or part.startswith("list[")

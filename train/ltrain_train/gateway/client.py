@@ -1,4 +1,4 @@
-"""The gateway as the runner and the loop see it."""
+"""The HTTP client of the gateway for the runner and the loop."""
 
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -9,12 +9,13 @@ from opentelemetry.propagate import inject
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
-from ltrain_train.gateway.keys import sign_admin
+from ltrain_train.gateway.keys import sign_admin_key
 
-PUBLISH = 900.0
-"""Seconds for a publication: the drain of calls in flight, and the load."""
-AWAY = 1200.0
-"""Seconds that a gateway or its policy server may be away: a large model takes minutes to load."""
+PUBLISH_TIMEOUT = 900.0
+"""Seconds for a publication: draining the calls in flight and loading the weights."""
+OUTAGE_TIMEOUT = 1200.0
+"""Maximum seconds of an outage of the gateway or its policy server; a large model takes minutes
+to load."""
 
 
 class GatewayUnreachable(LtrainError, ConnectionError):
@@ -22,31 +23,31 @@ class GatewayUnreachable(LtrainError, ConnectionError):
 
 
 class GatewayRefused(LtrainError, RuntimeError):
-    """The gateway said no; the sentence is its own."""
+    """The gateway refused a request; the message is the gateway's."""
 
 
 class PolicyServerAway(GatewayRefused):
-    """The gateway answers, but its policy server is away: the same request may succeed later."""
+    """The gateway answers, but its policy server is down: the same request may succeed later."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallCounts:
-    """What an attempt did at the gateway."""
+    """The counts of an attempt's calls at the gateway."""
 
     llm_calls: int
-    """Calls that were answered."""
+    """Answered calls."""
     spans: int
     """Call spans, failed calls included; the gateway's own span for the attempt is not counted."""
     failures: int
-    """Requests that an outage of the policy server, or of the disk, left unanswered."""
+    """Requests that an outage of the policy server, or a full disk, left unanswered."""
     away_seconds: float = 0.0
-    """Seconds in which a call waited for a policy server that was away."""
+    """Seconds in which a call waited for the policy server during an outage."""
     since: float = 0.0
-    """Unix seconds at which the gateway began to count."""
+    """Unix seconds at which the gateway started, and with it the counts."""
 
 
 class GatewayClient:
-    """Talks to one gateway; may be shared by threads."""
+    """Sends requests to one gateway; safe to use from several threads."""
 
     def __init__(self, url: str, secret: str) -> None:
         self.url = url.rstrip("/")
@@ -54,51 +55,56 @@ class GatewayClient:
         self._http = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
 
     def close(self) -> None:
+        """Close the connections."""
         self._http.close()
 
-    def health(self) -> bool:
+    def is_running(self) -> bool:
         """Return whether the gateway answers."""
         return self._health() is not None
 
-    def ready(self) -> bool:
-        """Return whether calls are answered at once: the policy server has its weights."""
+    def is_ready(self) -> bool:
+        """Return whether the gateway answers calls at once: the policy server has its weights."""
         health = self._health()
         return health is not None and health.get("status") == "ready"
 
     def _health(self) -> dict[str, Any] | None:
         try:
-            answer = self._http.get("/health", timeout=2.0)
-            found = answer.json() if answer.status_code == HTTPStatus.OK else None
+            response = self._http.get("/health", timeout=2.0)
+            content = response.json() if response.status_code == HTTPStatus.OK else None
         except (httpx.HTTPError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        return content if isinstance(content, dict) else None
 
-    def current(self, policy: str) -> int:
-        """Return the version that is served.
+    def current_version(self, policy: str) -> int:
+        """Return the served version of `policy`.
 
         Raises:
             GatewayRefused: when the gateway serves another policy.
         """
         return int(
-            self._ask("GET", f"/admin/policies/{policy}", sign_admin(self._secret))["current"]
+            self._request("GET", f"/admin/policies/{policy}", sign_admin_key(self._secret))[
+                "current"
+            ]
         )
 
     def publish(self, policy: str, version: int) -> float:
-        """Serve a version from now on; return the seconds that calls had to wait.
+        """Publish a version and return the seconds that calls had to wait.
 
         Raises:
-            GatewayUnreachable, PolicyServerAway: when it should be published again later.
-            GatewayRefused: when there is no such version, or it cannot be loaded.
+            GatewayUnreachable, PolicyServerAway: when the caller should publish again later.
+            GatewayRefused: when the version does not exist or cannot be loaded.
         """
-        path, key = f"/admin/policies/{policy}/current", sign_admin(self._secret)
-        return float(self._ask("POST", path, key, {"version": version}, PUBLISH)["seconds"])
+        path, key = f"/admin/policies/{policy}/current", sign_admin_key(self._secret)
+        return float(
+            self._request("POST", path, key, {"version": version}, PUBLISH_TIMEOUT)["seconds"]
+        )
 
-    def close_rollout(self, identity: Identity, key: str) -> CallCounts:
-        """Revoke an attempt's key, cut its calls, and count them."""
+    def close_attempt(self, identity: Identity, key: str) -> CallCounts:
+        """Revoke an attempt's key, cancel its calls in flight, and return its counts."""
         path = f"/rollout/{identity.rollout}/attempt/{identity.attempt}/close"
-        return CallCounts(**self._ask("POST", path, key))
+        return CallCounts(**self._request("POST", path, key))
 
-    def _ask(
+    def _request(
         self,
         method: str,
         path: str,
@@ -109,22 +115,22 @@ class GatewayClient:
         headers = {"authorization": f"Bearer {key}"}
         inject(headers)
         try:
-            answer = self._http.request(method, path, json=body, headers=headers, timeout=timeout)
+            response = self._http.request(method, path, json=body, headers=headers, timeout=timeout)
         except httpx.HTTPError as error:
             raise GatewayUnreachable(
                 f"No gateway answers at {self.url}: {error}. Start it with `ltrain serve MODEL`, "
                 "or set LTRAIN_GATEWAY to its address."
             ) from error
-        if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
-            raise PolicyServerAway(_sentence(answer))
-        if answer.status_code != HTTPStatus.OK:
-            raise GatewayRefused(_sentence(answer))
-        said: dict[str, Any] = answer.json()
-        return said
+        if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
+            raise PolicyServerAway(_error_message(response))
+        if response.status_code != HTTPStatus.OK:
+            raise GatewayRefused(_error_message(response))
+        content: dict[str, Any] = response.json()
+        return content
 
 
-def _sentence(answer: httpx.Response) -> str:
+def _error_message(response: httpx.Response) -> str:
     try:
-        return str(answer.json()["error"]["message"])
+        return str(response.json()["error"]["message"])
     except (ValueError, KeyError, TypeError):
-        return f"The gateway answered {answer.status_code}: {answer.text[:500]}"
+        return f"The gateway answered {response.status_code}: {response.text[:500]}"

@@ -1,11 +1,11 @@
-"""One call: the agent's request to the policy server, the answer back, the span in between.
+"""One call: it forwards the agent's request to the policy server, and the response to the agent.
 
-* The span is on disk before the last byte of the answer is sent: before the body, or in a stream
+* The span is on disk before the last byte of the response is sent: before the body, or in a stream
   before the chunk that ends it.
-* A span that cannot be written ends the call with status 503, a stream with an error.
-* An agent that goes away ends the generation, and the span says so.
-* A request that the policy server fails on while it is well is the agent's mistake: status 400.
-  Where the server is away, the call waits, and what it does not get is counted as an outage's.
+* If the span cannot be written, the call ends with status 503, or a stream with an error event.
+* If the agent disconnects, the generation is aborted and the span records that.
+* If a healthy policy server fails on a request, the request is at fault: status 400. During an
+  outage of the server the call waits; if it stays unanswered, it is counted as an outage failure.
 """
 
 import asyncio
@@ -18,42 +18,42 @@ import aiohttp
 import orjson
 from starlette.types import Message, Receive, Send
 
-from ltrain_instrument.tokens.answer import Answer
+from ltrain_instrument.tokens.answer import ModelResponse
 from ltrain_instrument.tokens.events import DONE
-from ltrain_instrument.tokens.fields import read
+from ltrain_instrument.tokens.fields import parse_and_replace
 from ltrain_instrument.tokens.request import Request
 from ltrain_instrument.tokens.span import CallSpan
-from ltrain_train.gateway.attempts import Attempt
+from ltrain_train.gateway.attempts import AttemptCalls
 from ltrain_train.gateway.gate import Gate
 from ltrain_train.gateway.recording import Recording
 from ltrain_train.gateway.refusal import Refused, send_json
-from ltrain_train.gateway.upstream import Upstream, events
+from ltrain_train.gateway.upstream import Upstream, read_events
 
 STREAM_START: Message = {
     "type": "http.response.start",
     "status": 200,
     "headers": [(b"content-type", b"text/event-stream; charset=utf-8")],
 }
-NOTICED = 0.5
-"""Seconds after which the gate is shut before a policy server that has died."""
+DETECTION_DELAY = 0.5
+"""Seconds until the gate shuts after the policy server died."""
 
 
 class ServerFailed(ConnectionError):
-    """The policy server answered with a status of 500 and more, or broke its answer off."""
+    """The policy server answered with a status of 500 or above, or broke off its response."""
 
 
-CLOSED = (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
-"""What a request meets on a connection that the server closed, perhaps while it was idle."""
+CONNECTION_CLOSED = (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
+"""Errors of a request on a connection that the server closed, perhaps while it was idle."""
 
 
 class Exchange:
-    """Carries one call to its end, whatever the end is."""
+    """Runs one call until its span has ended."""
 
     def __init__(
         self,
         request: Request,
         span: CallSpan,
-        attempt: Attempt,
+        attempt: AttemptCalls,
         send: Send,
         *,
         upstream: Upstream,
@@ -66,167 +66,171 @@ class Exchange:
         self.recording = recording
         self._body = orjson.dumps(request.body)
         self._send = send
-        self._shuts = gate.shuts
-        self._away = False
-        """Whether the policy server is away while it waits."""
-        self._answer = Answer()
+        self._shut_count = gate.shut_count
+        self._in_outage = False
+        """Whether the call waits for a policy server that is down."""
+        self._recorded_answer = Answer()
         self._started = False
-        """Whether the agent has been sent a status."""
+        """Whether the response's status has been sent to the agent."""
 
     async def run(self, receive: Receive) -> None:
-        """Exchange, until the end or until the agent goes away."""
-        call = asyncio.ensure_future(self._guarded())
-        gone = asyncio.ensure_future(_gone(receive))
-        self.attempt.flying.add(call)
+        """Run the call until it ends or the agent disconnects."""
+        call = asyncio.ensure_future(self._run_call())
+        disconnect = asyncio.ensure_future(_wait_for_disconnect(receive))
+        self.attempt.in_flight_calls.add(call)
         try:
-            await asyncio.wait((call, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not call.done():  # perhaps it went because nobody answers
-                self._away = self._away or not await self.upstream.healthy()
+            await asyncio.wait((call, disconnect), return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():  # an outage may be why the agent disconnected
+                self._in_outage = self._in_outage or not await self.upstream.is_healthy()
         finally:
             if not self.span.ended:
                 call.cancel()
-            gone.cancel()
+            disconnect.cancel()
             await asyncio.wait((call,))
-            self.attempt.flying.discard(call)
+            self.attempt.in_flight_calls.discard(call)
             if call.cancelled() and self.attempt.closed:
                 await self._refuse(Refused(HTTPStatus.FORBIDDEN, "The attempt has been closed."))
         if not call.cancelled():
-            call.result()  # a defect of ours is to be seen in the log
+            call.result()  # raises an unexpected error, so that the log shows it
 
-    async def _guarded(self) -> None:
+    async def _run_call(self) -> None:
         try:
-            await self._answered_at_last()
-        except Refused as refused:  # the answer could not be recorded
+            await self._call_with_retry()
+        except Refused as refused:  # the span could not be written
             self.attempt.unanswered.add(self._digest)
             await self._refuse(refused)
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            await self._server_failed(f"{type(error).__name__}: {error}")
+            await self._refuse_failed(f"{type(error).__name__}: {error}")
         finally:
             if not self.span.ended:
-                self._cut()
+                self._end_cancelled()
 
-    async def _answered_at_last(self) -> None:
-        """Ask twice where the server or the connection failed before the answer began."""
+    async def _call_with_retry(self) -> None:
+        """Call the server, and once more if it or the connection failed before the response."""
         try:
-            await self._through_gate()
-        except aiohttp.ClientConnectorError:  # dead, and perhaps not yet noticed: wait for it
-            with self.attempt.waiting():
-                await asyncio.sleep(NOTICED)
-            await self._through_gate()
+            await self._call_through_gate()
+        except aiohttp.ClientConnectorError:  # the server died and the gate may not be shut yet
+            with self.attempt.count_waiting():
+                await asyncio.sleep(DETECTION_DELAY)
+            await self._call_through_gate()
         except ServerFailed:
             if self._started:
                 raise
-            await asyncio.sleep(NOTICED)
-            await self._through_gate()
-        except CLOSED:
-            await asyncio.sleep(NOTICED)
-            if self._started or await self._is_away():  # the request itself may have killed it
+            await asyncio.sleep(DETECTION_DELAY)
+            await self._call_through_gate()
+        except CONNECTION_CLOSED:
+            await asyncio.sleep(DETECTION_DELAY)
+            if self._started or await self._had_outage():  # the request itself may have killed it
                 raise
-            await self._through_gate()
+            await self._call_through_gate()
 
-    async def _through_gate(self) -> None:
+    async def _call_through_gate(self) -> None:
         version = await self._enter()
-        self._shuts = self.gate.shuts
+        self._shut_count = self.gate.shut_count
         try:
             self.span.sampled_by(self.policy, version)
-            await self._ask()
+            await self._call_server()
         finally:
             self.gate.leave()
 
     async def _enter(self) -> int:
         if self.gate.is_open:
             return await self.gate.enter()
-        self._away = True
-        with self.attempt.waiting():
+        self._in_outage = True
+        with self.attempt.count_waiting():
             version = await self.gate.enter()
-        self._away = False
+        self._in_outage = False
         return version
 
-    async def _ask(self) -> None:
+    async def _call_server(self) -> None:
         async with self.upstream.chat(self._body) as response:
             if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                raise ServerFailed(f"{response.status}: {_message(_loads(await response.read()))}")
+                raise ServerFailed(
+                    f"{response.status}: {_error_message(_parse_body(await response.read()))}"
+                )
             if response.status != HTTPStatus.OK:
-                await self._pass_on(response)
+                await self._forward_error(response)
             elif self.request.stream:
-                await self._stream(response)
+                await self._send_stream(response)
             else:
-                await self._whole(response)
+                await self._send_complete(response)
 
-    async def _whole(self, response: aiohttp.ClientResponse) -> None:
-        payload, shown = read((await response.read()).decode(), self.request.instead)
-        self._answer.take(payload)
-        self._answered()
-        await self._begin(send_json(self._send, 200, shown.encode()))
+    async def _send_complete(self, response: aiohttp.ClientResponse) -> None:
+        payload, forwarded = read((await response.read()).decode(), self.request.instead)
+        self._recorded_answer.take(payload)
+        self._end_answered()
+        await self._begin(send_json(self._send, 200, forwarded.encode()))
 
-    async def _stream(self, response: aiohttp.ClientResponse) -> None:
+    async def _send_stream(self, response: aiohttp.ClientResponse) -> None:
         await self._begin(self._send(STREAM_START))
-        held: list[bytes] = []
-        async for event in events(response):  # to its end, or the connection cannot be used again
+        pending: list[bytes] = []
+        async for event in read_events(response):  # to its end, so that the connection is reusable
             if event == DONE:
-                await self._finish(held)
+                await self._finish(pending)
                 continue
-            payload, shown = read(event.decode(), self.request.instead)
+            payload, forwarded = read(event.decode(), self.request.instead)
             if "error" in payload:
-                raise ServerFailed(_message(payload))
-            self._answer.take(payload)
+                raise ServerFailed(_error_message(payload))
+            self._recorded_answer.take(payload)
             if self.request.hides(payload):
                 continue
-            held.append(_event(shown.encode()))
-            if self._answer.finished < self.request.choices:
-                await self._send_body(held.pop(), more=True)
+            pending.append(_encode_event(forwarded.encode()))
+            if self._recorded_answer.finished < self.request.choices:
+                await self._send_body(pending.pop(), more=True)
         if not self.span.ended:
-            await self._finish(held)
+            await self._finish(pending)
 
-    async def _finish(self, held: list[bytes]) -> None:
-        if self._answer.finished < self.request.choices:
-            raise ConnectionError("the stream ended before the answer")
-        self._answered()
-        await self._send_body(b"".join(held) + _event(DONE), more=False)
+    async def _finish(self, pending: list[bytes]) -> None:
+        if self._recorded_answer.finished < self.request.choices:
+            raise ConnectionError("the stream ended before the response was complete")
+        self._end_answered()
+        await self._send_body(b"".join(pending) + _encode_event(DONE), more=False)
 
-    async def _pass_on(self, response: aiohttp.ClientResponse) -> None:
+    async def _forward_error(self, response: aiohttp.ClientResponse) -> None:
         body = await response.read()
-        kind, sentence = str(response.status), _message(_loads(body))
-        self.recording.require(lambda: self.span.failed(kind, sentence))
+        kind, sentence = str(response.status), _error_message(_parse_body(body))
+        self.recording.require_span(lambda: self.span.failed(kind, sentence))
         self.attempt.spans += 1
         self.attempt.unanswered.discard(self._digest)
         await self._begin(send_json(self._send, response.status, body))
 
-    async def _server_failed(self, why: str) -> None:
-        """Tell an outage, which OpenAI's clients wait for, from a request that is at fault."""
-        if await self._is_away():
+    async def _refuse_failed(self, reason: str) -> None:
+        """Refuse a failed call: 503 for an outage, which OpenAI's clients retry, else 400."""
+        if await self._had_outage():
             self.attempt.unanswered.add(self._digest)
             status = HTTPStatus.SERVICE_UNAVAILABLE
             sentence = (
-                f"The policy server is away ({why}). Ask again: it is started again where ltrain "
-                "runs it."
+                f"The policy server is down ({reason}). Send the request again: if `ltrain serve` "
+                "started the server, it starts it again."
             )
         else:
             status = HTTPStatus.BAD_REQUEST
             sentence = (
-                f"The policy server fails on this request ({why}) and is well otherwise. Change "
-                "the request."
+                f"The policy server fails on this request ({reason}) and is otherwise healthy. "
+                "Change the request."
             )
-        self._fail("upstream" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "400", sentence)
+        self._end_failed(
+            "upstream" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "400", sentence
+        )
         await self._refuse(Refused(status, sentence))
 
-    async def _is_away(self) -> bool:
-        """Return whether the policy server died, or was replaced, while it had this call."""
-        if self._outage:
+    async def _had_outage(self) -> bool:
+        """Return whether the policy server died or was replaced during this call."""
+        if self._gate_shut_meanwhile:
             return True
-        if self._started:  # the others have waited
-            await asyncio.sleep(NOTICED)
-        return self._outage or not await self.upstream.healthy()
+        if self._started:  # a call that had not started has already waited
+            await asyncio.sleep(DETECTION_DELAY)
+        return self._gate_shut_meanwhile or not await self.upstream.is_healthy()
 
     @property
-    def _outage(self) -> bool:
-        return not self.gate.is_open or self.gate.shuts != self._shuts
+    def _gate_shut_meanwhile(self) -> bool:
+        return not self.gate.is_open or self.gate.shut_count != self._shut_count
 
     async def _refuse(self, refused: Refused) -> None:
         if not self._started:
             await self._begin(refused.send(self._send))
         elif self.request.stream:
-            await self._send_body(_event(refused.body), more=False)
+            await self._send_body(_encode_event(refused.body), more=False)
 
     async def _begin(self, sending: Awaitable[None]) -> None:
         self._started = True
@@ -237,55 +241,57 @@ class Exchange:
 
     @property
     def _digest(self) -> bytes:
-        """What tells a request from others of its attempt, and is the same when it is repeated."""
+        """Identifies a request within its attempt; a repeated request has the same digest."""
         return sha256(self._body).digest()
 
-    def _answered(self) -> None:
-        """End the span before the answer's last byte.
+    def _end_answered(self) -> None:
+        """End the span before the last byte of the response is sent.
 
         Raises:
-            Refused: when it cannot be written.
+            Refused: when the span cannot be written.
         """
-        self.recording.require(lambda: self.span.answered(self._answer))
+        self.recording.require_span(lambda: self.span.answered(self._recorded_answer))
         self.attempt.spans += 1
         self.attempt.llm_calls += 1
         self.attempt.unanswered.discard(self._digest)
 
-    def _cut(self) -> None:
-        """End the span of a call that nobody waits for any more."""
-        if self._away or self.attempt.cut_by_outage:
+    def _end_cancelled(self) -> None:
+        """End the span of a cancelled call."""
+        if self._in_outage or self.attempt.cancelled_in_outage:
             self.attempt.unanswered.add(self._digest)
-        self._end(lambda: self.span.failed("cancelled", self._why(), self._answer))
+        self._end(
+            lambda: self.span.failed("cancelled", self._cancel_reason(), self._recorded_answer)
+        )
 
-    def _fail(self, kind: str, sentence: str) -> None:
+    def _end_failed(self, kind: str, sentence: str) -> None:
         if not self.span.ended:
-            self._end(lambda: self.span.failed(kind, sentence))
+            self._end(lambda: self.span.end_with_error(kind, sentence))
 
-    def _end(self, end: Callable[[], None]) -> None:
-        if self.recording.end(end):
+    def _end(self, end_span: Callable[[], None]) -> None:
+        if self.recording.end_span(end_span):
             self.attempt.spans += 1
 
-    def _why(self) -> str:
+    def _cancel_reason(self) -> str:
         return "the attempt was closed" if self.attempt.closed else "the client went away"
 
 
-async def _gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def _event(data: bytes) -> bytes:
+def _encode_event(data: bytes) -> bytes:
     return b"data: " + data + b"\n\n"
 
 
-def _loads(body: bytes) -> dict[str, Any]:
+def _parse_body(body: bytes) -> dict[str, Any]:
     try:
-        found = orjson.loads(body)
+        content = orjson.loads(body)
     except orjson.JSONDecodeError:
-        found = None
-    return found if isinstance(found, dict) else {"error": body[:500].decode(errors="replace")}
+        content = None
+    return content if isinstance(content, dict) else {"error": body[:500].decode(errors="replace")}
 
 
-def _message(payload: dict[str, Any]) -> str:
+def _error_message(payload: dict[str, Any]) -> str:
     error = payload.get("error") or payload
     return str(error.get("message") if isinstance(error, dict) else error)

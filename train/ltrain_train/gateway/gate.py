@@ -1,7 +1,7 @@
-"""The gate that every call goes through: open while a version serves, shut while it is replaced.
+"""The gate that every call passes: open while a version is served, shut while it is replaced.
 
-A call that arrives while it is shut waits; a call that went through belongs to the version that
-was served then, to its end.
+A call that arrives at a shut gate waits. A call that has passed is answered by the version that was
+served when it passed.
 """
 
 import asyncio
@@ -11,18 +11,18 @@ from http import HTTPStatus
 
 from ltrain_train.gateway.refusal import Refused
 
-DRAIN = 300.0
-"""Seconds that a publication waits for the calls before it."""
+DRAIN_TIMEOUT = 300.0
+"""Seconds that a publication waits for the calls in flight."""
 
 
 class Gate:
-    """Counts the calls that are in flight under the served version."""
+    """Counts the calls in flight under the served version."""
 
     def __init__(self, version: int) -> None:
         self.version = version
         self.in_flight = 0
-        self.shuts = 0
-        """How often it was shut: a call that saw it change was in flight then."""
+        self.shut_count = 0
+        """How often the gate was shut; a call compares it to detect a shut during the call."""
         self._open = asyncio.Event()
         self._open.set()
         self._empty = asyncio.Event()
@@ -31,10 +31,11 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
+        """Whether calls pass at once."""
         return self._open.is_set()
 
     async def enter(self) -> int:
-        """Wait until it is open, count the call, and give the version that answers it."""
+        """Wait until the gate is open, count the call, and return the version that answers it."""
         while not self._open.is_set():
             await self._open.wait()
         self.in_flight += 1
@@ -48,27 +49,27 @@ class Gate:
             self._empty.set()
 
     @asynccontextmanager
-    async def shut(self, drain: float = DRAIN) -> AsyncIterator[None]:
-        """Keep new calls waiting and go on when the others have ended; one owner at a time.
+    async def shut(self, drain: float = DRAIN_TIMEOUT) -> AsyncIterator[None]:
+        """Hold new calls, wait for the calls in flight, then run the block; one owner at a time.
 
         Raises:
             Refused: when calls are still in flight after `drain` seconds.
         """
         async with self._owner:
             self._open.clear()
-            self.shuts += 1
+            self.shut_count += 1
             try:
-                await self._drained(drain)
+                await self._wait_drained(drain)
                 yield
             finally:
                 self._open.set()
 
-    async def _drained(self, seconds: float) -> None:
+    async def _wait_drained(self, seconds: float) -> None:
         try:
             await asyncio.wait_for(self._empty.wait(), seconds)
         except TimeoutError as error:
             raise Refused(
                 HTTPStatus.GATEWAY_TIMEOUT,
-                f"{self.in_flight} calls are still in flight after {seconds:g} s. Publish when "
-                "they have ended, or close their attempts.",
+                f"{self.in_flight} calls are still in flight after {seconds:g} s. Publish again "
+                "when they have ended, or close their attempts.",
             ) from error

@@ -1,8 +1,8 @@
-"""Keys: who a call is for, signed by the gateway's secret, checked without a look at any store.
+"""Keys of the gateway: JSON web tokens signed with its secret, verified without a store.
 
-* A rollout's key carries its identity, its policy and the sampling that the gateway imposes. It is
+* A rollout key contains the identity, the policy and the sampling that the gateway imposes. It is
   valid for one attempt of one rollout, until it expires or the attempt is closed.
-* An admin key publishes policy versions; it lives for an hour and never reaches an agent.
+* An admin key may publish policy versions. It is valid for an hour and never reaches an agent.
 """
 
 import time
@@ -20,87 +20,87 @@ from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.settings import GATEWAY_SECRET, HOME
 
-ADMIN_SECONDS = 3600
-KNOWN_KEYS = 4096
-"""Verified keys that are remembered: a rollout uses one key for all its calls."""
+ADMIN_KEY_SECONDS = 3600
+CACHED_KEYS = 4096
+"""Number of verified keys in the cache; a rollout uses one key for all its calls."""
 
 
 class BadKey(LtrainError, PermissionError):
-    """A key that is missing, not ours, expired, or of another kind."""
+    """A key is missing, expired, of another gateway or of another kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutClaims:
-    """What a rollout's key says."""
+    """The content of a rollout key."""
 
     identity: Identity
     policy: str
-    """The policy that answers, whatever model name the agent asks for."""
+    """The policy that answers, whatever model the agent names."""
     sampling: dict[str, float] = field(default_factory=dict)
-    """Imposed on every call, neutral values for what it leaves out; empty imposes nothing."""
+    """Sampling imposed on every call; missing parameters are neutral. Empty: nothing is imposed."""
     allow: tuple[Allow, ...] = ()
-    """What its calls may ask for in mode `train` although it makes them untrainable."""
+    """Untrainable request features that calls in mode `train` may use."""
     expires: float
     """Unix seconds."""
 
 
 def gateway_secret(home: Path | None = None) -> str:
-    """Give the secret of LTRAIN_GATEWAY_SECRET, else of the home's file, made on first use.
+    """Return LTRAIN_GATEWAY_SECRET, or the secret in the home's file, made on first use.
 
     Raises:
-        BadSetting: when it is shorter than 32 characters.
+        BadSetting: when the secret is shorter than 32 characters.
     """
     path = (home or HOME.read()) / "gateway.secret"
     return shared_secret("The gateway secret", GATEWAY_SECRET, path)
 
 
-def sign(secret: str, claims: RolloutClaims) -> str:
-    """Give the key of one attempt."""
+def sign_rollout_key(secret: str, claims: RolloutClaims) -> str:
+    """Sign the key of one attempt."""
     identity = {name: value for name, value in asdict(claims.identity).items() if value is not None}
     content: dict[str, Any] = {"kind": "rollout", "identity": identity, "policy": claims.policy}
     content |= {"sampling": claims.sampling, "allow": list(claims.allow)}
     return _encode(secret, content, claims.expires)
 
 
-def sign_admin(secret: str) -> str:
-    """Give a key that may publish, for an hour."""
-    return _encode(secret, {"kind": "admin"}, time.time() + ADMIN_SECONDS)
+def sign_admin_key(secret: str) -> str:
+    """Sign a key that may publish versions for an hour."""
+    return _encode(secret, {"kind": "admin"}, time.time() + ADMIN_KEY_SECONDS)
 
 
 class Keyring:
-    """Verifies keys; a key that was verified before costs a dictionary look-up."""
+    """Verifies keys and caches those that it has verified."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret
-        self._known: dict[str, RolloutClaims] = {}
+        self._cache: dict[str, RolloutClaims] = {}
 
-    def rollout(self, key: str | None) -> RolloutClaims:
-        """Give the claims of a rollout's key.
+    def verify_rollout_key(self, key: str | None) -> RolloutClaims:
+        """Return the claims of a rollout key.
 
         Raises:
-            BadKey: when it is not one, or has expired.
+            BadKey: when it is not a valid rollout key, or has expired.
         """
-        claims = self._known.get(key or "")
+        claims = self._cache.get(key or "")
         if claims is None:
             claims = _rollout_claims(_decode(self._secret, key, "rollout"))
-            if len(self._known) >= KNOWN_KEYS:
-                self._known.pop(next(iter(self._known)))
-            self._known[key or ""] = claims
+            if len(self._cache) >= CACHED_KEYS:
+                self._cache.pop(next(iter(self._cache)))
+            self._cache[key or ""] = claims
         if claims.expires < time.time():
-            raise BadKey("This rollout's key has expired. Ask the runner for a new attempt.")
+            raise BadKey("This rollout key has expired. Let the runner start a new attempt.")
         return claims
 
-    def admin(self, key: str | None) -> None:
-        """Accept an admin key.
+    def verify_admin_key(self, key: str | None) -> None:
+        """Check an admin key.
 
         Raises:
-            BadKey: when it is not one.
+            BadKey: when it is not a valid admin key.
         """
         _decode(self._secret, key, "admin")
 
 
-def bearer(authorization: str | None) -> str | None:
-    """Give the key of an `Authorization: Bearer` header."""
+def bearer_key(authorization: str | None) -> str | None:
+    """Return the key of an `Authorization: Bearer` header; None if there is none."""
     scheme, _, key = (authorization or "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" and key.strip() else None
 
@@ -118,14 +118,16 @@ def _decode(secret: str, key: str | None, kind: str) -> dict[str, Any]:
             key, secret, algorithms=[ALGORITHM], options={"require": ["exp"]}
         )
     except jwt.ExpiredSignatureError as error:
-        raise BadKey(f"This {kind} key has expired.") from error
+        raise BadKey(f"This {kind} key has expired. Use a new one.") from error
     except jwt.InvalidTokenError as error:
         raise BadKey(
             f"This is not a {kind} key of this gateway ({error}). "
             "Runner and gateway must share LTRAIN_HOME or LTRAIN_GATEWAY_SECRET."
         ) from error
     if content.get("kind") != kind:
-        raise BadKey(f"This route needs a {kind} key; the key is a {content.get('kind')} key.")
+        raise BadKey(
+            f"This route needs a {kind} key, but the request has a {content.get('kind')} key."
+        )
     return content
 
 

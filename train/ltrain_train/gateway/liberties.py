@@ -1,18 +1,18 @@
-"""What a call in mode `train` may ask for: the fields that leave its tokens trainable.
+"""Which request fields a call in mode `train` may have: those that leave its tokens trainable.
 
-An agent that could make its bad calls untrainable would leave them out of its training. So every
-field is known here: it passes, or a recipe allows it by name, or the call is refused.
+An agent that could make its bad calls untrainable would exclude them from training. So a field is
+either always allowed, allowed by the recipe, or refused.
 """
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from ltrain_instrument.allow import Allow
-from ltrain_train.gateway.body import bad
+from ltrain_train.gateway.body import bad_request
 from ltrain_train.gateway.refusal import Refused
-from ltrain_train.gateway.sampling import NEUTRAL
+from ltrain_train.gateway.sampling import NEUTRAL_SAMPLING
 
-PASSING = frozenset(
+ALWAYS_ALLOWED = frozenset(
     {
         *("model", "messages", "tools", "tool_choice", "parallel_tool_calls", "functions"),
         *("function_call", "max_tokens", "max_completion_tokens", "stop", "n", "response_format"),
@@ -20,13 +20,13 @@ PASSING = frozenset(
         *("logprobs", "top_logprobs", "return_token_ids", "seed", "user", "metadata", "store"),
         *("service_tier", "modalities", "verbosity", "prediction", "prompt_cache_key"),
         *("prompt_cache_retention", "safety_identifier", "session_id", "cache_salt"),
-        *NEUTRAL,  # imposed, whatever the agent asks for
+        *NEUTRAL_SAMPLING,  # imposed, whatever the agent asks for
     }
 )
-"""Fields that change neither the distribution nor what is recorded, or whose values are looked at
-below. `stop` passes: where an answer ends is cut after its tokens were sampled."""
+"""Fields that change neither the sampling distribution nor the recorded tokens, or whose values are
+checked below. `stop` is allowed: the response is cut after its tokens were sampled."""
 
-NEEDS: dict[str, Allow] = {
+REQUIRED_ALLOW: dict[str, Allow] = {
     **dict.fromkeys(
         (
             *("structured_outputs", "guided_json", "guided_regex", "guided_choice"),
@@ -56,9 +56,9 @@ NEEDS: dict[str, Allow] = {
         ("mm_processor_kwargs", "media_io_kwargs", "audio", "mm_payload"), Allow.MULTIMODAL
     ),
 }
-"""What must be allowed for a field of vLLM's."""
+"""What a recipe must allow for a field of vLLM's API."""
 
-WHY: dict[Allow, str] = {
+REASONS: dict[Allow, str] = {
     Allow.CONSTRAINED: "its probabilities could not be recomputed",
     Allow.CHOICES: "one call would have several answers",
     Allow.TEMPLATE: "the prompt, or the answer's beginning, would not be the policy's own",
@@ -67,24 +67,24 @@ WHY: dict[Allow, str] = {
     Allow.EXTRA: "what it does to the sampling is not known",
 }
 
-TEXT = frozenset({"text", "refusal", "thinking", "input_text", "output_text"})
-"""Types of a message's parts that are text."""
+TEXT_PARTS = frozenset({"text", "refusal", "thinking", "input_text", "output_text"})
+"""Types of message parts that contain text."""
 
 
 def require_trainable(body: Mapping[str, Any], allowed: Collection[Allow]) -> None:
-    """Accept a call whose tokens can be trained, or that the recipe allows all the same.
+    """Check that a call's tokens can be trained, or that the recipe allows its fields.
 
     Raises:
         Refused: 400, naming the first field that is neither.
     """
     for name, value in body.items():
-        need = _need(name, value)
-        if need is not None and need not in allowed:
-            raise _refusal(name, need)
+        required = _required_allow(name, value)
+        if required is not None and required not in allowed:
+            raise _not_trainable(name, required)
 
 
-def _need(name: str, value: Any) -> Allow | None:
-    """Return what a field needs to be allowed as; None where it passes."""
+def _required_allow(name: str, value: Any) -> Allow | None:
+    """Return what the recipe must allow for a field; None if the field is always allowed."""
     if value is None:
         return None
     if name == "n":
@@ -95,18 +95,18 @@ def _need(name: str, value: Any) -> Allow | None:
         return Allow.CONSTRAINED if value.get("type") != "text" else None
     if name == "tool_choice":
         return Allow.CONSTRAINED if value not in ("auto", "none") else None
-    if name in PASSING:
+    if name in ALWAYS_ALLOWED:
         return None
-    return NEEDS.get(name, Allow.EXTRA)
+    return REQUIRED_ALLOW.get(name, Allow.EXTRA)
 
 
 def _is_multimodal(message: Mapping[str, Any]) -> bool:
     content = message.get("content")
-    return isinstance(content, list) and any(part.get("type") not in TEXT for part in content)
+    return isinstance(content, list) and any(part.get("type") not in TEXT_PARTS for part in content)
 
 
-def _refusal(name: str, need: Allow) -> Refused:
-    return bad(
-        f"'{name}' is refused in mode train: {WHY[need]}, so the call could not be trained. "
-        f'Leave it out, or write allow = ["{need.value}"] under [rollout] in the recipe.'
+def _not_trainable(name: str, required: Allow) -> Refused:
+    return bad_request(
+        f"'{name}' is refused in mode train: {REASONS[required]}, so the call could not be "
+        f'trained. Remove it, or set allow = ["{required.value}"] under [rollout] in the recipe.'
     )

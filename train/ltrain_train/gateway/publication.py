@@ -1,8 +1,8 @@
-"""Putting a version into service: checked first, loaded while no call runs, current when loaded.
+"""Publication of a policy version: verify, load while no call runs, then set it as current.
 
-A load that is refused leaves the version before it in service. A policy server that dies while it
-loads, or cannot even go back, is given up and, where ltrain runs it, started again with the version
-before; who publishes tries again.
+If the policy server refuses the load, the previous version stays in service. If the server dies
+during the load, or cannot load the previous version again, it is lost: when `ltrain serve` started
+it, it is started again with the previous version, and the client publishes again.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from ltrain_train.policy.versions import Policies
 
 
 class Publication:
-    """Which version of one policy is served, and how it changes."""
+    """The served version of one policy, and its replacement."""
 
     def __init__(
         self,
@@ -25,63 +25,63 @@ class Publication:
         upstream: Upstream,
         *,
         version: int,
-        give_up: Callable[[], None],
-        say: Callable[[str], None],
+        on_lost: Callable[[], None],
+        log: Callable[[str], None],
     ) -> None:
         self.policies, self.policy, self.upstream = policies, policy, upstream
         self.gate = Gate(version)
-        self._give_up = give_up
-        self._say = say
+        self._on_lost = on_lost
+        self._log = log
 
     async def publish(self, version: int) -> float:
-        """Serve a version from now on and return the seconds that calls had to wait.
+        """Load and serve a version, and return the seconds that calls had to wait.
 
         Raises:
-            UnknownVersion: when there is none.
-            BadModel: when its directory is not complete, or does not fit.
+            UnknownVersion: when the version does not exist.
+            BadModel: when its directory is incomplete or does not fit the policy.
             UpstreamAway: when the policy server died, or has unknown weights and must be restarted.
-            UpstreamFailed: when the policy server refuses it.
+            UpstreamFailed: when the policy server refuses the version.
         """
-        await asyncio.to_thread(self.policies.check, self.policy, version)
+        await asyncio.to_thread(self.policies.verify, self.policy, version)
         async with self.gate.shut():
             began = time.monotonic()
             if version != self.gate.version:
                 await self._replace(version)
             else:
-                await self.join()
+                await self.sync_weights()
             self.policies.set_current(self.policy, version)
         return time.monotonic() - began
 
-    async def join(self) -> None:
-        """Load the current version into a server that has other weights."""
-        version, loaded = self.gate.version, await self.upstream.loaded()
+    async def sync_weights(self) -> None:
+        """Load the current version if the server has other weights."""
+        version, loaded = self.gate.version, await self.upstream.loaded_label()
         if loaded != self._label(version):
-            await self._load(version)
-            self._say(f"the policy server had weights '{loaded}'; loaded {self.policy} v{version}")
+            await self._load_weights(version)
+            self._log(f"the policy server had weights '{loaded}'; loaded {self.policy} v{version}")
 
-    async def started(self) -> None:
-        """Label the weights of a server that was started with the current version."""
-        with suppress(UpstreamFailed):  # without a label, the next publication loads them
-            await self.upstream.label(self._label(self.gate.version))
+    async def label_started(self) -> None:
+        """Label the weights of a server that has been started with the current version."""
+        with suppress(UpstreamFailed):  # without a label the next publication loads the weights
+            await self.upstream.set_label(self._label(self.gate.version))
 
     async def _replace(self, version: int) -> None:
         before = self.gate.version
         try:
-            await self._load(version)
+            await self._load_weights(version)
         except UpstreamFailed as error:
             try:
-                await self._load(before)
+                await self._load_weights(before)
             except UpstreamFailed:
-                self._give_up()
+                self._on_lost()
                 raise UpstreamAway(
                     f"The policy server was lost while it loaded {self.policy} v{version}: {error} "
-                    f"Publish v{version} again when it serves v{before}."
+                    f"Publish v{version} again when the server serves v{before}."
                 ) from error
             raise
         self.gate.version = version
-        self._say(f"serving {self.policy} v{version}, before it v{before}")
+        self._log(f"serving {self.policy} v{version}, previously v{before}")
 
-    async def _load(self, version: int) -> None:
+    async def _load_weights(self, version: int) -> None:
         await self.upstream.load(self.policies.path(self.policy, version), self._label(version))
 
     def _label(self, version: int) -> str:

@@ -1,4 +1,4 @@
-"""Whether spans are on disk: an answer that is not recorded is not given."""
+"""Recording of spans on disk: the gateway sends no response that it cannot record."""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -7,31 +7,31 @@ from ltrain_train.gateway.refusal import Refused
 
 
 class Recording:
-    """Ends spans and knows whether the spool took the last of them."""
+    """Ends spans and remembers whether the last one was written to the spool."""
 
     def __init__(self) -> None:
-        self.trouble = ""
-        """Why the last span could not be written; '' when it was."""
+        self.error = ""
+        """Why the last span could not be written; '' if it was."""
 
-    def end(self, end: Callable[[], None]) -> bool:
-        """End a span and return whether it is on disk."""
+    def end_span(self, end_span: Callable[[], None]) -> bool:
+        """End a span and return whether it was written."""
         try:
-            end()
+            end_span()
         except OSError as error:
-            self.trouble = str(error)
+            self.error = str(error)
             return False
-        self.trouble = ""
+        self.error = ""
         return True
 
-    def require(self, end: Callable[[], None]) -> None:
-        """End a span that must be on disk.
+    def require_span(self, end_span: Callable[[], None]) -> None:
+        """End a span that must be written.
 
         Raises:
-            Refused: 503, when it cannot be written.
+            Refused: 503, when the span cannot be written.
         """
-        if not self.end(end):
+        if not self.end_span(end_span):
             raise Refused(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"The gateway gives no answer that it cannot record: {self.trouble}. Free space "
-                "on the disk, or start the collector that the spool waits for.",
+                f"The gateway cannot record the call, so it sends no response: {self.error}. Free "
+                "space on the disk, or start the collector so that the spool empties.",
             )

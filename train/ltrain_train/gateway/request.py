@@ -1,4 +1,4 @@
-"""A chat request as it comes to the gateway, and the sampling that a key imposes on it."""
+"""Parses chat requests and imposes the sampling of a rollout key on them."""
 
 from collections.abc import Collection
 from typing import Any
@@ -7,48 +7,52 @@ import orjson
 
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.tokens.request import Request, ask
-from ltrain_train.gateway.body import bad, read_body
+from ltrain_train.gateway.body import bad_request, parse_body
 from ltrain_train.gateway.liberties import require_trainable
-from ltrain_train.gateway.sampling import NEUTRAL
+from ltrain_train.gateway.sampling import NEUTRAL_SAMPLING
 
 
-def read_request(
+def parse_request(
     raw: bytes,
     served: str,
     sampling: dict[str, float],
     trained: bool = False,
     allowed: Collection[Allow] = (),
 ) -> Request:
-    """Read an agent's request and make it one that the server `served` answers for training.
+    """Parse an agent's request into the request that the policy server answers.
 
     Args:
         raw: the body.
         served: the model's name in the policy server.
-        sampling: imposed on it; empty imposes nothing.
-        trained: whether it is made in mode `train`.
-        allowed: what such a call may ask for although it makes it untrainable.
+        sampling: sampling imposed on the call; empty imposes nothing.
+        trained: whether the call is made in mode `train`.
+        allowed: untrainable features that a call in mode `train` may use.
 
     Raises:
-        Refused: 400, when it is no chat request, or may not ask for what it does.
+        Refused: 400, when it is not a valid chat request, or uses a feature that is not allowed.
     """
-    body = read_body(raw)
+    body = parse_body(raw)
     if trained:
-        asked = {name: value for name, value in body.items() if name not in sampling}
-        require_trainable(asked, allowed)
-    request = _imposed(body, served, sampling) if sampling else ask("chat", body, served=served)
+        chosen_fields = {name: value for name, value in body.items() if name not in sampling}
+        require_trainable(chosen_fields, allowed)
+    request = (
+        _impose_sampling(body, served, sampling) if sampling else ask("chat", body, served=served)
+    )
     try:
         orjson.dumps(request.body)
-    except TypeError as error:  # a number or a text that JSON cannot say
-        raise bad(f"The request cannot be passed on: {error}. Send plain JSON.") from error
+    except TypeError as error:  # a number or a text that JSON cannot represent
+        raise bad_request(
+            f"The request cannot be encoded as JSON: {error}. Send valid JSON numbers and text."
+        ) from error
     return request
 
 
-def _imposed(body: dict[str, Any], served: str, sampling: dict[str, float]) -> Request:
-    imposed = NEUTRAL | sampling
+def _impose_sampling(body: dict[str, Any], served: str, sampling: dict[str, float]) -> Request:
+    imposed = NEUTRAL_SAMPLING | sampling
     overruled = {
         name: body[name] for name in imposed if body.get(name) not in (None, imposed[name])
     }
-    # With a seed, the rollouts of a group would all be the same
+    # a seed would make all rollouts of a group the same
     if "seed" not in imposed and body.get("seed") is not None:
         overruled["seed"] = body.pop("seed")
-    return ask("chat", body, served=served, imposed=imposed, overruled=overruled)
+    return build_request("chat", body, served_model=served, imposed=imposed, overridden=overruled)

@@ -1,6 +1,6 @@
-"""Sampling that a key imposes: it replaces what would change the sampled tokens' probabilities."""
+"""The neutral sampling parameters, which leave the model's own distribution unchanged."""
 
-NEUTRAL: dict[str, float] = {
+NEUTRAL_SAMPLING: dict[str, float] = {
     "temperature": 1.0,
     "top_p": 1.0,
     "top_k": 0,
@@ -9,4 +9,4 @@ NEUTRAL: dict[str, float] = {
     "frequency_penalty": 0.0,
     "repetition_penalty": 1.0,
 }
-"""Sampling from the model's own distribution."""
+"""Imposed in mode `train` on each parameter that a rollout key does not set."""

@@ -1,6 +1,6 @@
-"""The policy server as the gateway reaches it: one pool of connections, and the admin routes.
+"""The gateway's HTTP client of the policy server: chat completions and admin routes.
 
-Agents never reach an admin route: a path of theirs is never passed on, only a chat body is.
+Agents cannot reach an admin route: the gateway forwards the body of a chat request, never a path.
 """
 
 import asyncio
@@ -13,40 +13,41 @@ import aiohttp
 import orjson
 
 from ltrain_instrument.errors import LtrainError
-from ltrain_instrument.tokens.events import Events
+from ltrain_instrument.tokens.events import EventSplitter
 
-CONNECT = 10.0
-"""Seconds for a connection on the same machine, while it loads a model on every core."""
-HEALTH = 5.0
-"""Seconds in which a server that is well says so."""
-RELOAD = 300.0
-"""Seconds for reading weights from disk into the server."""
-KEPT = 4.0
-"""Seconds that an idle connection is kept: vLLM closes its end after 5, and a request on a closed
-connection looks like a server that failed."""
+CONNECT_TIMEOUT = 10.0
+"""Seconds to connect on the same machine, which may be loading a model on every core."""
+HEALTH_TIMEOUT = 5.0
+"""Seconds in which a healthy server answers its health route."""
+RELOAD_TIMEOUT = 300.0
+"""Seconds to read weights from disk into the server."""
+KEEPALIVE = 4.0
+"""Seconds until an idle connection is closed: vLLM closes its end after 5, and a request on a
+closed connection looks like a server failure."""
 
 
 class UpstreamFailed(LtrainError, ConnectionError):
-    """The policy server is away, or refuses what it must do."""
+    """The policy server does not answer, or refuses a request."""
 
 
 class UpstreamAway(UpstreamFailed):
-    """The policy server does not answer, or died in the middle: it may come back."""
+    """The policy server does not answer or died during a request; it may be started again."""
 
 
 class Upstream:
-    """One policy server, by its base URL or its unix socket, and the model name it serves under."""
+    """One policy server, reached by its base URL or unix socket, and its served model name."""
 
     def __init__(self, address: str | Path, model: str) -> None:
         self.address = str(address).rstrip("/")
-        """As a sentence names it."""
+        """The address as errors show it."""
         self.model = model
-        self.url, connector = _reached(address)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT)
+        self.url, connector = _open_connector(address)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
         self._chat = f"{self.url}/v1/chat/completions"
 
     async def close(self) -> None:
+        """Close the connections."""
         await self._session.close()
 
     def chat(self, body: bytes) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
@@ -54,87 +55,96 @@ class Upstream:
         headers = {"content-type": "application/json"}
         return self._session.post(self._chat, data=body, headers=headers)
 
-    async def healthy(self) -> bool:
-        """Return whether the server says that its engine is alive."""
-        timeout = aiohttp.ClientTimeout(total=HEALTH)
+    async def is_healthy(self) -> bool:
+        """Return whether the server reports a healthy engine."""
+        timeout = aiohttp.ClientTimeout(total=HEALTH_TIMEOUT)
         try:
-            async with self._session.get(f"{self.url}/health", timeout=timeout) as answer:
-                return answer.status == 200
+            async with self._session.get(f"{self.url}/health", timeout=timeout) as response:
+                return response.status == 200
         except (aiohttp.ClientError, TimeoutError, OSError):
             return False
 
     async def models(self) -> list[str]:
-        """Return the names that the server serves under."""
-        listed = await self._json("GET", "/v1/models")
+        """Return the names of the server's models."""
+        listed = await self._request("GET", "/v1/models")
         return [model["id"] for model in listed["data"]]
 
-    async def loaded(self) -> str:
-        """Return the label of the weights in the server; vLLM's own is `default`."""
-        return str((await self._json("GET", "/weight_info"))["weight_version"])
+    async def loaded_label(self) -> str:
+        """Return the label of the weights in the server; vLLM's initial label is `default`."""
+        return str((await self._request("GET", "/weight_info"))["weight_version"])
 
     async def load(self, weights: Path, label: str) -> None:
-        """Replace the weights of a server without calls, and forget what it had cached.
+        """Replace the weights of a server without calls in flight, and reset its prefix cache.
 
         Raises:
             UpstreamFailed: when the server refuses; its weights are then unknown.
         """
-        await self._json("POST", "/pause?mode=wait")
+        await self._request("POST", "/pause?mode=wait")
         try:
             reload = {"method": "reload_weights", "kwargs": {"weights_path": str(weights)}}
-            await self._json("POST", "/collective_rpc", reload)
+            await self._request("POST", "/collective_rpc", reload)
             await self._reset_prefix_cache()
-            await self.label(label)
+            await self.set_label(label)
         finally:
-            await self._json("POST", "/resume")
+            await self._request("POST", "/resume")
 
-    async def label(self, label: str) -> None:
-        """Set what `loaded` returns until the server ends."""
-        await self._json("POST", "/update_weight_version", {"new_version": label})
+    async def set_label(self, label: str) -> None:
+        """Label the weights in the server; `loaded_label` returns the label."""
+        await self._request("POST", "/update_weight_version", {"new_version": label})
 
     async def _reset_prefix_cache(self) -> None:
-        """Stale keys and values would be read by the new weights, so a refusal is an error."""
+        """Reset the prefix cache, since its keys and values belong to the old weights.
+
+        Raises:
+            UpstreamFailed: when the server still refuses after 5 seconds.
+        """
         for _ in range(50):
-            if (await self._json("POST", "/reset_prefix_cache")).get("success"):
+            if (await self._request("POST", "/reset_prefix_cache")).get("success"):
                 return
             await asyncio.sleep(0.1)
-        raise UpstreamFailed(f"{self.address} does not reset its prefix cache: it still computes.")
+        raise UpstreamFailed(
+            f"The policy server at {self.address} did not reset its prefix cache within 5 s, "
+            "because requests are still running. Publish again."
+        )
 
-    async def _json(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        timeout = aiohttp.ClientTimeout(total=RELOAD, sock_connect=CONNECT)
+    async def _request(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        timeout = aiohttp.ClientTimeout(total=RELOAD_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
         try:
             url = self.url + path
-            async with self._session.request(method, url, json=body, timeout=timeout) as answer:
-                text = await answer.read()
+            async with self._session.request(method, url, json=body, timeout=timeout) as response:
+                text = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
-            why = str(error) or type(error).__name__
-            raise UpstreamAway(f"No policy server answers at {self.address}: {why}.") from error
-        if answer.status != 200:
-            raise UpstreamFailed(_refusal(self.address, method, path, answer.status, text))
-        said: dict[str, Any] = orjson.loads(text) if text else {}
-        return said
+            reason = str(error) or type(error).__name__
+            raise UpstreamAway(f"No policy server answers at {self.address}: {reason}.") from error
+        if response.status != 200:
+            raise UpstreamFailed(_refusal(self.address, method, path, response.status, text))
+        content: dict[str, Any] = orjson.loads(text) if text else {}
+        return content
 
 
-def _reached(address: str | Path) -> tuple[str, aiohttp.BaseConnector]:
-    """Return the base URL of requests to `address`, and what makes connections to it."""
+def _open_connector(address: str | Path) -> tuple[str, aiohttp.BaseConnector]:
+    """Return the base URL of requests to `address`, and its connector."""
     if isinstance(address, Path):
-        return "http://vllm", aiohttp.UnixConnector(str(address), limit=0, keepalive_timeout=KEPT)
-    return address.rstrip("/"), aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT)
+        return "http://vllm", aiohttp.UnixConnector(
+            str(address), limit=0, keepalive_timeout=KEEPALIVE
+        )
+    return address.rstrip("/"), aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE)
 
 
-async def events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield what each server-sent event carries."""
-    cut = Events()
-    async for piece in response.content.iter_any():
-        for event in cut.feed(piece):
-            if event.data:  # a comment keeps the connection alive
+async def read_events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Yield the data of each server-sent event."""
+    parser = Events()
+    async for chunk in response.content.iter_any():
+        for event in parser.feed(chunk):
+            if event.data:  # a comment only keeps the connection alive
                 yield event.data
 
 
 def _refusal(address: str, method: str, path: str, status: int, text: bytes) -> str:
-    said = text[:500].decode(errors="replace")
+    detail = text[:500].decode(errors="replace")
     if status == 404:
         return (
             f"The policy server at {address} has no {method} {path}: start vLLM with "
             "VLLM_SERVER_DEV_MODE=1, or let `ltrain serve` start it."
         )
-    return f"The policy server at {address} refused {method} {path} with status {status}: {said}"
+    return f"The policy server at {address} refused {method} {path} with status {status}: {detail}"

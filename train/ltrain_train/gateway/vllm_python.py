@@ -1,4 +1,4 @@
-"""The Python of vLLM's own environment; nothing here needs more than an agent's environment has."""
+"""Finds the Python of vLLM's own environment, without importing vLLM."""
 
 import os
 import subprocess
@@ -10,26 +10,26 @@ from ltrain_instrument.settings import VLLM_PYTHON
 
 
 class NoVllm(LtrainError, FileNotFoundError):
-    """No Python with vLLM where one must be."""
+    """There is no Python that has vLLM."""
 
 
 def find_python() -> Path:
-    """Return the Python that vLLM is installed for, beside this environment where none is named.
+    """Return the Python of LTRAIN_VLLM_PYTHON, by default of `.venv-vllm` beside this environment.
 
     Raises:
-        NoVllm: when there is none, or vLLM is not there.
+        NoVllm: when there is no such Python, or it has no vLLM.
     """
     python = VLLM_PYTHON.read()
     beside = Path(sys.prefix).parent / ".venv-vllm" / "bin" / "python"  # as `make setup` makes it
     if VLLM_PYTHON.name not in os.environ and beside.is_file():
         python = beside
-    mend = (
-        "vLLM has an environment of its own: `make setup` makes it, or set "
+    advice = (
+        "vLLM needs its own environment: make it with `make setup`, or set "
         f"{VLLM_PYTHON.name} to a Python that has vLLM."
     )
     if python is None or not python.is_file():
-        raise NoVllm(f"There is no Python at '{python}'. {mend}")
+        raise NoVllm(f"There is no Python at '{python}'. {advice}")
     probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
     if subprocess.run([python, "-I", "-c", probe], check=False, capture_output=True).returncode:
-        raise NoVllm(f"The Python at '{python}' has no vLLM. {mend}")
+        raise NoVllm(f"The Python at '{python}' has no vLLM. {advice}")
     return python.absolute()

@@ -1,1 +1,1 @@
-"""Training: rows in, optimizer steps under verl and Ray, model directories and checkpoints out."""
+"""Training with verl and Ray: from sample rows to optimizer steps, models and checkpoints."""

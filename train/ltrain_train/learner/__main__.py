@@ -1,7 +1,7 @@
-"""`python -m ltrain_train.learner REQUESTS ANSWERS`: serve two pipes by their numbers."""
+"""`python -m ltrain_train.learner REQUESTS ANSWERS`: serves two pipes, given by descriptor."""
 
 import sys
 
-from ltrain_train.learner.service import main
+from ltrain_train.learner.service import serve_pipes
 
-main(sys.argv[1:])
+serve_pipes(sys.argv[1:])

@@ -1,7 +1,7 @@
-"""Rows as the jagged TensorDict that verl's engines take; the only module that knows tensordict.
+"""Converts rows to the jagged TensorDict of verl's engines; the only module that uses tensordict.
 
-Every per-token tensor is as long as its row, prompt included, and stands at the token it is about:
-zero over the prompt.
+Every per-token tensor is as long as its row, prompt included. Position i is about token i; the
+values over the prompt are zero.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,85 +12,93 @@ import torch
 from tensordict import NonTensorData, TensorDict
 
 from ltrain_train.learner.samples import Row
-from ltrain_train.learner.tree import pack
+from ltrain_train.learner.tree import pack_rows
 
-EMPTY = Row(
+EMPTY_ROW = Row(
     prompt=[0], response=[0], mask=[0], logprobs=[0.0], advantages=[0.0], weights=[0.0],
     temperature=1.0, old=[0.0], correction=[0.0],
 )  # fmt: skip
-"""Fills up micro-batches, which verl wants equally many rows in: it has no trained token."""
+"""Pads micro-batches, which need equally many rows in verl; it has no trained token."""
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """One optimizer step's rows, in micro-batches."""
+class StepBatch:
+    """The rows of one optimizer step, in micro-batches."""
 
     data: Any
-    order: list[int]
-    """The number of the row at each place; -1 where there is none."""
+    row_numbers: list[int]
+    """The number of the row at each position of the batch; -1 for padding."""
     rows: Sequence[Row]
-    computed: int
-    """Tokens that go through the model."""
+    computed_tokens: int
+    """Tokens that the model computes."""
 
 
-def make_batch(rows: Sequence[Row], *, ranks: int, tokens: int, shared: bool) -> Batch:
-    """Deal rows to micro-batches of at most `tokens` tokens, each rank equally many.
+def make_batch(rows: Sequence[Row], *, ranks: int, tokens: int, shared: bool) -> StepBatch:
+    """Split rows into micro-batches of at most `tokens` tokens, equally many for each rank.
 
     A row that is longer than `tokens` is a micro-batch by itself.
     """
     ids = [row.prompt + row.response for row in rows]
-    kinds = [row.temperature for row in rows]
-    packs = pack([row[:-1] for row in ids], kinds, most=tokens, shared=shared)
+    temperatures = [row.temperature for row in rows]
+    packs = pack_rows([row[:-1] for row in ids], temperatures, max_tokens=tokens, shared=shared)
     packs.rows.extend([] for _ in range(-len(packs.rows) % ranks))
     size = max(map(len, packs.rows))
-    order = [i for part in packs.rows for i in part + [-1] * (size - len(part))]
-    placed = [EMPTY if i < 0 else rows[i] for i in order]
-    fields = _fields(placed, corrected=any(row.correction for row in rows))
-    told = {
+    row_numbers = [i for part in packs.rows for i in part + [-1] * (size - len(part))]
+    batch_rows = [EMPTY_ROW if i < 0 else rows[i] for i in row_numbers]
+    fields = _fields(batch_rows, corrected=any(row.correction for row in rows))
+    options = {
         "use_dynamic_bsz": False,
         "micro_batch_size_per_gpu": size,
         "weight_sum": sum(map(total_weight, rows)),
     }
-    fields |= {name: NonTensorData(value) for name, value in told.items()}
-    return Batch(TensorDict(fields, batch_size=[len(placed)]), order, rows, packs.tokens)
+    fields |= {name: NonTensorData(value) for name, value in options.items()}
+    return StepBatch(
+        TensorDict(fields, batch_size=[len(batch_rows)]), row_numbers, rows, packs.tokens
+    )
 
 
 def total_weight(row: Row) -> float:
-    """Give the weight of a row's trained tokens together."""
+    """Return the sum of the weights of a row's trained tokens."""
     return sum(w for w, m in zip(row.weights, row.mask, strict=True) if m)
 
 
-def response_log_probs(output: Any, batch: Batch) -> list[torch.Tensor]:
-    """Give each row's log-probabilities of its response tokens from what `infer_batch` answered."""
-    places = {i: place for place, i in enumerate(batch.order)}
+def response_log_probs(output: Any, batch: StepBatch) -> list[torch.Tensor]:
+    """Return the log-probabilities of each row's response tokens from `infer_batch`'s output."""
+    positions = {i: position for position, i in enumerate(batch.row_numbers)}
     full = output["log_probs"].unbind()
     # position i predicts token i + 1
-    return [full[places[i]][len(row.prompt) - 1 : -1] for i, row in enumerate(batch.rows)]
+    return [full[positions[i]][len(row.prompt) - 1 : -1] for i, row in enumerate(batch.rows)]
 
 
 def _fields(rows: Sequence[Row], *, corrected: bool) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "input_ids": _jagged((row.prompt + row.response for row in rows), torch.int64),
         "position_ids": _jagged((range(len(row)) for row in rows), torch.int64),
-        "scored": _over(rows, [[1] * len(row.response) for row in rows], torch.int64),
-        "loss_mask": _over(rows, [row.mask for row in rows], torch.int64),
-        "old_log_probs": _over(rows, [row.old or row.logprobs for row in rows], torch.float32),
-        "advantages": _over(rows, [_weighted(row) for row in rows], torch.float32),
+        "scored": _response_jagged(rows, [[1] * len(row.response) for row in rows], torch.int64),
+        "loss_mask": _response_jagged(rows, [row.mask for row in rows], torch.int64),
+        "old_log_probs": _response_jagged(
+            rows, [row.old or row.logprobs for row in rows], torch.float32
+        ),
+        "advantages": _response_jagged(
+            rows, [_weighted_advantages(row) for row in rows], torch.float32
+        ),
         "temperature": torch.tensor([row.temperature for row in rows]),
     }
     if corrected:
         ratios = [row.correction or [0.0] * len(row.response) for row in rows]
-        fields["rollout_is_weights"] = _over(rows, ratios, torch.float32)
+        fields["rollout_is_weights"] = _response_jagged(rows, ratios, torch.float32)
     return fields
 
 
-def _weighted(row: Row) -> list[float]:
+def _weighted_advantages(row: Row) -> list[float]:
     return [a * w for a, w in zip(row.advantages, row.weights, strict=True)]
 
 
-def _over(rows: Sequence[Row], values: Iterable[Sequence[float]], dtype: torch.dtype) -> Any:
+def _response_jagged(
+    rows: Sequence[Row], values: Iterable[Sequence[float]], dtype: torch.dtype
+) -> Any:
     pairs = zip(rows, values, strict=True)
-    return _jagged(([0] * len(row.prompt) + list(given) for row, given in pairs), dtype)
+    return _jagged(([0] * len(row.prompt) + list(response) for row, response in pairs), dtype)
 
 
 def _jagged(rows: Iterable[Sequence[float]], dtype: torch.dtype) -> Any:

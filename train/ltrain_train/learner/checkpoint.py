@@ -1,7 +1,8 @@
-"""A learner's checkpoint: verl's files and a `learner.json`, in a directory whole or absent.
+"""A learner's checkpoint: verl's files and a `learner.json` in one directory, written atomically.
 
-It holds the trained weights (of a LoRA run the adapter alone), the optimizer, the random state and
-the count of steps. It fits only the base and the shape of training that it was made with.
+It contains the trained weights (of a LoRA run only the adapter), the optimizer, the random state
+and the step counts. It can be loaded only with the base model, LoRA shape and rank count that made
+it.
 """
 
 import json
@@ -12,17 +13,17 @@ from pathlib import Path
 from ltrain_train.learner.errors import BadCheckpoint
 from ltrain_train.learner.messages import Job
 
-FILE = "learner.json"
-FORMAT = 1
-SPOTS = 64
-"""Places in each file of weights that its fingerprint looks at."""
-SPOT = 1 << 14
-"""Bytes at each place."""
+RECORD_FILE = "learner.json"
+FORMAT_VERSION = 1
+SAMPLED_PLACES = 64
+"""Places in each weight file that the fingerprint hashes."""
+SAMPLE_BYTES = 1 << 14
+"""Bytes hashed at each place."""
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """What `learner.json` says."""
+class CheckpointRecord:
+    """The content of `learner.json`."""
 
     steps: int
     """Optimizer steps since the base."""
@@ -34,50 +35,52 @@ class Record:
     lora_alpha: int
     ranks: int
     recipe: str
-    format: int = FORMAT
+    format: int = FORMAT_VERSION
 
 
-def record(job: Job, base: str, steps: int = 0, updates: int = 0) -> Record:
-    """Describe a learner of `job` after so many steps."""
+def make_record(job: Job, base: str, steps: int = 0, updates: int = 0) -> CheckpointRecord:
+    """Return the record of a learner of `job` after so many optimizer steps and updates."""
     alpha = job.train.lora_alpha or 2 * job.train.lora_rank
-    return Record(steps, updates, base, job.train.lora_rank, alpha, job.ranks, job.recipe)
+    return CheckpointRecord(steps, updates, base, job.train.lora_rank, alpha, job.ranks, job.recipe)
 
 
-def write_record(directory: Path, made: Record) -> None:
-    """Put the record into a checkpoint's directory."""
-    (directory / FILE).write_text(json.dumps(asdict(made), indent=2) + "\n")
+def write_record(directory: Path, record: CheckpointRecord) -> None:
+    """Write the record into a checkpoint's directory."""
+    (directory / RECORD_FILE).write_text(json.dumps(asdict(record), indent=2) + "\n")
 
 
-def read_record(directory: Path, now: Record) -> Record:
-    """Read the record of a checkpoint and check that the learner of `now` can go on from it.
+def read_record(directory: Path, expected: CheckpointRecord) -> CheckpointRecord:
+    """Read the record of a checkpoint and check that it fits the learner of `expected`.
 
     Raises:
-        BadCheckpoint: when it is absent, or of another base or shape.
+        BadCheckpoint: when the record is absent, or of another base model, LoRA shape or rank
+            count.
     """
     try:
-        found = Record(**json.loads((directory / FILE).read_text()))
+        saved = CheckpointRecord(**json.loads((directory / RECORD_FILE).read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise BadCheckpoint(
-            f"No checkpoint at {directory}: its {FILE} cannot be read ({error}). "
-            "Name the directory of a checkpoint that was saved to its end."
+            f"No checkpoint at {directory}: its {RECORD_FILE} cannot be read ({error}). "
+            "Name the directory of a complete checkpoint."
         ) from error
     for name in ("format", "base", "lora_rank", "lora_alpha", "ranks"):
-        if getattr(found, name) != getattr(now, name):
+        if getattr(saved, name) != getattr(expected, name):
             raise BadCheckpoint(
-                f"The checkpoint {directory} has {name} {getattr(found, name)}, this run has "
-                f"{getattr(now, name)}. Go on with what it was made with, or start a new run."
+                f"The checkpoint {directory} has {name} {getattr(saved, name)}, this run has "
+                f"{getattr(expected, name)}. Use the settings of the checkpoint, or start a new "
+                "run."
             )
-    return found
+    return saved
 
 
 def fingerprint(base: Path) -> str:
-    """Hash sizes and evenly spread bytes of a model's weights: milliseconds, not the whole file."""
+    """Return a hash of the sizes and evenly spread bytes of a model's weights, in milliseconds."""
     digest = sha256()
     for file in sorted(base.glob("*.safetensors")) or sorted(base.glob("*.bin")):
         size = file.stat().st_size
         digest.update(f"{file.name}:{size}".encode())
         with file.open("rb") as weights:
-            for spot in range(SPOTS):
-                weights.seek(spot * max(size - SPOT, 0) // (SPOTS - 1))
-                digest.update(weights.read(SPOT))
+            for place in range(SAMPLED_PLACES):
+                weights.seek(place * max(size - SAMPLE_BYTES, 0) // (SAMPLED_PLACES - 1))
+                digest.update(weights.read(SAMPLE_BYTES))
     return digest.hexdigest()[:16]

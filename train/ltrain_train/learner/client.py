@@ -1,7 +1,8 @@
-"""The learner as the loop sees it: a process that is started, asked and closed.
+"""The loop's client of the learner process.
 
-Starting returns at once: the model loads while the policy server starts. What the learner cannot
-do comes back as the error it raised; its own death is a `ChildDied` with the end of its log.
+`start` returns at once, so that the model loads while the policy server starts. An error of the
+learner is raised here again; if the process dies, the client raises `ChildDied` with the end of its
+log.
 """
 
 import json
@@ -15,7 +16,7 @@ from typing import Any, Literal, Self
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.learner import errors, messages
-from ltrain_train.learner.environment import environment
+from ltrain_train.learner.environment import learner_environment
 from ltrain_train.learner.errors import LearnerFailed
 from ltrain_train.learner.messages import Job, StepReport
 from ltrain_train.process import Child, Children
@@ -24,18 +25,19 @@ from ltrain_transforms.recipe import Train
 
 __all__ = ["LearnerClient", "StepReport"]
 
-LOOK = 0.5
-"""Seconds between two looks at a learner that does not answer: it may have died."""
+POLL = 0.5
+"""Seconds between two checks whether a learner that does not answer has died."""
 TERM_GRACE = 3.0
-"""Seconds after SIGTERM: Ray does not hear it while it starts, and no file is ever half written."""
-RAY_SOCKET = len("r/session_2026-11-22_10-32-50_887843_4194304/sockets/plasma_store")
-"""Bytes of the longest path of a socket in Ray's folder."""
-GRACE = 10.0
-"""Seconds that a learner has to end by itself when it is closed."""
+"""Seconds between SIGTERM and SIGKILL: Ray ignores SIGTERM while it starts, and SIGKILL is safe
+because files are written atomically."""
+RAY_SOCKET_BYTES = len("r/session_2026-11-22_10-32-50_887843_4194304/sockets/plasma_store")
+"""Bytes of the longest socket path in Ray's folder."""
+CLOSE_GRACE = 10.0
+"""Seconds for a learner to exit by itself when it is closed."""
 
 
 class LearnerClient:
-    """One learner process; leaving the `with` block ends it."""
+    """One learner process; the `with` block starts and ends it."""
 
     def __init__(
         self,
@@ -51,13 +53,22 @@ class LearnerClient:
         ranks: int = 1,
         children: Children | None = None,
     ) -> None:
-        """Describe a learner of `policy` that starts from the model directory `base`.
+        """Describe a learner process.
 
-        `directory` gets its log, `home` its spans (None: none are written), `recipe` is the digest
-        on them. `checkpoint` goes on where `save` left off. `children` may own the process.
+        Args:
+            train: the training settings.
+            base: model directory that training starts from.
+            directory: folder of the log.
+            policy: the policy's name, for spans.
+            recipe: the recipe's digest, for spans.
+            home: folder with the spool of spans; None writes no spans.
+            checkpoint: directory of a checkpoint to continue from.
+            seed: seed of the adapter's first weights and of the split into steps.
+            ranks: data-parallel worker processes.
+            children: owner of the process; by default the client's own.
         """
         paths = (base.absolute(), checkpoint and checkpoint.absolute(), home and home.absolute())
-        self._scratch = scratch_path("ray", below=None, socket_name=RAY_SOCKET)
+        self._scratch = scratch_path("ray", parent=None, max_socket_name=RAY_SOCKET_BYTES)
         self.job = Job(
             base=paths[0], checkpoint=paths[1], home=paths[2], scratch=self._scratch,
             train=train, policy=policy, recipe=recipe, seed=seed, ranks=ranks,
@@ -70,7 +81,7 @@ class LearnerClient:
         self._ready = False
 
     def start(self) -> None:
-        """Start the process and return; the first answer is awaited by `wait` or the first step."""
+        """Start the process and return at once; `wait` or the first request waits for the model."""
         read_requests, self._requests = os.pipe()
         self._answers, write_answers = os.pipe()
         numbers = (read_requests, write_answers)
@@ -78,7 +89,7 @@ class LearnerClient:
             self._child = self._children.start(
                 "learner",
                 [sys.executable, "-m", "ltrain_train.learner", *map(str, numbers)],
-                env=environment(self.job.ranks, self._scratch),
+                env=learner_environment(self.job.ranks, self._scratch),
                 log=self.log,
                 pass_fds=numbers,
                 grace=TERM_GRACE,
@@ -90,12 +101,12 @@ class LearnerClient:
         self._send("start", **self.job.encode())
 
     def ready(self) -> bool:
-        """Tell whether the model is loaded, without waiting.
+        """Return whether the model is loaded, without waiting.
 
         Raises:
-            LtrainError: when it cannot be loaded.
+            LtrainError: when the model cannot be loaded.
         """
-        if not self._ready and self._line(0) is not None:
+        if not self._ready and self._next_line(0) is not None:
             self._receive()
             self._ready = True
         return self._ready
@@ -104,54 +115,59 @@ class LearnerClient:
         """Wait until the model is loaded.
 
         Raises:
-            LtrainError: when it cannot be loaded, or is not after `timeout` seconds.
+            LtrainError: when the model cannot be loaded, or is not loaded after `timeout` seconds.
         """
         until = None if timeout is None else time.monotonic() + timeout
         while not self.ready():
             if until is not None and time.monotonic() > until:
                 raise LearnerFailed(
-                    f"The learner is not ready after {timeout:g} s; see {self.log}."
+                    f"The learner is not ready after {timeout:g} s. Its log is {self.log}."
                 )
-            self._line(LOOK)
+            self._next_line(POLL)
 
     def step(self, samples: Path, *, version: int, dataset: str = "") -> StepReport:
-        """Make one update from the rows in `samples`, which are at most `version` new.
+        """Make one update from the rows in `samples`.
+
+        Args:
+            samples: parquet file or folder of the rows.
+            version: the policy version that the weights are; decides which rows are stale.
+            dataset: id of the dataset, for spans.
 
         Raises:
-            BadSamples: when they cannot be trained on.
+            BadSamples: when the rows cannot be trained on.
         """
-        answer = self._ask("step", samples=samples, version=version, dataset=dataset)
+        answer = self._request("step", samples=samples, version=version, dataset=dataset)
         return StepReport(**(answer | {"stale": tuple(answer["stale"])}))
 
     def log_probs(self, samples: Path) -> list[list[float]]:
-        """Give the log-probabilities of each row's response tokens under the present weights."""
-        found: list[list[float]] = self._ask("log_probs", samples=samples)
-        return found
+        """Return the log-probabilities of each row's response tokens under the current weights."""
+        log_probs: list[list[float]] = self._request("log_probs", samples=samples)
+        return log_probs
 
     def export(self, directory: Path, *, dtype: Literal["bf16", "fp32"] | None = None) -> None:
-        """Write the policy as a model directory, adapter merged; `dtype`: default the recipe's."""
-        self._ask("export", directory=directory, dtype=dtype or self.job.train.dtype)
+        """Write the policy as a model directory, adapter merged; default `dtype`: the recipe's."""
+        self._request("export", directory=directory, dtype=dtype or self.job.train.dtype)
 
     def save(self, directory: Path) -> None:
-        """Write a checkpoint: trained weights, optimizer, count of steps."""
-        self._ask("save", directory=directory)
+        """Write a checkpoint: trained weights, optimizer and step counts."""
+        self._request("save", directory=directory)
 
     def load(self, directory: Path) -> None:
-        """Go on from a checkpoint.
+        """Load a checkpoint to continue from.
 
         Raises:
-            BadCheckpoint: when it is not whole, or was made from another base or shape.
+            BadCheckpoint: when it is incomplete, or of another base model or LoRA shape.
         """
-        self._ask("load", directory=directory)
+        self._request("load", directory=directory)
 
     def close(self) -> None:
-        """End the process; calling it again is harmless."""
+        """End the process; a second call does nothing."""
         for pipe in (self._requests, self._answers):
             if pipe >= 0:
                 os.close(pipe)
         self._requests = self._answers = -1
         if self._child is not None:
-            self._end(self._child)
+            self._end_child(self._child)
             self._child = None
 
     def __enter__(self) -> Self:
@@ -165,62 +181,64 @@ class LearnerClient:
         trace: TracebackType | None,
     ) -> None:
         if self._child is not None and (kind is not None or not self._ready):
-            self._child.ask()  # it would hear the end of its requests when it next reads them
+            self._child.request_stop()  # it sees closed requests only at its next read
         self.close()
 
-    def _ask(self, name: str, **arguments: Any) -> Any:
+    def _request(self, name: str, **arguments: Any) -> Any:
         if self._child is None:
-            raise LearnerFailed(f"The learner was asked to {name}, but it is not started.")
+            raise LearnerFailed(
+                f"The learner cannot {name} before it is started. Use it in a `with` block."
+            )
         self.wait()
         self._send(name, **arguments)
-        while self._line(LOOK) is None:
+        while self._next_line(POLL) is None:
             pass
         return self._receive()
 
     def _send(self, name: str, **arguments: Any) -> None:
         plain = {k: str(v.absolute()) if isinstance(v, Path) else v for k, v in arguments.items()}
         try:
-            os.write(self._requests, messages.line({"do": name, **plain}))
+            os.write(self._requests, messages.encode_line({"do": name, **plain}))
         except BrokenPipeError:
-            self._line(LOOK)  # says how it died
+            self._next_line(POLL)  # raises how the process died
 
-    def _line(self, seconds: float) -> bytes | None:
-        """Give the answer at hand, after waiting for one for at most `seconds`; it is not taken."""
+    def _next_line(self, seconds: float) -> bytes | None:
+        """Return pending bytes with a complete answer, which stay pending; wait up to `seconds`."""
         if b"\n" in self._pending:
             return self._pending
         if select.select([self._answers], [], [], seconds)[0]:
-            more = os.read(self._answers, 1 << 20)
-            self._pending += more
-            if not more:
-                self._died()
+            chunk = os.read(self._answers, 1 << 20)
+            self._pending += chunk
+            if not chunk:
+                self._raise_death()
         return self._pending if b"\n" in self._pending else None
 
     def _receive(self) -> Any:
-        head, _, self._pending = self._pending.partition(b"\n")
-        answer = json.loads(head)
+        line, _, self._pending = self._pending.partition(b"\n")
+        answer = json.loads(line)
         if "error" in answer:
-            raise _error(answer["kind"], answer["error"])
+            raise _rebuild_error(answer["kind"], answer["error"])
         return answer["ok"]
 
-    def _died(self) -> None:
+    def _raise_death(self) -> None:
         if self._child is not None:
             try:
-                self._child.wait(GRACE)
+                self._child.wait(CLOSE_GRACE)
             finally:
                 self._child.check()
         raise LearnerFailed(f"The learner ended; its log is {self.log}.")
 
-    def _end(self, child: Child) -> None:
+    def _end_child(self, child: Child) -> None:
         try:
-            child.wait(GRACE)
+            child.wait(CLOSE_GRACE)
         except TimeoutError:
             pass
         finally:
             child.stop()
 
 
-def _error(kind: str, sentence: str) -> LtrainError:
-    """Give the learner's error in this process."""
-    known = getattr(errors, kind, LearnerFailed)
-    error: LtrainError = known(sentence)
+def _rebuild_error(kind: str, sentence: str) -> LtrainError:
+    """Return the learner's error as an exception of this process."""
+    error_class = getattr(errors, kind, LearnerFailed)
+    error: LtrainError = error_class(sentence)
     return error

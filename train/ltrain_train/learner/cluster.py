@@ -1,8 +1,8 @@
-"""Ray, for one learner on this machine; the one module that knows it.
+"""The Ray cluster of one learner on this machine; the only module that uses Ray.
 
-* The cluster listens on loopback and asks every peer for the token in its environment.
-* It writes nothing outside the scratch folder of the learner's process, which goes with it.
-* It dies with the process that started it, however that one dies.
+* The cluster listens on loopback and requires the token of its environment from every peer.
+* It writes only into the scratch folder of the learner's process, which is removed with it.
+* It ends with the process that started it, however that process ends.
 """
 
 import socket
@@ -19,50 +19,51 @@ from ltrain_train.learner.errors import LearnerFailed
 LOOPBACK = "127.0.0.1"
 GROUP = "ltrain"
 """Name of the worker group."""
-FOLDER = "r"
-"""Of the scratch folder: Ray opens its own to everybody, and may not open the one around it."""
-PORTS = range(20000, 32000)
-"""Below those that the kernel hands out."""
-STARTS = 3
-"""Ray gives its daemons 30 seconds to start, which on a busy machine is too little at times."""
-LATE = "timed out during startup"
-STORE = 256 << 20
-"""Bytes of Ray's object store: batches pass through it, weights don't."""
+RAY_FOLDER = "r"
+"""Ray's folder in the scratch folder: Ray makes its own folder accessible to everyone, which the
+private folder around it prevents."""
+PORT_RANGE = range(20000, 32000)
+"""Ports below the kernel's ephemeral range."""
+START_ATTEMPTS = 3
+"""Ray allows its daemons 30 seconds to start, which may be too short on a busy machine."""
+START_TIMEOUT_TEXT = "timed out during startup"
+OBJECT_STORE_BYTES = 256 << 20
+"""Bytes of Ray's object store; batches pass through it, weights do not."""
 OUT_OF_MEMORY = (
-    "The machine ran out of memory, and Ray ended the worker. Free memory, or lower "
-    "`tokens_per_micro_batch` in [train]; the learner's log lists what used the memory."
+    "The machine ran out of memory and Ray ended the worker. Free memory, or lower "
+    "`tokens_per_micro_batch` in [train]; the learner's log lists the memory use."
 )
 
 
-def start(cpus: int, scratch: Path | None) -> None:
-    """Start Ray in this process's own cluster, with its files in `scratch`.
+def start_ray(cpus: int, scratch: Path | None) -> None:
+    """Start a Ray cluster for this process, with its files in `scratch`.
 
     Call it from the main thread: the kernel ends Ray's daemons with the thread that started them.
     """
-    for left in reversed(range(STARTS)):
+    for remaining in reversed(range(START_ATTEMPTS)):
         try:
-            return _start(cpus, scratch)
-        except Exception as error:  # Ray has no class for it
-            if LATE not in str(error) or not left:
+            return _init_ray(cpus, scratch)
+        except Exception as error:  # Ray has no exception class for this timeout
+            if START_TIMEOUT_TEXT not in str(error) or not remaining:
                 raise
-            print(f"Ray's daemons took too long; starting them again, {left} times at most.")
+            print(f"Ray's daemons did not start in time; trying again, at most {remaining} times.")
 
 
-def _start(cpus: int, scratch: Path | None) -> None:
+def _init_ray(cpus: int, scratch: Path | None) -> None:
     ray.init(
         num_cpus=cpus,
         num_gpus=None,
         include_dashboard=False,
-        object_store_memory=STORE,
+        object_store_memory=OBJECT_STORE_BYTES,
         log_to_driver=False,
         configure_logging=False,
         _node_ip_address=LOOPBACK,
-        _temp_dir=str(scratch / FOLDER) if scratch else None,
+        _temp_dir=str(scratch / RAY_FOLDER) if scratch else None,
     )
 
 
 def rank_environment(rank: int, ranks: int, port: int) -> dict[str, str]:
-    """Give the variables that verl's RayWorkerGroup sets for one rank's process."""
+    """Return the variables that verl's RayWorkerGroup sets for one rank's process."""
     return {
         "WORLD_SIZE": str(ranks),
         "RANK": str(rank),
@@ -74,11 +75,11 @@ def rank_environment(rank: int, ranks: int, port: int) -> dict[str, str]:
     }
 
 
-def warm(module: str, ranks: int, port: int) -> None:
-    """Have `module` imported in the processes that the ranks will run in, and return at once.
+def preimport(module: str, ranks: int, port: int) -> None:
+    """Start importing `module` in the processes that the ranks will run in, and return at once.
 
-    Ray runs an actor in an idle process whose environment is the same, so the import goes on while
-    this process makes its own. Without it all works as well, some seconds later.
+    Ray runs an actor in an idle process with an equal environment, so these imports run while this
+    process imports too. This only saves some seconds.
     """
     importing = ray.remote(_import).options
     for rank in range(ranks):
@@ -86,18 +87,18 @@ def warm(module: str, ranks: int, port: int) -> None:
         importing(num_cpus=0, runtime_env={"env_vars": environ}).remote(module)
 
 
-def stop() -> None:
-    """Stop what `start` started."""
+def stop_ray() -> None:
+    """Stop the Ray cluster of this process."""
     ray.shutdown()
 
 
-def remote(worker: type) -> Any:
-    """Make a class one whose instances are Ray actors."""
+def as_actor_class(worker: type) -> Any:
+    """Return a class whose instances are Ray actors."""
     return ray.remote(worker)
 
 
-def sentence(error: Exception) -> str:
-    """Return what went wrong in a worker, without the traceback that Ray puts around it."""
+def describe_error(error: Exception) -> str:
+    """Return the message of a worker's error, without Ray's traceback."""
     if isinstance(error, ray.exceptions.OutOfMemoryError):
         return OUT_OF_MEMORY
     cause: Any = error
@@ -108,12 +109,15 @@ def sentence(error: Exception) -> str:
 
 
 def free_port() -> int:
-    """Give a port of loopback that nobody listens on, and that no outgoing connection will take."""
-    for port in sample(PORTS, len(PORTS)):
+    """Return a free loopback port that the kernel does not assign to outgoing connections."""
+    for port in sample(PORT_RANGE, len(PORT_RANGE)):
         with socket.socket() as probe, suppress(OSError):
             probe.bind((LOOPBACK, port))
             return port
-    raise LearnerFailed(f"All ports from {PORTS.start} to {PORTS.stop - 1} are in use.")
+    raise LearnerFailed(
+        f"All ports from {PORT_RANGE.start} to {PORT_RANGE.stop - 1} are in use. "
+        "Stop a program that listens on one of them."
+    )
 
 
 def _import(module: str) -> None:

@@ -1,8 +1,7 @@
-"""verl: its training worker, its losses and its correction.
+"""verl's training worker, policy losses and importance correction.
 
-No module knows verl but this one, its engine `tree_engine` and its plugin `platform`.
-
-Every rank is one `Worker`: verl's FSDP2 engine behind verl's own remote methods, and `export`.
+Only this module, the engine in `tree_engine` and the plugin in `platform` use verl. Every rank is
+one `RankWorker`: verl's FSDP2 engine with verl's remote methods, and `export`.
 """
 
 import os
@@ -35,7 +34,7 @@ from verl.workers.engine_workers import TrainingWorker
 
 from ltrain_train.learner import cluster, tree_engine
 from ltrain_train.learner.messages import Job
-from ltrain_train.learner.tree import can_share
+from ltrain_train.learner.tree import supports_prefix_tree
 from ltrain_train.learner.weights import read_config, write_weights
 from ltrain_train.policy.precision import fast_dtype
 from ltrain_transforms.recipe import Train
@@ -43,23 +42,23 @@ from ltrain_transforms.recipe import Train
 verl_decorator: Any = decorator
 Method = TypeVar("Method", bound=Callable[..., Any])
 PolicyLoss = Callable[..., tuple[torch.Tensor, dict[str, Any]]]
-TARGETS = "all-linear"
-"""Modules that a LoRA adapter is put on."""
+LORA_TARGETS = "all-linear"
+"""Modules that get a LoRA adapter."""
 
 
 def policy_losses() -> list[str]:
-    """Give the names in verl's registry."""
+    """Return the names of verl's policy losses."""
     return sorted(POLICY_LOSS_REGISTRY)
 
 
 def policy_loss(name: str) -> PolicyLoss:
-    """Give verl's loss of that name."""
-    found: PolicyLoss = POLICY_LOSS_REGISTRY[name]
-    return found
+    """Return verl's policy loss of that name."""
+    loss: PolicyLoss = POLICY_LOSS_REGISTRY[name]
+    return loss
 
 
 def loss_config(train: Train) -> Any:
-    """Give what verl's losses read beside their tensors."""
+    """Return the configuration that verl's losses read besides their tensors."""
     return FSDPActorConfig(
         strategy="fsdp2",
         rollout_n=1,
@@ -70,29 +69,29 @@ def loss_config(train: Train) -> Any:
     )
 
 
-def summed(value: float) -> Any:
-    """Give a metric that verl adds up over micro-batches and averages over ranks."""
+def sum_metric(value: float) -> Any:
+    """Return a metric that verl sums over micro-batches and averages over ranks."""
     return Metric(value=value, aggregation=AggregationType.SUM)
 
 
 def truncated_ratio(
     log_ratio: torch.Tensor, mask: torch.Tensor, cap: float
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """Give verl's token-level truncated importance weights of [row, token], and their metrics."""
+    """Return verl's token-level truncated importance weights [row, token], and their metrics."""
     ratio, metrics = compute_rollout_correction_weights(log_ratio, mask, "token", cap)
-    kept = ("rollout_is_mean", "rollout_is_max", "rollout_is_eff_sample_size")
-    return ratio, {name: float(metrics[name]) for name in kept}
+    names = ("rollout_is_mean", "rollout_is_max", "rollout_is_eff_sample_size")
+    return ratio, {name: float(metrics[name]) for name in names}
 
 
-def only_forward(batch: Any) -> Any:
-    """Mark a batch as one to read log-probabilities from."""
+def as_inference_batch(batch: Any) -> Any:
+    """Return the batch marked for inference: log-probabilities without a loss."""
     return tensordict_utils.assign_non_tensor(batch, compute_loss=False, calculate_entropy=False)
 
 
-def metrics_of(output: Any) -> dict[str, float]:
-    """Give the numbers of one `train_batch`, each over all its micro-batches and ranks."""
-    found = tensordict_utils.get(output, "metrics")
-    return {name: _number(value) for name, value in found.items() if not name.startswith("perf/")}
+def read_metrics(output: Any) -> dict[str, float]:
+    """Return the metrics of one `train_batch`, each over all its micro-batches and ranks."""
+    metrics = tensordict_utils.get(output, "metrics")
+    return {name: _number(value) for name, value in metrics.items() if not name.startswith("perf/")}
 
 
 def _number(value: Any) -> float:
@@ -101,58 +100,60 @@ def _number(value: Any) -> float:
     return float(value.aggregate() if isinstance(value, Metric) else value)
 
 
-def shares(job: Job) -> bool:
-    """Tell whether rows that begin alike share their first tokens in this job's model."""
-    return can_share(read_config(job.base))
+def shares_prefixes(job: Job) -> bool:
+    """Return whether this job's model computes the common prefix of rows once."""
+    return supports_prefix_tree(read_config(job.base))
 
 
 def on_every_rank(method: Method) -> Method:
-    """Make a worker's method one of its group: each rank runs it with the same arguments."""
-    made: Method = verl_decorator.register(dispatch_mode=verl_decorator.Dispatch.ONE_TO_ALL)(method)
-    return made
+    """Register a worker's method with its group: each rank runs it with the same arguments."""
+    registered: Method = verl_decorator.register(dispatch_mode=verl_decorator.Dispatch.ONE_TO_ALL)(
+        method
+    )
+    return registered
 
 
-class Worker(TrainingWorker):
+class RankWorker(TrainingWorker):
     """One rank of the trainer."""
 
     def __init__(self, job: Job) -> None:
         torch.manual_seed(job.seed)
-        if get_device_name() == "cpu":  # verl would ask torch for `cpu:gloo,cpu:gloo`
+        if get_device_name() == "cpu":  # verl would request the backend `cpu:gloo,cpu:gloo`
             rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-            meeting = os.environ.get("DIST_INIT_METHOD")
-            distributed.init_process_group("gloo", meeting, rank=rank, world_size=world)
-        if shares(job):
+            init_method = os.environ.get("DIST_INIT_METHOD")
+            distributed.init_process_group("gloo", init_method, rank=rank, world_size=world)
+        if shares_prefixes(job):
             os.environ["VERL_ENGINE_VENDOR"] = tree_engine.VENDOR
         super().__init__(_worker_config(job))
 
     @on_every_rank
     def export(self, directory: Path, dtype: str) -> None:
-        """Write the weights, an adapter merged into them, as safetensors in `directory`.
+        """Write the weights, with a merged adapter, as safetensors in `directory`.
 
-        Every rank gathers every tensor; the first one writes.
+        Every rank gathers every tensor; only the first rank writes.
         """
         engine: Any = self.engine
         module = engine.module
         lora = hasattr(module, "peft_config")
         with merged_lora_context(module, backup_adapters=True) if lora else nullcontext():
             state = normalize_peft_param_name(module.state_dict())
-            tensors = ((k, _whole(x)) for k, x in convert_weight_keys(state, module).items())
+            tensors = ((k, _gather(x)) for k, x in convert_weight_keys(state, module).items())
             write_weights(directory, tensors, dtype=dtype, write=distributed.get_rank() == 0)
         distributed.barrier()
 
 
-def _whole(tensor: torch.Tensor) -> torch.Tensor:
+def _gather(tensor: torch.Tensor) -> torch.Tensor:
     gather = getattr(tensor, "full_tensor", None)
     return gather() if gather else tensor
 
 
-def worker_group(job: Job, port: int) -> Any:
-    """Give a verl worker group of `job.ranks` ranks that meet at `port`, its model loaded."""
+def make_worker_group(job: Job, port: int) -> Any:
+    """Return a verl worker group of `job.ranks` ranks that connect at `port`, its model loaded."""
     device = get_device_name()
     pool = RayResourcePool([job.ranks], use_gpu=device != "cpu", max_colocate_count=1)
     group: Any = RayWorkerGroup(
         resource_pool=pool,
-        ray_cls_with_init=RayClassWithInitArgs(cls=cluster.remote(Worker), job=job),
+        ray_cls_with_init=RayClassWithInitArgs(cls=cluster.as_actor_class(RankWorker), job=job),
         device_name=device,
         name_prefix=cluster.GROUP,
         master_addr=cluster.LOOPBACK,
@@ -176,7 +177,7 @@ def _worker_config(job: Job) -> Any:
             enable_gradient_checkpointing=device != "cpu",
             lora_rank=train.lora_rank,
             lora_alpha=train.lora_alpha or 2 * train.lora_rank,
-            target_modules=TARGETS,
+            target_modules=LORA_TARGETS,
         ),
         engine_config=FSDPEngineConfig(
             strategy="fsdp2",

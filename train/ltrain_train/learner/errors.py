@@ -1,4 +1,4 @@
-"""What a user can mend in training: rows, a base model, a checkpoint, a loss."""
+"""Errors of training that a user can fix: rows, a base model, a checkpoint, a loss."""
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.errors import DiskFull
@@ -7,20 +7,20 @@ __all__ = ["BadBase", "BadCheckpoint", "BadLoss", "BadSamples", "DiskFull", "Lea
 
 
 class BadSamples(LtrainError, ValueError):
-    """A samples file that cannot be read, or rows that reinforcement learning cannot use."""
+    """A samples file cannot be read, or has rows that an RL loss cannot use."""
 
 
 class BadBase(LtrainError, ValueError):
-    """A model directory that lacks what training starts from."""
+    """A model directory lacks a file that training starts from."""
 
 
 class BadCheckpoint(LtrainError, ValueError):
-    """A checkpoint that is not there, not whole, or of another model."""
+    """A checkpoint is missing, incomplete, or of another model."""
 
 
 class BadLoss(LtrainError, ValueError):
-    """A loss that cannot be aggregated as the recipe asks."""
+    """A loss is unknown, or cannot be weighted as the recipe requires."""
 
 
 class LearnerFailed(LtrainError, RuntimeError):
-    """The learner met what nobody foresaw; its log says more."""
+    """The learner raised an unexpected error; its log has the details."""

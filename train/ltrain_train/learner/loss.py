@@ -1,9 +1,9 @@
-"""Our aggregation around verl's policy losses: one sum over tokens for a whole optimizer step.
+"""Aggregates verl's policy losses into one weighted mean over the tokens of an optimizer step.
 
     loss = sum over tokens of weight x loss / sum over tokens of weight
 
-over all micro-batches and all ranks, so that neither their number nor their sizes matter. The
-weight multiplies the advantage, which is the same thing wherever the loss is homogeneous in it.
+The sums run over all micro-batches and all ranks, so their number and sizes do not matter. The
+weight multiplies the advantage, which is equivalent if the loss is homogeneous in the advantage.
 """
 
 from collections.abc import Mapping
@@ -16,44 +16,50 @@ from ltrain_instrument.errors import UnknownName
 from ltrain_train.learner import engine
 from ltrain_train.learner.errors import BadLoss
 
-UNFIT = {
-    "geo_mean": "it averages over the rows of a micro-batch, whatever aggregation it is told",
-    "bypass_mode": "it chooses among others by itself; name one, with correction = 'bypass'",
+UNSUPPORTED = {
+    "geo_mean": "it averages over the rows of a micro-batch and ignores the aggregation setting",
+    "bypass_mode": "it selects another loss by itself; name that loss, with correction = 'bypass'",
     "dro": "it needs verl's dro_beta, which a recipe has no key for",
 }
-"""Losses of verl that no recipe can name, and why."""
+"""Losses of verl that a recipe cannot name, and why."""
 NOT_HOMOGENEOUS = {
-    "clip_cov": "it picks tokens by their covariance with the advantage",
+    "clip_cov": "it selects tokens by their covariance with the advantage",
     "kl_cov": "it adds a penalty that the advantage does not scale",
 }
-"""Losses that twice the advantage does not make twice as large: a weight cannot be put there."""
+"""Losses that are not proportional to the advantage, so the advantage cannot carry a weight."""
 PER_ROW = {"sapo"}
-"""Losses that average within each row, whatever aggregation they are told: a token is a row."""
-NAMES = {"pg_clipfrac": "clip_fraction", "pg_clipfrac_lower": "clip_fraction_lower", "ppo_kl": "kl"}
-"""verl's metric, without its `actor/` -> ours."""
+"""Losses that always average within each row; each token is passed to them as a row of its own."""
+METRIC_NAMES = {
+    "pg_clipfrac": "clip_fraction",
+    "pg_clipfrac_lower": "clip_fraction_lower",
+    "ppo_kl": "kl",
+}
+"""verl's metric name, without `actor/`, to ltrain's."""
 
 
-def check(name: str, weigh: str) -> None:
-    """Refuse a loss that does not exist or cannot be weighed as asked.
+def check_loss(name: str, weigh: str) -> None:
+    """Check that a loss exists and can be weighted as the recipe requires.
 
     Raises:
-        BadLoss: which says why.
+        BadLoss: when it does not, or cannot.
     """
-    known = set(engine.policy_losses()) - UNFIT.keys()
-    if name in UNFIT:
-        raise BadLoss(f"train.loss = '{name}': {UNFIT[name]}. Choose from: {_list(known)}.")
-    if name not in known:
-        raise BadLoss(f"train.loss: {UnknownName('policy loss', name, known)}")
+    supported = set(engine.policy_losses()) - UNSUPPORTED.keys()
+    if name in UNSUPPORTED:
+        raise BadLoss(
+            f"train.loss = '{name}': {UNSUPPORTED[name]}. Choose from: {_join(supported)}."
+        )
+    if name not in supported:
+        raise BadLoss(f"train.loss: {UnknownName('policy loss', name, supported)}")
     if weigh != "token" and name in NOT_HOMOGENEOUS:
         raise BadLoss(
             f"train.weigh = '{weigh}' cannot go with train.loss = '{name}': "
             f"{NOT_HOMOGENEOUS[name]}. Set weigh = 'token', or choose from: "
-            f"{_list(known - NOT_HOMOGENEOUS.keys())}."
+            f"{_join(supported - NOT_HOMOGENEOUS.keys())}."
         )
 
 
 class WeightedLoss:
-    """The loss function that verl's engine calls on each micro-batch of N tokens in all."""
+    """The loss function that verl's engine calls on each micro-batch of N tokens."""
 
     def __init__(self, name: str, config: Any) -> None:
         self.name, self.config = name, config
@@ -61,13 +67,13 @@ class WeightedLoss:
     def __call__(
         self, model_output: Mapping[str, torch.Tensor], data: Any, dp_group: object = None
     ) -> tuple[torch.Tensor, dict[str, Any]]:
-        """Give this micro-batch's share of the step's loss, and of its metrics.
+        """Return this micro-batch's part of the step's loss and of its metrics.
 
         The engine averages gradients over ranks, hence the factor `dp_size`.
         """
         mask_N = data["loss_mask"].values().bool()
         tokens = {
-            # position i predicts token i + 1; what rolls over lands on a prompt's first token
+            # position i predicts token i + 1; a value that wraps around hits a prompt's first token
             "log_prob": model_output["log_probs"].values().roll(1),
             "old_log_prob": data["old_log_probs"].values(),
             "advantages": data["advantages"].values(),
@@ -75,8 +81,8 @@ class WeightedLoss:
         if "rollout_is_weights" in data.keys():  # noqa: SIM118 - a TensorDict iterates over its rows
             tokens["rollout_is_weights"] = data["rollout_is_weights"].values()
         lengths = data["loss_mask"].offsets().diff().tolist()
-        inputs = {name: self._shape(x, mask_N, lengths) for name, x in tokens.items()}
-        mask = self._shape(torch.ones_like(mask_N), mask_N, lengths)
+        inputs = {name: self._to_rows(x, mask_N, lengths) for name, x in tokens.items()}
+        mask = self._to_rows(torch.ones_like(mask_N), mask_N, lengths)
         ranks, weights = data["dp_size"], data["weight_sum"]
         self.config.global_batch_info.update(
             dp_size=ranks, batch_num_tokens=weights, global_batch_size=weights
@@ -84,21 +90,23 @@ class WeightedLoss:
         loss, metrics = engine.policy_loss(self.name)(
             **inputs, response_mask=mask, loss_agg_mode="token-mean", config=self.config
         )
-        share = ranks * int(mask_N.sum()) / max(data["batch_num_tokens"], 1)
-        return loss, {_name(k): engine.summed(float(v) * share) for k, v in metrics.items()}
+        token_share = ranks * int(mask_N.sum()) / max(data["batch_num_tokens"], 1)
+        return loss, {
+            _name(k): engine.sum_metric(float(v) * token_share) for k, v in metrics.items()
+        }
 
-    def _shape(self, x_N: torch.Tensor, mask_N: torch.Tensor, lengths: list[int]) -> torch.Tensor:
-        """Give rows of tokens, zero where there is none: [row, token]."""
+    def _to_rows(self, x_N: torch.Tensor, mask_N: torch.Tensor, lengths: list[int]) -> torch.Tensor:
+        """Return the values as [row, token], zero where a token is not trained."""
         if self.name in PER_ROW:
             return x_N[mask_N].unsqueeze(1)
-        kept = torch.where(mask_N, x_N, torch.zeros((), dtype=x_N.dtype, device=x_N.device))
-        return pad_sequence(list(torch.split(kept, lengths)), batch_first=True)
+        masked = torch.where(mask_N, x_N, torch.zeros((), dtype=x_N.dtype, device=x_N.device))
+        return pad_sequence(list(torch.split(masked, lengths)), batch_first=True)
 
 
 def _name(metric: str) -> str:
     short = metric.removeprefix("actor/")
-    return NAMES.get(short, short)
+    return METRIC_NAMES.get(short, short)
 
 
-def _list(names: set[str]) -> str:
+def _join(names: set[str]) -> str:
     return ", ".join(sorted(names))

@@ -1,7 +1,7 @@
-"""What the learner and its client say to each other: one JSON object a line, over two pipes.
+"""Messages between the learner and its client: one JSON object a line, over two pipes.
 
-A request is `{"do": name, ...arguments}`; the answer is `{"ok": result}` or
-`{"error": sentence, "kind": class}`. Answers come in the order of the requests.
+A request is `{"do": name, ...arguments}`; its answer is `{"ok": result}` or
+`{"error": message, "kind": class}`. Answers come in the order of the requests.
 """
 
 import json
@@ -14,7 +14,7 @@ from ltrain_transforms.recipe import Train
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What one learner process is started for."""
+    """The settings of one learner process."""
 
     base: Path
     """The model directory that training starts from."""
@@ -24,22 +24,24 @@ class Job:
     recipe: str
     """The recipe's digest, for spans."""
     checkpoint: Path | None = None
-    """Where to go on from."""
+    """Checkpoint to continue from."""
     scratch: Path | None = None
-    """Holds Ray's files and goes with the process; None: where Ray keeps them."""
+    """Folder of Ray's files, removed with the process; None: Ray's default."""
     home: Path | None = None
-    """Holds the spool of spans; None: no spans are written."""
+    """Folder with the spool of spans; None: no spans are written."""
     seed: int = 0
-    """Decides the adapter's first weights and which rows share an optimizer step."""
+    """Seed of the adapter's first weights and of the split of rows into optimizer steps."""
     ranks: int = 1
     """Data-parallel worker processes."""
 
     def encode(self) -> dict[str, Any]:
+        """Return the job as the arguments of a `start` request."""
         fields = asdict(self) | {"train": self.train.model_dump()}
         return {name: str(v) if isinstance(v, Path) else v for name, v in fields.items()}
 
     @classmethod
     def decode(cls, fields: dict[str, Any]) -> Self:
+        """Return the job of a `start` request's arguments."""
         paths = {
             name: Path(fields[name])
             for name in ("base", "checkpoint", "scratch", "home")
@@ -50,28 +52,28 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """What one update did: `steps_per_wave` optimizer steps over one samples file."""
+    """The result of one update: up to `steps_per_wave` optimizer steps over one samples file."""
 
     metrics: dict[str, float]
     """Means over the optimizer steps, by name: loss, grad_norm, kl, clip_fraction, …"""
     rows: int
-    """Rows that were trained on."""
+    """Trained rows."""
     tokens: int
-    """Tokens of those rows, prompts included; `computed_tokens` of the metrics are those that went
-    through the model, where rows that begin alike share their beginning."""
+    """Tokens of those rows, prompts included. The metric `computed_tokens` counts a common prefix
+    of rows once, as the model computes it."""
     trained_tokens: int
-    """Tokens that the loss looked at."""
+    """Tokens in the loss."""
     steps: int
     """Optimizer steps of this update."""
     total_steps: int
-    """Optimizer steps since the base, earlier runs from the same checkpoint included."""
+    """Optimizer steps since the base model, those before the loaded checkpoint included."""
     seconds: float
     dropped: dict[str, int] = field(default_factory=dict)
-    """Rows that were left out, by reason."""
+    """Number of rows left out, by reason."""
     stale: tuple[str, ...] = ()
-    """The sample ids of those whose reason is `stale`."""
+    """Sample ids of the rows left out as `stale`."""
 
 
-def line(message: dict[str, Any]) -> bytes:
-    """Give a message as one line."""
+def encode_line(message: dict[str, Any]) -> bytes:
+    """Encode a message as one line of JSON."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"

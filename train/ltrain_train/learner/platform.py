@@ -1,7 +1,8 @@
-"""The CPU as a verl platform, by verl's own plugin hook: `VERL_USE_EXTERNAL_MODULES` names this
-module, `VERL_PLATFORM=cpu` selects it. Where neither is set, verl finds its accelerator itself.
+"""The CPU as a verl platform, through verl's plugin hook.
 
-verl asks a platform for what CUDA has; most of it means nothing on a CPU and answers 0 or None.
+`VERL_USE_EXTERNAL_MODULES` names this module and `VERL_PLATFORM=cpu` selects it. Without these
+variables verl detects its accelerator itself. A platform has CUDA's functions; most of them have no
+meaning on a CPU and return 0 or None.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ def _zero(*_: object, **__: object) -> int:
 
 
 def _device_module() -> ModuleType:
-    """Give `torch.cpu` with what `torch.cuda` has beyond it."""
+    """Return a copy of `torch.cpu` with further functions of `torch.cuda`."""
     module = ModuleType("ltrain_cpu")
     for name in dir(torch.cpu):
         if not name.startswith("__"):
@@ -49,7 +50,7 @@ _MODULE = _device_module()
 
 @PlatformRegistry.register(platform="cpu")
 class PlatformCPU(PlatformBase):
-    """Answers for one CPU device named `cpu`."""
+    """A platform with one CPU device named `cpu`."""
 
     device_name = "cpu"
     vendor_name = "generic"
@@ -59,7 +60,7 @@ class PlatformCPU(PlatformBase):
         return True
 
     def is_platform_available(self, use_smi_check: bool = False) -> bool:
-        return False  # never found by itself, only by VERL_PLATFORM
+        return False  # verl does not detect it; only VERL_PLATFORM selects it
 
     def current_device(self) -> Any:
         return "cpu"  # verl passes it to `tensor.to`, where an int would mean a CUDA device

@@ -1,6 +1,6 @@
-"""The rows of one update: read from a `samples` table, checked, and dealt to optimizer steps.
+"""The rows of one update: read from a `samples` table, checked, and split into optimizer steps.
 
-* A row that cannot be trained on is an error that names it; nothing is repaired.
+* A row that cannot be trained on is an error that names it; no row is repaired.
 * A stale row, whose oldest call was sampled by an older version than `max_staleness` allows, is
   left out and counted. Every other row is in exactly one optimizer step.
 """
@@ -32,7 +32,7 @@ PER_TOKEN = ("response_mask", "rollout_logprobs", "advantages", "loss_weight")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One sequence; lists after the prompt's are per response token."""
+    """One token sequence; `mask`, `logprobs`, `advantages` and `weights` are per response token."""
 
     prompt: list[int]
     response: list[int]
@@ -42,65 +42,78 @@ class Row:
     weights: list[float]
     temperature: float
     old: list[float] | None = None
-    """Log-probabilities under the trainer before the update; None: `logprobs` stand for them."""
+    """The learner's log-probabilities before the update; None: `logprobs` are used."""
     correction: list[float] | None = None
-    """Capped ratio of `old` to `logprobs`, by which the loss is multiplied; None: 1."""
+    """Capped ratio of `old` to `logprobs`, a factor of the loss; None: 1."""
 
     def __len__(self) -> int:
         return len(self.prompt) + len(self.response)
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class UpdateRows:
+    """The rows of one update."""
+
     fresh: list[Row]
     stale: tuple[str, ...]
-    """Sample ids of the rows that are too old."""
+    """Sample ids of the rows that are left out as stale."""
 
 
-def read_rows(path: Path, *, version: int, max_staleness: int, words: int) -> Rows:
-    """Read the rows that may train what `version` has become; `words` is the vocabulary's size.
+def read_rows(path: Path, *, version: int, max_staleness: int, vocab_size: int) -> UpdateRows:
+    """Read and check the rows of a samples table.
+
+    Args:
+        path: parquet file or folder.
+        version: the policy version that is trained.
+        max_staleness: versions that a row's oldest call may be behind `version`.
+        vocab_size: number of token ids of the model.
 
     Raises:
-        BadSamples: when the file is none, or a row is not what an RL loss needs.
+        BadSamples: when the table cannot be read, or an RL loss cannot use a row.
     """
-    frame = _read(path)
-    _check(frame, path, words)
+    frame = _read_frame(path)
+    _check_frame(frame, path, vocab_size)
     oldest = pl.col("call_versions").list.min()
     is_stale = (oldest < version - max_staleness).fill_null(False)
     stale = frame.filter(is_stale)["sample_id"].to_list()
-    return Rows([_row(row) for row in frame.filter(~is_stale).iter_rows(named=True)], tuple(stale))
+    return UpdateRows(
+        [_make_row(row) for row in frame.filter(~is_stale).iter_rows(named=True)], tuple(stale)
+    )
 
 
-def deal(rows: list[Row], steps: int, seed: str) -> Iterator[list[Row]]:
-    """Shuffle `rows` into at most `steps` parts whose sizes differ by at most one."""
+def split_into_steps(rows: list[Row], steps: int, seed: str) -> Iterator[list[Row]]:
+    """Yield the shuffled `rows` in at most `steps` parts whose sizes differ by at most one."""
     order = rows.copy()
     Random(seed).shuffle(order)
     for step in range(min(steps, len(rows))):
         yield order[step :: min(steps, len(rows))]
 
 
-def _read(path: Path) -> pl.DataFrame:
+def _read_frame(path: Path) -> pl.DataFrame:
     try:
         frame = pl.read_parquet(path)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise BadSamples(
             f"Cannot read {path} as parquet: {error}. "
-            "Give the samples of a dataset that `ltrain build` wrote."
+            "Use the samples of a dataset that `ltrain build` wrote."
         ) from error
     missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
         raise BadSamples(
             f"{path} has no column {', '.join(missing)}. "
-            "Give the samples of a dataset that `ltrain build` wrote."
+            "Use the samples of a dataset that `ltrain build` wrote."
         )
     try:
         return frame.select(pl.col(name).cast(SAMPLES.schema[name]) for name in COLUMNS)
     except pl.exceptions.PolarsError as error:
-        raise BadSamples(f"{path}: a column has the wrong type: {error}.") from error
+        raise BadSamples(
+            f"{path}: a column has the wrong type: {error}. "
+            "Use the samples of a dataset that `ltrain build` wrote."
+        ) from error
 
 
-def _check(frame: pl.DataFrame, path: Path, words: int) -> None:
-    """Refuse rows by name: not sampled, ragged, without a prompt, not finite."""
+def _check_frame(frame: pl.DataFrame, path: Path, vocab_size: int) -> None:
+    """Raise `BadSamples` for the first row that an RL loss cannot use."""
     length = pl.col("response_ids").list.len()
     ragged = pl.any_horizontal(pl.col(name).list.len() != length for name in PER_TOKEN)
     numbers = ("rollout_logprobs", "advantages", "loss_weight")
@@ -109,12 +122,12 @@ def _check(frame: pl.DataFrame, path: Path, words: int) -> None:
     )
     ids = pl.concat_list("prompt_ids", "response_ids")
     negative = (pl.col("loss_weight").list.min() < 0).fill_null(False)
-    heat = pl.col("temperature")
-    faults = (
+    temperature = pl.col("temperature")
+    checks = (
         (
             pl.col("tokens") != "sampled",
-            "its tokens are rendered, not sampled: an RL loss needs the "
-            "ids and log-probabilities of the server. Roll the tasks out under the policy",
+            "its tokens are rendered, not sampled: an RL loss needs the server's token "
+            "ids and log-probabilities. Run the tasks with the policy",
         ),
         (pl.col("prompt_ids").list.len() == 0, "it has no prompt"),
         (length == 0, "it has no response"),
@@ -122,25 +135,28 @@ def _check(frame: pl.DataFrame, path: Path, words: int) -> None:
         (~finite, f"{', '.join(numbers)} must be finite"),
         (negative, "a loss_weight is below 0"),
         (
-            heat.is_null() | ~(heat > 0),
+            temperature.is_null() | ~(temperature > 0),
             "its temperature must be above 0: a greedy sample has no probability to learn from",
         ),
-        (ids.list.max() >= words, f"a token id is not below {words}, the model's vocabulary"),
+        (
+            ids.list.max() >= vocab_size,
+            f"a token id is not below {vocab_size}, the model's vocabulary",
+        ),
     )
-    for fault, why in faults:
-        bad = frame.filter(fault.fill_null(True))
-        if bad.height:
-            more = f" and {bad.height - 1} more rows" if bad.height > 1 else ""
-            raise BadSamples(f"{path}, sample {bad['sample_id'][0]}{more}: {why}.")
+    for is_bad, reason in checks:
+        bad_rows = frame.filter(is_bad.fill_null(True))
+        if bad_rows.height:
+            more = f" and {bad_rows.height - 1} more rows" if bad_rows.height > 1 else ""
+            raise BadSamples(f"{path}, sample {bad_rows['sample_id'][0]}{more}: {reason}.")
 
 
-def _row(cells: dict[str, list[float]]) -> Row:
+def _make_row(columns: dict[str, list[float]]) -> Row:
     return Row(
-        prompt=cells["prompt_ids"],  # type: ignore[arg-type]
-        response=cells["response_ids"],  # type: ignore[arg-type]
-        mask=cells["response_mask"],  # type: ignore[arg-type]
-        logprobs=cells["rollout_logprobs"],
-        advantages=cells["advantages"],
-        weights=cells["loss_weight"],
-        temperature=cells["temperature"],  # type: ignore[arg-type]
+        prompt=columns["prompt_ids"],  # type: ignore[arg-type]
+        response=columns["response_ids"],  # type: ignore[arg-type]
+        mask=columns["response_mask"],  # type: ignore[arg-type]
+        logprobs=columns["rollout_logprobs"],
+        advantages=columns["advantages"],
+        weights=columns["loss_weight"],
+        temperature=columns["temperature"],  # type: ignore[arg-type]
     )

@@ -1,8 +1,8 @@
-"""Rows that begin alike as one tree of tokens: what they share goes through the model once.
+"""Rows with common prefixes as one tree of tokens, so that the model computes each prefix once.
 
-The samples of one prompt, and prompts that open with the same examples, repeat most of their
-tokens. In a tree a token sees its ancestors and stands at its depth, so that each row's
-log-probabilities and gradients are those of the row alone.
+Samples of one prompt, and prompts with the same examples, repeat most of their tokens. In the tree
+a token attends to its ancestors, and its position is its depth. So each row's log-probabilities and
+gradients are those of the row alone.
 """
 
 from collections.abc import Sequence
@@ -12,22 +12,26 @@ from typing import Any
 
 import torch
 
-MODELS = ("llama", "mistral", "qwen2", "qwen3")
-"""Architectures whose attention takes any mask and whose layers mix tokens in no other way."""
+SUPPORTED_MODELS = ("llama", "mistral", "qwen2", "qwen3")
+"""Architectures whose attention accepts any mask and whose other layers do not mix tokens."""
 
-Rows = Sequence[Sequence[int]]
+TokenRows = Sequence[Sequence[int]]
 """Token ids of each row."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class PrefixTree:
+    """A tree whose nodes are tokens and whose paths from the root are rows."""
+
     tokens: list[int]
+    """Token id of each node."""
     depths: list[int]
+    """Depth of each node."""
     paths: list[list[int]]
-    """For each row the node of each of its tokens."""
+    """For each row, the node of each of its tokens."""
 
     def mask(self) -> torch.Tensor:
-        """Give [node, node]: whether the first sees the second."""
+        """Return the mask [node, node]: whether the first attends to the second."""
         sees = torch.zeros(len(self.tokens), len(self.tokens), dtype=torch.bool)
         for path in self.paths:
             nodes = torch.tensor(path)
@@ -35,47 +39,51 @@ class Tree:
         return sees
 
 
-def plant(rows: Rows, kinds: Sequence[float]) -> Tree:
-    """Give the tree of `rows`, in which only rows of one kind share tokens."""
+def build_prefix_tree(rows: TokenRows, temperatures: Sequence[float]) -> PrefixTree:
+    """Return the prefix tree of `rows`; only rows of equal temperature share nodes."""
     nodes: dict[tuple[int | tuple[float], int], int] = {}
     tokens: list[int] = []
     depths: list[int] = []
     paths: list[list[int]] = []
-    for row, kind in zip(rows, kinds, strict=True):
-        at: int | tuple[float] = (kind,)
+    for row, temperature in zip(rows, temperatures, strict=True):
+        node: int | tuple[float] = (temperature,)
         path: list[int] = []
         for depth, token in enumerate(row):
-            at = nodes.setdefault((at, token), len(nodes))
-            if at == len(tokens):
+            node = nodes.setdefault((node, token), len(nodes))
+            if node == len(tokens):
                 tokens.append(token)
                 depths.append(depth)
-            path.append(at)
+            path.append(node)
         paths.append(path)
-    return Tree(tokens, depths, paths)
+    return PrefixTree(tokens, depths, paths)
 
 
 @dataclass(frozen=True, slots=True)
 class Packs:
+    """Rows grouped into packs."""
+
     rows: list[list[int]]
-    """For each pack the numbers of its rows."""
+    """For each pack, the numbers of its rows."""
     tokens: int
-    """Tokens that go through the model."""
+    """Tokens that the model computes."""
 
 
-def pack(rows: Rows, kinds: Sequence[float], *, most: int, shared: bool) -> Packs:
-    """Put rows that begin alike side by side, in packs of at most `most` tokens.
+def pack_rows(
+    rows: TokenRows, temperatures: Sequence[float], *, max_tokens: int, shared: bool
+) -> Packs:
+    """Group rows with common prefixes into packs of at most `max_tokens` tokens.
 
-    A pack holds one row at least. Where nothing is `shared`, each row counts in full.
+    A pack has at least one row. If prefixes are not `shared`, every token of a row counts.
     """
-    order = sorted(range(len(rows)), key=lambda i: (kinds[i], rows[i]))
+    order = sorted(range(len(rows)), key=lambda i: (temperatures[i], rows[i]))
     packs: list[list[int]] = []
     size = total = 0
     for i in order:
-        common = 0
-        if packs and shared and kinds[i] == kinds[packs[-1][-1]]:
-            common = _common(rows[i], rows[packs[-1][-1]])
-        new = len(rows[i]) - common
-        if not packs or size + new > most:
+        shared_length = 0
+        if packs and shared and temperatures[i] == temperatures[packs[-1][-1]]:
+            shared_length = _common_prefix(rows[i], rows[packs[-1][-1]])
+        new = len(rows[i]) - shared_length
+        if not packs or size + new > max_tokens:
             packs.append([])
             size, new = 0, len(rows[i])
         packs[-1].append(i)
@@ -83,13 +91,17 @@ def pack(rows: Rows, kinds: Sequence[float], *, most: int, shared: bool) -> Pack
     return Packs(packs, total)
 
 
-def can_share(config: dict[str, Any]) -> bool:
-    """Tell from a model's config.json whether a tree's mask says all of its attention."""
+def supports_prefix_tree(config: dict[str, Any]) -> bool:
+    """Return whether a tree's mask fully describes the attention of a model, by its config.json."""
     layers = set(config.get("layer_types") or ["full_attention"])
     windowed = config.get("sliding_window") and config.get("use_sliding_window", True)
-    return config.get("model_type") in MODELS and layers == {"full_attention"} and not windowed
+    return (
+        config.get("model_type") in SUPPORTED_MODELS
+        and layers == {"full_attention"}
+        and not windowed
+    )
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
+def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     pairs = zip(one, other, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

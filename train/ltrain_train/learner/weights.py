@@ -1,7 +1,7 @@
-"""A model directory as Hugging Face lays it out: whole before it has its name.
+"""Writes model directories in Hugging Face layout, atomically.
 
-Everything but the weights is the base's own: configuration, tokenizer, chat template, generation
-settings. The configuration's dtype is made to say what the weights are.
+Everything except the weights is copied from the base model: configuration, tokenizer, chat template
+and generation settings. Only the configuration's dtype is set to that of the weights.
 """
 
 import json
@@ -17,90 +17,94 @@ import torch
 from safetensors.torch import save_file
 
 from ltrain_instrument.private import make_private
-from ltrain_train.disk import MARGIN, disk_full, free_bytes, is_full, require_space
+from ltrain_train.disk import MIN_FREE, disk_full_error, free_bytes, is_disk_full, require_space
 from ltrain_train.learner.errors import BadBase
 from ltrain_train.policy.errors import BadModel
-from ltrain_train.policy.weights import shapes
+from ltrain_train.policy.weights import read_shapes
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
-NAMES = {"bf16": "bfloat16", "fp32": "float32"}
-"""As a model's config.json spells them."""
-WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
-"""Endings of files that hold a base's weights, which are not copied."""
-OURS = "policy.json"
-"""A policy version's own record, which is not the new version's."""
-SHARD = 4 << 30
-"""Bytes in one file of weights."""
-OLD = ".old"
-"""Ends the name that a directory has while another one takes its place."""
+DTYPE_NAMES = {"bf16": "bfloat16", "fp32": "float32"}
+"""The dtype names in a model's config.json."""
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
+"""Suffixes of the base's weight files, which are not copied."""
+VERSION_FILE = "policy.json"
+"""The manifest of a policy version, which is not copied to the next version."""
+SHARD_BYTES = 4 << 30
+"""Maximum bytes in one weight file."""
+OLD_SUFFIX = ".old"
+"""Suffix of the previous directory while the new one replaces it."""
 
 
 @contextmanager
-def whole(directory: Path, what: str, size: int) -> Iterator[Path]:
-    """Yield a directory to fill, which gets the name `directory` when the block ends well.
+def atomic_directory(directory: Path, what: str, size: int) -> Iterator[Path]:
+    """Yield a draft directory that replaces `directory` when the block ends without an error.
 
-    What had that name is replaced. A reader sees the old one or the new one, never a part. An
-    error names it as `what`, of about `size` bytes.
+    A reader sees the old directory or the new one, never a part.
+
+    Args:
+        directory: the final path.
+        what: what is written, for the error of a full disk.
+        size: its approximate bytes.
 
     Raises:
-        DiskFull: when the disk has no room for it; then nothing of it is left.
+        DiskFull: when the disk has no room; then the draft is removed.
     """
     draft = directory.parent / f".{directory.name}.{uuid4().hex[:8]}"
-    _remove_left(directory)
+    _remove_drafts(directory)
     try:
         require_space(directory, size, what)
         make_private(draft)
         yield draft
         if directory.exists():
-            directory.rename(draft.with_name(f"{draft.name}{OLD}"))
+            directory.rename(draft.with_name(f"{draft.name}{OLD_SUFFIX}"))
         draft.rename(directory)
-        _remove_left(directory)
-    except Exception as error:  # torch and safetensors have errors of their own for a full disk
-        if is_full(error) or free_bytes(draft) < MARGIN:
+        _remove_drafts(directory)
+    except Exception as error:  # torch and safetensors raise their own errors for a full disk
+        if is_disk_full(error) or free_bytes(draft) < MIN_FREE:
             shutil.rmtree(draft, ignore_errors=True)
-            raise disk_full(directory, what, size) from error
+            raise disk_full_error(directory, what, size) from error
         raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _remove_left(directory: Path) -> None:
-    """Remove the drafts of killed processes; what `directory` held goes when it is there again."""
-    for left in directory.parent.glob(f".{directory.name}.*"):
-        if directory.exists() or not left.name.endswith(OLD):
-            shutil.rmtree(left)
+def _remove_drafts(directory: Path) -> None:
+    """Remove drafts of killed processes, and the previous directory if the new one is in place."""
+    for draft in directory.parent.glob(f".{directory.name}.*"):
+        if directory.exists() or not draft.name.endswith(OLD_SUFFIX):
+            shutil.rmtree(draft)
 
 
 def export_size(base: Path, dtype: str) -> int:
-    """Return the bytes of an export in `dtype` of the model in `base`, nearly."""
-    return _elements(base) * DTYPES[dtype].itemsize
+    """Return the approximate bytes of an export in `dtype` of the model in `base`."""
+    return _count_parameters(base) * DTYPES[dtype].itemsize
 
 
 def checkpoint_size(base: Path, rank: int) -> int:
-    """Return the bytes of a checkpoint, nearly: fp32 weights, and AdamW's two moments of each.
+    """Return the approximate bytes of a checkpoint: fp32 weights and AdamW's two moments of each.
 
-    With a LoRA rank these are the adapter's; all matrices are counted as if they had one.
+    With a LoRA rank only adapter weights count, as if every matrix had an adapter.
     """
     try:
-        found = shapes(base).values()
+        shapes = read_shapes(base).values()
     except BadModel:
         return 0
-    adapter = sum(rank * sum(shape) for shape in found if len(shape) == 2)
-    return 12 * (adapter if rank else _elements(base))
+    adapter = sum(rank * sum(shape) for shape in shapes if len(shape) == 2)
+    return 12 * (adapter if rank else _count_parameters(base))
 
 
-def _elements(base: Path) -> int:
+def _count_parameters(base: Path) -> int:
     try:
-        return sum(prod(shape) for shape in shapes(base).values())
-    except BadModel:  # weights in .bin files, whose headers take torch to read
+        return sum(prod(shape) for shape in read_shapes(base).values())
+    except BadModel:  # weights in .bin files, whose headers only torch can read
         return 0
 
 
 def check_base(base: Path) -> None:
-    """Refuse a directory that no training can start from.
+    """Check that training can start from a model directory.
 
     Raises:
-        BadBase: which says what it lacks.
+        BadBase: when the directory lacks a file; the message names it.
     """
     if not base.is_dir():
         raise BadBase(f"No model directory at {base}. Name one in Hugging Face's layout.")
@@ -113,7 +117,9 @@ def check_base(base: Path) -> None:
     try:
         read_config(base)
     except ValueError as error:
-        raise BadBase(f"{base / 'config.json'} is not JSON: {error}.") from error
+        raise BadBase(
+            f"{base / 'config.json'} is not JSON: {error}. Restore the model's own file."
+        ) from error
 
 
 def read_config(base: Path) -> dict[str, Any]:
@@ -122,31 +128,31 @@ def read_config(base: Path) -> dict[str, Any]:
     return config
 
 
-def vocabulary(base: Path) -> int:
-    """Return the number of token ids that the model in `base` has."""
+def read_vocab_size(base: Path) -> int:
+    """Return the number of token ids of the model in `base`."""
     config = read_config(base)
     return int((config.get("text_config") or config)["vocab_size"])
 
 
-def copy_rest(base: Path, directory: Path, dtype: str) -> None:
-    """Copy what is not weights from `base`, with the dtype of the new ones."""
+def copy_model_files(base: Path, directory: Path, dtype: str) -> None:
+    """Copy the files of `base` except the weights, and set `dtype` in config.json."""
     for file in base.iterdir():
-        if file.is_file() and not file.name.endswith(WEIGHTS) and file.name != OURS:
+        if file.is_file() and not file.name.endswith(WEIGHT_SUFFIXES) and file.name != VERSION_FILE:
             shutil.copy(file, directory)
     config = read_config(base)
-    for spelled in ("dtype", "torch_dtype"):
-        if spelled == "dtype" or spelled in config:
-            config[spelled] = NAMES[dtype]
+    for key in ("dtype", "torch_dtype"):
+        if key == "dtype" or key in config:
+            config[key] = DTYPE_NAMES[dtype]
     (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def write_weights(
     directory: Path, tensors: Iterable[tuple[str, torch.Tensor]], *, dtype: str, write: bool
 ) -> None:
-    """Write tensors as safetensors, in files of at most `SHARD` bytes and, if several, an index.
+    """Write tensors as safetensors files of at most `SHARD_BYTES`, with an index if several.
 
-    `tensors` is read to its end even where `write` is False: gathering one takes every rank. An
-    output layer that is tied to the embedding is left out, as Hugging Face does.
+    `tensors` is consumed even if `write` is False, because every rank takes part in gathering a
+    tensor. An output layer that is tied to the embedding is omitted, as in Hugging Face.
     """
     tied = read_config(directory).get("tie_word_embeddings", False)
     shards = Shards(directory)
@@ -158,41 +164,45 @@ def write_weights(
 
 
 class Shards:
-    """Files of weights in one directory, at most one of them held in memory."""
+    """Writes the weight files of one directory, with at most one file's tensors in memory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.names: list[list[str]] = []
-        self.held: dict[str, torch.Tensor] = {}
+        self.pending: dict[str, torch.Tensor] = {}
         self.total = 0
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
-        if self.held and sum(t.nbytes for t in self.held.values()) + tensor.nbytes > SHARD:
+        """Add a tensor, after writing a file if it would become too large."""
+        if (
+            self.pending
+            and sum(t.nbytes for t in self.pending.values()) + tensor.nbytes > SHARD_BYTES
+        ):
             self._save()
-        self.held[name] = tensor
+        self.pending[name] = tensor
         self.total += tensor.nbytes
 
     def finish(self) -> None:
-        """Write the last file, give the files their names and, if several, write the index."""
+        """Write the last file, rename the files and, if there are several, write the index."""
         self._save()
         count = len(self.names)
         if count == 1:
-            self._file(0).rename(self.directory / "model.safetensors")
+            self._part_file(0).rename(self.directory / "model.safetensors")
             return
         files = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
         for i, file in enumerate(files):
-            self._file(i).rename(self.directory / file)
-        where = {
+            self._part_file(i).rename(self.directory / file)
+        weight_map = {
             name: file for file, names in zip(files, self.names, strict=True) for name in names
         }
-        index = {"metadata": {"total_size": self.total}, "weight_map": where}
+        index = {"metadata": {"total_size": self.total}, "weight_map": weight_map}
         text = json.dumps(index, indent=2, sort_keys=True)
         (self.directory / "model.safetensors.index.json").write_text(text + "\n")
 
     def _save(self) -> None:
-        save_file(self.held, self._file(len(self.names)), metadata={"format": "pt"})
-        self.names.append(list(self.held))
-        self.held = {}
+        save_file(self.pending, self._part_file(len(self.names)), metadata={"format": "pt"})
+        self.names.append(list(self.pending))
+        self.pending = {}
 
-    def _file(self, number: int) -> Path:
+    def _part_file(self, number: int) -> Path:
         return self.directory / f"part-{number}.safetensors"

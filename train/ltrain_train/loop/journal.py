@@ -1,6 +1,6 @@
-"""What a run has done, on disk: a killed run goes on from here, a finished one is history.
+"""The journal of a run on disk: its waves, from which a killed run continues.
 
-The file is replaced whole after every validation and update, so it is never half written.
+The file is replaced atomically after every validation and every update.
 """
 
 import json
@@ -11,43 +11,46 @@ from pathlib import Path
 from typing import Any, Self
 
 from ltrain_instrument.private import make_private
-from ltrain_train.rollout.runs import last_and_next
+from ltrain_train.rollout.runs import last_and_next_name
 
 
 @dataclass(slots=True, kw_only=True)
 class Wave:
-    """One dispatch of tasks and what came of it."""
+    """One wave of rollouts and its results."""
 
     mode: str
     wave: int
     version: int
-    """The policy version that was sampled."""
+    """The sampled policy version."""
     rollouts: int
     outcomes: dict[str, int]
     evaluations: dict[str, float]
     """Mean of each evaluation over the rollouts."""
     rules: dict[str, float] = field(default_factory=dict)
-    """Mean over the rollouts of what each rule gave."""
+    """Mean of each rule's rewards over the rollouts."""
     dataset: str | None = None
+    """Id of the dataset that was built from the wave."""
     published: int | None = None
-    """The version that training on it gave, or None where it was not trained on."""
+    """The version that was trained on the wave; None if there was none."""
     samples: int = 0
     tokens: int = 0
     drops: dict[str, int] = field(default_factory=dict)
     alarms: list[str] = field(default_factory=list)
-    """Which drops go with low reward, in a sentence each."""
+    """One sentence for each kind of drop that correlates with low reward."""
     metrics: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall seconds by phase."""
 
     @property
     def scores(self) -> dict[str, float]:
-        """What the evaluations and the rules gave, by name."""
+        """The means of the evaluations and the rules, by name."""
         return self.evaluations | self.rules
 
 
 @dataclass(slots=True, kw_only=True)
 class Journal:
+    """The waves of one run, and the file that records them."""
+
     folder: Path
     run: str
     recipe: str
@@ -60,71 +63,79 @@ class Journal:
 
     @property
     def path(self) -> Path:
+        """The journal's file."""
         return self.folder / "journal.json"
 
     @property
     def updates(self) -> int:
-        """Training waves that are done, those that taught nothing included."""
+        """Number of finished training waves, those without a new version included."""
         return sum(wave.mode == "train" for wave in self.waves)
 
     @property
     def trained(self) -> int:
-        """Training waves that gave a version."""
+        """Number of training waves that published a version."""
         return sum(wave.published is not None for wave in self.waves)
 
     @property
     def checkpoint(self) -> Path:
-        """Where the learner is kept after what it was trained on so far."""
+        """Directory of the latest checkpoint."""
         return self.folder / "checkpoints" / str(self.trained)
 
     @property
     def next_checkpoint(self) -> Path:
+        """Directory of the next checkpoint."""
         return self.checkpoint.with_name(str(self.trained + 1))
 
     def wave(self, mode: str, number: int) -> Wave | None:
+        """Return a recorded wave; None if it is not recorded."""
         return next((w for w in self.waves if (w.mode, w.wave) == (mode, number)), None)
 
     def add(self, wave: Wave) -> None:
+        """Record a wave and save the journal."""
         self.waves.append(wave)
         self.save()
 
     def prune(self) -> None:
-        """Remove checkpoints that nothing will go on from."""
+        """Remove all checkpoints except the latest."""
         for old in self.folder.glob("checkpoints/*"):
             if old.name.isdigit() and int(old.name) < self.trained:
                 shutil.rmtree(old)
 
     def finish(self) -> None:
+        """Mark the run as finished and save the journal."""
         self.finished = True
         self.save()
 
     def save(self) -> None:
+        """Replace the journal's file atomically."""
         make_private(self.folder)
-        said = {key: value for key, value in asdict(self).items() if key != "folder"}
+        content = {key: value for key, value in asdict(self).items() if key != "folder"}
         part = self.path.with_suffix(".part")
-        part.write_text(json.dumps(said, indent=1))
+        part.write_text(json.dumps(content, indent=1))
         os.replace(part, self.path)
 
     @classmethod
-    def read(cls, folder: Path) -> Self | None:
-        """Give the journal in `folder`, or None where there is none."""
+    def load(cls, folder: Path) -> Self | None:
+        """Return the journal in `folder`; None if there is none."""
         try:
-            said: dict[str, Any] = json.loads((folder / "journal.json").read_text())
+            content: dict[str, Any] = json.loads((folder / "journal.json").read_text())
         except FileNotFoundError:
             return None
-        waves = [Wave(**wave) for wave in said.pop("waves")]
-        return cls(folder=folder, waves=waves, **said)
+        waves = [Wave(**wave) for wave in content.pop("waves")]
+        return cls(folder=folder, waves=waves, **content)
 
 
 def open_journal(runs: Path, name: str, *, recipe: str, policy: str, base: int) -> Journal:
-    """Go on with the last run called `name` where it is unfinished; else begin the next one.
+    """Return the journal of the last run named `name` if it is unfinished, else of a new run.
 
-    A run whose recipe has changed is left as it is: its numbers would mean two things.
+    A run whose recipe has changed is not continued, because its waves would not be comparable.
     """
-    taken, free = last_and_next(runs, name)
-    last = Journal.read(runs / taken) if taken else None
-    if last is not None and not last.finished and last.recipe == recipe:
-        return last
-    journal = Journal(folder=runs / free, run=free, recipe=recipe, policy=policy, base=base)
+    last, next_name = last_and_next_name(runs, name)
+    journal = Journal.load(runs / last) if last else None
+    if journal is not None and not journal.finished and journal.recipe == recipe:
+        return journal
+    journal = Journal(
+        folder=runs / next_name, run=next_name, recipe=recipe, policy=policy, base=base
+    )
     journal.save()
     return journal

@@ -1,4 +1,4 @@
-"""The offline run: train once from what the store holds, and serve what comes out."""
+"""The offline run: trains once on stored traces and publishes the new version."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,64 +11,68 @@ from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.learner.client import LearnerClient
 from ltrain_train.lock import RunLock
 from ltrain_train.loop.phases import Phases
-from ltrain_train.loop.services import answers
+from ltrain_train.loop.services import responds
 from ltrain_train.loop.start import Plan
 from ltrain_train.loop.update import Update, Updater
 from ltrain_train.process import Children
-from ltrain_train.service_key import open_service
+from ltrain_train.service_key import open_service_provider
 from ltrain_transforms.build import build
 from ltrain_transforms.dataset import Dataset
 
 
 @dataclass(frozen=True, slots=True)
-class Once:
+class OfflineRun:
+    """The result of an offline run."""
+
     dataset: Dataset
     update: Update
     path: Path
-    """The directory of the version that came out."""
+    """The directory of the new version."""
     served: bool
-    """Whether a gateway took it."""
+    """Whether a gateway serves the new version."""
 
 
-def from_store(plan: Plan, store: Store, lock: RunLock) -> Once:
-    """Build a dataset from `store` by the recipe, train on it, publish the version.
+def train_from_store(plan: Plan, store: Store, lock: RunLock) -> OfflineRun:
+    """Build a dataset from `store` by the recipe, train on it, and publish the new version.
 
     Raises:
-        NothingToTrain: when no row is left to train on.
+        NothingToTrain: when the dataset has no row to train on.
     """
     out = plan.home / "datasets" / f"{plan.name}-once-v{plan.policies().current(plan.policy)}"
-    return from_dataset(plan, build(store, plan.recipe, out), lock)
+    return train_from_dataset(plan, build(store, plan.recipe, out), lock)
 
 
-def from_dataset(plan: Plan, dataset: Dataset, lock: RunLock) -> Once:
-    """Train on a dataset that was built, and publish the version.
+def train_from_dataset(plan: Plan, dataset: Dataset, lock: RunLock) -> OfflineRun:
+    """Train on a dataset and publish the new version.
 
-    The learner holds `lock` until it has ended.
+    The learner's guard holds `lock` until the learner has ended.
 
     Raises:
-        NothingToTrain: when it has no row.
+        NothingToTrain: when the dataset has no row to train on.
     """
     policies = plan.policies()
     version = policies.current(plan.policy)
     with ExitStack() as stack, lock.working():
-        learner = stack.enter_context(_learner(plan, policies.path(plan.policy, version), lock))
-        provider = open_service("ltrain-loop", plan.home)
+        learner = stack.enter_context(
+            _make_learner(plan, policies.path(plan.policy, version), lock)
+        )
+        provider = open_service_provider("ltrain-loop", plan.home)
         stack.callback(provider.shutdown)
-        gateway = _gateway(plan.home)
+        gateway = _find_gateway(plan.home)
         updater = Updater(plan.recipe, policies, learner, gateway, provider, Phases())
         update = updater.update(
             dataset, version, plan.home / "runs" / f"{plan.name}-once-v{version}" / "checkpoint"
         )
     path = policies.path(plan.policy, update.version)
-    return Once(dataset, update, path, served=gateway is not None)
+    return OfflineRun(dataset, update, path, served=gateway is not None)
 
 
-def _gateway(home: Path) -> GatewayClient | None:
+def _find_gateway(home: Path) -> GatewayClient | None:
     url = settings.GATEWAY.read()
-    return GatewayClient(url, gateway_secret(home)) if answers(f"{url}/health") else None
+    return GatewayClient(url, gateway_secret(home)) if responds(f"{url}/health") else None
 
 
-def _learner(plan: Plan, base: Path, lock: RunLock) -> LearnerClient:
+def _make_learner(plan: Plan, base: Path, lock: RunLock) -> LearnerClient:
     return LearnerClient(
         plan.train,
         base,

@@ -1,7 +1,7 @@
-"""The online run: waves of rollouts, each stored, built, learned from and served again.
+"""The online run: for each wave it runs rollouts, builds a dataset, trains and publishes.
 
-What a killed run did is in its journal and in the store: it goes on with the update it was in, and
-asks only for the rollouts that wave still lacks.
+A killed run continues from its journal and the store: it repeats the unfinished update, and runs
+only the rollouts that the wave still lacks.
 """
 
 from collections import Counter
@@ -14,29 +14,32 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Mode, rollout_id
 from ltrain_train.loop.journal import Journal, Wave
-from ltrain_train.loop.patience import patiently
+from ltrain_train.loop.patience import retry_store
 from ltrain_train.loop.phases import Phases
-from ltrain_train.loop.standing import standing
+from ltrain_train.loop.standing import summarize_wave
 from ltrain_train.loop.update import Updater
-from ltrain_train.loop.waves import tasks_of
-from ltrain_train.rollout.runner import Runner, finished
+from ltrain_train.loop.waves import wave_tasks
+from ltrain_train.rollout.runner import Runner, finished_rollouts
 from ltrain_train.rollout.tasks import Task
 from ltrain_transforms import roles
 from ltrain_transforms.barrier import wait_complete
 from ltrain_transforms.build import build
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.recipe import Recipe, Rollout
-from ltrain_transforms.selective_drops import sentences
+from ltrain_transforms.selective_drops import alarm_messages
 
-IMPOSED = {"temperature": 1.0}
-"""Sampling in mode `train` unless the recipe says otherwise: the policy itself, nothing cut off."""
+TRAIN_SAMPLING = {"temperature": 1.0}
+"""Sampling in mode `train` unless the recipe sets it: the policy's own distribution."""
 
-UNDECIDED = frozenset({"no_spread"})
-"""Why a wave may teach nothing and the run goes on: its groups agree, as a good policy's do."""
+NO_SIGNAL_REASONS = frozenset({"no_spread"})
+"""Drop reasons with which a wave may have no row and the run continues: all rewards within each
+group are equal, as they are for a good policy."""
 
 
 @dataclass(slots=True)
-class Online:
+class OnlineRun:
+    """One online run with its services and its journal."""
+
     recipe: Recipe
     rollout: Rollout
     journal: Journal
@@ -47,16 +50,16 @@ class Online:
     tasks: Sequence[Task]
     validation: Sequence[Task]
     datasets: Path
-    say: Callable[[Wave], None]
+    on_wave: Callable[[Wave], None]
     version: int
-    """The version that is served."""
+    """The served policy version."""
 
     def run(self) -> Journal:
-        """Validate, make the recipe's updates, validate again.
+        """Validate, make the recipe's updates, and validate again.
 
         Raises:
-            NothingToTrain: when a wave gives no row and not because its groups agree: the next
-                would be the same.
+            NothingToTrain: when a wave has no row to train on for a reason that would repeat in
+                the next wave.
         """
         self._validate()
         self.updater.learner.wait()
@@ -72,71 +75,78 @@ class Online:
         number = self.journal.updates
         if not self.validation or self.journal.wave("val", number):
             return
-        self._generate("val", number, self.validation, per_task=1)
-        self._add(self._seen("val", number))
+        self._generate("val", number, self.validation, rollouts_per_task=1)
+        self._record(self._summarize("val", number))
 
     def _update(self, number: int) -> None:
-        tasks = tasks_of(number, self.tasks, self.rollout.tasks_per_wave, seed=self.rollout.seed)
-        sampling = IMPOSED | self.recipe.policy[0].sampling
+        tasks = wave_tasks(number, self.tasks, self.rollout.tasks_per_wave, seed=self.rollout.seed)
+        sampling = TRAIN_SAMPLING | self.recipe.policy[0].sampling
         self._generate("train", number, tasks, self.rollout.per_task, **sampling)
         dataset = self._build(number)
-        wave = self._seen("train", number)
-        wave.dataset, wave.rules = dataset.id, _rules(dataset)
+        wave = self._summarize("train", number)
+        wave.dataset, wave.rules = dataset.id, _rule_means(dataset)
         wave.alarms = [sentence for _, sentence in sentences(dataset.manifest["alarms"])]
         wave.drops = dict(Counter(dataset.drops["reason"].to_list()))
-        if not (dataset.counts["samples"] == 0 and UNDECIDED & wave.drops.keys()):
+        if not (dataset.counts["samples"] == 0 and NO_SIGNAL_REASONS & wave.drops.keys()):
             self._learn(wave, dataset)
-        self._add(wave)
+        self._record(wave)
 
     def _learn(self, wave: Wave, dataset: Dataset) -> None:
-        done = self.updater.update(dataset, self.version, self.journal.next_checkpoint)
-        self.version = wave.published = done.version
-        wave.samples, wave.tokens = done.report.rows, done.report.tokens
-        wave.metrics = dict(done.report.metrics)
+        update = self.updater.update(dataset, self.version, self.journal.next_checkpoint)
+        self.version = wave.published = update.version
+        wave.samples, wave.tokens = update.report.rows, update.report.tokens
+        wave.metrics = dict(update.report.metrics)
 
     def _generate(
-        self, mode: Mode, number: int, tasks: Sequence[Task], per_task: int, **sampling: float
+        self,
+        mode: Mode,
+        number: int,
+        tasks: Sequence[Task],
+        rollouts_per_task: int,
+        **sampling: float,
     ) -> None:
         run, trust = self.journal.run, self.recipe.source.trust
-        with self.phases.phase("generate"):
-            done = patiently(lambda: finished(self.store, run, mode, number, trust))
-            self.runner.run(mode, number, tasks, per_task, sampling=sampling, finished=done)
-        with self.phases.phase("settle"):
+        with self.phases.measure("generate"):
+            finished = retry_store(lambda: finished_rollouts(self.store, run, mode, number, trust))
+            self.runner.run(
+                mode, number, tasks, rollouts_per_task, sampling=sampling, finished=finished
+            )
+        with self.phases.measure("settle"):
             ids = [
                 rollout_id(run, mode, number, task.id, sample)
                 for task in tasks
-                for sample in range(per_task)
+                for sample in range(rollouts_per_task)
             ]
-            settle, senders = self.recipe.train.settle, roles.senders(trust)
-            patiently(lambda: wait_complete(self.store, ids, settle, senders))
+            span_timeout, senders = self.recipe.train.settle, roles.senders(trust)
+            retry_store(lambda: wait_complete(self.store, ids, span_timeout, senders))
 
     def _build(self, number: int) -> Dataset:
         run, out = self.journal.run, self.datasets / f"{self.journal.run}-{number}"
-        with self.phases.phase("build"):
-            return patiently(lambda: build(self.store, self.recipe, out, run=run, wave=number))
+        with self.phases.measure("build"):
+            return retry_store(lambda: build(self.store, self.recipe, out, run=run, wave=number))
 
-    def _seen(self, mode: str, number: int) -> Wave:
+    def _summarize(self, mode: str, number: int) -> Wave:
         run, trust = self.journal.run, self.recipe.source.trust
-        stands = patiently(lambda: standing(self.store, run, mode, number, trust))
+        summary = retry_store(lambda: summarize_wave(self.store, run, mode, number, trust))
         return Wave(
             mode=mode,
             wave=number,
             version=self.version,
-            rollouts=stands.rollouts,
-            outcomes=stands.outcomes,
-            evaluations=stands.evaluations,
+            rollouts=summary.rollouts,
+            outcomes=summary.outcomes,
+            evaluations=summary.evaluations,
         )
 
-    def _add(self, wave: Wave) -> None:
-        wave.seconds = self.phases.read()
+    def _record(self, wave: Wave) -> None:
+        wave.seconds = self.phases.pop_seconds()
         self.journal.add(wave)
         self.journal.prune()
-        self.say(wave)
+        self.on_wave(wave)
 
 
-def _rules(dataset: Dataset) -> dict[str, float]:
-    """Give the mean over the executions of what each rule gave."""
+def _rule_means(dataset: Dataset) -> dict[str, float]:
+    """Return the mean of each rule's rewards over the executions."""
     executions = max(dataset.table("executions").height, 1)
     rules = dataset.table("rewards").filter(pl.col("source") == "rule")
-    summed = rules.group_by("rule").agg(pl.col("value").sum())
-    return {name: value / executions for name, value in summed.iter_rows()}
+    sums = rules.group_by("rule").agg(pl.col("value").sum())
+    return {name: value / executions for name, value in sums.iter_rows()}

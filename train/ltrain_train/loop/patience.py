@@ -1,6 +1,6 @@
-"""Waiting for a store or a gateway that is away, restarting or killed, instead of failing a run.
+"""Retries requests while the store or the gateway is down, instead of failing the run.
 
-Each wait is logged when it begins and has an end.
+The start of each wait is logged, and each wait has a time limit.
 """
 
 import logging
@@ -10,57 +10,57 @@ from typing import TypeVar
 
 from ltrain_collector.errors import NO_CODE, QueryFailed, StoreUnreachable
 from ltrain_instrument.errors import LtrainError
-from ltrain_train.gateway.client import AWAY, GatewayUnreachable, PolicyServerAway
+from ltrain_train.gateway.client import OUTAGE_TIMEOUT, GatewayUnreachable, PolicyServerAway
 
 T = TypeVar("T")
 
-STORE = 60.0
-"""Seconds that a store may be away."""
-PAUSE = 0.5
+STORE_TIMEOUT = 60.0
+"""Maximum seconds of an outage of the store."""
+RETRY_PAUSE = 0.5
 
 _logger = logging.getLogger("ltrain.loop")
 
 
-def patiently(ask: Callable[[], T], longest: float = STORE) -> T:
-    """Ask until the store answers; `ask` only reads, so asking twice is asking once.
+def retry_store(request: Callable[[], T], timeout: float = STORE_TIMEOUT) -> T:
+    """Call `request`, which only reads, until the store answers.
 
     Raises:
-        StoreUnreachable: when it is away for more than `longest` seconds.
-        QueryFailed: when it answers, with an error of its own.
+        StoreUnreachable: when the store does not answer for `timeout` seconds.
+        QueryFailed: when the store answers with an error.
     """
-    return _wait("store", _store_is_away, ask, longest)
+    return _retry("store", _store_is_away, request, timeout)
 
 
-def until_served(publish: Callable[[], T], longest: float = AWAY) -> T:
-    """Publish until the gateway and its policy server are there; publishing twice is harmless.
+def retry_publish(publish: Callable[[], T], timeout: float = OUTAGE_TIMEOUT) -> T:
+    """Call `publish`, which may be repeated, until the gateway and its policy server answer.
 
     Raises:
-        GatewayUnreachable, PolicyServerAway: when one is away for more than `longest` seconds.
+        GatewayUnreachable, PolicyServerAway: when one does not answer for `timeout` seconds.
         GatewayRefused: when the version cannot be served.
     """
-    return _wait("gateway", _gateway_is_away, publish, longest)
+    return _retry("gateway", _gateway_is_away, publish, timeout)
 
 
-def _wait(
-    name: str, is_away: Callable[[Exception], bool], ask: Callable[[], T], longest: float
+def _retry(
+    name: str, is_away: Callable[[Exception], bool], request: Callable[[], T], timeout: float
 ) -> T:
     until: float | None = None
     while True:
         try:
-            return ask()
+            return request()
         except LtrainError as error:
             if not is_away(error) or (until is not None and time.monotonic() > until):
                 raise
             if until is None:
-                until = time.monotonic() + longest
+                until = time.monotonic() + timeout
                 _logger.warning(
-                    "ltrain: waiting for the %s, at most %.0f s: %s", name, longest, error
+                    "ltrain: waiting for the %s, at most %.0f s: %s", name, timeout, error
                 )
-        time.sleep(PAUSE)
+        time.sleep(RETRY_PAUSE)
 
 
 def _store_is_away(error: Exception) -> bool:
-    # an error without ClickHouse's number is a connection's, not a query's
+    # an error without ClickHouse's error code is one of the connection, not of the query
     return isinstance(error, StoreUnreachable) or (
         isinstance(error, QueryFailed) and error.code == NO_CODE
     )

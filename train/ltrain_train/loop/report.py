@@ -1,4 +1,4 @@
-"""What a run shows: one line a wave, and at the end a table and where the time went."""
+"""The printed report of a run: one line for each wave, then a table and the time of each phase."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,41 +8,46 @@ from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.loop.phases import idle_share
 
 PHASES = ("generate", "settle", "build", "train", "load")
-HEADS = ("gen", "settle", "build", "train", "load")
+PHASE_HEADINGS = ("gen", "settle", "build", "train", "load")
 
 
-def line(wave: Wave) -> str:
-    """Return what one wave scored, how long each phase took, and a line for each alarm."""
+def wave_line(wave: Wave) -> str:
+    """Return a wave's scores, the seconds of each phase, and a line for each alarm."""
     scores = "  ".join(f"{name} {value:.3f}" for name, value in wave.scores.items())
-    spent = "  ".join(f"{name} {wave.seconds[name]:.1f} s" for name in _named(wave.seconds))
+    time_spent = "  ".join(
+        f"{name} {wave.seconds[name]:.1f} s" for name in _ordered_phases(wave.seconds)
+    )
     trained = f"  -> v{wave.published} from {wave.samples} rows" if wave.published else ""
     if wave.mode == "train" and wave.published is None:
         trained = "  -> nothing to learn: within each group all rewards are equal"
     alarms = "".join(f"\nalarm: {sentence}" for sentence in wave.alarms)
-    return f"{wave.mode} {wave.wave} (v{wave.version}): {scores}  | {spent}{trained}{alarms}"
+    return f"{wave.mode} {wave.wave} (v{wave.version}): {scores}  | {time_spent}{trained}{alarms}"
 
 
-def table(journal: Journal) -> Table:
-    """Lay out every wave: evaluations, what the rules gave, failures, seconds a phase."""
-    names = _names(wave.scores for wave in journal.waves)
+def wave_table(journal: Journal) -> Table:
+    """Return a table of the waves: scores, failures, rows and seconds of each phase."""
+    names = _score_names(wave.scores for wave in journal.waves)
     title = f"Run {journal.run}, policy {journal.policy}; the last columns are seconds"
-    shown = Table(title=title, box=None, padding=(0, 1, 0, 0))
-    shown.add_column("wave", no_wrap=True)
-    for name in ("v", "failed", *names, "rows", *HEADS):
-        shown.add_column(name.replace("-", "-\n"), justify="right", no_wrap=True)
+    table = Table(title=title, box=None, padding=(0, 1, 0, 0))
+    table.add_column("wave", no_wrap=True)
+    for name in ("v", "failed", *names, "rows", *PHASE_HEADINGS):
+        table.add_column(name.replace("-", "-\n"), justify="right", no_wrap=True)
     for wave in journal.waves:
-        shown.add_row(*_cells(wave, names))
-    return shown
+        table.add_row(*_cells(wave, names))
+    return table
 
 
-def spent(journal: Journal, wall: float, before: int = 0) -> str:
-    """Say where `wall` seconds went since the wave `before`, and the share without an engine."""
+def time_spent(journal: Journal, wall: float, first_wave: int = 0) -> str:
+    """Return the seconds of each phase since wave `first_wave`, and the share without an engine.
+
+    `wall` is the number of seconds in all.
+    """
     total: dict[str, float] = {}
-    for wave in journal.waves[before:]:
+    for wave in journal.waves[first_wave:]:
         for name, seconds in wave.seconds.items():
             total[name] = total.get(name, 0.0) + seconds
     start = max(0.0, wall - sum(total.values()))
-    parts = ", ".join(f"{name} {total[name]:.0f} s" for name in _named(total))
+    parts = ", ".join(f"{name} {total[name]:.0f} s" for name in _ordered_phases(total))
     return (
         f"{wall:.0f} s: start and end {start:.0f} s, {parts}. "
         f"No generation, training or weight load in {idle_share(total, wall):.0%} of it."
@@ -57,13 +62,13 @@ def _cells(wave: Wave, names: Sequence[str]) -> list[str]:
     return [*head, *scores, str(wave.samples or ""), *seconds]
 
 
-def _named(seconds: dict[str, float]) -> list[str]:
-    known = [name for name in PHASES if name in seconds]
-    return [*known, *sorted(set(seconds) - set(PHASES))]
+def _ordered_phases(seconds: dict[str, float]) -> list[str]:
+    ordered = [name for name in PHASES if name in seconds]
+    return [*ordered, *sorted(set(seconds) - set(PHASES))]
 
 
-def _names(seen: Iterable[dict[str, float]]) -> list[str]:
+def _score_names(mappings: Iterable[dict[str, float]]) -> list[str]:
     names: dict[str, None] = {}
-    for mapping in seen:
+    for mapping in mappings:
         names.update(dict.fromkeys(mapping))
     return list(names)

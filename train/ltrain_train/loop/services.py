@@ -1,8 +1,8 @@
-"""The store and the gateway a run needs: what answers is used, what doesn't is started here.
+"""The store and the gateway of a run: those that already answer are used, others are started.
 
-Only addresses on this machine are started; one elsewhere that does not answer is an error. What was
-started here and dies is started again: spans wait on disk until the store is back, agents and the
-loop wait for the gateway, which serves the version that was current.
+Services are started on this machine only; a remote one that does not answer is an error. A started
+service that dies is started again: meanwhile spans wait on disk for the store, and agents and the
+loop wait for the gateway, which serves the current version again.
 """
 
 import logging
@@ -21,80 +21,84 @@ from urllib.request import urlopen
 
 from ltrain_collector.dsn import Server, parse
 from ltrain_instrument import loopback, settings
-from ltrain_train.deaths import DEATHS, DEATHS_WITHIN, Deaths
+from ltrain_train.deaths import DEATH_WINDOW, MAX_DEATHS, RestartLimit
 from ltrain_train.errors import NotReachable
-from ltrain_train.policy.precision import VLLM_NAMES
+from ltrain_train.policy.precision import VLLM_DTYPES
 from ltrain_train.process import Child, Children
 
 DEFAULT_STORE = "http://127.0.0.1:8123"
-WATCH = 0.5
-"""Seconds between two looks at what was started here."""
+POLL = 0.5
+"""Seconds between two checks of the started services."""
 
 _logger = logging.getLogger("ltrain.loop")
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class RequiredService:
+    """A service that the run needs, and how to start it."""
+
     name: str
     health: str
-    """Answers 200 when it is up."""
-    says: bytes
-    """Is in that answer when it is ready."""
+    """URL that answers 200 when the service runs."""
+    ready_text: bytes
+    """Text in that response when the service is ready."""
     command: tuple[str, ...]
-    """Arguments of `ltrain`."""
+    """Arguments of `ltrain` that start the service."""
     timeout: float
-    """Seconds its start may take."""
+    """Maximum seconds of its start."""
 
 
 class Services:
-    """Owns what it started, and nothing else; `held` stays open until all of that has ended."""
+    """Owns the services that it started; `keep_open` stays open until they have ended."""
 
-    def __init__(self, home: Path, *, policy: str, dtype: str, held: Sequence[int] = ()) -> None:
+    def __init__(
+        self, home: Path, *, policy: str, dtype: str, keep_open: Sequence[int] = ()
+    ) -> None:
         self.home, self.policy, self.dtype = home, policy, dtype
-        self.children = Children(held)
+        self.children = Children(keep_open)
         self.store_url = settings.STORE.read() or DEFAULT_STORE
         self.gateway_url = settings.GATEWAY.read()
         self._began = time.monotonic()
-        self._wanted: list[Service] = []
-        self._owned: dict[str, Child] = {}
-        self._deaths: defaultdict[str, Deaths] = defaultdict(Deaths)
-        self._leaving = Event()
-        self._watch: Thread | None = None
+        self._required: list[RequiredService] = []
+        self._started: dict[str, Child] = {}
+        self._restart_limits: defaultdict[str, RestartLimit] = defaultdict(RestartLimit)
+        self._stopping = Event()
+        self._watcher: Thread | None = None
 
     def start(self) -> None:
-        """Start what does not answer, and return: `ready` tells when it does.
+        """Start the services that do not answer, and return at once; `ready` tells when they do.
 
         Raises:
-            NotReachable: when one lies elsewhere and does not answer.
+            NotReachable: when a remote service does not answer.
         """
-        self._wanted = [self._store(), self._gateway()]
-        for service in self._wanted:
-            if not answers(service.health):
-                self._owned[service.name] = self._start(service)
+        self._required = [self._store_service(), self._gateway_service()]
+        for service in self._required:
+            if not responds(service.health):
+                self._started[service.name] = self._start(service)
 
-    def release_gateway(self) -> None:
-        """Ask the gateway that was started here for its end; the store hears its last spans."""
-        self._leave()
-        if "gateway" in self._owned:
-            self._owned["gateway"].ask()
+    def stop_gateway(self) -> None:
+        """Request the end of a started gateway, while the store still receives its last spans."""
+        self._stop_watching()
+        if "gateway" in self._started:
+            self._started["gateway"].request_stop()
 
     def ready(self) -> bool:
-        """Return whether store and gateway answer.
+        """Return whether store and gateway are ready.
 
         Raises:
-            ChildDied: when one that was started here has ended.
-            NotReachable: when one takes longer than it may.
+            ChildDied: when a started service has ended.
+            NotReachable: when a service is not ready in time.
         """
-        for service in self._wanted:
-            if not answers(service.health, service.says):
-                self._wait_for(service)
+        for service in self._required:
+            if not responds(service.health, service.ready_text):
+                self._check_start(service)
                 return False
-        if self._watch is None and self._owned:
-            self._watch = Thread(target=self._keep, daemon=True)
-            self._watch.start()
+        if self._watcher is None and self._started:
+            self._watcher = Thread(target=self._restart_dead, daemon=True)
+            self._watcher.start()
         return True
 
-    def _wait_for(self, service: Service) -> None:
+    def _check_start(self, service: RequiredService) -> None:
         self.children.check()
         if time.monotonic() - self._began > service.timeout:
             raise NotReachable(
@@ -102,30 +106,32 @@ class Services:
                 f"Its log is {self.home / 'logs' / service.name}.log."
             )
 
-    def _store(self) -> Service:
+    def _store_service(self) -> RequiredService:
         address = parse(self.store_url)
         if not isinstance(address, Server) or not self.store_url.startswith("http"):
             raise NotReachable(
-                f"LTRAIN_STORE={self.store_url}: agents can only send spans to a store that "
-                f"listens. Start it with `ltrain up --dir {self.store_url.removeprefix('chdb://')}`"
-                f" and set LTRAIN_STORE={DEFAULT_STORE}."
+                f"LTRAIN_STORE={self.store_url} is not a server, and agents can send spans to a "
+                f"server only. Run `ltrain up --dir {self.store_url.removeprefix('chdb://')}` "
+                f"and set LTRAIN_STORE={DEFAULT_STORE}."
             )
-        otlp = _port(settings.OTLP_ENDPOINT.read())
+        otlp = _port_of(settings.OTLP_ENDPOINT.read())
         command = ("up", "--dir", str(self.home / "store"), "--otlp-port", otlp)
         ports = ("--grpc-port", "0", "--http-port", str(address.port))
-        # `address` without the key that may stand in it
-        return Service("store", f"{address}/ping", b"Ok", command + ports, 60)
+        # unlike `store_url`, `address` shows no key
+        return RequiredService("store", f"{address}/ping", b"Ok", command + ports, 60)
 
-    def _gateway(self) -> Service:
-        command = ("serve", "--policy", self.policy, "--dtype", VLLM_NAMES[self.dtype])
-        port = ("--port", _port(self.gateway_url))
-        return Service("gateway", f"{self.gateway_url}/health", b'"ready"', command + port, 300)
+    def _gateway_service(self) -> RequiredService:
+        command = ("serve", "--policy", self.policy, "--dtype", VLLM_DTYPES[self.dtype])
+        port = ("--port", _port_of(self.gateway_url))
+        return RequiredService(
+            "gateway", f"{self.gateway_url}/health", b'"ready"', command + port, 300
+        )
 
-    def _start(self, service: Service) -> Child:
+    def _start(self, service: RequiredService) -> Child:
         if urlsplit(service.health).hostname not in loopback.NAMES:
             raise NotReachable(
-                f"No {service.name} answers at {service.health}, and only those on this machine "
-                "are started here."
+                f"No {service.name} answers at {service.health}. Start it there: this command "
+                "starts services on this machine only."
             )
         return self.children.start(
             service.name,
@@ -133,34 +139,36 @@ class Services:
             log=self.home / "logs" / f"{service.name}.log",
         )
 
-    def _keep(self) -> None:
-        """Start again what was started here and died, until it is left or dies again and again."""
-        kept = [service for service in self._wanted if service.name in self._owned]
-        while kept and not self._leaving.wait(WATCH):
-            kept = [
+    def _restart_dead(self) -> None:
+        """Start dead services again, until the run stops or a service has died too often."""
+        watched = [service for service in self._required if service.name in self._started]
+        while watched and not self._stopping.wait(POLL):
+            watched = [
                 service
-                for service in kept
-                if self._owned[service.name].alive or self._restarted(service)
+                for service in watched
+                if self._started[service.name].alive or self._restart(service)
             ]
 
-    def _restarted(self, service: Service) -> bool:
-        child = self._owned[service.name]
-        child.ask()  # its end is known
-        if self._deaths[service.name].too_many():
+    def _restart(self, service: RequiredService) -> bool:
+        child = self._started[service.name]
+        child.request_stop()  # marks its end as handled
+        if self._restart_limits[service.name].record_death():
             _logger.error(
                 "ltrain: the %s ended %s, %d times within %.0f s; it is not started again. "
                 "Its log is %s.",
-                *(service.name, child.ending(), DEATHS, DEATHS_WITHIN, child.log),
+                *(service.name, child.describe_exit(), MAX_DEATHS, DEATH_WINDOW, child.log),
             )
             return False
-        _logger.warning("ltrain: the %s ended %s; starting it again", service.name, child.ending())
-        self._owned[service.name] = self._start(service)
+        _logger.warning(
+            "ltrain: the %s ended %s; starting it again", service.name, child.describe_exit()
+        )
+        self._started[service.name] = self._start(service)
         return True
 
-    def _leave(self) -> None:
-        self._leaving.set()
-        if self._watch is not None:
-            self._watch.join()
+    def _stop_watching(self) -> None:
+        self._stopping.set()
+        if self._watcher is not None:
+            self._watcher.join()
 
     def __enter__(self) -> Self:
         return self
@@ -171,19 +179,19 @@ class Services:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._leave()
+        self._stop_watching()
         self.children.stop()
 
 
-def answers(url: str, says: bytes = b"") -> bool:
-    """Return whether a server answers a GET within two seconds with 200 and `says` in its body."""
+def responds(url: str, ready_text: bytes = b"") -> bool:
+    """Return whether a GET is answered within two seconds with 200 and `ready_text` in the body."""
     try:
-        with urlopen(url, timeout=2) as answer:
-            return answer.status == 200 and says in answer.read(1 << 16)
+        with urlopen(url, timeout=2) as response:
+            return response.status == 200 and ready_text in response.read(1 << 16)
     except (URLError, OSError):
         return False
 
 
-def _port(url: str) -> str:
+def _port_of(url: str) -> str:
     parts = urlsplit(url)
     return str(parts.port or (443 if parts.scheme == "https" else 80))

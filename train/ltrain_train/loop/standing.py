@@ -1,6 +1,6 @@
-"""How a wave stands, asked of the store: outcomes and evaluations of its rollouts.
+"""Summarizes a wave from the store: the outcomes and evaluations of its rollouts.
 
-The store, not the runner's memory, is asked, so a wave that a kill cut in two counts whole.
+The store has all rollouts of a wave, also those before a kill, unlike the runner's memory.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from ltrain_instrument.attributes import OUTCOME, SPAN_ROLLOUT
 from ltrain_transforms import roles
 from ltrain_transforms.roles import Role
 
-CLOSED = f"""
+CLOSED_SQL = f"""
 SELECT RolloutId AS rollout, argMax(SpanAttributes['{OUTCOME}'], Timestamp) AS outcome
 FROM otel.spans
 WHERE RunId = {{run:String}} AND Mode = {{mode:String}} AND Wave = {{wave:UInt32}}
@@ -22,7 +22,7 @@ WHERE RunId = {{run:String}} AND Mode = {{mode:String}} AND Wave = {{wave:UInt32
 GROUP BY rollout
 """
 
-EVALUATED = """
+EVALUATED_SQL = """
 SELECT rollout, name, argMax(value, (judged, span)) AS value
 FROM otel.rewards
 WHERE run = {run:String} AND mode = {mode:String} AND wave = {wave:UInt32}
@@ -30,30 +30,37 @@ WHERE run = {run:String} AND mode = {mode:String} AND wave = {wave:UInt32}
 GROUP BY rollout, name
 """
 
-COUNTING = ("ok", "error", "timeout")
-"""Outcomes that are the agent's own; an evaluation it lacks is 0."""
+COUNTED_OUTCOMES = ("ok", "error", "timeout")
+"""The outcomes that the agent is responsible for; a missing evaluation of such a rollout is 0."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class WaveSummary:
+    """The outcomes and evaluations of one wave."""
+
     outcomes: dict[str, int]
-    """Rollouts by outcome."""
+    """Number of rollouts by outcome."""
     evaluations: dict[str, float]
-    """Mean of each evaluation over the rollouts that count."""
+    """Mean of each evaluation over the counted rollouts."""
 
     @property
     def rollouts(self) -> int:
+        """Number of rollouts."""
         return sum(self.outcomes.values())
 
 
-def standing(store: Store, run: str, mode: str, wave: int, trust: Sequence[str] = ()) -> Standing:
-    """Return how (`run`, `mode`, `wave`) stands; `trust` is the recipe's `source.trust`."""
-    asked = {"run": run, "mode": mode, "wave": wave}
-    runner = roles.of(Role.RUNNER, roles.senders(trust))
-    closed, evaluated = (store.query(sql % runner, asked) for sql in (CLOSED, EVALUATED))
+def summarize_wave(
+    store: Store, run: str, mode: str, wave: int, trust: Sequence[str] = ()
+) -> WaveSummary:
+    """Return the summary of (`run`, `mode`, `wave`); `trust` is the recipe's `source.trust`."""
+    parameters = {"run": run, "mode": mode, "wave": wave}
+    from_runner = roles.of(Role.RUNNER, roles.senders(trust))
+    closed, evaluated = (
+        store.query(sql % from_runner, parameters) for sql in (CLOSED_SQL, EVALUATED_SQL)
+    )
     outcomes = Counter(closed["outcome"].to_list())
-    counted = closed.filter(pl.col("outcome").is_in(COUNTING))["rollout"]
+    counted = closed.filter(pl.col("outcome").is_in(COUNTED_OUTCOMES))["rollout"]
     values = evaluated.filter(pl.col("rollout").is_in(counted.implode()))
     sums = values.group_by("name").agg(pl.col("value").sum()).sort("name")
     rollouts = max(len(counted), 1)
-    return Standing(dict(outcomes), {name: total / rollouts for name, total in sums.iter_rows()})
+    return WaveSummary(dict(outcomes), {name: total / rollouts for name, total in sums.iter_rows()})

@@ -1,7 +1,7 @@
-"""How a run comes up and goes down: services, learner and runner, each owned here.
+"""Starts and stops an online run with its services, learner and runner.
 
-However a run ends, by ctrl-C or SIGTERM too, what it started is stopped, in reverse order; what was
-running before stays.
+However the run ends, by ctrl-C or SIGTERM too, everything that it started is stopped in reverse
+order. Services that ran before keep running.
 """
 
 import time
@@ -17,8 +17,8 @@ from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.learner.client import LearnerClient
 from ltrain_train.lock import RunLock
 from ltrain_train.loop.journal import Journal, Wave, open_journal
-from ltrain_train.loop.online import Online
-from ltrain_train.loop.patience import until_served
+from ltrain_train.loop.online import OnlineRun
+from ltrain_train.loop.patience import retry_publish
 from ltrain_train.loop.phases import Phases
 from ltrain_train.loop.services import Services
 from ltrain_train.loop.update import Updater
@@ -27,49 +27,56 @@ from ltrain_train.policy.versions import Policies
 from ltrain_train.process import Children
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.tasks import load_tasks
-from ltrain_train.service_key import check_store, open_service
+from ltrain_train.service_key import open_service_provider, require_own_store
 from ltrain_transforms.recipe import Recipe, Rollout, Train
 
-LOOK = 0.2
-"""Seconds between two looks at what is starting."""
+POLL = 0.2
+"""Seconds between two checks of the services that are starting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run is started with."""
+    """The recipe and the folders of a run."""
 
     recipe: Recipe
     folder: Path
-    """Where the recipe's files and modules are."""
+    """Folder of the recipe's files and modules."""
     home: Path
     model: Path | None = None
-    """Becomes version 0 of a policy that has none."""
+    """Model directory that becomes version 0 of a new policy."""
 
     def __post_init__(self) -> None:
-        """Refuse credit that this learner cannot train on."""
+        """Check that this learner can train on the recipe's credit.
+
+        Raises:
+            BadRun: when the estimator needs a critic.
+        """
         if self.recipe.credit.values_are_the_trainers:
             raise BadRun(
                 "credit.outcome.estimator = 'gae' needs a trainer with a critic, and train.loss = "
-                f"'{self.recipe.train.loss}' has none. `ltrain build` writes its rows for such a "
-                "trainer; to train here, name an estimator that gives advantages, such as 'grpo'."
+                f"'{self.recipe.train.loss}' has none. `ltrain build` writes rows for such a "
+                "trainer; to train here, choose an estimator that computes advantages, such as "
+                "'grpo'."
             )
 
     @property
     def policy(self) -> str:
+        """Name of the trained policy."""
         return self.recipe.policy[0].name
 
     @property
     def train(self) -> Train:
-        """How to train, the precision settled for this machine."""
+        """The training settings, with `dtype = "auto"` resolved for this machine."""
         train = self.recipe.train
         return train.model_copy(update={"dtype": fast_dtype()}) if train.dtype == "auto" else train
 
     @property
     def name(self) -> str:
+        """Name of the run: the recipe's `source.run`, or the folder's name."""
         return self.recipe.source.run or self.folder.resolve().name
 
     def policies(self) -> Policies:
-        """Open the home's policies; the model becomes version 0 of a policy that has none."""
+        """Return the home's policies, after registering the model as version 0 of a new policy."""
         policies = Policies(self.home)
         if self.model is not None and not policies.versions(self.policy):
             policies.register(self.policy, self.model)
@@ -77,6 +84,11 @@ class Plan:
 
     @property
     def rollout(self) -> Rollout:
+        """The recipe's rollout section.
+
+        Raises:
+            BadRun: when the recipe has none.
+        """
         if self.recipe.rollout is None:
             raise BadRun(
                 "An online run needs tasks and an agent: a [rollout] section in the recipe, or "
@@ -85,16 +97,16 @@ class Plan:
         return self.recipe.rollout
 
 
-def run_online(plan: Plan, say: Callable[[Wave], None], lock: RunLock) -> Journal:
-    """Drive the agent, train and serve, until the recipe's updates are done.
+def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Journal:
+    """Run the agent, train and publish, until the recipe's updates are done.
 
-    What is started holds `lock` until it has ended.
+    The guards of the started processes hold `lock` until these have ended.
 
     Raises:
-        BadRun: when it lacks tasks, an agent or a model.
-        StoreOfAnother: when the store that runs here is another home's.
+        BadRun: when the recipe has no tasks or no agent.
+        ForeignStore: when the collector on this machine belongs to another home.
     """
-    check_store(plan.home)
+    require_own_store(plan.home)
     rollout = plan.rollout
     tasks = load_tasks(plan.folder / rollout.tasks)
     validation = load_tasks(plan.folder / rollout.validation) if rollout.validation else []
@@ -108,50 +120,52 @@ def run_online(plan: Plan, say: Callable[[Wave], None], lock: RunLock) -> Journa
     )
     with ExitStack() as stack, lock.working():
         services = stack.enter_context(
-            Services(plan.home, policy=plan.policy, dtype=plan.train.dtype, held=lock.descriptors)
+            Services(
+                plan.home, policy=plan.policy, dtype=plan.train.dtype, keep_open=lock.descriptors
+            )
         )
-        learner = stack.enter_context(_learner(plan, policies, journal, lock))
-        stack.callback(services.release_gateway)  # it takes as long to end as the learner
+        learner = stack.enter_context(_make_learner(plan, policies, journal, lock))
+        stack.callback(services.stop_gateway)  # it ends while the learner ends
         services.start()
         while not services.ready():
-            learner.ready()  # it loads meanwhile, and goes on while the first answers are sampled
-            time.sleep(LOOK)
+            learner.ready()  # raises its errors; it may load on while the first rollouts run
+            time.sleep(POLL)
         secret = gateway_secret(plan.home)
         gateway = GatewayClient(services.gateway_url, secret)
-        provider = open_service("ltrain-loop", plan.home)
+        provider = open_service_provider("ltrain-loop", plan.home)
         stack.callback(provider.shutdown)
         phases = Phases()
-        return Online(
+        return OnlineRun(
             recipe=plan.recipe,
             rollout=rollout,
             journal=journal,
             store=stack.enter_context(Store.open(services.store_url)),
             runner=stack.enter_context(
-                _runner(plan, journal.run, services.gateway_url, secret, lock)
+                _make_runner(plan, journal.run, services.gateway_url, secret, lock)
             ),
             updater=Updater(plan.recipe, policies, learner, gateway, provider, phases),
             phases=phases,
             tasks=tasks,
             validation=validation,
             datasets=plan.home / "datasets",
-            say=say,
-            version=_serve(journal, policies, gateway),
+            on_wave=on_wave,
+            version=_serve_version(journal, policies, gateway),
         ).run()
 
 
-def _serve(journal: Journal, policies: Policies, gateway: GatewayClient) -> int:
-    """Make the gateway serve the version the run stands at, and give it.
+def _serve_version(journal: Journal, policies: Policies, gateway: GatewayClient) -> int:
+    """Make the gateway serve the run's latest version, and return that version.
 
-    It is loaded even when it is said to be current: what a server holds after a crash is unknown.
+    It is published even if it is current, because a server's weights are unknown after a crash.
     """
     published = [wave.published for wave in journal.waves if wave.published is not None]
     version = published[-1] if published else journal.base
     policies.path(journal.policy, version)
-    until_served(lambda: gateway.publish(journal.policy, version))
+    retry_publish(lambda: gateway.publish(journal.policy, version))
     return version
 
 
-def _learner(plan: Plan, policies: Policies, journal: Journal, lock: RunLock) -> LearnerClient:
+def _make_learner(plan: Plan, policies: Policies, journal: Journal, lock: RunLock) -> LearnerClient:
     return LearnerClient(
         plan.train,
         policies.path(plan.policy, journal.base),
@@ -165,7 +179,7 @@ def _learner(plan: Plan, policies: Policies, journal: Journal, lock: RunLock) ->
     )
 
 
-def _runner(plan: Plan, run: str, gateway: str, secret: str, lock: RunLock) -> Runner:
+def _make_runner(plan: Plan, run: str, gateway: str, secret: str, lock: RunLock) -> Runner:
     rollout = plan.rollout
     return Runner(
         run=run,
@@ -178,8 +192,8 @@ def _runner(plan: Plan, run: str, gateway: str, secret: str, lock: RunLock) -> R
         home=plan.home,
         workers=rollout.workers,
         concurrency=rollout.concurrency,
-        deadline=rollout.deadline,
+        timeout=rollout.deadline,
         agent_sees=rollout.agent_sees,
         allow=rollout.allow,
-        held=lock.descriptors,
+        keep_open=lock.descriptors,
     )

@@ -1,7 +1,7 @@
-"""One update: a dataset goes into the learner, a new version comes out and is served.
+"""One update: trains on a dataset and publishes the new version.
 
-The order makes a kill at any moment harmless: the checkpoint is whole before the version exists,
-the version is whole before a server loads it, and `current` moves after the server has.
+The order makes a kill at any moment harmless: the checkpoint is complete before the version exists,
+the version is complete before a server loads it, and `current` changes after the server loaded it.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from ltrain_instrument import attributes
 from ltrain_train.errors import NothingToTrain
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.learner.client import LearnerClient, StepReport
-from ltrain_train.loop.patience import until_served
+from ltrain_train.loop.patience import retry_publish
 from ltrain_train.loop.phases import Phases
 from ltrain_train.policy.versions import Policies
 from ltrain_transforms.dataset import Dataset
@@ -24,12 +24,16 @@ from ltrain_transforms.recipe import Recipe
 
 @dataclass(frozen=True, slots=True)
 class Update:
+    """The result of one update."""
+
     version: int
-    """The version that was published."""
+    """The published version."""
     report: StepReport
 
 
 class Updater:
+    """Makes the updates of one policy."""
+
     def __init__(
         self,
         recipe: Recipe,
@@ -45,70 +49,70 @@ class Updater:
         self.phases = phases
 
     def update(self, dataset: Dataset, version: int, checkpoint: Path) -> Update:
-        """Train on `dataset`, which `version` sampled, and serve what comes out.
+        """Train on `dataset`, which `version` sampled, and publish the new version.
 
         Raises:
-            NothingToTrain: when it has no row.
+            NothingToTrain: when the dataset has no row to train on.
         """
-        with self.phases.phase("train"):
-            rows = rows_of(self.policy, dataset)
+        with self.phases.measure("train"):
+            rows = policy_rows(self.policy, dataset)
             report = self.learner.step(rows, version=version, dataset=dataset.id)
             if not report.rows:
-                raise NothingToTrain(_stale(dataset, report, version))
+                raise NothingToTrain(_all_stale_message(dataset, report, version))
             self.learner.save(checkpoint)
-        with self.phases.phase("load"):
+        with self.phases.measure("load"):
             draft = self.policies.directory / self.policy / f".draft-{version}"
             self.learner.export(draft)
             new = self.policies.publish_files(
                 self.policy, draft, parent=version, dataset=dataset.id, recipe=self.recipe.digest
             )
-            self._serve(new, dataset)
+            self._publish(new, dataset)
         return Update(new, report)
 
-    def _serve(self, version: int, dataset: Dataset) -> None:
-        said: dict[str, str | int] = {
+    def _publish(self, version: int, dataset: Dataset) -> None:
+        span_attributes: dict[str, str | int] = {
             attributes.POLICY_NAME: self.policy,
             attributes.POLICY_VERSION: version,
             attributes.DATASET_ID: dataset.id,
             attributes.RECIPE_DIGEST: self.recipe.digest,
         }
-        with self.tracer.start_as_current_span(attributes.SPAN_PUBLISH, attributes=said):
+        with self.tracer.start_as_current_span(attributes.SPAN_PUBLISH, attributes=span_attributes):
             if (gateway := self.gateway) is not None:
-                until_served(lambda: gateway.publish(self.policy, version))
+                retry_publish(lambda: gateway.publish(self.policy, version))
             else:
                 self.policies.set_current(self.policy, version)
 
 
-def rows_of(policy: str, dataset: Dataset) -> Path:
-    """Give a file of the rows of `policy` alone: the dataset's own where there are no others.
+def policy_rows(policy: str, dataset: Dataset) -> Path:
+    """Return a file with the rows of `policy` only: the dataset's own if it has no other rows.
 
     Raises:
-        NothingToTrain: when it has none.
+        NothingToTrain: when the dataset has no row of `policy`.
     """
-    whole = dataset.path / "samples"
-    rows = pl.scan_parquet(whole).filter(policy=policy)
+    samples = dataset.path / "samples"
+    rows = pl.scan_parquet(samples).filter(policy=policy)
     count = rows.select(pl.len()).collect().item()
     if not count:
-        raise NothingToTrain(_nothing(dataset))
+        raise NothingToTrain(_no_rows_message(dataset))
     if count == dataset.counts["samples"]:
-        return whole
+        return samples
     path = dataset.path.with_name(f"{dataset.path.name}.{policy}.parquet")
     rows.collect().write_parquet(path, compression="zstd")
     return path
 
 
-def _nothing(dataset: Dataset) -> str:
+def _no_rows_message(dataset: Dataset) -> str:
     reasons = Counter(dataset.drops["reason"].to_list()).most_common()
-    said = ", ".join(f"{count} {reason}" for reason, count in reasons) or "none"
+    span_attributes = ", ".join(f"{count} {reason}" for reason, count in reasons) or "none"
     return (
-        f"Dataset {dataset.id} has no row to train on. Drops by reason: {said}. "
+        f"Dataset {dataset.id} has no row to train on. Drops by reason: {span_attributes}. "
         f"`ltrain show {dataset.path}` lists them."
     )
 
 
-def _stale(dataset: Dataset, report: StepReport, version: int) -> str:
+def _all_stale_message(dataset: Dataset, report: StepReport, version: int) -> str:
     left_out = ", ".join(f"{count} {reason}" for reason, count in report.dropped.items())
     return (
         f"Every row of dataset {dataset.id} was left out ({left_out}) for policy version "
-        f"{version}. Raise train.max_staleness, or make new rollouts."
+        f"{version}. Raise train.max_staleness, or run new rollouts."
     )

@@ -1,15 +1,15 @@
-"""What a user can mend about policies."""
+"""Errors of policies that a user can fix."""
 
 from ltrain_instrument.errors import LtrainError
 
 
 class BadModel(LtrainError, ValueError):
-    """A directory that does not hold a complete model, or not one that fits the policy."""
+    """A directory has no complete model, or one that does not fit the policy."""
 
 
 class UnknownVersion(LtrainError, LookupError):
-    """A policy or a version that does not exist."""
+    """The policy or the version does not exist."""
 
 
 class PolicyExists(LtrainError, FileExistsError):
-    """A policy that was registered before, from another model."""
+    """The policy was registered before from another model."""

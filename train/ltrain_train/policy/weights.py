@@ -1,7 +1,7 @@
-"""Whether a directory of weights can be loaded, from the headers of its files alone.
+"""Checks of a model directory that read only the headers of its weight files.
 
-A policy server that is told to load an incomplete directory dies at its next request, so every
-version is checked before it is announced.
+A policy server that loads an incomplete directory dies at its next request, so every version is
+checked before it is published.
 """
 
 import json
@@ -9,71 +9,74 @@ from pathlib import Path
 
 from ltrain_train.policy.errors import BadModel
 
-LONGEST_HEADER = 100_000_000
-"""Bytes; the limit of the safetensors format."""
+MAX_HEADER_BYTES = 100_000_000
+"""Maximum bytes of a header in the safetensors format."""
 TIED = {"lm_head.weight"}
-"""Saved or left out where it is the embedding itself."""
+"""Tensors that a directory may omit, because they can be tied to the embedding."""
 
 Shape = tuple[int, ...]
 
 
 def check_model(directory: Path) -> None:
-    """Accept a directory in Hugging Face layout.
+    """Check that a directory is a complete model in Hugging Face layout.
 
     Raises:
-        BadModel: when it is none.
+        BadModel: when it is not.
     """
-    layout = "Give a directory in Hugging Face layout: config.json, tokenizer.json, *.safetensors."
+    layout = "Name a directory in Hugging Face layout: config.json, tokenizer.json, *.safetensors."
     if not directory.is_dir():
         raise BadModel(f"There is no model directory '{directory}'. {layout}")
     for name in ("config.json", "tokenizer.json"):
         if not (directory / name).is_file():
             raise BadModel(f"'{directory}' has no {name}. {layout}")
-    shapes(directory)
+    read_shapes(directory)
 
 
-def check_same_tensors(directory: Path, like: Path) -> None:
-    """Accept weights that can replace those of `like` in a running server.
+def check_same_tensors(directory: Path, reference: Path) -> None:
+    """Check that the weights can replace those of `reference` in a running server.
 
     Raises:
         BadModel: when a tensor is missing, unknown or of another shape.
     """
-    given, wanted = shapes(directory), shapes(like)
-    for name in sorted((given.keys() ^ wanted.keys()) - TIED):
-        problem = "lacks" if name in wanted else "has an unknown"
-        raise BadModel(f"'{directory}' {problem} tensor {name}, compared with '{like}'.")
-    for name in given.keys() & wanted.keys():
-        if given[name] != wanted[name]:
+    shapes, expected = read_shapes(directory), read_shapes(reference)
+    for name in sorted((shapes.keys() ^ expected.keys()) - TIED):
+        problem = "lacks" if name in expected else "has an unknown"
+        raise BadModel(f"'{directory}' {problem} tensor {name}, compared with '{reference}'.")
+    for name in shapes.keys() & expected.keys():
+        if shapes[name] != expected[name]:
             raise BadModel(
-                f"'{directory}' has {name} of shape {list(given[name])}; "
-                f"'{like}' has {list(wanted[name])}."
+                f"'{directory}' has {name} of shape {list(shapes[name])}; "
+                f"'{reference}' has {list(expected[name])}."
             )
 
 
-def shapes(directory: Path) -> dict[str, Shape]:
-    """Give the shape of every tensor in the directory's safetensors files.
+def read_shapes(directory: Path) -> dict[str, Shape]:
+    """Return the shape of every tensor in the directory's safetensors files, by name.
 
     Raises:
-        BadModel: when there is no such file, or one is cut off.
+        BadModel: when there is no such file, or one is truncated.
     """
     files = sorted(directory.glob("*.safetensors"))
     if not files:
-        raise BadModel(f"'{directory}' has no *.safetensors file: it holds no weights.")
-    found: dict[str, Shape] = {}
+        raise BadModel(
+            f"'{directory}' has no weights: there is no *.safetensors file. Convert the model to "
+            "safetensors."
+        )
+    shapes: dict[str, Shape] = {}
     for file in files:
-        found |= _shapes(file)
-    for name in _indexed(directory) - found.keys():
+        shapes |= _read_file_shapes(file)
+    for name in _indexed_tensors(directory) - shapes.keys():
         raise BadModel(f"'{directory}' lacks {name}, which its model.safetensors.index.json lists.")
-    return found
+    return shapes
 
 
-def _shapes(file: Path) -> dict[str, Shape]:
+def _read_file_shapes(file: Path) -> dict[str, Shape]:
     try:
-        with file.open("rb") as opened:
-            length = int.from_bytes(opened.read(8), "little")
-            if length > LONGEST_HEADER:
+        with file.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            if length > MAX_HEADER_BYTES:
                 raise ValueError("its header is too long")
-            header = json.loads(opened.read(length))
+            header = json.loads(stream.read(length))
         header.pop("__metadata__", None)
         end = max((tensor["data_offsets"][1] for tensor in header.values()), default=0)
         size = file.stat().st_size
@@ -84,6 +87,6 @@ def _shapes(file: Path) -> dict[str, Shape]:
         raise BadModel(f"'{file}' is not a complete safetensors file: {error}.") from error
 
 
-def _indexed(directory: Path) -> set[str]:
+def _indexed_tensors(directory: Path) -> set[str]:
     index = directory / "model.safetensors.index.json"
     return set(json.loads(index.read_text())["weight_map"]) if index.is_file() else set()

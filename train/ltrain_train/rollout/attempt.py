@@ -1,4 +1,4 @@
-"""One attempt at a rollout: what an agent is asked, and what came of it."""
+"""One attempt at a rollout: its task, its endpoint and its result."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -7,101 +7,109 @@ from enum import StrEnum
 from typing import Any
 
 from ltrain_instrument.identity import Identity
-from ltrain_train.rollout.machine import oom_kills
+from ltrain_train.rollout.machine import count_oom_kills
 
-ATTEMPTS = 3
-"""Times a rollout is tried before an outage ends it as `infra`."""
+MAX_TRIES = 3
+"""Maximum attempts at a rollout that ends by an outage; the last one ends it as `infra`."""
 
 
 class Outcome(StrEnum):
+    """How an attempt or a rollout ended."""
+
     OK = "ok"
+    """The agent returned a result."""
     ERROR = "error"
-    """The agent raised, its command or its process failed, or the reward function on its result."""
+    """The agent raised, its command or its process failed, or the reward function failed on its
+    result."""
     TIMEOUT = "timeout"
-    """The agent ran past the deadline."""
+    """The agent exceeded its time limit."""
     INFRA = "infra"
-    """An outage that the runner or the gateway saw: it does not count."""
+    """The runner or the gateway observed an outage: the attempt does not count."""
     CANCELLED = "cancelled"
-    """The run was stopped while it ran: it does not count."""
+    """The run was stopped during the attempt: it does not count."""
 
 
-COUNTING = frozenset({Outcome.OK, Outcome.ERROR, Outcome.TIMEOUT})
-"""The agent's own outcomes: these finish a rollout."""
+COUNTED_OUTCOMES = frozenset({Outcome.OK, Outcome.ERROR, Outcome.TIMEOUT})
+"""The outcomes that the agent is responsible for; each of them finishes a rollout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where this attempt's model answers, OpenAI-compatible."""
+    """The OpenAI-compatible endpoint of one attempt's model."""
 
     base_url: str
     api_key: str = field(repr=False)
-    """Good for this attempt alone, until it is closed."""
+    """Valid for this attempt only, until it is closed."""
     model: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
+    """One attempt that an executor runs."""
+
     identity: Identity
     task: Mapping[str, Any]
-    """What the agent sees of it."""
+    """The fields of the task that the agent may read."""
     endpoint: Endpoint
     traceparent: str
-    """Of its dispatch span: the root of its trace."""
+    """Of the dispatch span, which is the root of the attempt's trace."""
     started: int
     """Unix nanoseconds."""
-    deadline: float
-    """Seconds it has."""
+    timeout: float
+    """Seconds until the attempt times out."""
     environ: Mapping[str, str | None] = field(default_factory=dict, repr=False)
-    """What a process of its own finds beside: the store's key for it."""
-    alone: bool = False
-    """Whether its process is its own: an attempt before it died with others, or for memory."""
-    oom_kills: int = field(default_factory=oom_kills)
-    """Processes that the kernel had killed for memory before it."""
+    """Environment variables of the attempt's own process, such as its key of the store."""
+    isolated: bool = False
+    """Whether the attempt gets a process to itself, because an earlier attempt's process died while
+    others ran in it or when memory was short."""
+    oom_kills: int = field(default_factory=count_oom_kills)
+    """Processes that the kernel had killed for lack of memory before the attempt started."""
 
     @property
     def id(self) -> str:
-        """Its execution id."""
+        """The execution id of the attempt."""
         return f"{self.identity.rollout}.{self.identity.attempt}"
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """How the agent's part of an attempt ended."""
+class AttemptResult:
+    """How the agent ended an attempt."""
 
     outcome: Outcome
     reason: str = ""
-    result: Any = None
-    """What `solve` returned or the command printed; only of an `ok`."""
+    output: Any = None
+    """What the agent's function returned or its command printed, if the outcome is `ok`."""
     died: bool = False
-    """Of an `infra`: its process died, and perhaps for another reason than the agent's."""
+    """Whether an `infra` attempt's process died, perhaps through no fault of the agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutResult:
+    """The result of a rollout's last attempt."""
+
     identity: Identity
-    """Of the last attempt."""
     outcome: Outcome
     reason: str
-    """Why it is not `ok`; '' where it is."""
+    """Why the outcome is not `ok`; '' if it is."""
     rewards: dict[str, float]
-    """The reward function's values by name; empty where it was not asked."""
+    """The reward function's values by name; empty if it was not called."""
     seconds: float
-    """Wall time of the last attempt."""
+    """Wall time."""
     llm_calls: int
-    """Calls that the gateway answered in it."""
+    """Calls that the gateway answered."""
 
 
 class WaveResult(list[RolloutResult]):
-    """The rollouts that one `run` finished, in the order of their ends."""
+    """The results of one `Runner.run`, in the order in which the rollouts ended."""
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """Count the rollouts by outcome."""
+        """Number of rollouts by outcome."""
         return dict(Counter(result.outcome.value for result in self))
 
     def means(self) -> dict[str, float]:
-        """Average each reward over the rollouts that count; one without a value adds 0."""
-        counting = [result for result in self if result.outcome in COUNTING]
+        """Return each reward's mean over the counted rollouts; one without a value counts as 0."""
+        counting = [result for result in self if result.outcome in COUNTED_OUTCOMES]
         names = sorted({name for result in counting for name in result.rewards})
         return {
             name: sum(result.rewards.get(name, 0.0) for result in counting) / len(counting)

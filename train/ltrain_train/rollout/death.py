@@ -1,22 +1,25 @@
-"""Whose death it is when a process that ran an agent dies."""
+"""Who is responsible when a process that ran an agent dies."""
 
-from ltrain_train.rollout.attempt import Attempt, Ending, Outcome
-from ltrain_train.rollout.machine import oom_kills
+from ltrain_train.rollout.attempt import Attempt, AttemptResult, Outcome
+from ltrain_train.rollout.machine import count_oom_kills
 
 
-def of_death(attempt: Attempt, how: str, *, shared: bool = False) -> Ending:
-    """Return how an attempt ends whose process died.
+def result_of_death(attempt: Attempt, description: str, *, shared: bool = False) -> AttemptResult:
+    """Return the result of an attempt whose process died.
 
-    It is the agent's error, unless the kernel killed a process for memory meanwhile, or other
-    attempts ran in the process: then it is tried again, once, with a process to itself.
+    The death is the agent's error, unless the kernel killed a process for lack of memory during the
+    attempt, or other attempts ran in the process. Then the rollout is tried once more in a process
+    of its own.
 
     Args:
-        attempt: what ran in it.
-        how: the process and its end, such as "its worker died".
-        shared: whether other attempts ran in it at any time of this one.
+        attempt: the attempt that ran in the process.
+        description: the process and its end, such as "its worker died".
+        shared: whether another attempt ran in the process at any time during this one.
     """
-    starved = oom_kills() > attempt.oom_kills
-    if attempt.alone or not (shared or starved):
-        return Ending(Outcome.ERROR, how)
-    why = "the kernel killed for memory meanwhile" if starved else "others ran in it"
-    return Ending(Outcome.INFRA, f"{how}; {why}: it is tried again alone", died=True)
+    out_of_memory = count_oom_kills() > attempt.oom_kills
+    if attempt.isolated or not (shared or out_of_memory):
+        return AttemptResult(Outcome.ERROR, description)
+    cause = "the kernel killed for memory meanwhile" if out_of_memory else "others ran in it"
+    return AttemptResult(
+        Outcome.INFRA, f"{description}; {cause}: it is tried again alone", died=True
+    )

@@ -1,7 +1,7 @@
-"""The desk that opens and closes attempts: numbers, keys, rewards and the runner's spans.
+"""Opens and closes the attempts of a wave: their numbers, keys, rewards and spans.
 
-An attempt's key is ended before its result is judged. What the reward function fails on is closed
-last: as the agent's errors, or, where it failed on most results, as its own.
+An attempt's key is revoked before its result is scored. Attempts that the reward function failed on
+are closed last: as errors of the agent, or, if the function failed on most results, as `infra`.
 """
 
 import logging
@@ -16,244 +16,254 @@ from ltrain_instrument import attributes
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.client import (
-    AWAY,
+    OUTAGE_TIMEOUT,
     CallCounts,
     GatewayClient,
     GatewayRefused,
     GatewayUnreachable,
 )
-from ltrain_train.gateway.keys import RolloutClaims, sign
+from ltrain_train.gateway.keys import RolloutClaims, sign_rollout_key
 from ltrain_train.rollout.attempt import (
-    ATTEMPTS,
+    MAX_TRIES,
     Attempt,
-    Ending,
+    AttemptResult,
     Endpoint,
     Outcome,
     RolloutResult,
 )
-from ltrain_train.rollout.judge import Judge, RewardFailed
-from ltrain_train.rollout.ledger import Ledger
-from ltrain_train.rollout.record import Entry, Record
+from ltrain_train.rollout.judge import RewardFailed, RewardFunction
+from ltrain_train.rollout.ledger import AttemptLog
+from ltrain_train.rollout.record import AttemptSpans, SpanWriter
 from ltrain_train.rollout.store_keys import StoreKeys
-from ltrain_train.rollout.verdict import verdict
-from ltrain_train.rollout.visit import Visit
+from ltrain_train.rollout.verdict import apply_outage
+from ltrain_train.rollout.visit import PlannedRollout
 
-SLACK = 30.0
-"""Seconds that key and lease outlive the deadline."""
-PAUSE = 0.5
-"""Seconds between two looks for it."""
-STOPPED = "the run was stopped"
+KEY_GRACE = 30.0
+"""Seconds that an attempt's key and lease outlive its time limit."""
+GATEWAY_POLL = 0.5
+"""Seconds between two checks whether the gateway is ready."""
+STOPPED_REASON = "the run was stopped"
 NO_CALLS = CallCounts(llm_calls=0, spans=0, failures=0)
 
 _logger = logging.getLogger("ltrain.rollouts")
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
-    """An attempt on its way."""
+class RunningAttempt:
+    """An open attempt, with its plan and its spans."""
 
-    visit: Visit
+    rollout: PlannedRollout
     attempt: Attempt
-    entry: Entry
+    spans: AttemptSpans
 
 
 @dataclass(frozen=True, slots=True)
-class Unjudged:
-    """An attempt with a result that the reward function failed on."""
+class UnscoredAttempt:
+    """An attempt whose result the reward function failed on."""
 
-    flight: Flight
+    running: RunningAttempt
     error: RewardFailed
     llm_calls: int
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """An attempt that has ended."""
+class ClosedAttempt:
+    """An attempt that has ended, and the rollout's next try."""
 
-    flight: Flight
+    running: RunningAttempt
     result: RolloutResult | None
-    """None while nobody knows whose failure it is that its result has no reward."""
-    again: Visit | None = None
-    """The rollout's next try, where it is tried once more."""
+    """None until it is known whether the agent or the reward function is to blame for a missing
+    reward."""
+    next_try: PlannedRollout | None = None
+    """The plan of the rollout's next try; None if the rollout has ended."""
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What all attempts of a wave have."""
+class WaveSettings:
+    """The settings of all attempts of a wave."""
 
     policy: str
     sampling: dict[str, float]
-    """Imposed on their calls."""
-    deadline: float
-    """Seconds each."""
+    """Sampling parameters that the gateway imposes on their calls."""
+    timeout: float
+    """Seconds until an attempt times out."""
     agent_sees: tuple[str, ...] = ("input",)
-    """Keys of the task that an agent sees, beside id and domain."""
+    """Keys of the task that an agent may read, besides id and domain."""
     allow: tuple[Allow, ...] = ()
-    """What their calls may ask for although it makes them untrainable."""
+    """Untrainable request features that their calls may use."""
 
 
-class Desk:
-    """Opens, settles and cancels the attempts of one wave; `settle` may run in several threads."""
+class Attempts:
+    """Opens, closes and cancels the attempts of one wave; `close` may run in several threads."""
 
     def __init__(
         self,
         *,
         provider: TracerProvider,
         client: GatewayClient,
-        judge: Judge | None,
-        ledger: Ledger,
+        reward: RewardFunction | None,
+        attempt_log: AttemptLog,
         gateway: str,
         secret: str,
-        terms: Terms,
+        settings: WaveSettings,
         store_keys: StoreKeys | None = None,
     ) -> None:
         self._store_keys = store_keys
-        self._record, self._client = Record(provider), client
-        self._judge, self._ledger = judge, ledger
-        self._gateway, self._secret, self._terms = gateway, secret, terms
+        self._span_writer, self._client = SpanWriter(provider), client
+        self._reward, self._attempt_log = reward, attempt_log
+        self._gateway, self._secret, self._settings = gateway, secret, settings
         self._lock = threading.Lock()
-        self._waiting = threading.Lock()
-        """Held by the one thread that waits for the gateway."""
+        self._gateway_wait = threading.Lock()
+        """Locked by the one thread that waits for the gateway."""
         self._open: set[str] = set()
-        self._unjudged: list[Unjudged] = []
+        self._unscored: list[UnscoredAttempt] = []
 
-    def open(self, visit: Visit) -> Flight:
-        """Number the attempt, say so in a span, and sign its key."""
-        assert visit.identity.rollout is not None
-        number = self._ledger.begin(visit.identity.rollout)
-        identity = replace(visit.identity, attempt=number)
-        terms = self._terms
-        entry = self._record.dispatch(identity, terms.deadline + SLACK)
+    def open(self, rollout: PlannedRollout) -> RunningAttempt:
+        """Number an attempt, write its dispatch span, and sign its key."""
+        assert rollout.identity.rollout is not None
+        number = self._attempt_log.begin(rollout.identity.rollout)
+        identity = replace(rollout.identity, attempt=number)
+        settings = self._settings
+        spans = self._span_writer.write_dispatch(identity, settings.timeout + KEY_GRACE)
         attempt = Attempt(
             identity=identity,
-            task=visit.task.shown(terms.agent_sees),
+            task=rollout.task.visible_fields(settings.agent_sees),
             endpoint=self._endpoint(identity),
-            traceparent=entry.traceparent,
-            started=entry.started,
-            deadline=terms.deadline,
-            environ=self._environ(identity),
-            alone=visit.alone,
+            traceparent=spans.traceparent,
+            started=spans.started,
+            timeout=settings.timeout,
+            environ=self._attempt_environment(identity),
+            isolated=rollout.isolated,
         )
         with self._lock:
             self._open.add(attempt.id)
-        return Flight(visit, attempt, entry)
+        return RunningAttempt(rollout, attempt, spans)
 
-    def settle(self, flight: Flight, ending: Ending) -> Settled | None:
-        """End an attempt's key, judge and close it; None where that has been done before."""
-        if not self._claim(flight):
+    def close(self, running: RunningAttempt, result: AttemptResult) -> ClosedAttempt | None:
+        """Revoke an attempt's key, score its result and write its closing span.
+
+        Returns:
+            the closed attempt; None if it was closed before.
+        """
+        if not self._remove_open(running):
             return None
         try:
-            calls = self._close_key(flight)
+            calls = self._close_key(running)
         except (GatewayUnreachable, GatewayRefused) as error:
-            calls, ending = NO_CALLS, Ending(Outcome.INFRA, str(error), died=ending.died)
+            calls, result = NO_CALLS, AttemptResult(Outcome.INFRA, str(error), died=result.died)
         if self._store_keys is not None:
-            self._store_keys.send_what_is_left(flight.attempt.identity)
-        found = verdict(flight.attempt, ending, calls)
+            self._store_keys.send_leftovers(running.attempt.identity)
+        result = apply_outage(running.attempt, result, calls)
         try:
-            rewards = self._rewards(flight, found)
+            rewards = self._score(running, result)
         except RewardFailed as error:
             with self._lock:
-                self._unjudged.append(Unjudged(flight, error, calls.llm_calls))
-            return Settled(flight, None)
-        result = self._close(flight, found.outcome, found.reason, rewards, calls.llm_calls)
-        if found.outcome is not Outcome.INFRA or flight.visit.tries == ATTEMPTS:
-            return Settled(flight, result)
-        self._await_gateway()
-        return Settled(flight, result, flight.visit.again(alone=found.died))
+                self._unscored.append(UnscoredAttempt(running, error, calls.llm_calls))
+            return ClosedAttempt(running, None)
+        closed = self._write_end(running, result.outcome, result.reason, rewards, calls.llm_calls)
+        if result.outcome is not Outcome.INFRA or running.rollout.tries == MAX_TRIES:
+            return ClosedAttempt(running, closed)
+        self._wait_for_gateway()
+        return ClosedAttempt(running, closed, running.rollout.next_try(isolated=result.died))
 
-    def close_unjudged(self, judged: int) -> list[RolloutResult]:
-        """Close what the reward function failed on, after `judged` results that it did not.
+    def close_unscored(self, scored: int) -> list[RolloutResult]:
+        """Close the attempts that the reward function failed on, after it scored `scored` others.
 
         Raises:
             RewardFailed: when it failed on most results; none of them counts.
         """
         with self._lock:
-            unjudged, self._unjudged = self._unjudged, []
-        most = len(unjudged) > judged
-        outcome = Outcome.INFRA if most else Outcome.ERROR
-        results = [self._close_without(each, outcome) for each in unjudged]
-        if most:
-            raise RewardFailed(f"{unjudged[0].error} It failed on {len(unjudged)} results.")
+            unscored, self._unscored = self._unscored, []
+        most_failed = len(unscored) > scored
+        outcome = Outcome.INFRA if most_failed else Outcome.ERROR
+        results = [self._write_unscored(each, outcome) for each in unscored]
+        if most_failed:
+            raise RewardFailed(f"{unscored[0].error} It failed on {len(unscored)} results.")
         return results
 
-    def cancel(self, flights: Sequence[Flight]) -> None:
-        """Close what is open as `cancelled`; a gateway that is away is asked once."""
-        answers = True
-        for flight in flights:
-            if not self._claim(flight):
+    def cancel(self, attempts: Sequence[RunningAttempt]) -> None:
+        """Close the open attempts as `cancelled`; a gateway that does not answer is tried once."""
+        gateway_answers = True
+        for running in attempts:
+            if not self._remove_open(running):
                 continue
             calls = 0
-            if answers:
+            if gateway_answers:
                 try:
-                    calls = self._close_key(flight).llm_calls
+                    calls = self._close_key(running).llm_calls
                 except (GatewayUnreachable, GatewayRefused):
-                    answers = False
-            self._close(flight, Outcome.CANCELLED, STOPPED, {}, calls)
+                    gateway_answers = False
+            self._write_end(running, Outcome.CANCELLED, STOPPED_REASON, {}, calls)
         with self._lock:
-            unjudged, self._unjudged = self._unjudged, []
-        for each in unjudged:
-            self._close(each.flight, Outcome.CANCELLED, STOPPED, {}, each.llm_calls)
+            unscored, self._unscored = self._unscored, []
+        for each in unscored:
+            self._write_end(each.running, Outcome.CANCELLED, STOPPED_REASON, {}, each.llm_calls)
 
     def _endpoint(self, identity: Identity) -> Endpoint:
         path = f"/rollout/{identity.rollout}/attempt/{identity.attempt}/v1"
-        key = self._key(identity, self._terms.deadline + SLACK)
-        return Endpoint(self._gateway.rstrip("/") + path, key, self._terms.policy)
+        key = self._sign_key(identity, self._settings.timeout + KEY_GRACE)
+        return Endpoint(self._gateway.rstrip("/") + path, key, self._settings.policy)
 
-    def _key(self, identity: Identity, seconds: float) -> str:
+    def _sign_key(self, identity: Identity, seconds: float) -> str:
         claims = RolloutClaims(
             identity=identity,
-            policy=self._terms.policy,
-            sampling=self._terms.sampling,
-            allow=self._terms.allow,
+            policy=self._settings.policy,
+            sampling=self._settings.sampling,
+            allow=self._settings.allow,
             expires=time.time() + seconds,
         )
-        return sign(self._secret, claims)
+        return sign_rollout_key(self._secret, claims)
 
-    def _environ(self, identity: Identity) -> dict[str, str | None]:
+    def _attempt_environment(self, identity: Identity) -> dict[str, str | None]:
         if self._store_keys is None:
             return {}
-        return self._store_keys.attempt(identity, self._terms.deadline + SLACK)
+        return self._store_keys.attempt_environment(identity, self._settings.timeout + KEY_GRACE)
 
-    def _claim(self, flight: Flight) -> bool:
+    def _remove_open(self, running: RunningAttempt) -> bool:
         with self._lock:
-            if flight.attempt.id not in self._open:
+            if running.attempt.id not in self._open:
                 return False
-            self._open.remove(flight.attempt.id)
+            self._open.remove(running.attempt.id)
             return True
 
-    def _rewards(self, flight: Flight, ending: Ending) -> dict[str, float]:
-        if ending.outcome is not Outcome.OK or self._judge is None:
+    def _score(self, running: RunningAttempt, result: AttemptResult) -> dict[str, float]:
+        if result.outcome is not Outcome.OK or self._reward is None:
             return {}
-        rewards = self._judge.rewards(flight.visit.task, ending.result)
+        rewards = self._reward.score(running.rollout.task, result.output)
         for name, value in rewards.items():
-            self._record.evaluate(flight.entry, name, value)
+            self._span_writer.write_evaluation(running.spans, name, value)
         return rewards
 
-    def _close_key(self, flight: Flight) -> CallCounts:
-        # the agent's own may have expired while it waited here for its end
-        identity = flight.attempt.identity
-        return self._client.close_rollout(identity, self._key(identity, SLACK))
+    def _close_key(self, running: RunningAttempt) -> CallCounts:
+        # the agent's own key may have expired while the attempt waited to be closed
+        identity = running.attempt.identity
+        return self._client.close_attempt(identity, self._sign_key(identity, KEY_GRACE))
 
-    def _close_without(self, unjudged: Unjudged, outcome: Outcome) -> RolloutResult:
-        reason = f"{RewardFailed.__name__}: {unjudged.error}"
-        return self._close(unjudged.flight, outcome, reason, {}, unjudged.llm_calls)
+    def _write_unscored(self, unscored: UnscoredAttempt, outcome: Outcome) -> RolloutResult:
+        reason = f"{RewardFailed.__name__}: {unscored.error}"
+        return self._write_end(unscored.running, outcome, reason, {}, unscored.llm_calls)
 
-    def _close(
-        self, flight: Flight, outcome: Outcome, reason: str, rewards: dict[str, float], calls: int
+    def _write_end(
+        self,
+        running: RunningAttempt,
+        outcome: Outcome,
+        reason: str,
+        rewards: dict[str, float],
+        calls: int,
     ) -> RolloutResult:
-        identity = flight.attempt.identity
+        identity = running.attempt.identity
         digests = {
-            attributes.TASKS_DIGEST: flight.visit.task.file,
-            attributes.REWARD_DIGEST: self._judge.digest if self._judge else "",
+            attributes.TASKS_DIGEST: running.rollout.task.file_digest,
+            attributes.REWARD_DIGEST: self._reward.digest if self._reward else "",
         }
-        seconds = self._record.close(
-            flight.entry,
+        seconds = self._span_writer.write_end(
+            running.spans,
             outcome,
             reason=reason,
             llm_calls=calls,
             digests={name: value for name, value in digests.items() if value},
         )
-        self._ledger.end(str(identity.rollout), identity.attempt or 0, outcome)
+        self._attempt_log.end(str(identity.rollout), identity.attempt or 0, outcome)
         return RolloutResult(
             identity=identity,
             outcome=outcome,
@@ -263,17 +273,22 @@ class Desk:
             llm_calls=calls,
         )
 
-    def _await_gateway(self) -> None:
-        """Wait until calls are answered, so that an outage takes one try, however long it is."""
-        with self._waiting:
-            if self._client.ready():
+    def _wait_for_gateway(self) -> None:
+        """Wait until the gateway is ready, so that one outage costs a rollout one try only.
+
+        Raises:
+            GatewayUnreachable: when the gateway is not ready after `OUTAGE_TIMEOUT` seconds.
+        """
+        with self._gateway_wait:
+            if self._client.is_ready():
                 return
-            _logger.warning("ltrain: waiting for the gateway, at most %.0f s", AWAY)
-            until = time.monotonic() + AWAY
-            while not self._client.ready():
+            _logger.warning("ltrain: waiting for the gateway, at most %.0f s", OUTAGE_TIMEOUT)
+            until = time.monotonic() + OUTAGE_TIMEOUT
+            while not self._client.is_ready():
                 if time.monotonic() > until:
                     raise GatewayUnreachable(
-                        f"The gateway at {self._gateway} has not been ready for {AWAY:g} s. "
-                        "Start it with `ltrain serve MODEL`, or name it with LTRAIN_GATEWAY."
+                        f"The gateway at {self._gateway} has not been ready for "
+                        f"{OUTAGE_TIMEOUT:g} s. Start it with `ltrain serve MODEL`, or set "
+                        "LTRAIN_GATEWAY to its address."
                     )
-                time.sleep(PAUSE)
+                time.sleep(GATEWAY_POLL)

@@ -1,4 +1,4 @@
-"""`ltrain rollout`: one wave of tasks through an agent, as a run of its own."""
+"""`ltrain rollout`: runs one wave of tasks through an agent, as a run of its own."""
 
 import json
 import sys
@@ -14,41 +14,41 @@ from ltrain_instrument.identity import Mode
 from ltrain_train.gateway.client import GatewayClient, GatewayUnreachable
 from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.lock import RunLock, run_lock
-from ltrain_train.rollout.attempt import COUNTING, RolloutResult, WaveResult
-from ltrain_train.rollout.ledger import Ledger
-from ltrain_train.rollout.runner import Runner, finished
+from ltrain_train.rollout.attempt import COUNTED_OUTCOMES, RolloutResult, WaveResult
+from ltrain_train.rollout.ledger import AttemptLog
+from ltrain_train.rollout.runner import Runner, finished_rollouts
 from ltrain_train.rollout.runs import Run, open_run
-from ltrain_train.rollout.tasks import Task, digest, load_tasks
-from ltrain_train.service_key import check_store
+from ltrain_train.rollout.tasks import Task, load_tasks, tasks_digest
+from ltrain_train.service_key import require_own_store
 
 WAVE = 0
-IMPOSED = {"top_p": 1.0}
-"""In mode `train`, beside the temperature: the policy itself is sampled, nothing cut off."""
+TRAIN_SAMPLING = {"top_p": 1.0}
+"""Imposed in mode `train` besides the temperature: no token of the distribution is cut off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drive:
-    """What a user asks `ltrain rollout` for."""
+class RolloutOptions:
+    """The options of `ltrain rollout`."""
 
     tasks: Path
     agent: str
     reward: str | None
     run: str | None
     mode: Mode
-    per_task: int
+    rollouts_per_task: int
     temperature: float
     gateway: str
     policy: str
     workers: int
     concurrency: int
-    deadline: float
+    timeout: float
     agent_sees: tuple[str, ...]
     allow: tuple[Allow, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Driven:
-    """What came of it."""
+class RolloutSummary:
+    """The results of `ltrain rollout`."""
 
     run: Run
     results: WaveResult
@@ -57,10 +57,11 @@ class Driven:
 
     @property
     def complete(self) -> bool:
-        return all(result.outcome in COUNTING for result in self.results)
+        """Whether every rollout has a counted outcome."""
+        return all(result.outcome in COUNTED_OUTCOMES for result in self.results)
 
     def table(self) -> str:
-        """Return it as a few lines."""
+        """Return the summary as a few lines of text."""
         outcomes = ", ".join(f"{count} {name}" for name, count in self.results.outcomes.items())
         lines = [f"run {self.run.name}: {outcomes or 'nothing left to do'}"]
         if self.skipped:
@@ -73,118 +74,120 @@ class Driven:
         return "\n".join(lines)
 
     def as_json(self) -> str:
-        """Return it as JSON."""
-        rollouts = [_flat(result) for result in self.results]
-        said = {"run": self.run.name, "skipped": self.skipped, "rollouts": rollouts}
-        return json.dumps(said, indent=1)
+        """Return the summary as JSON."""
+        rollouts = [_flatten(result) for result in self.results]
+        fields = {"run": self.run.name, "skipped": self.skipped, "rollouts": rollouts}
+        return json.dumps(fields, indent=1)
 
 
-def drive(asked: Drive) -> Driven:
-    """Run the tasks; a run that was killed goes on where it was.
+def run_tasks(options: RolloutOptions) -> RolloutSummary:
+    """Run the tasks; a killed run continues where it stopped.
 
     Raises:
         RunInUse: when another process works on a run of this name.
-        LtrainError: when the tasks, the agent or the gateway are not what they must be.
+        LtrainError: when the tasks cannot be read, or the agent or the gateway cannot be used.
     """
-    tasks, home = load_tasks(asked.tasks), settings.HOME.read()
-    name = asked.run or asked.tasks.stem
+    tasks, home = load_tasks(options.tasks), settings.HOME.read()
+    name = options.run or options.tasks.stem
     with run_lock(home, run=name) as lock:
-        return _drive(asked, name, tasks, home, lock)
+        return _run_locked(options, name, tasks, home, lock)
 
 
-def _drive(asked: Drive, name: str, tasks: list[Task], home: Path, lock: RunLock) -> Driven:
-    run = open_run(home / "runs", name, _asked(asked, tasks))
-    done = _finished(home, run, asked.mode) if run.resumed else set()
+def _run_locked(
+    options: RolloutOptions, name: str, tasks: list[Task], home: Path, lock: RunLock
+) -> RolloutSummary:
+    run = open_run(home / "runs", name, _comparable_options(options, tasks))
+    finished = _find_finished(home, run, options.mode) if run.resumed else set()
     secret = gateway_secret(home)
-    _check_gateway(asked.gateway, secret)
-    check_store(home)
+    _check_gateway(options.gateway, secret)
+    require_own_store(home)
     run.save()
     with (
         Runner(
             run=run.name,
-            agent=asked.agent,
-            reward=asked.reward,
+            agent=options.agent,
+            reward=options.reward,
             folder=Path.cwd(),
-            gateway=asked.gateway,
+            gateway=options.gateway,
             secret=secret,
-            policy=asked.policy,
+            policy=options.policy,
             home=home,
-            workers=asked.workers,
-            concurrency=asked.concurrency,
-            deadline=asked.deadline,
-            agent_sees=asked.agent_sees,
-            allow=asked.allow,
-            held=lock.descriptors,
+            workers=options.workers,
+            concurrency=options.concurrency,
+            timeout=options.timeout,
+            agent_sees=options.agent_sees,
+            allow=options.allow,
+            keep_open=lock.descriptors,
         ) as runner,
         lock.working(),
     ):
         results = runner.run(
-            asked.mode,
+            options.mode,
             WAVE,
             tasks,
-            asked.per_task,
-            sampling=_sampling(asked),
-            finished=done,
-            seen=_progress(len(tasks) * asked.per_task - len(done)),
+            options.rollouts_per_task,
+            sampling=_sampling(options),
+            finished=finished,
+            on_result=_progress_printer(len(tasks) * options.rollouts_per_task - len(finished)),
         )
-    driven = Driven(run, results, len(done))
-    run.finished = driven.complete
+    summary = RolloutSummary(run, results, len(finished))
+    run.finished = summary.complete
     run.save()
-    return driven
+    return summary
 
 
-def _asked(asked: Drive, tasks: list[Task]) -> dict[str, str | int | float]:
-    """Return what makes two calls ask for the same rollouts."""
+def _comparable_options(options: RolloutOptions, tasks: list[Task]) -> dict[str, str | int | float]:
+    """Return the options that identify a request: an unfinished run continues if they are equal."""
     return {
-        "tasks": digest(tasks),
-        "agent": asked.agent,
-        "reward": asked.reward or "",
-        "mode": asked.mode,
-        "per_task": asked.per_task,
-        "temperature": asked.temperature,
-        "policy": asked.policy,
-        "agent_sees": ",".join(asked.agent_sees),
-        "allow": ",".join(asked.allow),
+        "tasks": tasks_digest(tasks),
+        "agent": options.agent,
+        "reward": options.reward or "",
+        "mode": options.mode,
+        "per_task": options.rollouts_per_task,
+        "temperature": options.temperature,
+        "policy": options.policy,
+        "agent_sees": ",".join(options.agent_sees),
+        "allow": ",".join(options.allow),
     }
 
 
-def _finished(home: Path, run: Run, mode: Mode) -> set[str]:
-    """Ask the run's ledger, and the store where one answers."""
-    done = set(Ledger(run.folder).finished)
-    from ltrain_collector.store import Store  # costs a second, which a new run need not pay
+def _find_finished(home: Path, run: Run, mode: Mode) -> set[str]:
+    """Return the finished rollouts in the run's attempt log, and in the store if it answers."""
+    finished = set(AttemptLog(run.folder).finished)
+    from ltrain_collector.store import Store  # takes a second, so a new run does not import it
 
     with suppress(LtrainError), Store.open() as store:
-        done |= finished(store, run.name, mode, WAVE)
-    return done
+        finished |= finished_rollouts(store, run.name, mode, WAVE)
+    return finished
 
 
-def _sampling(asked: Drive) -> dict[str, float]:
-    return {**IMPOSED, "temperature": asked.temperature} if asked.mode == "train" else {}
+def _sampling(options: RolloutOptions) -> dict[str, float]:
+    return {**TRAIN_SAMPLING, "temperature": options.temperature} if options.mode == "train" else {}
 
 
 def _check_gateway(url: str, secret: str) -> None:
     with closing(GatewayClient(url, secret)) as client:
-        answers = client.health()
-    if not answers:
+        is_running = client.is_running()
+    if not is_running:
         raise GatewayUnreachable(
-            f"No gateway answers at {url}. Start one with `ltrain serve MODEL`, or name it with "
-            "--gateway or LTRAIN_GATEWAY."
+            f"No gateway answers at {url}. Start one with `ltrain serve MODEL`, or set its URL "
+            "with --gateway or LTRAIN_GATEWAY."
         )
 
 
-def _progress(total: int) -> Any:
-    shown = 0
+def _progress_printer(total: int) -> Any:
+    count = 0
 
-    def seen(result: RolloutResult) -> None:
-        nonlocal shown
-        shown += 1
-        print(f"\r{shown}/{total} rollouts", end="", file=sys.stderr, flush=True)
-        if shown == total:
+    def on_result(result: RolloutResult) -> None:
+        nonlocal count
+        count += 1
+        print(f"\r{count}/{total} rollouts", end="", file=sys.stderr, flush=True)
+        if count == total:
             print(file=sys.stderr)
 
-    return seen if sys.stderr.isatty() else None
+    return on_result if sys.stderr.isatty() else None
 
 
-def _flat(result: RolloutResult) -> dict[str, Any]:
-    said = asdict(result)
-    return {**said.pop("identity"), **said}
+def _flatten(result: RolloutResult) -> dict[str, Any]:
+    fields = asdict(result)
+    return {**fields.pop("identity"), **fields}

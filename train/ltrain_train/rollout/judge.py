@@ -1,7 +1,7 @@
 """The reward function: `score(task, result) -> float | dict[str, float]`, or a coroutine function.
 
-It is asked three times; then the result is the agent's failure, and the recipe says what that
-counts. Where it fails on most results, it is the function's failure, and the run ends.
+A call that fails is tried three times. Then the failure counts as an error of the agent, whose
+value the recipe sets. If the function fails on most results, the run ends.
 """
 
 import asyncio
@@ -16,59 +16,59 @@ from ltrain_instrument.errors import LtrainError
 from ltrain_train.rollout.reference import code_digest, load_function
 from ltrain_train.rollout.tasks import Task
 
-PAUSES = (0.2, 0.4)
-"""Seconds before the second and the third try."""
+RETRY_PAUSES = (0.2, 0.4)
+"""Seconds before the second and the third call."""
 
 
 class RewardFailed(LtrainError, RuntimeError):
-    """A reward function that raises, or gives what is no number."""
+    """The reward function raised, or returned something that is not a number."""
 
 
-class Judge:
-    """Asks the reward function that `reference` names."""
+class RewardFunction:
+    """Calls the reward function that `reference` names."""
 
     def __init__(self, reference: str, folder: Path) -> None:
         self.reference = reference
-        self._score = load_function(reference, folder)
-        self.digest = code_digest(self._score)
-        """Hash of the module it is in."""
+        self._function = load_function(reference, folder)
+        self.digest = code_digest(self._function)
+        """Hash of the function's module."""
 
-    def rewards(self, task: Task, result: Any) -> dict[str, float]:
-        """Give the values by name; a single value is called `reward`.
+    def score(self, task: Task, result: Any) -> dict[str, float]:
+        """Return the reward values by name; a single value is named `reward`.
 
         Raises:
-            RewardFailed: when three tries gave no value.
+            RewardFailed: when three calls failed.
         """
-        for pause in PAUSES:
+        for pause in RETRY_PAUSES:
             try:
-                return self._ask(task, result)
+                return self._call(task, result)
             except (
                 Exception,
                 SystemExit,
             ):  # the user's code may raise anything; the last try tells it
                 time.sleep(pause)
         try:
-            return self._ask(task, result)
+            return self._call(task, result)
         except (Exception, SystemExit) as error:  # as above
             raise RewardFailed(
                 f"{self.reference} failed on task '{task.id}': {type(error).__name__}: {error}. "
-                "It must give a number, or numbers by name, for every result of the agent."
+                "It must return a number, or a dict of numbers, for every result of the agent."
             ) from error
 
-    def _ask(self, task: Task, result: Any) -> dict[str, float]:
-        given = self._score(task.model_dump(mode="json"), result)
-        if inspect.isawaitable(given):
-            given = asyncio.run(_awaited(given))
-        named = given if isinstance(given, Mapping) else {"reward": given}
-        return {str(name): _number(value) for name, value in named.items()}
+    def _call(self, task: Task, result: Any) -> dict[str, float]:
+        value = self._function(task.model_dump(mode="json"), result)
+        if inspect.isawaitable(value):
+            value = asyncio.run(_await(value))
+        values = value if isinstance(value, Mapping) else {"reward": value}
+        return {str(name): _to_reward(value) for name, value in values.items()}
 
 
-async def _awaited(given: Any) -> Any:
-    return await given
+async def _await(value: Any) -> Any:
+    return await value
 
 
-def _number(value: Any) -> float:
+def _to_reward(value: Any) -> float:
     number = float(value)  # bool, int, numpy's scalars
     if isinstance(value, str) or not math.isfinite(number):
-        raise ValueError(f"{value!r} is no number that a reward can be")
+        raise ValueError(f"{value!r} is not a finite number")
     return number

@@ -1,4 +1,4 @@
-"""What carries attempts to an agent: warm workers, or one command an attempt."""
+"""The executor protocol: what runs attempts, as a pool of workers or one command each."""
 
 import os
 import shutil
@@ -8,56 +8,58 @@ from pathlib import Path
 from typing import Protocol
 
 from ltrain_instrument.identity import Identity
-from ltrain_train.rollout.attempt import Attempt, Ending
+from ltrain_train.rollout.attempt import Attempt, AttemptResult
 
-Ended = Callable[[Attempt, Ending], None]
-"""Told once of each attempt, from any thread."""
+OnEnd = Callable[[Attempt, AttemptResult], None]
+"""Called once with the result of each attempt, from any thread."""
 
 LAUNCHER = "opentelemetry-instrument"
 KILL_GRACE = 5.0
-"""Seconds between SIGTERM, at which an instrumented process sends its spans, and SIGKILL."""
+"""Seconds between SIGTERM, on which an instrumented process sends its spans, and SIGKILL."""
 
 
-class Lane(Protocol):
+class Executor(Protocol):
+    """Runs attempts in processes of the agent."""
+
     def wait_ready(self, timeout: float) -> None:
-        """Wait until one attempt can start.
+        """Wait until one attempt can start, at most `timeout` seconds.
 
         Raises:
             LtrainError: when the agent cannot be started.
         """
 
-    def room(self, *, alone: bool = False) -> int:
-        """Count the attempts that can start now, or those that can have a process to themselves."""
+    def free_slots(self, *, isolated: bool = False) -> int:
+        """Return how many attempts can start now; if `isolated`, each in a process of its own."""
 
     def submit(self, attempt: Attempt) -> None:
-        """Start an attempt; there must be room."""
+        """Start an attempt; there must be a free slot."""
 
-    def expire(self) -> None:
-        """End the attempts whose deadline has passed."""
+    def stop_overdue(self) -> None:
+        """End the attempts that exceeded their time limit."""
 
     def close(self) -> None:
-        """End every process; attempts that run end without a word."""
+        """End every process; running attempts get no result."""
 
 
-def instrumented(argv: list[str]) -> list[str]:
-    """Give the command line that runs `argv` under OpenTelemetry's launcher."""
-    path = os.pathsep.join([str(scripts()), os.environ.get("PATH", os.defpath)])
+def instrumented_command(argv: list[str]) -> list[str]:
+    """Return the command line that runs `argv` under OpenTelemetry's launcher."""
+    path = os.pathsep.join([str(scripts_folder()), os.environ.get("PATH", os.defpath)])
     return [shutil.which(LAUNCHER, path=path) or LAUNCHER, *argv]
 
 
-def scripts() -> Path:
-    """Give the folder of this environment's commands."""
+def scripts_folder() -> Path:
+    """Return the folder of this Python environment's commands."""
     return Path(sys.executable).parent
 
 
-def environment(home: Path, extra: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Give what an agent's process finds in its environment, but for its attempt."""
-    path = os.pathsep.join([str(scripts()), os.environ.get("PATH", os.defpath)])
-    # an identity around the runner itself is not the agents'
-    nobody = dict.fromkeys([*_ANYBODY.environ(), "TRACEPARENT", "BAGGAGE"])
-    return {**nobody, "PATH": path, "LTRAIN_HOME": str(home.resolve()), **extra}
+def agent_environment(home: Path, extra: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return the environment variables of an agent's process, without those of its attempt."""
+    path = os.pathsep.join([str(scripts_folder()), os.environ.get("PATH", os.defpath)])
+    # an identity in the runner's own environment must not reach the agents
+    no_identity = dict.fromkeys([*_ANY_IDENTITY.environ(), "TRACEPARENT", "BAGGAGE"])
+    return {**no_identity, "PATH": path, "LTRAIN_HOME": str(home.resolve()), **extra}
 
 
-_ANYBODY = Identity(
+_ANY_IDENTITY = Identity(
     run="", task="", domain="", wave=0, sample=0, rollout="", attempt=0, mode="prod"
 )

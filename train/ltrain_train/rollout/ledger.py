@@ -1,53 +1,53 @@
-"""Which attempts a run has begun, on disk, so that no two of them ever share a number.
+"""The log of a run's attempts on disk, so that no two attempts at a rollout share a number.
 
-A run that was killed may have left spans of an attempt that nobody closed; what is tried again is
-another attempt.
+A killed run may have left spans of an attempt without a closing span; the next try must be a new
+attempt.
 """
 
 import json
 from pathlib import Path
 
 from ltrain_instrument.private import make_private
-from ltrain_train.rollout.attempt import COUNTING, Outcome
+from ltrain_train.rollout.attempt import COUNTED_OUTCOMES, Outcome
 
 
-class Ledger:
-    """Appends a line at each beginning and each end; one process at a time writes it."""
+class AttemptLog:
+    """Appends a line when an attempt begins and when it ends; only one process writes at a time."""
 
     def __init__(self, folder: Path) -> None:
         make_private(folder)
         self._path = folder / "attempts.jsonl"
-        self._last: dict[str, int] = {}
+        self._last_attempt: dict[str, int] = {}
         self.finished: set[str] = set()
-        """Rollouts with an outcome that counts."""
+        """Ids of the rollouts with a counted outcome."""
         with self._path.open("a+") as file:
             file.seek(0)
             text = file.read()
             if text and not text.endswith("\n"):
-                file.write("\n")  # a kill tore the last line
+                file.write("\n")  # a kill truncated the last line
         for line in text.splitlines():
-            self._read(line)
+            self._read_line(line)
 
     def begin(self, rollout: str) -> int:
-        """Give the number of the next attempt at `rollout`, counted from 1."""
-        number = self._last[rollout] = self._last.get(rollout, 0) + 1
+        """Log the next attempt at `rollout` and return its number, counted from 1."""
+        number = self._last_attempt[rollout] = self._last_attempt.get(rollout, 0) + 1
         self._write({"rollout": rollout, "attempt": number})
         return number
 
     def end(self, rollout: str, attempt: int, outcome: Outcome) -> None:
-        """Note how an attempt ended."""
+        """Log the outcome of an attempt."""
         self._write({"rollout": rollout, "attempt": attempt, "outcome": outcome.value})
-        if outcome in COUNTING:
+        if outcome in COUNTED_OUTCOMES:
             self.finished.add(rollout)
 
-    def _read(self, line: str) -> None:
+    def _read_line(self, line: str) -> None:
         try:
-            said = json.loads(line)
+            entry = json.loads(line)
         except ValueError:
-            return  # the torn line
-        rollout, attempt = str(said["rollout"]), int(said["attempt"])
-        self._last[rollout] = max(attempt, self._last.get(rollout, 0))
-        if said.get("outcome") in COUNTING:
+            return  # a truncated line
+        rollout, attempt = str(entry["rollout"]), int(entry["attempt"])
+        self._last_attempt[rollout] = max(attempt, self._last_attempt.get(rollout, 0))
+        if entry.get("outcome") in COUNTED_OUTCOMES:
             self.finished.add(rollout)
 
     def _write(self, line: dict[str, str | int]) -> None:

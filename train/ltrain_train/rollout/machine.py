@@ -1,12 +1,12 @@
-"""What the machine did to its processes, as the kernel counts it."""
+"""The kernel's count of processes killed for lack of memory."""
 
 from pathlib import Path
 
 VMSTAT = Path("/proc/vmstat")
 
 
-def oom_kills() -> int:
-    """Return how many processes the kernel has killed for memory; 0 where it does not say."""
+def count_oom_kills() -> int:
+    """Return how many processes the kernel has killed for lack of memory; 0 if unknown."""
     try:
         lines = VMSTAT.read_text().splitlines()
     except OSError:

@@ -1,7 +1,7 @@
 """One worker process and the two pipes to it.
 
-The agent's code holds both pipes too: what comes over them is untrusted, and what is written to
-them may never be read, so that a thread of its own writes.
+The agent's code can use both pipes too: messages from it are untrusted, and it may never read what
+is written, so a separate thread writes.
 """
 
 import json
@@ -18,11 +18,11 @@ from typing import Any
 from ltrain_train.process import Child, Children
 from ltrain_train.rollout import strict_json
 from ltrain_train.rollout.attempt import Attempt
-from ltrain_train.rollout.lane import KILL_GRACE, instrumented
+from ltrain_train.rollout.lane import KILL_GRACE, instrumented_command
 
 
 class WorkerProcess:
-    """Runs the agent; what it sends goes to the callables given to `listen`."""
+    """A worker process that runs the agent; `listen` passes on its messages."""
 
     def __init__(
         self,
@@ -37,17 +37,17 @@ class WorkerProcess:
     ) -> None:
         self.name, self.log = name, log
         self.ready = False
-        """Whether it takes attempts."""
-        self.patience = 0.0
-        """Seconds beyond a deadline that it has to cancel the attempt by itself."""
-        self.flying: dict[str, Attempt] = {}
-        """What runs in it, by execution id."""
-        self.shared: set[str] = set()
-        """Execution ids of attempts beside which others ran in it."""
-        self.late_attempts: list[Attempt] = []
-        """What ran past its deadline in it, for which it was stopped."""
+        """Whether the worker accepts attempts."""
+        self.cancel_grace = 0.0
+        """Seconds after an attempt's time limit in which the worker may cancel it itself."""
+        self.in_flight: dict[str, Attempt] = {}
+        """The attempts that run in the worker, by execution id."""
+        self.shared_attempts: set[str] = set()
+        """Execution ids of attempts during which another attempt ran in the worker."""
+        self.overdue_attempts: list[Attempt] = []
+        """Attempts that exceeded their time limit, for which the worker was stopped."""
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        """Requests that are not written yet; None ends them."""
+        """Requests that are not written yet; None ends the writing thread."""
         requests, self._requests = os.pipe()
         self._results, results = os.pipe()
         argv = [sys.executable, "-m", "ltrain_train.rollout.worker", agent]
@@ -56,7 +56,7 @@ class WorkerProcess:
         try:
             self._child: Child = children.start(
                 name,
-                instrumented(argv),
+                instrumented_command(argv),
                 env=environ,
                 log=log,
                 cwd=folder,
@@ -70,10 +70,10 @@ class WorkerProcess:
     def listen(
         self,
         *,
-        said: Callable[["WorkerProcess", dict[str, Any]], None],
-        gone: Callable[["WorkerProcess"], None],
+        on_message: Callable[["WorkerProcess", dict[str, Any]], None],
+        on_exit: Callable[["WorkerProcess"], None],
     ) -> None:
-        """Write the requests and pass on each message, and the end, from two threads."""
+        """Write the requests and report each message, and the worker's exit, from two threads."""
 
         def write() -> None:
             with suppress(BrokenPipeError), os.fdopen(self._requests, "w") as requests:
@@ -84,58 +84,58 @@ class WorkerProcess:
         def read() -> None:
             with os.fdopen(self._results, errors="replace") as results:
                 for line in results:
-                    if (message := _message(line)) is not None:
-                        said(self, message)
-            gone(self)
+                    if (message := _parse_message(line)) is not None:
+                        on_message(self, message)
+            on_exit(self)
 
         threading.Thread(target=write, name=f"{self.name}-requests", daemon=True).start()
         threading.Thread(target=read, name=f"{self.name}-results", daemon=True).start()
 
     @property
-    def taken(self) -> bool:
-        """Whether an attempt has it to itself."""
-        return any(attempt.alone for attempt in self.flying.values())
+    def is_isolated(self) -> bool:
+        """Whether an attempt has the worker to itself."""
+        return any(attempt.isolated for attempt in self.in_flight.values())
 
     def send(self, attempt: Attempt) -> None:
-        """Ask for an attempt and return at once; the end of a worker is `gone`'s to tell."""
-        if self.flying:
-            self.shared |= {attempt.id, *self.flying}
-        self.flying[attempt.id] = attempt
-        self._lines.put(json.dumps(_request(attempt)) + "\n")
+        """Queue an attempt for the worker and return at once; `on_exit` reports a dead worker."""
+        if self.in_flight:
+            self.shared_attempts |= {attempt.id, *self.in_flight}
+        self.in_flight[attempt.id] = attempt
+        self._lines.put(json.dumps(_request_message(attempt)) + "\n")
 
-    def late(self, now: int) -> set[str]:
-        """Return the execution ids past their deadline at `now`, in Unix nanoseconds."""
+    def overdue(self, now: int) -> set[str]:
+        """Return the execution ids past their time limit at `now`, in Unix nanoseconds."""
         return {
             name
-            for name, attempt in self.flying.items()
-            if now > attempt.started + (attempt.deadline + self.patience) * 1e9
+            for name, attempt in self.in_flight.items()
+            if now > attempt.started + (attempt.timeout + self.cancel_grace) * 1e9
         }
 
     def stop(self) -> None:
-        """Ask for its end and that of all it started, and return at once."""
+        """Request the end of the worker and everything it started, and return at once."""
         self._lines.put(None)
-        self._child.ask()
+        self._child.request_stop()
 
     def tail(self) -> str:
-        """Return the last lines of its log."""
+        """Return the last lines of the worker's log."""
         return self._child.tail()
 
 
-def _message(line: str) -> dict[str, Any] | None:
-    """Return what a worker sends; None for a line that is no message."""
+def _parse_message(line: str) -> dict[str, Any] | None:
+    """Parse a message of a worker; return None for a line that is not a message."""
     try:
-        message = strict_json.parse(line)
+        message = strict_json.parse_json(line)
     except ValueError:
         return None
     return message if isinstance(message, dict) else None
 
 
-def _request(attempt: Attempt) -> dict[str, Any]:
+def _request_message(attempt: Attempt) -> dict[str, Any]:
     return {
         "id": attempt.id,
         "identity": asdict(attempt.identity),
         "task": dict(attempt.task),
         "endpoint": asdict(attempt.endpoint),
         "traceparent": attempt.traceparent,
-        "deadline": attempt.deadline,
+        "timeout": attempt.timeout,
     }

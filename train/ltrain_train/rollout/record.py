@@ -14,42 +14,44 @@ from ltrain_instrument import attributes
 from ltrain_instrument.identity import Identity
 from ltrain_train.rollout.attempt import Outcome
 
-LONGEST_REASON = 2000
+MAX_REASON_CHARACTERS = 2000
 
 Values = Mapping[str, str | int | float]
 
 
 @dataclass(slots=True)
-class Entry:
-    """What the runner has written of one attempt."""
+class AttemptSpans:
+    """The spans that the runner has written for one attempt."""
 
     identity: Identity
     root: SpanContext
-    """Its dispatch span, which all of the attempt's other spans are below."""
+    """Context of the dispatch span, the ancestor of all other spans of the attempt."""
     started: int
     """Unix nanoseconds."""
     spans: int = 0
-    """Spans that ended here for it."""
+    """Number of spans that the runner has ended for the attempt."""
 
     @property
     def context(self) -> Context:
+        """The context of the dispatch span, for spans below it."""
         return trace.set_span_in_context(trace.NonRecordingSpan(self.root))
 
     @property
     def traceparent(self) -> str:
+        """The dispatch span as a W3C traceparent."""
         carrier: dict[str, str] = {}
         TraceContextTextMapPropagator().inject(carrier, context=self.context)
         return carrier["traceparent"]
 
 
-class Record:
-    """Writes spans of scope `ltrain.runner`; each is on disk when its method returns."""
+class SpanWriter:
+    """Writes spans of scope `ltrain.runner`; each span is on disk when its method returns."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._tracer = provider.get_tracer(attributes.SCOPE_RUNNER)
 
-    def dispatch(self, identity: Identity, lease: float) -> Entry:
-        """Say that an attempt begins, and that it is this runner's for `lease` seconds."""
+    def write_dispatch(self, identity: Identity, lease: float) -> AttemptSpans:
+        """Write the dispatch span of an attempt, which this runner leases for `lease` seconds."""
         now = time.time_ns()
         span = self._tracer.start_span(
             attributes.SPAN_DISPATCH,
@@ -61,39 +63,49 @@ class Record:
             },
         )
         span.end()
-        return Entry(identity, span.get_span_context(), now, spans=1)
+        return AttemptSpans(identity, span.get_span_context(), now, spans=1)
 
-    def evaluate(self, entry: Entry, name: str, value: float) -> None:
+    def write_evaluation(self, attempt: AttemptSpans, name: str, value: float) -> None:
         """Write one value of the reward function."""
-        said: Values = {
+        values: Values = {
             attributes.EVALUATION_NAME: name,
             attributes.EVALUATION_VALUE: value,
             attributes.REWARD_SCOPE: "rollout",
         }
-        self._write(entry, attributes.SPAN_EVALUATION, said)
-        entry.spans += 1
+        self._write(attempt, attributes.SPAN_EVALUATION, values)
+        attempt.spans += 1
 
-    def close(
-        self, entry: Entry, outcome: Outcome, *, reason: str, llm_calls: int, digests: Values
+    def write_end(
+        self,
+        attempt: AttemptSpans,
+        outcome: Outcome,
+        *,
+        reason: str,
+        llm_calls: int,
+        digests: Values,
     ) -> float:
-        """Write the closing span, from dispatch to now, and give its seconds."""
-        said: dict[str, str | int | float] = {
+        """Write the closing span, from dispatch to now, and return its seconds."""
+        values: dict[str, str | int | float] = {
             attributes.OUTCOME: outcome.value,
             attributes.LLM_CALLS: llm_calls,
-            attributes.SPANS: entry.spans,
+            attributes.SPANS: attempt.spans,
             **digests,
         }
         if reason:
-            said[attributes.OUTCOME_REASON] = _sayable(reason)
-        self._write(entry, attributes.SPAN_ROLLOUT, said, start=entry.started)
-        return (time.time_ns() - entry.started) / 1e9
+            values[attributes.OUTCOME_REASON] = _span_text(reason)
+        self._write(attempt, attributes.SPAN_ROLLOUT, values, start=attempt.started)
+        return (time.time_ns() - attempt.started) / 1e9
 
-    def _write(self, entry: Entry, name: str, said: Values, start: int | None = None) -> None:
-        carried: dict[str, str | int | float] = {**entry.identity.attributes(), **said}
-        span = self._tracer.start_span(name, entry.context, attributes=carried, start_time=start)
+    def _write(
+        self, attempt: AttemptSpans, name: str, values: Values, start: int | None = None
+    ) -> None:
+        all_values: dict[str, str | int | float] = {**attempt.identity.attributes(), **values}
+        span = self._tracer.start_span(
+            name, attempt.context, attributes=all_values, start_time=start
+        )
         span.end()
 
 
-def _sayable(text: str) -> str:
-    """Return text from an agent as a span can carry it: short, without half a surrogate pair."""
-    return text[:LONGEST_REASON].encode(errors="replace").decode()
+def _span_text(text: str) -> str:
+    """Return an agent's text as a valid span attribute: truncated, without lone surrogates."""
+    return text[:MAX_REASON_CHARACTERS].encode(errors="replace").decode()

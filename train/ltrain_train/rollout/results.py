@@ -1,7 +1,6 @@
-"""The worker's way back: results as JSON lines, each after its rollout's spans are flushed.
+"""Sends a worker's results as JSON lines, each after the spans of its rollout were flushed.
 
-Results that end within a few hundredths of a second share one flush, so that a wave's flushes do
-not queue up behind each other.
+Results within a few hundredths of a second share one flush, so that flushes do not queue up.
 """
 
 import json
@@ -12,32 +11,32 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 from ltrain_instrument import flush
-from ltrain_train.rollout.attempt import Ending, Outcome
+from ltrain_train.rollout.attempt import AttemptResult, Outcome
 
-TOGETHER = 0.04
-"""Seconds that a result waits for others to share its flush."""
-LONGEST_REASON = 500
-LARGEST_RESULT = 16 << 20
-"""Characters of a result as JSON."""
-FLUSH = 5.0
-"""Seconds a flush may take; the spans that it leaves are on their way all the same."""
+BATCH_DELAY = 0.04
+"""Seconds that a result waits for others that share its flush."""
+MAX_REASON_CHARACTERS = 500
+MAX_RESULT_CHARACTERS = 16 << 20
+"""Maximum characters of a result as JSON."""
+FLUSH_TIMEOUT = 5.0
+"""Maximum seconds of a flush; spans that are left then are still sent later."""
 
 
-class Results:
-    """Sends what it is given; safe to use from several threads."""
+class ResultSender:
+    """Sends results and messages; safe to use from several threads."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._lock = threading.Lock()
-        self._waiting: queue.SimpleQueue[tuple[str, Ending]] = queue.SimpleQueue()
-        threading.Thread(target=self._send, daemon=True).start()
+        self._queue: queue.SimpleQueue[tuple[str, AttemptResult]] = queue.SimpleQueue()
+        threading.Thread(target=self._send_batches, daemon=True).start()
 
-    def put(self, attempt: str, ending: Ending) -> None:
-        """Send how `attempt` ended, after its spans."""
-        self._waiting.put((attempt, ending))
+    def put(self, attempt: str, result: AttemptResult) -> None:
+        """Queue an attempt's result, to be sent after its spans."""
+        self._queue.put((attempt, result))
 
-    def say(self, message: Mapping[str, Any]) -> None:
-        """Send a line at once."""
+    def send_now(self, message: Mapping[str, Any]) -> None:
+        """Send a message at once."""
         self._write(json.dumps(message))
 
     def _write(self, line: str) -> None:
@@ -45,26 +44,26 @@ class Results:
             self._out.write(line + "\n")
             self._out.flush()
 
-    def _send(self) -> None:
+    def _send_batches(self) -> None:
         while True:
-            ended = [self._waiting.get()]
-            time.sleep(TOGETHER)
-            while not self._waiting.empty():
-                ended.append(self._waiting.get())
-            flush(FLUSH)
-            for attempt, ending in ended:
-                self._write(_line(attempt, ending))
+            batch = [self._queue.get()]
+            time.sleep(BATCH_DELAY)
+            while not self._queue.empty():
+                batch.append(self._queue.get())
+            flush(FLUSH_TIMEOUT)
+            for attempt, result in batch:
+                self._write(_encode_result(attempt, result))
 
 
-def _line(attempt: str, ending: Ending) -> str:
-    message = {"id": attempt, "outcome": ending.outcome.value, "reason": ending.reason}
+def _encode_result(attempt: str, result: AttemptResult) -> str:
+    message = {"id": attempt, "outcome": result.outcome.value, "reason": result.reason}
     try:
-        line = json.dumps({**message, "result": ending.result}, allow_nan=False)
-    except Exception as error:  # a result of the agent's own classes may raise anything
-        why = f"{type(error).__name__}: {error}"[:LONGEST_REASON]
+        line = json.dumps({**message, "result": result.output}, allow_nan=False)
+    except Exception as error:  # a result with the agent's own classes may raise anything
+        problem = f"{type(error).__name__}: {error}"[:MAX_REASON_CHARACTERS]
     else:
-        if len(line) <= LARGEST_RESULT:
+        if len(line) <= MAX_RESULT_CHARACTERS:
             return line
-        why = f"it has {len(line)} characters, and may have {LARGEST_RESULT}"
-    reason = f"The agent's result must be JSON (dict, list, str, number, bool, None): {why}"
+        problem = f"it has {len(line)} characters; at most {MAX_RESULT_CHARACTERS} are allowed"
+    reason = f"The agent's result must be JSON (dict, list, str, number, bool, None): {problem}"
     return json.dumps({**message, "outcome": Outcome.ERROR.value, "reason": reason})

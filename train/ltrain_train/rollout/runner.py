@@ -1,10 +1,11 @@
-"""Runs tasks through an agent, n times each, and leaves a closed trace of every rollout.
+"""Runs tasks through an agent, n times each, and writes a closed trace of every rollout.
 
-* An attempt's dispatch span is on disk before it starts; after it come the end of its key, the
-  reward function's values, and its closing span, in that order.
-* What an outage ends is tried again as another attempt, at most three times. That there was one is
-  known from the gateway, the kernel or this process; else it is the agent's, and counts.
-* A reward function that fails on a result makes it the agent's error; on most, it ends the run.
+* An attempt's dispatch span is on disk before the attempt starts. When it ends, its key is revoked,
+  its rewards are written, and then its closing span.
+* A rollout that an outage ended is tried again as another attempt, at most three times. Only the
+  gateway, the kernel or this process can report an outage; any other failure is the agent's.
+* If the reward function fails on a result, the attempt is an error of the agent; if it fails on
+  most results, the run ends.
 """
 
 import os
@@ -21,39 +22,39 @@ from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Identity, Mode
 from ltrain_instrument.settings import SECRETS
 from ltrain_train.gateway.client import GatewayClient
-from ltrain_train.rollout.attempt import Attempt, Ending, Outcome, RolloutResult, WaveResult
-from ltrain_train.rollout.command import Commands
-from ltrain_train.rollout.desk import Desk, Flight, Settled, Terms
-from ltrain_train.rollout.judge import Judge
-from ltrain_train.rollout.lane import Lane, environment
-from ltrain_train.rollout.ledger import Ledger
+from ltrain_train.rollout.attempt import Attempt, AttemptResult, Outcome, RolloutResult, WaveResult
+from ltrain_train.rollout.command import CommandExecutor
+from ltrain_train.rollout.desk import Attempts, ClosedAttempt, RunningAttempt, WaveSettings
+from ltrain_train.rollout.judge import RewardFunction
+from ltrain_train.rollout.lane import Executor, agent_environment
+from ltrain_train.rollout.ledger import AttemptLog
 from ltrain_train.rollout.reference import is_reference
-from ltrain_train.rollout.standing import finished
+from ltrain_train.rollout.standing import finished_rollouts
 from ltrain_train.rollout.store_keys import StoreKeys
-from ltrain_train.rollout.tasks import Task, check_ids
-from ltrain_train.rollout.visit import Visit, visits
-from ltrain_train.rollout.warm import WarmWorkers
-from ltrain_train.service_key import open_service
+from ltrain_train.rollout.tasks import Task, require_unique_ids
+from ltrain_train.rollout.visit import PlannedRollout, plan_rollouts
+from ltrain_train.rollout.warm import WorkerPool
+from ltrain_train.service_key import open_service_provider
 
-__all__ = ["Runner", "finished"]
+__all__ = ["Runner", "finished_rollouts"]
 
-START = 120.0
-"""Seconds that a worker may take to import the agent."""
-SETTLERS = 8
-"""Rollouts judged and closed at a time."""
+START_TIMEOUT = 120.0
+"""Maximum seconds for a worker to import the agent."""
+CLOSING_THREADS = 8
+"""Number of attempts that are scored and closed at a time."""
 POLL = 0.1
-"""Seconds between two looks at the deadlines."""
+"""Seconds between two checks of the time limits."""
 
-Seen = Callable[[RolloutResult], None]
-_Event = tuple[Attempt, Ending] | Settled | BaseException
+OnResult = Callable[[RolloutResult], None]
+_Event = tuple[Attempt, AttemptResult] | ClosedAttempt | BaseException
 
 
 class Runner:
-    """Owns the agent's processes; use it in a `with` block, and `run` as many waves as you like.
+    """Owns the agent's processes; use it in a `with` block and call `run` once for each wave.
 
-    `agent` is `module:function`, imported from `folder` into warm workers, or a shell command.
-    Entering starts the workers and does not wait for them: an agent that cannot be imported is an
-    error of the first `run`.
+    `agent` is `module:function`, imported from `folder` by worker processes, or a shell command.
+    Entering the block starts the workers without waiting for them: if the agent cannot be imported,
+    the first `run` raises the error.
     """
 
     def __init__(
@@ -69,53 +70,53 @@ class Runner:
         home: Path,
         workers: int = 2,
         concurrency: int = 16,
-        deadline: float = 60.0,
+        timeout: float = 60.0,
         environ: Mapping[str, str] | None = None,
         agent_sees: Sequence[str] = ("input",),
         allow: Sequence[Allow] = (),
-        held: Sequence[int] = (),
+        keep_open: Sequence[int] = (),
     ) -> None:
-        """Prepare to make rollouts of a run.
+        """Prepare the rollouts of a run.
 
         Args:
             run: the run's name, for all waves.
             agent: `module:function` or a command.
-            reward: `module:function`; None: there are no rewards.
-            folder: where both are.
-            gateway: its URL.
-            secret: the gateway's.
-            policy: what answers.
+            reward: `module:function`; None for no rewards.
+            folder: folder of the agent and the reward function.
+            gateway: URL of the gateway.
+            secret: secret of the gateway.
+            policy: the policy that answers the calls.
             home: LTRAIN_HOME.
-            workers: processes.
-            concurrency: rollouts at a time in a worker.
-            deadline: seconds an attempt.
-            environ: laid over the agent's environment.
-            agent_sees: keys of a task that the agent sees, beside id and domain.
-            allow: what calls in mode `train` may ask for although it makes them untrainable.
-            held: descriptors, of a run's lock, that stay open until its processes have ended.
+            workers: number of processes.
+            concurrency: rollouts at a time in one worker.
+            timeout: seconds until an attempt times out.
+            environ: variables added to the agent's environment.
+            agent_sees: keys of a task that the agent may read, besides id and domain.
+            allow: untrainable request features that calls in mode `train` may use.
+            keep_open: descriptors of the run's lock, open until all processes have ended.
         """
-        self._store_keys = StoreKeys.of(home, os.environ)
+        self._store_keys = StoreKeys.from_home(home, os.environ)
         self._run, self._agent_sees, self._allow = run, tuple(agent_sees), tuple(allow)
         self._agent, self._folder, self._home = agent, folder.resolve(), home
         self._workers, self._concurrency = workers, concurrency
-        self._environ = environment(home, {**dict.fromkeys(SECRETS), **(environ or {})})
+        self._environ = agent_environment(home, {**dict.fromkeys(SECRETS), **(environ or {})})
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._judge = Judge(reward, self._folder) if reward else None
+        self._reward = RewardFunction(reward, self._folder) if reward else None
         self._gateway, self._secret, self._policy = gateway, secret, policy
-        self._deadline = deadline
-        self._held = tuple(held)
+        self._timeout = timeout
+        self._keep_open = tuple(keep_open)
         self._cancelled: list[Identity] = []
-        """Attempts that ran when a wave was stopped."""
-        self._lane: Lane | None = None
+        """Attempts that were in flight when a wave was stopped."""
+        self._executor: Executor | None = None
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             self._client = stack.enter_context(closing(GatewayClient(self._gateway, self._secret)))
-            self._provider = open_service("ltrain-runner", self._home)
+            self._provider = open_service_provider("ltrain-runner", self._home)
             stack.callback(self._provider.shutdown)
-            stack.callback(self._send_what_is_left)
-            lane = self._open_lane(self._home / "logs" / "rollouts")
-            self._lane = stack.enter_context(closing(lane))
+            stack.callback(self._send_leftovers)
+            executor = self._open_executor(self._home / "logs" / "rollouts")
+            self._executor = stack.enter_context(closing(executor))
             self._owned = stack.pop_all()
         return self
 
@@ -125,7 +126,7 @@ class Runner:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._lane = None
+        self._executor = None
         self._owned.close()
 
     def run(
@@ -133,145 +134,167 @@ class Runner:
         mode: Mode,
         wave: int,
         tasks: Sequence[Task],
-        per_task: int,
+        rollouts_per_task: int,
         *,
         sampling: Mapping[str, float],
         finished: Collection[str] = (),
-        seen: Seen | None = None,
+        on_result: OnResult | None = None,
     ) -> WaveResult:
-        """Run each task `per_task` times, but for the rollout ids in `finished`, and wait.
+        """Run each task `rollouts_per_task` times and wait for the results.
 
-        `sampling` is what the gateway imposes on the agent's calls. `seen` is told of each rollout
-        as it ends.
+        Args:
+            mode: `train`, `val` or another mode of the rollouts.
+            wave: number of the wave.
+            tasks: the tasks, with unique ids.
+            rollouts_per_task: rollouts of each task.
+            sampling: sampling parameters that the gateway imposes on the agent's calls.
+            finished: rollout ids to skip.
+            on_result: called with each rollout's result.
 
         Raises:
             BadTasks: when two tasks share an id.
             BadReference, WorkerFailed: when the agent cannot be started.
             RewardFailed: when the reward function failed on most results.
-            GatewayUnreachable: when the gateway stays away.
+            GatewayUnreachable: when the gateway does not come back.
         """
-        check_ids(tasks)
-        skipped = set(finished)
-        desk = Desk(
+        require_unique_ids(tasks)
+        finished_ids = set(finished)
+        attempts = Attempts(
             provider=self._provider,
             client=self._client,
-            judge=self._judge,
-            ledger=Ledger(self._home / "runs" / self._run),
+            reward=self._reward,
+            attempt_log=AttemptLog(self._home / "runs" / self._run),
             gateway=self._gateway,
             secret=self._secret,
-            terms=Terms(
-                self._policy, dict(sampling), self._deadline, self._agent_sees, self._allow
+            settings=WaveSettings(
+                self._policy, dict(sampling), self._timeout, self._agent_sees, self._allow
             ),
             store_keys=self._store_keys,
         )
-        asked = list(visits(self._run, mode, wave, tasks, per_task))
+        planned = list(plan_rollouts(self._run, mode, wave, tasks, rollouts_per_task))
         if self._store_keys is not None:
-            self._store_keys.sweep(visit.identity for visit in asked)
-        left = deque(visit for visit in asked if visit.identity.rollout not in skipped)
-        return self._fly(desk, left, seen or (lambda result: None), len(skipped))
+            self._store_keys.send_earlier_leftovers(rollout.identity for rollout in planned)
+        remaining = deque(
+            rollout for rollout in planned if rollout.identity.rollout not in finished_ids
+        )
+        return self._run_planned(
+            attempts, remaining, on_result or (lambda result: None), len(finished_ids)
+        )
 
-    def _fly(self, desk: Desk, waiting: deque[Visit], seen: Seen, before: int) -> WaveResult:
-        lane, results = self._ready_lane(), WaveResult()
-        flying: dict[str, Flight] = {}
-        settlers = ThreadPoolExecutor(SETTLERS, thread_name_prefix="settle")
+    def _run_planned(
+        self,
+        attempts: Attempts,
+        waiting: deque[PlannedRollout],
+        on_result: OnResult,
+        finished_before: int,
+    ) -> WaveResult:
+        executor, results = self._require_executor(), WaveResult()
+        in_flight: dict[str, RunningAttempt] = {}
+        closers = ThreadPoolExecutor(CLOSING_THREADS, thread_name_prefix="close")
         try:
-            while waiting or flying:
-                self._dispatch(desk, lane, waiting, flying)
-                lane.expire()
-                for event in self._heard():
+            while waiting or in_flight:
+                self._start_attempts(attempts, executor, waiting, in_flight)
+                executor.stop_overdue()
+                for event in self._next_events():
                     if isinstance(event, BaseException):
                         raise event
-                    if isinstance(event, Settled):
-                        del flying[event.flight.attempt.id]
-                        if event.again is not None:
-                            waiting.append(event.again)
+                    if isinstance(event, ClosedAttempt):
+                        del in_flight[event.running.attempt.id]
+                        if event.next_try is not None:
+                            waiting.append(event.next_try)
                         elif event.result is not None:
                             results.append(event.result)
-                            seen(event.result)
-                    elif (flight := flying.get(event[0].id)) is not None:
-                        settlers.submit(self._settle, desk, flight, event[1])
+                            on_result(event.result)
+                    elif (running := in_flight.get(event[0].id)) is not None:
+                        closers.submit(self._close_attempt, attempts, running, event[1])
         except BaseException:
-            settlers.shutdown(wait=False, cancel_futures=True)
-            desk.cancel(list(flying.values()))
-            self._cancelled += [flight.attempt.identity for flight in flying.values()]
+            closers.shutdown(wait=False, cancel_futures=True)
+            attempts.cancel(list(in_flight.values()))
+            self._cancelled += [running.attempt.identity for running in in_flight.values()]
             raise
-        settlers.shutdown()
-        judged = sum(result.outcome is Outcome.OK for result in results)
-        for result in desk.close_unjudged(judged + before):
+        closers.shutdown()
+        scored = sum(result.outcome is Outcome.OK for result in results)
+        for result in attempts.close_unscored(scored + finished_before):
             results.append(result)
-            seen(result)
+            on_result(result)
         return results
 
-    def _dispatch(
-        self, desk: Desk, lane: Lane, waiting: deque[Visit], flying: dict[str, Flight]
+    def _start_attempts(
+        self,
+        attempts: Attempts,
+        executor: Executor,
+        waiting: deque[PlannedRollout],
+        in_flight: dict[str, RunningAttempt],
     ) -> None:
-        if waiting and not flying:
-            lane.wait_ready(START)
-        while (visit := _next(lane, waiting)) is not None:
-            waiting.remove(visit)
-            flight = desk.open(visit)
-            flying[flight.attempt.id] = flight
-            lane.submit(flight.attempt)
+        if waiting and not in_flight:
+            executor.wait_ready(START_TIMEOUT)
+        while (rollout := _next_rollout(executor, waiting)) is not None:
+            waiting.remove(rollout)
+            running = attempts.open(rollout)
+            in_flight[running.attempt.id] = running
+            executor.submit(running.attempt)
 
-    def _settle(self, desk: Desk, flight: Flight, ending: Ending) -> None:
+    def _close_attempt(
+        self, attempts: Attempts, running: RunningAttempt, result: AttemptResult
+    ) -> None:
         try:
-            settled = desk.settle(flight, ending)
-        except BaseException as error:  # raised again by the loop, which waits for this event
+            closed = attempts.close(running, result)
+        except BaseException as error:  # `_run_planned` waits for this event and raises the error
             self._events.put(error)
         else:
-            if settled is not None:
-                self._events.put(settled)
+            if closed is not None:
+                self._events.put(closed)
 
-    def _heard(self) -> list[_Event]:
+    def _next_events(self) -> list[_Event]:
         try:
-            heard = [self._events.get(timeout=POLL)]
+            events = [self._events.get(timeout=POLL)]
         except queue.Empty:
             return []
         while not self._events.empty():
-            heard.append(self._events.get())
-        return heard
+            events.append(self._events.get())
+        return events
 
-    def _send_what_is_left(self) -> None:
-        """Send what cancelled attempts left, whose processes have ended by now."""
+    def _send_leftovers(self) -> None:
+        """Send the spans that cancelled attempts left; their processes have ended by now."""
         if self._store_keys is not None:
-            self._store_keys.send_all_that_is_left(self._cancelled)
+            self._store_keys.send_all_leftovers(self._cancelled)
 
-    def _ready_lane(self) -> Lane:
-        if self._lane is None:
+    def _require_executor(self) -> Executor:
+        if self._executor is None:
             raise RuntimeError("Runner.run needs the workers: use it inside `with Runner(...)`.")
-        return self._lane
+        return self._executor
 
-    def _open_lane(self, logs: Path) -> Lane:
-        def ended(attempt: Attempt, ending: Ending) -> None:
-            self._events.put((attempt, ending))
+    def _open_executor(self, logs: Path) -> Executor:
+        def on_end(attempt: Attempt, result: AttemptResult) -> None:
+            self._events.put((attempt, result))
 
         if is_reference(self._agent):
-            bound = self._store_keys.run(self._run) if self._store_keys else {}
-            return WarmWorkers(
+            environ = self._store_keys.run_environment(self._run) if self._store_keys else {}
+            return WorkerPool(
                 self._agent,
                 folder=self._folder,
-                environ={**self._environ, **bound},
+                environ={**self._environ, **environ},
                 logs=logs,
                 workers=self._workers,
                 concurrency=self._concurrency,
-                ended=ended,
-                held=self._held,
+                on_end=on_end,
+                keep_open=self._keep_open,
             )
-        return Commands(
+        return CommandExecutor(
             self._agent,
             folder=self._folder,
             environ=self._environ,
             logs=logs,
             workers=self._workers,
-            ended=ended,
-            held=self._held,
+            on_end=on_end,
+            keep_open=self._keep_open,
         )
 
 
-def _next(lane: Lane, waiting: deque[Visit]) -> Visit | None:
-    """Return the visit that can start now; one that needs a process of its own comes first."""
-    alone = next((visit for visit in waiting if visit.alone), None)
-    if alone is not None and lane.room(alone=True):
-        return alone
-    shared = next((visit for visit in waiting if not visit.alone), None)
-    return shared if shared is not None and lane.room() else None
+def _next_rollout(executor: Executor, waiting: deque[PlannedRollout]) -> PlannedRollout | None:
+    """Return a rollout that can start now; one that needs a process of its own comes first."""
+    isolated = next((rollout for rollout in waiting if rollout.isolated), None)
+    if isolated is not None and executor.free_slots(isolated=True):
+        return isolated
+    shared = next((rollout for rollout in waiting if not rollout.isolated), None)
+    return shared if shared is not None and executor.free_slots() else None

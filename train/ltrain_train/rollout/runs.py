@@ -1,12 +1,13 @@
-"""Runs that `ltrain rollout` makes: a killed one goes on, a finished one is followed by the next.
+"""The runs of `ltrain rollout`: a killed run is continued, a finished one is followed by the next.
 
-A run's folder holds `run.json`, what was asked for and whether it is done, beside its ledger.
+A run's folder contains `run.json`, with its options and whether it is finished, and its attempt
+log.
 """
 
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -15,47 +16,49 @@ from ltrain_instrument.private import make_private
 
 @dataclass(slots=True)
 class Run:
+    """One run of `ltrain rollout` and its `run.json`."""
+
     folder: Path
     name: str
-    asked: dict[str, str | int | float]
-    """What was asked for; a run goes on only where the same is asked again."""
+    request: dict[str, str | int | float]
+    """The options of the run; it is continued only by a call with equal options."""
     finished: bool = False
 
     @property
     def resumed(self) -> bool:
-        """Whether an earlier process began it."""
+        """Whether an earlier process began the run."""
         return (self.folder / "run.json").exists()
 
     def save(self) -> None:
-        """Write `run.json`, whole."""
+        """Replace `run.json` atomically."""
         make_private(self.folder)
-        said = {name: value for name, value in asdict(self).items() if name != "folder"}
+        content = {"name": self.name, "asked": self.request, "finished": self.finished}
         part = self.folder / "run.json.part"
-        part.write_text(json.dumps(said, indent=1) + "\n")
+        part.write_text(json.dumps(content, indent=1) + "\n")
         os.replace(part, self.folder / "run.json")
 
 
-def open_run(runs: Path, name: str, asked: Mapping[str, str | int | float]) -> Run:
-    """Go on with the last run called `name` where it is unfinished and asked for the same."""
-    taken, free = last_and_next(runs, name)
-    previous = _read(runs / taken) if taken else None
-    if previous is not None and not previous.finished and previous.asked == dict(asked):
+def open_run(runs: Path, name: str, request: Mapping[str, str | int | float]) -> Run:
+    """Return the last run of this name if it is unfinished with equal options, else a new one."""
+    last, next_name = last_and_next_name(runs, name)
+    previous = _read_run(runs / last) if last else None
+    if previous is not None and not previous.finished and previous.request == dict(request):
         return previous
-    return Run(runs / free, free, dict(asked))
+    return Run(runs / next_name, next_name, dict(request))
 
 
-def last_and_next(runs: Path, name: str) -> tuple[str | None, str]:
-    """Give the last run called `name`, `name-2`, … that has a folder, and the name after it."""
+def last_and_next_name(runs: Path, name: str) -> tuple[str | None, str]:
+    """Return the last of `name`, `name-2`, … that has a folder, and the name after it."""
     numbered = (name if number == 1 else f"{name}-{number}" for number in count(1))
-    taken, free = None, next(numbered)
-    while (runs / free).exists():
-        taken, free = free, next(numbered)
-    return taken, free
+    last, next_name = None, next(numbered)
+    while (runs / next_name).exists():
+        last, next_name = next_name, next(numbered)
+    return last, next_name
 
 
-def _read(folder: Path) -> Run | None:
+def _read_run(folder: Path) -> Run | None:
     try:
-        said = json.loads((folder / "run.json").read_text())
+        content = json.loads((folder / "run.json").read_text())
     except FileNotFoundError:
-        return None  # another command's run: its name is taken
-    return Run(folder, **said)
+        return None  # another command made the run
+    return Run(folder, content["name"], content["asked"], content["finished"])

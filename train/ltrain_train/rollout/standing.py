@@ -1,16 +1,16 @@
-"""Which rollouts of a wave are finished, asked of the store."""
+"""Finds the finished rollouts of a wave in the store."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ltrain_instrument.attributes import MODE, OUTCOME, SPAN_ROLLOUT, WAVE
 from ltrain_instrument.identity import Mode
-from ltrain_train.rollout.attempt import COUNTING
+from ltrain_train.rollout.attempt import COUNTED_OUTCOMES
 
-if TYPE_CHECKING:  # a runner without a store must not pay seconds for its import
+if TYPE_CHECKING:  # its import takes seconds, which a runner without a store saves
     from ltrain_collector.store import Store
 
-_FINISHED = f"""
+_FINISHED_SQL = f"""
 SELECT DISTINCT RolloutId AS rollout
 FROM otel.spans
 WHERE RunId = {{run:String}} AND SpanName = '{SPAN_ROLLOUT}' AND %s
@@ -20,16 +20,20 @@ WHERE RunId = {{run:String}} AND SpanName = '{SPAN_ROLLOUT}' AND %s
 """
 
 
-def finished(
+def finished_rollouts(
     store: "Store", run: str, mode: Mode, wave: int, trust: Sequence[str] = ()
 ) -> set[str]:
-    """Return the ids of the rollouts with an outcome that counts: ok, error or timeout.
+    """Return the ids of the rollouts with a counted outcome: ok, error or timeout.
 
     Args:
+        store: the store.
+        run: the run's name.
+        mode: the mode of the rollouts.
+        wave: number of the wave.
         trust: the recipe's `source.trust`.
     """
     from ltrain_transforms import roles
 
-    asked = {"run": run, "mode": mode, "wave": str(wave), "outcomes": sorted(COUNTING)}
-    runner = roles.of(roles.Role.RUNNER, roles.senders(trust))
-    return set(store.query(_FINISHED % runner, asked)["rollout"].to_list())
+    parameters = {"run": run, "mode": mode, "wave": str(wave), "outcomes": sorted(COUNTED_OUTCOMES)}
+    from_runner = roles.of(roles.Role.RUNNER, roles.senders(trust))
+    return set(store.query(_FINISHED_SQL % from_runner, parameters)["rollout"].to_list())

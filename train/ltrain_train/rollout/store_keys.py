@@ -1,11 +1,13 @@
-"""Keys of the store for agents: with its own, an agent tells of itself and of nothing else.
+"""Keys of the store for agents: an agent's key can write spans of its own attempt or run only.
 
-The store's secret signs them: LTRAIN_STORE_SECRET, or, where store and collector are on this
-machine, the file beside the store's folder. A command has the key of its attempt; a worker, whose
-process makes many attempts, the key of its run. Either finds in its environment neither ltrain's
-own key nor a secret, and its spans wait in a folder of their own: others send with other keys.
-What an agent says that its rollout is worth is stored as the agent's word: a recipe takes it only
-with `from = "agent"` or `"any"`.
+* The store's secret signs the keys: LTRAIN_STORE_SECRET, or the file beside the store's folder if
+  store and collector are on this machine.
+* A command gets the key of its attempt. A worker, whose process runs many attempts, gets the key of
+  its run.
+* The agent's environment contains neither ltrain's own key nor a secret. Unsent spans of an agent
+  wait in a folder of their own, because each folder is sent with its own key.
+* An evaluation that an agent writes is stored as the agent's: a recipe uses it only with
+  `from = "agent"` or `"any"`.
 """
 
 import logging
@@ -21,17 +23,19 @@ from ltrain_collector.keys import Keys
 from ltrain_instrument.delivery import Authorization, traces_url
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
-from ltrain_instrument.leftovers import send_what_is_left
+from ltrain_instrument.leftovers import send_leftover_spans
 from ltrain_instrument.settings import STORE_SECRET
-from ltrain_train.service_key import HEADERS, is_here, is_there, takes
+from ltrain_train.service_key import HEADERS_VARIABLE, accepts_key, is_local_collector, store_exists
 from ltrain_train.store_folder import store_folder
 
-SIGNALS = tuple(f"OTEL_EXPORTER_OTLP_{name}_HEADERS" for name in ("TRACES", "LOGS", "METRICS"))
+SIGNAL_VARIABLES = tuple(
+    f"OTEL_EXPORTER_OTLP_{name}_HEADERS" for name in ("TRACES", "LOGS", "METRICS")
+)
 
-RUN_SECONDS = 30 * 86400.0
-"""How long the key of a run is good: workers are started once for all its waves."""
-LEFTOVERS = 5.0
-"""Seconds in which a collector may take what a dead process left; the rest stays on disk."""
+RUN_KEY_SECONDS = 30 * 86400.0
+"""Seconds until the key of a run expires; workers are started once for all waves of a run."""
+LEFTOVER_TIMEOUT = 5.0
+"""Seconds to send the spans that a dead process left; the rest stays on disk."""
 
 _logger = logging.getLogger("ltrain.rollouts")
 
@@ -43,72 +47,78 @@ class StoreKeys:
     secret: str = field(repr=False)
     home: Path
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What this process sends over OTLP, by the variables that say it."""
+    """OTLP headers of this process, by environment variable."""
 
     @classmethod
-    def of(cls, home: Path, environ: Mapping[str, str]) -> Self | None:
-        """Return those of the store that runs write to; None where its secret is elsewhere.
+    def from_home(cls, home: Path, environ: Mapping[str, str]) -> Self | None:
+        """Return the keys of the store that runs write to; None if its secret is not available.
 
         Raises:
-            BadSetting: when the secret is too short, or may not be read.
+            BadSetting: when the secret is too short or cannot be read.
         """
         folder = store_folder(home)
-        headers = {name: environ[name] for name in (HEADERS, *SIGNALS) if name in environ}
-        if not STORE_SECRET.read() and not _is_here(folder, headers):
+        headers = {
+            name: environ[name] for name in (HEADERS_VARIABLE, *SIGNAL_VARIABLES) if name in environ
+        }
+        if not STORE_SECRET.read() and not _is_local_store(folder, headers):
             return None
         try:
             secret = store_secret(folder or home / "store")
         except OSError as error:
             raise BadSetting(
-                f"The store's secret cannot be read: {error}. Set {STORE_SECRET.name} to it, so "
-                "that each attempt gets a key of its own."
+                f"The store's secret cannot be read: {error}. Set {STORE_SECRET.name} to the "
+                "secret, so that each attempt gets a key of its own."
             ) from error
         keys = cls(secret, home, headers)
-        return keys if keys._taken() else None
+        return keys if keys._accepted() else None
 
-    def attempt(self, identity: Identity, seconds: float) -> dict[str, str | None]:
-        """Return what the process of one attempt finds in its environment, for `seconds`."""
+    def attempt_environment(self, identity: Identity, seconds: float) -> dict[str, str | None]:
+        """Return the variables of one attempt's process, with a key valid for `seconds`."""
         key = sign(self.secret, identity, seconds, rewards=True)
-        return self._environ(key, self._attempt_home(identity))
+        return self._environment(key, self._attempt_home(identity))
 
-    def run(self, name: str) -> dict[str, str | None]:
-        """Return what a process finds that makes attempts of a run."""
-        key = sign(self.secret, Identity(run=name), RUN_SECONDS, rewards=True)
-        return self._environ(key, self._agents / name)
+    def run_environment(self, name: str) -> dict[str, str | None]:
+        """Return the variables of a process that runs attempts of a run."""
+        key = sign(self.secret, Identity(run=name), RUN_KEY_SECONDS, rewards=True)
+        return self._environment(key, self._agents / name)
 
-    def send_what_is_left(self, identity: Identity) -> bool:
-        """Send the spans that the process of an ended attempt left on disk, with its own key.
+    def send_leftovers(self, identity: Identity) -> bool:
+        """Send the spans that an ended attempt's process left on disk, with the attempt's key.
 
-        Return whether the collector has all of them; then the attempt's empty folders are removed.
+        Returns:
+            whether the collector has all of them; then the attempt's empty folders are removed.
         """
         home = self._attempt_home(identity)
-        key = sign(self.secret, identity, 2 * LEFTOVERS, rewards=True)
+        key = sign(self.secret, identity, 2 * LEFTOVER_TIMEOUT, rewards=True)
         authorization = Authorization(lambda: f"Bearer {key}")
-        if not send_what_is_left(home / "spool", timeout=LEFTOVERS, authorization=authorization):
+        if not send_what_is_left(
+            home / "spool", timeout=LEFTOVER_TIMEOUT, authorization=authorization
+        ):
             return False
-        with suppress(OSError):  # what was refused or is damaged stays
+        with suppress(OSError):  # refused and damaged spans stay, and keep the folder
             (home / "spool").rmdir()
             home.rmdir()
         return True
 
-    def send_all_that_is_left(self, attempts: Iterable[Identity]) -> None:
-        """Send what these attempts left, until the collector does not take all of one."""
+    def send_all_leftovers(self, attempts: Iterable[Identity]) -> None:
+        """Send the leftover spans of these attempts until the collector does not accept all."""
         for identity in attempts:
-            if not self.send_what_is_left(identity):
+            if not self.send_leftovers(identity):
                 return
 
-    def sweep(self, rollouts: Iterable[Identity]) -> None:
-        """Send what earlier attempts at these rollouts left, while the collector takes it.
+    def send_earlier_leftovers(self, rollouts: Iterable[Identity]) -> None:
+        """Send the leftover spans of earlier attempts at these rollouts.
 
-        None of them may run: a run that was killed leaves them, or one whose collector was away.
+        A killed run leaves spans, and so does a run whose collector was down. None of the attempts
+        may still run.
         """
-        wanted = {identity.rollout: identity for identity in rollouts}
+        by_rollout = {identity.rollout: identity for identity in rollouts}
         folders = list(self._agents.iterdir()) if self._agents.is_dir() else []
         parts = [folder.name.rpartition(".") for folder in folders]
-        self.send_all_that_is_left(
-            replace(wanted[rollout], attempt=int(attempt))
+        self.send_all_leftovers(
+            replace(by_rollout[rollout], attempt=int(attempt))
             for rollout, _, attempt in parts
-            if rollout in wanted and attempt.isdecimal()
+            if rollout in by_rollout and attempt.isdecimal()
         )
 
     @property
@@ -118,29 +128,29 @@ class StoreKeys:
     def _attempt_home(self, identity: Identity) -> Path:
         return self._agents / f"{identity.rollout}.{identity.attempt}"
 
-    def _environ(self, key: str, home: Path) -> dict[str, str | None]:
+    def _environment(self, key: str, home: Path) -> dict[str, str | None]:
         return {
             **{name: _with_key(text, key) for name, text in self.headers.items()},
-            HEADERS: _with_key(self.headers.get(HEADERS, ""), key),
+            HEADERS_VARIABLE: _with_key(self.headers.get(HEADERS_VARIABLE, ""), key),
             "LTRAIN_HOME": str(home.resolve()),
         }
 
-    def _taken(self) -> bool:
-        """Return whether the collector takes its keys; one that is away does not say no."""
-        if takes(f"Bearer {sign(self.secret, Identity(run='probe'), 60)}"):
+    def _accepted(self) -> bool:
+        """Return whether the collector accepts the keys; True if it does not answer."""
+        if accepts_key(f"Bearer {sign(self.secret, Identity(run='probe'), 60)}"):
             return True
         _logger.warning(
-            "ltrain: agents send with ltrain's own headers, since %s does not take keys signed "
-            "with this store's secret. Set %s to the secret of the store it writes to.",
+            "ltrain: agents send with ltrain's own headers, because %s refuses keys signed "
+            "with this store's secret. Set %s to the secret of the store that it writes to.",
             traces_url(None),
             STORE_SECRET.name,
         )
         return False
 
 
-def _is_here(folder: Path | None, headers: Mapping[str, str]) -> bool:
-    """Return whether spans go to a store of ltrain on this machine, as far as is known."""
-    if folder is None or not (is_here() and is_there(folder)):
+def _is_local_store(folder: Path | None, headers: Mapping[str, str]) -> bool:
+    """Return whether spans appear to go to an ltrain store on this machine."""
+    if folder is None or not (is_local_collector() and store_exists(folder)):
         return False
     return Keys(folder).guarded or not any(map(_authorizes, headers.values()))
 

@@ -1,4 +1,4 @@
-"""Tasks: a JSON object a line, each with an id, an input and whatever else the agent wants."""
+"""Tasks: one JSON object a line, with an id, an input and any further keys."""
 
 from collections.abc import Iterable
 from hashlib import sha256
@@ -11,84 +11,90 @@ from ltrain_instrument.errors import LtrainError
 
 
 class BadTasks(LtrainError, ValueError):
-    """A task file that cannot be read; names the line, what was given and what is allowed."""
+    """A task file cannot be read."""
 
 
 class Task(BaseModel):
+    """One task."""
+
     model_config = ConfigDict(frozen=True, extra="allow")
 
     id: str = Field(min_length=1)
     input: Any
-    """What the agent is asked; by default it sees no other key."""
+    """The agent's input; by default the agent may read no other key."""
     domain: str = ""
 
-    _file: str = PrivateAttr("")
+    _file_digest: str = PrivateAttr("")
 
     @property
-    def file(self) -> str:
-        """Digest of the task file it was read from; '' where there was none."""
-        return self._file
+    def file_digest(self) -> str:
+        """Digest of the task file that the task was read from; '' if there was none."""
+        return self._file_digest
 
-    def shown(self, fields: Iterable[str]) -> dict[str, Any]:
-        """Return what an agent sees of it: `fields`, its id and its domain.
+    def visible_fields(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return the fields that an agent may read: `names`, the id and the domain.
 
-        The last two are in the identity of all its spans anyway.
+        The id and the domain are in the identity of all the agent's spans anyway.
         """
-        whole = self.model_dump(mode="json")
-        return {name: whole[name] for name in ("id", "domain", *fields) if name in whole}
+        fields = self.model_dump(mode="json")
+        return {name: fields[name] for name in ("id", "domain", *names) if name in fields}
 
-    def read_from(self, file: str) -> None:
-        """Note the digest of the file that it was read from."""
-        self._file = file
+    def set_file_digest(self, file_digest: str) -> None:
+        """Set the digest of the file that the task was read from."""
+        self._file_digest = file_digest
 
 
 def load_tasks(path: Path) -> list[Task]:
-    """Read the tasks in `path`; empty lines are skipped.
+    """Read the tasks in `path`, skipping empty lines.
 
     Raises:
-        BadTasks: when there is no such file, a line is no task, or two tasks share an id.
+        BadTasks: when the file cannot be read, a line is not a task, or two tasks share an id.
     """
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadTasks(f"No tasks at {path}: {error}. Name a JSONL file of tasks.") from error
-    tasks = [_task(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+        raise BadTasks(
+            f"Cannot read tasks from {path}: {error}. Name a JSONL file of tasks."
+        ) from error
+    tasks = [
+        _parse_task(path, number, line) for number, line in enumerate(lines, 1) if line.strip()
+    ]
     if not tasks:
-        raise BadTasks(f'{path} holds no task. A line is {{"id": "1", "input": "..."}}.')
-    check_ids(tasks, path)
-    file = digest(tasks)
+        raise BadTasks(f'{path} contains no task. Write lines like {{"id": "1", "input": "..."}}.')
+    require_unique_ids(tasks, path)
+    file_digest = tasks_digest(tasks)
     for task in tasks:
-        task.read_from(file)
+        task.set_file_digest(file_digest)
     return tasks
 
 
-def check_ids(tasks: Iterable[Task], where: Path | str = "The wave") -> None:
-    """Make sure that ids tell tasks apart.
+def require_unique_ids(tasks: Iterable[Task], where: Path | str = "The wave") -> None:
+    """Check that task ids are unique.
 
     Raises:
-        BadTasks: when two tasks share one.
+        BadTasks: when two tasks share an id.
     """
-    seen: set[str] = set()
+    ids: set[str] = set()
     for task in tasks:
-        if task.id in seen:
-            raise BadTasks(f"{where}: two tasks have the id '{task.id}'. Give each its own.")
-        seen.add(task.id)
+        if task.id in ids:
+            raise BadTasks(f"{where}: two tasks have the id '{task.id}'. Make the ids unique.")
+        ids.add(task.id)
 
 
-def digest(tasks: Iterable[Task]) -> str:
-    """Hash what the tasks say, in their order, whatever the spelling of their file."""
+def tasks_digest(tasks: Iterable[Task]) -> str:
+    """Return a hash of the tasks' content in order, independent of the file's formatting."""
     lines = "\n".join(task.model_dump_json() for task in tasks)
     return sha256(lines.encode()).hexdigest()[:16]
 
 
-def _task(path: Path, number: int, line: str) -> Task:
+def _parse_task(path: Path, number: int, line: str) -> Task:
     try:
         return Task.model_validate_json(line)
     except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in fault["loc"])
+        problem = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in problem["loc"])
         raise BadTasks(
-            f"{path}, line {number}: {field + ': ' if field else ''}{fault['msg']}. "
-            f'Given: {line.strip()[:120]}. A task is {{"id": "1", "input": "..."}}, '
-            "with more keys as you like."
+            f"{path}, line {number}: {field + ': ' if field else ''}{problem['msg']}. "
+            f'The line is: {line.strip()[:120]}. Write a task as {{"id": "1", "input": "..."}}; '
+            "further keys are allowed."
         ) from error

@@ -1,27 +1,27 @@
-"""Whether an outage excuses how an attempt ended: the gateway's counts decide, not the agent."""
+"""Decides by the gateway's counts, not by the agent, whether an outage excuses an attempt."""
 
 from ltrain_train.gateway.client import CallCounts
-from ltrain_train.rollout.attempt import Attempt, Ending, Outcome
+from ltrain_train.rollout.attempt import Attempt, AttemptResult, Outcome
 
-EXCUSED = 1.0
-"""Seconds of waiting for the policy server that excuse an attempt past its deadline."""
-
-
-def verdict(attempt: Attempt, ending: Ending, calls: CallCounts) -> Ending:
-    """Return the attempt's ending; `infra` where an outage may have made it what it is."""
-    if ending.outcome not in (Outcome.OK, Outcome.ERROR, Outcome.TIMEOUT):
-        return ending
-    outage = _outage(attempt, ending, calls)
-    if not outage:
-        return ending
-    return Ending(Outcome.INFRA, f"{outage}: {ending.reason}" if ending.reason else outage)
+EXCUSED_WAIT = 1.0
+"""Seconds of waiting for the policy server that excuse a timeout."""
 
 
-def _outage(attempt: Attempt, ending: Ending, calls: CallCounts) -> str:
+def apply_outage(attempt: Attempt, result: AttemptResult, calls: CallCounts) -> AttemptResult:
+    """Return the attempt's result, changed to `infra` if an outage may have caused it."""
+    if result.outcome not in (Outcome.OK, Outcome.ERROR, Outcome.TIMEOUT):
+        return result
+    reason = _outage_reason(attempt, result, calls)
+    if not reason:
+        return result
+    return AttemptResult(Outcome.INFRA, f"{reason}: {result.reason}" if result.reason else reason)
+
+
+def _outage_reason(attempt: Attempt, result: AttemptResult, calls: CallCounts) -> str:
     if calls.since > attempt.started / 1e9:
         return "the gateway was started again meanwhile"
     if calls.failures:
         return f"an outage left {calls.failures} calls unanswered"
-    if ending.outcome is Outcome.TIMEOUT and calls.away_seconds >= EXCUSED:
+    if result.outcome is Outcome.TIMEOUT and calls.away_seconds >= EXCUSED_WAIT:
         return f"its calls waited {calls.away_seconds:.1f} s for the policy server"
     return ""

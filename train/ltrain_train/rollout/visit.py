@@ -1,4 +1,4 @@
-"""The rollouts of a wave, before and between their attempts."""
+"""The planned rollouts of a wave, before their attempts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -8,26 +8,27 @@ from ltrain_train.rollout.tasks import Task
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """A rollout to be made: identity without attempt, task, and how often it was tried."""
+class PlannedRollout:
+    """A rollout to run: its identity without an attempt number, its task and its tries."""
 
     identity: Identity
     task: Task
     tries: int = 1
-    alone: bool = False
-    """Whether its process is its own: an earlier try died."""
+    """Number of the next try, counted from 1."""
+    isolated: bool = False
+    """Whether the next attempt gets a process to itself, because the process of one died."""
 
-    def again(self, *, alone: bool) -> "Visit":
-        """Return the visit for its next try."""
-        return replace(self, tries=self.tries + 1, alone=self.alone or alone)
+    def next_try(self, *, isolated: bool) -> "PlannedRollout":
+        """Return the plan of the rollout's next try."""
+        return replace(self, tries=self.tries + 1, isolated=self.isolated or isolated)
 
 
-def visits(
-    run: str, mode: Mode, wave: int, tasks: Sequence[Task], per_task: int
-) -> Iterator[Visit]:
-    """Name every rollout of a wave: task after task, so that a group runs together."""
+def plan_rollouts(
+    run: str, mode: Mode, wave: int, tasks: Sequence[Task], rollouts_per_task: int
+) -> Iterator[PlannedRollout]:
+    """Yield every rollout of a wave, task by task, so that the rollouts of a group run together."""
     for task in tasks:
-        for sample in range(per_task):
+        for sample in range(rollouts_per_task):
             identity = Identity(
                 run=run,
                 task=task.id,
@@ -37,4 +38,4 @@ def visits(
                 rollout=rollout_id(run, mode, wave, task.id, sample),
                 mode=mode,
             )
-            yield Visit(identity, task)
+            yield PlannedRollout(identity, task)

@@ -1,8 +1,9 @@
-"""Warm workers: processes that imported the agent once and run many rollouts at a time.
+"""A pool of worker processes that import the agent once and run many rollouts at a time.
 
-A worker that dies, or that must be ended because a rollout in it ran past its deadline, is
-replaced. Its neighbours in a worker that was ended are tried again. What ran beside others in a
-worker that died is tried again with a worker to itself: then its death is its own.
+* The pool replaces a worker that died, or that it ended because an attempt exceeded its time limit.
+* If it ended the worker, the other attempts in it are tried again.
+* If the worker died while several attempts ran in it, each is tried again with a worker to itself,
+  so that a second death has one cause.
 """
 
 import threading
@@ -12,24 +13,24 @@ from pathlib import Path
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.process import ChildDied, Children
-from ltrain_train.rollout.attempt import COUNTING, Attempt, Ending, Outcome
-from ltrain_train.rollout.death import of_death
-from ltrain_train.rollout.lane import Ended
+from ltrain_train.rollout.attempt import COUNTED_OUTCOMES, Attempt, AttemptResult, Outcome
+from ltrain_train.rollout.death import result_of_death
+from ltrain_train.rollout.lane import OnEnd
 from ltrain_train.rollout.pipe import WorkerProcess
 from ltrain_train.rollout.reference import BadReference
 
-PATIENCE = 1.0
-"""Seconds that a worker has to cancel a coroutine; a thread it cannot, and has none."""
+CANCEL_GRACE = 1.0
+"""Seconds for a worker to cancel an overdue coroutine; a thread cannot be cancelled."""
 
 
 class WorkerFailed(LtrainError, RuntimeError):
-    """A worker ended before it could run a rollout."""
+    """A worker ended before it could run an attempt."""
 
 
-class WarmWorkers:
-    """A lane of `workers` processes with `concurrency` rollouts each; safe to use from threads.
+class WorkerPool:
+    """Runs attempts in `workers` processes, `concurrency` at a time in each; thread-safe.
 
-    The guards of its processes keep the descriptors `held` open until all of them have ended.
+    The guards of its processes keep the descriptors `keep_open` open until all of them have ended.
     """
 
     def __init__(
@@ -41,16 +42,16 @@ class WarmWorkers:
         logs: Path,
         workers: int,
         concurrency: int,
-        ended: Ended,
-        held: Sequence[int] = (),
+        on_end: OnEnd,
+        keep_open: Sequence[int] = (),
     ) -> None:
         self._agent, self._folder, self._environ, self._logs = agent, folder, environ, logs
         self._concurrency = concurrency
-        self._ended = ended
-        self._children = Children(held)
+        self._on_end = on_end
+        self._children = Children(keep_open)
         self._changed = threading.Condition()
         self._started = 0
-        self._broken: LtrainError | None = None
+        self._failure: LtrainError | None = None
         self._closed = False
         self._workers: list[WorkerProcess] = []
         for _ in range(workers):
@@ -60,49 +61,50 @@ class WarmWorkers:
         """Wait until one worker has imported the agent.
 
         Raises:
-            BadReference: when it cannot be imported.
-            WorkerFailed: when the worker dies of it, or takes longer than `timeout`.
+            BadReference: when the agent cannot be imported.
+            WorkerFailed: when the worker dies during the import, or takes longer than `timeout`.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._broken or self._any_ready(), timeout)
-            if self._broken is not None:
-                raise self._broken
-            if not self._any_ready():
+            self._changed.wait_for(lambda: self._failure or self._is_any_ready(), timeout)
+            if self._failure is not None:
+                raise self._failure
+            if not self._is_any_ready():
                 raise WorkerFailed(
                     f"No worker has imported '{self._agent}' after {timeout:g} s. "
                     f"Their logs are in {self._logs}."
                 )
 
-    def room(self, *, alone: bool = False) -> int:
-        """Count the attempts that can start now, or those that can have a worker to themselves."""
+    def free_slots(self, *, isolated: bool = False) -> int:
+        """Return how many attempts can start now; if `isolated`, each in a worker to itself."""
         with self._changed:
-            if self._broken is not None:
-                raise self._broken
-            free = self._free(alone=alone)
-            return len(free) if alone else sum(map(self._slots, free))
+            if self._failure is not None:
+                raise self._failure
+            candidates = self._workers_with_room(isolated=isolated)
+            return len(candidates) if isolated else sum(map(self._free_slots, candidates))
 
     def submit(self, attempt: Attempt) -> None:
-        """Start an attempt in the ready worker that has the fewest.
+        """Start an attempt in the ready worker with the most free slots.
 
-        A worker that had room may have been replaced since: without another the attempt ends.
+        A worker with a free slot may have been replaced meanwhile; without another the attempt ends
+        as `infra`.
         """
         with self._changed:
-            if free := self._free(alone=attempt.alone):
-                max(free, key=self._slots).send(attempt)
+            if candidates := self._workers_with_room(isolated=attempt.isolated):
+                max(candidates, key=self._free_slots).send(attempt)
             else:
                 reason = "its worker was replaced before it began"
-                self._ended(attempt, Ending(Outcome.INFRA, reason))
+                self._on_end(attempt, AttemptResult(Outcome.INFRA, reason))
 
-    def expire(self) -> None:
-        """Replace every worker with a rollout past its deadline."""
+    def stop_overdue(self) -> None:
+        """Replace every worker with an attempt past its time limit."""
         now = time.time_ns()
         with self._changed:
             for worker in list(self._workers):
-                if late := worker.late(now):
-                    reason = "its worker was ended for another's deadline"
-                    flying = self._replace(worker, late)
-                    for attempt in flying:
-                        self._ended(attempt, Ending(Outcome.INFRA, reason))
+                if overdue := worker.overdue(now):
+                    reason = "its worker was ended because another attempt timed out"
+                    in_flight = self._replace(worker, overdue)
+                    for attempt in in_flight:
+                        self._on_end(attempt, AttemptResult(Outcome.INFRA, reason))
                     worker.stop()
 
     def close(self) -> None:
@@ -113,15 +115,19 @@ class WarmWorkers:
                 worker.stop()
         self._children.stop()
 
-    def _any_ready(self) -> bool:
+    def _is_any_ready(self) -> bool:
         return any(worker.ready for worker in self._workers)
 
-    def _free(self, *, alone: bool) -> list[WorkerProcess]:
-        ready = [worker for worker in self._workers if worker.ready and not worker.taken]
-        return [each for each in ready if self._slots(each) > 0 and not (alone and each.flying)]
+    def _workers_with_room(self, *, isolated: bool) -> list[WorkerProcess]:
+        ready = [worker for worker in self._workers if worker.ready and not worker.is_isolated]
+        return [
+            each
+            for each in ready
+            if self._free_slots(each) > 0 and not (isolated and each.in_flight)
+        ]
 
-    def _slots(self, worker: WorkerProcess) -> int:
-        return self._concurrency - len(worker.flying)
+    def _free_slots(self, worker: WorkerProcess) -> int:
+        return self._concurrency - len(worker.in_flight)
 
     def _start(self) -> WorkerProcess:
         self._started += 1
@@ -134,66 +140,68 @@ class WarmWorkers:
             concurrency=self._concurrency,
             children=self._children,
         )
-        worker.listen(said=self._said, gone=self._gone)
+        worker.listen(on_message=self._on_message, on_exit=self._on_exit)
         return worker
 
-    def _said(self, worker: WorkerProcess, message: dict[str, object]) -> None:
+    def _on_message(self, worker: WorkerProcess, message: dict[str, object]) -> None:
         with self._changed:
-            if worker.ready:  # from here on the agent's code may write, too
-                self._hear(worker, message)
-            elif worker not in self._workers:  # replaced: nobody waits for what it writes
+            if worker.ready:  # from here on the agent's code may write to the pipe too
+                self._on_result(worker, message)
+            elif worker not in self._workers:  # a replaced worker's messages are ignored
                 return
             elif "broken" in message:
-                self._broken = BadReference(str(message["broken"]))
+                self._failure = BadReference(str(message["broken"]))
             elif "ready" in message:
-                worker.patience = PATIENCE if message.get("cancels") else 0.0
+                worker.cancel_grace = CANCEL_GRACE if message.get("cancels") else 0.0
                 worker.ready = True
             self._changed.notify_all()
 
-    def _hear(self, worker: WorkerProcess, message: dict[str, object]) -> None:
-        attempt = worker.flying.pop(str(message.get("id")), None)
+    def _on_result(self, worker: WorkerProcess, message: dict[str, object]) -> None:
+        attempt = worker.in_flight.pop(str(message.get("id")), None)
         if attempt is None:
             return
         outcome, reason = str(message.get("outcome")), str(message.get("reason", ""))
-        if outcome not in COUNTING:
-            outcome, reason = Outcome.ERROR, f"its worker sent '{outcome}', which is no outcome"
-        self._ended(attempt, Ending(Outcome(outcome), reason, message.get("result")))
+        if outcome not in COUNTED_OUTCOMES:
+            outcome, reason = Outcome.ERROR, f"its worker sent the unknown outcome '{outcome}'"
+        self._on_end(attempt, AttemptResult(Outcome(outcome), reason, message.get("result")))
         if message.get("kills"):
-            self._give_up(worker, f"attempt {attempt.id} ended its worker")
+            self._end_worker(worker, f"attempt {attempt.id} ended its worker")
 
-    def _give_up(self, worker: WorkerProcess, reason: str) -> None:
+    def _end_worker(self, worker: WorkerProcess, reason: str) -> None:
         for attempt in self._replace(worker, set()):
-            self._ended(attempt, Ending(Outcome.INFRA, reason, died=True))
+            self._on_end(attempt, AttemptResult(Outcome.INFRA, reason, died=True))
         worker.stop()
 
-    def _gone(self, worker: WorkerProcess) -> None:
+    def _on_exit(self, worker: WorkerProcess) -> None:
         with self._changed:
             worker.stop()
-            for attempt in worker.late_attempts:
-                reason = f"still running after {attempt.deadline:g} s"
-                self._ended(attempt, Ending(Outcome.TIMEOUT, reason))
+            for attempt in worker.overdue_attempts:
+                reason = f"still running after {attempt.timeout:g} s"
+                self._on_end(attempt, AttemptResult(Outcome.TIMEOUT, reason))
             if self._closed or worker not in self._workers:
                 return
             if worker.ready:
-                dead = self._replace(worker, set())
-                for attempt in dead:
-                    shared = attempt.id in worker.shared
-                    self._ended(attempt, of_death(attempt, "its worker died", shared=shared))
-            elif self._broken is None:
-                self._broken = WorkerFailed(
+                attempts = self._replace(worker, set())
+                for attempt in attempts:
+                    shared = attempt.id in worker.shared_attempts
+                    self._on_end(
+                        attempt, result_of_death(attempt, "its worker died", shared=shared)
+                    )
+            elif self._failure is None:
+                self._failure = WorkerFailed(
                     f"A worker ended before it had imported '{self._agent}'. "
                     f"The last lines of {worker.log}:\n{worker.tail()}"
                 )
             self._changed.notify_all()
 
-    def _replace(self, worker: WorkerProcess, late: set[str]) -> list[Attempt]:
-        """Start another worker in its place, and return what ran in it, but for the late."""
-        # those that are late end with the process, after its last spans
-        worker.late_attempts = [worker.flying.pop(name) for name in late]
-        flying, worker.ready = list(worker.flying.values()), False
-        worker.flying.clear()
+    def _replace(self, worker: WorkerProcess, overdue: set[str]) -> list[Attempt]:
+        """Start another worker in its place, and return its attempts that are not overdue."""
+        # overdue attempts end when the process has exited, after its last spans
+        worker.overdue_attempts = [worker.in_flight.pop(name) for name in overdue]
+        in_flight, worker.ready = list(worker.in_flight.values()), False
+        worker.in_flight.clear()
         try:
             self._workers[self._workers.index(worker)] = self._start()
         except (OSError, ChildDied) as error:
-            self._broken = WorkerFailed(f"No worker can be started: {error}")
-        return flying
+            self._failure = WorkerFailed(f"No worker can be started: {error}")
+        return in_flight

@@ -1,13 +1,14 @@
-"""The warm worker: `opentelemetry-instrument python -m ltrain_train.rollout.worker`.
+"""The worker process: `opentelemetry-instrument python -m ltrain_train.rollout.worker`.
 
-It imports the agent's function once and runs many rollouts of it at a time: a function in threads,
-a coroutine function in one event loop. Requests come and results go as JSON lines over two pipes of
-its own, so whatever the agent prints is only log.
+It imports the agent's function once and runs many attempts at a time: a function in threads, a
+coroutine function in one event loop. It reads requests and writes results as JSON lines over two
+pipes, so the agent's output goes to the log only.
 
-* Each rollout runs inside `ltrain_instrument.rollout` and one span, a child of its dispatch span.
-* A result is sent only after the spans of its rollout were flushed.
-* What the agent raises is its own: whether an outage made it do so is the gateway's to say.
-* A coroutine is cancelled at its deadline; a thread cannot be, its owner ends the whole process.
+* Each attempt runs inside `ltrain_instrument.rollout` and one span, a child of its dispatch span.
+* A result is sent only after the spans of its attempt were flushed.
+* An exception of the agent is the outcome `error`; the gateway decides whether an outage caused it.
+* A coroutine is cancelled at its time limit. A thread cannot be cancelled: the pool ends the
+  process.
 """
 
 import argparse
@@ -29,18 +30,18 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from ltrain_instrument import attributes, rollout
 from ltrain_instrument.identity import Identity
-from ltrain_train.rollout.attempt import Ending, Endpoint, Outcome
-from ltrain_train.rollout.last_words import announce
+from ltrain_train.rollout.attempt import AttemptResult, Endpoint, Outcome
+from ltrain_train.rollout.last_words import patch_exit_calls
 from ltrain_train.rollout.reference import BadReference, load_function
-from ltrain_train.rollout.results import LONGEST_REASON, Results
+from ltrain_train.rollout.results import MAX_REASON_CHARACTERS, ResultSender
 
 Solve = Callable[[Mapping[str, Any], Endpoint], Any]
 
 
 class Worker:
-    """Runs the rollouts it is sent until its requests end."""
+    """Runs the requested attempts until the requests end."""
 
-    def __init__(self, solve: Solve, concurrency: int, results: Results) -> None:
+    def __init__(self, solve: Solve, concurrency: int, results: ResultSender) -> None:
         self._solve = solve
         self._results = results
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="rollout")
@@ -50,11 +51,11 @@ class Worker:
 
     @property
     def cancels(self) -> bool:
-        """Whether it ends what is past its deadline by itself."""
+        """Whether the worker cancels an overdue attempt itself."""
         return self._loop is not None
 
     def serve(self, requests: TextIO) -> None:
-        """Begin what each line asks for."""
+        """Start the attempt that each line requests."""
         for line in requests:
             request = json.loads(line)
             if self._loop is None:
@@ -65,32 +66,32 @@ class Worker:
     def _run(self, request: Mapping[str, Any]) -> None:
         endpoint = Endpoint(**request["endpoint"])
         try:
-            with _rollout(request):
-                ending = Ending(Outcome.OK, result=self._solve(request["task"], endpoint))
-        except BaseException as error:  # the agent's own, SystemExit too: its outcome is `error`
-            ending = _failure(error)
-        self._results.put(request["id"], ending)
+            with _rollout_context(request):
+                result = AttemptResult(Outcome.OK, output=self._solve(request["task"], endpoint))
+        except BaseException as error:  # the agent may raise anything, SystemExit too
+            result = _error_result(error)
+        self._results.put(request["id"], result)
 
     async def _run_async(self, request: Mapping[str, Any]) -> None:
         endpoint = Endpoint(**request["endpoint"])
-        limit = asyncio.timeout(request["deadline"])
+        limit = asyncio.timeout(request["timeout"])
         try:
-            with _rollout(request):
+            with _rollout_context(request):
                 async with limit:
-                    result = await self._solve(request["task"], endpoint)
-            ending = Ending(Outcome.OK, result=result)
+                    output = await self._solve(request["task"], endpoint)
+            result = AttemptResult(Outcome.OK, output=output)
         except BaseException as error:  # as in `_run`
-            ending = _failure(error)
+            result = _error_result(error)
             if limit.expired():
-                ending = Ending(Outcome.TIMEOUT, f"cancelled after {request['deadline']:g} s")
-        self._results.put(request["id"], ending)
+                result = AttemptResult(Outcome.TIMEOUT, f"cancelled after {request['timeout']:g} s")
+        self._results.put(request["id"], result)
 
 
 @contextmanager
-def _rollout(request: Mapping[str, Any]) -> Iterator[None]:
-    """Stamp what runs inside with the rollout's identity, below its dispatch span."""
-    above = TraceContextTextMapPropagator().extract({"traceparent": request["traceparent"]})
-    token = context.attach(above)
+def _rollout_context(request: Mapping[str, Any]) -> Iterator[None]:
+    """Run a block with the attempt's identity, below its dispatch span."""
+    parent = TraceContextTextMapPropagator().extract({"traceparent": request["traceparent"]})
+    token = context.attach(parent)
     try:
         tracer = trace.get_tracer(attributes.SCOPE_INSTRUMENT)
         with (
@@ -102,13 +103,13 @@ def _rollout(request: Mapping[str, Any]) -> Iterator[None]:
         context.detach(token)
 
 
-def _failure(error: BaseException) -> Ending:
+def _error_result(error: BaseException) -> AttemptResult:
     traceback.print_exception(error)
-    reason = "".join(traceback.format_exception_only(error)).strip()[-LONGEST_REASON:]
-    return Ending(Outcome.ERROR, reason)
+    reason = "".join(traceback.format_exception_only(error)).strip()[-MAX_REASON_CHARACTERS:]
+    return AttemptResult(Outcome.ERROR, reason)
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("agent")
     parser.add_argument("--requests", type=int, required=True)
@@ -117,24 +118,24 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> None:
-    """Serve until the requests end."""
-    given = _arguments()
-    for descriptor in (given.requests, given.results):
+def run_worker() -> None:
+    """Run attempts until the requests end."""
+    options = _parse_arguments()
+    for descriptor in (options.requests, options.results):
         os.set_inheritable(descriptor, False)  # a child of the agent would hold the pipe open
-    results = Results(os.fdopen(given.results, "w", buffering=1))
+    results = ResultSender(os.fdopen(options.results, "w", buffering=1))
     try:
-        solve = load_function(given.agent, Path.cwd())
+        solve = load_function(options.agent, Path.cwd())
     except BadReference as error:
-        results.say({"broken": str(error)})
+        results.send_now({"broken": str(error)})
         sys.exit(1)
-    announce(results)
-    worker = Worker(solve, given.concurrency, results)
-    results.say({"ready": os.getpid(), "cancels": worker.cancels})
-    with os.fdopen(given.requests) as requests:
+    patch_exit_calls(results)
+    worker = Worker(solve, options.concurrency, results)
+    results.send_now({"ready": os.getpid(), "cancels": worker.cancels})
+    with os.fdopen(options.requests) as requests:
         worker.serve(requests)
-    os._exit(0)  # its owner is gone: no thread of the agent may keep the process
+    os._exit(0)  # the owner has ended: no thread of the agent may keep the process alive
 
 
 if __name__ == "__main__":
-    main()
+    run_worker()

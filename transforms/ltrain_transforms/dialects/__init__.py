@@ -1,12 +1,14 @@
-"""How each instrumentation's attributes read as a call: one module a dialect.
+"""How each instrumentation's attributes are read as a call: one module for each dialect.
 
-A span may speak several. Preferred are our own attributes; then those of writers who use
-OpenTelemetry's names in a way of their own (LangSmith, the AI SDK, AgentOps); then OpenTelemetry's
-gen_ai, OpenInference, traceloop, Langfuse; last what log records say.
+A span may have the attributes of several dialects. They override each other in this order:
+
+1. ltrain's own attributes;
+2. writers that use OpenTelemetry's names in their own way: LangSmith, the AI SDK, AgentOps;
+3. OpenTelemetry's gen_ai, OpenInference, traceloop, Langfuse;
+4. log records.
 """
 
 import re
-from collections.abc import Callable
 from functools import lru_cache
 
 from ltrain_instrument import attributes
@@ -24,28 +26,27 @@ from ltrain_transforms.dialects import (
     traceloop,
     vercel,
 )
-from ltrain_transforms.dialects.partial import Partial
+from ltrain_transforms.dialects.partial import Dialect, Partial
 from ltrain_transforms.spans import Span
 from ltrain_transforms.untrusted import FAILURES
 
-# from the least preferred on: later ones override, and the gateway all of them
+# later dialects override earlier ones; the gateway overrides all of them
 DIALECTS = (
-    langfuse,
-    traceloop,
-    openinference,
-    crewai,
-    llama_index,
-    gen_ai,
-    agentops,
-    vercel,
-    langsmith,
-    agentlightning,
+    langfuse.DIALECT,
+    traceloop.DIALECT,
+    openinference.DIALECT,
+    crewai.DIALECT,
+    llama_index.DIALECT,
+    gen_ai.DIALECT,
+    agentops.DIALECT,
+    vercel.DIALECT,
+    langsmith.DIALECT,
+    agentlightning.DIALECT,
 )
-Reader = Callable[[Span], Partial]
 Failures = tuple[tuple[str, Exception], ...]
-"""The dialects that could not read a span, and what each raised."""
-ENDING = "status"
-"""What failures name where the span's own status or events cannot be read."""
+"""The dialects that raised for a span, and their errors."""
+STATUS_READER = "status"
+"""The name in `Failures` where the span's own status or events could not be read."""
 
 BOOKKEEPING = frozenset(
     {
@@ -61,55 +62,56 @@ BOOKKEEPING = frozenset(
 
 
 def describe(span: Span) -> tuple[Partial | None, Failures]:
-    """Return what `span` says of a call, None where it describes none, and who could not read it.
+    """Return the fields of the call that `span` describes, and the dialects that failed.
 
-    A reader that raises says nothing; the others are read.
+    The fields are None where the span describes no call. A dialect that raises adds no field; the
+    others are read.
     """
     if span.name in BOOKKEEPING:
         return None, ()
     partial: Partial = {}
     failures: Failures = ()
-    readers = _readers(span.names)
-    for read in (events.read, *readers) if span.logs_text else readers:
+    dialects = _dialects(span.attribute_names)
+    for dialect in (events.DIALECT, *dialects) if span.logs_text else dialects:
         try:
-            partial |= read(span)
-        # broad: a span can be written so that a reader raises anything; the rest of the trace
+            partial |= dialect.read(span)
+        # broad: a span can be written so that a dialect raises anything; the rest of the trace
         # must be read, and each failure becomes a drop that names the dialect and the error
         except FAILURES as error:
-            failures += ((read.__module__.rpartition(".")[2], error),)
+            failures += ((dialect.name, error),)
     if "kind" not in partial:
         return None, failures
     try:
         return _completed(span, partial), failures
     except FAILURES as error:  # as above
-        return partial, (*failures, (ENDING, error))
+        return partial, (*failures, (STATUS_READER, error))
 
 
 def _completed(span: Span, partial: Partial) -> Partial:
-    """Add what the span itself says of the end, and take out what only looks like a value."""
+    """Add the span's own status, and remove values that only look like one."""
     if partial.get("input_tokens") == 0 and partial.get("output_tokens") == 0:
         del partial["input_tokens"], partial["output_tokens"]  # not zero: a stream without usage
     if span.failed:
         partial["status"] = "error"
     if partial.get("status") == "error" and "error_type" not in partial:
         partial |= _error_type(span)
-    if partial.get("error_type") == "GeneratorExit":  # who read the stream went away
+    if partial.get("error_type") == "GeneratorExit":  # the reader of the stream stopped early
         del partial["status"], partial["error_type"]
         partial["delivered"] = False
     return partial
 
 
 @lru_cache(maxsize=1024)  # an instrumentation writes the same names again and again
-def _readers(names: str) -> tuple[Reader, ...]:
-    """Return the dialects that a span with these attribute names speaks, the gateway's last."""
-    spoken = (each.read for each in DIALECTS if any(mark in names for mark in each.MARKS))
-    return (*spoken, gateway.read)
+def _dialects(names: str) -> tuple[Dialect, ...]:
+    """Return the dialects to read for these attribute names, the gateway's last."""
+    matching = (one for one in DIALECTS if any(prefix in names for prefix in one.prefixes))
+    return (*matching, gateway.DIALECT)
 
 
 def _error_type(span: Span) -> Partial:
-    """Find the error's class: in an exception event, else in LangChain's status message."""
+    """Return the error's class: of an exception event, else of LangChain's status message."""
     for name, values in span.events:
         if name == "exception" and values.get("exception.type"):
             return {"error_type": values["exception.type"]}
-    spelled = re.match(r"(\w+)\(", span.message)
-    return {"error_type": spelled.group(1)} if spelled else {}
+    match = re.match(r"(\w+)\(", span.message)
+    return {"error_type": match.group(1)} if match else {}

@@ -1,21 +1,19 @@
-"""agent-lightning 0.3: the token ids that its tracers put on the spans of AgentOps and others.
+"""agent-lightning 0.3: token ids that its tracers write on the spans of AgentOps and others.
 
-Attribute names are those that its `TracerTraceToTriplet` reads: `prompt_token_ids`,
-`response_token_ids`, and `logprobs.content`, OpenAI's list of objects.
+Its `TracerTraceToTriplet` reads the same attributes: `prompt_token_ids`, `response_token_ids`, and
+`logprobs.content`, OpenAI's list of objects.
 """
 
 from typing import Any
 
 import orjson
 
-from ltrain_transforms.dialects.partial import Partial, Tokens, said
+from ltrain_transforms.dialects.partial import Dialect, Partial, Tokens, non_empty
 from ltrain_transforms.spans import Span
 
-MARKS = ("\nprompt_token_ids", "\nresponse_token_ids")
 
-
-def read(span: Span) -> Partial:
-    """Say what the token ids of a call are; the rest is another dialect's."""
+def _read(span: Span) -> Partial:
+    """Return the token ids of a call; other dialects read the rest."""
     tokens = Tokens(
         span.get("prompt_token_ids"),
         span.get("response_token_ids"),
@@ -25,12 +23,15 @@ def read(span: Span) -> Partial:
         span.span_id,
         "prompt_token_ids",
     )
-    return said(kind="llm", tokens=tokens)
+    return non_empty(kind="llm", tokens=tokens)
 
 
 def _logprobs(content: Any) -> str | None:
-    """Take the numbers out of `[{"token", "logprob", ...}]`."""
+    """Return the numbers of `[{"token", "logprob", ...}]` as JSON."""
     if not isinstance(content, list):
         return None
-    given = [one.get("logprob") if isinstance(one, dict) else None for one in content]
-    return orjson.dumps(given).decode()
+    numbers = [one.get("logprob") if isinstance(one, dict) else None for one in content]
+    return orjson.dumps(numbers).decode()
+
+
+DIALECT = Dialect("agentlightning", ("\nprompt_token_ids", "\nresponse_token_ids"), _read)

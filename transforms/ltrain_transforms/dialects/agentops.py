@@ -1,19 +1,19 @@
-"""AgentOps: `agentops.span.kind` and what its decorators and instrumentors write beside it.
+"""AgentOps: `agentops.span.kind`, and the attributes of its decorators and instrumentors.
 
-Attribute names are those of agentops 0.4 (`agentops/semconv/`, `sdk/decorators/utility.py`):
-decorators write `agentops.<kind>.input`, earlier 0.4 releases `agentops.entity.input`; messages are
-flattened, `gen_ai.prompt.N.*`, as traceloop's older releases have them.
+The attribute names are those of agentops 0.4 (`agentops/semconv/`, `sdk/decorators/utility.py`).
+Decorators write `agentops.<kind>.input`, earlier 0.4 releases `agentops.entity.input`. Messages are
+flattened, `gen_ai.prompt.N.*`, as in older traceloop releases.
 """
 
 import json
 from typing import Any
 
 from ltrain_transforms.dialects import gen_ai
-from ltrain_transforms.dialects.indexed import flattened
-from ltrain_transforms.dialects.partial import Kind, Partial, said
-from ltrain_transforms.dialects.tool_results import unwrap
+from ltrain_transforms.dialects.indexed import flattened_messages
+from ltrain_transforms.dialects.partial import Dialect, Kind, Partial, non_empty
+from ltrain_transforms.dialects.tool_results import parse_tool_result
 from ltrain_transforms.spans import Span
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.untrusted import parse_json
 
 KINDS: dict[str, Kind] = {
     "llm": "llm",
@@ -28,50 +28,59 @@ KINDS: dict[str, Kind] = {
     "workflow.step": "node",
     "chain": "node",
 }
-"""Kinds that are calls; `session` is the root, which is structure."""
-MARKS = ("\nagentops.span.kind", "\ngen_ai.request.type")
+"""Kinds that are calls; `session`, the root, is none."""
 REQUESTS = ("chat", "completion")
 
 
-def read(span: Span) -> Partial:
-    """Say what `agentops.*` says."""
-    told = (span.get("agentops.span.kind") or "").lower()
-    kind = "llm" if span.get("gen_ai.request.type") in REQUESTS else KINDS.get(told)
+def _read(span: Span) -> Partial:
+    """Return the fields of `agentops.*`."""
+    kind_name = (span.get("agentops.span.kind") or "").lower()
+    kind = "llm" if span.get("gen_ai.request.type") in REQUESTS else KINDS.get(kind_name)
     name = span.get("agentops.entity.name", "operation.name", "agentops.operation.name")
-    partial = said(kind=kind, version=span.get("operation.version", "agentops.operation.version"))
+    partial = non_empty(
+        kind=kind, version=span.get("operation.version", "agentops.operation.version")
+    )
     if kind == "llm":
         return {**partial, **_llm(span)}
-    given = span.get(f"agentops.{told}.input", "agentops.entity.input")
-    gave = span.get(f"agentops.{told}.output", "agentops.entity.output")
+    input_text = span.get(f"agentops.{kind_name}.input", "agentops.entity.input")
+    output_text = span.get(f"agentops.{kind_name}.output", "agentops.entity.output")
     if kind == "tool":
-        fields = said(
+        fields = non_empty(
             name=span.get("tool.name") or name,
-            arguments=_arguments(span.get("tool.parameters") or given),
+            arguments=_arguments(span.get("tool.parameters") or input_text),
             tool_call_id=span.get("tool.call.id"),
         )
-        failed = said(status="error" if span.get("tool.status") == "failed" else None)
-        return {**partial, **fields, **unwrap(span.get("tool.result") or gave), **failed}
+        failed = non_empty(status="error" if span.get("tool.status") == "failed" else None)
+        return {
+            **partial,
+            **fields,
+            **parse_tool_result(span.get("tool.result") or output_text),
+            **failed,
+        }
     agent = span.get("agent.name") or (name if kind == "agent" else None)
-    return partial | said(agent=agent, name=name, input=given, output=gave)
+    return partial | non_empty(agent=agent, name=name, input=input_text, output=output_text)
 
 
 def _llm(span: Span) -> Partial:
-    return gen_ai.rest(span) | said(
-        input_messages=flattened(span, "gen_ai.prompt"),
-        output_messages=flattened(span, "gen_ai.completion"),
+    return gen_ai.missing_llm_fields(span) | non_empty(
+        input_messages=flattened_messages(span, "gen_ai.prompt"),
+        output_messages=flattened_messages(span, "gen_ai.completion"),
         model=span.get("gen_ai.response.model", "gen_ai.request.model"),
         finish_reason=span.get(
             "gen_ai.completion.0.finish_reason",
             "gen_ai.response.finish_reason",
             "gen_ai.response.stop_reason",
         ),
-        input_tokens=span.whole("gen_ai.usage.prompt_tokens"),
-        output_tokens=span.whole("gen_ai.usage.completion_tokens"),
+        input_tokens=span.integer("gen_ai.usage.prompt_tokens"),
+        output_tokens=span.integer("gen_ai.usage.completion_tokens"),
     )
 
 
 def _arguments(text: str | None) -> str | None:
-    """Take a decorated function's keywords out of `{"args": [], "kwargs": {...}}`."""
-    given: Any = parsed(text)
-    called = isinstance(given, dict) and given.keys() == {"args", "kwargs"}
-    return json.dumps(given["kwargs"]) if called and not given["args"] else text
+    """Return the keyword arguments of `{"args": [], "kwargs": {...}}`, else `text`."""
+    call: Any = parse_json(text)
+    is_call = isinstance(call, dict) and call.keys() == {"args", "kwargs"}
+    return json.dumps(call["kwargs"]) if is_call and not call["args"] else text
+
+
+DIALECT = Dialect("agentops", ("\nagentops.span.kind", "\ngen_ai.request.type"), _read)

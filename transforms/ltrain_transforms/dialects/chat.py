@@ -1,113 +1,115 @@
-"""Messages as SDKs and frameworks write them -> messages as the gen_ai conventions have them.
+"""Convert messages of SDKs and frameworks to messages of the gen_ai conventions.
 
-Read are OpenAI's requests, responses and messages, LangChain's serialised ones, Anthropic's and the
-AI SDK's content parts, and plain text. What is none of these gives no message.
+Supported are OpenAI's requests, responses and messages, LangChain's serialised messages, the
+content parts of Anthropic and of the AI SDK, and plain text. Anything else yields no message.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
 from ltrain_transforms.dialects.messages import Message, Messages
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.untrusted import parse_json
 
 Part = dict[str, Any]
 
 ROLES = {"human": "user", "ai": "assistant", "chat": "user", "developer": "system"}
-"""LangChain's names of roles, and OpenAI's newer one."""
-INSIDE = ("messages", "choices", "generations", "message", "prompts", "kwargs", "data")
-"""Keys under which requests, responses and envelopes hold their messages, in order."""
+"""LangChain's names of roles and OpenAI's newer one, with their names here."""
+MESSAGE_KEYS = ("messages", "choices", "generations", "message", "prompts", "kwargs", "data")
+"""Keys of requests, responses and envelopes that hold messages, in order of preference."""
 
 
-def held(attribute: str, text: str | None, role: str) -> Messages | None:
-    """Hold what an attribute says as messages; `role` is whose plain text is."""
-    return Messages.of(attribute, list(messages(parsed(text), role))) if text else None
+def chat_messages(attribute: str, text: str | None, role: str) -> Messages | None:
+    """Return the messages of an attribute; plain text is a message of `role`."""
+    return (
+        Messages.from_list(attribute, list(iter_messages(parse_json(text), role))) if text else None
+    )
 
 
-def messages(given: Any, role: str) -> Iterator[Message]:
-    """Give every message in `given`; `role` is the one of those that name none."""
-    if isinstance(given, str) and given:
-        yield {"role": role, "parts": [_text(given)]}
-    elif isinstance(given, list):
-        for one in given:
-            yield from messages(one, role)
-    elif isinstance(given, dict):
-        yield from _of_object(given, role)
+def iter_messages(value: Any, role: str) -> Iterator[Message]:
+    """Yield every message in `value`; a message without a role gets `role`."""
+    if isinstance(value, str) and value:
+        yield {"role": role, "parts": [_text_part(value)]}
+    elif isinstance(value, list):
+        for one in value:
+            yield from iter_messages(one, role)
+    elif isinstance(value, dict):
+        yield from _messages_of_object(value, role)
 
 
-def _of_object(given: dict[str, Any], role: str) -> Iterator[Message]:
-    if isinstance(given.get("parts"), list):
-        yield given
+def _messages_of_object(value: dict[str, Any], role: str) -> Iterator[Message]:
+    if isinstance(value.get("parts"), list):
+        yield value
         return
-    role = _role(given) or role
-    if "content" in given or given.get("tool_calls"):
-        parts = list(_parts(given))
+    role = _role(value) or role
+    if "content" in value or value.get("tool_calls"):
+        parts = list(_parts(value))
         if parts:
             yield {"role": role, "parts": parts}
         return
-    inside = next((given[key] for key in INSIDE if given.get(key)), None)
-    for message in messages(inside, role):
-        reason = given.get("finish_reason")
+    inner = next((value[key] for key in MESSAGE_KEYS if value.get(key)), None)
+    for message in iter_messages(inner, role):
+        reason = value.get("finish_reason")
         yield {**message, "finish_reason": reason} if reason else message
 
 
-def _role(given: dict[str, Any]) -> str | None:
-    """Give the role: its own, or the one that LangChain's type or class says."""
-    said = given.get("role") or given.get("type")
-    if said == "constructor" and isinstance(given.get("id"), list) and given["id"]:
-        said = str(given["id"][-1]).removesuffix("Chunk").removesuffix("Message").lower()
-    known = isinstance(said, str) and said not in ("message", "function", "not_implemented")
-    return ROLES.get(said, said) if known else None  # type: ignore[arg-type]
+def _role(message: dict[str, Any]) -> str | None:
+    """Return a message's role: its own, or that of LangChain's type or class."""
+    role = message.get("role") or message.get("type")
+    if role == "constructor" and isinstance(message.get("id"), list) and message["id"]:
+        role = str(message["id"][-1]).removesuffix("Chunk").removesuffix("Message").lower()
+    known = isinstance(role, str) and role not in ("message", "function", "not_implemented")
+    return ROLES.get(role, role) if known else None  # type: ignore[arg-type]
 
 
 def _parts(message: dict[str, Any]) -> Iterator[Part]:
-    content, answered = message.get("content"), message.get("tool_call_id")
-    if answered:
-        yield _answer(str(answered), content)
+    content, tool_call_id = message.get("content"), message.get("tool_call_id")
+    if tool_call_id:
+        yield _result_part(str(tool_call_id), content)
         return
-    inside = content if isinstance(content, list) else [content]
-    for one in inside:
+    inner = content if isinstance(content, list) else [content]
+    for one in inner:
         if isinstance(one, str) and one:
-            yield _text(one)
+            yield _text_part(one)
         elif isinstance(one, dict):
             yield _part(one)
-    # Anthropic's requests stand in the content, and LangChain repeats them beside it
-    named = [part["id"] for part in inside if isinstance(part, dict) and part.get("id")]
+    # Anthropic's requests are in the content, and LangChain repeats them in `tool_calls`
+    ids = [part["id"] for part in inner if isinstance(part, dict) and part.get("id")]
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
-        if isinstance(call, dict) and call.get("id") not in named:
-            yield asked(call)
+        if isinstance(call, dict) and call.get("id") not in ids:
+            yield tool_call_part(call)
 
 
 def _part(part: Part) -> Part:
     kind = part.get("type")
     if kind in ("tool-call", "tool_use"):
-        return asked(part)
+        return tool_call_part(part)
     if kind in ("tool-result", "tool_result"):
         output = part.get("output", part.get("result", part.get("content")))
         if isinstance(output, dict) and "value" in output:  # the AI SDK's {type, value}
             output = output["value"]
-        return _answer(str(part.get("toolCallId") or part.get("tool_use_id") or ""), output)
+        return _result_part(str(part.get("toolCallId") or part.get("tool_use_id") or ""), output)
     if kind in ("text", "input_text", "output_text"):
-        return _text(str(part.get("text") or part.get("content") or ""))
+        return _text_part(str(part.get("text") or part.get("content") or ""))
     return part
 
 
-def asked(call: dict[str, Any]) -> Part:
-    """Read one request for a tool: OpenAI's, LangChain's, Anthropic's or the AI SDK's."""
+def tool_call_part(call: dict[str, Any]) -> Part:
+    """Return the part for one tool request of OpenAI, LangChain, Anthropic or the AI SDK."""
     function = call.get("function")
     inner = function if isinstance(function, dict) else call
-    given = (inner[key] for key in ("arguments", "args", "input") if key in inner)
+    arguments = (inner[key] for key in ("arguments", "args", "input") if key in inner)
     return {
         "type": "tool_call",
         "id": call.get("id") or call.get("toolCallId"),
         "name": inner.get("name") or call.get("toolName"),
-        "arguments": parsed(next(given, None)),
+        "arguments": parse_json(next(arguments, None)),
     }
 
 
-def _answer(call_id: str, response: Any) -> Part:
+def _result_part(call_id: str, response: Any) -> Part:
     return {"type": "tool_call_response", "id": call_id, "response": response or ""}
 
 
-def _text(text: str) -> Part:
+def _text_part(text: str) -> Part:
     return {"type": "text", "content": text}

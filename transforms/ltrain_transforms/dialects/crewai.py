@@ -1,29 +1,28 @@
-"""CrewAI, where OpenInference's instrumentor writes more or less than a call's row should have.
+"""CrewAI: corrections of the fields that OpenInference's instrumentor writes.
 
-An agent's role is written as a node there, crews and flows have their ids in their names, a task's
-text is in its result alone, and tools have the names that people read, not those models ask for.
+It writes an agent's role as a node, puts ids into the names of crews and flows, writes a task's
+text only into its result, and gives tools their display names, not those that models request.
 """
 
 import re
 from typing import Any
 
-from ltrain_transforms.dialects.partial import Partial, said
+from ltrain_transforms.dialects.partial import Dialect, Partial, non_empty
 from ltrain_transforms.spans import Span
 
 SCOPE = "openinference.instrumentation.crewai"
-MARKS = ("\nopeninference.span.kind",)
 
 DELEGATION = ("delegate_work_to_coworker", "ask_question_to_coworker")
-"""Tools of CrewAI's own; they fail with a text, and no exception."""
-LONGEST = 64
-"""Of a tool's name as models see it; of longer ones CrewAI makes a hash."""
+"""CrewAI's own tools; they fail with a text, without an exception."""
+MAX_TOOL_NAME = 64
+"""Longest tool name, in characters; CrewAI shortens longer ones with a hash."""
 
 _ID = re.compile(r"_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _HUMPS = re.compile(r"(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-z0-9])(?=[A-Z])")
 
 
-def read(span: Span) -> Partial:
-    """Say what is better known than OpenInference's own names say."""
+def _read(span: Span) -> Partial:
+    """Return the fields that correct those of `openinference`."""
     if span.scope != SCOPE:
         return {}
     kind = span.get("openinference.span.kind")
@@ -32,35 +31,38 @@ def read(span: Span) -> Partial:
     if kind == "TOOL":
         return _tool(span)
     node = _ID.sub("", span.name).removesuffix(".kickoff")
-    return said(name=node, node=node)
+    return non_empty(name=node, node=node)
 
 
 def _agent(span: Span) -> Partial:
-    given, gave = _object(span, "input.value"), _object(span, "output.value")
-    task, context = gave.get("description") or given.get("messages"), given.get("context")
+    inputs, outputs = _object(span, "input.value"), _object(span, "output.value")
+    task, context = outputs.get("description") or inputs.get("messages"), inputs.get("context")
     texts = [text for text in (task, context) if isinstance(text, str) and text]
-    return said(
+    return non_empty(
         agent=span.get("graph.node.id"),
         input="\n\n".join(texts),
-        output=gave.get("raw"),
+        output=outputs.get("raw"),
     )
 
 
 def _tool(span: Span) -> Partial:
-    name = asked_for(span.get("tool.name") or "")
+    name = model_tool_name(span.get("tool.name") or "")
     failed = (span.get("output.value") or "").lstrip().startswith("Error executing")
     if name in DELEGATION and failed:
-        return said(name=name, status="error", error_type="tool_error")
-    return said(name=name)
+        return non_empty(name=name, status="error", error_type="tool_error")
+    return non_empty(name=name)
 
 
-def asked_for(name: str) -> str:
-    """Give a tool's name as models ask for it."""
+def model_tool_name(name: str) -> str:
+    """Return the name by which models request a tool."""
     snake = re.sub(r"[^a-z0-9_]", "_", re.sub(r"['\"]", "", _HUMPS.sub("_", name).lower()))
-    found = re.sub(r"_+", "_", snake).strip("_")
-    return found if 0 < len(found) <= LONGEST else name
+    name_for_model = re.sub(r"_+", "_", snake).strip("_")
+    return name_for_model if 0 < len(name_for_model) <= MAX_TOOL_NAME else name
 
 
 def _object(span: Span, attribute: str) -> dict[str, Any]:
     value = span.json(attribute)
     return value if isinstance(value, dict) else {}
+
+
+DIALECT = Dialect("crewai", ("\nopeninference.span.kind",), _read)

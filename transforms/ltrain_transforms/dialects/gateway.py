@@ -1,23 +1,23 @@
-"""Our own call spans: token ids, log-probabilities and policy version, as the server gave them."""
+"""ltrain's own call spans: the server's token ids, log-probabilities and policy version."""
 
 from ltrain_instrument import attributes
-from ltrain_transforms.dialects.partial import Partial, Tokens, said
+from ltrain_transforms.dialects.partial import Dialect, Partial, Tokens, non_empty
 from ltrain_transforms.roles import Role
 from ltrain_transforms.spans import Span
 
 SCOPES = (attributes.SCOPE_GATEWAY, attributes.SCOPE_CAPTURE)
 
 
-def read(span: Span) -> Partial:
-    """Say what the `ltrain.*` attributes of a gateway's or a capture's span say."""
+def _read(span: Span) -> Partial:
+    """Return the fields of the `ltrain.*` attributes of the gateway and of captures."""
     if span.scope not in SCOPES:
         return {}
     delivered = span.get(attributes.DELIVERED)
-    fields = said(
+    fields = non_empty(
         kind="llm",
         measured=True,
         policy=span.get(attributes.POLICY_NAME),
-        policy_version=span.whole(attributes.POLICY_VERSION),
+        policy_version=span.integer(attributes.POLICY_VERSION),
         constrained=span.flag(attributes.CONSTRAINED) or None,
         tokens=_tokens(span),
     )
@@ -35,8 +35,8 @@ def _tokens(span: Span) -> Tokens | None:
         prompt,
         response,
         span.get(attributes.RESPONSE_LOGPROBS),
-        span.whole(attributes.PROMPT_TOKEN_COUNT),
-        span.whole(attributes.RESPONSE_TOKEN_COUNT),
+        span.integer(attributes.PROMPT_TOKEN_COUNT),
+        span.integer(attributes.RESPONSE_TOKEN_COUNT),
         span.span_id,
         attributes.PROMPT_TOKEN_IDS,
         _recorded_by(span),
@@ -44,8 +44,11 @@ def _tokens(span: Span) -> Tokens | None:
 
 
 def _recorded_by(span: Span) -> str:
-    """Return who recorded a span's token ids; only a key puts the attempt on a gateway's span."""
+    """Return who recorded the token ids; only an attempt's key names a rollout on such a span."""
     if span.role != Role.GATEWAY:
         return "capture"
     keyed = span.get(attributes.ROLLOUT_ID) and span.get(attributes.MODE) != "prod"
     return "gateway" if keyed else "traffic"
+
+
+DIALECT = Dialect("gateway", (), _read)

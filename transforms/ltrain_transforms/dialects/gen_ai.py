@@ -1,13 +1,13 @@
-"""OpenTelemetry's gen_ai conventions, and MCP's, as the official instrumentors write them."""
+"""OpenTelemetry's gen_ai and MCP conventions, as the official instrumentors write them."""
 
 from functools import lru_cache
 
 from ltrain_transforms.dialects.messages import Message, Messages
-from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, said
-from ltrain_transforms.dialects.tool_arguments import arguments
-from ltrain_transforms.dialects.tool_results import unwrap
+from ltrain_transforms.dialects.partial import Dialect, Kind, Parameters, Partial, non_empty
+from ltrain_transforms.dialects.tool_arguments import unwrap_arguments
+from ltrain_transforms.dialects.tool_results import parse_tool_result
 from ltrain_transforms.spans import Span
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.untrusted import parse_json
 
 KINDS: dict[str, Kind] = {
     "chat": "llm",
@@ -22,13 +22,11 @@ KINDS: dict[str, Kind] = {
     "vector_db_retrieve": "retrieval",
 }
 
-MARKS = ("\ngen_ai.", "\nmcp.method.", "\nerror.type", "\nserver.address")
 
-
-def read(span: Span) -> Partial:
-    """Say what the `gen_ai.*` attributes say."""
+def _read(span: Span) -> Partial:
+    """Return the fields of the `gen_ai.*` attributes."""
     kind = _kind(span)
-    partial = said(
+    partial = non_empty(
         kind=kind,
         agent=span.get("gen_ai.agent.name"),
         version=span.get("gen_ai.agent.version"),
@@ -38,12 +36,12 @@ def read(span: Span) -> Partial:
         status="error" if span.get("error.type") else None,
     )
     if kind == "llm":
-        return {**partial, **llm(span)}
+        return {**partial, **llm_fields(span)}
     if kind == "tool":
         return {**partial, **_tool(span)}
     if kind == "retrieval":
-        partial |= said(input=span.get("gen_ai.retrieval.query.text"))
-        partial |= said(output=span.get("gen_ai.retrieval.documents"))
+        partial |= non_empty(input=span.get("gen_ai.retrieval.query.text"))
+        partial |= non_empty(output=span.get("gen_ai.retrieval.documents"))
     return partial
 
 
@@ -53,32 +51,32 @@ def _kind(span: Span) -> Kind | None:
     return KINDS.get(span.get("gen_ai.operation.name") or "")
 
 
-def llm(span: Span) -> Partial:
-    """Say what the attributes of a request and its response say; any dialect may give the kind."""
-    output = messages(span, "gen_ai.output.messages")
-    return said(
-        input_messages=messages(span, "gen_ai.input.messages", _instructions(span)),
+def llm_fields(span: Span) -> Partial:
+    """Return the fields of an LLM call, whichever dialect knows that the span is one."""
+    output = attribute_messages(span, "gen_ai.output.messages")
+    return non_empty(
+        input_messages=attribute_messages(span, "gen_ai.input.messages", _instructions(span)),
         output_messages=output,
-        params=parameters(span),
+        params=request_parameters(span),
         tools=span.get("gen_ai.tool.definitions"),
         finish_reason=_finish(span, output),
-        input_tokens=span.whole("gen_ai.usage.input_tokens"),
-        output_tokens=span.whole("gen_ai.usage.output_tokens"),
-        reasoning_tokens=span.whole(*REASONING),
-        cached_tokens=span.whole(*CACHED),
+        input_tokens=span.integer("gen_ai.usage.input_tokens"),
+        output_tokens=span.integer("gen_ai.usage.output_tokens"),
+        reasoning_tokens=span.integer(*REASONING),
+        cached_tokens=span.integer(*CACHED),
         response_id=span.get("gen_ai.response.id"),
     )
 
 
-def rest(span: Span) -> Partial:
-    """Say the same where `read` does not, because only another dialect knows that it is a call."""
-    return {} if _kind(span) == "llm" else llm(span)
+def missing_llm_fields(span: Span) -> Partial:
+    """Return `llm_fields` where this dialect does not know that the span is an LLM call."""
+    return {} if _kind(span) == "llm" else llm_fields(span)
 
 
 def _tool(span: Span) -> Partial:
-    result = unwrap(span.get("gen_ai.tool.call.result"))
+    result = parse_tool_result(span.get("gen_ai.tool.call.result"))
     return {
-        **said(
+        **non_empty(
             name=span.get("gen_ai.tool.name"),
             arguments=_arguments(span),
             tool_call_id=span.get("gen_ai.tool.call.id"),
@@ -88,17 +86,19 @@ def _tool(span: Span) -> Partial:
 
 
 def _arguments(span: Span) -> str | None:
-    """Give a tool's arguments; OpenInference's Agents SDK instrumentor copies its schema there."""
-    given = span.get("gen_ai.tool.call.arguments")
-    return None if given == span.get("tool.parameters") else arguments(given)
+    """Return a tool's arguments; OpenInference's Agents SDK instrumentor may write its schema."""
+    arguments = span.get("gen_ai.tool.call.arguments")
+    return None if arguments == span.get("tool.parameters") else unwrap_arguments(arguments)
 
 
-def messages(span: Span, name: str, system: list[Message] | None = None) -> Messages | None:
-    """Give the messages of an attribute that holds them as JSON; None where it is absent."""
-    written = span.get(name)
-    if written is None:
-        return Messages.of(name, system or [])
-    return Messages(name, written, system or [])
+def attribute_messages(
+    span: Span, name: str, system: list[Message] | None = None
+) -> Messages | None:
+    """Return the messages of an attribute that holds them as JSON; None where it is absent."""
+    raw = span.get(name)
+    if raw is None:
+        return Messages.from_list(name, system or [])
+    return Messages(name, raw, system or [])
 
 
 def _instructions(span: Span) -> list[Message]:
@@ -107,7 +107,7 @@ def _instructions(span: Span) -> list[Message]:
 
 
 REQUEST = "gen_ai.request."
-# Of the conventions, of traceloop, of pydantic-ai
+# the names of the conventions, of traceloop and of pydantic-ai
 REASONING = (
     "gen_ai.usage.reasoning.output_tokens",
     "gen_ai.usage.reasoning_tokens",
@@ -120,24 +120,26 @@ CACHED = (
 )
 
 
-def parameters(span: Span) -> Parameters | None:
-    """Give the sampling parameters of the request by their short names."""
-    given = [pair for pair in span.attributes.items() if pair[0].startswith(REQUEST)]
-    return _parameters(tuple(given))
+def request_parameters(span: Span) -> Parameters | None:
+    """Return the sampling parameters of the request, by their short names."""
+    pairs = [pair for pair in span.attributes.items() if pair[0].startswith(REQUEST)]
+    return _parameters(tuple(pairs))
 
 
-@lru_cache(maxsize=1024)  # one process asks with the same parameters again and again
-def _parameters(given: tuple[tuple[str, str], ...]) -> Parameters | None:
-    values = {name.removeprefix(REQUEST): parsed(text) for name, text in given}
-    return Parameters.of({name: value for name, value in values.items() if name != "model"})
+@lru_cache(maxsize=1024)  # one process uses the same parameters again and again
+def _parameters(pairs: tuple[tuple[str, str], ...]) -> Parameters | None:
+    values = {name.removeprefix(REQUEST): parse_json(text) for name, text in pairs}
+    return Parameters.from_values(
+        {name: value for name, value in values.items() if name != "model"}
+    )
 
 
 def _finish(span: Span, output: Messages | None) -> str | None:
     reasons = span.get("gen_ai.response.finish_reasons")
     if reasons is not None:
-        spelled = finish_reason(reasons)
-        if spelled is not None:
-            return spelled
+        reason = finish_reason(reasons)
+        if reason is not None:
+            return reason
     if output is None:
         return None
     return next(
@@ -147,9 +149,9 @@ def _finish(span: Span, output: Messages | None) -> str | None:
 
 @lru_cache(maxsize=256)
 def finish_reason(reasons: str) -> str | None:
-    """Give the first of a JSON list of reasons."""
-    given = parsed(reasons)
-    return _spelled(str(given[0])) if isinstance(given, list) and given else None
+    """Return the first reason of a JSON list."""
+    parsed = parse_json(reasons)
+    return _spelled(str(parsed[0])) if isinstance(parsed, list) and parsed else None
 
 
 def _spelled(reason: str) -> str:
@@ -162,3 +164,8 @@ def _endpoint(span: Span) -> str | None:
     if address:
         return f"{address}:{port}" if port else address
     return span.get("gen_ai.openai.api_base")
+
+
+DIALECT = Dialect(
+    "gen_ai", ("\ngen_ai.", "\nmcp.method.", "\nerror.type", "\nserver.address"), _read
+)

@@ -1,14 +1,14 @@
-"""Langfuse: `langfuse.observation.*`, as its SDKs write it since they are OpenTelemetry's.
+"""Langfuse: `langfuse.observation.*`, as its OpenTelemetry-based SDKs write it.
 
-Attribute names are those of langfuse-python 3 (`langfuse/_client/attributes.py`) and of
-@langfuse/tracing 4.2, which has the same.
+The attribute names are those of langfuse-python 3 (`langfuse/_client/attributes.py`) and of
+@langfuse/tracing 4.2; they are the same.
 """
 
 from ltrain_transforms.dialects import chat
-from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, said
-from ltrain_transforms.dialects.tool_results import unwrap
+from ltrain_transforms.dialects.partial import Dialect, Kind, Parameters, Partial, non_empty
+from ltrain_transforms.dialects.tool_results import parse_tool_result
 from ltrain_transforms.spans import Span
-from ltrain_transforms.untrusted import BEYOND
+from ltrain_transforms.untrusted import INTEGER_LIMIT
 
 KINDS: dict[str, Kind] = {
     "generation": "llm",
@@ -19,37 +19,38 @@ KINDS: dict[str, Kind] = {
     "chain": "node",
     "span": "node",
 }
-"""Observation types that are calls; `event`, `evaluator` and `guardrail` are structure."""
-MARKS = ("\nlangfuse.observation.",)
-AT = "langfuse.observation."
+"""Observation types that are calls; `event`, `evaluator` and `guardrail` are none."""
+PREFIX = "langfuse.observation."
 
 
-def read(span: Span) -> Partial:
-    """Say what `langfuse.observation.*` says."""
-    kind = KINDS.get((span.get(AT + "type") or "").lower())
-    partial = said(
+def _read(span: Span) -> Partial:
+    """Return the fields of `langfuse.observation.*`."""
+    kind = KINDS.get((span.get(PREFIX + "type") or "").lower())
+    partial = non_empty(
         kind=kind,
         agent=span.name if kind == "agent" else None,
-        node=span.get(AT + "metadata.langgraph_node"),
+        node=span.get(PREFIX + "metadata.langgraph_node"),
         version=span.get("langfuse.version"),
-        status="error" if span.get(AT + "level") == "ERROR" else None,
+        status="error" if span.get(PREFIX + "level") == "ERROR" else None,
     )
     if kind == "llm":
         return {**partial, **_llm(span)}
     if kind == "tool":
-        told = said(name=span.name, arguments=span.get(AT + "input"))
-        return {**partial, **told, **unwrap(span.get(AT + "output"))}
-    return partial | said(input=span.get(AT + "input"), output=span.get(AT + "output"))
+        fields = non_empty(name=span.name, arguments=span.get(PREFIX + "input"))
+        return {**partial, **fields, **parse_tool_result(span.get(PREFIX + "output"))}
+    return partial | non_empty(input=span.get(PREFIX + "input"), output=span.get(PREFIX + "output"))
 
 
 def _llm(span: Span) -> Partial:
-    usage, parameters = span.json(AT + "usage_details"), span.json(AT + "model.parameters")
+    usage, parameters = span.json(PREFIX + "usage_details"), span.json(PREFIX + "model.parameters")
     counts = usage if isinstance(usage, dict) else {}
-    return said(
-        model=span.get(AT + "model.name"),
-        params=Parameters.of(parameters) if isinstance(parameters, dict) else None,
-        input_messages=chat.held(AT + "input", span.get(AT + "input"), "user"),
-        output_messages=chat.held(AT + "output", span.get(AT + "output"), "assistant"),
+    return non_empty(
+        model=span.get(PREFIX + "model.name"),
+        params=Parameters.from_values(parameters) if isinstance(parameters, dict) else None,
+        input_messages=chat.chat_messages(PREFIX + "input", span.get(PREFIX + "input"), "user"),
+        output_messages=chat.chat_messages(
+            PREFIX + "output", span.get(PREFIX + "output"), "assistant"
+        ),
         input_tokens=_first(counts, "input", "prompt_tokens", "input_tokens"),
         output_tokens=_first(counts, "output", "completion_tokens", "output_tokens"),
         reasoning_tokens=_first(counts, "output_reasoning_tokens", "output_reasoning"),
@@ -58,6 +59,9 @@ def _llm(span: Span) -> Partial:
 
 
 def _first(counts: dict[str, object], *names: str) -> int | None:
-    """Give the first count; SDKs pass on whichever names the provider has."""
-    given = (counts.get(name) for name in names)
-    return next((n for n in given if type(n) is int and 0 <= n < BEYOND), None)
+    """Return the first count; SDKs pass on the provider's names."""
+    values = (counts.get(name) for name in names)
+    return next((n for n in values if type(n) is int and 0 <= n < INTEGER_LIMIT), None)
+
+
+DIALECT = Dialect("langfuse", ("\nlangfuse.observation.",), _read)

@@ -1,12 +1,19 @@
-"""OpenInference: Arize's conventions, as its LangChain and OpenAI instrumentors write them."""
+"""OpenInference: Arize's conventions, as its instrumentors write them."""
 
 from typing import Any
 
 from ltrain_transforms.dialects import agent_runs, llama_index
-from ltrain_transforms.dialects.indexed import indices, message, tool_call
+from ltrain_transforms.dialects.indexed import build_message, indices, read_tool_call
 from ltrain_transforms.dialects.messages import Message, Messages, tool_requests
-from ltrain_transforms.dialects.partial import Kind, Parameters, Partial, said, word
-from ltrain_transforms.dialects.tool_results import unwrap
+from ltrain_transforms.dialects.partial import (
+    Dialect,
+    Kind,
+    Parameters,
+    Partial,
+    as_text,
+    non_empty,
+)
+from ltrain_transforms.dialects.tool_results import parse_tool_result
 from ltrain_transforms.spans import Span
 
 KINDS: dict[str, Kind] = {
@@ -18,10 +25,8 @@ KINDS: dict[str, Kind] = {
     "CHAIN": "node",
 }
 
-MARKS = ("\nopeninference.span.kind",)
-
-ALL_SORTS = ("openinference.instrumentation.litellm", llama_index.SCOPE)
-"""Who writes more than parameters as such: a router's addresses and ids, sizes of a model."""
+MIXED_PARAMETERS = ("openinference.instrumentation.litellm", llama_index.SCOPE)
+"""Scopes that also write other settings as parameters: a router's addresses, model sizes."""
 SAMPLING = frozenset(
     {
         *("temperature", "top_p", "top_k", "min_p", "n", "seed", "stop"),
@@ -30,103 +35,109 @@ SAMPLING = frozenset(
         *("response_format", "tool_choice", "parallel_tool_calls", "stream", "stream_options"),
     }
 )
-"""Parameters that change an answer."""
+"""Sampling parameters: those that change an answer."""
 
 
-def read(span: Span) -> Partial:
-    """Say what `openinference.span.kind` and its attributes say."""
+def _read(span: Span) -> Partial:
+    """Return the fields of `openinference.span.kind` and its attributes."""
     kind = KINDS.get(span.get("openinference.span.kind") or "")
-    if kind is None or llama_index.inner(span):
+    if kind is None or llama_index.is_internal(span):
         return {}
     if kind == "node" and span.scope == agent_runs.SMOLAGENTS:
-        return {}  # a step of smolagents' loop is no node: it holds one LLM call and its tools
+        return {}  # a step of smolagents' loop is no node: it encloses one LLM call and its tools
     metadata = span.json("metadata")
-    partial = said(kind=kind, **_place(span, kind, metadata if isinstance(metadata, dict) else {}))
+    partial = non_empty(
+        kind=kind, **_place(span, kind, metadata if isinstance(metadata, dict) else {})
+    )
     if kind == "llm":
         return {**partial, **_llm(span)}
     if kind == "tool":
         return {**partial, **_tool(span)}
-    return partial | said(input=agent_runs.given(span), output=agent_runs.gave(span))
+    return partial | non_empty(input=agent_runs.run_input(span), output=agent_runs.run_output(span))
 
 
 def _place(span: Span, kind: Kind, metadata: dict[str, Any]) -> dict[str, str | None]:
-    node = word(metadata.get("langgraph_node")) or span.get("graph.node.id")
-    if span.scope == agent_runs.AUTOGEN:  # its agents are called nodes there
+    node = as_text(metadata.get("langgraph_node")) or span.get("graph.node.id")
+    if span.scope == agent_runs.AUTOGEN:  # this instrumentor writes agents as nodes
         node = None
-    named = span.get("agent.name") or word(metadata.get("lc_agent_name"))
+    agent = span.get("agent.name") or as_text(metadata.get("lc_agent_name"))
     return {
-        "agent": named or (agent_runs.name(span) if kind == "agent" and node is None else None),
+        "agent": agent
+        or (agent_runs.agent_name(span) if kind == "agent" and node is None else None),
         "node": node,
     }
 
 
 def _llm(span: Span) -> Partial:
     parameters, output = span.json("llm.invocation_parameters"), span.json("output.value")
-    said_out = _messages(span, "llm.output_messages")
-    return said(
+    output_messages = _messages(span, "llm.output_messages")
+    return non_empty(
         input_messages=_messages(span, "llm.input_messages"),
-        output_messages=said_out,
+        output_messages=output_messages,
         params=_sampling(span, parameters if isinstance(parameters, dict) else {}),
         tools=_tools(span),
         model=span.get("llm.model_name"),
-        finish_reason=_finish(span.get("llm.finish_reason"), output, said_out),
-        input_tokens=span.whole("llm.token_count.prompt"),
-        output_tokens=span.whole("llm.token_count.completion"),
-        reasoning_tokens=span.whole("llm.token_count.completion_details.reasoning"),
-        cached_tokens=span.whole("llm.token_count.prompt_details.cache_read"),
+        finish_reason=_finish(span.get("llm.finish_reason"), output, output_messages),
+        input_tokens=span.integer("llm.token_count.prompt"),
+        output_tokens=span.integer("llm.token_count.completion"),
+        reasoning_tokens=span.integer("llm.token_count.completion_details.reasoning"),
+        cached_tokens=span.integer("llm.token_count.prompt_details.cache_read"),
         response_id=_response_id(output),
     )
 
 
-def _finish(reason: str | None, output: Any, said_out: Messages | None) -> str | None:
-    """Give the reason; of the responses API, which has none, it is made from the status alone."""
+def _finish(reason: str | None, output: Any, output_messages: Messages | None) -> str | None:
+    """Return the reason; for the responses API, which has none, OpenInference writes the status."""
     response = isinstance(output, dict) and output.get("object") == "response"
-    asks = response and said_out is not None and bool(tool_requests(said_out.parsed))
-    return "tool_calls" if asks and reason == "stop" else reason
+    if response and reason == "stop" and output_messages is not None:
+        return "tool_calls" if tool_requests(output_messages.parsed) else reason
+    return reason
 
 
 def _tool(span: Span) -> Partial:
-    fields = said(
+    fields = non_empty(
         name=span.get("tool.name"),
-        arguments=agent_runs.arguments(span),
+        arguments=agent_runs.tool_arguments(span),
         tool_call_id=span.get("tool.id"),
     )
-    return {**fields, **unwrap(span.get("output.value"))}
+    return {**fields, **parse_tool_result(span.get("output.value"))}
 
 
 def _tools(span: Span) -> str | None:
-    given = (span.get(f"llm.tools.{n}.tool.json_schema") for n in indices(span, "llm.tools"))
-    schemas = [schema for schema in given if schema]
+    definitions = (span.get(f"llm.tools.{n}.tool.json_schema") for n in indices(span, "llm.tools"))
+    schemas = [schema for schema in definitions if schema]
     return f"[{', '.join(schemas)}]" if schemas else None
 
 
 def _messages(span: Span, prefix: str) -> Messages | None:
-    found = [_message(span, f"{prefix}.{n}.message") for n in indices(span, prefix)]
-    return Messages.of(prefix, found)
+    messages = [_message(span, f"{prefix}.{n}.message") for n in indices(span, prefix)]
+    return Messages.from_list(prefix, messages)
 
 
 def _message(span: Span, at: str) -> Message:
     calls = [
-        tool_call(span, f"{at}.tool_calls.{k}.tool_call", "function.name", "function.arguments")
+        read_tool_call(
+            span, f"{at}.tool_calls.{k}.tool_call", "function.name", "function.arguments"
+        )
         for k in indices(span, f"{at}.tool_calls")
     ]
     texts: list[str] = []
-    thoughts: list[str] = []
+    reasoning: list[str] = []
     for m in indices(span, f"{at}.contents"):
         content = f"{at}.contents.{m}.message_content"
-        thought = span.get(f"{content}.type") == "reasoning"
-        (thoughts if thought else texts).append(span.get(f"{content}.text") or "")
+        is_reasoning = span.get(f"{content}.type") == "reasoning"
+        (reasoning if is_reasoning else texts).append(span.get(f"{content}.text") or "")
     text = span.get(f"{at}.content") or "".join(texts)
-    made = message(span.get(f"{at}.role"), text, calls, span.get(f"{at}.tool_call_id"))
-    made["parts"][:0] = [{"type": "reasoning", "content": each} for each in thoughts if each]
-    return made
+    message = build_message(span.get(f"{at}.role"), text, calls, span.get(f"{at}.tool_call_id"))
+    message["parts"][:0] = [{"type": "reasoning", "content": one} for one in reasoning if one]
+    return message
 
 
 def _sampling(span: Span, parameters: dict[str, Any]) -> Parameters | None:
-    if span.scope in ALL_SORTS:
-        return Parameters.of({k: v for k, v in parameters.items() if k in SAMPLING})
-    left_out = ("tools", "functions", "messages", "input", "model", "model_name", "_type")
-    return Parameters.of({k: v for k, v in parameters.items() if k not in left_out})
+    if span.scope in MIXED_PARAMETERS:
+        return Parameters.from_values({k: v for k, v in parameters.items() if k in SAMPLING})
+    excluded = ("tools", "functions", "messages", "input", "model", "model_name", "_type")
+    return Parameters.from_values({k: v for k, v in parameters.items() if k not in excluded})
 
 
 def _response_id(output: Any) -> str | None:
@@ -139,5 +150,8 @@ def _response_id(output: Any) -> str | None:
     except (KeyError, IndexError, TypeError):
         return None
     metadata = kwargs.get("response_metadata") or {}
-    given = metadata.get("id") or kwargs.get("id")
-    return str(given) if given else None
+    response_id = metadata.get("id") or kwargs.get("id")
+    return str(response_id) if response_id else None
+
+
+DIALECT = Dialect("openinference", ("\nopeninference.span.kind",), _read)

@@ -1,42 +1,43 @@
-"""What one span says of the call that it describes; every field may be missing."""
+"""The fields of a call that one span describes; every field may be missing."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from math import isfinite
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from ltrain_transforms.dialects.messages import Messages
+from ltrain_transforms.spans import Span
 
 Kind = Literal["llm", "tool", "retrieval", "embedding", "agent", "node"]
 
 
 class Parameters:
-    """Sampling parameters of a request by their short names."""
+    """Sampling parameters of a request, by their short names."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.values = values
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "Parameters | None":
-        """Hold those that say something; None where none does."""
-        given = {name: value for name, value in values.items() if value not in (None, "")}
-        return cls(given) if given else None
+    def from_values(cls, values: Mapping[str, Any]) -> "Parameters | None":
+        """Return the parameters that have a value; None where none has."""
+        present = {name: value for name, value in values.items() if value not in (None, "")}
+        return cls(present) if present else None
 
     @property
     def temperature(self) -> float | None:
-        given = self.values.get("temperature")
-        number = isinstance(given, int | float) and not isinstance(given, bool)
-        return float(given) if given is not None and number and isfinite(given) else None
+        value = self.values.get("temperature")
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(value) if value is not None and number and isfinite(value) else None
 
     @cached_property
     def text(self) -> str:
-        """As JSON, sorted by name."""
+        """The parameters as JSON, sorted by name."""
         return json.dumps(self.values, sort_keys=True)
 
 
 class Tokens(NamedTuple):
-    """Token ids and log-probabilities as they were written; decoded for all calls at once."""
+    """Token ids and log-probabilities as text; they are decoded for all calls at once."""
 
     prompt: str | None
     response: str | None
@@ -45,12 +46,14 @@ class Tokens(NamedTuple):
     response_count: int | None
     span_id: str
     attribute: str
-    """Where the prompt's ids stand."""
+    """The attribute that holds the prompt's ids."""
     recorded_by: str = "capture"
-    """Who recorded them: `tokens_from` of `CALLS`."""
+    """Who recorded them: the column `token_source` of `CALLS`."""
 
 
 class Partial(TypedDict, total=False):
+    """What one span knows of a call."""
+
     kind: Kind
     name: str
     version: str
@@ -62,16 +65,16 @@ class Partial(TypedDict, total=False):
     policy_version: int
     params: Parameters
     tools: str
-    """The definitions that the request carried, a JSON list."""
+    """The tool definitions of the request, a JSON list."""
     input_messages: Messages
     output_messages: Messages
     input: str
-    """Of what is no LLM call, as text."""
+    """Of calls other than LLM calls, as text."""
     output: str
     arguments: str
     tool_call_id: str
     status: Literal["error"]
-    """Only a failure is said: a soft one leaves the span's own status alone."""
+    """Set only for a failure; a tool may fail although its span has no error status."""
     error_type: str
     finish_reason: str
     input_tokens: int
@@ -81,19 +84,28 @@ class Partial(TypedDict, total=False):
     response_id: str
     tokens: Tokens
     measured: bool
-    """The gateway's or a capture's word, innermost of all."""
+    """Whether the gateway or a capture wrote the span: it has the highest priority."""
     constrained: bool
     delivered: bool
 
 
-def word(given: Any) -> str | None:
-    """Give a name or an id out of parsed JSON as text, whatever it was written as."""
-    return given if given is None or isinstance(given, str) else str(given)
+class Dialect(NamedTuple):
+    """How the attributes of one instrumentation are read as fields of a call."""
+
+    name: str
+    prefixes: tuple[str, ...]
+    """Beginnings of attribute names, each after a line break; one of them is enough to be read."""
+    read: Callable[[Span], Partial]
 
 
-def said(**fields: Any) -> Partial:
-    """Keep the fields that say something."""
-    # mostly nothing is said, and to compare with 0 costs more than to look for None
+def as_text(value: Any) -> str | None:
+    """Return a name or an id of parsed JSON as text, whatever its type."""
+    return value if value is None or isinstance(value, str) else str(value)
+
+
+def non_empty(**fields: Any) -> Partial:
+    """Return the fields that have a value; 0 is one."""
+    # most fields are None, and comparing with 0 costs more than testing for None
     return {  # type: ignore[return-value]
         name: value for name, value in fields.items() if value is not None and (value or value == 0)
     }

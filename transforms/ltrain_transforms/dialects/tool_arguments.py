@@ -1,23 +1,23 @@
-"""What a tool was given, out of the envelopes that frameworks put around it."""
+"""A tool's arguments without the envelopes that frameworks put around them."""
 
 import json
 from functools import lru_cache
 from typing import Any
 
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.untrusted import parse_json
 
 ENVELOPE = '"input_str"'
-"""A key of LangChain's callback payload, which traceloop writes whole."""
+"""A key of LangChain's callback payload, which traceloop writes unchanged."""
 
 
-def arguments(text: str | None) -> str | None:
-    """Give the arguments of a tool: JSON where they were, else the text."""
-    return text if text is None or ENVELOPE not in text else _inside(text)
+def unwrap_arguments(text: str | None) -> str | None:
+    """Return the arguments of a tool: the JSON inside an envelope, else the text unchanged."""
+    return text if text is None or ENVELOPE not in text else _unwrap(text)
 
 
 @lru_cache(maxsize=256)  # traceloop writes the same payload twice
-def _inside(text: str) -> str:
-    payload: Any = parsed(text)
+def _unwrap(text: str) -> str:
+    payload: Any = parse_json(text)
     if not isinstance(payload, dict) or "input_str" not in payload:
         return text
     inputs = payload.get("inputs")

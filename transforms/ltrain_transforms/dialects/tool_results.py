@@ -1,34 +1,34 @@
-"""What a tool gave back, out of the envelopes that frameworks put around it.
+"""A tool's result without the envelopes that frameworks put around it.
 
-LangChain serialises a ToolMessage in two ways, both of which say of a soft failure what the span's
-status does not; MCP has `isError`.
+A tool may fail although its span has no error status: LangChain's ToolMessage, which is serialised
+in two ways, and MCP's `isError` have the status.
 """
 
 from typing import Any
 
-from ltrain_transforms.dialects.partial import Partial, said, word
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.dialects.partial import Partial, as_text, non_empty
+from ltrain_transforms.untrusted import parse_json
 
 
-def unwrap(text: str | None) -> Partial:
-    """Give output, tool_call_id and status of a tool's result."""
-    value = parsed(text)
+def parse_tool_result(text: str | None) -> Partial:
+    """Return output, tool_call_id and status of a tool's result."""
+    value = parse_json(text)
     message = _tool_message(value)
     if message is not None:
-        return said(
-            output=_as_text(message.get("content")),
-            tool_call_id=word(message.get("tool_call_id")),
+        return non_empty(
+            output=_content_text(message.get("content")),
+            tool_call_id=as_text(message.get("tool_call_id")),
             status="error" if message.get("status") == "error" else None,
         )
     failed = isinstance(value, dict) and (value.get("isError") or value.get("is_error"))
-    return said(output=text, status="error" if failed else None)
+    return non_empty(output=text, status="error" if failed else None)
 
 
 def _tool_message(value: Any) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         return None
     if "output" in value and len(value) <= 2:  # traceloop: {"output": message, "kwargs": {...}}
-        return _tool_message(parsed(value["output"]))
+        return _tool_message(parse_json(value["output"]))
     for key in ("data", "kwargs"):  # messages_to_dict, and LangChain's `lc` constructor form
         inner = value.get(key)
         if isinstance(inner, dict) and "tool_call_id" in inner:
@@ -36,7 +36,7 @@ def _tool_message(value: Any) -> dict[str, Any] | None:
     return value if "tool_call_id" in value and "content" in value else None
 
 
-def _as_text(content: Any) -> str | None:
+def _content_text(content: Any) -> str | None:
     if isinstance(content, list):
         parts = (part.get("text", "") if isinstance(part, dict) else str(part) for part in content)
         return "".join(parts)

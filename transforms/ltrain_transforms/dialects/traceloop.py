@@ -3,10 +3,10 @@
 import json
 
 from ltrain_transforms.dialects import gen_ai
-from ltrain_transforms.dialects.indexed import flattened, indices
-from ltrain_transforms.dialects.partial import Kind, Partial, said
-from ltrain_transforms.dialects.tool_arguments import arguments
-from ltrain_transforms.dialects.tool_results import unwrap
+from ltrain_transforms.dialects.indexed import flattened_messages, indices
+from ltrain_transforms.dialects.partial import Dialect, Kind, Partial, non_empty
+from ltrain_transforms.dialects.tool_arguments import unwrap_arguments
+from ltrain_transforms.dialects.tool_results import parse_tool_result
 from ltrain_transforms.spans import Span
 
 KINDS: dict[str, Kind] = {"workflow": "agent", "agent": "agent", "task": "node", "tool": "tool"}
@@ -14,14 +14,12 @@ OPERATIONS: dict[str, Kind] = {"execute_task": "node", "vector_db_retrieve": "re
 REQUESTS: dict[str, Kind] = {"chat": "llm", "completion": "llm", "embedding": "embedding"}
 ASSOCIATION = "traceloop.association.properties."
 
-MARKS = ("\ntraceloop.", "\nllm.request.", "\ngen_ai.prompt.", "\ngen_ai.task.")
 
-
-def read(span: Span) -> Partial:
-    """Say what the `traceloop.*` and the older `gen_ai.prompt.N` attributes say."""
+def _read(span: Span) -> Partial:
+    """Return the fields of `traceloop.*` and of the older `gen_ai.prompt.N`."""
     kind = _kind(span)
     entity = span.get("traceloop.entity.name")
-    partial = said(
+    partial = non_empty(
         kind=kind,
         agent=span.get(ASSOCIATION + "lc_agent_name") or (entity if kind == "agent" else None),
         node=span.get(ASSOCIATION + "langgraph_node"),
@@ -30,9 +28,11 @@ def read(span: Span) -> Partial:
     if kind == "llm":
         return {**partial, **_llm(span)}
     if kind == "tool":
-        fields = said(name=entity, arguments=arguments(span.get("traceloop.entity.input")))
-        return {**partial, **fields, **unwrap(span.get("traceloop.entity.output"))}
-    return partial | said(
+        fields = non_empty(
+            name=entity, arguments=unwrap_arguments(span.get("traceloop.entity.input"))
+        )
+        return {**partial, **fields, **parse_tool_result(span.get("traceloop.entity.output"))}
+    return partial | non_empty(
         input=span.get("traceloop.entity.input"), output=span.get("traceloop.entity.output")
     )
 
@@ -46,20 +46,28 @@ def _kind(span: Span) -> Kind | None:
 
 
 def _llm(span: Span) -> Partial:
-    return gen_ai.rest(span) | said(
-        input_messages=flattened(span, "gen_ai.prompt"),
-        output_messages=flattened(span, "gen_ai.completion"),
+    return gen_ai.missing_llm_fields(span) | non_empty(
+        input_messages=flattened_messages(span, "gen_ai.prompt"),
+        output_messages=flattened_messages(span, "gen_ai.completion"),
         tools=_tools(span),
         finish_reason=span.get("gen_ai.completion.0.finish_reason"),
-        input_tokens=span.whole("gen_ai.usage.prompt_tokens"),
-        output_tokens=span.whole("gen_ai.usage.completion_tokens"),
+        input_tokens=span.integer("gen_ai.usage.prompt_tokens"),
+        output_tokens=span.integer("gen_ai.usage.completion_tokens"),
     )
 
 
 def _tools(span: Span) -> str | None:
-    at = "llm.request.functions"
-    given = [
-        {"name": span.get(f"{at}.{n}.name"), "parameters": span.json(f"{at}.{n}.parameters") or {}}
-        for n in indices(span, at)
+    prefix = "llm.request.functions"
+    definitions = [
+        {
+            "name": span.get(f"{prefix}.{n}.name"),
+            "parameters": span.json(f"{prefix}.{n}.parameters") or {},
+        }
+        for n in indices(span, prefix)
     ]
-    return json.dumps(given) if given else None
+    return json.dumps(definitions) if definitions else None
+
+
+DIALECT = Dialect(
+    "traceloop", ("\ntraceloop.", "\nllm.request.", "\ngen_ai.prompt.", "\ngen_ai.task."), _read
+)

@@ -1,37 +1,36 @@
-"""The AI SDK of Vercel: `ai.*`, as `experimental_telemetry` writes it.
+"""Vercel's AI SDK: `ai.*`, as `experimental_telemetry` writes it.
 
-Attribute names are those of ai 5 and 6 (`generate-text.ts`, `stream-text.ts`, and the tool span
-`ai.toolCall`); ai 4's `promptTokens`, `completionTokens` and tool `args` are read too.
+The attribute names are those of ai 5 and 6 (`generate-text.ts`, `stream-text.ts`, and the tool span
+`ai.toolCall`); the `promptTokens`, `completionTokens` and tool `args` of ai 4 are read too.
 """
 
 from typing import Any
 
 from ltrain_transforms.dialects import chat, gen_ai
 from ltrain_transforms.dialects.messages import Message, Messages
-from ltrain_transforms.dialects.partial import Kind, Partial, said
+from ltrain_transforms.dialects.partial import Dialect, Kind, Partial, non_empty
 from ltrain_transforms.spans import Span
 
 CALLS = (".doGenerate", ".doStream")
-"""Ends of the operations that call a model once; the ones around them are the loop, an agent."""
+"""Suffixes of operations that call a model once; the loop around them counts as an agent."""
 LOOPS = ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject")
-MARKS = ("\nai.operationId",)
 
 
-def read(span: Span) -> Partial:
-    """Say what `ai.*` says."""
+def _read(span: Span) -> Partial:
+    """Return the fields of `ai.*`."""
     operation = span.get("ai.operationId") or ""
     kind = _kind(operation)
-    partial = said(kind=kind)
+    partial = non_empty(kind=kind)
     if kind == "llm":
         return {**partial, **_llm(span)}
     if kind == "tool":
-        return partial | said(
+        return partial | non_empty(
             name=span.get("ai.toolCall.name"),
             tool_call_id=span.get("ai.toolCall.id"),
             arguments=span.get("ai.toolCall.args"),
             output=span.get("ai.toolCall.result"),
         )
-    return partial | said(
+    return partial | non_empty(
         agent=span.get("ai.telemetry.functionId", "resource.name") if kind == "agent" else None,
         model=span.get("ai.model.id"),
         input=span.get("ai.prompt", "ai.value", "ai.values"),
@@ -50,32 +49,35 @@ def _kind(operation: str) -> Kind | None:
 
 
 def _llm(span: Span) -> Partial:
-    asked = span.get("ai.prompt.messages")
-    return gen_ai.rest(span) | said(
+    prompt = span.get("ai.prompt.messages")
+    return gen_ai.missing_llm_fields(span) | non_empty(
         model=span.get("ai.response.model", "ai.model.id"),
-        input_messages=chat.held("ai.prompt.messages", asked, "user"),
-        output_messages=Messages.of("ai.response.text", _answer(span)),
+        input_messages=chat.chat_messages("ai.prompt.messages", prompt, "user"),
+        output_messages=Messages.from_list("ai.response.text", _answer(span)),
         finish_reason=_finish(span),
-        input_tokens=span.whole("ai.usage.inputTokens", "ai.usage.promptTokens"),
-        output_tokens=span.whole("ai.usage.outputTokens", "ai.usage.completionTokens"),
-        reasoning_tokens=span.whole("ai.usage.reasoningTokens"),
-        cached_tokens=span.whole("ai.usage.cachedInputTokens"),
+        input_tokens=span.integer("ai.usage.inputTokens", "ai.usage.promptTokens"),
+        output_tokens=span.integer("ai.usage.outputTokens", "ai.usage.completionTokens"),
+        reasoning_tokens=span.integer("ai.usage.reasoningTokens"),
+        cached_tokens=span.integer("ai.usage.cachedInputTokens"),
         response_id=span.get("ai.response.id"),
     )
 
 
 def _answer(span: Span) -> list[Message]:
-    """Put together what is written apart: text or object, and the requests for tools."""
+    """Return the answer as one message: its text or object, and its tool requests."""
     text = span.get("ai.response.text", "ai.response.object")
     calls: Any = span.json("ai.response.toolCalls")
     parts = [{"type": "text", "content": text}] if text else []
     if isinstance(calls, list):
-        parts += [chat.asked(call) for call in calls if isinstance(call, dict)]
+        parts += [chat.tool_call_part(call) for call in calls if isinstance(call, dict)]
     return [{"role": "assistant", "parts": parts}] if parts else []
 
 
 def _finish(span: Span) -> str | None:
-    """Spell `tool-calls` as everyone else does."""
+    """Return the finish reason with the usual spelling, `tool_calls` for `tool-calls`."""
     reason = span.get("ai.response.finishReason")
     reason = reason or gen_ai.finish_reason(span.get("gen_ai.response.finish_reasons") or "")
     return reason.replace("-", "_") if reason else None
+
+
+DIALECT = Dialect("vercel", ("\nai.operationId",), _read)

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from ltrain_transforms.history import THINKING, parts_of
+from ltrain_transforms.history import THINKING, message_parts
 
 Message = dict[str, Any]
 
@@ -24,7 +24,7 @@ def to_chat(messages: list[Message]) -> list[Message]:
 
 
 def _messages(message: Message) -> list[Message]:
-    parts = parts_of(message)
+    parts = message_parts(message)
     results = [part for part in parts if part.get("type") == "tool_call_response"]
     if results:
         return [_result(part) for part in results]

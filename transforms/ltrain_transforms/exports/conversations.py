@@ -12,9 +12,15 @@ from typing import Any
 import polars as pl
 
 from ltrain_transforms.exports.chat import Message, NotText, to_chat
-from ltrain_transforms.history import Said, goes_on, listed, parts_of, said
-from ltrain_transforms.selection import dropped
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.history import (
+    ComparableHistory,
+    comparable_history,
+    continues,
+    message_parts,
+    parse_messages,
+)
+from ltrain_transforms.selection import to_drops
+from ltrain_transforms.untrusted import parse_json
 
 REASONS = {
     "no_messages": "its messages were not recorded, or it has no answer",
@@ -31,7 +37,7 @@ class Conversation:
     """In the format of traces, including the last response."""
     tools: list[Message]
     """The tools offered to the model, in the format of OpenAI's API."""
-    history: Said
+    history: ComparableHistory
     answers: dict[int, str] = field(default_factory=dict)
     """The `call_id` of each sampled response, by its index in `messages`."""
 
@@ -53,7 +59,7 @@ def group_calls(calls: pl.DataFrame) -> tuple[dict[str, list[Conversation]], pl.
     by_execution: dict[str, list[Conversation]] = {}
     left_out: list[tuple[str, str]] = []
     for call in calls.sort("execution_id", "seq").iter_rows(named=True):
-        prompt, answers = listed(call["input"]), listed(call["output"])
+        prompt, answers = parse_messages(call["input"]), parse_messages(call["output"])
         reason = _unusable(call, prompt, answers)
         if reason is None:
             _join(by_execution.setdefault(call["execution_id"], []), call, prompt, answers[0])
@@ -61,13 +67,13 @@ def group_calls(calls: pl.DataFrame) -> tuple[dict[str, list[Conversation]], pl.
             left_out.append((call["call_id"], reason))
     schema = {"id": pl.String, "reason": pl.String}
     drops = pl.DataFrame(left_out, schema, orient="row")
-    return by_execution, dropped("exports", drops, "id", REASONS)
+    return by_execution, to_drops("exports", drops, "id", REASONS)
 
 
 def _unusable(call: dict[str, Any], prompt: list[Message], answers: list[Message]) -> str | None:
     if call["redacted"]:
         return "redacted"
-    if not prompt or not answers or not parts_of(answers[0]):
+    if not prompt or not answers or not message_parts(answers[0]):
         return "no_messages"
     if len(answers) > 1:
         return "several_choices"
@@ -82,12 +88,12 @@ def _join(
     conversations: list[Conversation], call: dict[str, Any], prompt: list[Message], answer: Message
 ) -> None:
     """Add a call to the longest conversation that it continues, or start a new conversation."""
-    history = said(prompt, thinking=True)
+    history = comparable_history(prompt, thinking=True)
     tools = _tools(call["tools"])
     continued = (
         conversation
         for conversation in conversations
-        if conversation.tools == tools and goes_on(history, conversation.history)
+        if conversation.tools == tools and continues(history, conversation.history)
     )
     longest = max(continued, key=lambda conversation: len(conversation.history), default=None)
     if longest is None:
@@ -96,11 +102,11 @@ def _join(
     longest.messages += prompt[len(longest.messages) :]
     longest.answers[len(longest.messages)] = call["call_id"]
     longest.messages.append({**answer, "role": "assistant"})
-    longest.history = history + said([answer], thinking=True)
+    longest.history = history + comparable_history([answer], thinking=True)
 
 
 def _tools(text: str | None) -> list[Message]:
-    definitions = parsed(text)
+    definitions = parse_json(text)
     offered = definitions if isinstance(definitions, list) else []
     return [_tool(tool) for tool in offered if isinstance(tool, dict)]
 

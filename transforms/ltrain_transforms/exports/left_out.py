@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from ltrain_transforms.exports.rollouts import BatchConversations, ExportRollouts
-from ltrain_transforms.selection import gathered
+from ltrain_transforms.selection import concat_table
 from ltrain_transforms.tables import DROPS
 
 
@@ -33,6 +33,6 @@ class ExportDrops:
         """Return all drops; the rollouts that were not selected come first."""
         every = (pl.concat(frames) for frames in self.kinds.values())
         ordered = (frame.sort("execution_id", maintain_order=True) for frame in every)
-        return gathered(
+        return concat_table(
             DROPS, self.rollouts.drops, *(frame.drop("execution_id") for frame in ordered)
         )

@@ -22,7 +22,7 @@ from ltrain_transforms.exports.rollouts import (
     read_rollouts,
 )
 from ltrain_transforms.exports.work import ExportJob, FileRange, Piece, lineage
-from ltrain_transforms.selection import dropped, gathered
+from ltrain_transforms.selection import concat_table, to_drops
 from ltrain_transforms.tables import DROPS
 
 REASONS = {
@@ -74,7 +74,7 @@ def export_preferences(job: ExportJob) -> ExportResult:
         pieces += [_piece(job, pair) for pair in selected]
         unpaired += _unpaired(members, pairs, selected)
     reasons = pl.DataFrame(unpaired, {"id": pl.String, "reason": pl.String}, orient="row")
-    all_drops = gathered(DROPS, drops.drops(), dropped(STAGE, reasons, "id", REASONS))
+    all_drops = concat_table(DROPS, drops.drops(), to_drops(STAGE, reasons, "id", REASONS))
     return ExportResult(JsonLines(job.load_pieces(pieces)), lineage(pieces), all_drops)
 
 

@@ -28,7 +28,7 @@ from ltrain_transforms.exports.rollouts import (
 from ltrain_transforms.exports.work import ExportJob, Piece, lineage
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.samples import samples
-from ltrain_transforms.selection import dropped
+from ltrain_transforms.selection import to_drops
 from ltrain_transforms.tables import CALLS
 
 REASONS = {
@@ -91,7 +91,7 @@ def _rows(
     transitions = batch.table("transitions").join(calls.select(key), key, "semi")
     rows, unusable = samples(recipe, transitions, calls, batch.table("executions"))
     rendered_rows = rows.with_columns(tokens=pl.lit("rendered"))
-    not_rendered = dropped(STAGE, left_out, "id", REASONS)
+    not_rendered = to_drops(STAGE, left_out, "id", REASONS)
     return rendered_rows, not_rendered, unusable.with_columns(stage=pl.lit(STAGE))
 
 
@@ -175,5 +175,5 @@ def _with_tokens(calls: pl.DataFrame, tokens: dict[str, TokenPair]) -> pl.DataFr
 def _recipe(dataset: Dataset) -> Recipe:
     """Return the recipe of the dataset, changed to accept calls of unknown policy versions."""
     recipe = Recipe.model_validate(dataset.manifest["recipe"])
-    keep = (*recipe.filter.keep, "no_version")
-    return recipe.model_copy(update={"filter": recipe.filter.model_copy(update={"keep": keep})})
+    allow = (*recipe.filter.allow, "no_version")
+    return recipe.model_copy(update={"filter": recipe.filter.model_copy(update={"allow": allow})})

@@ -8,7 +8,7 @@ import polars as pl
 from ltrain_transforms.dataset import Dataset, DatasetBatch
 from ltrain_transforms.exports.conversations import Conversation, group_calls
 from ltrain_transforms.exports.converted import ExportOptions
-from ltrain_transforms.selection import dropped, gathered
+from ltrain_transforms.selection import concat_table, to_drops
 from ltrain_transforms.tables import DROPS
 
 STAGE = "exports"
@@ -82,9 +82,9 @@ def select_best(rollouts: ExportRollouts, options: ExportOptions) -> ExportRollo
     reason = pl.when(below).then(pl.lit("below")).when(beyond).then(pl.lit("not_best"))
     marked = ranked.with_columns(reason=reason).sort("execution_id")
     left_out = marked.filter(pl.col("reason").is_not_null())
-    drops = dropped(STAGE, left_out, "execution_id", REASONS)
+    drops = to_drops(STAGE, left_out, "execution_id", REASONS)
     selected = marked.filter(pl.col("reason").is_null()).drop("rank", "reason")
-    return ExportRollouts(selected, gathered(DROPS, rollouts.drops, drops))
+    return ExportRollouts(selected, concat_table(DROPS, rollouts.drops, drops))
 
 
 def read_conversations(
@@ -108,7 +108,7 @@ def read_conversations(
     key = ["execution_id", "call_id"]
     calls = batch.table("calls", columns).join(transitions.select(key), key, "semi")
     idle = ids.join(transitions, "execution_id", "anti")
-    without_calls = dropped(
+    without_calls = to_drops(
         STAGE, idle.with_columns(reason=pl.lit("no_calls")), "execution_id", REASONS
     )
     by_execution, unusable = group_calls(calls)

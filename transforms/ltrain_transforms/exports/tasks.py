@@ -14,9 +14,9 @@ from ltrain_transforms.exports.converted import ExportResult, JsonLines, encode_
 from ltrain_transforms.exports.firsts import TaskRows
 from ltrain_transforms.exports.rollouts import STAGE
 from ltrain_transforms.exports.work import ExportJob, lineage
-from ltrain_transforms.history import listed
-from ltrain_transforms.selection import dropped
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.history import parse_messages
+from ltrain_transforms.selection import to_drops
+from ltrain_transforms.untrusted import parse_json
 
 REASONS = {"no_input": "neither an agent's input nor the messages of a call were recorded"}
 
@@ -36,7 +36,7 @@ def export_tasks(job: ExportJob) -> ExportResult:
                 tasks.add_row(task, execution, line)
     pieces = tasks.pieces()
     without_row = pl.DataFrame({"id": sorted(tasks.without_row)}, {"id": pl.String})
-    drops = dropped(STAGE, without_row.with_columns(reason=pl.lit("no_input")), "id", REASONS)
+    drops = to_drops(STAGE, without_row.with_columns(reason=pl.lit("no_input")), "id", REASONS)
     return ExportResult(JsonLines(job.load_pieces(pieces)), lineage(pieces), drops)
 
 
@@ -61,9 +61,9 @@ def _input(outer: str | None, first: str | None) -> Any:
     Text that is not JSON stays text. A single user message is reduced to its content.
     """
     if outer is not None:
-        return parsed(outer)
+        return parse_json(outer)
     try:
-        messages = to_chat(listed(first))
+        messages = to_chat(parse_messages(first))
     except NotText:
         return None
     inputs = [message for message in messages if message["role"] not in ("system", "developer")]

@@ -19,7 +19,7 @@ from ltrain_transforms.exports.firsts import TaskRows
 from ltrain_transforms.exports.left_out import ExportDrops
 from ltrain_transforms.exports.rollouts import STAGE, read_conversations, read_rollouts
 from ltrain_transforms.exports.work import ExportJob, lineage
-from ltrain_transforms.selection import dropped
+from ltrain_transforms.selection import to_drops
 
 REASONS = {
     "not_plain": "its first prompt holds tool calls or results, which verl's prompts cannot hold"
@@ -57,7 +57,7 @@ def export_verl(job: ExportJob) -> ExportResult:
             tasks.add_row(task, execution, json.dumps(_row(row, task, prompt)).encode())
         reasons = pl.DataFrame(not_plain, {"id": pl.String, "reason": pl.String}, orient="row")
         drops.add_batch(conversations)
-        drops.add_executions("not_plain", dropped(STAGE, reasons, "id", REASONS))
+        drops.add_executions("not_plain", to_drops(STAGE, reasons, "id", REASONS))
     pieces = tasks.pieces()
     rows = ParquetRows(_frames(job.load_pieces(pieces)))
     return ExportResult(rows, lineage(pieces), drops.drops())

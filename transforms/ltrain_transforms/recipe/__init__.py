@@ -1,6 +1,6 @@
-"""The recipe: one module a section, and the whole."""
+"""The recipe: one module for each section, and the whole recipe."""
 
-from ltrain_transforms.recipe.credit import Among, Credit, Outcome, Process, Step
+from ltrain_transforms.recipe.credit import Credit, Outcome, Peers, Process, Step
 from ltrain_transforms.recipe.filter import FailedCounts, Filter
 from ltrain_transforms.recipe.policy import Policy
 from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
@@ -11,12 +11,12 @@ from ltrain_transforms.recipe.train import Train
 
 __all__ = [
     "DEFAULT",
-    "Among",
     "Credit",
     "Credited",
     "FailedCounts",
     "Filter",
     "Outcome",
+    "Peers",
     "Policy",
     "Process",
     "Recipe",

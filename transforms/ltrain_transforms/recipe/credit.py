@@ -10,22 +10,22 @@ from ltrain_transforms.estimators import outcome_estimator, step_estimator
 from ltrain_transforms.recipe.section import Section
 
 
-class Among(StrEnum):
+class Peers(StrEnum):
     GROUP = "group"
-    """Whole executions, with the others of the group."""
+    """Each execution, with the others of its group."""
     AGENT = "agent"
-    """An agent's part of an execution, with the same agent's in the group."""
+    """Each agent's calls in an execution, with the same agent's calls in the group."""
     PARENT = "parent"
-    """An agent's invocation, with its siblings under one parent; without, as in the group."""
+    """Each agent invocation, with its siblings under one parent; without a parent as `group`."""
 
 
 class Outcome(Section):
     estimator: str = "grpo"
-    """How rewards become advantages among those that are compared."""
-    among: Among = Among.GROUP
-    """What is compared with what."""
+    """How rewards of peers become advantages."""
+    peers: Peers = Peers.GROUP
+    """What is compared with what: see the choices below."""
     decay: float = Field(default=0.95, ge=0, lt=1)
-    """What `rae` keeps of its baseline at each return."""
+    """The share of its baseline that `rae` keeps at each new return."""
 
     @field_validator("estimator")
     @classmethod
@@ -39,32 +39,33 @@ class Outcome(Section):
 
 class Process(Section):
     returns: Literal["uniform", "reward_to_go", "discounted"] = "reward_to_go"
-    """What a call is worth: all call rewards alike, those from it on, or those discounted."""
+    """The return of a call: the sum of all call rewards, of those from it on, or of those
+    discounted."""
     baseline: Literal["group_mean", "none"] = "group_mean"
-    """Taken off: the group's mean at the same agent's k-th call."""
+    """Subtracted from the return: the group's mean at the same agent and turn index."""
     gamma: float = Field(default=1.0, ge=0, le=1)
-    """Discount a call, where returns = 'discounted'."""
+    """Discount for each LLM call, where returns = 'discounted'."""
     weight: float = 1.0
-    """Multiplies the process advantage before it is added to the outcome's."""
+    """Factor of the process advantage in the sum with the outcome advantage."""
 
 
 class Step(Section):
-    """Read only where a step estimator is wanted."""
+    """Without this section no step advantage is computed."""
 
     estimator: str = "gigpo"
-    """What compares a call with the calls before the same choice."""
+    """How a call is compared with other calls in the same state."""
     state: tuple[str, ...] = ()
-    """The variables whose values are the state that steps share; empty: all of it."""
+    """The variables that make up the state; empty: all variables."""
     weight: float = 1.0
-    """Multiplies the step advantage before it is added."""
+    """Factor of the step advantage in the sum of advantages."""
     gamma: float = Field(default=0.95, ge=0, le=1)
-    """Discount a turn, of call rewards and of the outcome at the end."""
+    """Discount for each turn, of call rewards and of the outcome at the end."""
     history: int = Field(default=2, ge=0)
-    """The most states before the current one that `hgpo` compares by."""
+    """For `hgpo`: the largest number of earlier states in a comparison."""
     power: float = Field(default=1.0, ge=0)
-    """`hgpo` weighs a history of k states by (k + 1)^power."""
+    """For `hgpo`: a history of k states has the weight (k + 1)^power."""
     scale: Literal["none", "std"] = "none"
-    """Whether a difference is divided by the deviation of its peers."""
+    """Whether an advantage is divided by the standard deviation of its peers."""
 
     @field_validator("estimator")
     @classmethod
@@ -81,33 +82,34 @@ class Credit(Section):
     process: Process = Process()
     step: Step | None = None
     combine: Literal["advantages", "rewards"] = "advantages"
-    """Fused as advantages; or call rewards are added to the outcome, and the sum is compared."""
+    """`advantages`: the three advantages are added. `rewards`: call rewards are added to the
+    outcome reward, and the sums are compared."""
 
     @property
-    def values_are_the_trainers(self) -> bool:
-        """Whether advantages are left to a trainer with a critic."""
+    def uses_critic(self) -> bool:
+        """Whether the trainer's critic computes the advantages."""
         return self.outcome.estimator == "gae"
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        outcome, given = self.outcome, self.model_fields_set
-        if self.combine == "rewards" and "process" in given:
+    def _is_consistent(self) -> Self:
+        outcome, keys = self.outcome, self.model_fields_set
+        if self.combine == "rewards" and "process" in keys:
             raise ValueError(
-                "combine = 'rewards' adds call rewards to the outcome, which leaves nothing to "
-                "[credit.process]. Remove one of the two."
+                "combine = 'rewards' adds call rewards to the outcome, so [credit.process] has no "
+                "effect. Remove one of the two."
             )
-        if self.values_are_the_trainers and given & {"process", "step", "combine"}:
+        if self.uses_critic and keys & {"process", "step", "combine"}:
             raise ValueError(
                 "estimator = 'gae' leaves every advantage to the trainer's critic. Remove process, "
                 "step and combine from [credit]."
             )
-        if outcome.estimator == "rae" and outcome.among is not Among.AGENT:
+        if outcome.estimator == "rae" and outcome.peers is not Peers.AGENT:
             raise ValueError(
-                "estimator = 'rae' keeps a baseline for each agent. Set among = 'agent'."
+                "estimator = 'rae' keeps a baseline for each agent. Set peers = 'agent'."
             )
-        if outcome.among is Among.PARENT and self.combine != "rewards":
+        if outcome.peers is Peers.PARENT and self.combine != "rewards":
             raise ValueError(
-                "among = 'parent' compares sub-agents of one execution by what their own calls "
-                "were given: its outcome is the same for all. Set credit.combine = 'rewards'."
+                "peers = 'parent' compares sub-agents of one execution by the rewards of their own "
+                "calls, as they share one outcome. Set credit.combine = 'rewards'."
             )
         return self

@@ -1,4 +1,4 @@
-"""What is wrong with a recipe, as a sentence: where, what was given, what is allowed."""
+"""Describe an error in a recipe in one sentence: the key, its value, and what is allowed."""
 
 import re
 from typing import Any
@@ -8,77 +8,96 @@ from pydantic import BaseModel, ValidationError
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.recipe.filter import FailedCounts
 
-UNION = (FailedCounts.__name__, "literal['drop']")
-"""What pydantic adds to the place of a key that may be of several types."""
+UNION_MEMBERS = (FailedCounts.__name__, "literal['drop']")
+"""Parts that pydantic adds to the location of a key with several types."""
 
-Fault = dict[str, Any]
+OLD_KEYS = {
+    "source.idle": "idle_timeout",
+    "rollout.deadline": "timeout",
+    "rollout.per_task": "rollouts_per_task",
+    "policy.tokens": "token_source",
+    "reward.starts_at": "initial_potential",
+    "reward.ends_at": "final_potential",
+    "reward.at_least": "min",
+    "reward.at_most": "max",
+    "credit.outcome.among": "peers",
+    "filter.keep": "allow",
+    "filter.groups": "max_groups",
+    "train.settle": "span_timeout",
+    "train.weigh": "loss_weighting",
+}
+"""Old keys, by section, with their new names: refused, and named in the message."""
+
+ErrorDetails = dict[str, Any]
 
 
-def sentence(model: type[BaseModel], error: ValidationError) -> str:
-    """Say the fault that explains most, and how many others there are."""
-    faults = _apart([dict(fault) for fault in error.errors()])
-    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    return _said(model, min(faults, key=_weight)) + more
+def describe_error(model: type[BaseModel], error: ValidationError) -> str:
+    """Return the message of the error that explains most, and the number of other errors."""
+    errors = _independent([dict(one) for one in error.errors()])
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return _message(model, min(errors, key=_priority)) + more
 
 
-def _apart(faults: list[Fault]) -> list[Fault]:
-    """Leave out lists that are too short only because what is in them is at fault."""
-    places = [fault["loc"] for fault in faults]
+def _independent(errors: list[ErrorDetails]) -> list[ErrorDetails]:
+    """Leave out lists that are too short only because their items have errors."""
+    locations = [error["loc"] for error in errors]
 
-    def follows(fault: Fault) -> bool:
-        own = fault["loc"]
-        return fault["type"] == "too_short" and any(
-            len(place) > len(own) and place[: len(own)] == own for place in places
+    def is_consequence(error: ErrorDetails) -> bool:
+        own = error["loc"]
+        return error["type"] == "too_short" and any(
+            len(one) > len(own) and one[: len(own)] == own for one in locations
         )
 
-    return [fault for fault in faults if not follows(fault)]
+    return [error for error in errors if not is_consequence(error)]
 
 
-def _weight(fault: Fault) -> int:
-    """An unknown key is why another is missing; a misspelt word is no table."""
-    if fault["type"] == "extra_forbidden":
+def _priority(error: ErrorDetails) -> int:
+    """Sort unknown keys first, as they cause missing keys; then words that are no choice."""
+    if error["type"] == "extra_forbidden":
         return 0
-    return 1 if _choices(fault) else 2
+    return 1 if _choices(error) else 2
 
 
-def _said(model: type[BaseModel], fault: Fault) -> str:
-    place = tuple(part for part in fault["loc"] if part not in UNION)
-    where, given = ".".join(map(str, place)), fault["input"]
-    if fault["type"] == "extra_forbidden":
-        section = _section(model, place[:-1])
+def _message(model: type[BaseModel], error: ErrorDetails) -> str:
+    location = tuple(part for part in error["loc"] if part not in UNION_MEMBERS)
+    where, value = ".".join(map(str, location)), error["input"]
+    if error["type"] == "extra_forbidden":
+        if new := OLD_KEYS.get(".".join(part for part in location if isinstance(part, str))):
+            return f"{where}: `{location[-1]}` is now `{new}`."
+        section = _section(model, location[:-1])
         known = [field.alias or name for name, field in section.model_fields.items()]
-        return f"{where}: {UnknownName('key', str(place[-1]), known)}"
-    if fault["type"] == "value_error":  # a sentence of ours, which pydantic puts a label on
-        return f"{where}: {fault['msg'].removeprefix('Value error, ')}"
-    if fault["type"] == "missing":
-        return f"{where}: {fault['msg']}."
-    if fault["type"] == "tuple_type":
-        form = f"tables, [[{where}]] each" if isinstance(given, dict) else "a list in brackets"
-        return f"{where}: It must be {form}. Given: {given!r}."
-    if choices := _choices(fault):
-        return f"{where}: {UnknownName('value', given, choices)}"
-    return f"{where}: {fault['msg']}. Given: {given!r}."
+        return f"{where}: {UnknownName('key', str(location[-1]), known)}"
+    if error["type"] == "value_error":  # our own message, to which pydantic adds a label
+        return f"{where}: {error['msg'].removeprefix('Value error, ')}"
+    if error["type"] == "missing":
+        return f"{where}: {error['msg']}."
+    if error["type"] == "tuple_type":
+        form = f"tables, [[{where}]] each" if isinstance(value, dict) else "a list in brackets"
+        return f"{where}: It must be {form}. Given: {value!r}."
+    if choices := _choices(error):
+        return f"{where}: {UnknownName('value', value, choices)}"
+    return f"{where}: {error['msg']}. Given: {value!r}."
 
 
-def _choices(fault: Fault) -> list[str]:
-    """Give the words that are allowed where another one was given."""
-    if fault["type"] not in ("enum", "literal_error") or not isinstance(fault["input"], str):
+def _choices(error: ErrorDetails) -> list[str]:
+    """Return the allowed words where another one was given."""
+    if error["type"] not in ("enum", "literal_error") or not isinstance(error["input"], str):
         return []
-    return re.findall(r"'([^']*)'", fault["ctx"]["expected"])
+    return re.findall(r"'([^']*)'", error["ctx"]["expected"])
 
 
 def _section(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel]:
-    """Find the section of `model` that `location` points into."""
+    """Return the section of `model` that contains `location`."""
     sections = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
     for part in location:
         if not isinstance(part, str) or part not in sections:
             continue
         inner = sections[part]
         arguments = (inner, *getattr(inner, "__args__", ()))
-        found = next(
+        section = next(
             (a for a in arguments if isinstance(a, type) and issubclass(a, BaseModel)), None
         )
-        if found is None:
+        if section is None:
             return model
-        return _section(found, location[location.index(part) + 1 :])
+        return _section(section, location[location.index(part) + 1 :])
     return model

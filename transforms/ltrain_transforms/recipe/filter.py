@@ -1,4 +1,4 @@
-"""What is left out of comparison and of rows."""
+"""Which executions are compared, and which calls become training rows."""
 
 from typing import Literal
 
@@ -9,17 +9,18 @@ from ltrain_transforms.recipe.section import Section
 
 class FailedCounts(Section):
     reward: float = 0.0
-    """The outcome of an agent that failed or ran out of time."""
+    """The outcome reward of an attempt with an error or a timeout."""
 
 
 class Filter(Section):
     failed: FailedCounts | Literal["drop"] = FailedCounts()
-    """Agent errors and timeouts: counted with a reward, or dropped."""
+    """Attempts with an error or a timeout: counted with this reward, or dropped."""
     max_tokens: int = Field(default=4096, ge=1)
-    """Longer rows are dropped by name; a row is as long as its last call's prompt and response."""
+    """Longer rows are dropped as `too_long`; a row's length is that of its last call's prompt and
+    response."""
     too_long: Literal["call", "row"] = "call"
-    """What goes of a row that is longer: the calls that do not fit, or all of its calls."""
-    keep: tuple[
+    """What is dropped from a longer row: the calls that do not fit, or all of its calls."""
+    allow: tuple[
         Literal[
             "incomplete",
             "redacted",
@@ -30,6 +31,6 @@ class Filter(Section):
         ],
         ...,
     ] = ()
-    """Reasons of drops that this recipe does not apply: what they name is trained all the same."""
-    groups: int | None = Field(default=None, ge=1)
-    """Train this many groups with the widest outcome."""
+    """Reasons of drops that this recipe ignores: such executions and calls are trained."""
+    max_groups: int | None = Field(default=None, ge=1)
+    """Train only this many groups, those whose outcomes differ most."""

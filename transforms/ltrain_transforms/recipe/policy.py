@@ -1,4 +1,4 @@
-"""Which policies are trained, and on whose calls."""
+"""Which policies are trained, and on which calls."""
 
 from typing import Literal, Self
 
@@ -13,27 +13,27 @@ SAMPLING = (
     *("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "max_completion_tokens"),
     *("min_tokens", "presence_penalty", "frequency_penalty", "repetition_penalty"),
 )
-"""What may be imposed on a call: numbers that vLLM's OpenAI-compatible requests know."""
+"""Sampling settings of vLLM's OpenAI-compatible requests that a recipe may set."""
 
 
 class Policy(Section):
     """An LLM call belongs to the first policy that selects it; all other calls are environment."""
 
     name: str = Field(min_length=1)
-    """The trained policy; calls that name another are not its own."""
+    """The trained policy; calls that name another policy are not selected."""
     agents: tuple[str, ...] = ()
-    """Agents or nodes whose calls are trained; empty: every call of the policy."""
+    """Agents or nodes whose calls are trained; empty: all."""
     nodes: tuple[str, ...] = ()
-    """Graph nodes whose calls are trained; empty: every node."""
+    """Graph nodes whose calls are trained; empty: all."""
     modes: tuple[Literal["train", "val", "prod"], ...] = ()
-    """Modes whose calls are trained; empty: whatever was read."""
+    """Modes whose calls are trained; empty: all that are read."""
     where: str | None = None
-    """SQL predicate over the columns of `calls`; what it does not hold for is environment."""
-    tokens: Literal["gateway", "capture"] = "gateway"
-    """Whose token ids are trained: only those that the gateway recorded, or also those that the
-    agent's own process did (`ltrain.capture`, agent-lightning), which may make them up."""
+    """SQL predicate over the columns of `calls`; other calls are environment."""
+    token_source: Literal["gateway", "capture"] = "gateway"
+    """Which token ids are trained: only those that the gateway recorded, or also those that the
+    agent's own process recorded (`ltrain.capture`, agent-lightning) and could forge."""
     sampling: dict[str, float] = Field(default={"temperature": 1.0})
-    """What the gateway imposes in mode `train`."""
+    """Sampling settings that the gateway sets on every call in mode `train`."""
 
     @field_validator("sampling")
     @classmethod

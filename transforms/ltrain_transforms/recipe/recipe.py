@@ -1,6 +1,6 @@
-"""A recipe is data: which executions, agents, rules, credit and filters, from one TOML file.
+"""The recipe: one TOML file with executions, agents, rules, credit and filters.
 
-It is checked on load; its digest is stamped on every dataset, training span and checkpoint.
+It is checked on load. Every dataset, training span and checkpoint has its digest.
 """
 
 import tomllib
@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from ltrain_transforms.errors import BadRecipe
 from ltrain_transforms.recipe.credit import Credit
-from ltrain_transforms.recipe.fault import sentence
+from ltrain_transforms.recipe.fault import describe_error
 from ltrain_transforms.recipe.filter import Filter
 from ltrain_transforms.recipe.policy import Policy
 from ltrain_transforms.recipe.reward import Reward
@@ -22,7 +22,7 @@ from ltrain_transforms.recipe.source import Source
 from ltrain_transforms.recipe.train import Train
 
 DEFAULT = Path("ltrain.toml")
-"""What a command reads when it is given no recipe."""
+"""The recipe that commands read by default."""
 
 
 class Recipe(Section):
@@ -36,27 +36,27 @@ class Recipe(Section):
 
     @field_validator("policy")
     @classmethod
-    def _policies_apart(cls, policies: tuple[Policy, ...]) -> tuple[Policy, ...]:
+    def _unique_policies(cls, policies: tuple[Policy, ...]) -> tuple[Policy, ...]:
         names = [policy.name for policy in policies]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
+        duplicates = sorted({name for name in names if names.count(name) > 1})
+        if duplicates:
             raise ValueError(
-                f"Two policies are named '{twice[0]}'; put what both select into one [[policy]]."
+                f"Two policies are named '{duplicates[0]}'. Merge both into one [[policy]]."
             )
         return policies
 
     @field_validator("reward")
     @classmethod
-    def _named_apart(cls, rewards: tuple[Reward, ...]) -> tuple[Reward, ...]:
+    def _unique_rewards(cls, rewards: tuple[Reward, ...]) -> tuple[Reward, ...]:
         names = [reward.name for reward in rewards]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"Two rewards are named '{twice[0]}'; give each its own name.")
+        duplicates = sorted({name for name in names if names.count(name) > 1})
+        if duplicates:
+            raise ValueError(f"Two rewards are named '{duplicates[0]}'. Give each its own name.")
         return rewards
 
     @property
     def digest(self) -> str:
-        """Hash of what it says, whatever its spelling."""
+        """Hash of the keys and values, independent of formatting."""
         return sha256(self.model_dump_json(by_alias=True).encode()).hexdigest()[:16]
 
     @classmethod
@@ -64,15 +64,15 @@ class Recipe(Section):
         """Read and check `path`.
 
         Raises:
-            BadRecipe: when it is not there, is not TOML, or says what cannot be.
+            BadRecipe: the file does not exist, is not TOML, or has an invalid key or value.
         """
         try:
             return cls.model_validate(tomllib.loads(path.read_text()))
         except OSError as error:
             raise BadRecipe(
-                f"No recipe at {path}: {error.strerror}. Write one, or name it."
+                f"No recipe at {path}: {error.strerror}. Write one, or name another file."
             ) from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise BadRecipe(f"{path} is not TOML: {error}.") from error
         except ValidationError as error:
-            raise BadRecipe(f"{path}: {sentence(cls, error)}") from error
+            raise BadRecipe(f"{path}: {describe_error(cls, error)}") from error

@@ -1,4 +1,4 @@
-"""How ltrain drives the agent, where it does."""
+"""How ltrain runs the agent on tasks."""
 
 from pydantic import Field
 
@@ -7,29 +7,29 @@ from ltrain_transforms.recipe.section import Section
 
 
 class Rollout(Section):
-    """Read only where ltrain drives the agent."""
+    """Read only where ltrain runs the agent."""
 
     tasks: str
-    """JSONL of tasks, beside the recipe."""
+    """JSONL file of tasks; a relative path starts at the recipe's folder."""
     validation: str | None = None
-    """JSONL of held-out tasks."""
+    """JSONL file of held-out tasks."""
     agent: str
     """`module:function`, or a command."""
     reward: str
-    """`module:function`: (task, result) -> a number, or numbers by name."""
-    per_task: int = Field(default=8, ge=1)
-    """Rollouts of a task in a wave."""
+    """`module:function` of a task and a result that returns a number, or numbers by name."""
+    rollouts_per_task: int = Field(default=8, ge=1)
+    """Rollouts of each task in a wave."""
     tasks_per_wave: int = Field(default=12, ge=1)
-    """Tasks of an update."""
-    deadline: float = Field(default=60, gt=0)
-    """Seconds an attempt."""
+    """Tasks in a wave; one wave is one update."""
+    timeout: float = Field(default=60, gt=0)
+    """Seconds for each attempt."""
     seed: int = 0
-    """Decides which tasks come in which wave."""
+    """Random seed of the order of tasks."""
     workers: int = Field(default=2, ge=1)
-    """Warm worker processes."""
+    """Worker processes."""
     concurrency: int = Field(default=16, ge=1)
-    """Rollouts at a time in one worker."""
+    """Concurrent rollouts in one worker."""
     agent_sees: tuple[str, ...] = ("input",)
-    """Keys of a task that the agent sees, beside id and domain; the reward function sees all."""
+    """Keys of a task that the agent gets, with `id` and `domain`; the reward function gets all."""
     allow: tuple[Allow, ...] = ()
-    """What an agent's calls in mode `train` may ask for although it makes them untrainable."""
+    """Request features that calls in mode `train` may use although it makes them untrainable."""

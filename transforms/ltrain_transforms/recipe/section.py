@@ -1,4 +1,4 @@
-"""What every section of a recipe is: frozen, without keys that nobody reads, its numbers finite."""
+"""The base class of all recipe sections: frozen, no unknown keys, only finite numbers."""
 
 from pydantic import BaseModel, ConfigDict
 

@@ -1,4 +1,4 @@
-"""How a policy is trained on the rows."""
+"""How a policy is trained on the rows of a dataset."""
 
 from typing import Literal
 
@@ -11,36 +11,36 @@ class Train(Section):
     loss: str = "vanilla"
     """One of verl's policy losses."""
     learning_rate: float = Field(default=1e-5, gt=0)
-    """AdamW's."""
+    """Learning rate of AdamW."""
     lora_rank: int = Field(default=16, ge=0)
-    """0 trains every weight."""
+    """Rank of the LoRA adapter; 0 trains all weights."""
     lora_alpha: int | None = None
-    """Default: twice the rank."""
+    """Scale of the LoRA adapter; default: twice the rank."""
     clip_ratio_low: float = Field(default=0.2, ge=0)
-    """1 less this is the least ratio that counts."""
+    """The importance ratio is clipped from below at 1 minus this."""
     clip_ratio_high: float = Field(default=0.2, ge=0)
-    """1 plus this is the largest."""
+    """The importance ratio is clipped from above at 1 plus this."""
     updates: int = Field(default=10, ge=1)
-    """Waves of an online run."""
+    """Updates of an online run; each has one wave."""
     steps_per_wave: int = Field(default=1, ge=1)
-    """Optimizer steps an update."""
+    """Optimizer steps in each update."""
     tokens_per_micro_batch: int = Field(default=768, ge=1)
-    """Tokens in memory at a time; changes no result."""
+    """Tokens in one micro-batch; it limits memory and does not change the result."""
     max_staleness: int = Field(default=4, ge=0)
-    """Rows of an older policy version than this are left out."""
-    weigh: Literal["rollout", "call", "token"] = "token"
-    """What has equal weight in the loss."""
+    """Largest age of a row, in policy versions; older rows are left out."""
+    loss_weighting: Literal["rollout", "call", "token"] = "token"
+    """The unit that has equal weight in the loss."""
     correction: Literal["bypass", "token_tis"] = "bypass"
-    """bypass: the server's log-probabilities are the old ones; token_tis: they are recomputed,
-    and each token is weighed by the capped ratio of the two."""
+    """bypass: the server's log-probabilities are the old policy's. token_tis: the learner
+    recomputes them, and weights each token by the capped ratio of the two."""
     correction_cap: float = Field(default=2.0, gt=0)
-    """The cap of token_tis."""
+    """Upper bound of the ratio in token_tis."""
     dtype: Literal["auto", "bf16", "fp32"] = "auto"
-    """What versions are written and served in, and computed in where the processor is fast in it;
-    auto: bf16 on such a processor, else fp32."""
+    """Type of the weights of saved and served versions, and of the computation where the processor
+    is fast in it; auto: bf16 on such a processor, else fp32."""
     gradient_clip: float = Field(default=1.0, gt=0)
     """Largest norm of the gradient."""
-    settle: float = Field(default=20.0, ge=0)
-    """Seconds to wait for a wave's spans before it is built without those that are missing."""
+    span_timeout: float = Field(default=20.0, ge=0)
+    """Seconds to wait for all spans of a wave; then it is built without the missing ones."""
     validate_every: int = Field(default=0, ge=0)
-    """Updates between validations; 0: only before and after."""
+    """Updates between validations; 0: validate only before and after the run."""

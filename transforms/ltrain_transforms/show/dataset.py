@@ -10,8 +10,8 @@ import polars as pl
 
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.manifest import KEYS, MANIFEST
-from ltrain_transforms.savings import savings
-from ltrain_transforms.selective_drops import sentences
+from ltrain_transforms.savings import count_savings
+from ltrain_transforms.selective_drops import alarm_messages
 from ltrain_transforms.show.report import Cell, Facts, Grid, Report, join_names
 from ltrain_transforms.show.vain import unknown_names
 
@@ -29,7 +29,7 @@ def dataset_report(dataset: Dataset) -> Report:
     """Return the report on the content and lineage of a dataset."""
     manifest: dict[str, Any] = dataset.manifest
     unknown = tuple(unknown_names(dataset))
-    alarms = tuple(sentences(manifest.get("alarms", {})))  # older datasets have no alarms
+    alarms = tuple(alarm_messages(manifest.get("alarms", {})))  # older datasets have no alarms
     parts = (
         Facts("Lineage", tuple(lineage_facts(manifest))),
         *((Facts("Unknown names in the recipe", unknown),) if unknown else ()),
@@ -119,7 +119,7 @@ def _merging(dataset: Dataset) -> dict[str, int]:
     """Count the tokens that merging saved and why rows begin, one file at a time."""
     total: Counter[str] = Counter()
     for path in sorted((dataset.path / "samples").glob("*.parquet")):
-        total.update(savings(pl.read_parquet(path, columns=MERGED)))
+        total.update(count_savings(pl.read_parquet(path, columns=MERGED)))
     return {name.replace("_", " "): count for name, count in sorted(total.items())}
 
 

@@ -8,8 +8,8 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.selective_drops import by_wave
-from ltrain_transforms.source import Selection, read
+from ltrain_transforms.selective_drops import alarms_by_wave
+from ltrain_transforms.source import Selection, read_spans
 
 PLACE = ("mode", "wave")
 RULES = pl.Schema({"rule": pl.String(), "mean": pl.Float64()})
@@ -42,12 +42,12 @@ def apply_recipe(
     for mode, wave in waves.select(PLACE).iter_rows():
         report_status(f"{mode} wave {wave}")
         place = (pl.lit(mode).alias("mode"), pl.lit(wave, pl.Int64).alias("wave"))
-        spans, unresolved = read(
+        spans, unresolved = read_spans(
             store, recipe.source, Selection(run=run, mode=mode or None, wave=wave)
         )
         spans = spans if mode else _without_mode(spans)
         tables = derive(spans, recipe).tables
-        alarms |= by_wave(_lazy_reader(tables))
+        alarms |= alarms_by_wave(_lazy_reader(tables))
         rules.append(_rule_means(tables).select(*place, pl.all()))
         all_drops = pl.concat([tables["drops"], unresolved])
         drops.append(_count_drops(all_drops).select(*place, pl.all()))

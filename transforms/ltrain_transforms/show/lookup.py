@@ -136,6 +136,6 @@ def _run(
         reason = f"no recipe: no {DEFAULT} here; --recipe names one"
         return run.run_report(name, waves, None, reason)
     loaded = Recipe.load(recipe or DEFAULT)
-    waves = query_waves(store, name, roles.senders(loaded.source.trust))
+    waves = query_waves(store, name, roles.trusted_senders(loaded.source.trust))
     results = apply_recipe(store, loaded, name, waves.waves, report_status)
     return run.run_report(name, waves, results, f"{recipe or DEFAULT}, digest {loaded.digest}")

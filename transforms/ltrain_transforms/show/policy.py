@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ltrain_transforms.errors import NothingToShow
-from ltrain_transforms.policy_file import MANIFEST, PolicyVersion
+from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyVersion
 from ltrain_transforms.show.dataset import list_datasets
 from ltrain_transforms.show.report import Cell, Facts, Grid, Report, format_size, join_names
 
@@ -18,7 +18,7 @@ IDENTIFIER = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?:@(?P<version>[0
 
 def policy_names(home: Path) -> list[str]:
     """Return the names of the policies below `home`/policies."""
-    return sorted({path.parents[1].name for path in home.glob(f"policies/*/v*/{MANIFEST}")})
+    return sorted({path.parents[1].name for path in home.glob(f"policies/*/v*/{POLICY_MANIFEST}")})
 
 
 def policy_report(home: Path, name: str, number: int | None) -> Report:
@@ -56,7 +56,7 @@ def policy_report(home: Path, name: str, number: int | None) -> Report:
 
 def list_versions(folder: Path) -> list[int]:
     """Return the versions of a policy, oldest first."""
-    numbers = (path.parent.name[1:] for path in folder.glob(f"v*/{MANIFEST}"))
+    numbers = (path.parent.name[1:] for path in folder.glob(f"v*/{POLICY_MANIFEST}"))
     return sorted(int(number) for number in numbers if number.isdigit())
 
 
@@ -69,7 +69,7 @@ def _lineage(folder: Path, number: int, versions: list[int]) -> Iterator[PolicyV
         if ancestor not in versions:
             yield ancestor
             return
-        version = _read(folder / f"v{ancestor}" / MANIFEST)
+        version = _read(folder / f"v{ancestor}" / POLICY_MANIFEST)
         yield version
         ancestor = version.parent
 
@@ -98,7 +98,7 @@ LINEAGE = ("version", "parent", "dataset", "recipe", "created (UTC)", "size")
 def _row(version: PolicyVersion | int) -> tuple[Cell, ...]:
     if isinstance(version, int):
         return (version, None, "removed from this home", None, None, None)
-    created = f"{version.born:%Y-%m-%d %H:%M}"
+    created = f"{version.created_at:%Y-%m-%d %H:%M}"
     size = format_size(version.size)
     return (version.version, version.parent, version.dataset, version.recipe, created, size)
 
@@ -110,7 +110,7 @@ def _facts(
     yield "parent", "none: training starts from it" if own.parent is None else str(own.parent)
     yield "dataset", _dataset_location(own.dataset, datasets)
     yield "recipe", own.recipe or "none"
-    yield "created", f"{own.born:%Y-%m-%d %H:%M:%S} UTC"
+    yield "created", f"{own.created_at:%Y-%m-%d %H:%M:%S} UTC"
     yield "size", f"{format_size(own.size)} in {len(own.files)} file(s)"
     yield "versions", join_names(versions)
 

@@ -11,7 +11,7 @@ from ltrain_collector.store import Store
 from ltrain_transforms import roles
 from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import DEFAULT, Policy, Recipe, Reward, Source
-from ltrain_transforms.source import Selection, placing, read
+from ltrain_transforms.source import Selection, read_spans, runner_condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def recipe_or_default(path: Path | None) -> tuple[Recipe, str]:
     if path is not None or DEFAULT.exists():
         recipe = Recipe.load(path or DEFAULT)
         # only one group is read, and the limit of groups is over a whole wave
-        every = recipe.filter.model_copy(update={"groups": None})
+        every = recipe.filter.model_copy(update={"max_groups": None})
         return recipe.model_copy(update={"filter": every}), str(path or DEFAULT)
     reward = Reward.model_validate({"name": "reward", "evaluation": "reward", "from": "any"})
     return Recipe(policy=(Policy(name="policy"),), reward=(reward,)), "evaluations named 'reward'"
@@ -56,7 +56,7 @@ def candidates(store: Store, prefix: str, trust: Sequence[str] = ()) -> list[dic
     Args:
         trust: the recipe's `source.trust`.
     """
-    runner_first = placing(roles.senders(trust))
+    runner_first = runner_condition(roles.trusted_senders(trust))
     rows = store.query(
         f"SELECT RolloutId AS rollout, argMax(toString(RunId), {runner_first}) AS run, "
         f"argMax(toString(Mode), ({runner_first}, Mode != '')) AS mode, "
@@ -73,7 +73,7 @@ def read_rollout(
     store: Store, recipe: Recipe, recipe_label: str, row: dict[str, Any]
 ) -> RolloutTables:
     """Read all tables of a rollout; `row` is a result of `candidates`."""
-    spans, unresolved = read(store, Source(trust=recipe.source.trust), _group_selection(row))
+    spans, unresolved = read_spans(store, Source(trust=recipe.source.trust), _group_selection(row))
     derived = derive(spans, recipe)
     executions = derived.tables["executions"]
     own = executions.filter(pl.col("rollout_id") == row["rollout"])

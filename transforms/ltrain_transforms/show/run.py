@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.selective_drops import sentences
+from ltrain_transforms.selective_drops import alarm_messages
 from ltrain_transforms.show.judged import RecipeResults
 from ltrain_transforms.show.report import Cell, Chart, Facts, Grid, Report, join_names
 from ltrain_transforms.show.waves import RunWaves, WaveUpdate
@@ -68,7 +68,7 @@ def run_report(
             ("judged by", recipe_label),
         ),
     )
-    alarms = tuple(sentences(results.alarms)) if results else ()
+    alarms = tuple(alarm_messages(results.alarms)) if results else ()
     alarm_facts = (Facts("Alarms", alarms),) if alarms else ()
     parts: Parts = (facts, *alarm_facts, *(chart for chart in charts if chart.series), *grids)
     return Report(f"run {run}", "", parts, _data(run, run_waves, results, durations))

@@ -42,7 +42,7 @@ def _tree(shown: RolloutTree) -> Iterator[RenderableType]:
     if shown.drops:
         yield Text("Spans that are in no call", "bold")
         for row in shown.drops:
-            yield Text(f"  {row['id']} dropped: {visible(credit.describe_drop(row))}")
+            yield Text(f"  {row['id']} to_drops: {visible(credit.describe_drop(row))}")
     yield Text(f"judged by {shown.judged_by}", "dim")
 
 
@@ -55,7 +55,7 @@ def _attempt(attempt: Attempt) -> RenderableType:
     for reward in attempt.rewards:
         head.append(f"\n  reward {visible(credit.describe_reward(reward))}", _sign(reward.value))
     for row in attempt.drops:
-        head.append(f"\n  dropped {visible(credit.describe_drop(row))}", "yellow")
+        head.append(f"\n  to_drops {visible(credit.describe_drop(row))}", "yellow")
     for row in attempt.inputs:
         head.append(f"\n  input {_variable(row)}")
     return Group(head, *_branches(attempt.steps))
@@ -110,7 +110,7 @@ def _details(step: Step) -> Iterator[Text]:
     if mismatch := credit.describe_mismatch(step):
         yield Text(visible(mismatch), "yellow")
     for row in step.drops:
-        yield Text(f"dropped {visible(credit.describe_drop(row))}", "yellow")
+        yield Text(f"to_drops {visible(credit.describe_drop(row))}", "yellow")
 
 
 def _variable(row: Row) -> str:

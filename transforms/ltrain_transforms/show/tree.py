@@ -11,11 +11,11 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.breaks import Begins
+from ltrain_transforms.breaks import SplitReason
 from ltrain_transforms.show.rollout import RolloutTables
 
 Row = dict[str, Any]
-FIRST = Begins.FIRST.value
+FIRST = SplitReason.FIRST.value
 """The reason of the first row of a rollout, which is not shown."""
 
 

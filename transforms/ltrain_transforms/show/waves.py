@@ -11,7 +11,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_transforms import roles
 from ltrain_transforms.roles import Role
-from ltrain_transforms.source import placing
+from ltrain_transforms.source import runner_condition
 
 COUNTING = ("ok", "error", "timeout")
 """Outcomes that the agent caused; if such a rollout lacks an evaluation, it counts as 0."""
@@ -104,8 +104,8 @@ def query_waves(store: Store, run: str, trust: Sequence[str] = roles.TRUSTED) ->
     Args:
         trust: the senders whose spans count as spans of a runner or a learner.
     """
-    closed = CLOSED.format(runner=roles.of(Role.RUNNER, trust))
-    rollouts = store.query(WAVES.format(placing=placing(trust)), {"run": run})
+    closed = CLOSED.format(runner=roles.role_condition(Role.RUNNER, trust))
+    rollouts = store.query(WAVES.format(placing=runner_condition(trust)), {"run": run})
     outcomes = store.query(OUTCOMES.format(closed=closed), {"run": run})
     counted = (
         outcomes.filter(pl.col("outcome").is_in(COUNTING))
@@ -135,7 +135,7 @@ def _updates(store: Store, run: str, trust: Sequence[str], waves: pl.DataFrame) 
     if not training:
         return []
     since = training[0]["began"]
-    learning = LEARNING.format(learner=roles.of(Role.LEARNER, trust))
+    learning = LEARNING.format(learner=roles.role_condition(Role.LEARNER, trust))
     spans = store.query(learning, {"run": run, "since": since}).to_dicts()
     ends = [wave["began"] for wave in training[1:]] + [None]
     updates = (_update(wave, end, spans) for wave, end in zip(training, ends, strict=True))

@@ -8,9 +8,9 @@ import json
 from typing import Any
 
 from ltrain_instrument.terminal import visible
-from ltrain_transforms.dialects.messages import parts_of, text_of, tool_requests
+from ltrain_transforms.dialects.messages import message_parts, messages_text, tool_requests
 from ltrain_transforms.show.tree import Row
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.untrusted import parse_json
 
 
 def shorten(text: str | None, width: int) -> str:
@@ -31,12 +31,12 @@ def output_text(call: Row) -> str:
     requests = [
         f"{part.get('name')}({to_text(part.get('arguments'))})" for part in tool_requests(messages)
     ]
-    return " ".join([text_of(messages), *requests]).strip()
+    return " ".join([messages_text(messages), *requests]).strip()
 
 
 def parse_messages(text: str | None) -> list[dict[str, Any]] | None:
     """Parse a JSON list of messages; return None if the text is something else."""
-    messages = parsed(text)
+    messages = parse_json(text)
     if (
         isinstance(messages, list)
         and messages
@@ -51,7 +51,7 @@ def message_text(message: dict[str, Any]) -> str:
     if not isinstance(message.get("parts"), list):
         others = {key: value for key, value in message.items() if key != "role"}
         return to_text(others.get("content", others))
-    return "\n".join(map(_part_text, parts_of(message)))
+    return "\n".join(map(_part_text, message_parts(message)))
 
 
 def _part_text(part: dict[str, Any]) -> str:
@@ -71,7 +71,7 @@ def to_text(value: Any) -> str:
 
 def variable_value(text: str | None) -> str:
     """Return the value of a state variable: a JSON string without quotes, else the text itself."""
-    decoded = parsed(text)
+    decoded = parse_json(text)
     return decoded if isinstance(decoded, str) else text or ""
 
 

@@ -1,11 +1,17 @@
-"""The histories of an execution: which prompt goes on from which, and who rewrote one.
+"""The message histories of an execution: which prompt continues which, and who rewrote a history.
 
-A prompt that begins with an earlier one of the same agent and node goes on from it, whatever its
-system messages. One that does not may be a history rewritten. It is when a turn of the earlier
-prompt, an answer or a tool's result, is gone and the two are still one conversation: they begin
-alike, share a later turn, or are one agent's. The LLM call whose text stands where the history was,
-and which read what is gone, did it. Where there is no such call the agent's own code did: a window
-that slides, a result that is cleared.
+A prompt continues an earlier prompt of the same agent and node when it begins with the same
+messages; system messages do not count.
+
+Otherwise the history may have been rewritten (context management). It was, if both hold:
+
+1. A turn of the earlier prompt, an answer or a tool's result, is missing.
+2. Both prompts are one conversation: they begin alike, share a later turn, or belong to one agent
+   invocation.
+
+The author is the LLM call whose text now stands in place of the missing turns and whose own prompt
+held one of them. Without such a call the agent's code rewrote the history: it moved a sliding
+window, or it cleared a result.
 """
 
 from bisect import bisect_right
@@ -15,54 +21,58 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from ltrain_transforms.states.prompts import BETWEEN, Turn, joined, turns
-from ltrain_transforms.states.values import SHORTEST
-from ltrain_transforms.states.variables import Found
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.states.prompts import SEPARATOR, Turn, join_turns, parse_turns
+from ltrain_transforms.states.values import MIN_TEXT
+from ltrain_transforms.states.variables import Lookups
+from ltrain_transforms.untrusted import parse_json
 
-HELD = 16
-"""Histories of one agent and node that are kept for comparison; the oldest are forgotten."""
-SPOKEN = 32
-"""Texts that are looked for in a rewritten history, the last ones."""
-LAST = 32
-"""Characters of a prompt that are compared first."""
-MANY = 1 << 62
-SUMMARY = 16
-"""Characters below which a text that occurs in a prompt is no summary of anything."""
+MAX_HISTORIES = 16
+"""Histories of one component that are kept for comparison; the oldest are forgotten."""
+MAX_TEXTS = 32
+"""Texts of LLM calls that are searched for in a rewritten history; the oldest are forgotten."""
+TAIL = 32
+"""Characters at the end of a prompt that are compared first."""
+UNREACHABLE = 1 << 62
+"""A length that no prompt reaches."""
+MIN_SUMMARY = 16
+"""Characters; a shorter text may occur in a prompt by chance, so it is no summary."""
 SLACK = 2_000_000
 """Nanoseconds by which a call may seem to outlast its successor's start: see `grouping.SLACK`."""
 
-Lane = tuple[str | None, ...]
+Component = tuple[str | None, ...]
 """Kind of call, agent and node."""
 
+TurnKey = tuple[str, str]
+"""Role and text of a turn: equal keys are equal turns."""
 
-class Rewriting(NamedTuple):
+
+class Rewrite(NamedTuple):
     """A history that was rewritten between two calls."""
 
-    by: str | None
-    """The LLM call whose text replaces what is gone; None: the agent's code."""
-    gone: int
-    """Turns that are no longer there."""
-    kept: int
-    """Turns that still are."""
+    author: str | None
+    """The LLM call whose text replaces the removed turns; None: the agent's code."""
+    removed: int
+    """Turns of the earlier prompt that are missing."""
+    remaining: int
+    """Turns of the earlier prompt that are still there."""
 
 
 @dataclass(slots=True)
 class Prompt:
-    """What one LLM call was shown."""
+    """The prompt of one LLM call, compared with the earlier prompts of its component."""
 
-    fresh: list[Turn]
-    """The turns that the prompt it goes on from did not have."""
+    new_turns: list[Turn]
+    """The turns that the prompt it continues did not have."""
     text: str
-    ids: frozenset[str]
-    """Tool calls whose results are in it."""
+    result_ids: frozenset[str]
+    """Ids of the tool calls whose results it holds."""
     digest: str | None
-    found: Found
-    """Values that were looked for in it."""
-    rank: int
+    lookups: Lookups
+    """The values that were searched for in it."""
+    turn_index: int
     """LLM calls of the same agent and node that ran before, one after the other."""
-    goes_on: bool
-    rewriting: Rewriting | None = None
+    continues: bool
+    rewrite: Rewrite | None = None
 
 
 @dataclass(slots=True)
@@ -70,228 +80,236 @@ class _History:
     raw: str
     """JSON of the messages."""
     length: int
-    """Its length without the closing bracket."""
+    """Length of `raw` without the closing bracket."""
     turns: list[Turn]
-    dialogue: list[tuple[str, str]]
-    """Role and text of its turns but the system's."""
+    dialogue: list[TurnKey]
+    """All turns but the system's."""
     text: str
-    ids: frozenset[str]
+    result_ids: frozenset[str]
     hash: Any
-    found: Found
+    lookups: Lookups
     invocation: str | None
-    rank: int = 0
-    reply: set[tuple[str, str]] = field(default_factory=set)
-    """What its last call answered."""
+    turn_index: int = 0
+    reply: set[TurnKey] = field(default_factory=set)
+    """The answer of its last call."""
 
 
-class _Spoken(NamedTuple):
+class _Statement(NamedTuple):
+    """The text that one LLM call answered."""
+
     call_id: str
     end: int
     text: str
-    saw: str
+    prompt: str
 
 
 @dataclass(slots=True)
-class Contexts:
-    """The histories of one execution, and what its LLM calls said."""
+class Histories:
+    """The message histories of one execution. Calls are added in order of their start times."""
 
     hashes: bool = True
     """Whether prompts get a digest; an execution with a graph's state needs none."""
-    lanes: defaultdict[Lane, list[_History]] = field(default_factory=lambda: defaultdict(list))
-    spoken: list[_Spoken] = field(default_factory=list)
-    ends: defaultdict[Lane, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """At k the earliest end of a chain of k + 1 calls."""
+    by_component: defaultdict[Component, list[_History]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    statements: list[_Statement] = field(default_factory=list)
+    chain_ends: defaultdict[Component, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """At index k: the earliest end of any chain of k + 1 calls, in nanoseconds."""
 
-    def enter(self, lane: Lane, start: int, end: int, raw: str, invocation: str | None) -> Prompt:
-        """Read the prompt of a call; calls come in the order of their starts.
+    def add_prompt(
+        self, component: Component, start: int, end: int, raw: str, invocation: str | None
+    ) -> Prompt:
+        """Parse the prompt of a call and compare it with the component's earlier prompts.
 
         Args:
-            lane: the call's agent and node.
-            raw: its messages, JSON.
-            invocation: the agent's run that the call is in.
+            raw: the messages, JSON.
+            invocation: the agent invocation that encloses the call.
         """
-        histories = self.lanes[lane]
-        before = _continued(histories, raw)
-        if before is not None:
-            prompt, history = _longer(before, raw)
+        histories = self.by_component[component]
+        previous = _continued_history(histories, raw)
+        if previous is not None:
+            prompt, history = _extend(previous, raw)
         else:
-            prompt, history = _afresh(raw, invocation, self.hashes)
-            before = self._compare(histories, history, prompt, start)
-        if before is not None:
-            histories.remove(before)
-        after = before.rank + 1 if before is not None and _proves(prompt) else 0
+            prompt, history = _start_history(raw, invocation, self.hashes)
+            previous = self._compare(histories, history, prompt, start)
+        if previous is not None:
+            histories.remove(previous)
+        minimum = previous.turn_index + 1 if previous is not None and _has_answer(prompt) else 0
         history.invocation = invocation
-        history.rank = prompt.rank = self.rank(lane, start, end, after)
+        history.turn_index = prompt.turn_index = self.turn_index(component, start, end, minimum)
         histories.append(history)
-        del histories[:-HELD]
+        del histories[:-MAX_HISTORIES]
         return prompt
 
-    def reply(self, lane: Lane, said: Sequence[Turn]) -> None:
-        """Note the answer to the prompt that was entered last."""
-        self.lanes[lane][-1].reply = {turn.said for turn in said}
+    def add_reply(self, component: Component, reply: Sequence[Turn]) -> None:
+        """Store the answer to the component's last prompt."""
+        self.by_component[component][-1].reply = {turn.key for turn in reply}
 
-    def say(self, call_id: str, end: int, text: str, saw: str) -> None:
-        """Note a text without requests for tools: it may be found in a later prompt."""
-        if len(text) >= SUMMARY:
-            self.spoken.append(_Spoken(call_id, end, text, saw))
-            del self.spoken[:-SPOKEN]
+    def add_statement(self, call_id: str, end: int, text: str, prompt: str) -> None:
+        """Store an answer without tool requests: a later prompt may hold it as a summary."""
+        if len(text) >= MIN_SUMMARY:
+            self.statements.append(_Statement(call_id, end, text, prompt))
+            del self.statements[:-MAX_TEXTS]
 
-    def rank(self, lane: Lane, start: int, end: int, after: int = 0) -> int:
-        """Count the longest chain of calls that were over; calls in parallel share a rank.
+    def turn_index(self, component: Component, start: int, end: int, minimum: int = 0) -> int:
+        """Return the length of the longest chain of calls that ended before this one started.
 
-        `after` is what a prompt proves, whatever the clocks say.
+        Parallel calls have the same index.
+
+        Args:
+            minimum: what the messages prove, whatever the clocks say.
         """
-        ends = self.ends[lane]
-        rank, after = bisect_right(ends, start + SLACK), min(after, len(ends))
-        if after > rank:
-            ends[:after] = [min(one, start) for one in ends[:after]]
-            rank = after
-        end = max(start, end, ends[rank - 1] if rank else end)
-        if rank == len(ends):
+        ends = self.chain_ends[component]
+        index, minimum = bisect_right(ends, start + SLACK), min(minimum, len(ends))
+        if minimum > index:
+            ends[:minimum] = [min(one, start) for one in ends[:minimum]]
+            index = minimum
+        end = max(start, end, ends[index - 1] if index else end)
+        if index == len(ends):
             ends.append(end)
         else:
-            ends[rank] = min(ends[rank], end)
-        return rank
+            ends[index] = min(ends[index], end)
+        return index
 
     def _compare(
         self, histories: list[_History], new: _History, prompt: Prompt, start: int
     ) -> _History | None:
-        """Find the history that `new` is in other words: other instructions, or rewritten."""
+        """Return the history that `new` continues with other instructions, or rewrites."""
         for old in reversed(histories):
             length = len(old.dialogue)
             if length and new.dialogue[:length] == old.dialogue:
-                prompt.goes_on = True
-                prompt.fresh = [turn for turn in new.turns if turn.role != "system"][length:]
+                prompt.continues = True
+                prompt.new_turns = [turn for turn in new.turns if turn.role != "system"][length:]
                 return old
         for old in reversed(histories):
-            prompt.rewriting = self._rewritten(old, new, start)
-            if prompt.rewriting is not None:
+            prompt.rewrite = self._rewrite(old, new, start)
+            if prompt.rewrite is not None:
                 return old
         return None
 
-    def _rewritten(self, old: _History, new: _History, start: int) -> Rewriting | None:
+    def _rewrite(self, old: _History, new: _History, start: int) -> Rewrite | None:
+        """Return how `new` rewrites `old`; None where it is another conversation."""
         before, after = old.dialogue, new.dialogue
-        there = set(after)
-        gone = [said for said in before if said not in there]
-        if not any(self._is_turn(said) for said in gone):
+        present = set(after)
+        removed = [turn for turn in before if turn not in present]
+        if not any(self._is_answer_or_result(turn) for turn in removed):
             return None
-        head = _alike(before, after)
+        head = _common_prefix(before, after)
         known = old.reply.union(before)
-        kept = [index for index in range(head, len(after)) if after[index] in known]
-        rewriting = (len(gone), len(before) - len(gone))
-        if not (head or kept or _one_conversation(old, new)):
+        later = [index for index in range(head, len(after)) if after[index] in known]
+        if not (head or later or _same_conversation(old, new)):
             return None
-        until = kept[0] if kept else len(after)
-        placed = [*_new_system(old.turns, new.turns), *after[head:until]]
-        by = self._summary(placed, gone, start)
-        if by is not None:
-            return Rewriting(by, *rewriting)
-        # without a later turn that is still there it may as well be another branch
-        return Rewriting(None, *rewriting) if kept else None
+        counts = (len(removed), len(before) - len(removed))
+        until = later[0] if later else len(after)
+        inserted = [*_new_instructions(old.turns, new.turns), *after[head:until]]
+        author = self._summary_author(inserted, removed, start)
+        if author is not None:
+            return Rewrite(author, *counts)
+        # without a shared later turn `new` may as well be another branch
+        return Rewrite(None, *counts) if later else None
 
-    def _is_turn(self, said: tuple[str, str]) -> bool:
-        """An answer or a result; in a group chat another agent's answer has the user's role."""
-        role, text = said
-        return role in ("assistant", "tool") or any(each.text == text for each in self.spoken)
+    def _is_answer_or_result(self, turn: TurnKey) -> bool:
+        # in a group chat another agent's answer has the user's role
+        role, text = turn
+        return role in ("assistant", "tool") or any(one.text == text for one in self.statements)
 
-    def _summary(
-        self,
-        placed: Sequence[tuple[str, str]],
-        gone: Sequence[tuple[str, str]],
-        start: int,
+    def _summary_author(
+        self, inserted: Sequence[TurnKey], removed: Sequence[TurnKey], start: int
     ) -> str | None:
-        """Find the call whose text is among `placed`, and which had read what is gone."""
-        texts = [text for _, text in gone if len(text) >= SHORTEST]
-        for each in reversed(self.spoken):
-            said = any(each.text in text for _, text in placed)
-            over = each.end <= start + SLACK
-            if said and over and any(text in each.saw for text in texts):
-                return each.call_id
+        """Return the last call whose text was inserted and whose prompt held a removed turn."""
+        removed_texts = [text for _, text in removed if len(text) >= MIN_TEXT]
+        for statement in reversed(self.statements):
+            if (
+                any(statement.text in text for _, text in inserted)
+                and statement.end <= start + SLACK
+                and any(text in statement.prompt for text in removed_texts)
+            ):
+                return statement.call_id
         return None
 
 
-def _proves(prompt: Prompt) -> bool:
-    """Say whether a prompt holds what the call before it answered; a mere retry does not."""
-    if prompt.rewriting is not None:
+def _has_answer(prompt: Prompt) -> bool:
+    """Return whether a prompt holds the previous call's answer; a retry does not."""
+    if prompt.rewrite is not None:
         return True
-    return any(turn.role == "assistant" for turn in prompt.fresh)
+    return any(turn.role == "assistant" for turn in prompt.new_turns)
 
 
-def _continued(histories: Sequence[_History], raw: str) -> _History | None:
+def _continued_history(histories: Sequence[_History], raw: str) -> _History | None:
     for history in reversed(histories):
         length, before = history.length, history.raw
-        # the last characters tell most others apart, and cost no copy of the whole
+        # comparing the tail first rejects most others without a copy of the whole text
         if (
             raw[length : length + 1] in (",", "]")
-            and raw[length - LAST : length] == before[length - LAST : length]
+            and raw[length - TAIL : length] == before[length - TAIL : length]
             and raw.startswith(before[:length])
         ):
             return history
     return None
 
 
-def _longer(old: _History, raw: str) -> tuple[Prompt, _History]:
-    """Read only what was added since."""
+def _extend(old: _History, raw: str) -> tuple[Prompt, _History]:
+    """Parse only the messages that `raw` adds to `old`."""
     added = raw[old.length :].lstrip(", ")
-    fresh = turns(parsed(f"[{added}")) if added != "]" else []
-    hashed, ids = old.hash and old.hash.copy(), old.ids | _answered(fresh)
+    new_turns = parse_turns(parse_json(f"[{added}")) if added != "]" else []
+    hashed, ids = old.hash and old.hash.copy(), old.result_ids | _result_ids(new_turns)
     if hashed:
-        hashed.update(_hashable(fresh))
-    text = f"{old.text}{BETWEEN}{joined(fresh)}" if fresh else old.text
-    every, dialogue = old.turns + fresh, old.dialogue + _dialogue(fresh)
+        hashed.update(_hash_input(new_turns))
+    text = f"{old.text}{SEPARATOR}{join_turns(new_turns)}" if new_turns else old.text
+    turns, dialogue = old.turns + new_turns, old.dialogue + _dialogue(new_turns)
     history = _History(
-        raw, _length(raw), every, dialogue, text, ids, hashed, old.found, old.invocation
+        raw, _length(raw), turns, dialogue, text, ids, hashed, old.lookups, old.invocation
     )
-    return Prompt(fresh, text, ids, _hex(hashed), old.found, 0, goes_on=True), history
+    return Prompt(new_turns, text, ids, _hex(hashed), old.lookups, 0, continues=True), history
 
 
-def _afresh(raw: str, invocation: str | None, hashes: bool) -> tuple[Prompt, _History]:
-    every = turns(parsed(raw))
-    text, ids, dialogue = joined(every), _answered(every), _dialogue(every)
-    hashed, found = sha256(_hashable(every)) if hashes else None, Found()
-    history = _History(raw, _length(raw), every, dialogue, text, ids, hashed, found, invocation)
-    return Prompt(every, text, ids, _hex(hashed), found, 0, goes_on=False), history
+def _start_history(raw: str, invocation: str | None, hashes: bool) -> tuple[Prompt, _History]:
+    turns = parse_turns(parse_json(raw))
+    text, ids, dialogue = join_turns(turns), _result_ids(turns), _dialogue(turns)
+    hashed, lookups = sha256(_hash_input(turns)) if hashes else None, Lookups()
+    history = _History(raw, _length(raw), turns, dialogue, text, ids, hashed, lookups, invocation)
+    return Prompt(turns, text, ids, _hex(hashed), lookups, 0, continues=False), history
 
 
 def _hex(hashed: Any) -> str | None:
     return hashed.hexdigest()[:16] if hashed else None
 
 
-def _answered(spoken: Sequence[Turn]) -> frozenset[str]:
-    return frozenset([id for turn in spoken for id, _ in turn.results])
+def _result_ids(turns: Sequence[Turn]) -> frozenset[str]:
+    return frozenset([id for turn in turns for id, _ in turn.results])
 
 
-def _hashable(spoken: Sequence[Turn]) -> bytes:
-    text = "".join([f"{turn.role}\x1f{turn.text}{BETWEEN}" for turn in spoken])
+def _hash_input(turns: Sequence[Turn]) -> bytes:
+    text = "".join([f"{turn.role}\x1f{turn.text}{SEPARATOR}" for turn in turns])
     return text.encode()
 
 
 def _length(raw: str) -> int:
-    """Give the length of messages up to the last one's end; of none what no prompt reaches."""
+    """Return the length up to the last message's end; `UNREACHABLE` where there is none."""
     end = len(raw.rstrip()) - 1
     if end < 2 or raw[end] != "]":
-        return MANY
+        return UNREACHABLE
     while raw[end - 1].isspace():
         end -= 1
     return end
 
 
-def _dialogue(spoken: Sequence[Turn]) -> list[tuple[str, str]]:
-    return [turn[:2] for turn in spoken if turn.role != "system"]
+def _dialogue(turns: Sequence[Turn]) -> list[TurnKey]:
+    return [turn[:2] for turn in turns if turn.role != "system"]
 
 
-def _new_system(old: Sequence[Turn], new: Sequence[Turn]) -> list[tuple[str, str]]:
+def _new_instructions(old: Sequence[Turn], new: Sequence[Turn]) -> list[TurnKey]:
     known = {turn.text for turn in old if turn.role == "system"}
     return [turn[:2] for turn in new if turn.role == "system" and turn.text not in known]
 
 
-def _alike(before: Sequence[tuple[str, str]], after: Sequence[tuple[str, str]]) -> int:
+def _common_prefix(before: Sequence[TurnKey], after: Sequence[TurnKey]) -> int:
     pairs = zip(before, after, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(before), len(after)))
 
 
-def _one_conversation(old: _History, new: _History) -> bool:
+def _same_conversation(old: _History, new: _History) -> bool:
     if old.invocation is not None or new.invocation is not None:
         return old.invocation == new.invocation
     instructions = [turn.text for turn in old.turns if turn.role == "system"]
-    return bool(instructions) and not _new_system(old.turns, new.turns)
+    return bool(instructions) and not _new_instructions(old.turns, new.turns)

@@ -1,40 +1,40 @@
-"""A graph's state: what its nodes are shown, and which of them wrote what is new.
+"""The state of a graph: what each node finds, and which node wrote each change.
 
-A graph's state is seen at each node's input; what differs from the input of the node before was
-written between the two. Outputs are not used for values: with one string key they lose the key.
-The graph's own output is the state that the last node left.
+A node's input is the graph's state at that moment. What differs from the previous node's input was
+written between the two. Outputs are not read as values: an output with a single string key lost
+that key. The graph's own output is the state after its last node.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ltrain_transforms.states.step import Step
-from ltrain_transforms.states.values import opened
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.states.step import CallRecord
+from ltrain_transforms.states.values import unwrap_payload
+from ltrain_transforms.untrusted import parse_json
 
-HOLDERS = ("node", "agent", "tool")
-"""Kinds of calls that another call can lie in."""
+CONTAINERS = ("node", "agent", "tool")
+"""Kinds of calls that may enclose another call."""
 
 
 @dataclass(slots=True)
-class Shown:
-    """A graph's state at one moment."""
+class GraphState:
+    """The state of a graph at one moment."""
 
     prefix: str
-    """Of a graph inside another's node or in a tool, its name and a dot."""
+    """For a graph inside another graph's node or inside a tool: its name and a dot."""
     values: dict[str, Any]
-    ended: Sequence[Step]
-    """The nodes that ran since the last snapshot."""
-    before: Sequence[Step] = ()
-    """Those that ran until then: of parallel ones, some are shown what others will not see."""
+    ended: Sequence[CallRecord]
+    """The nodes that ended since the last snapshot."""
+    before: Sequence[CallRecord] = ()
+    """The nodes that ended earlier: a parallel node may find what the others do not."""
 
     def writer(self, key: str, value: Any) -> str | None:
-        """Give the node whose output names the key, or is the value; else the last that ran."""
+        """Return the node whose output has the key or is the value; else the last that ended."""
         if len(self.ended) == 1 and not self.before:
             return self.ended[0].call_id
         for node in (*self.ended, *reversed(self.before)):
-            output = opened(parsed(node.output))
+            output = unwrap_payload(parse_json(node.output))
             if output == value or (isinstance(output, dict) and key in output):
                 return node.call_id
         return self.ended[-1].call_id if self.ended else None
@@ -42,87 +42,91 @@ class Shown:
 
 @dataclass(slots=True)
 class _Scope:
-    """One graph: its nodes that are running, and those that ended since the last snapshot."""
+    """The nodes of one graph: those that run, and those that ended since the last snapshot."""
 
-    running: list[Step] = field(default_factory=list)
-    ended: list[Step] = field(default_factory=list)
-    before: list[Step] = field(default_factory=list)
+    running: list[CallRecord] = field(default_factory=list)
+    ended: list[CallRecord] = field(default_factory=list)
+    before: list[CallRecord] = field(default_factory=list)
 
-    def at(self, start: int) -> None:
-        self.ended += [node for node in self.running if node.end <= start]
-        self.running = [node for node in self.running if node.end > start]
+    def advance(self, time: int) -> None:
+        self.ended += [node for node in self.running if node.end <= time]
+        self.running = [node for node in self.running if node.end > time]
 
 
 class Graph:
     """The graphs of one execution."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self._held = {step.call_id: step for step in steps if step.kind in HOLDERS}
-        self.nodes = {call: step for call, step in self._held.items() if self._is_node(step)}
-        self.wholes = self._whole()
-        """The calls that are graphs, with what their nodes call them."""
+    def __init__(self, calls: Sequence[CallRecord]) -> None:
+        self._containers = {call.call_id: call for call in calls if call.kind in CONTAINERS}
+        self.nodes = {id: call for id, call in self._containers.items() if self._is_node(call)}
+        self.graphs = self._graphs()
+        """The calls that are graphs, with the parent id of their nodes."""
         self._scopes: dict[str | None, _Scope] = {}
         self._prefixes: dict[str | None, str] = {}
 
     @property
-    def speaks(self) -> bool:
-        """Say whether any node's input is a state."""
+    def has_state(self) -> bool:
+        """Whether any node's input is a state."""
         return any((node.input or "").startswith("{") for node in self.nodes.values())
 
-    def _is_node(self, step: Step) -> bool:
-        """A node of the graph itself, not a runnable inside of it."""
-        # traceloop's name of the span begins with the operation's
-        if step.kind == "tool" or step.name not in (step.node, f"execute_task {step.node}"):
+    def _is_node(self, call: CallRecord) -> bool:
+        """Return whether a call is a node of the graph, not a runnable inside a node."""
+        # traceloop puts the operation's name before the node's
+        if call.kind == "tool" or call.name not in (call.node, f"execute_task {call.node}"):
             return False
-        above = self._held.get(step.parent_id or "")
-        return above is None or above.name != step.name or above.node != step.node
+        parent = self._containers.get(call.parent_id or "")
+        return parent is None or parent.name != call.name or parent.node != call.node
 
-    def at(self, node: Step) -> Shown | None:
-        """Give the state that a node is shown."""
+    def state_before(self, node: CallRecord) -> GraphState | None:
+        """Return the state that a node finds; None where its input is no state."""
         scope = self._scopes.setdefault(node.parent_id, _Scope())
-        scope.at(node.start)
-        values, ended = opened(parsed(node.input)), scope.ended
+        scope.advance(node.start)
+        values, ended = unwrap_payload(parse_json(node.input)), scope.ended
         scope.running.append(node)
         if not isinstance(values, dict):
             return None
         before = list(scope.before)
         scope.ended, scope.before = [], [*before, *ended]
-        return Shown(self._prefix(node.parent_id), values, ended, before)
+        return GraphState(self._prefix(node.parent_id), values, ended, before)
 
-    def left(self, whole: Step) -> Shown | None:
-        """Give the state that a graph left."""
-        graph = self.wholes[whole.call_id]
-        scope, values = self._scopes.get(graph, _Scope()), opened(parsed(whole.output))
+    def state_after(self, graph: CallRecord) -> GraphState | None:
+        """Return the state after a graph's last node; None where its output is no state."""
+        parent = self.graphs[graph.call_id]
+        scope = self._scopes.get(parent, _Scope())
+        values = unwrap_payload(parse_json(graph.output))
         if not isinstance(values, dict):
             return None
         ended, scope.ended = [*scope.ended, *scope.running], []
-        return Shown(self._prefix(graph), values, ended, scope.before)
+        return GraphState(self._prefix(parent), values, ended, scope.before)
 
-    def _whole(self) -> dict[str, str | None]:
-        """Give the calls that are graphs; of nodes that lie in none, the first that is no node."""
-        named = {node.parent_id for node in self.nodes.values()}
-        wholes: dict[str, str | None] = {
-            graph: graph
-            for graph in named
-            if graph in self._held and self._held[graph].kind != "tool"
+    def _graphs(self) -> dict[str, str | None]:
+        """Return the calls that are graphs.
+
+        Nodes without a parent belong to the first call that encloses them and is no node.
+        """
+        parents = {node.parent_id for node in self.nodes.values()}
+        graphs: dict[str, str | None] = {
+            parent: parent
+            for parent in parents
+            if parent in self._containers and self._containers[parent].kind != "tool"
         }
-        if None in named:
+        if None in parents:
             first = min(node.start for node in self.nodes.values())
-            others = (step for call, step in self._held.items() if call not in self.nodes)
-            above = next((step for step in others if step.start <= first), None)
-            if above is not None:
-                wholes.setdefault(above.call_id, None)
-        return wholes
+            others = (call for id, call in self._containers.items() if id not in self.nodes)
+            enclosing = next((call for call in others if call.start <= first), None)
+            if enclosing is not None:
+                graphs.setdefault(enclosing.call_id, None)
+        return graphs
 
     def _prefix(self, graph: str | None) -> str:
-        """Name the node or tool that holds a graph."""
+        """Return the name of the node or tool that encloses a graph, and a dot."""
         if graph not in self._prefixes:
-            at, seen = self._held.get(graph or ""), set[str]()
-            while at is not None and at.call_id not in self.nodes and at.kind != "tool":
-                seen.add(at.call_id)
-                above = at.parent_id or ""
-                at = self._held.get(above) if above not in seen else None
+            call, visited = self._containers.get(graph or ""), set[str]()
+            while call is not None and call.call_id not in self.nodes and call.kind != "tool":
+                visited.add(call.call_id)
+                parent = call.parent_id or ""
+                call = self._containers.get(parent) if parent not in visited else None
             self._prefixes[graph] = (
-                f"{at.node if at.kind != 'tool' else at.name}." if at is not None else ""
+                f"{call.node if call.kind != 'tool' else call.name}." if call is not None else ""
             )
         return self._prefixes[graph]

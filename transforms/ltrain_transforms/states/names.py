@@ -1,102 +1,103 @@
-"""Names of semantic variables; a name depends on the call that writes it, on nothing else.
+"""Names of semantic variables. A name depends only on the call that writes the variable.
 
-A graph's keys keep their own names. See docs/states.md for the list.
+The keys of a graph's state keep their names. docs/states.md lists all names.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-from ltrain_transforms.states.step import Step
-from ltrain_transforms.states.values import structured
+from ltrain_transforms.states.step import CallRecord
+from ltrain_transforms.states.values import parse_structured
 
 INPUT = "input"
-"""What the user said last; of an execution that ltrain drives, the task."""
+"""The user's last message; in a rollout the task."""
 ANSWER = "answer"
-"""The final answer; between agents that have no names, what was said last."""
+"""The final answer; where agents have no names, the last text of an LLM call."""
 CONTEXT = "context"
-"""That a history was rewritten: turns that are gone, and that were kept."""
+"""A rewritten history: how many turns were removed, and how many remain."""
 
 
-def agent(step: Step) -> str | None:
-    """Give the agent; a graph's node that is no agent is called by its own name there."""
-    return step.agent if step.agent != step.node else None
+def agent_name(call: CallRecord) -> str | None:
+    """Return the agent; None where the column holds the name of a node that is no agent."""
+    return call.agent if call.agent != call.node else None
 
 
-def of_agent(step: Step, what: str) -> str:
-    """Name what an agent was given or gave."""
-    return f"{step.agent or step.name}.{what}"
+def agent_variable(call: CallRecord, field: str) -> str:
+    """Return the name of an agent's `input` or `output`."""
+    return f"{call.agent or call.name}.{field}"
 
 
-def of_call(step: Step, what: str) -> str:
-    """Name what an LLM call of some agent, if it has one, did."""
-    own = agent(step)
-    return f"{own}.{what}" if own else what
+def call_variable(call: CallRecord, field: str) -> str:
+    """Return the name of a variable that an LLM call writes, after its agent if it has one."""
+    agent = agent_name(call)
+    return f"{agent}.{field}" if agent else field
 
 
-def of_tool(name: str | None, what: str) -> str:
-    return f"tool.{name or 'unknown'}.{what}"
+def tool_variable(name: str | None, field: str) -> str:
+    return f"tool.{name or 'unknown'}.{field}"
 
 
-def of_retrieval(name: str | None, what: str) -> str:
-    return f"retrieval.{name or 'unknown'}.{what}"
+def retrieval_variable(name: str | None, field: str) -> str:
+    return f"retrieval.{name or 'unknown'}.{field}"
 
 
-def summary(variable: str) -> str:
-    """Name an LLM call's text that turned out to stand for a history: no answer, a summary."""
+def summary_variable(variable: str) -> str:
+    """Return the new name of an answer that later replaced a history: it is a summary."""
     if variable == ANSWER:
         return "summary"
     return variable.removesuffix("output") + "summary" if variable.endswith(".output") else variable
 
 
-def invocations(steps: Sequence[Step]) -> dict[str, str]:
-    """Say in which run of which agent each call is, by call id; calls of no agent are left out.
+def agent_invocations(calls: Sequence[CallRecord]) -> dict[str, str]:
+    """Return the agent invocation around each call, by call id; other calls are left out.
 
-    An outermost agent is one and the same in each of its turns; one that another calls begins anew.
+    The outermost agent has one invocation for all of its turns; each call of a sub-agent is an
+    invocation of its own.
     """
-    agents = {step.call_id for step in steps if step.kind == "agent"}
+    agents = {call.call_id for call in calls if call.kind == "agent"}
     if not agents:
         return {}
-    held = {step.call_id: step for step in steps if step.kind in ("agent", "node", "tool")}
-    above: dict[str, str] = {}
-    for step in steps:
-        at, seen = step.parent_id, set[str]()
-        while at is not None and at not in agents and at not in seen:
-            seen.add(at)
-            at = held[at].parent_id if at in held else None
-        if at in agents:
-            own = held[at]
-            above[step.call_id] = own.call_id if own.parent_id else f"the {own.name}"
-    return above
+    containers = {call.call_id: call for call in calls if call.kind in ("agent", "node", "tool")}
+    invocations: dict[str, str] = {}
+    for call in calls:
+        parent, visited = call.parent_id, set[str]()
+        while parent is not None and parent not in agents and parent not in visited:
+            visited.add(parent)
+            parent = containers[parent].parent_id if parent in containers else None
+        if parent in agents:
+            agent = containers[parent]
+            invocations[call.call_id] = agent.call_id if agent.parent_id else f"the {agent.name}"
+    return invocations
 
 
-def taken_whole(steps: Sequence[Step]) -> dict[str, tuple[str, Any]]:
-    """Give variable and value of what tools and retrievals took, by the text, where it is one."""
-    taken: dict[str, tuple[str, Any]] = {}
-    for step in steps:
-        if step.kind == "retrieval":
-            variable = of_retrieval(step.name, "query")
-        elif step.kind == "tool" and not step.tool_call_id:
-            variable = of_tool(step.name, "arguments")
+def inputs_by_text(calls: Sequence[CallRecord]) -> dict[str, tuple[str, Any]]:
+    """Return variable and value of each input of a tool or retrieval that is one text, by it."""
+    inputs: dict[str, tuple[str, Any]] = {}
+    for call in calls:
+        if call.kind == "retrieval":
+            variable = retrieval_variable(call.name, "query")
+        elif call.kind == "tool" and not call.tool_call_id:
+            variable = tool_variable(call.name, "arguments")
         else:
             continue
-        value = structured(step.input)
-        inside = texts(value)
-        if len(inside) == 1 and inside[0].strip():
-            taken[inside[0].strip()] = variable, value
-    return taken
+        value = parse_structured(call.input)
+        texts = all_texts(value)
+        if len(texts) == 1 and texts[0].strip():
+            inputs[texts[0].strip()] = variable, value
+    return inputs
 
 
-def documents(value: Any) -> Any:
-    """Take retrieved passages out of the object that some instrumentations put around them."""
+def unwrap_documents(value: Any) -> Any:
+    """Return the passages inside the object that some instrumentations put around them."""
     inner = value.get("documents") if isinstance(value, dict) and len(value) == 1 else None
     return inner if isinstance(inner, list) else value
 
 
-def texts(value: Any) -> list[str]:
-    """Give every text inside of a value."""
+def all_texts(value: Any) -> list[str]:
+    """Return every text inside a value."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, dict | list):
         items = value.values() if isinstance(value, dict) else value
-        return [text for item in items for text in texts(item)]
+        return [text for item in items for text in all_texts(item)]
     return []

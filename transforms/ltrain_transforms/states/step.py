@@ -1,9 +1,11 @@
-"""A call as the walk over an execution needs it, and what the walk says of it."""
+"""The input and the output of the state builder for one call."""
 
 from typing import NamedTuple
 
 
-class Step(NamedTuple):
+class CallRecord(NamedTuple):
+    """The columns of `calls` that the state builder reads."""
+
     execution_id: str
     call_id: str
     seq: int
@@ -22,11 +24,11 @@ class Step(NamedTuple):
     requested_by: str | None
 
 
-class Saw(NamedTuple):
-    """What one call saw, and did."""
+class Observation(NamedTuple):
+    """What one call observed and did: a row of `OBSERVATIONS`."""
 
     call_id: str
     reads: list[str]
     state_digest: str | None
     action: str | None
-    rank: int
+    turn_index: int

@@ -1,73 +1,84 @@
-"""The variables of one execution and their values, while it is walked."""
+"""The variables of one execution and their current values, while its calls are read."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ltrain_transforms.states.values import comparable, dumped, needles, part, together
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.states.values import (
+    combine_hashes,
+    json_and_digest,
+    search_texts,
+    variable_hash,
+    without_ids,
+)
+from ltrain_transforms.untrusted import parse_json
 
 Row = tuple[str, int, str, str, str, str | None]
 """Cells of `STATES`."""
 
 
-class Due(NamedTuple):
-    """A write that is to be seen later."""
+class PendingWrite(NamedTuple):
+    """A write that takes effect at a later call."""
 
     at: int
-    """When it was written."""
+    """When it was written, in nanoseconds."""
     by: str
     variable: str
     value: Any
     id: str | None
-    """The tool-call id that it answers."""
-    again: bool
-    """A row even where the value is the same."""
+    """The tool-call id that the value answers."""
+    always: bool
+    """Whether an equal value makes a row too."""
 
 
 @dataclass(slots=True)
-class Held:
-    """A variable's value."""
+class CurrentValue:
+    """The value of a variable."""
 
     value: Any
     id: str | None
-    """The tool-call id that it answers."""
-    same: Any
-    """The value without what differs between equal states."""
-    sought: tuple[str, ...] | None = None
-    """What is looked for in prompts; found out when one is read."""
+    """The tool-call id that the value answers."""
+    comparable: Any
+    """The value without the parts that differ between equal states."""
+    search_texts: tuple[str, ...] | None = None
+    """The texts to search for in prompts; None until the first search."""
 
     @classmethod
-    def of(cls, value: Any, id: str | None, before: "Held | None") -> "Held":
-        """Hold a value; of a list that only grew since `before`, look at what was added."""
+    def from_value(
+        cls, value: Any, id: str | None, before: "CurrentValue | None"
+    ) -> "CurrentValue":
+        """Hold a value; where a list only grew since `before`, process only the new items."""
         if before is not None and type(value) is list and type(before.value) is list:
             length = len(before.value)
             if length and value[:length] == before.value:
-                added = value[length:]
-                sought = None if before.sought is None else before.sought + needles(added)
-                return cls(value, id, before.same + comparable(added), sought)
-        return cls(value, id, comparable(value))
+                added, texts = value[length:], before.search_texts
+                if texts is not None:
+                    texts += search_texts(added)
+                return cls(value, id, before.comparable + without_ids(added), texts)
+        return cls(value, id, without_ids(value))
 
 
-Found = dict[str, tuple[Held, bool]]
-"""Which values were looked for in a text, and whether they are in it."""
+Lookups = dict[str, tuple[CurrentValue, bool]]
+"""By variable: the value that was searched for in a text, and whether the text holds it."""
 
 
-def differ(one: Any, other: Any) -> bool:
-    """Say whether a value is another one; true is not 1."""
+def is_different(one: Any, other: Any) -> bool:
+    """Return whether two values differ; true differs from 1."""
     return type(one) is not type(other) or one != other
 
 
 @dataclass(slots=True)
 class Variables:
+    """The current values of one execution, and the rows of `STATES` written so far."""
+
     execution_id: str
-    held: dict[str, Held] = field(default_factory=dict)
+    current: dict[str, CurrentValue] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
-    graph: dict[str, int] = field(default_factory=dict)
-    """What each variable of a graph's state adds to its digest."""
-    ids: set[str] = field(default_factory=set)
-    """Tool calls whose result was written."""
-    _state: str | None = None
+    graph_hashes: dict[str, int] = field(default_factory=dict)
+    """What each variable of a graph's state adds to the digest of the state."""
+    result_ids: set[str] = field(default_factory=set)
+    """Ids of the tool calls whose result was written."""
+    _state_digest: str | None = None
 
     def write(
         self,
@@ -77,75 +88,81 @@ class Variables:
         by: str | None,
         *,
         id: str | None = None,
-        again: bool = False,
+        always: bool = False,
         graph: bool = False,
     ) -> None:
-        """Add a row and hold the value.
+        """Set a variable and add a row where its value changed.
 
         Args:
             id: the tool-call id that the value answers.
-            again: a row even where the value is the same.
+            always: add a row also where the value is the same.
             graph: the variable is a key of a graph's state.
         """
         if id is not None:
-            self.ids.add(id)
-        if not graph and variable in self.graph:
+            self.result_ids.add(id)
+        if not graph and variable in self.graph_hashes:
             return
-        held = self.held.get(variable)
-        if held is not None and not again and not differ(held.value, value):
+        old = self.current.get(variable)
+        if old is not None and not always and not is_different(old.value, value):
             return
-        new = self.held[variable] = Held.of(value, id, held)
-        text, hashed = dumped(value, new.same)
-        self.rows.append((self.execution_id, t, variable, text, hashed, by))
+        new = self.current[variable] = CurrentValue.from_value(value, id, old)
+        text, digest = json_and_digest(value, new.comparable)
+        self.rows.append((self.execution_id, t, variable, text, digest, by))
         if graph:
-            self.graph[variable], self._state = part(variable, hashed), None
+            self.graph_hashes[variable] = variable_hash(variable, digest)
+            self._state_digest = None
 
     @property
     def state_digest(self) -> str | None:
-        """Hash of the graph's state; null before anything of it was seen."""
-        if self._state is None and self.graph:
-            self._state = together(self.graph.values())
-        return self._state
+        """Digest of the graph's state; None before any of it was written."""
+        if self._state_digest is None and self.graph_hashes:
+            self._state_digest = combine_hashes(self.graph_hashes.values())
+        return self._state_digest
 
-    def read(self, text: str, found: Found | None = None, added: str | None = None) -> list[str]:
-        """Give the variables whose value occurs in `text`.
+    def find_in(
+        self, text: str, lookups: Lookups | None = None, added: str | None = None
+    ) -> list[str]:
+        """Return the variables whose value occurs in `text`.
 
         Args:
-            found: what is known of the text without `added`; it is brought up to date.
-            added: its last part, if the rest was looked through before.
+            lookups: earlier results for the same text without `added`; they are updated.
+            added: the end of `text`, if the rest was searched before.
         """
-        there = []
-        for variable, held in self.held.items():
-            if (sought := held.sought) is None:
-                sought = held.sought = needles(held.value)
-            known = found.get(variable) if found else None
-            if known is not None and added is not None and known[0] is held:
-                is_in = known[1] or _occurs(sought, added)
+        occurring = []
+        for variable, current in self.current.items():
+            if (texts := current.search_texts) is None:
+                texts = current.search_texts = search_texts(current.value)
+            known = lookups.get(variable) if lookups else None
+            if known is not None and added is not None and known[0] is current:
+                occurs = known[1] or _occurs(texts, added)
             else:
-                is_in = _occurs(sought, text)
-            if found is not None:
-                found[variable] = held, is_in
-            if is_in:
-                there.append(variable)
-        return there
+                occurs = _occurs(texts, text)
+            if lookups is not None:
+                lookups[variable] = current, occurs
+            if occurs:
+                occurring.append(variable)
+        return occurring
 
-    def answering(self, ids: Collection[str]) -> list[str]:
-        """Give the variables that hold the result of one of these tool calls."""
-        return [variable for variable, held in self.held.items() if held.id in ids] if ids else []
+    def results_of(self, ids: Collection[str]) -> list[str]:
+        """Return the variables that hold the result of one of these tool calls."""
+        if not ids:
+            return []
+        return [variable for variable, current in self.current.items() if current.id in ids]
 
     def rename(self, by: str, name: Callable[[str], str]) -> None:
-        """Call what `by` wrote otherwise: what it was is known only now."""
+        """Rename the variables that `by` wrote: a later call shows what the text was."""
         for index, row in enumerate(self.rows):
             if row[5] == by and (new := name(row[2])) != row[2]:
                 self.rows[index] = (*row[:2], new, *row[3:])
-                self.held[new] = self.held.pop(row[2])
+                self.current[new] = self.current.pop(row[2])
                 before = next((r for r in reversed(self.rows[:index]) if r[2] == row[2]), None)
                 if before is not None:
-                    self.held[row[2]] = Held.of(parsed(before[3]), None, None)
+                    old = CurrentValue.from_value(parse_json(before[3]), None, None)
+                    self.current[row[2]] = old
 
 
-def _occurs(sought: tuple[str, ...], text: str) -> bool:
-    for one in sought:  # noqa: SIM110 (a generator costs more than the search)
+def _occurs(texts: tuple[str, ...], text: str) -> bool:
+    for one in texts:  # noqa: SIM110 (a generator costs more than the search)
         if one in text:
             return True
     return False

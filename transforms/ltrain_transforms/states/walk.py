@@ -1,7 +1,7 @@
-"""One execution, call by call: what is written when, who reads it, what each call does.
+"""Build the states of one execution, call by call: which variable is written, read, and by whom.
 
-A write holds from the first call on that begins after the writer has ended. So calls in parallel
-never see each other's writes, and the state at step t is what call t found.
+A write takes effect at the first call that starts after the writer has ended. So parallel calls
+never see each other's writes, and the state at step t is the state that call t found.
 """
 
 from bisect import bisect_left
@@ -11,71 +11,81 @@ from itertools import accumulate
 from typing import Any
 
 from ltrain_transforms.states import names
-from ltrain_transforms.states.contexts import SLACK, Contexts, Prompt, Rewriting
-from ltrain_transforms.states.graph import Graph, Shown
-from ltrain_transforms.states.prompts import BETWEEN, Turn, joined, read
-from ltrain_transforms.states.step import Saw, Step
-from ltrain_transforms.states.values import digest, needles, opened, structured, text_in
-from ltrain_transforms.states.variables import Due, Variables
-from ltrain_transforms.untrusted import parsed
+from ltrain_transforms.states.contexts import SLACK, Component, Histories, Prompt, Rewrite
+from ltrain_transforms.states.graph import Graph, GraphState
+from ltrain_transforms.states.prompts import SEPARATOR, Turn, join_turns, parse_turns_json
+from ltrain_transforms.states.step import CallRecord, Observation
+from ltrain_transforms.states.values import (
+    last_text,
+    parse_structured,
+    search_texts,
+    unwrap_payload,
+    value_digest,
+)
+from ltrain_transforms.states.variables import PendingWrite, Variables
+from ltrain_transforms.untrusted import parse_json
 
 
-class Walk:
-    """Everything `states` says of one execution; `steps` are its calls in their order."""
+class StateBuilder:
+    """Build the variables and observations of one execution; `calls` are ordered by `seq`.
 
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self.steps = steps
-        self.graph = Graph(steps)
-        self.has_state = self.graph.speaks
-        self.variables = Variables(steps[0].execution_id)
-        self.contexts = Contexts(hashes=not self.has_state)
-        self.saw: dict[str, Saw] = {}
-        self._starts = list(accumulate((step.start for step in steps), max))
-        self._due: defaultdict[int, list[Due]] = defaultdict(list)
-        self._left: defaultdict[int, list[Step]] = defaultdict(list)
-        self._agents = names.invocations(steps)
-        self._taken = names.taken_whole(steps)
-        tools = [step for step in steps if step.kind == "tool"]
-        self._tools = {s.tool_call_id: s.call_id for s in tools if s.tool_call_id}
-        self._answered = {s.tool_call_id for s in tools if s.output}
+    An index below is a position in `calls`; one past the last call is the final state.
+    """
+
+    def __init__(self, calls: Sequence[CallRecord]) -> None:
+        self.calls = calls
+        self.graph = Graph(calls)
+        self.has_graph_state = self.graph.has_state
+        self.variables = Variables(calls[0].execution_id)
+        self.histories = Histories(hashes=not self.has_graph_state)
+        self.observations: dict[str, Observation] = {}
+        self._starts = list(accumulate((call.start for call in calls), max))
+        self._pending: defaultdict[int, list[PendingWrite]] = defaultdict(list)
+        self._ended_graphs: defaultdict[int, list[CallRecord]] = defaultdict(list)
+        self._invocations = names.agent_invocations(calls)
+        self._inputs_by_text = names.inputs_by_text(calls)
+        tools = [call for call in calls if call.kind == "tool"]
+        self._call_ids = {call.tool_call_id: call.call_id for call in tools if call.tool_call_id}
+        self._traced_results = {call.tool_call_id for call in tools if call.output}
         self._first_tool: dict[str | None, int] = {}
         self._tool_names: dict[str, str] = {}
-        self._said: dict[str, str] = {}
-        self._answers: list[Step] = []
+        self._texts: dict[str, str] = {}
+        self._answers: list[CallRecord] = []
         self._awaits_input = True
-        for index, step in enumerate(steps):
-            if step.kind == "tool":
-                self._first_tool.setdefault(step.requested_by, index)
+        for index, call in enumerate(calls):
+            if call.kind == "tool":
+                self._first_tool.setdefault(call.requested_by, index)
 
-    def walk(self) -> None:
-        handle: dict[str, Callable[[int, Step], None]] = {
+    def build(self) -> None:
+        """Fill `variables` and `observations`."""
+        handlers: dict[str, Callable[[int, CallRecord], None]] = {
             "llm": self._llm,
             "tool": self._tool,
             "retrieval": self._retrieval,
             "embedding": self._embedding,
-            "agent": self._holder,
-            "node": self._holder,
+            "agent": self._container,
+            "node": self._container,
         }
-        for index, step in enumerate(self.steps):
-            if index in self._due or index in self._left:
-                self._settle(index)
-            if step.kind in handle:
-                handle[step.kind](index, step)
-        self._settle(len(self.steps))
-        self._finish()
+        for index, call in enumerate(self.calls):
+            if index in self._pending or index in self._ended_graphs:
+                self._write_pending(index)
+            if call.kind in handlers:
+                handlers[call.kind](index, call)
+        self._write_pending(len(self.calls))
+        self._write_final_answer()
 
-    def _t(self, index: int) -> int:
-        """Give the step's number; behind the last call one more."""
-        return self.steps[index].seq if index < len(self.steps) else self.steps[-1].seq + 1
+    def _step(self, index: int) -> int:
+        """Return the step number `t` of an index."""
+        return self.calls[index].seq if index < len(self.calls) else self.calls[-1].seq + 1
 
-    def _settle(self, index: int) -> None:
-        """Write what was written since the step before."""
-        for due in sorted(self._due.pop(index, ()), key=lambda due: due.at):
-            self._write(index, due.variable, due.value, due.by, due.id, due.again)
-        for graph in self._left.pop(index, ()):
-            shown = self.graph.left(graph)
-            if shown is not None:
-                self._graph_state(index, shown)
+    def _write_pending(self, index: int) -> None:
+        """Write what takes effect at this index."""
+        for write in sorted(self._pending.pop(index, ()), key=lambda write: write.at):
+            self._write(index, write.variable, write.value, write.by, write.id, write.always)
+        for graph in self._ended_graphs.pop(index, ()):
+            state = self.graph.state_after(graph)
+            if state is not None:
+                self._write_graph_state(index, state)
 
     def _write(
         self,
@@ -84,205 +94,220 @@ class Walk:
         value: Any,
         by: str | None,
         id: str | None = None,
-        again: bool = False,
+        always: bool = False,
     ) -> None:
-        self.variables.write(self._t(index), variable, value, by, id=id, again=again)
+        self.variables.write(self._step(index), variable, value, by, id=id, always=always)
 
-    def _seen_from(self, index: int, step: Step) -> int:
-        """Find the first call that begins after `step` has ended, or that it asked for."""
-        after = max(index + 1, bisect_left(self._starts, step.end - SLACK))
-        return min(after, self._first_tool.get(step.call_id, after))
+    def _effective_index(self, index: int, call: CallRecord) -> int:
+        """Return the first call that starts after `call` has ended, or that it requested."""
+        after = max(index + 1, bisect_left(self._starts, call.end - SLACK))
+        return min(after, self._first_tool.get(call.call_id, after))
 
-    def _later(
+    def _write_later(
         self,
         index: int,
-        step: Step,
+        call: CallRecord,
         variable: str,
         value: Any,
         id: str | None = None,
-        again: bool = False,
+        always: bool = False,
     ) -> None:
-        due = Due(step.end, step.call_id, variable, value, id, again)
-        self._due[self._seen_from(index, step)].append(due)
+        write = PendingWrite(call.end, call.call_id, variable, value, id, always)
+        self._pending[self._effective_index(index, call)].append(write)
 
     # nodes and agents
 
-    def _holder(self, index: int, step: Step) -> None:
-        if step.call_id in self.graph.nodes:
-            shown = self.graph.at(step)
-            if shown is not None:
-                self._graph_state(index, shown)
+    def _container(self, index: int, call: CallRecord) -> None:
+        if call.call_id in self.graph.nodes:
+            state = self.graph.state_before(call)
+            if state is not None:
+                self._write_graph_state(index, state)
             return
-        if step.call_id in self.graph.wholes:
-            self._left[self._seen_from(index, step)].append(step)
-        outermost = step.parent_id is None
-        if outermost and not (self.has_state and "messages" not in (step.input or "")):
-            given = text_in(opened(parsed(step.input)))
-            self._awaits_input = not (isinstance(given, str) and given)
+        if call.call_id in self.graph.graphs:
+            self._ended_graphs[self._effective_index(index, call)].append(call)
+        outermost = call.parent_id is None
+        if outermost and not (self.has_graph_state and "messages" not in (call.input or "")):
+            task = last_text(unwrap_payload(parse_json(call.input)))
+            self._awaits_input = not (isinstance(task, str) and task)
             if not self._awaits_input:
-                self._write(index, names.INPUT, given, None)
-        elif step.kind == "agent" and not outermost:
-            self._agent(index, step)
+                self._write(index, names.INPUT, task, None)
+        elif call.kind == "agent" and not outermost:
+            self._agent(index, call)
 
-    def _agent(self, index: int, step: Step) -> None:
-        given, said = text_in(opened(parsed(step.input))), text_in(opened(parsed(step.output)))
-        if given:
-            self._write(index, names.of_agent(step, "input"), given, None)
-        if self._awaits_input and isinstance(given, str) and given:
-            self._write(index, names.INPUT, given, None)
+    def _agent(self, index: int, call: CallRecord) -> None:
+        task = last_text(unwrap_payload(parse_json(call.input)))
+        answer = last_text(unwrap_payload(parse_json(call.output)))
+        if task:
+            self._write(index, names.agent_variable(call, "input"), task, None)
+        if self._awaits_input and isinstance(task, str) and task:
+            self._write(index, names.INPUT, task, None)
             self._awaits_input = False
-        if said:
-            self._later(index, step, names.of_agent(step, "output"), said)
+        if answer:
+            self._write_later(index, call, names.agent_variable(call, "output"), answer)
 
-    def _graph_state(self, index: int, shown: Shown) -> None:
-        held, t = self.variables.held, self._t(index)
-        for key, value in shown.values.items():
-            variable = shown.prefix + key
-            old = held.get(variable)
+    def _write_graph_state(self, index: int, state: GraphState) -> None:
+        current, step = self.variables.current, self._step(index)
+        for key, value in state.values.items():
+            variable = state.prefix + key
+            old = current.get(variable)
             if old is None or old.value != value or type(old.value) is not type(value):
-                by = shown.writer(key, value)
-                self.variables.write(t, variable, value, by, again=True, graph=True)
+                by = state.writer(key, value)
+                self.variables.write(step, variable, value, by, always=True, graph=True)
 
-    # what calls models and tools
+    # calls of models and tools
 
-    def _llm(self, index: int, step: Step) -> None:
-        lane = (step.kind, step.agent, step.node)
-        call, start, end = step.call_id, step.start, step.end
-        if step.input:
-            prompt = self.contexts.enter(lane, start, end, step.input, self._agents.get(call))
-            if prompt.rewriting is not None:
-                self._rewritten(index, step, prompt.rewriting)
-            self._take_in(index, prompt)
-            text, rank, state = prompt.text, prompt.rank, self._state(prompt.digest)
-            reads = self._reads(prompt)
+    def _llm(self, index: int, call: CallRecord) -> None:
+        component = _component(call)
+        if call.input:
+            invocation = self._invocations.get(call.call_id)
+            prompt = self.histories.add_prompt(
+                component, call.start, call.end, call.input, invocation
+            )
+            if prompt.rewrite is not None:
+                self._write_rewrite(index, call, prompt.rewrite)
+            self._write_untraced(index, prompt)
+            text, turn_index = prompt.text, prompt.turn_index
+            digest, reads = self._state_digest(prompt.digest), self._reads(prompt)
         else:
-            text, rank, state = "", self.contexts.rank(lane, start, end), self._state(None)
-            reads = []
-        action = self._answer(index, step, text)
-        self.saw[call] = Saw(call, reads, state, action, rank)
+            text, turn_index = "", self.histories.turn_index(component, call.start, call.end)
+            digest, reads = self._state_digest(None), []
+        action = self._write_answer(index, call, text)
+        self.observations[call.call_id] = Observation(
+            call.call_id, reads, digest, action, turn_index
+        )
 
     def _reads(self, prompt: Prompt) -> list[str]:
-        """Find the variables in a prompt: by their text, results also by their tool-call id."""
-        # the turns were there before only if the prompt goes on, and goes on word by word
-        added = joined(prompt.fresh) if prompt.goes_on and prompt.found else None
-        reads = self.variables.read(prompt.text, prompt.found, added)
-        answering = self.variables.answering(prompt.ids)
-        return reads + [variable for variable in answering if variable not in reads]
+        """Return the variables in a prompt, found by their text; results also by tool-call id."""
+        # the rest was searched before only if the prompt repeats its text, not just its dialogue
+        added = join_turns(prompt.new_turns) if prompt.continues and prompt.lookups else None
+        reads = self.variables.find_in(prompt.text, prompt.lookups, added)
+        results = self.variables.results_of(prompt.result_ids)
+        return reads + [variable for variable in results if variable not in reads]
 
-    def _see(self, step: Step, reads: list[str], state: str | None) -> None:
-        rank = self.contexts.rank((step.kind, step.agent, step.node), step.start, step.end)
-        self.saw[step.call_id] = Saw(step.call_id, reads, state, None, rank)
+    def _observe(self, call: CallRecord, reads: list[str], digest: str | None) -> None:
+        turn_index = self.histories.turn_index(_component(call), call.start, call.end)
+        self.observations[call.call_id] = Observation(call.call_id, reads, digest, None, turn_index)
 
-    def _state(self, observed: str | None) -> str | None:
-        """Give the digest of a graph's state; without one, of what the call was shown."""
-        return self.variables.state_digest if self.has_state else observed
+    def _state_digest(self, input_digest: str | None) -> str | None:
+        """Return the digest of the graph's state; without one, the digest of the call's input."""
+        return self.variables.state_digest if self.has_graph_state else input_digest
 
-    def _rewritten(self, index: int, step: Step, rewriting: Rewriting) -> None:
-        if rewriting.by is not None:
-            self.saw[rewriting.by] = self.saw[rewriting.by]._replace(action="context")
-            self.variables.rename(rewriting.by, names.summary)
-        value = {"gone": rewriting.gone, "kept": rewriting.kept}
-        self._write(index, names.of_call(step, names.CONTEXT), value, rewriting.by)
+    def _write_rewrite(self, index: int, call: CallRecord, rewrite: Rewrite) -> None:
+        if rewrite.author is not None:
+            author = self.observations[rewrite.author]
+            self.observations[rewrite.author] = author._replace(action="context")
+            self.variables.rename(rewrite.author, names.summary_variable)
+        value = {"gone": rewrite.removed, "kept": rewrite.remaining}
+        self._write(index, names.call_variable(call, names.CONTEXT), value, rewrite.author)
 
-    def _take_in(self, index: int, prompt: Prompt) -> None:
-        """Write what the prompt brings that no traced call did: a user's words, tools' results."""
-        users = []
-        for turn in prompt.fresh:
+    def _write_untraced(self, index: int, prompt: Prompt) -> None:
+        """Write what no traced call wrote: the user's messages, and results of untraced tools."""
+        user_texts = []
+        for turn in prompt.new_turns:
             if turn.requests or turn.results:
-                self._take_results(index, turn)
+                self._write_untraced_results(index, turn)
             elif turn.role == "user" and turn.text:
-                users.append(turn.text)
-        if users and not self.has_state and (self._awaits_input or prompt.goes_on):
-            if not self.variables.read(users[-1]):
-                self._write(index, names.INPUT, users[-1], None)
+                user_texts.append(turn.text)
+        if user_texts and not self.has_graph_state and (self._awaits_input or prompt.continues):
+            if not self.variables.find_in(user_texts[-1]):
+                self._write(index, names.INPUT, user_texts[-1], None)
             self._awaits_input = False
 
-    def _take_results(self, index: int, turn: Turn) -> None:
+    def _write_untraced_results(self, index: int, turn: Turn) -> None:
         for request in turn.requests:
             self._tool_names.setdefault(request.id, request.name)
         for id, result in turn.results:
-            if id not in self._answered and id not in self.variables.ids:
-                name = names.of_tool(self._tool_names.get(id), "result")
-                self._write(index, name, structured(result), self._tools.get(id), id)
+            if id not in self._traced_results and id not in self.variables.result_ids:
+                name = names.tool_variable(self._tool_names.get(id), "result")
+                self._write(index, name, parse_structured(result), self._call_ids.get(id), id)
 
-    def _answer(self, index: int, step: Step, saw: str) -> str | None:
-        """Write what an LLM call says or asks for, and give its action."""
-        said = read(step.output)
-        if not any(turn.text for turn in said):
+    def _write_answer(self, index: int, call: CallRecord, prompt: str) -> str | None:
+        """Write an LLM call's text or tool requests, and return its action."""
+        turns = parse_turns_json(call.output)
+        if not any(turn.text for turn in turns):
             return None
-        if step.input:
-            self.contexts.reply((step.kind, step.agent, step.node), said)
-        self._said[step.call_id] = text = joined(said).strip()
-        requests = [request for turn in said for request in turn.requests]
-        for asked in requests:
-            self._tool_names[asked.id] = asked.name
-            variable = names.of_tool(asked.name, "arguments")
-            self._later(index, step, variable, asked.arguments, again=True)
+        if call.input:
+            self.histories.add_reply(_component(call), turns)
+        self._texts[call.call_id] = text = join_turns(turns).strip()
+        requests = [request for turn in turns for request in turn.requests]
+        for request in requests:
+            self._tool_names[request.id] = request.name
+            variable = names.tool_variable(request.name, "arguments")
+            self._write_later(index, call, variable, request.arguments, always=True)
         if requests:
             return "tool_request"
-        self.contexts.say(step.call_id, step.end, text, saw)
-        taken = self._taken.get(text)
-        if taken is not None:
-            self._later(index, step, *taken)
+        self.histories.add_statement(call.call_id, call.end, text, prompt)
+        tool_input = self._inputs_by_text.get(text)
+        if tool_input is not None:
+            self._write_later(index, call, *tool_input)
             return "answer"
-        self._answers.append(step)
-        variable = names.of_call(step, "output") if names.agent(step) else names.ANSWER
-        if not self.has_state or names.agent(step):
-            self._later(index, step, variable, text)
+        self._answers.append(call)
+        agent = names.agent_name(call)
+        variable = names.call_variable(call, "output") if agent else names.ANSWER
+        if not self.has_graph_state or agent:
+            self._write_later(index, call, variable, text)
         return "answer"
 
-    def _tool(self, index: int, step: Step) -> None:
-        arguments = names.of_tool(step.name, "arguments")
-        self._asked(index, step, arguments)
-        result = structured(step.output)
-        if not step.output and step.status == "error":
-            result = {"error": step.error_type or "error"}
+    def _tool(self, index: int, call: CallRecord) -> None:
+        self._observe_input(index, call, names.tool_variable(call.name, "arguments"))
+        result = parse_structured(call.output)
+        if not call.output and call.status == "error":
+            result = {"error": call.error_type or "error"}
         if result is not None:
-            variable = names.of_tool(step.name, "result")
-            self._later(index, step, variable, result, step.tool_call_id, again=True)
+            variable = names.tool_variable(call.name, "result")
+            self._write_later(index, call, variable, result, call.tool_call_id, always=True)
 
-    def _retrieval(self, index: int, step: Step) -> None:
-        self._asked(index, step, names.of_retrieval(step.name, "query"))
-        if step.output:
-            documents = names.documents(structured(step.output))
-            variable = names.of_retrieval(step.name, "documents")
-            self._later(index, step, variable, documents, again=True)
+    def _retrieval(self, index: int, call: CallRecord) -> None:
+        self._observe_input(index, call, names.retrieval_variable(call.name, "query"))
+        if call.output:
+            documents = names.unwrap_documents(parse_structured(call.output))
+            variable = names.retrieval_variable(call.name, "documents")
+            self._write_later(index, call, variable, documents, always=True)
 
-    def _embedding(self, index: int, step: Step) -> None:
-        self._see(step, [], self._state(None))
+    def _embedding(self, index: int, call: CallRecord) -> None:
+        self._observe(call, [], self._state_digest(None))
 
-    def _asked(self, index: int, step: Step, variable: str) -> None:
-        """Write what a tool is given where no LLM call asked for it, and note its reads."""
-        given = structured(step.input)
-        if given is not None and given != "" and step.tool_call_id not in self._tool_names:
-            asker = self._said.get(step.requested_by or "", "")
-            by = step.requested_by if any(text in asker for text in needles(given)) else None
-            self._write(index, variable, given, by)
-        text = BETWEEN.join(names.texts(given))
-        reads = self.variables.read(text)
-        if variable in self.variables.held and variable not in reads:
+    def _observe_input(self, index: int, call: CallRecord, variable: str) -> None:
+        """Store the reads of a tool or a retrieval; write its input where no LLM call did."""
+        value = parse_structured(call.input)
+        if value is not None and value != "" and call.tool_call_id not in self._tool_names:
+            requester_text = self._texts.get(call.requested_by or "", "")
+            quoted = any(text in requester_text for text in search_texts(value))
+            self._write(index, variable, value, call.requested_by if quoted else None)
+        reads = self.variables.find_in(SEPARATOR.join(names.all_texts(value)))
+        if variable in self.variables.current and variable not in reads:
             reads.append(variable)
-        observed = None if step.input is None or self.has_state else digest(given)
-        self._see(step, reads, self._state(observed))
+        digest = None if call.input is None or self.has_graph_state else value_digest(value)
+        self._observe(call, reads, self._state_digest(digest))
 
     # the end
 
-    def _finish(self) -> None:
-        """Say which of the answers was the last one."""
-        if names.ANSWER in self.variables.graph:
+    def _write_final_answer(self) -> None:
+        """Write the outermost agent's answer, else the last text of an LLM call."""
+        if names.ANSWER in self.variables.graph_hashes:
             return
         root = next(
-            (s for s in reversed(self.steps) if s.kind == "agent" and not s.parent_id), None
+            (c for c in reversed(self.calls) if c.kind == "agent" and not c.parent_id), None
         )
-        given = text_in(opened(parsed(root.output))) if root is not None and root.output else None
-        answers = (s for s in reversed(self._answers) if self.saw[s.call_id].action == "answer")
-        last = next(answers, None)
-        said = self._said[last.call_id] if last is not None else None
-        if root is not None and isinstance(given, str) and given.strip() != said:
-            self._write(self._after(root), names.ANSWER, given, root.call_id)
+        output = root.output if root is not None else None
+        answer = last_text(unwrap_payload(parse_json(output))) if output else None
+        last = next(
+            (c for c in reversed(self._answers) if self._action(c) == "answer"),
+            None,
+        )
+        text = self._texts[last.call_id] if last is not None else None
+        if root is not None and isinstance(answer, str) and answer.strip() != text:
+            self._write(self._index_after(root), names.ANSWER, answer, root.call_id)
         elif last is not None:
-            self._write(self._after(last), names.ANSWER, said, last.call_id)
+            self._write(self._index_after(last), names.ANSWER, text, last.call_id)
 
-    def _after(self, step: Step) -> int:
-        index = next(n for n, each in enumerate(self.steps) if each.call_id == step.call_id)
-        return self._seen_from(index, step)
+    def _action(self, call: CallRecord) -> str | None:
+        return self.observations[call.call_id].action
+
+    def _index_after(self, call: CallRecord) -> int:
+        index = next(n for n, one in enumerate(self.calls) if one.call_id == call.call_id)
+        return self._effective_index(index, call)
+
+
+def _component(call: CallRecord) -> Component:
+    return call.kind, call.agent, call.node

@@ -1,8 +1,8 @@
-"""Tables are declared, not coded: name, type and meaning of each column, in one place.
+"""The tables: name, type and meaning of each column.
 
-Documentation, empty frames and checks are made from these; no other module spells a schema.
-Times are nanoseconds since the epoch. `execution_id` is the key that every table shares: the
-rollout's id and its attempt, `<rollout>.<attempt>`, else a session's or a trace's id.
+Documentation, empty frames and checks are made from these declarations; no other module has a
+schema. Times are nanoseconds since the epoch. `execution_id` is the key of every table: the
+rollout's id and attempt, `<rollout>.<attempt>`, else the id of a session or a trace.
 """
 
 from ltrain_transforms.tables.calls import CALLS
@@ -12,25 +12,25 @@ from ltrain_transforms.tables.executions import EXECUTIONS
 from ltrain_transforms.tables.logs import LOGS
 from ltrain_transforms.tables.rewards import EVALUATIONS, REWARDS
 from ltrain_transforms.tables.samples import SAMPLES
-from ltrain_transforms.tables.signals import SIGNALS, STANDING
+from ltrain_transforms.tables.signals import GROUP_STATS, SIGNALS
 from ltrain_transforms.tables.spans import SPANS
 from ltrain_transforms.tables.states import STATES
 from ltrain_transforms.tables.transitions import TRANSITIONS
 
 TABLES = (CALLS, EXECUTIONS, STATES, REWARDS, TRANSITIONS, SAMPLES, DROPS)
-"""Those that a dataset holds."""
+"""The tables of a dataset."""
 
 __all__ = [
     "CALLS",
     "DROPS",
     "EVALUATIONS",
     "EXECUTIONS",
+    "GROUP_STATS",
     "LOGS",
     "REWARDS",
     "SAMPLES",
     "SIGNALS",
     "SPANS",
-    "STANDING",
     "STATES",
     "TABLES",
     "TRANSITIONS",

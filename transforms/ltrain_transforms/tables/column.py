@@ -1,4 +1,4 @@
-"""Columns and tables as declarations: name, type and meaning."""
+"""Declarations of columns and tables."""
 
 from dataclasses import dataclass
 
@@ -9,17 +9,21 @@ from ltrain_instrument.errors import UnknownName
 
 @dataclass(frozen=True, slots=True)
 class Column:
+    """One column of a table."""
+
     name: str
     dtype: pl.DataType
     doc: str
-    """One sentence: what a cell says, with its unit."""
+    """One sentence: the meaning of a cell, with its unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
+    """A table and its columns."""
+
     name: str
     row: str
-    """What one row is."""
+    """The meaning of one row."""
     columns: tuple[Column, ...]
 
     @property
@@ -27,15 +31,15 @@ class Table:
         return pl.Schema({column.name: column.dtype for column in self.columns})
 
     def select(self, frame: pl.LazyFrame) -> pl.LazyFrame:
-        """Give `frame` exactly this table's columns, in order and type.
+        """Return exactly this table's columns of `frame`, in order and type.
 
         Raises:
-            UnknownName: when the frame lacks one of them.
+            UnknownName: the frame lacks one of them.
         """
-        there = frame.collect_schema().names()
+        names = frame.collect_schema().names()
         for name in self.schema.names():
-            if name not in there:
-                raise UnknownName(f"column of {self.name}", name, there)
+            if name not in names:
+                raise UnknownName(f"column of {self.name}", name, names)
         return frame.select(pl.col(name).cast(dtype) for name, dtype in self.schema.items())
 
     def empty(self) -> pl.DataFrame:

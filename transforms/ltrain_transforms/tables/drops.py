@@ -1,10 +1,10 @@
-"""What was left out."""
+"""The table `drops`: what was left out, and why."""
 
 from ltrain_transforms.tables.column import STRING, Column, Table
 
 DROPS = Table(
     "drops",
-    "One thing left out, with the reason.",
+    "One thing that was left out, with the reason.",
     (
         Column(
             "stage",
@@ -14,9 +14,10 @@ DROPS = Table(
         Column(
             "id",
             STRING,
-            "What was dropped: `span:attribute` of a call, `span:execution` of a broken span.",
+            "What was dropped; for an attribute of a call `span:attribute`, for an invalid span "
+            "`span:execution`.",
         ),
-        Column("reason", STRING, "A name from the docs."),
-        Column("detail", STRING, "A sentence for a person."),
+        Column("reason", STRING, "The name of the reason."),
+        Column("detail", STRING, "The reason as a sentence."),
     ),
 )

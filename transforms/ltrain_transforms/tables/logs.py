@@ -1,4 +1,4 @@
-"""Log records that the store gives."""
+"""The log records of the store."""
 
 from ltrain_transforms.tables.column import EXECUTION, FLAG, INTEGER, STRING, Column, Table
 
@@ -11,7 +11,7 @@ LOGS = Table(
         Column("attempt", STRING, "The attempt that the record itself names, or null."),
         Column("trace_id", STRING, "The trace it was written in, or null."),
         Column("span_id", STRING, "The span it was written in, or null."),
-        Column("time", INTEGER, "When it was written, else observed."),
+        Column("time", INTEGER, "When it was written, else when it was observed."),
         Column("scope", STRING, "The instrumentation that made it."),
         Column("sender", STRING, "Who sent it, as the store recorded it, or null."),
         Column("trusted", FLAG, "Whether the recipe trusts that sender."),

@@ -1,18 +1,18 @@
-"""What executions and calls are worth."""
+"""The tables `evaluations` and `rewards`."""
 
 from ltrain_transforms.tables.column import EXECUTION, FLOAT, INTEGER, STRING, Column, Table
 
 EVALUATIONS = Table(
     "evaluations",
-    "What someone said an execution or a call is worth; rewards are made from it.",
+    "One score of an execution or a call, as a span or log record has it.",
     (
         EXECUTION,
-        Column("call_id", STRING, "The call that is judged, or null: the whole execution."),
+        Column("call_id", STRING, "The evaluated call, or null: the whole execution."),
         Column("name", STRING, "The evaluation's name."),
-        Column("source", STRING, "Whose word it is: runner or agent."),
+        Column("source", STRING, "Who wrote it: runner or agent."),
         Column("value", FLOAT, "The score."),
-        Column("evidence", STRING, "The span that says so."),
-        Column("start", INTEGER, "When it was said."),
+        Column("evidence", STRING, "The span that carries it."),
+        Column("start", INTEGER, "When it was written."),
         Column("fault", STRING, "Why it does not count, or null."),
     ),
 )
@@ -24,9 +24,9 @@ REWARDS = Table(
     (
         EXECUTION,
         Column("call_id", STRING, "The credited call, or null: the whole execution."),
-        Column("rule", STRING, "The rule or evaluation that gave it."),
-        Column("source", STRING, "Whose word it is: rule, runner, agent or recipe."),
-        Column("value", FLOAT, "How much, after bounds and weight."),
-        Column("evidence", STRING, "The span that made it so."),
+        Column("rule", STRING, "The rule or evaluation that it comes from."),
+        Column("source", STRING, "Where it comes from: rule, runner, agent or recipe."),
+        Column("value", FLOAT, "The value after bounds and weight."),
+        Column("evidence", STRING, "The span that it was computed from."),
     ),
 )

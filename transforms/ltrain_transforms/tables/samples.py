@@ -1,4 +1,4 @@
-"""Rows for the trainer."""
+"""The table `samples`: training rows."""
 
 import polars as pl
 
@@ -6,37 +6,45 @@ from ltrain_transforms.tables.column import EXECUTION, IDS, STRING, STRINGS, WEI
 
 SAMPLES = Table(
     "samples",
-    "One training row: one or more transitions, merged where the tokens allow.",
+    "One training row: one or more transitions whose tokens continue each other.",
     (
         Column("sample_id", STRING, "Hash of its transitions."),
         EXECUTION,
         Column("rollout_id", STRING, "The rollout."),
         Column("group_id", STRING, "The group."),
         Column("policy", STRING, "The trained policy."),
-        Column("tokens", STRING, "sampled (as the server reported) or rendered (SFT only)."),
+        Column("tokens", STRING, "sampled (as the server reported them) or rendered (SFT only)."),
         Column("prompt_ids", IDS, "Context before the first trained token."),
-        Column("response_ids", IDS, "Sampled tokens, and what came between the calls."),
+        Column("response_ids", IDS, "Sampled tokens, and the tokens between the calls."),
         Column("response_mask", pl.List(pl.UInt8()), "1 where the token was sampled."),
         Column("rollout_logprobs", WEIGHTS, "As sampled; 0 where the mask is 0."),
         Column("advantages", WEIGHTS, "Per token; 0 where the mask is 0."),
-        Column("token_rewards", WEIGHTS, "Immediate, at each call's last token; never returns."),
-        Column("loss_weight", WEIGHTS, "Per token: equal weight a rollout, call or token."),
-        Column("temperature", pl.Float32(), "What every token of the row was sampled with."),
-        Column("call_offsets", IDS, "Where in the response each call's sampled tokens begin."),
+        Column(
+            "token_rewards",
+            WEIGHTS,
+            "Immediate rewards, at the last token of each call; no returns.",
+        ),
+        Column(
+            "loss_weight", WEIGHTS, "Weight of each token in the loss, by train.loss_weighting."
+        ),
+        Column("temperature", pl.Float32(), "Sampling temperature of every token."),
+        Column(
+            "call_offsets", IDS, "Index in the response where each call's sampled tokens begin."
+        ),
         Column("call_versions", pl.List(pl.Int32()), "The policy version of each call."),
-        Column("next_sample_id", STRING, "The row that goes on where this one stops, or null."),
+        Column("next_sample_id", STRING, "The row that continues this one, or null."),
         Column("transition_ids", STRINGS, "The calls in it."),
         Column(
             "begins",
             STRING,
-            "Why its first call joined no earlier row: first, conversation, branch, template, "
-            "retokenised, rewritten, temperature or unknown.",
+            "Why its first call does not continue an earlier row: first, conversation, branch, "
+            "template, retokenised, rewritten, temperature or unknown.",
         ),
         Column(
             "differs_from",
             STRING,
-            "The call whose tokens, prompt and response, it agrees with longest, or null.",
+            "The call with which it shares the longest prefix of prompt and response, or null.",
         ),
-        Column("differs_at", pl.Int32(), "The first token of its prompt that differs, from 0."),
+        Column("differs_at", pl.Int32(), "Index of the first token of its prompt that differs."),
     ),
 )

@@ -1,4 +1,4 @@
-"""What a rule reads beside the columns of `calls` and `executions`."""
+"""Derived columns that rules may read besides the columns of `calls` and `executions`."""
 
 import polars as pl
 
@@ -6,31 +6,33 @@ from ltrain_transforms.tables.column import EXECUTION, FLAG, FLOAT, STRING, Colu
 
 SIGNALS = Table(
     "signals",
-    "One call; each column is computed only where a rule names it.",
+    "One call; each column is computed only if a rule uses it.",
     (
-        Column("answer", STRING, "An LLM call's text, without its requests for tools; else null."),
-        Column("final", FLAG, "An LLM call has an answer, and no later one of the execution has."),
-        Column("seconds", FLOAT, "How long the call took."),
-        Column("depth", pl.Int32(), "How many agents that ask a model themselves enclose it."),
-        Column("script_mix", FLOAT, "Share of the answer's letters beside its main script."),
+        Column("answer", STRING, "The text of an LLM call, without tool requests; else null."),
+        Column("final", FLAG, "Whether it is the execution's last LLM call with an answer."),
+        Column("seconds", FLOAT, "Duration of the call, in seconds."),
+        Column("depth", pl.Int32(), "Number of enclosing agents that call a model."),
+        Column("script_mix", FLOAT, "Share of the answer's letters outside its main script."),
         Column("foreign_script", FLOAT, "Share of its letters in scripts that the input lacks."),
-        Column("unknown_tools", pl.Int32(), "Requests for tools that the call was not offered."),
-        Column("invalid_requests", pl.Int32(), "Requests that break the schema of their tool."),
-        Column("used", FLAG, "A tool's result, new to its requester, is said again by a later LLM "
-               "call; null where it holds nothing new or no call is later."),
-        Column("fits", FLAG, "The answer or result is JSON of the rule's `schema`."),
+        Column("unknown_tools", pl.Int32(), "Requests for tools that the prompt did not define."),
+        Column("invalid_requests", pl.Int32(), "Tool requests that violate the tool's schema."),
+        Column("used", FLAG, "A later LLM call repeats what is new in the tool's result; null "
+               "where nothing is new or no call is later."),
+        Column("fits", FLAG, "The answer or result is JSON that matches the rule's `schema`."),
     ),
 )  # fmt: skip
 
-STANDING = Table(
+GROUP_STATS = Table(
     "standing",
-    "One execution beside its group: those of it that are not superseded and ended by themselves.",
+    "One execution and its group: its members that are not superseded and ended by themselves.",
     (
         EXECUTION,
-        Column("reward", FLOAT, "Its outcome before gates and rules over the rollout, or null."),
-        Column("group_size", pl.Int32(), "How many executions its group has."),
-        Column("group_reward", FLOAT, "The mean of their rewards."),
-        Column("group_wall", FLOAT, "The median of their wall clocks, seconds."),
-        Column("group_critical_path", FLOAT, "The median of their critical paths, seconds."),
+        Column(
+            "reward", FLOAT, "Its outcome reward before gates and rules over the rollout, or null."
+        ),
+        Column("group_size", pl.Int32(), "Number of executions in its group."),
+        Column("group_reward", FLOAT, "Mean reward of the group."),
+        Column("group_wall", FLOAT, "Median of `wall` in the group, seconds."),
+        Column("group_critical_path", FLOAT, "Median of `critical_path` in the group, seconds."),
     ),
 )

@@ -1,4 +1,4 @@
-"""What the store gives."""
+"""The spans of the store."""
 
 import polars as pl
 
@@ -16,7 +16,7 @@ ATTRIBUTES = pl.Map(pl.String(), pl.String())
 
 SPANS = Table(
     "spans",
-    "One span of the store, resolved to its execution; what every other table is made from.",
+    "One span of the store with its execution; all other tables are made from these.",
     (
         EXECUTION,
         Column("run_id", STRING, "The run, or null."),
@@ -25,9 +25,13 @@ SPANS = Table(
         Column("task_id", STRING, "The task, or null."),
         Column("domain", STRING, "The task's domain, or null."),
         Column("mode", STRING, "train, val or prod, or null."),
-        Column("wave", pl.Int32(), "The visit to the tasks, or null."),
-        Column("sample_index", pl.Int32(), "The k of (x, k), or null."),
-        Column("session_id", STRING, "The conversation; null where rollouts are read."),
+        Column("wave", pl.Int32(), "The wave of the run, or null."),
+        Column(
+            "sample_index",
+            pl.Int32(),
+            "The number of the rollout within its task and wave, or null.",
+        ),
+        Column("session_id", STRING, "The conversation id; null where rollouts are read."),
         Column("trace_id", STRING, "Its trace."),
         Column("span_id", STRING, "Its id."),
         Column("parent_id", STRING, "The span that encloses it, or null."),
@@ -37,8 +41,8 @@ SPANS = Table(
         Column("trusted", FLAG, "Whether the recipe trusts that sender."),
         Column("role", STRING, "runner, gateway, learner, capture or agent: by scope and sender."),
         Column("name", STRING, "Its name."),
-        Column("start", INTEGER, "When it began."),
-        Column("end", INTEGER, "When it ended."),
+        Column("start", INTEGER, "Start."),
+        Column("end", INTEGER, "End."),
         Column("status", STRING, "Unset, Ok or Error."),
         Column("message", STRING, "The status message."),
         Column("outcome", STRING, "On a closing span: how the attempt ended."),

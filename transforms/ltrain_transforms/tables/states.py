@@ -1,4 +1,4 @@
-"""Semantic variables."""
+"""The table `states`: semantic variables."""
 
 import polars as pl
 
@@ -6,17 +6,17 @@ from ltrain_transforms.tables.column import EXECUTION, STRING, Column, Table
 
 STATES = Table(
     "states",
-    "One semantic variable written at a step.",
+    "One write of a semantic variable.",
     (
         EXECUTION,
         Column(
             "t",
             pl.Int32(),
-            "The step from which on it holds: the first call, by `seq`, that found it.",
+            "The step from which the value is current: the `seq` of the first call that found it.",
         ),
         Column("variable", STRING, "Its name: see states.md."),
         Column("value", STRING, "Its value, JSON."),
         Column("digest", STRING, "Hash of the value without ids of messages and tool calls."),
-        Column("written_by", STRING, "The call that wrote it; null: nobody that was traced."),
+        Column("written_by", STRING, "The call that wrote it; null: no traced call."),
     ),
 )

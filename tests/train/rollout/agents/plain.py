@@ -1,4 +1,4 @@
-"""Agents without a framework; what each does is in its task."""
+"""Agents without a framework; the task says what the agent does."""
 
 import asyncio
 import ctypes
@@ -21,9 +21,9 @@ def ask(llm: Any, text: str) -> Any:
 
 
 def solve(task: dict[str, Any], llm: Any) -> Any:
-    """Ask the model, after the task's trouble."""
+    """Do what the task's `trouble` says, then call the model."""
     print('{"id": "not a result"}', flush=True)
-    said = ask(llm, task["input"])
+    answer = ask(llm, task["input"])
     if task.get("raises"):
         raise ValueError("the agent gave up")
     if task.get("leaves"):
@@ -37,22 +37,22 @@ def solve(task: dict[str, Any], llm: Any) -> Any:
     if task.get("crashes") and not Path(task["crashes"]).exists():
         Path(task["crashes"]).touch()
         ctypes.string_at(0)
-    return {"said": said, "pid": os.getpid()}
+    return {"answer": answer, "pid": os.getpid()}
 
 
 async def solve_async(task: dict[str, Any], llm: Any) -> Any:
-    """The same in an event loop."""
-    said = await asyncio.to_thread(ask, llm, task["input"])
+    """Do the same in an event loop."""
+    answer = await asyncio.to_thread(ask, llm, task["input"])
     await asyncio.sleep(task.get("sleeps", 0))
-    return {"said": said}
+    return {"answer": answer}
 
 
 def needs_openai(task: dict[str, Any], llm: Any) -> Any:
-    """Ask through the SDK, whose errors tell whose failure it was."""
+    """Call the model through the SDK, which raises its own errors."""
     import openai
 
     client = openai.OpenAI(base_url=llm.base_url, api_key=llm.api_key, max_retries=0)
     answer = client.chat.completions.create(
         model=llm.model, messages=[{"role": "user", "content": task["input"]}]
     )
-    return {"said": answer.choices[0].message.content}
+    return {"answer": answer.choices[0].message.content}
