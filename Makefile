@@ -11,9 +11,11 @@ MODELS := tests/end_to_end tests/train tests/chaos
 FRAMEWORKS := tests/frameworks
 # Arguments of the command of a target: make test ARGS="-k gateway", make demo ARGS="--seed 1"
 ARGS ?=
+# Tests that start no model, in parallel
+LIGHT = $(filter-out $(MODELS) $(FRAMEWORKS),$(wildcard tests/[a-z]*))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model demo test test-frameworks lint format docs lock clean
+.PHONY: help setup model demo test test-frameworks lint format docs lock coverage clean
 
 help: ## This list
 	@echo "make TARGET [ARGS=\"…\"] [PYTHON=python3.11]"
@@ -39,7 +41,7 @@ demo: model ## Train the example agent on this machine, from its own traces
 
 test: setup ## All tests, including the whole loop with a tiny policy
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m pytest -n 3 $(filter-out $(MODELS) $(FRAMEWORKS),$(wildcard tests/[a-z]*))
+	@$(BIN)/python -m pytest -n 3 $(LIGHT)
 	@$(BIN)/python -m pytest $(MODELS)
 else
 	@$(BIN)/python -m pytest $(ARGS)
@@ -66,6 +68,11 @@ docs: setup ## Generate pages of docs/, and the tables and dashboards of otel-co
 
 lock: ## Resolve setup/*.in into setup/*.lock (a fresh pip, nothing is installed)
 	@$(PYTHON) -m setup.lock $(ARGS)
+
+coverage: setup ## Run the tests that start no model, and print the lines that they cover
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -n 3 $(or $(ARGS),$(LIGHT)); status=$$?; \
+	  $(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$status
 
 bench-%: setup
 	@$(BIN)/python benchmarks/$(subst -,_,$*).py $(ARGS)

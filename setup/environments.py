@@ -25,6 +25,8 @@ from setup import machine, pins
 from setup.installer import Commands, SetupFailed, print_progress
 
 ROOT = Path(__file__).resolve().parent.parent
+PYTHON = "{}.{}".format(*sys.version_info)
+"""The version of the environments: that of the interpreter that creates them."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,9 @@ class Environment:
     @property
     def ready(self) -> bool:
         try:
-            return self.python.exists() and self.stamp.read_text() == self.digest
+            library = self.folder / "lib" / f"python{PYTHON}"
+            same_python = self.python.exists() and library.exists()
+            return same_python and self.stamp.read_text() == self.digest
         except OSError:
             return False
 
@@ -157,17 +161,20 @@ async def _create_venv(environment: Environment, commands: Commands) -> None:
         return
     if folder.exists() and any(folder.iterdir()) and not (folder / "pyvenv.cfg").exists():
         raise SetupFailed(f"{folder} exists and is not an environment. Move it away and retry.")
-    other = [path for path in folder.glob("lib/python3.*") if path.name != "python3.11"]
+    other = [path.name for path in folder.glob("lib/python3.*") if path.name != f"python{PYTHON}"]
     if other:
-        raise SetupFailed(f"{folder} is of {other[0].name}, not 3.11. Move it away and retry.")
+        raise SetupFailed(
+            f"{folder} is of {other[0]}, and this set-up is of python{PYTHON}. Move the folder "
+            f"away and retry, or use its Python: make PYTHON={other[0]} …"
+        )
     print_progress(environment.name, f"creates {folder.name}, {environment.size} GB when complete")
     await commands.run(sys.executable, "-m", "venv", "--clear", str(folder))
 
 
 def _works(folder: Path) -> bool:
-    """Return whether it is an environment of Python 3.11, created at this path, with pip."""
+    """Return whether it is an environment of this Python, created at this path, with pip."""
     with suppress(OSError):
-        version = "version = 3.11." in (folder / "pyvenv.cfg").read_text()
+        version = f"version = {PYTHON}." in (folder / "pyvenv.cfg").read_text()
         # ensurepip writes this command last; its path shows whether the environment was moved
         in_place = str(folder / "bin") in (folder / "bin" / "pip").read_text()
         return version and in_place and (folder / "bin" / "python").exists()

@@ -3,6 +3,9 @@
 Run `python3.11 -m setup.lock [NAME ...]`. The newest pip resolves in a temporary environment (an
 old pip backtracks for an hour) and installs nothing. Comments of the `.in` file are copied, and a
 line `# without NAME: reason` removes a package from the result.
+
+A lock holds for every supported Python: the oldest resolves it. Any other only checks that it
+resolves to the same versions: `make lock PYTHON=python3.12`.
 """
 
 from __future__ import annotations
@@ -27,14 +30,18 @@ PINNED = re.compile(r"^# pinned ([\w-]+): (.+)$", re.MULTILINE)
 REASON = re.compile(r"^([\w.-]+)[^#\n]*  # (.+)$", re.MULTILINE)
 
 
-def resolve(source: Path) -> dict[str, str]:
-    """Return name -> version of the requirements in `source` and all their dependencies."""
+def resolve(source: Path, constraints: Path | None = None) -> dict[str, str]:
+    """Return name -> version of the requirements in `source` and all their dependencies.
+
+    The lines `# without NAME` of `source` are applied; pins in `constraints` are kept.
+    """
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         pip = [f"{folder}/bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, "install", "--upgrade", "pip"], check=True, stderr=subprocess.DEVNULL)
         report = Path(folder) / "report.json"
         command = [*pip, "install", "--dry-run", "--ignore-installed", "--report", str(report)]
+        command += ["--constraint", str(constraints)] if constraints else []
         fault = _run([*command, "-r", str(source)])
         if NOT_FOUND in fault:
             fault = _run([*command, "--extra-index-url", TORCH_INDEX, "-r", str(source)])
@@ -42,7 +49,9 @@ def resolve(source: Path) -> dict[str, str]:
             sys.exit(fault)
         resolved = json.loads(report.read_text())["install"]
     pairs = ((each["metadata"]["name"], each["metadata"]["version"]) for each in resolved)
-    return {canonical(name): version for name, version in pairs}
+    unwanted = {canonical(name) for name in WITHOUT.findall(source.read_text())}
+    pins = {canonical(name): version for name, version in pairs}
+    return {name: version for name, version in pins.items() if name not in unwanted}
 
 
 def _run(command: list[str]) -> str:
@@ -58,8 +67,6 @@ def write_lock(name: str) -> None:
     start, before = time.monotonic(), read_lock(lock) if lock.exists() else {}
     text = source.read_text()
     pins = resolve(source)
-    for unwanted in WITHOUT.findall(text):
-        pins.pop(canonical(unwanted), None)
     comments = REASON.findall(text) + PINNED.findall(text)
     reasons = {canonical(package): reason for package, reason in comments}
     lines = [_line(package, pins[package], reasons) for package in sorted(pins)]
@@ -73,18 +80,32 @@ def write_lock(name: str) -> None:
         print(f"  {package} {before.get(package, '-')} -> {pins.get(package, '-')}")
 
 
+def check_lock(name: str) -> None:
+    """Exit with an error if `<name>.in` resolves to a package that `<name>.lock` does not pin."""
+    lock = FOLDER / f"{name}.lock"
+    pins = read_lock(lock)
+    resolved = resolve(FOLDER / f"{name}.in", constraints=lock)
+    version = sys.version.split()[0]
+    if missing := sorted(package for package in resolved if package not in pins):
+        sys.exit(
+            f"{lock.name} lacks what Python {version} needs: {', '.join(missing)}. "
+            f"Add it to setup/{name}.in with the reason, and run `make lock`."
+        )
+    print(f"{lock.name}: holds for Python {version}")
+
+
 def _line(package: str, version: str, reasons: dict[str, str]) -> str:
     reason = f"  # {reasons[package]}" if package in reasons else ""
     return f"{package}=={version}{reason}\n"
 
 
 def main(names: Sequence[str]) -> None:
-    if sys.version_info[:2] != machine.PYTHON:
-        sys.exit(
-            f"The locks are for Python 3.11; this is {sys.version.split()[0]}. Run python3.11."
-        )
+    if sys.version_info[:2] not in machine.PYTHONS:
+        supported = " and ".join("{}.{}".format(*each) for each in machine.PYTHONS)
+        sys.exit(f"The locks are for Python {supported}; this is {sys.version.split()[0]}.")
+    update = write_lock if sys.version_info[:2] == machine.PYTHONS[0] else check_lock
     for name in names or [each.stem for each in sorted(FOLDER.glob("*.in"))]:
-        write_lock(name)
+        update(name)
 
 
 if __name__ == "__main__":

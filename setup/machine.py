@@ -12,7 +12,8 @@ import shutil
 import sys
 from pathlib import Path
 
-PYTHON = (3, 11)
+PYTHONS = ((3, 11), (3, 12))
+"""The versions that every lock file installs on; the first one resolves them."""
 GLIBC = (2, 28)
 GIGABYTE = 1e9
 
@@ -24,12 +25,12 @@ def faults(root: Path, need: float) -> list[str]:
 
 
 def _python() -> str:
-    if sys.version_info[:2] == PYTHON:
+    if sys.version_info[:2] in PYTHONS:
         return ""
     version = platform.python_version()
     return (
-        f"This is Python {version} ({sys.executable}); the locks are for CPython 3.11. Install "
-        "python3.11, or name one: make setup PYTHON=/path/to/python3.11"
+        f"This is Python {version} ({sys.executable}); the locks are for CPython 3.11 and "
+        "3.12. Install one of them, or name it: make setup PYTHON=/path/to/python3.11"
     )
 
 
@@ -40,7 +41,7 @@ def _venv() -> str:
     except ImportError as error:
         return (
             f"{sys.executable} has no module {error.name}, so it cannot make environments. "
-            "On Debian and Ubuntu: sudo apt install python3.11-venv"
+            "On Debian and Ubuntu: sudo apt install python{}.{}-venv".format(*sys.version_info[:2])
         )
     return ""
 

@@ -1,18 +1,73 @@
-"""Train the agent you already run, from the traces it already emits."""
+"""Train the agent you already run, from the traces it already emits.
 
+The names below are the public Python interface. Each is imported when it is first used: an agent
+has only the instrumentation installed, and the command line must start at once.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ltrain_collector.store import Store
     from ltrain_instrument import configure, flush, reward, rollout, task
+    from ltrain_transforms.build import build
+    from ltrain_transforms.dataset import Dataset
+    from ltrain_transforms.recipe import Recipe
 
 __version__ = "0.1.0"
-__all__ = ["configure", "flush", "reward", "rollout", "task"]
+__all__ = [
+    "Dataset",
+    "Recipe",
+    "Store",
+    "build",
+    "configure",
+    "flush",
+    "reward",
+    "rollout",
+    "task",
+]
+
+_AGENT_MODULES = dict.fromkeys(
+    ("configure", "flush", "reward", "rollout", "task"), "ltrain_instrument"
+)
+_STORE_MODULES = {
+    "Dataset": "ltrain_transforms.dataset",
+    "Recipe": "ltrain_transforms.recipe",
+    "Store": "ltrain_collector.store",
+    "build": "ltrain_transforms.build",
+}
+"""The modules that import packages of the pip extra `store`."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name at its first use, so that the command line starts fast."""
-    if name not in __all__:
-        raise AttributeError(f"module 'ltrain' has no attribute '{name}'")
-    import ltrain_instrument
+    """Import a public name when it is first used.
 
-    return getattr(ltrain_instrument, name)
+    Raises:
+        MissingExtra: when the module of the name needs a pip extra that is not installed.
+    """
+    module = _AGENT_MODULES.get(name) or _STORE_MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module 'ltrain' has no attribute '{name}'")
+    try:
+        value = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        from ltrain.cli import EXTRAS
+        from ltrain_instrument.errors import MissingExtra
+
+        package = (error.name or "").partition(".")[0]
+        if name not in _STORE_MODULES or package.startswith("ltrain"):
+            raise
+        raise MissingExtra(f"ltrain.{name}", package, EXTRAS.get(package, "store")) from error
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names that can be imported here; `help(ltrain)` imports each of them."""
+    from importlib.util import find_spec
+
+    try:
+        installed = find_spec("polars") and find_spec("chdb")
+    except ImportError:  # from an import hook that blocks a package
+        installed = None
+    return sorted(["__version__", *(__all__ if installed else _AGENT_MODULES)])

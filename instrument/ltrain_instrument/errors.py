@@ -29,6 +29,17 @@ class BadReward(LtrainError, ValueError):
     """A reward that is not a finite number."""
 
 
+class MissingExtra(LtrainError, ImportError):
+    """A public name whose packages are not installed."""
+
+    def __init__(self, needed_by: str, package: str, extra: str) -> None:
+        super().__init__(
+            f"{needed_by} needs the package {package}, which is not installed here. "
+            f"Install it with: pip install 'ltrain[{extra}]'"
+        )
+        self.name = package
+
+
 class SpoolFull(LtrainError, OSError):
     """A spool at its size limit: further spans are dropped."""
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PYTHON = "python{}.{}".format(*sys.version_info)
 RUN = "import runpy; runpy.run_module('setup.environments', run_name='__main__')"
 PIP = """
 import os, pathlib, sys, sysconfig, time
@@ -63,7 +64,7 @@ def environment(root: Path, name: str = ".venv") -> Path:
     """Make an environment with the fake pip, and return its site-packages."""
     folder = root / name
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    packages = folder / "lib" / "python3.11" / "site-packages"
+    packages = folder / "lib" / PYTHON / "site-packages"
     (packages / "pip").mkdir()
     (packages / "pip" / "__main__.py").write_text(PIP)
     (folder / "bin" / "pip").write_text(f"#!{folder}/bin/python\n")
@@ -73,8 +74,8 @@ def environment(root: Path, name: str = ".venv") -> Path:
 @pytest.mark.parametrize(
     ("before", "message"),
     [
-        ("sys.version_info = (3, 12, 1)", "the locks are for CPython 3.11"),
-        ("sys.modules['ensurepip'] = None", "sudo apt install python3.11-venv"),
+        ("sys.version_info = (3, 13, 1)", "the locks are for CPython 3.11 and 3.12"),
+        ("sys.modules['ensurepip'] = None", f"sudo apt install {PYTHON}-venv"),
         (
             "import shutil, types\nshutil.disk_usage = lambda _: types.SimpleNamespace(free=2e9)",
             "2.0 GB are free",
@@ -158,7 +159,7 @@ def test_a_lock_that_changes_meanwhile_is_followed_by_the_next_call(root: Path) 
     environment(root)
     lock = root / "setup" / "main.lock"
     meanwhile = f"import pathlib; pathlib.Path({str(lock)!r}).open('a').write('new==2.0\\n')"
-    pip = root / ".venv" / "lib" / "python3.11" / "site-packages" / "pip" / "__main__.py"
+    pip = root / ".venv" / "lib" / PYTHON / "site-packages" / "pip" / "__main__.py"
     pip.write_text(f"{PIP}\nif 'one-name==1.0' in sys.argv: {meanwhile}\n")
     assert "ready: 2 packages" in set_up(root, "main").stdout
     assert "ready: 3 packages" in set_up(root, "main").stdout
@@ -167,7 +168,7 @@ def test_a_lock_that_changes_meanwhile_is_followed_by_the_next_call(root: Path) 
 def test_torch_comes_from_its_own_index_where_the_plain_one_lacks_it(root: Path) -> None:
     environment(root)
     (root / "setup" / "main.lock").write_text("torch==1.0\n")
-    pip = root / ".venv" / "lib" / "python3.11" / "site-packages" / "pip" / "__main__.py"
+    pip = root / ".venv" / "lib" / PYTHON / "site-packages" / "pip" / "__main__.py"
     pip.write_text(PIP.replace("lost==", "torch=="))
     done = set_up(root, "main")
     assert done.returncode == 0, done.stderr
@@ -190,6 +191,18 @@ def test_what_is_no_environment_is_not_touched(root: Path) -> None:
     done = set_up(root, "main")
     assert done.returncode == 1 and "Move it away" in done.stderr
     assert (root / ".venv" / "notes.txt").read_text() == "mine"
+
+
+def test_an_environment_of_another_python_is_not_used(root: Path) -> None:
+    """Both supported versions install from the same locks, so the digest cannot tell them apart."""
+    packages = environment(root)
+    assert set_up(root, "main").returncode == 0
+    packages.parent.rename(packages.parent.with_name("python3.10"))
+    (root / ".venv" / "pyvenv.cfg").write_text("version = 3.10.1\n")
+    done = set_up(root, "main")
+    assert done.returncode == 1
+    assert ".venv is of python3.10, and this set-up is of " + PYTHON in done.stderr
+    assert "make PYTHON=python3.10" in done.stderr
 
 
 def test_two_set_ups_run_in_sequence(root: Path) -> None:

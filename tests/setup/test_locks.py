@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from setup import pins
+from setup import machine, pins
 
 ROOT = Path(__file__).parents[2]
 SETUP = ROOT / "setup"
@@ -55,3 +55,13 @@ def test_what_breaks_vllm_is_left_out() -> None:
 def test_both_environments_have_one_torch() -> None:
     versions = {pins.read_lock(SETUP / f"{lock}.lock")["torch"] for lock in ("main", "vllm")}
     assert versions == {"2.13.0+cpu"}
+
+
+def test_locks_are_for_the_pythons_that_the_package_allows() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    allowed = Requirement(f"python{project['requires-python']}").specifier
+    versions = [(3, minor) for minor in range(9, 20)]
+    assert (
+        tuple((major, minor) for major, minor in versions if allowed.contains(f"{major}.{minor}.0"))
+        == machine.PYTHONS
+    )

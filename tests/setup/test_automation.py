@@ -1,0 +1,106 @@
+"""GitHub Actions, pre-commit, issue forms and .gitignore agree with the Makefile and the lock."""
+
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from setup import machine
+
+ROOT = Path(__file__).parents[2]
+MAKEFILE = (ROOT / "Makefile").read_text()
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml"))
+HOOKS = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+
+
+def workflow(path: Path) -> dict[Any, Any]:
+    return dict(yaml.safe_load(path.read_text()))
+
+
+def steps() -> list[dict[str, Any]]:
+    jobs = [job for path in WORKFLOWS for job in workflow(path)["jobs"].values()]
+    return [step for job in jobs for step in job["steps"]]
+
+
+def development_packages() -> set[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return {re.split(r"[^\w-]", name)[0] for name in project["optional-dependencies"]["dev"]}
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_reads_only_and_ends(path: Path) -> None:
+    content = workflow(path)
+    assert content["permissions"] == {"contents": "read"}
+    assert set(content["concurrency"]) == {"group", "cancel-in-progress"}
+    assert all(0 < job["timeout-minutes"] <= 120 for job in content["jobs"].values())
+
+
+def test_workflows_run_targets_and_scripts_that_exist() -> None:
+    commands = [step["run"] for step in steps() if "run" in step]
+    targets = [target for run in commands for target in re.findall(r"^make ([\w-]+)", run)]
+    assert targets == ["setup", "coverage"]
+    for target in targets:
+        assert re.search(rf"^{target}:.*## ", MAKEFILE, re.MULTILINE), f"no target {target}"
+    assert ".ci/run" in commands and os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_workflows_run_every_supported_python() -> None:
+    versions = [step["with"]["python-version"] for step in steps() if "setup-python" in str(step)]
+    assert versions == ["{}.{}".format(*version) for version in machine.PYTHONS]
+
+
+def test_actions_are_pinned_by_their_major_version() -> None:
+    actions = [step["uses"] for step in steps() if "uses" in step]
+    assert actions and all(re.fullmatch(r"actions/[\w-]+@v\d+", action) for action in actions)
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])
+def test_hooks_run_the_tools_of_the_project(hook: dict[str, Any]) -> None:
+    command, *_ = hook["entry"].split()
+    folder, _, tool = command.rpartition("/")
+    assert (hook["language"], folder) == ("system", ".venv/bin")
+    assert tool in development_packages()
+
+
+def test_the_mypy_hook_checks_what_make_lint_checks() -> None:
+    variables = dict(re.findall(r"^(PACKAGES|TYPED) := (.+)$", MAKEFILE, re.MULTILINE))
+    typed = variables["TYPED"].replace("$(PACKAGES)", variables["PACKAGES"])
+    (entry,) = [hook["entry"] for hook in HOOKS if hook["id"] == "mypy"]
+    assert entry == f".venv/bin/mypy {typed}"
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)
+def test_an_issue_form_has_what_github_requires(path: Path) -> None:
+    form = yaml.safe_load(path.read_text())
+    assert {"name", "description", "body"} <= form.keys()
+    for field in form["body"]:
+        assert field["type"] in {"textarea", "input"}
+        assert field["attributes"]["label"]
+    ids = [field["id"] for field in form["body"]]
+    assert len(ids) == len(set(ids))
+
+
+def test_the_bug_form_asks_for_the_report_of_the_doctor() -> None:
+    fields = {
+        field["id"]: field for field in workflow(ROOT / ".github/ISSUE_TEMPLATE/bug.yml")["body"]
+    }
+    assert "ltrain doctor --json" in fields["doctor"]["attributes"]["label"]
+    assert {"command", "expected", "actual", "version", "doctor"} == fields.keys()
+
+
+@pytest.mark.parametrize(
+    "name", [".venv", ".venv-vllm", ".venv-frameworks", ".venv-openai2", ".ltrain"]
+)
+def test_links_to_generated_folders_are_ignored(name: str, tmp_path: Path) -> None:
+    repository = tmp_path / "clone"
+    subprocess.run(["git", "init", "-q", str(repository)], check=True)
+    (repository / ".gitignore").write_text((ROOT / ".gitignore").read_text())
+    (repository / name).symlink_to(tmp_path)
+    command = ["git", "-C", str(repository), "status", "--porcelain"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "?? .gitignore\n"
