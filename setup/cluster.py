@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ltrain_collector import schema
 from ltrain_collector.store import Store
 
 FOLDER = Path(__file__).resolve().parent.parent / "otel-config" / "clickhouse"
@@ -91,6 +92,7 @@ def _filled(each: Relation, store: Store) -> Relation:
 def single(found: list[Relation]) -> Iterator[str]:
     """Give the statements for one server."""
     yield "CREATE DATABASE IF NOT EXISTS otel"
+    yield from _renamed_views()
     for each in found:
         if each.engine == "View":
             yield f"CREATE OR REPLACE VIEW otel.{each.name} AS\n{each.selects}"
@@ -105,6 +107,7 @@ def single(found: list[Relation]) -> Iterator[str]:
 def cluster(found: list[Relation]) -> Iterator[str]:
     """Give the statements for a cluster, which are run once, on any node of it."""
     yield f"CREATE DATABASE IF NOT EXISTS otel {ON}"
+    yield from (f"{drop} {ON}" for drop in _renamed_views())
     for each in found:
         if each.engine == "View":
             yield f"CREATE OR REPLACE VIEW otel.{each.name} {ON} AS\n{each.selects}"
@@ -114,6 +117,12 @@ def cluster(found: list[Relation]) -> Iterator[str]:
             yield local.replace(f"otel.{each.name}", f"otel.{each.name} {ON}", 1)
         else:
             yield from _spread(each)
+
+
+def _renamed_views() -> Iterator[str]:
+    """Yield the statements that drop the views which have another name now."""
+    for statement in schema.read_statements(schema.RENAMED_VIEWS):
+        yield statement.partition("\n")[2].removesuffix(";")
 
 
 def _materialized(each: Relation) -> str:

@@ -195,7 +195,7 @@ def collector(timeout: float) -> Finding:
 def store(timeout: float) -> Finding:
     """Look for the store, without opening it."""
     given = STORE.read()
-    address = dsn.parse(given or "http://127.0.0.1:8123")
+    address = dsn.parse_dsn(given or "http://127.0.0.1:8123")
     mend = "`ltrain up` makes and serves one; LTRAIN_STORE names another."
     if isinstance(address, dsn.Server):
         if (fault := _get(f"{address}/ping", timeout)) is None:

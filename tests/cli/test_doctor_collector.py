@@ -82,7 +82,7 @@ def test_what_was_refused_is_said(tmp_path: Path, up: Up) -> None:
 
 def test_a_key_that_is_missing_or_wrong_is_said(tmp_path: Path, up: Up) -> None:
     keys = Keys(tmp_path / "store")
-    made = {role: keys.make(role)[0] for role in Role}
+    made = {role: keys.make_key(role)[0] for role in Role}
     otlp, sql = up()
     found = doctor(tmp_path, otlp, f"http://127.0.0.1:{sql}")
     assert found["collector"]["state"] == "fault"

@@ -21,7 +21,7 @@ from ltrain_train.loop.services import Services
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, dict[Role, str]]]:
     """Give the ports of OTLP and SQL of `ltrain up`, and its keys by their roles."""
     folder = tmp_path_factory.mktemp("keyed") / "store"
-    keys = {role: Keys(folder).make(role)[0] for role in (Role.INGEST, Role.QUERY)}
+    keys = {role: Keys(folder).make_key(role)[0] for role in (Role.INGEST, Role.QUERY)}
     argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(folder)]
     ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
     up = subprocess.Popen([*argv, *ports], stdout=subprocess.PIPE, text=True)

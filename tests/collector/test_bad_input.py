@@ -94,7 +94,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 def test_a_result_of_ten_gigabytes_is_refused(
     folder: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ltrain_collector.store.QUERY_BYTES", 1 << 20)
+    monkeypatch.setattr("ltrain_collector.store.MAX_QUERY_BYTES", 1 << 20)
     with pytest.raises(TooMuch, match=r"Store\.stream, or `ltrain sql` with --format parquet"):
         folder.query("SELECT number FROM numbers(1000000000000)")
     assert folder.query("SELECT 1 AS a")["a"].item() == 1

@@ -15,7 +15,7 @@ from ltrain.cli import app
 from ltrain_collector import schema
 from ltrain_collector.backup import backup, restore
 from ltrain_collector.errors import BadBackup, BadPrune
-from ltrain_collector.keeping import Choice, days_ago, prune, status
+from ltrain_collector.keeping import PruneFilter, days_ago, prune, store_status
 from ltrain_collector.store import Store
 
 NOON = 1_790_000_000_000_000_000
@@ -44,14 +44,14 @@ def left(store: Store) -> list[tuple[str, int]]:
     return store.query(sql).rows()
 
 
-def cut() -> Choice:
-    return Choice(before=days_ago(0).fromtimestamp((NOON - 5 * DAY) / 1e9, days_ago(0).tzinfo))
+def cut() -> PruneFilter:
+    return PruneFilter(before=days_ago(0).fromtimestamp((NOON - 5 * DAY) / 1e9, days_ago(0).tzinfo))
 
 
 def test_a_store_says_how_it_stands(held: Store, request_of: Callable[..., bytes]) -> None:
     held.command("SYSTEM STOP MERGES otel.otel_traces")
     held.insert_otlp(request_of((9, 1), start=NOON - 9 * DAY))
-    told: Any = status(held)
+    told: Any = store_status(held)
     assert told["version"] == len(schema.steps())
     assert told["runs"] == [
         {"run": "", "rollouts": 0, "spans": 1, "newest": "2026-09-12 14:13:20+00:00"},
@@ -69,22 +69,22 @@ def test_a_store_says_how_it_stands(held: Store, request_of: Callable[..., bytes
 
 def test_pruning_takes_whole_rollouts(held: Store) -> None:
     before = left(held)
-    said, *_ = prune(held, cut(), really=False)
-    assert (said.rows, said.kept) == (2, 3)
+    said, *_ = prune(held, cut(), delete=False)
+    assert (said.rows, said.remaining) == (2, 3)
     assert left(held) == before == [("", 1), ("long", 2), ("new", 1), ("old", 1)]
-    list(prune(held, cut(), really=True))
+    list(prune(held, cut(), delete=True))
     assert left(held) == [("long", 2), ("new", 1)]
     traces = held.query("SELECT RolloutId FROM otel.trace_executions ORDER BY 1")["RolloutId"]
     assert traces.to_list() == ["long", "new"]
 
 
 def test_pruning_takes_what_all_conditions_name(held: Store) -> None:
-    list(prune(held, Choice(run="demo", mode="val"), really=True))
+    list(prune(held, PruneFilter(run="demo", mode="val"), delete=True))
     assert left(held) == [("", 1), ("long", 2), ("old", 1)]
-    list(prune(held, Choice(run="it's not"), really=True))
+    list(prune(held, PruneFilter(run="it's not"), delete=True))
     assert len(left(held)) == 3
     with pytest.raises(BadPrune, match="Give --older-than DAYS, --run or --mode"):
-        list(prune(held, Choice(), really=True))
+        list(prune(held, PruneFilter(), delete=True))
 
 
 def test_the_command_counts_until_it_is_told_yes(held: Store) -> None:
@@ -166,8 +166,8 @@ def test_migrate_says_what_it_did(tmp_path: Path) -> None:
     steps = ", ".join(
         (
             *("01_database", "02_traces", "03_trace_executions", "04_domain", "08_sender_traces"),
-            *("02_logs", "08_sender_logs", "02_metrics"),
+            *("02_logs", "08_sender_logs", "02_metrics", "09_renamed_views"),
         )
     )
-    assert f"ran {steps}; it is at version 8" in said
-    assert "had every step; it is at version 8" in CliRunner().invoke(app, argv).stdout
+    assert f"ran {steps}; it is at version 9" in said
+    assert "had every step; it is at version 9" in CliRunner().invoke(app, argv).stdout

@@ -63,7 +63,19 @@ def test_once_done_there_is_nothing_to_do(old: Store) -> None:
     assert (old.migrate().steps, old.migrate().version) == ((), len(schema.steps()))
     written = old.query("SELECT step, version FROM otel.ltrain_migrations ORDER BY version, step")
     assert written["step"].to_list() == [*schema.steps(), "views"]
-    assert written["version"].to_list() == [*range(1, 9), 8]
+    assert written["version"].to_list() == [*range(1, 10), 9]
+
+
+def test_a_view_with_a_new_name_replaces_the_old_one(folder: Store) -> None:
+    folder.command("CREATE VIEW otel.rewards AS SELECT 1")
+    folder.command("DROP VIEW otel.evaluations")
+    folder.command(f"DELETE FROM otel.ltrain_migrations WHERE step = '{schema.RENAMED_VIEWS}'")
+    folder.command("DELETE FROM otel.ltrain_migrations WHERE step = 'views' AND version = 9")
+    with pytest.raises(NotMigrated, match="run `ltrain store migrate`"):
+        folder.query("SELECT * FROM otel.evaluations")
+    assert folder.migrate().steps == (schema.RENAMED_VIEWS,)
+    views = "SELECT name FROM system.tables WHERE name IN ('rewards', 'evaluations')"
+    assert folder.query(views).rows() == [("evaluations",)]
 
 
 class Killed(BaseException):
@@ -151,6 +163,6 @@ def test_an_exporters_table_that_is_not_there_is_said(folder: Store) -> None:
 
 def test_every_statement_of_every_step_may_run_again(folder: Store) -> None:
     for step in schema.steps():
-        for statement in schema.statements(step):
+        for statement in schema.read_statements(step):
             folder.command(statement)
             folder.command(statement)

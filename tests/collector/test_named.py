@@ -9,7 +9,7 @@ import pytest
 
 from ltrain_collector import schema
 from ltrain_collector.store import Store
-from ltrain_collector.transfer.intake import take_in
+from ltrain_collector.transfer.intake import import_files
 
 TESTS = Path(__file__).parents[1]
 FIXTURES = (
@@ -22,7 +22,7 @@ VIEWS = re.findall(
     r"CREATE OR REPLACE VIEW otel\.(\w+)",
     "".join(
         files("ltrain_collector").joinpath("ddl", f"{name}.sql").read_text()
-        for name in ("05_spans", *schema.PEOPLE)
+        for name in ("05_spans", *schema.USER_VIEWS)
     ),
 )
 
@@ -31,7 +31,7 @@ VIEWS = re.findall(
 def real(folder: Store) -> Store:
     """A store of what four programs sent."""
     paths = [TESTS / "fixtures" / f"{name}.otlp.json" for name in FIXTURES]
-    assert take_in(folder, paths, lambda path: None).unreadable == 0
+    assert import_files(folder, paths, lambda path: None).unreadable == 0
     return folder
 
 

@@ -41,7 +41,11 @@ def test_rollouts_come_whole_and_each_span_once(store: Store, request_of: Reques
 
     where, params = "RunId = {run:String}", {"run": "whole"}
     columns = "RolloutId, SpanId, SpanAttributes['ltrain.truncated'] AS cut"
-    given = [row for each in rollouts.stream(store, columns, where, params) for row in each.rows()]
+    given = [
+        row
+        for each in rollouts.stream_rollouts(store, columns, where, params)
+        for row in each.rows()
+    ]
 
     assert [(rollout, int(span, 16), cut) for rollout, span, cut in given] == [
         ("", 1, ""),
@@ -55,7 +59,9 @@ def test_rollouts_come_whole_and_each_span_once(store: Store, request_of: Reques
     ]
 
 
-@pytest.mark.parametrize("across", [0, 3, rollouts.MANY, rollouts.MANY + 1])
+@pytest.mark.parametrize(
+    "across", [0, 3, rollouts.MAX_WIDE_ROLLOUTS, rollouts.MAX_WIDE_ROLLOUTS + 1]
+)
 def test_any_number_may_reach_into_a_second_month(store: Store, across: int) -> None:
     """From few of them, which are read last, to so many that all is merged."""
     run = f"across {across}"
@@ -70,7 +76,7 @@ def test_any_number_may_reach_into_a_second_month(store: Store, across: int) -> 
     where, params = "RunId = {run:String}", {"run": run}
     sql = f"SELECT * FROM otel.spans WHERE {where} {schema.ROLLOUT_ORDER}"
     merged = store.query(sql, params)
-    frames = list(rollouts.stream(store, "*", where, params))
+    frames = list(rollouts.stream_rollouts(store, "*", where, params))
 
     key = ["RolloutId", "TraceId", "Timestamp", "SpanId"]
     ids = [rollout for frame in frames for rollout in frame["RolloutId"]]
@@ -80,7 +86,7 @@ def test_any_number_may_reach_into_a_second_month(store: Store, across: int) -> 
 
 
 def test_a_store_without_spans_gives_nothing(folder: Store) -> None:
-    assert list(rollouts.stream(folder)) == []
+    assert list(rollouts.stream_rollouts(folder)) == []
 
 
 READ = """
@@ -97,7 +103,7 @@ with Store.open(sys.argv[1]) as store:
         pass
     base = peak = resident()
     rows = text = 0
-    for frame in rollouts.stream(store):
+    for frame in rollouts.stream_rollouts(store):
         rows, text = rows + frame.height, text + frame.estimated_size()
         peak = max(peak, resident())
 print(json.dumps({"rows": rows, "text": text, "over": peak - base}))

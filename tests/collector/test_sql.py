@@ -76,7 +76,7 @@ def test_a_long_table_says_what_it_leaves_out(up: Any) -> None:
     ("query", "dsn", "error", "says"),
     [
         ("SELECT nocol FROM otel.spans", None, QueryFailed, "Code: 47"),
-        ("DROP TABLE otel.otel_traces", None, QueryFailed, "this store is only read"),
+        ("DROP TABLE otel.otel_traces", None, QueryFailed, "this store is read-only"),
         ("SELECT 1", "htp://127.0.0.1", BadDsn, "did you mean http://"),
         ("SELECT 1", "chdb:///nowhere/at/all", NoStore, "There is no store in"),
     ],

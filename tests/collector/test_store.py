@@ -254,7 +254,7 @@ def test_without_an_address_it_is_the_store_of_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("LTRAIN_STORE", raising=False)
-    monkeypatch.setattr("ltrain_collector.store.LOCAL", Server("127.0.0.1", 9))
+    monkeypatch.setattr("ltrain_collector.store.LOCAL_SERVER", Server("127.0.0.1", 9))
     monkeypatch.setenv("LTRAIN_HOME", str(tmp_path))
     with pytest.raises(NoStore, match="ltrain up"):
         Store.open()

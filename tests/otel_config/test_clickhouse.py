@@ -223,7 +223,7 @@ MAY: dict[str, list[tuple[str, int]]] = {
     ],
     "ltrain_reader": [
         ("SELECT count() FROM otel.spans", 0),
-        ("SELECT count() FROM otel.rewards SETTINGS max_threads = 1", 0),
+        ("SELECT count() FROM otel.evaluations SETTINGS max_threads = 1", 0),
         ("SELECT count() FROM system.parts WHERE database = 'otel'", 0),
         ("SELECT free_space FROM system.disks", 0),
         (INSERT, DENIED),

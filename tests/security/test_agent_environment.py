@@ -146,7 +146,7 @@ def test_with_what_it_finds_an_agent_forges_nothing_in_a_store_without_keys(
     assert rejected == {"thought": 0, "reward": 0, "close": 1, "another run": 1}
     runner.__exit__(None, None, None)
     with Store.open(served.dsn) as store:
-        words = store.query("SELECT DISTINCT source FROM otel.rewards WHERE value = 9")
+        words = store.query("SELECT DISTINCT source FROM otel.evaluations WHERE value = 9")
         assert words["source"].to_list() == ["agent"]  # which a recipe takes only where it says so
         names = store.query("SELECT SpanName FROM otel.spans WHERE RunId = 'r'")["SpanName"]
         assert "thought" in set(names)

@@ -58,7 +58,8 @@ def test_a_copy_brings_no_views_functions_or_tables(
     folder.insert_otlp(request_of((1, 1), (1, 2)))
     for sql in (
         "CREATE VIEW otel.passwd AS SELECT * FROM file('/etc/passwd', 'LineAsString')",
-        "CREATE OR REPLACE VIEW otel.rewards AS SELECT * FROM file('/etc/passwd', 'LineAsString')",
+        "CREATE OR REPLACE VIEW otel.evaluations AS "
+        "SELECT * FROM file('/etc/passwd', 'LineAsString')",
         "CREATE TABLE otel.far (a String) ENGINE = URL('http://127.0.0.1:1/', 'CSV')",
         "CREATE MATERIALIZED VIEW otel.spy ENGINE = Memory AS SELECT * FROM otel.otel_traces",
         "CREATE DICTIONARY otel.words (a String) PRIMARY KEY a "
@@ -75,7 +76,7 @@ def test_a_copy_brings_no_views_functions_or_tables(
         before = clean.query(OBJECTS)
         assert restore(clean, tmp_path / "copy") == 2
         assert_frame_equal(clean.query(OBJECTS), before)
-        assert clean.query("SELECT count() AS n FROM otel.rewards")["n"].item() == 0
+        assert clean.query("SELECT count() AS n FROM otel.evaluations")["n"].item() == 0
         columns = "SELECT name FROM system.columns WHERE name IN ('leak', 'forged')"
         assert clean.query(columns).height == 0
         assert clean.query("SELECT name FROM system.functions WHERE name = 'forged'").height <= 1

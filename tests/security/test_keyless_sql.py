@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.asking import Answer, ask, post
 from tests.security.servers import Up, collector
 
-from ltrain_collector.bound_keys import sign, sign_owner, sign_service, store_secret
+from ltrain_collector.bound_keys import sign_bound, sign_owner, sign_service, store_secret
 from ltrain_collector.errors import NotOwner
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Identity
@@ -181,7 +181,7 @@ def test_the_refusal_says_what_to_do_and_is_counted(up: Up) -> None:
     before = up.blocked()["denied"]
     text = up.run(CHANGED[0]).text
     assert text == (
-        "Code: 497. DB::Exception: Without a key this store is only read, so that no program "
+        "Code: 497. DB::Exception: Without a key this store is read-only, so that no program "
         "forges or removes what others recorded: show an admin key, which `ltrain key make admin` "
         "makes, or use a command of ltrain as the store's owner. (ACCESS_DENIED)\n"
     )
@@ -238,7 +238,7 @@ def test_only_the_stores_own_secret_makes_an_owner(up: Up) -> None:
         sign_owner("x" * 64, 600),
         sign_owner(secret, -1),
         sign_service(secret, 600),
-        sign(secret, Identity(run="r"), 600, rewards=True),
+        sign_bound(secret, Identity(run="r"), 600, rewards=True),
     ):
         assert bearer(up, key).status == 403
     assert state(up) == before

@@ -167,7 +167,7 @@ def test_a_copy_goes_out_and_comes_back_over_a_running_store(
 
 def test_an_admin_key_opens_them(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(SECRET)
-    key, _ = Keys(tmp_path / "home" / "store").make(Role.ADMIN)
+    key, _ = Keys(tmp_path / "home" / "store").make_key(Role.ADMIN)
     with collector(tmp_path / "home") as up:
         sql = f"SELECT * FROM file('{tmp_path / 'secret'}', 'LineAsString')"
         assert SECRET in up.run(sql, Authorization=f"Bearer {key}").text

@@ -18,10 +18,10 @@ from tests import asking
 from tests.collector.conftest import Up, start_up
 
 from ltrain_collector.errors import QueryFailed
-from ltrain_collector.formats import READS
+from ltrain_collector.formats import READING_STATEMENT
 from ltrain_collector.grants import Role
 from ltrain_collector.keys import Keys
-from ltrain_collector.query.limits import READER_LANES, READER_THREADS, Roles
+from ltrain_collector.query.limits import READER_PARALLEL, READER_THREADS, RoleLimits
 from ltrain_collector.query.statement import INSERT
 from ltrain_collector.store import Store
 from ltrain_instrument.errors import BadSetting
@@ -95,10 +95,10 @@ class Keyed:
 def start(where: Path) -> Keyed:
     keys = Keys(where)
     made = {
-        "admin": keys.make(Role.ADMIN)[0],
-        "one": keys.make(Role.QUERY)[0],
-        "two": keys.make(Role.QUERY)[0],
-        "ingest": keys.make(Role.INGEST)[0],
+        "admin": keys.make_key(Role.ADMIN)[0],
+        "one": keys.make_key(Role.QUERY)[0],
+        "two": keys.make_key(Role.QUERY)[0],
+        "ingest": keys.make_key(Role.INGEST)[0],
     }
     opened = Keyed(start_up(where), made)
     headers = {"Authorization": f"Bearer {made['ingest']}"}
@@ -111,7 +111,7 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
     """A server whose readers' queries have two seconds, and whose keys may have five waiting."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(
-            "LTRAIN_QUERY_LIMITS", "seconds=3,memory=512,rows=5000000000,waiting=5,lanes=1"
+            "LTRAIN_QUERY_LIMITS", "seconds=3,memory=512,rows=5000000000,queued=5,parallel=1"
         )
         opened = start(tmp_path_factory.mktemp("budget") / "store")
     for sql in (
@@ -230,15 +230,15 @@ def test_sql_that_is_hard_to_read_stops_nobody(keyed: Keyed, sql: str) -> None:
 
 def test_comments_are_read_once() -> None:
     began = time.process_time()
-    assert READS.match("/**/" * 50_000 + "SHOW") is None
-    assert READS.match("/* a */ -- b\n /**/ ((SELECT 1))")
+    assert READING_STATEMENT.match("/**/" * 50_000 + "SHOW") is None
+    assert READING_STATEMENT.match("/* a */ -- b\n /**/ ((SELECT 1))")
     assert INSERT.match(b"INSERT INTO t SETTINGS " + b" " * 100_000) is None
     assert time.process_time() - began < 5
 
 
 def test_another_key_is_answered_beside_endless_queries(patient: Keyed) -> None:
     held = [patient.begin("one", sql) for sql in ENDLESS]
-    patient.reaches("system.numbers", 1 + READER_LANES)  # and the question
+    patient.reaches("system.numbers", 1 + READER_PARALLEL)  # and the question
     for _ in range(5):
         assert patient.ask("two", "SELECT 1").text == "1\n"
     headers = {"Authorization": f"Bearer {patient.keys['ingest']}"}
@@ -257,7 +257,7 @@ def test_a_key_may_have_only_so_many_waiting(keyed: Keyed) -> None:
     statuses = [answer.status for answer in answers]
     assert statuses.count(429) == 7
     refused = answers[statuses.index(429)]
-    assert "raise the limit with LTRAIN_QUERY_LIMITS=waiting=10" in refused.read().decode()
+    assert "raise the limit with LTRAIN_QUERY_LIMITS=queued=10" in refused.read().decode()
     assert refused.headers["Retry-After"]
     assert keyed.refused()["waiting"] == 7
     for connection in held:
@@ -266,7 +266,7 @@ def test_a_key_may_have_only_so_many_waiting(keyed: Keyed) -> None:
 
 def test_a_client_that_leaves_frees_its_place(patient: Keyed) -> None:
     waiting = [patient.begin("one", f"{sql} -- left") for sql in ENDLESS[:1] * 8]
-    patient.reaches("-- left", 1 + READER_LANES)
+    patient.reaches("-- left", 1 + READER_PARALLEL)
     for connection in waiting[1:]:
         connection.close()  # in the queue, whatever their order
     assert waiting[0].sock is not None
@@ -304,7 +304,7 @@ def test_who_needs_no_limit_is_cut_off_for_not_reading_too(
 def test_sigterm_ends_the_server_while_queries_run(patient: Keyed, sql: str) -> None:
     held = [patient.begin("one", f"{sql} -- stops") for _ in range(6)]
     held.append(patient.begin("admin", f"{sql} -- stops"))
-    patient.reaches("-- stops", 2 + READER_LANES)
+    patient.reaches("-- stops", 2 + READER_PARALLEL)
     ended, acknowledged = threading.Event(), list[int]()
     headers = {"Authorization": f"Bearer {patient.keys['ingest']}"}
 
@@ -433,7 +433,7 @@ def test_stock_clients_go_on_working(keyed: Keyed) -> None:
         assert ("TraceId",) in client.query(sql).result_rows
         assert client.command("SELECT version()")
     grafana = "SELECT name FROM system.databases UNION ALL SELECT name FROM system.tables"
-    assert "rewards" in keyed.ask("two", grafana, max_execution_time="60").text
+    assert "evaluations" in keyed.ask("two", grafana, max_execution_time="60").text
 
 
 def test_a_session_keeps_only_so_much(keyed: Keyed) -> None:
@@ -464,12 +464,12 @@ def test_a_bad_limit_is_said_before_the_store_is_opened(tmp_path: Path) -> None:
 
 
 def test_the_memory_of_all_queries_is_not_raised_with_that_of_one() -> None:
-    limits = Roles.read().reader
+    limits = RoleLimits.from_environment().reader
     text = "Code: 241. DB::Exception: {}memory limit exceeded: would use 4.01 GiB"
-    of_all = str(limits.explained(QueryFailed(text.format("(total) "), 241)))
+    of_all = str(limits.explain(QueryFailed(text.format("(total) "), 241)))
     assert "raise" not in of_all
-    assert "LTRAIN_QUERY_LIMITS=lanes=1,memory=512" in of_all
-    of_one = str(limits.explained(QueryFailed(text.format("Query "), 241)))
+    assert "LTRAIN_QUERY_LIMITS=parallel=1,memory=512" in of_all
+    of_one = str(limits.explain(QueryFailed(text.format("Query "), 241)))
     assert "raise the limit with LTRAIN_QUERY_LIMITS=memory=4096" in of_one
 
 

@@ -24,8 +24,8 @@ from tests.transforms.conftest import RECIPE, RUNNER, Attempt, Said, Scene, toke
 from ltrain_collector.grants import Role
 from ltrain_collector.keys import Keys
 from ltrain_collector.store import Store
-from ltrain_collector.transfer.intake import take_in
-from ltrain_collector.transfer.output import line, requests
+from ltrain_collector.transfer.intake import import_files
+from ltrain_collector.transfer.output import export_requests, to_json_line
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.segment import Segment
 from ltrain_train.rollout.standing import finished
@@ -126,7 +126,7 @@ def test_the_store_records_the_sender_by_its_key(
     up: Up, home: Path, send: Send, sender: str, request: pytest.FixtureRequest
 ) -> None:
     trace = 1 + abs(hash(request.node.name)) % (1 << 60)
-    bound = Keys(up.directory).sign(Identity(rollout="ro"), 600)
+    bound = Keys(up.directory).sign_bound(Identity(rollout="ro"), 600)
     service = str(ServiceKey(home)()).removeprefix("Bearer ")
     send(up, forged(trace), {"none": "", "agent": bound, "service": service}[sender])
     sql = (
@@ -143,8 +143,8 @@ def test_the_store_records_the_sender_by_its_key(
 
 def test_made_keys_are_senders_of_their_role(tmp_path: Path) -> None:
     keys = Keys(tmp_path / "store")
-    made = {role.value: keys.make(role)[0] for role in Role if role is not Role.QUERY}
-    query, _ = keys.make(Role.QUERY)
+    made = {role.value: keys.make_key(role)[0] for role in Role if role is not Role.QUERY}
+    query, _ = keys.make_key(Role.QUERY)
     running = start_up(tmp_path / "store")
     try:
         for number, key in enumerate(made.values(), 1):
@@ -182,7 +182,7 @@ def measures(name: str, service: str) -> bytes:
 def test_only_the_collector_writes_its_own_metrics(
     up: Up, home: Path, name: str, service: str
 ) -> None:
-    bound = Keys(up.directory).sign(Identity(rollout="ro"), 600)
+    bound = Keys(up.directory).sign_bound(Identity(rollout="ro"), 600)
     for key in ("", f"Bearer {bound}", str(ServiceKey(home)())):
         headers = {"Authorization": key} if key else {}
         answer = asking.post(up.otlp, measures(name, service), "/v1/metrics", **headers)
@@ -207,10 +207,10 @@ def test_what_files_say_of_their_sender_counts_only_where_they_are_trusted(
 ) -> None:
     folder.insert_otlp(forged(1).SerializeToString())
     exported = tmp_path / "export.jsonl"
-    exported.write_bytes(b"".join(map(line, requests(folder, "true", {}))))
+    exported.write_bytes(b"".join(map(to_json_line, export_requests(folder, "true", {}))))
     for trusted, sender in ((False, "import"), (True, "service")):
         folder.command("TRUNCATE TABLE otel.otel_traces")
-        take_in(folder, [exported], lambda progress: None, trusted)
+        import_files(folder, [exported], lambda progress: None, trusted)
         assert folder.query("SELECT toString(Sender) FROM otel.spans").rows() == [(sender,)]
 
 
@@ -324,7 +324,7 @@ def test_readers_of_the_store_take_endings_from_runners_only(folder: Store) -> N
     folder.insert_otlp(sent(true, "service"))
     assert len(finished(folder, "demo", "train", 0)) == 1
     assert folder.query("SELECT outcome FROM otel.rollouts").rows() == [("ok",)]
-    assert folder.query("SELECT source FROM otel.rewards").rows() == [("runner",)]
+    assert folder.query("SELECT source FROM otel.evaluations").rows() == [("runner",)]
 
 
 def test_a_forged_attempt_takes_the_place_of_none(folder: Store) -> None:

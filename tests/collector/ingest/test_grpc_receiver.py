@@ -102,8 +102,8 @@ def test_a_key_that_is_shown_is_checked(
 ) -> None:
     """The server asks for none."""
     body = request_of((9, 9), ltrain__rollout__id="grpc-bound")
-    good = Keys(up.directory).sign(Identity(rollout="grpc-bound"), 600)
-    for key in ("lt_unknown", Keys(up.directory).sign(Identity(rollout="grpc-bound"), -1)):
+    good = Keys(up.directory).sign_bound(Identity(rollout="grpc-bound"), 600)
+    for key in ("lt_unknown", Keys(up.directory).sign_bound(Identity(rollout="grpc-bound"), -1)):
         error = failure(channel, TRACES, body, metadata=[("authorization", f"Bearer {key}")])
         assert error.code() is grpc.StatusCode.PERMISSION_DENIED
     metadata = [("authorization", f"Bearer {good}")]

@@ -18,7 +18,7 @@ from google.rpc import status_pb2
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests.asking import ask, health
 
-from ltrain_collector.ingest.rowbinary import length
+from ltrain_collector.ingest.rowbinary import varint
 from ltrain_collector.store import Store
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
@@ -106,10 +106,10 @@ def nested(deep: int) -> bytes:
     size = 0
     for _ in range(deep):
         for tag in (b"\x0a", b"\x2a"):  # ArrayValue.values, AnyValue.array_value
-            heads.append(tag + length(size))
+            heads.append(tag + varint(size))
             size += len(heads[-1])
     for tag in (b"\x12", b"\x0a", b"\x0a", b"\x0a"):  # value, attributes, resource, resource_spans
-        heads.append(tag + length(size))
+        heads.append(tag + varint(size))
         size += len(heads[-1])
     return b"".join(reversed(heads))
 
@@ -125,7 +125,7 @@ def of_span(fields: bytes) -> bytes:
     start = (1_790_000_000_000_000_000).to_bytes(8, "little")
     body = b"\x0a\x10" + b"\x05" * 16 + b"\x12\x08" + b"\x05" * 8 + b"\x39" + start + fields
     for tag in (b"\x12", b"\x12", b"\x0a"):  # spans, scope_spans, resource_spans
-        body = tag + length(len(body)) + body
+        body = tag + varint(len(body)) + body
     return body
 
 
@@ -209,7 +209,7 @@ def test_a_bomb(server: Any, encoding: str, body: bytes) -> None:
 def test_a_million_attributes(server: Any, request_of: Callable[..., bytes]) -> None:
     assert post(server, many_attributes(request_of), PROTOBUF) == (200, "")
     with Store.open(server.dsn) as store:
-        sql = "SELECT length(SpanAttributes) AS n FROM otel.spans WHERE TraceId = {t:String}"
+        sql = "SELECT varint(SpanAttributes) AS n FROM otel.spans WHERE TraceId = {t:String}"
         assert store.query(sql, {"t": f"{3:032x}"})["n"].to_list() == [1_000_000]
 
 

@@ -4,7 +4,7 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 
-from ltrain_collector.ingest.logs import encode
+from ltrain_collector.ingest.logs import encode_logs
 from ltrain_collector.ingest.signals import LOGS
 from ltrain_collector.store import Store
 
@@ -100,6 +100,6 @@ def test_a_record_of_another_age_is_rejected_alone() -> None:
     late = request.resource_logs[0].scope_logs[0].log_records.add()
     late.CopyFrom(record)
     late.time_unix_nano = 2**63
-    rows = encode(request)
+    rows = encode_logs(request)
     assert (rows.count, rows.rejected) == (1, 1)
     assert rows.reason == "time_unix_nano is more than a year ahead"

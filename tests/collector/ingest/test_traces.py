@@ -10,7 +10,7 @@ from ltrain_collector.errors import BadRequest
 from ltrain_collector.ingest import writer
 from ltrain_collector.ingest.refusals import TooLarge
 from ltrain_collector.ingest.signals import TRACES
-from ltrain_collector.ingest.traces import encode
+from ltrain_collector.ingest.traces import encode_traces
 from ltrain_collector.store import Store
 
 NOON = 1_790_000_000_000_000_000
@@ -121,7 +121,7 @@ def test_an_impossible_span_is_rejected_alone(field: str, value: object, reason:
     good = request.resource_spans[0].scope_spans[0].spans.add()
     good.CopyFrom(span)
     setattr(span, field, value)
-    given = encode(request)
+    given = encode_traces(request)
     assert (given.count, given.rejected) == (1, 1)
     assert reason in given.reason
 
@@ -134,17 +134,17 @@ def test_a_parent_of_noughts_is_none(folder: Store) -> None:
 
 
 def test_a_resource_is_not_repeated_beyond_measure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "REPEATED", 500)
+    monkeypatch.setattr(writer, "MAX_REPEATED_BYTES", 500)
     request, span = one_span()
     request.resource_spans[0].resource.attributes.add(key="k").value.string_value = "x" * 200
-    assert encode(request).count == 1
+    assert encode_traces(request).count == 1
     spans = request.resource_spans[0].scope_spans[0].spans
     spans.add().CopyFrom(span)
     spans.add().CopyFrom(span)
     with pytest.raises(TooLarge, match="Send less at a time"):
-        encode(request)
+        encode_traces(request)
 
 
 def test_bytes_that_are_no_request_are_refused() -> None:
     with pytest.raises(BadRequest, match="application/json"):
-        TRACES.rows(b'{"resourceSpans": []}')
+        TRACES.encode_body(b'{"resourceSpans": []}')

@@ -12,7 +12,7 @@ from tests.collector.conftest import Up, start_up
 
 from ltrain_collector.grants import Role
 from ltrain_collector.keys import Keys
-from ltrain_collector.query.access import FUNCTIONS
+from ltrain_collector.query.access import FORBIDDEN_FUNCTIONS
 
 Asked = tuple[int, str, str]
 
@@ -22,7 +22,7 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Up, str, s
     """A server, its admin's key and a reader's."""
     where = tmp_path_factory.mktemp("keyed") / "store"
     keys = Keys(where)
-    admin, reader = (keys.make(role)[0] for role in (Role.ADMIN, Role.QUERY))
+    admin, reader = (keys.make_key(role)[0] for role in (Role.ADMIN, Role.QUERY))
     up = start_up(where)
     ask(up, admin, "CREATE TABLE default.secret (a String) ENGINE = MergeTree ORDER BY a")
     ask(up, admin, "INSERT INTO default.secret VALUES ('hidden')")
@@ -286,7 +286,7 @@ def test_functions_that_ask_a_model_are_known(keyed: tuple[Up, str, str]) -> Non
     sql = "SELECT name FROM system.functions WHERE categories = 'AI'"
     names = ask(up, admin, sql)[2].split()
     assert len(names) > 5
-    assert [name for name in names if not FUNCTIONS.fullmatch(name)] == []
+    assert [name for name in names if not FORBIDDEN_FUNCTIONS.fullmatch(name)] == []
 
 
 def test_a_readers_request_is_short(keyed: tuple[Up, str, str]) -> None:

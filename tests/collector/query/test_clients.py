@@ -452,7 +452,7 @@ class Grafana:
 @pytest.mark.parametrize("keyed", [False, True])
 def test_grafanas_data_source(up: Any, start: Any, tmp_path: Path, keyed: bool) -> None:
     if keyed:
-        key, _ = Keys(tmp_path / "store").make(Role.QUERY, "grafana")
+        key, _ = Keys(tmp_path / "store").make_key(Role.QUERY, "grafana")
         grafana = Grafana(start(tmp_path / "store").sql, key)
     else:
         grafana = Grafana(up.sql)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from backports import zstd
 
-from ltrain_collector.transfer.documents import documents
+from ltrain_collector.transfer.documents import read_documents
 
 ONE, TWO = {"resourceSpans": [{"a": '{"['}]}, {"resourceSpans": [], "b": '\\"'}
 LINES = b"".join(json.dumps(each).encode() + b"\n" for each in (ONE, TWO))
@@ -18,7 +18,7 @@ PRETTY = json.dumps(ONE, indent=1) + "\n" + json.dumps(TWO, indent=0)
 
 def read(path: Path, content: bytes) -> list[Any]:
     path.write_bytes(content)
-    return [each.fault or each.protobuf or each.json for each in documents(path)]
+    return [each.fault or each.protobuf or each.json for each in read_documents(path)]
 
 
 def framed(*bodies: bytes) -> bytes:
@@ -73,7 +73,7 @@ def test_half_a_packed_file_gives_what_is_whole(tmp_path: Path) -> None:
 
 def test_the_line_of_what_is_no_json_is_named(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(LINES + b"{nonsense}\n" + LINES)
-    given = list(documents(tmp_path / "f"))
+    given = list(read_documents(tmp_path / "f"))
     assert [each.json for each in given if not each.fault] == [ONE, TWO, ONE, TWO]
     [bad] = [each for each in given if each.fault]
     assert bad.place == f"{tmp_path}/f:3"

@@ -25,8 +25,8 @@ from ltrain.cli import app
 from ltrain_collector import schema
 from ltrain_collector.ingest.signals import LOGS, METRICS
 from ltrain_collector.store import Store
-from ltrain_collector.transfer.intake import STEP, Counts, Progress, take_in
-from ltrain_collector.transfer.output import FORMS, requests
+from ltrain_collector.transfer.intake import PROGRESS_BYTES, ImportCounts, Progress, import_files
+from ltrain_collector.transfer.output import FORMATS, export_requests
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CAPTURES = sorted(FIXTURES.glob("*.logs.otlp.json"))
@@ -124,7 +124,7 @@ def metric_requests(draw: Any) -> ExportMetricsServiceRequest:
 
 
 def rows(store: Store, view: str) -> Any:
-    columns = ", ".join(f"`{name}`" for name in schema.WRITTEN[VIEWS[view].table])
+    columns = ", ".join(f"`{name}`" for name in schema.INSERT_COLUMNS[VIEWS[view].table])
     return store.query(f"SELECT {columns} FROM {view} ORDER BY cityHash64({columns})")
 
 
@@ -132,8 +132,8 @@ def held(store: Store) -> dict[str, Any]:
     return {view: found for view in VIEWS if (found := rows(store, view)).height}
 
 
-def imported(store: Store, *paths: Path, trusted: bool = False) -> Counts:
-    return take_in(store, list(paths), lambda progress: None, trusted)
+def imported(store: Store, *paths: Path, trusted: bool = False) -> ImportCounts:
+    return import_files(store, list(paths), lambda progress: None, trusted)
 
 
 def emptied(store: Store) -> None:
@@ -145,8 +145,8 @@ def goes_round(store: Store, signal: str, file: Path) -> None:
     """Assert that what a store holds of a signal comes back from each form of its export."""
     before = held(store)
     count = sum(frame.height for frame in before.values())
-    for form, written in FORMS.items():
-        file.write_bytes(b"".join(map(written, requests(store, "true", {}, signal))))
+    for form, written in FORMATS.items():
+        file.write_bytes(b"".join(map(written, export_requests(store, "true", {}, signal))))
         emptied(store)
         for _ in range(2):
             counts = imported(store, file, trusted=True)  # its own export
@@ -247,7 +247,7 @@ def test_of_an_attribute_given_twice_one_goes_out(folder: Store, tmp_path: Path)
     fill(record.attributes, [("a", "1"), ("a", "2")])
     folder.insert_otlp(logs.SerializeToString(), LOGS)
     (tmp_path / "out").write_bytes(
-        b"".join(map(FORMS["proto"], requests(folder, "true", {}, "logs")))
+        b"".join(map(FORMATS["proto"], export_requests(folder, "true", {}, "logs")))
     )
     emptied(folder)
     imported(folder, tmp_path / "out")
@@ -299,7 +299,7 @@ def test_a_large_file_says_how_far_it_is(folder: Store, tmp_path: Path, name: st
 
     from backports import zstd
 
-    noise = random.Random(7).randbytes(3 * STEP // 2).hex()
+    noise = random.Random(7).randbytes(3 * PROGRESS_BYTES // 2).hex()
     text = b"".join(
         json.dumps({"resourceSpans": [], "x": noise[at : at + 65536]}).encode() + b"\n"
         for at in range(0, len(noise), 65536)
@@ -308,8 +308,8 @@ def test_a_large_file_says_how_far_it_is(folder: Store, tmp_path: Path, name: st
     packs = {"plain": bytes, "plain.gz": gzip.compress, "plain.zst": zstd.compress}
     (tmp_path / name).write_bytes(packs[name](text))
     told: list[Progress] = []
-    take_in(folder, [tmp_path / name], told.append)
+    import_files(folder, [tmp_path / name], told.append)
     assert len(told) >= 2
     assert told[0].read == 0
     size = (tmp_path / name).stat().st_size
-    assert all(STEP <= each.read <= each.size == size for each in told[1:])
+    assert all(PROGRESS_BYTES <= each.read <= each.size == size for each in told[1:])

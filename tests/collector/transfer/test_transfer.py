@@ -17,20 +17,20 @@ from typer.testing import CliRunner
 from ltrain.cli import app
 from ltrain_collector.errors import BadRequest
 from ltrain_collector.store import Store
-from ltrain_collector.transfer.intake import Counts, files_of, take_in
-from ltrain_collector.transfer.output import FORMS, requests
+from ltrain_collector.transfer.intake import ImportCounts, import_files, list_files
+from ltrain_collector.transfer.output import FORMATS, export_requests
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 NOON = 1_790_000_000_000_000_000
 ROWS = "SELECT * EXCEPT IngestedAt FROM otel.spans ORDER BY TraceId, SpanId, Timestamp"
 
 
-def imported(store: Store, *paths: Path, trusted: bool = False) -> Counts:
-    return take_in(store, list(paths), lambda path: None, trusted)
+def imported(store: Store, *paths: Path, trusted: bool = False) -> ImportCounts:
+    return import_files(store, list(paths), lambda path: None, trusted)
 
 
 def exported(store: Store, form: str, where: str = "true") -> bytes:
-    return b"".join(FORMS[form](request) for request in requests(store, where, {}))
+    return b"".join(FORMATS[form](request) for request in export_requests(store, where, {}))
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -82,7 +82,7 @@ def request_of_spans(made: list[dict[str, Any]]) -> bytes:
 
 
 @settings(max_examples=25, deadline=None)
-@given(made=st.lists(spans, min_size=1, max_size=5), form=st.sampled_from(sorted(FORMS)))
+@given(made=st.lists(spans, min_size=1, max_size=5), form=st.sampled_from(sorted(FORMATS)))
 def test_import_of_an_export_is_the_same_rows(made: list[dict[str, Any]], form: str) -> None:
     with TemporaryDirectory() as home, Store.open(f"chdb://{home}/one") as store:
         store.migrate()
@@ -97,13 +97,13 @@ def test_import_of_an_export_is_the_same_rows(made: list[dict[str, Any]], form: 
 
 def test_every_fixture_comes_in_and_goes_round(folder: Store, tmp_path: Path) -> None:
     files = [
-        path for path in files_of(FIXTURES) if "logs" not in path.name and ".sql" not in path.name
+        path for path in list_files(FIXTURES) if "logs" not in path.name and ".sql" not in path.name
     ]
     counts = imported(folder, *files)
     assert (counts.records, counts.stored, counts.unreadable) == (787, 787, 0)
     before = folder.query(ROWS)
     assert before.height == 787
-    for form in FORMS:
+    for form in FORMATS:
         (tmp_path / form).write_bytes(exported(folder, form))
         folder.command("TRUNCATE TABLE otel.otel_traces")
         assert imported(folder, tmp_path / form).stored == 787
@@ -228,4 +228,4 @@ def test_a_store_of_no_spans_gives_none(folder: Store) -> None:
 def test_nothing_to_read_is_said(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadRequest, match=r"(is empty|does not exist)\. Name a file of OTLP"):
-        files_of(tmp_path / name)
+        list_files(tmp_path / name)

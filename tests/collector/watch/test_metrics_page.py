@@ -82,7 +82,7 @@ def test_what_was_done_is_measured(
 
 def test_who_may_read_it(start: Callable[..., Any], tmp_path: Path) -> None:
     keys = Keys(tmp_path / "store")
-    made = {role: keys.make(role)[0] for role in Role}
+    made = {role: keys.make_key(role)[0] for role in Role}
     up = start(tmp_path / "store")
     for role in (Role.QUERY, Role.ADMIN):
         assert samples(up.otlp, made[role])["requests_total", "traces"] == 0

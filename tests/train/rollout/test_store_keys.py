@@ -87,8 +87,8 @@ class Served:
 def served(home: Path, outside: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """`ltrain up` with keys, to which this process has one; `outside` is the gateway alone."""
     keys = Keys(home.absolute() / "store")
-    ingest, _ = keys.make(Role.INGEST)
-    query, _ = keys.make(Role.QUERY)
+    ingest, _ = keys.make_key(Role.INGEST)
+    query, _ = keys.make_key(Role.QUERY)
     argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(home / "store")]
     ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
     up = subprocess.Popen([*argv, *ports], stdout=subprocess.PIPE, text=True)
@@ -137,7 +137,7 @@ def test_what_an_agent_says_its_rollout_is_worth_is_only_its_word(
     assert not [secret for secret in secrets if secret in given]
 
     with Store.open(served.dsn) as store:
-        rewards = store.query("SELECT source, rollout, name, value FROM otel.rewards").rows()
+        rewards = store.query("SELECT source, rollout, name, value FROM otel.evaluations").rows()
         rollout = result.identity.rollout
         words = {("runner", rollout, "reward", 1.0), ("agent", rollout, "reward", 9.0)}
         assert set(rewards) == words
@@ -228,7 +228,7 @@ def test_a_key_is_bound_to_the_whole_identity_of_its_attempt(
     environ = signer.attempt(identity, 60)
     scheme, key = str(environ["OTEL_EXPORTER_OTLP_HEADERS"]).split("%20")
     assert scheme == "Authorization=Bearer"
-    grant = keys.admit({"authorization": f"Bearer {key}"})
+    grant = keys.require_key({"authorization": f"Bearer {key}"})
     assert grant.identity == {n: str(v) for n, v in identity.attributes().items()}
 
 
@@ -252,7 +252,7 @@ def test_a_store_elsewhere_is_signed_for_with_its_secret_alone(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    Keys(home.absolute() / "store").make(Role.QUERY)
+    Keys(home.absolute() / "store").make_key(Role.QUERY)
     monkeypatch.setenv("LTRAIN_STORE", "http://any:key@store.example:8123")
     assert StoreKeys.of(home, {}) is None
     monkeypatch.setenv("LTRAIN_STORE_SECRET", "s" * 32)
@@ -263,7 +263,7 @@ def test_a_store_elsewhere_is_signed_for_with_its_secret_alone(
 
 def test_a_secret_that_cannot_be_read_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LTRAIN_STORE", raising=False)
-    Keys(home.absolute() / "store").make(Role.QUERY)
+    Keys(home.absolute() / "store").make_key(Role.QUERY)
     (home / "store.secret").mkdir()
     with pytest.raises(BadSetting, match="Set LTRAIN_STORE_SECRET to it"):
         StoreKeys.of(home, {})

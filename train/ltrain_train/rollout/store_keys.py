@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
-from ltrain_collector.bound_keys import sign, store_secret
+from ltrain_collector.bound_keys import sign_bound, store_secret
 from ltrain_collector.keys import Keys
 from ltrain_instrument.delivery import Authorization, traces_url
 from ltrain_instrument.errors import BadSetting
@@ -68,12 +68,12 @@ class StoreKeys:
 
     def attempt(self, identity: Identity, seconds: float) -> dict[str, str | None]:
         """Return what the process of one attempt finds in its environment, for `seconds`."""
-        key = sign(self.secret, identity, seconds, rewards=True)
+        key = sign_bound(self.secret, identity, seconds, rewards=True)
         return self._environ(key, self._attempt_home(identity))
 
     def run(self, name: str) -> dict[str, str | None]:
         """Return what a process finds that makes attempts of a run."""
-        key = sign(self.secret, Identity(run=name), RUN_SECONDS, rewards=True)
+        key = sign_bound(self.secret, Identity(run=name), RUN_SECONDS, rewards=True)
         return self._environ(key, self._agents / name)
 
     def send_what_is_left(self, identity: Identity) -> bool:
@@ -82,7 +82,7 @@ class StoreKeys:
         Return whether the collector has all of them; then the attempt's empty folders are removed.
         """
         home = self._attempt_home(identity)
-        key = sign(self.secret, identity, 2 * LEFTOVERS, rewards=True)
+        key = sign_bound(self.secret, identity, 2 * LEFTOVERS, rewards=True)
         authorization = Authorization(lambda: f"Bearer {key}")
         if not send_what_is_left(home / "spool", timeout=LEFTOVERS, authorization=authorization):
             return False
@@ -127,7 +127,7 @@ class StoreKeys:
 
     def _taken(self) -> bool:
         """Return whether the collector takes its keys; one that is away does not say no."""
-        if takes(f"Bearer {sign(self.secret, Identity(run='probe'), 60)}"):
+        if takes(f"Bearer {sign_bound(self.secret, Identity(run='probe'), 60)}"):
             return True
         _logger.warning(
             "ltrain: agents send with ltrain's own headers, since %s does not take keys signed "
@@ -142,7 +142,7 @@ def _is_here(folder: Path | None, headers: Mapping[str, str]) -> bool:
     """Return whether spans go to a store of ltrain on this machine, as far as is known."""
     if folder is None or not (is_here() and is_there(folder)):
         return False
-    return Keys(folder).guarded or not any(map(_authorizes, headers.values()))
+    return Keys(folder).requires_key or not any(map(_authorizes, headers.values()))
 
 
 def _authorizes(headers: str) -> bool:
