@@ -154,7 +154,7 @@ def _backup_tables(store: Store, source: Path, copy: Path) -> list[str]:
     Raises:
         BadBackup: it has none, or one that ltrain did not create.
     """
-    found = []
+    owned: list[str] = []
     for table in TABLES:
         path = copy / "metadata" / f"{table.replace('.', '/')}.sql"
         if not path.is_file():
@@ -169,15 +169,15 @@ def _backup_tables(store: Store, source: Path, copy: Path) -> list[str]:
                 f"{source} is refused: ltrain did not create its table {table}. Restore it with "
                 "ClickHouse's own RESTORE, and read it with `ltrain store migrate --traces`."
             )
-        found.append(table)
-    if not found:
+        owned.append(table)
+    if not owned:
         raise BadBackup(f"{source} is refused: it has none of the tables {', '.join(TABLES)}.")
-    return found
+    return owned
 
 
 def _storage_clause(sql: str) -> str:
-    found = STORAGE_CLAUSE.search(" ".join(sql.split()))
-    return found[1] if found else ""
+    match = STORAGE_CLAUSE.search(" ".join(sql.split()))
+    return match[1] if match else ""
 
 
 @contextmanager
@@ -235,8 +235,8 @@ def _remove_leftovers(store: Store, folder: Path) -> None:
 
 
 def _is_leftover(name: str) -> bool:
-    found = WORK_NAME.fullmatch(name)
-    return found is not None and int(found[1]) < time.time_ns() - MAX_DURATION
+    match = WORK_NAME.fullmatch(name)
+    return match is not None and int(match[1]) < time.time_ns() - MAX_DURATION
 
 
 def _backup_folder(store: Store) -> Path:

@@ -133,7 +133,7 @@ def _attribute_violation(identity: Mapping[str, str], open_names: Set[str], one:
     if (attribute := IDENTITY_ATTRIBUTES.get(key)) is not None:
         value, bound = _value_text(one.value), identity.get(attribute)
         if value and value != bound and not (bound is None and attribute in open_names):
-            return f"'{key}' differs from the identity that the key is bound to"
+            return f"'{key}' names an identity that the key is not bound to"
     elif key in TOKEN_ATTRIBUTES or (
         key.startswith("ltrain.")
         and key not in AGENT_ATTRIBUTES | {names.REWARD_SCOPE, names.SENDER}

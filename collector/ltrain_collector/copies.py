@@ -173,9 +173,9 @@ def _check_list(copy: Path, folder: Path) -> int:
             or each.find("use_base") is not None
         ):
             raise BadBackup(f"{copy} is refused: its list names '{ascii(name)[1:-1]}'.")
-        found = (folder / data).stat().st_size if (folder / data).is_file() else None
-        if size and found != size:
-            what = "missing" if found is None else f"{found} bytes"
+        actual_size = (folder / data).stat().st_size if (folder / data).is_file() else None
+        if size and actual_size != size:
+            what = "missing" if actual_size is None else f"{actual_size} bytes"
             raise BadBackup(
                 f"{copy} is incomplete: {data} should have {size} bytes, it is {what}. Use another "
                 "backup."

@@ -81,8 +81,8 @@ class NotOwner(QueryFailed):
 
 def code_of(message: str) -> int:
     """Return ClickHouse's error code from its message."""
-    found = re.search(r"Code: (\d+)\.", message)
-    return int(found[1]) if found else NO_CODE
+    match = re.search(r"Code: (\d+)\.", message)
+    return int(match[1]) if match else NO_CODE
 
 
 class BadRequest(LtrainError, ValueError):

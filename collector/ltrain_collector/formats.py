@@ -59,10 +59,10 @@ def _first_lines(part: bytes, count: int, quoted: bool) -> bytes:
     """Return the first `count` lines; with `quoted`, a line break in quotes does not end a line."""
     end = 0
     while count:
-        found = part.find(b"\n", end)
-        if found < 0:
+        line_end = part.find(b"\n", end)
+        if line_end < 0:
             return part
-        end = found + 1
+        end = line_end + 1
         if not quoted or part[:end].count(b'"') % 2 == 0:
             count -= 1
     return part[:end]

@@ -66,14 +66,14 @@ class BadKeys(HttpError):
     """The file of keys cannot be read: requests get the HTTP status 503."""
 
 
-def _ignore() -> None:
+def _do_nothing() -> None:
     """Do nothing: the damage is raised as an error as well."""
 
 
 class Keys:
     """The keys of one store; usable from any thread, and from several processes."""
 
-    def __init__(self, store: Path, on_damage: Callable[[], None] = _ignore) -> None:
+    def __init__(self, store: Path, on_damage: Callable[[], None] = _do_nothing) -> None:
         """Use the keys of the store's folder `store`, which need not exist yet.
 
         Args:
@@ -185,11 +185,11 @@ class Keys:
         """
         with self._file_lock():
             keys = self.made_keys()
-            left = [key for key in keys if key.id != id]
-            if len(left) == len(keys):
+            remaining = [key for key in keys if key.id != id]
+            if len(remaining) == len(keys):
                 known = ", ".join(key.id for key in keys) or "none"
                 raise NoSuchKey(f"The store {self._store} has no key '{id}'. Its keys: {known}.")
-            self._write(left)
+            self._write(remaining)
 
     def sign_bound(self, identity: Identity, seconds: float, *, rewards: bool = False) -> str:
         """Return a key that allows sending spans of `identity`'s rollout, or run, for `seconds`."""
@@ -198,7 +198,7 @@ class Keys:
     def _reload(self) -> None:
         """Read the file again if it has changed."""
         try:
-            found = self._file.stat()
+            status = self._file.stat()
         except (FileNotFoundError, NotADirectoryError) as error:
             if self._file.is_symlink():  # its target is gone
                 raise self._damaged_error(error) from error
@@ -207,7 +207,7 @@ class Keys:
         except OSError as error:
             raise self._damaged_error(error) from error
         self._file_exists = True
-        stamp = (found.st_mtime_ns, found.st_ino)
+        stamp = (status.st_mtime_ns, status.st_ino)
         if stamp != self._stamp:
             self._made, self._stamp = {key.digest: key for key in self._read_file()}, stamp
 
@@ -237,17 +237,17 @@ class Keys:
 
     def _grant_of_signed_key(self, key: str) -> Grant | None:
         secret = self._secret()
-        known = self._signed_grants.get((secret, key))
-        if known is None:
-            found = verify_key(secret, key)
-            if found is None:
+        cached = self._signed_grants.get((secret, key))
+        if cached is None:
+            signed = verify_key(secret, key)
+            if signed is None:
                 return None
-            grant = _grant_of(found)
-            known = (found.expires, grant)
+            grant = _grant_of(signed)
+            cached = (signed.expires, grant)
             while len(self._signed_grants) >= MAX_CACHED_KEYS:
                 self._signed_grants.pop(next(iter(self._signed_grants)), None)
-            self._signed_grants[secret, key] = known
-        expires, grant = known
+            self._signed_grants[secret, key] = cached
+        expires, grant = cached
         return grant if expires > time.time() else None
 
     def _secret(self) -> str:

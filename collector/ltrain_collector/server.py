@@ -265,7 +265,7 @@ class BadPort(LtrainError, OSError):
 
 
 def _start_exit_timer() -> None:
-    """Let the process end in `LAST` seconds if it did not before."""
+    """Start a timer that ends the process after `MAX_SHUTDOWN_SECONDS`."""
 
     def end() -> None:
         print(

@@ -62,7 +62,9 @@ def test_doctor_says_which_key_is_missing(
 def test_a_store_that_needs_a_key_says_so(
     keyed: tuple[str, str, dict[Role, str]], key: str, how: str
 ) -> None:
-    with pytest.raises(StoreUnreachable, match=rf"{how}\. Put one that reads .*`ltrain key make"):
+    with pytest.raises(
+        StoreUnreachable, match=rf"{how}\. Set a key that can read .*`ltrain key make"
+    ):
         Store.open(f"http://{key}127.0.0.1:{keyed[1]}")
 
 

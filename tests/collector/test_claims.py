@@ -1,4 +1,4 @@
-"""Every form in which a reader believes an identity, a token or a reward, sent with a bound key."""
+"""The ingest policy: identities, tokens and rewards in every form that readers accept."""
 
 from collections.abc import Callable
 from typing import Any
@@ -147,7 +147,7 @@ def on_event(span: Span, resource: Resource, scope: InstrumentationScope, one: A
 
 
 def behind_its_own(span: Span, resource: Resource, scope: InstrumentationScope, one: Any) -> None:
-    """ClickHouse takes the first of two that have one name, others may take the last."""
+    """ClickHouse reads the first of two attributes with the same name; others can read the last."""
     put(span, one[0], IDENTITY.get(one[0], ""))
     put(span, *one)
 
@@ -254,7 +254,7 @@ def test_a_run_key_sends_any_rollout_of_its_run() -> None:
 
 
 def test_a_span_in_anothers_trace_is_still_of_its_own_rollout(folder: Store) -> None:
-    """Without ids it would be of its trace's rollout: it gets those of its key."""
+    """A span without ids would belong to its trace's rollout: it gets the ids of the key."""
     theirs, mine = ExportTraceServiceRequest(), ExportTraceServiceRequest()
     runner = theirs.resource_spans.add().scope_spans.add()
     runner.spans.append(span_of(("ltrain.rollout.id", "theirs"), ("ltrain.attempt.id", "1")))

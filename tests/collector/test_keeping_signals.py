@@ -1,4 +1,4 @@
-"""What goes of log records and metrics when a store is pruned, and what a copy brings back."""
+"""Pruning and restoring of log records and metrics."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -37,8 +37,8 @@ def held(folder: Store, request_of: Callable[..., bytes]) -> Store:
         ),
         1,
     ):
-        said = {"ltrain__run__id": "demo", "ltrain__mode": mode, "ltrain__rollout__id": rollout}
-        folder.insert_otlp(request_of((number, number), start=start, **said))
+        values = {"ltrain__run__id": "demo", "ltrain__mode": mode, "ltrain__rollout__id": rollout}
+        folder.insert_otlp(request_of((number, number), start=start, **values))
     logs, metrics = ExportLogsServiceRequest(), ExportMetricsServiceRequest()
     records = logs.resource_logs.add().scope_logs.add().log_records
     for body, rollout, at in (
@@ -90,10 +90,10 @@ def test_log_records_go_with_their_rollout_and_metrics_by_age(
     counted = prune(held, choice, delete=False)
     assert bodies(held) == EVERY
     assert prune(held, choice, delete=True) == counted
-    said = {each.table: (each.rows, each.remaining) for each in counted}
+    values = {each.table: (each.rows, each.remaining) for each in counted}
     assert bodies(held) == EVERY - gone
-    assert said["otel.otel_logs"] == (len(gone), len(EVERY - gone))
-    assert said["otel.otel_metrics_gauge"] == (2 - points, points)
+    assert values["otel.otel_logs"] == (len(gone), len(EVERY - gone))
+    assert values["otel.otel_metrics_gauge"] == (2 - points, points)
     assert held.query("SELECT count() AS n FROM otel.metrics_gauge")["n"].item() == points
     assert [each.rows for each in prune(held, choice, delete=False)] == [0] * len(counted)
 
@@ -108,11 +108,13 @@ def test_a_copy_brings_every_signal_back(held: Store, tmp_path: Path) -> None:
     ltrain("backup", str(tmp_path / "copy.tar"))
     for table in ("traces", "metrics_gauge"):
         held.command(f"TRUNCATE TABLE otel.otel_{table}")
-    with pytest.raises(BadBackup, match="holds 9 log records; a copy goes into an empty one only"):
+    with pytest.raises(
+        BadBackup, match="holds 9 log records; a backup is restored only into an empty"
+    ):
         restore(held, tmp_path / "copy.tar", trusted=True)
     held.command("TRUNCATE TABLE otel.otel_logs")
-    said = ltrain("restore", str(tmp_path / "copy.tar"))
-    assert "holds 4 spans, 9 log records, 2 data points of" in said
+    values = ltrain("restore", str(tmp_path / "copy.tar"))
+    assert "holds 4 spans, 9 log records, 2 data points of" in values
     after: Any = store_status(held)
     for signal in ("traces", "logs", "metrics_gauge"):
         for what in ("rows", "oldest", "newest"):

@@ -1,4 +1,4 @@
-"""A store of any age becomes one of today, however often and by however many it is asked."""
+"""Migration of stores of any version, repeated, interrupted and concurrent."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +26,7 @@ TABLES = (
 
 @pytest.fixture
 def new(tmp_path: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Columns and tables of a store that this program made."""
+    """Columns and tables of a new store."""
     with Store.open(f"chdb://{tmp_path}/new") as store:
         store.migrate()
         return store.query(SHAPE), store.query(TABLES)
@@ -45,15 +45,15 @@ def old(tmp_path: Path, new: object) -> Iterator[Store]:
 def test_a_store_of_the_first_release_becomes_equal_to_a_new_one(
     old: Store, new: tuple[pl.DataFrame, pl.DataFrame], request_of: Callable[..., bytes]
 ) -> None:
-    said = {"ltrain__rollout__id": "r", "ltrain__domain": "db", "ltrain__wave": "3"}
-    old.insert_otlp(request_of((1, 1), **said))
+    attributes = {"ltrain__rollout__id": "r", "ltrain__domain": "db", "ltrain__wave": "3"}
+    old.insert_otlp(request_of((1, 1), **attributes))
     done = old.migrate()
     assert done.steps == schema.steps()
     columns, tables = new
     assert_frame_equal(old.query(SHAPE), columns)
     assert_frame_equal(old.query(TABLES), tables)
-    old.insert_otlp(request_of((1, 1), **said))
-    old.insert_otlp(request_of((1, 2), **said))
+    old.insert_otlp(request_of((1, 1), **attributes))
+    old.insert_otlp(request_of((1, 2), **attributes))
     read = old.query("SELECT SpanId, RolloutId, Domain, Wave FROM otel.spans ORDER BY SpanId")
     assert read.rows() == [(f"{n:016x}", "r", "db", 3) for n in (1, 2)]
 
@@ -79,11 +79,11 @@ def test_a_view_with_a_new_name_replaces_the_old_one(folder: Store) -> None:
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Simulates the death of the process."""
 
 
 class Mortal:
-    """A store whose program dies before its n-th command."""
+    """A store whose process dies before its n-th command."""
 
     def __init__(self, store: Store, lives: int) -> None:
         self.name, self.query, self._store, self._lives = store.name, store.query, store, lives

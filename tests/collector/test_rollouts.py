@@ -41,13 +41,13 @@ def test_rollouts_come_whole_and_each_span_once(store: Store, request_of: Reques
 
     where, params = "RunId = {run:String}", {"run": "whole"}
     columns = "RolloutId, SpanId, SpanAttributes['ltrain.truncated'] AS cut"
-    given = [
+    result = [
         row
         for each in rollouts.stream_rollouts(store, columns, where, params)
         for row in each.rows()
     ]
 
-    assert [(rollout, int(span, 16), cut) for rollout, span, cut in given] == [
+    assert [(rollout, int(span, 16), cut) for rollout, span, cut in result] == [
         ("", 1, ""),
         ("a", 11, ""),
         ("a", 12, ""),
@@ -63,7 +63,7 @@ def test_rollouts_come_whole_and_each_span_once(store: Store, request_of: Reques
     "across", [0, 3, rollouts.MAX_WIDE_ROLLOUTS, rollouts.MAX_WIDE_ROLLOUTS + 1]
 )
 def test_any_number_may_reach_into_a_second_month(store: Store, across: int) -> None:
-    """From few of them, which are read last, to so many that all is merged."""
+    """Few of them are read last; with too many, all months are merged."""
     run = f"across {across}"
     store.command(f"""
         INSERT INTO otel.otel_traces (Timestamp, TraceId, SpanId, SpanAttributes)
@@ -125,7 +125,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
                 FROM numbers(15000)""")
     argv = [sys.executable, "-c", READ, dsn]
     done = subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True)
-    given = json.loads(done.stdout)
-    assert given["rows"] == 60_000
-    assert given["text"] > 290_000_000
-    assert given["over"] < 200_000_000, given
+    result = json.loads(done.stdout)
+    assert result["rows"] == 60_000
+    assert result["text"] > 290_000_000
+    assert result["over"] < 200_000_000, result

@@ -29,18 +29,18 @@ def test_a_table_for_people(up: Any) -> None:
 
 
 def test_formats_for_programs(up: Any) -> None:
-    def given(form: str) -> bytes:
+    def exported(form: str) -> bytes:
         return sql(TWO, "--store", up.dsn, "--format", form).stdout_bytes
 
-    assert json.loads(given("jsonl").splitlines()[1]) == {"n": 1, "s": "a,1", "m": {"k": 1.5}}
-    assert json.loads(given("json")) == [
+    assert json.loads(exported("jsonl").splitlines()[1]) == {"n": 1, "s": "a,1", "m": {"k": 1.5}}
+    assert json.loads(exported("json")) == [
         {"n": 0, "s": "a,0", "m": {"k": 1.5}},
         {"n": 1, "s": "a,1", "m": {"k": 1.5}},
     ]
-    rows = list(csv.reader(io.StringIO(given("csv").decode())))
+    rows = list(csv.reader(io.StringIO(exported("csv").decode())))
     assert rows[:2] == [["n", "s", "m"], ["0", "a,0", "{'k':1.5}"]]
-    assert pl.read_parquet(io.BytesIO(given("parquet")))["n"].to_list() == [0, 1]
-    assert given("TSV").splitlines()[0] == b"0\ta,0\t{'k':1.5}"
+    assert pl.read_parquet(io.BytesIO(exported("parquet")))["n"].to_list() == [0, 1]
+    assert exported("TSV").splitlines()[0] == b"0\ta,0\t{'k':1.5}"
 
 
 def test_json_is_a_flag_too(up: Any) -> None:

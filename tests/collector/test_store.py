@@ -23,12 +23,12 @@ HOSTILE = "a\\b'c\n\t\"é\0{x} %s ${y} --"
 
 
 def test_both_kinds_give_the_same_types(store: Store) -> None:
-    given = store.query(
+    result = store.query(
         "SELECT toUInt8(1) AS u, 'x'::LowCardinality(String) AS s, map('k', 'v') AS m, "
         "[map('k', 1.5)] AS l, toDateTime64('2026-01-02 03:04:05.678', 9) AS t, "
         "CAST(NULL, 'Nullable(Float64)') AS n, [toDateTime64(0, 3)] AS ts"
     )
-    assert given.schema == {
+    assert result.schema == {
         "u": pl.UInt8(),
         "s": pl.String(),
         "m": pl.Map(pl.String(), pl.String()),
@@ -37,8 +37,8 @@ def test_both_kinds_give_the_same_types(store: Store) -> None:
         "n": pl.Float64(),
         "ts": pl.List(pl.Datetime("ms", "UTC")),
     }
-    assert given["t"].item() == datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
-    assert given.select(pl.col("m").map.get("k")).item() == "v"
+    assert result["t"].item() == datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
+    assert result.select(pl.col("m").map.get("k")).item() == "v"
 
 
 @pytest.mark.parametrize(
@@ -203,8 +203,8 @@ def test_a_table_that_the_exporter_made_reads_the_same(
         theirs.migrate(None if name == schema.TRACES else name)
         for _ in range(2):
             theirs.insert(name, copied)
-        given = theirs.query("SELECT * EXCEPT (IngestedAt) FROM otel.spans ORDER BY SpanId")
-        assert_frame_equal(given, expected)
+        result = theirs.query("SELECT * EXCEPT (IngestedAt) FROM otel.spans ORDER BY SpanId")
+        assert_frame_equal(result, expected)
         assert theirs.query("SELECT RolloutId FROM otel.trace_executions").height == 1
         assert theirs.query("SELECT * FROM otel.rollouts").is_empty()
 

@@ -56,7 +56,7 @@ def test_a_secret_that_cannot_be_read_is_said(
     (tmp_path / "store.secret").mkdir()
     up = start(tmp_path / "store")
     assert ask(up.sql, "POST", "/", "SELECT 1").text == "1\n"
-    assert f"secret {tmp_path}/store.secret cannot be read or made (Is a directory)" in (
+    assert f"secret {tmp_path}/store.secret cannot be read or created (Is a directory)" in (
         capfd.readouterr().err
     )
     assert up.stop() == 0
@@ -74,10 +74,10 @@ def test_open_inserts_are_finished_before_the_end(
     number: signal.Signals,
 ) -> None:
     up = start(tmp_path / "store")
-    told: list[int] = []
+    statuses: list[int] = []
     bodies = [request_of((trace, 1)) for trace in range(1, 9)]
     threads = [
-        threading.Thread(target=lambda body=body: told.append(post(up.otlp, body).status))
+        threading.Thread(target=lambda body=body: statuses.append(post(up.otlp, body).status))
         for body in bodies
     ]
     for thread in threads:
@@ -88,7 +88,7 @@ def test_open_inserts_are_finished_before_the_end(
         thread.join()
     with Store.open(f"chdb://{tmp_path}/store") as store:
         stored = store.query("SELECT count() AS n FROM otel.spans")["n"].item()
-    assert stored >= told.count(200)
+    assert stored >= statuses.count(200)
 
 
 def test_what_was_stored_is_there_after_a_restart(

@@ -1,4 +1,4 @@
-"""What an agent finds around it: its task without the gold, a key of its own, and no secret."""
+"""An agent's process has its task without the gold, its own key, and no secret."""
 
 import json
 import os
@@ -36,7 +36,7 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    """`ltrain up` without keys, as a user has it who asked for none; a gateway beside."""
+    """`ltrain up` without keys, and a gateway."""
     home = tmp_path / "home"
     monkeypatch.setenv("LTRAIN_HOME", str(home))
     argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(home / "store")]
@@ -63,7 +63,7 @@ def start(served: Served) -> Iterator[Callable[..., Runner]]:
     with ExitStack() as stack:
 
         def started(agent: str, **settings: Any) -> Runner:
-            given = {
+            defaults = {
                 "run": "r",
                 "agent": agent,
                 "reward": None,
@@ -77,13 +77,13 @@ def start(served: Served) -> Iterator[Callable[..., Runner]]:
                 "deadline": 60.0,
                 "environ": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"},
             }
-            return stack.enter_context(Runner(**{**given, **settings}))
+            return stack.enter_context(Runner(**{**defaults, **settings}))
 
         yield started
 
 
 def result_of(runner: Runner, folder: Path) -> Any:
-    """Run the task once and return what the agent returned, which the reward function kept."""
+    """Run the task once, and return the agent's result, which the reward function saved."""
     (result,) = runner.run("train", 0, [GOLD], 1, sampling={})
     assert result.outcome is Outcome.OK, result.reason
     return json.loads((folder / "kept.json").read_text())

@@ -1,4 +1,4 @@
-"""A bad request is its sender's: it gets 4xx, no traceback, and it is never an outage."""
+"""A bad request gets 4xx without a traceback, and never counts as an outage."""
 
 import asyncio
 import threading
@@ -81,7 +81,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("top_k", "min_p", "parallel_tool_calls", "return_token_ids"), ("a",)),
     **dict.fromkeys(("user", "metadata", "reasoning_effort"), (5,)),
 }
-"""What no client may send, by field."""
+"""Invalid values, by field."""
 
 FIELDS: list[dict[str, Any]] = [
     {name: value} for name, values in VALUES.items() for value in values
@@ -273,7 +273,7 @@ def test_the_seconds_that_an_attempt_waited_at_the_gate_are_counted(stage: Stage
 def test_a_client_that_gives_up_tells_whose_fault_it_was(
     stage: Stage, vllm: FakeVllm, sick: bool
 ) -> None:
-    """Its own time limit is its own, unless the server that had its call is away by then."""
+    """A client's timeout is the client's error, unless the policy server died during its call."""
     threading.Timer(0.3, lambda: setattr(vllm, "sick", sick)).start()
     path = f"/rollout/{IDENTITY.rollout}/attempt/{IDENTITY.attempt}/v1/chat/completions"
     headers = {"authorization": f"Bearer {stage.key()}"}

@@ -1,4 +1,4 @@
-"""A damaged file of keys is told in one sentence, and lets nobody in."""
+"""With a damaged file of keys, every request is refused with one sentence."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,7 +91,7 @@ def test_another_secret_revokes_signed_keys_that_were_known(tmp_path: Path) -> N
     bearer = {"authorization": f"Bearer {sign_service(store_secret(tmp_path / 'store'), 3600)}"}
     assert keys.require_key(bearer).role == Role.SERVICE
     (tmp_path / "store.secret").write_text("another" * 10)
-    with pytest.raises(HttpError, match="is not known here"):
+    with pytest.raises(HttpError, match="is unknown to the store"):
         keys.require_key(bearer)
 
 

@@ -1,4 +1,4 @@
-"""A tool's schema is the agent's own text: checking it takes bounded time, whatever it asks for."""
+"""An agent controls a tool's schema: checking it takes bounded time, whatever it contains."""
 
 import json
 import time

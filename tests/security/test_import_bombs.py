@@ -1,4 +1,4 @@
-"""`ltrain import` of files that are made to take its memory or its time."""
+"""`ltrain import` of files that are designed to exhaust its memory or time."""
 
 import gzip
 import json
@@ -36,7 +36,7 @@ print(json.dumps([done.returncode, report, used.ru_utime + used.ru_stime, used.r
 
 
 def import_files(path: Path, store: Path) -> tuple[int, dict[str, object], int]:
-    """Import in a moment; return the status, the report, and the peak of memory in MiB."""
+    """Import within `SECONDS`; return the status, the report, and the peak memory in MiB."""
     argv = [sys.executable, "-m", "ltrain", "import", str(path), "--json"]
     argv += ["--store", f"chdb://{store}"]
     measured = subprocess.check_output([sys.executable, "-c", MEASURED, *argv])
@@ -104,7 +104,7 @@ def test_a_file_that_is_a_bomb_is_left(tmp_path: Path, monkeypatch: pytest.Monke
     assert path.stat().st_size < MIB
     began = time.process_time()
     [fault] = faults(path)
-    assert "it unpacks to more than 250 times its size" in fault
+    assert "it decompresses to more than 250 times its size" in fault
     assert time.process_time() - began < 30
 
 
@@ -129,4 +129,4 @@ def test_messages_that_lie_about_their_length(tmp_path: Path) -> None:
     assert faults(path)
     bomb = zstd.compress(b"\0" * (1 << 30))
     path.write_bytes(len(bomb).to_bytes(4, "big") + bomb)
-    assert "longer than 64 MiB unpacked" in faults(path)[0]
+    assert "longer than 64 MiB decompressed" in faults(path)[0]

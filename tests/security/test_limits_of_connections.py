@@ -1,4 +1,4 @@
-"""A connection neither holds up the others with its headers nor takes the engine's descriptors."""
+"""A connection cannot block others with its headers, nor take the engine's descriptors."""
 
 import socket
 import threading
@@ -16,7 +16,7 @@ from tests.security.servers import Up, collector, gateway
 KIB = 1 << 10
 LIMIT = 64 * KIB
 LOW = "512"
-"""Descriptors of a process that has few."""
+"""The limit of descriptors of a test's process."""
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 @pytest.fixture(scope="module", params=["sql", "otlp", "gateway"])
 def port(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """A port of each kind."""
+    """A port of each server."""
     if request.param != "gateway":
         yield getattr(request.getfixturevalue("up"), request.param)
         return

@@ -1,4 +1,4 @@
-"""A long request holds up nobody, and all requests together take only so much memory."""
+"""A long request blocks no other, and all requests together stay within a memory limit."""
 
 import asyncio
 import gzip
@@ -31,7 +31,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
 
 
 def statement(body: bytes, **headers: str) -> Statement:
-    """Read a POST of an admin."""
+    """Parse a POST of an admin."""
     with RequestBuffer(MemoryBudget()) as buffer:
         buffer.add(body)
         return parse_request(
@@ -92,7 +92,7 @@ def pack(plain: bytes, encoding: str) -> bytes:
 
 
 class Client:
-    """One request over ASGI whose body comes when the test lets it."""
+    """A request over ASGI whose body arrives when the test sends it."""
 
     def __init__(self, *parts: bytes, **headers: str) -> None:
         self._parts = list(parts)

@@ -1,4 +1,4 @@
-"""Who asks without a key stays within the store: no file, no other host, no program."""
+"""Queries without a key reach no file, host or program outside the store."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 def denied(up: Up, sql: str, path: str = "/") -> bool:
-    """Return whether the statement is refused, having told nothing of the file."""
+    """Return whether the statement is refused without revealing anything about the file."""
     sql = sql.replace("FILE", str(up.home.parent / "secret"))
     answer = ask(up.sql, "POST", path.replace("FILE", str(up.home.parent / "secret")), sql)
     assert SECRET not in answer.text
@@ -146,7 +146,7 @@ OF_THE_OWNER = [
     "RENAME TABLE mine.t TO mine.u",
     "DROP DATABASE mine",
 ]
-"""One after the other."""
+"""Statements that run one after another."""
 
 
 def test_the_store_itself_is_its_owners(up: Up) -> None:

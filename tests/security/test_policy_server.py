@@ -1,4 +1,4 @@
-"""The policy server is the gateway's alone: its admin routes are behind no port."""
+"""Only the gateway reaches the policy server: no port serves its admin routes."""
 
 import os
 import signal

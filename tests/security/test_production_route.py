@@ -1,4 +1,4 @@
-"""`/v1` takes a key where the store has keys, and never speaks for an attempt."""
+"""`/v1` needs a key if the store has keys, and never records for an attempt."""
 
 from tests.train.gateway.stage import IDENTITY, Stage
 

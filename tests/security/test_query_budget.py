@@ -1,4 +1,4 @@
-"""Queries have limits, keys take turns, and a server that stops ends them."""
+"""Queries have limits, keys take turns, and a stopping server ends queries."""
 
 import os
 import signal
@@ -55,7 +55,7 @@ BOMBS = (
 
 
 class Keyed:
-    """A server, and a request to it under a key."""
+    """A server, with requests by key."""
 
     def __init__(self, up: Up, keys: dict[str, str]) -> None:
         self.up, self.keys = up, keys
@@ -72,12 +72,12 @@ class Keyed:
         return connection
 
     def running(self, text: str) -> int:
-        """Return how many queries run that contain `text`, of all keys."""
+        """Return the number of running queries of all keys that contain `text`."""
         sql = "SELECT count() FROM system.processes WHERE query LIKE {text:String}"
         return int(self.ask("admin", sql, param_text=f"%{text}%").text)
 
     def reaches(self, text: str, wanted: int) -> None:
-        """Wait until so many queries run that contain `text`."""
+        """Wait until `count` queries with `text` run."""
         until = time.monotonic() + 60
         while (found := self.running(text)) != wanted:
             assert time.monotonic() < until, found
@@ -108,7 +108,7 @@ def start(where: Path) -> Keyed:
 
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
-    """A server whose readers' queries have two seconds, and whose keys may have five waiting."""
+    """A server with a limit of seconds for readers' queries and of five queued queries."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(
             "LTRAIN_QUERY_LIMITS", "seconds=3,memory=512,rows=5000000000,queued=5,parallel=1"

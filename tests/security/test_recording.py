@@ -1,4 +1,4 @@
-"""The gateway gives no answer that it did not record: its disk is full, its collector away."""
+"""The gateway sends no response that it did not record, with a full disk or without a collector."""
 
 import time
 from pathlib import Path

@@ -135,10 +135,10 @@ class _Export:
 
 
 def _length(headers: dict[str, str]) -> int:
-    given = headers.get("content-length", "0")
-    if not given.isdecimal() or len(given) > 18:
-        raise Malformed(f"Content-Length '{given[:40]}' is not a number of bytes.")
-    return int(given)
+    value = headers.get("content-length", "0")
+    if not value.isdecimal() or len(value) > 18:
+        raise Malformed(f"Content-Length '{value[:40]}' is not a number of bytes.")
+    return int(value)
 
 
 def _check_kind(kind: str) -> None:

@@ -22,11 +22,11 @@ from ltrain_collector.ingest.rowbinary import (
 )
 
 
-def attributes(given: Iterable[KeyValue]) -> bytes:
+def attributes(pairs: Iterable[KeyValue]) -> bytes:
     """Return attributes as Map(String, String) in RowBinary."""
     parts = [b""]
     append = parts.append
-    for attribute in given:
+    for attribute in pairs:
         key = attribute.key
         value = attribute.value
         raw = (value.string_value or value_text(value)).encode()
@@ -40,9 +40,9 @@ def attributes(given: Iterable[KeyValue]) -> bytes:
     return b"".join(parts)
 
 
-def service_name(given: Iterable[KeyValue]) -> str:
+def service_name(pairs: Iterable[KeyValue]) -> str:
     """Return the `service.name` of a resource."""
-    return next((value_text(one.value) for one in given if one.key == "service.name"), "")
+    return next((value_text(one.value) for one in pairs if one.key == "service.name"), "")
 
 
 def value_text(value: AnyValue) -> str:

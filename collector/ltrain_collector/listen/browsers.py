@@ -86,10 +86,10 @@ class BrowserGuard:
         return None
 
     def _is_listed(self, host: str, scope: Scope) -> bool:
-        found = HOST.fullmatch(host.strip())
-        if found is None:
+        match = HOST.fullmatch(host.strip())
+        if match is None:
             return False
-        name = _host_name(found[1])
+        name = _host_name(match[1])
         address = str((scope.get("server") or ("",))[0]).removeprefix(IPV4_MAPPED)
         return name in self._hosts or name in ("", address)
 

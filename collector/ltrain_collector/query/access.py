@@ -118,8 +118,8 @@ class TableFunctions:
     def __contains__(self, name: str) -> bool:
         """Return whether a name in lower case is a table function."""
         if not self._names:
-            found = b"".join(self._engine.export(TABLE_FUNCTION_NAMES, "TSV", {})).decode()
-            self._names = frozenset(found.split())
+            match = b"".join(self._engine.export(TABLE_FUNCTION_NAMES, "TSV", {})).decode()
+            self._names = frozenset(match.split())
         return name in self._names
 
 
@@ -196,7 +196,7 @@ def _value(change: Node) -> object:
 
 def without_hints(error: QueryFailed) -> QueryFailed:
     """Return an error without suggestions of names outside the database `otel`."""
-    text = HINT.sub(lambda found: found[0] if _of_otel(found[1]) else "", str(error))
+    text = HINT.sub(lambda match: match[0] if _of_otel(match[1]) else "", str(error))
     return QueryFailed(text, error.code)
 
 
@@ -236,13 +236,13 @@ def _check_table(node: Node, database: str) -> None:
 
 
 def _check_text(text: str, database: str) -> None:
-    found = DESCRIBE_STATEMENT.fullmatch(text)
-    if not found:
+    match = DESCRIBE_STATEMENT.fullmatch(text)
+    if not match:
         raise _denied_error("this statement", "SELECT, SHOW, DESCRIBE TABLE, EXISTS and EXPLAIN")
-    if "DATABASE" in text.split(found["name"])[0]:
-        _check_name(found["name"], "one")
+    if "DATABASE" in text.split(match["name"])[0]:
+        _check_name(match["name"], "one")
     else:
-        _check_name(found["database"] or database, found["name"])
+        _check_name(match["database"] or database, match["name"])
 
 
 def _check_name(database: str, table: str) -> None:

@@ -173,8 +173,8 @@ class QueryRunner:
 
     def kill(self, tag: str) -> None:
         """End the query that runs with `tag`, if there is one."""
-        found = f"startsWith(Settings['log_comment'], {quote_literal(tag)})"
-        self.engine.command(f"KILL QUERY WHERE {found} ASYNC")
+        condition = f"startsWith(Settings['log_comment'], {quote_literal(tag)})"
+        self.engine.command(f"KILL QUERY WHERE {condition} ASYNC")
 
 
 @contextmanager

@@ -119,9 +119,9 @@ def parse_request(request: Request, buffer: RequestBuffer, limits: Limits) -> St
     default = fields.get("default_format") or headers.get("x-clickhouse-format", "TabSeparated")
     if not re.fullmatch(r"\w+", default):
         raise HttpError(404, "Code: 73. DB::Exception: Unknown format. (UNKNOWN_FORMAT)")
-    if found := INSERT.match(query or body, 0, MAX_INSERT_HEAD):
-        rows = query[found.end() :] + body if query else body[found.end() :]
-        sql, form = found[1], found[2].decode()
+    if insert := INSERT.match(query or body, 0, MAX_INSERT_HEAD):
+        rows = query[insert.end() :] + body if query else body[insert.end() :]
+        sql, form = insert[1], insert[2].decode()
     else:
         rows = None
         sql, form = b"\n".join(part for part in (query, body) if part), default

@@ -124,8 +124,8 @@ def _json_documents(path: Path, file: BufferedIOBase) -> Iterator[Document]:
             if not line.strip():
                 continue
             began = number
-            if line[-2:-1] == b"}" and (found := _parse_line(line)) is not None:
-                yield from _split_list(f"{path}:{number}", found)  # the usual case: one line
+            if line[-2:-1] == b"}" and (parsed := _parse_line(line)) is not None:
+                yield from _split_list(f"{path}:{number}", parsed)  # the usual case: one line
                 continue
         if len(text) + len(line) >= MAX_DOCUMENT_BYTES:
             skipped = line[-1:] == b"\n" or _skip(file)

@@ -37,8 +37,8 @@ def _span(span: Any, row: Row) -> None:
     span.status.code = _number(STATUSES, row["StatusCode"])
     span.status.message = row["StatusMessage"]
     add_attributes(span.attributes, row["SpanAttributes"])
-    for at, name, attributes in nested_rows(row, "Events", "Timestamp", "Name", "Attributes"):
-        add_attributes(span.events.add(time_unix_nano=at, name=name).attributes, attributes)
+    for time, name, attributes in nested_rows(row, "Events", "Timestamp", "Name", "Attributes"):
+        add_attributes(span.events.add(time_unix_nano=time, name=name).attributes, attributes)
     links = nested_rows(row, "Links", "TraceId", "SpanId", "TraceState", "Attributes")
     for trace, linked, state, attributes in links:
         link = span.links.add(trace_state=state, trace_id=parse_id(trace), span_id=parse_id(linked))

@@ -67,11 +67,11 @@ class Recent:
 
 def _lag_bound(counts: list[int]) -> float:
     """Return the bound within which `LAG_QUANTILE` of all counts are; 0 without counts."""
-    wanted, seen = LAG_QUANTILE * sum(counts), 0
-    if not wanted:
+    target, cumulative = LAG_QUANTILE * sum(counts), 0
+    if not target:
         return 0.0
     for bound, count in zip(SECONDS_BOUNDS, counts, strict=False):
-        seen += count
-        if seen >= wanted:
+        cumulative += count
+        if cumulative >= target:
             return bound
     return SECONDS_BOUNDS[-1]

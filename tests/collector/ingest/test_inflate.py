@@ -25,25 +25,25 @@ def test_what_was_packed_is_unpacked(encoding: str, body: bytes) -> None:
 
 @each
 def test_a_bomb_is_not_unpacked(encoding: str) -> None:
-    with pytest.raises(TooLarge, match="longer than 1 MiB"):
+    with pytest.raises(TooLarge, match="larger than the limit of 1 MiB"):
         inflate(PACKERS[encoding](bytes((1 << 20) + 1)), encoding, 1 << 20)
 
 
 @each
 def test_a_body_that_ends_too_early_is_said(encoding: str) -> None:
-    with pytest.raises(Malformed, match=f"{encoding} body ends too early"):
+    with pytest.raises(Malformed, match=f"{encoding} body is truncated"):
         inflate(PACKERS[encoding](b"x" * 1000)[:-3], encoding, 5000)
 
 
 @each
 def test_a_body_that_goes_on_is_said(encoding: str) -> None:
-    with pytest.raises(Malformed, match=f"{encoding} body goes on"):
+    with pytest.raises(Malformed, match=f"{encoding} body has bytes after"):
         inflate(PACKERS[encoding](b"x") * 2, encoding, 5000)
 
 
 @each
 def test_a_body_that_is_not_packed_is_said(encoding: str) -> None:
-    with pytest.raises(Malformed, match=f"not {encoding}"):
+    with pytest.raises(Malformed, match=f"not valid {encoding}"):
         inflate(b"abcdefgh", encoding, 5000)
 
 
@@ -51,7 +51,7 @@ def test_zstd_may_not_ask_for_a_large_window() -> None:
     body = compress(b"a", options={CompressionParameter.window_log: 27})
     assert inflate(body, "zstd", 5000) == b"a"
     streamed = compress(bytes(1 << 25), options={CompressionParameter.window_log: 25})
-    with pytest.raises(Malformed, match="not zstd"):
+    with pytest.raises(Malformed, match="not valid zstd"):
         inflate(streamed, "zstd", 1 << 26)
 
 
@@ -62,5 +62,5 @@ def test_a_body_that_is_not_said_to_be_packed_is_given_back() -> None:
 
 
 def test_another_encoding_is_said() -> None:
-    with pytest.raises(Unsupported, match="'br' is not read here; send gzip, deflate, zstd"):
+    with pytest.raises(Unsupported, match="'br' is not supported; use gzip, deflate, zstd"):
         inflate(b"a", "br", 5000)

@@ -31,7 +31,7 @@ def test_more_than_is_allowed_is_refused(
     monkeypatch.setattr(messages, "UNCOUNTED_BYTES", 10)
     monkeypatch.setattr(messages, "MAX_MESSAGES", 7)
     messages.check_count(request_of((1, 1)), REQUEST)
-    with pytest.raises(TooLarge, match="more than 7 spans"):
+    with pytest.raises(TooLarge, match="more than 7 messages"):
         messages.check_count(request_of((1, 1), (1, 2)), REQUEST)
 
 

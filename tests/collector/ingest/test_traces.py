@@ -121,9 +121,9 @@ def test_an_impossible_span_is_rejected_alone(field: str, value: object, reason:
     good = request.resource_spans[0].scope_spans[0].spans.add()
     good.CopyFrom(span)
     setattr(span, field, value)
-    given = encode_traces(request)
-    assert (given.count, given.rejected) == (1, 1)
-    assert reason in given.reason
+    rows = encode_traces(request)
+    assert (rows.count, rows.rejected) == (1, 1)
+    assert reason in rows.reason
 
 
 def test_a_parent_of_noughts_is_none(folder: Store) -> None:

@@ -1,4 +1,4 @@
-"""A key that only reads, in the hands of somebody who wants more."""
+"""A query key in the hands of an attacker."""
 
 import signal
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ Asked = tuple[int, str, str]
 
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Up, str, str]]:
-    """A server, its admin's key and a reader's."""
+    """A server, an admin key and a query key."""
     where = tmp_path_factory.mktemp("keyed") / "store"
     keys = Keys(where)
     admin, reader = (keys.make_key(role)[0] for role in (Role.ADMIN, Role.QUERY))
@@ -207,11 +207,11 @@ def test_an_attacker_gets_nothing(
     out = tmp_path / "out"
     text = sql.format(file=tmp_path / "canary.txt", out=out)
     fields = {"param_t": "secret"} if "Identifier" in sql else {}
-    status, code, said = ask(up, reader, text, method, **fields)
-    assert status in (400, 403, 404, 500), said
+    status, code, message = ask(up, reader, text, method, **fields)
+    assert status in (400, 403, 404, 500), message
     assert code != "0"
-    assert "hidden" not in said
-    assert "canary\n" not in said
+    assert "hidden" not in message
+    assert "canary\n" not in message
     assert not out.exists()
     assert ask(up, admin, "SELECT a FROM otel.notes")[2] == "seen\n"
 

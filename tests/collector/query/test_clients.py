@@ -1,4 +1,4 @@
-"""Clients that nobody here wrote: clickhouse-connect, curl, what Grafana's data source sends."""
+"""Third-party clients: clickhouse-connect, curl, and the requests of Grafana's data source."""
 
 import asyncio
 import gzip
@@ -135,9 +135,9 @@ def test_what_fails_to_be_set_is_not_kept(up: Any) -> None:
 
 
 def test_a_session_has_one_query_at_a_time(up: Any) -> None:
-    told: list[int] = []
+    statuses: list[int] = []
     held = threading.Thread(
-        target=lambda: told.append(
+        target=lambda: statuses.append(
             ask(up, f"{SLOW} SETTINGS max_execution_time = 3", session_id="l").status
         )
     )
@@ -149,7 +149,7 @@ def test_a_session_has_one_query_at_a_time(up: Any) -> None:
     assert b"Session is locked by a concurrent client" in answer.body
     assert ask(up, "SELECT 1", session_id="other").body == b"1\n"
     held.join()
-    assert told == [408]
+    assert statuses == [408]
     assert ask(up, "SELECT 1", session_id="l").body == b"1\n"
 
 
@@ -313,7 +313,7 @@ def test_a_body_that_unpacks_to_too_much_is_refused(up: Any) -> None:
         ({"compress": "1"}, {}, 501, "Accept-Encoding"),
         ({"decompress": "1"}, {}, 400, "compressed blocks"),
         ({}, {"Content-Encoding": "br"}, 415, "gzip, deflate, lz4, zstd"),
-        ({}, {"Content-Encoding": "gzip"}, 400, "not gzip"),
+        ({}, {"Content-Encoding": "gzip"}, 400, "not valid gzip"),
     ],
 )
 def test_what_is_not_served_is_said(
@@ -326,7 +326,7 @@ def test_what_is_not_served_is_said(
 
 def test_external_data_is_refused_with_a_sentence(client: Client) -> None:
     rows = ExternalData(file_name="x", data=b"1\n", fmt="CSV", structure=["a Int32"])
-    with pytest.raises(DatabaseError, match="External data is not read here"):
+    with pytest.raises(DatabaseError, match=r"External data .* is not supported"):
         client.query("SELECT * FROM x", external_data=rows)
 
 
@@ -358,7 +358,7 @@ def wait_until(met: Any, seconds: float = 20.0) -> None:
 
 
 def test_answers_stream_in_bounded_memory(up: Any) -> None:
-    """Each answer is 800 MB or more; the server grows by less than 300."""
+    """Each response is 800 MB or more; the server's memory grows by less than 300 MB."""
     server = psutil.Process(up.process.pid)
     wide = "SELECT concat(toString(number), repeat('x', 1000)) AS s FROM numbers(800000)"
     for form in ("ArrowStream", "JSONEachRow", "CSVWithNames"):
@@ -410,7 +410,7 @@ class Grafana:
         return self._rows(gzip.decompress(answer.body))
 
     def _rows(self, body: bytes) -> list[tuple[object, ...]]:
-        """Decode as its `Block.Decode` does: the revision decides what stands around the data."""
+        """Decode as `Block.Decode` of clickhouse-go does: the format depends on the revision."""
         rows: list[tuple[object, ...]] = []
         at = 0
 

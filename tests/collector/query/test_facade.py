@@ -28,8 +28,8 @@ def test_a_stock_client_inserts_and_queries(client: Client) -> None:
     rows = [[number, f"x{number}", {"a": str(number)}] for number in range(1000)]
     summary = client.insert("t", rows, column_names=["id", "s", "m"])
     assert summary.written_rows == 1000
-    given = client.query("SELECT * FROM t ORDER BY id LIMIT 2").result_rows
-    assert given == [(0, "x0", {"a": "0"}), (1, "x1", {"a": "1"})]
+    result = client.query("SELECT * FROM t ORDER BY id LIMIT 2").result_rows
+    assert result == [(0, "x0", {"a": "0"}), (1, "x1", {"a": "1"})]
 
 
 def test_parameters_of_both_kinds(client: Client) -> None:

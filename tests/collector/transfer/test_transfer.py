@@ -1,4 +1,4 @@
-"""What goes out comes in again, row by row; what does not come in is counted with its place."""
+"""Exported rows can be imported again; unreadable records are counted with their places."""
 
 import json
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def exported(store: Store, form: str, where: str = "true") -> bytes:
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-said = st.dictionaries(texts, texts, max_size=3)
+string_maps = st.dictionaries(texts, texts, max_size=3)
 times = st.integers(NOON - 10**18, NOON)
 spans = st.fixed_dictionaries(
     {
@@ -45,11 +45,11 @@ spans = st.fixed_dictionaries(
         "took": st.integers(0, 10**12),
         "parent": st.sampled_from([b"", b"12345678"]),
         "status": st.tuples(st.integers(0, 2), texts),
-        "attributes": said,
-        "resource": said,
+        "attributes": string_maps,
+        "resource": string_maps,
         "scope": st.tuples(texts, texts),
-        "events": st.lists(st.tuples(times, texts, said), max_size=2),
-        "links": st.lists(st.tuples(texts, said), max_size=2),
+        "events": st.lists(st.tuples(times, texts, string_maps), max_size=2),
+        "links": st.lists(st.tuples(texts, string_maps), max_size=2),
     }
 )
 
@@ -188,7 +188,7 @@ def test_the_commands(folder: Store, tmp_path: Path) -> None:
     (source / "b.txt").write_text("hello there")
     done = ltrain("import", str(source))
     assert done.exit_code == 1
-    assert "b.txt, byte 0: it is neither OTLP JSON nor its protobuf" in done.stdout
+    assert "b.txt, byte 0: it is neither OTLP in JSON nor protobuf" in done.stdout
     for name in ("x.json.gz", "x.json.zst"):
         out = tmp_path / name
         assert ltrain("export", str(out)).exit_code == 0
@@ -197,7 +197,7 @@ def test_the_commands(folder: Store, tmp_path: Path) -> None:
     folder.command(
         "INSERT INTO otel.otel_traces (Timestamp, TraceId, SpanId) VALUES (now(), 'mine', 'odd')"
     )
-    assert "1 spans were left out: their ids" in ltrain("export", str(out)).output
+    assert "1 spans were not exported: their ids" in ltrain("export", str(out)).output
     assert imported(folder, out).stored == count
     assert "Choose from: json, proto" in str(ltrain("export", "--format", "xml").exception)
     assert isinstance(ltrain("import", str(tmp_path / "none")).exception, BadRequest)

@@ -1,4 +1,4 @@
-"""A collector's measures in its own store: rounds are written, count nothing, and end."""
+"""The collector stores its own metrics: rounds are written, do not count themselves, and end."""
 
 import asyncio
 import os
@@ -81,10 +81,10 @@ def test_rounds_are_rows_and_count_nothing(
             ("store_rows", table): 2,
             ("waiting_bytes", "{}"): 0,
         }
-        told = {
+        warnings = {
             (f"ltrain_collector_{name}", labels): value for (name, labels), value in sums.items()
         }
-        assert {key: found.get(key) for key in told} == told
+        assert {key: found.get(key) for key in warnings} == warnings
         assert ("ltrain_collector_rejected_total", signal) not in found  # it never counted
         row = store.query(
             "SELECT DISTINCT ServiceName, ResourceAttributes['service.version'] AS version, "
@@ -116,8 +116,8 @@ def test_a_round_that_the_engine_refuses_is_counted_and_the_next_is_written(
         asyncio.run(run())
     finally:
         engine.close()
-    said = [each.message for each in caplog.records if "its own measures" in each.message]
-    assert len(said) == 1
+    messages = [one.message for one in caplog.records if "collector's metrics" in one.message]
+    assert len(messages) == 1
 
 
 def written(store: Store) -> int:

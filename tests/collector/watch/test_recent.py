@@ -15,11 +15,17 @@ def test_only_the_last_minutes_are_told() -> None:
     }
     signal.requests, signal.rejected, table.failures = 3, 2, 1
     signal.refused["malformed"] = 1
-    told = {"requests": 3, "rejected": 2, "refused": {"malformed": 1}, "failures": 1, "lag": 0.0}
-    assert recent.summary() == told
+    expected = {
+        "requests": 3,
+        "rejected": 2,
+        "refused": {"malformed": 1},
+        "failures": 1,
+        "lag": 0.0,
+    }
+    assert recent.summary() == expected
     for _ in range(MAX_SNAPSHOTS - 1):
         recent.take_snapshot()
-    assert recent.summary() == told  # five minutes less one round
+    assert recent.summary() == expected  # five minutes less one round
     recent.take_snapshot()
     signal.refused["engine"] = 4
     assert recent.summary() == {
