@@ -45,7 +45,7 @@ def part(path: Path) -> Path:
     return max(path.rglob("store/*/*/*_*_*_*/data.bin"), key=lambda each: each.stat().st_size)
 
 
-def test_a_part_that_is_cut_off_is_said_on_opening_and_by_status(
+def test_a_truncated_part_is_reported_on_opening_and_by_status(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     part(path).write_bytes(part(path).read_bytes()[:50])
@@ -59,7 +59,7 @@ def test_a_part_that_is_cut_off_is_said_on_opening_and_by_status(
         assert "`ltrain store restore BACKUP" in text
 
 
-def test_bytes_that_changed_are_said_by_the_query(path: Path) -> None:
+def test_changed_bytes_are_reported_by_the_query(path: Path) -> None:
     whole = part(path).read_bytes()
     part(path).write_bytes(whole[:16] + bytes(byte ^ 255 for byte in whole[16:]))
     with (
@@ -70,7 +70,7 @@ def test_bytes_that_changed_are_said_by_the_query(path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", ["metadata", "store"])
-def test_a_store_that_lost_a_folder_is_not_begun_anew(path: Path, lost: str) -> None:
+def test_a_store_that_lost_a_folder_is_not_created_again(path: Path, lost: str) -> None:
     shutil.rmtree(path / lost)
     with pytest.raises(
         StoreDamaged, match=r"is damaged: .* missing\. Restore a backup of `ltrain store"
@@ -78,7 +78,7 @@ def test_a_store_that_lost_a_folder_is_not_begun_anew(path: Path, lost: str) -> 
         Store.open(f"chdb://{path}")
 
 
-def test_a_table_that_cannot_be_read_is_said(path: Path) -> None:
+def test_a_table_that_cannot_be_read_is_reported(path: Path) -> None:
     for each in path.rglob("otel_traces.sql"):
         each.write_text("garbage")
     code = f"from ltrain_collector.store import Store; Store.open('chdb://{path}')"
@@ -165,7 +165,7 @@ def ltrain(*argv: str) -> list[str]:
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "table"])
-def test_a_reader_that_has_seen_enough_ends_it_in_silence(up: Any, form: str) -> None:
+def test_a_closed_pipe_ends_the_command_without_an_error(up: Any, form: str) -> None:
     query = f"SELECT number FROM numbers({10**11 if form != 'table' else 99999})"
     argv = ltrain("sql", query, "--format", form, "--store", up.dsn)
     piped = f"exec {' '.join(map(repr, argv))} | head -n 3"
@@ -200,7 +200,7 @@ def test_parameters_and_a_file_with_the_query(folder: Store, tmp_path: Path) -> 
     assert CliRunner().invoke(app, ["sql"]).exit_code == 2
 
 
-def test_a_folder_without_rights_is_said(tmp_path: Path) -> None:
+def test_a_folder_without_rights_is_reported(tmp_path: Path) -> None:
     locked = tmp_path / "locked"
     locked.mkdir()
     code = (

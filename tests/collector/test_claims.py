@@ -71,7 +71,7 @@ def span_of(*attributes: tuple[str, object], name: str = "think") -> Span:
         ("annotations", "a plain attribute"),
     ],
 )
-def test_an_agents_own_story_is_told(attribute: tuple[str, object]) -> None:
+def test_an_agents_own_spans_are_stored(attribute: tuple[str, object]) -> None:
     assert (
         find_violation(BOUND, Resource(), InstrumentationScope(name="mine"), span_of(attribute))
         == ""

@@ -48,7 +48,7 @@ def cut() -> PruneFilter:
     return PruneFilter(before=days_ago(0).fromtimestamp((NOON - 5 * DAY) / 1e9, days_ago(0).tzinfo))
 
 
-def test_a_store_says_how_it_stands(held: Store, request_of: Callable[..., bytes]) -> None:
+def test_the_status_of_a_store(held: Store, request_of: Callable[..., bytes]) -> None:
     held.command("SYSTEM STOP MERGES otel.otel_traces")
     held.insert_otlp(request_of((9, 1), start=NOON - 9 * DAY))
     report: Any = store_status(held)
@@ -67,7 +67,7 @@ def test_a_store_says_how_it_stands(held: Store, request_of: Callable[..., bytes
     assert "  copies waiting for a merge: 1" in lines
 
 
-def test_pruning_takes_whole_rollouts(held: Store) -> None:
+def test_pruning_removes_whole_rollouts(held: Store) -> None:
     before = left(held)
     result, *_ = prune(held, cut(), delete=False)
     assert (result.rows, result.remaining) == (2, 3)
@@ -78,7 +78,7 @@ def test_pruning_takes_whole_rollouts(held: Store) -> None:
     assert traces.to_list() == ["long", "new"]
 
 
-def test_pruning_takes_what_all_conditions_name(held: Store) -> None:
+def test_pruning_removes_rows_that_meet_all_conditions(held: Store) -> None:
     list(prune(held, PruneFilter(run="demo", mode="val"), delete=True))
     assert left(held) == [("", 1), ("long", 2), ("old", 1)]
     list(prune(held, PruneFilter(run="it's not"), delete=True))
@@ -87,7 +87,7 @@ def test_pruning_takes_what_all_conditions_name(held: Store) -> None:
         list(prune(held, PruneFilter(), delete=True))
 
 
-def test_the_command_counts_until_it_is_told_yes(held: Store) -> None:
+def test_the_command_only_counts_without_yes(held: Store) -> None:
     def ltrain(*argv: str) -> str:
         done = CliRunner().invoke(app, ["store", "prune", "--store", held.name, *argv])
         assert done.exit_code == 0
@@ -102,7 +102,7 @@ def test_the_command_counts_until_it_is_told_yes(held: Store) -> None:
 
 
 @pytest.mark.parametrize("name", ["copy", "copy.tar"])
-def test_a_copy_comes_back_as_it_was(held: Store, tmp_path: Path, name: str) -> None:
+def test_a_backup_restores_the_same_rows(held: Store, tmp_path: Path, name: str) -> None:
     rows, shape = held.query(ROWS), "SELECT name, engine FROM system.tables WHERE database = 'otel'"
     tables = held.query(f"{shape} ORDER BY name")
     assert backup(held, tmp_path / name) > 10
@@ -116,7 +116,7 @@ def test_a_copy_comes_back_as_it_was(held: Store, tmp_path: Path, name: str) -> 
         backup(held, tmp_path / name)
 
 
-def test_a_store_that_is_up_is_copied_and_brought_back(
+def test_a_running_store_is_backed_up_and_restored(
     start: Callable[..., Any], tmp_path: Path, request_of: Callable[..., bytes]
 ) -> None:
     one, other = start(tmp_path / "one"), start(tmp_path / "other")
@@ -143,7 +143,7 @@ def test_what_a_killed_command_left_goes_with_the_next_copy(held: Store, tmp_pat
 
 
 @pytest.mark.parametrize("spoil", ["cut", "lost", "other", "none"])
-def test_a_copy_that_is_not_whole_is_refused(held: Store, tmp_path: Path, spoil: str) -> None:
+def test_an_incomplete_backup_is_refused(held: Store, tmp_path: Path, spoil: str) -> None:
     backup(held, tmp_path / "copy")
     copy = tmp_path / "copy"
     largest = max((each for each in copy.rglob("*.bin")), key=lambda each: each.stat().st_size)
@@ -160,7 +160,7 @@ def test_a_copy_that_is_not_whole_is_refused(held: Store, tmp_path: Path, spoil:
         restore(held, copy)
 
 
-def test_migrate_says_what_it_did(tmp_path: Path) -> None:
+def test_migrate_prints_the_steps(tmp_path: Path) -> None:
     argv = ["store", "migrate", "--store", f"chdb://{tmp_path}/new"]
     result = CliRunner().invoke(app, argv).stdout
     steps = ", ".join(

@@ -98,7 +98,7 @@ def test_log_records_go_with_their_rollout_and_metrics_by_age(
     assert [each.rows for each in prune(held, choice, delete=False)] == [0] * len(counted)
 
 
-def test_a_copy_brings_every_signal_back(held: Store, tmp_path: Path) -> None:
+def test_a_backup_restores_every_signal(held: Store, tmp_path: Path) -> None:
     def ltrain(*argv: str, store: str = held.name) -> str:
         done = CliRunner().invoke(app, ["store", *argv, "--store", store])
         assert done.exit_code == 0, done.exception

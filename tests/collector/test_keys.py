@@ -39,7 +39,7 @@ def ltrain(*argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
-def test_a_made_key_is_kept_as_a_digest_only(tmp_path: Path) -> None:
+def test_only_the_digest_of_a_made_key_is_stored(tmp_path: Path) -> None:
     keys = Keys(tmp_path / "store")
     key, made = keys.make_key(Role.QUERY, "grafana")
     file = tmp_path / "store.keys.json"
@@ -91,7 +91,7 @@ def test_keys_that_are_made_at_once_are_all_kept(tmp_path: Path) -> None:
     assert len(Keys(tmp_path / "store").made_keys()) == 40
 
 
-def test_no_key_opens_what_once_was_guarded(tmp_path: Path) -> None:
+def test_a_store_that_had_a_key_always_needs_one(tmp_path: Path) -> None:
     keys = Keys(tmp_path / "store")
     assert not keys.requires_key
     _, made = keys.make_key(Role.ADMIN)
@@ -103,7 +103,7 @@ def test_no_key_opens_what_once_was_guarded(tmp_path: Path) -> None:
         keys.authenticate({"host": "127.0.0.1"})
 
 
-def test_a_bound_key_says_whose_it_is(tmp_path: Path) -> None:
+def test_a_bound_key_contains_its_identity(tmp_path: Path) -> None:
     keys = Keys(tmp_path / "store")
     identity = Identity(run="r", rollout="abc", attempt=2, mode="train", wave=0)
     grant = keys.require_key(bearer(keys.sign_bound(identity, 60, rewards=True)))
@@ -178,7 +178,7 @@ def test_a_store_without_keys_checks_the_key_it_is_shown(tmp_path: Path) -> None
     assert not keys.requires_key
 
 
-def test_an_owners_key_does_all(tmp_path: Path) -> None:
+def test_an_owners_key_allows_everything(tmp_path: Path) -> None:
     keys = Keys(tmp_path / "store")
     grant = keys.require_key(bearer(sign_owner(store_secret(tmp_path / "store"), 60)))
     assert (grant.role, grant.name, grant.sender) == (Role.ADMIN, "owner", Sender.ADMIN)
@@ -238,7 +238,7 @@ def test_a_forged_key_is_refused(tmp_path: Path, make: Any) -> None:
     assert refused.value.status == 403
 
 
-def test_keys_that_cannot_be_read_are_said(tmp_path: Path) -> None:
+def test_unreadable_keys_are_reported(tmp_path: Path) -> None:
     (tmp_path / "store.keys.json").write_text("[{")
     done = ltrain("up", "--dir", str(tmp_path / "store"), *FREE)
     assert done.returncode == 1
@@ -289,7 +289,7 @@ def test_the_command_binds_to_a_run(tmp_path: Path) -> None:
         (("ingest", "--bind", "rollout=a", "--bind", "mode=test"), "train, val, prod"),
     ],
 )
-def test_a_key_that_cannot_be_is_said(tmp_path: Path, argv: tuple[str, ...], says: str) -> None:
+def test_a_key_that_cannot_be_is_reported(tmp_path: Path, argv: tuple[str, ...], says: str) -> None:
     done = ltrain("key", "make", *argv, "--dir", str(tmp_path / "store"))
     assert done.returncode == 1
     assert says in done.stderr
@@ -317,7 +317,7 @@ def post(port: int, body: bytes, key: str = "") -> asking.Answer:
     return asking.post(port, body, Host="store.example", **authorization)
 
 
-def test_each_role_opens_its_own_doors(keyed: Any, request_of: Any) -> None:
+def test_each_role_allows_its_own_requests(keyed: Any, request_of: Any) -> None:
     up, made, keys = keyed
     body = request_of((1, 1), ltrain__rollout__id="abc")
     bound = keys.sign_bound(Identity(rollout="abc"), 60)

@@ -130,7 +130,7 @@ def rows(store: Store) -> dict[str, dict[str, int]]:
     return {name: dict(store.query(sql).iter_rows()) for name, (_, sql) in SIGNALS.items()}
 
 
-def test_kill_9_loses_nothing_and_doubles_nothing(
+def test_kill_9_loses_nothing_and_duplicates_nothing(
     start: Callable[..., Any], tmp_path: Path
 ) -> None:
     up = start(tmp_path / "store")

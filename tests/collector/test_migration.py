@@ -58,7 +58,7 @@ def test_a_store_of_the_first_release_becomes_equal_to_a_new_one(
     assert read.rows() == [(f"{n:016x}", "r", "db", 3) for n in (1, 2)]
 
 
-def test_once_done_there_is_nothing_to_do(old: Store) -> None:
+def test_a_second_migration_changes_nothing(old: Store) -> None:
     old.migrate()
     assert (old.migrate().steps, old.migrate().version) == ((), len(schema.steps()))
     written = old.query("SELECT step, version FROM otel.ltrain_migrations ORDER BY version, step")
@@ -142,7 +142,7 @@ def test_a_store_that_is_newer_is_refused(folder: Store) -> None:
         folder.migrate()
 
 
-def test_a_query_of_a_store_that_was_never_migrated_says_so(old: Store) -> None:
+def test_a_query_of_a_store_that_was_never_migrated_reports_it(old: Store) -> None:
     for sql in ("SELECT * FROM otel.tool_calls", "SELECT Domain FROM otel.spans"):
         with pytest.raises(NotMigrated, match="run `ltrain store migrate`"):
             old.query(sql)
@@ -156,7 +156,7 @@ def test_a_query_of_a_store_that_was_never_migrated_says_so(old: Store) -> None:
     assert not isinstance(caught.value, NotMigrated)
 
 
-def test_an_exporters_table_that_is_not_there_is_said(folder: Store) -> None:
+def test_an_exporters_table_that_does_not_exist_is_reported(folder: Store) -> None:
     with pytest.raises(BadTable, match=r"There is no table theirs\.otel_traces"):
         folder.migrate("theirs.otel_traces")
 

@@ -62,7 +62,7 @@ def test_rollouts_come_whole_and_each_span_once(store: Store, request_of: Reques
 @pytest.mark.parametrize(
     "across", [0, 3, rollouts.MAX_WIDE_ROLLOUTS, rollouts.MAX_WIDE_ROLLOUTS + 1]
 )
-def test_any_number_may_reach_into_a_second_month(store: Store, across: int) -> None:
+def test_any_number_of_rollouts_can_reach_into_a_second_month(store: Store, across: int) -> None:
     """Few of them are read last; with too many, all months are merged."""
     run = f"across {across}"
     store.command(f"""

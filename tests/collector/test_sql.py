@@ -67,7 +67,7 @@ def test_an_empty_store_has_no_rows(folder: Any) -> None:
     assert (done.exit_code, done.stdout) == (0, "No rows.\n")
 
 
-def test_a_long_table_says_what_it_leaves_out(up: Any) -> None:
+def test_a_long_table_reports_the_rows_it_omits(up: Any) -> None:
     done = sql("SELECT number FROM numbers(1500)", "--store", up.dsn)
     assert "1000 of 1500 rows" in done.stdout
 

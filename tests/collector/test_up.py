@@ -23,7 +23,7 @@ FREE = [word for option in PORTS for word in (option, "0")]
 
 
 @pytest.mark.parametrize(("option", "port"), PORTS.items())
-def test_a_port_that_is_taken_is_said(up: Any, tmp_path: Path, option: str, port: str) -> None:
+def test_a_port_that_is_taken_is_reported(up: Any, tmp_path: Path, option: str, port: str) -> None:
     taken = str(getattr(up, port))
     free = [word for name in PORTS if name != option for word in (name, "0")]
     done = ltrain("up", "--dir", str(tmp_path / "s"), option, taken, *free)
@@ -34,14 +34,14 @@ def test_a_port_that_is_taken_is_said(up: Any, tmp_path: Path, option: str, port
     assert not (tmp_path / "s").exists()
 
 
-def test_a_folder_that_is_in_use_is_said(up: Any) -> None:
+def test_a_folder_that_is_in_use_is_reported(up: Any) -> None:
     done = ltrain("up", "--dir", str(up.directory), *FREE)
     assert done.returncode == 1
     assert f"in use by process {up.process.pid}" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     argv = ("up", "--dir", str(tmp_path / "file" / "store"), *FREE)
     done = ltrain(*argv)
@@ -50,7 +50,7 @@ def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_secret_that_cannot_be_read_is_said(
+def test_a_secret_that_cannot_be_read_is_reported(
     start: Callable[..., Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "store.secret").mkdir()
@@ -62,7 +62,7 @@ def test_a_secret_that_cannot_be_read_is_said(
     assert up.stop() == 0
 
 
-def test_a_port_that_is_none_is_wrong_use() -> None:
+def test_an_invalid_port_is_a_usage_error() -> None:
     assert ltrain("up", "--otlp-port", "70000").returncode == 2
 
 

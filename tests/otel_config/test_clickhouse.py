@@ -163,7 +163,7 @@ def test_a_span_that_came_twice_through_the_cluster_is_read_once(ask: Ask) -> No
     ]
 
 
-def test_every_table_of_a_cluster_takes_a_row_twice_and_gives_it_once(ask: Ask) -> None:
+def test_every_table_of_a_cluster_returns_a_duplicate_row_once(ask: Ask) -> None:
     fronts = re.findall(r"otel, (\w+)_local,\s+(.*)\)$", "\n".join(CLUSTER), re.MULTILINE)
     ok(ask(*CLUSTER))
     (columns,) = ok(ask(TEXTS))
@@ -251,7 +251,7 @@ MAY: dict[str, list[tuple[str, int]]] = {
 
 
 @pytest.mark.parametrize("role", MAY)
-def test_a_role_may_what_it_must_and_no_more(role: str, ask: Ask) -> None:
+def test_each_role_allows_only_what_it_needs(role: str, ask: Ask) -> None:
     # all of chDB's sessions are the user `default`, whose role the test changes
     owned = [each.replace("= CURRENT_USER", "= ltrain_migrator") for each in CLUSTER]
     assert owned != CLUSTER

@@ -60,7 +60,7 @@ def test_a_typo_is_found() -> None:
     assert unknown(named, OPTIONS["exporters"]["clickhouse"]) == ["metrics_tables.gauge"]
 
 
-def test_files_are_laid_over_one_another_as_the_collector_does_it() -> None:
+def test_files_are_merged_as_the_collector_does() -> None:
     below = {"a": {"b": 1, "c": [1, 2]}, "d": 1}
     assert laid_over(below, {"a": {"c": [3]}}) == {"a": {"b": 1, "c": [3]}, "d": 1}
 
@@ -106,7 +106,7 @@ def test_every_queue_is_on_disk_and_is_tried_for_ever(name: str) -> None:
 
 
 @WHOLE
-def test_a_request_that_is_taken_is_never_too_large_to_send_on(name: str) -> None:
+def test_an_accepted_request_is_never_too_large_to_forward(name: str) -> None:
     """The Collector drops a span that is larger than `max_size`, so it is the next one's limit."""
     for each, options in exporters(name):
         batch = options["sending_queue"].get("batch", {})
@@ -161,7 +161,7 @@ def test_ltrain_up_gets_each_role_with_its_own_key() -> None:
     }
 
 
-def test_every_variable_is_told_where_the_file_begins() -> None:
+def test_every_variable_is_in_the_head_of_its_file() -> None:
     own = {"LTRAIN_HEALTH", "LTRAIN_LISTEN", "LTRAIN_METRICS"}
     for path in FOLDER.glob("*.yaml"):
         text = path.read_text()

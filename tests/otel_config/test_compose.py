@@ -52,7 +52,7 @@ def test_volumes_are_declared_and_files_are_there() -> None:
                 assert source in COMPOSE["volumes"], f"{name}: {volume}"
 
 
-def test_every_secret_is_asked_for_and_none_has_a_default(secrets: Path) -> None:
+def test_every_secret_is_required_and_none_has_a_default(secrets: Path) -> None:
     referenced = re.findall(r"(?<!\$)\$\{(\w+)(:\?[^}]+)?\}", TEXT)
     assert referenced and all(why for _, why in referenced)
     text = (secrets / "passwords.env").read_text()
@@ -75,7 +75,7 @@ def test_secrets_are_their_owner_s_alone_and_the_certificate_holds(secrets: Path
     with pytest.raises(subprocess.CalledProcessError):
         openssl("verify", "-CAfile", "ca.pem", "-verify_hostname", "x", "gateway.pem", at=secrets)
     again = subprocess.run([SECRETS, secrets], capture_output=True, text=True)
-    assert again.returncode == 1 and "is there already" in again.stderr
+    assert again.returncode == 1 and "already exists" in again.stderr
 
 
 def openssl(*arguments: str, at: Path) -> None:

@@ -175,7 +175,7 @@ def test_what_some_panels_say_of_the_run(store: Store) -> None:
 
 
 @pytest.mark.parametrize("name", dashboards.VARIABLES)
-def test_a_variable_offers_what_there_is(name: str, store: Store) -> None:
+def test_a_variable_offers_the_stored_names(name: str, store: Store) -> None:
     _, query, _ = dashboards.VARIABLES[name]
     offered = set(run(store, query, ALL).to_series().to_list())
     assert offered >= {"run": {"demo"}, "policy": {"sql"}, "evaluation": {"reward"}}.get(

@@ -75,7 +75,7 @@ def fits(selector: dict[str, str], workload: dict[str, Any]) -> bool:
     return bool(selector) and selector.items() <= labels(workload).items()
 
 
-def test_every_manifest_is_applied_or_told_not_to_be() -> None:
+def test_every_manifest_is_applied_or_excluded() -> None:
     there = {f"kubernetes/{path.name}" for path in (ROOT / "kubernetes").glob("*.yaml")}
     assert there - set(KUSTOMIZATION["resources"]) == {"kubernetes/clickhouse-cluster.yaml"}
     assert all(path.exists() for files in MAPS.values() for path in files.values())
@@ -172,7 +172,7 @@ def test_services_budgets_and_policies_select_pods_and_ports_that_are_there() ->
                 assert {port["port"] for port in rule["ports"]} <= there
 
 
-def test_nothing_comes_in_that_is_not_named() -> None:
+def test_only_named_connections_are_allowed() -> None:
     policies = [each["spec"] for each in APPLIED if each["kind"] == "NetworkPolicy"]
     assert {"podSelector": {}, "policyTypes": ["Ingress"]} in policies
     for rule in (rule for each in policies for rule in each.get("ingress", ())):

@@ -35,7 +35,9 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Up, str]]:
 
 
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
-def test_clients_hear_so_and_nobody_is_let_in(keyed: tuple[Up, str], content: bytes) -> None:
+def test_clients_get_an_error_and_every_request_is_refused(
+    keyed: tuple[Up, str], content: bytes
+) -> None:
     up, key = keyed
     file = up.home / "store.keys.json"
     whole = file.read_bytes()
@@ -96,7 +98,7 @@ def test_another_secret_revokes_signed_keys_that_were_known(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("content", [b"", b"short", b"\xff\xfe" * 32, None])
-def test_a_damaged_secret_is_said_and_lets_no_signed_key_in(
+def test_a_damaged_secret_is_reported_and_every_signed_key_refused(
     tmp_path: Path, content: bytes | None
 ) -> None:
     damages: list[None] = []
@@ -112,7 +114,7 @@ def test_a_damaged_secret_is_said_and_lets_no_signed_key_in(
     assert len(damages) == 1
 
 
-def test_clients_hear_of_a_damaged_secret(keyed: tuple[Up, str]) -> None:
+def test_clients_get_an_error_about_a_damaged_secret(keyed: tuple[Up, str]) -> None:
     up, key = keyed
     secret = up.home / "store.secret"
     whole, shown = secret.read_bytes(), up.owner

@@ -52,7 +52,7 @@ def refuse(store: Store, copy: Path, why: str, error: type[Exception] = BadBacku
     assert list(leftover.iterdir()) == []
 
 
-def test_a_copy_brings_no_views_functions_or_tables(
+def test_a_backup_restores_no_views_functions_or_tables(
     folder: Store, request_of: Callable[..., bytes], tmp_path: Path
 ) -> None:
     folder.insert_otlp(request_of((1, 1), (1, 2)))
@@ -91,7 +91,7 @@ def restored_writes(store: Store, request_of: Callable[..., bytes]) -> bool:
 
 
 @pytest.mark.parametrize("name", ["copy", "copy.tar"])
-def test_a_copy_brings_no_senders_but_its_own(
+def test_a_backup_restores_only_the_sender_import(
     folder: Store, request_of: Callable[..., bytes], tmp_path: Path, name: str
 ) -> None:
     body = request_of((1, 1), (1, 2), (2, 1), ltrain__rollout__id="r")
@@ -130,7 +130,7 @@ def test_a_table_that_ltrain_did_not_make_is_refused(folder: Store, copied: Path
     refuse(folder, copied, "ltrain did not create its table otel.otel_traces")
 
 
-def test_a_copy_of_a_newer_ltrain_is_refused(
+def test_a_backup_of_a_newer_ltrain_is_refused(
     folder: Store, request_of: Callable[..., bytes], tmp_path: Path
 ) -> None:
     folder.insert_otlp(request_of((1, 1)))
@@ -169,12 +169,12 @@ def test_one_bit_that_flipped_is_found(
     assert restore(folder, copied) == 3
 
 
-def test_a_copy_without_sums_comes_back(folder: Store, copied: Path) -> None:
+def test_a_backup_without_digests_is_restored(folder: Store, copied: Path) -> None:
     (copied / SUMS).unlink()
     assert restore(folder, copied) == 3
 
 
-def test_a_copy_that_refers_outside_is_refused(folder: Store, copied: Path) -> None:
+def test_a_backup_with_references_outside_is_refused(folder: Store, copied: Path) -> None:
     text = (copied / LIST).read_text()
     (copied / SUMS).unlink()
     for add, why in (
@@ -238,7 +238,7 @@ def test_a_tar_with_more_than_files_is_refused(folder: Store, copied: Path, tmp_
     assert not Path("/absolute").exists()
 
 
-def test_a_tar_that_is_packed_or_cut_is_refused(
+def test_a_compressed_or_truncated_tar_is_refused(
     folder: Store, copied: Path, tmp_path: Path
 ) -> None:
     with tarfile.open(tmp_path / "packed.tar", "w:gz") as tar:
@@ -253,7 +253,7 @@ def test_a_tar_that_is_packed_or_cut_is_refused(
     assert restore(folder, tmp_path / "whole.tar") == 3
 
 
-def test_a_device_is_no_copy(folder: Store, tmp_path: Path) -> None:
+def test_a_device_is_not_a_backup(folder: Store, tmp_path: Path) -> None:
     refuse(folder, Path("/dev/zero"), "is not a backup")
     refuse(folder, tmp_path / "nothing", "is not a backup")
 

@@ -148,7 +148,7 @@ def read(*fields: dict[str, str], **more: Any) -> tuple[pl.DataFrame, list[tuple
         "annotations.٣.annotation.score",
     ],
 )
-def test_an_index_that_no_list_has(name: str) -> None:
+def test_an_index_beyond_the_list(name: str) -> None:
     found, _ = read({"openinference.span.kind": "LLM", name: "user"})
     assert set(found["call_id"]) == {"bad0", "good"}
 
@@ -156,7 +156,7 @@ def test_an_index_that_no_list_has(name: str) -> None:
 USAGE = ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens", "ltrain.policy.version")
 
 
-def test_a_number_that_no_count_is() -> None:
+def test_a_negative_count_is_refused() -> None:
     numbers = (*NUMBERS, "4294967296", "9223372036854775807")
     chat = {"gen_ai.operation.name": "chat"}
     found, _ = read(*(chat | dict.fromkeys(USAGE, one) for one in numbers), scope="ltrain.gateway")

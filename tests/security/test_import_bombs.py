@@ -97,7 +97,9 @@ def test_json_that_does_not_end_is_read_in_a_moment(tmp_path: Path, content: byt
     assert time.process_time() - began < 30
 
 
-def test_a_file_that_is_a_bomb_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_a_bomb_is_not_read_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("ltrain_collector.transfer.documents.MIN_BOMB_BYTES", 8 * MIB)
     path = tmp_path / "bomb.zst"
     path.write_bytes(zstd.compress(b"{}\n" + b"\n" * (512 * MIB)))
@@ -121,7 +123,7 @@ def test_json_that_is_nested_deeply_is_a_fault(tmp_path: Path) -> None:
     assert (code, report["stored"], report["unreadable"]) == (1, 1, 1)
 
 
-def test_messages_that_lie_about_their_length(tmp_path: Path) -> None:
+def test_messages_with_wrong_lengths(tmp_path: Path) -> None:
     path = tmp_path / "traces.bin"
     path.write_bytes((MAX_DOCUMENT_BYTES + 1).to_bytes(4, "big") + b"x" * 100)
     assert "a message is longer than 64 MiB" in faults(path)[0]

@@ -188,7 +188,7 @@ def test_the_refusal_says_what_to_do_and_is_counted(up: Up) -> None:
     assert up.blocked()["denied"] == before + 1
 
 
-def test_a_session_holds_no_door_open(up: Up) -> None:
+def test_a_session_cannot_lift_the_policy(up: Up) -> None:
     """SET in a session cannot lift the read-only mode."""
     path = "/?session_id=door"
     for sql in ("SET readonly = 0", "SET allow_ddl = 1", "USE otel"):

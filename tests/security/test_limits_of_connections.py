@@ -137,7 +137,7 @@ def test_grpc_has_a_limit_of_metadata(up: Up) -> None:
         assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
 
 
-def test_beyond_the_descriptors_clients_are_told_so_and_the_engine_goes_on(
+def test_beyond_the_descriptors_clients_get_503_and_the_engine_works(
     tmp_path: Path,
 ) -> None:
     limited = ("sh", "-c", f'ulimit -n {LOW}; exec "$@"', "sh")

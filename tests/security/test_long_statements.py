@@ -78,7 +78,7 @@ def test_a_format_is_looked_for_at_the_end_only() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd", "lz4"])
-def test_a_body_of_several_members_is_unpacked_in_steps(encoding: str) -> None:
+def test_a_body_of_several_members_is_decompressed_in_steps(encoding: str) -> None:
     plain = b"SELECT '" + b"x" * (150 * MIB) + b"'"
     packed = pack(plain[: 130 * MIB], encoding) + pack(plain[130 * MIB :], encoding)
     assert statement(packed, **{"content-encoding": encoding}).sql == plain.decode()
@@ -122,7 +122,7 @@ class Client:
         return int(self.sent[0]["status"])
 
 
-def test_bodies_are_counted_as_they_come_and_as_they_are_unpacked(
+def test_bodies_are_counted_as_received_and_as_decompressed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(port, "MAX_REQUEST_BYTES", 8 * MIB)

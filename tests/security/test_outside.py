@@ -155,7 +155,7 @@ def test_the_store_itself_is_its_owners(up: Up) -> None:
         assert answer.status == 200, (sql, answer.text)
 
 
-def test_a_copy_goes_out_and_comes_back_over_a_running_store(
+def test_a_backup_and_a_restore_of_a_running_store(
     up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LTRAIN_HOME", str(up.home))

@@ -102,7 +102,7 @@ def test_a_file_in_its_place_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["new/copy", "new/copy.tar"])
-def test_a_copy_is_nobody_elses(tmp_path: Path, name: str) -> None:
+def test_only_its_owner_can_read_a_backup(tmp_path: Path, name: str) -> None:
     with Store.open(f"chdb://{tmp_path}/home/store") as store:
         store.migrate()
         backup(store, tmp_path / name)

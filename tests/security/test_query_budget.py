@@ -228,7 +228,7 @@ def test_sql_that_is_hard_to_read_stops_nobody(keyed: Keyed, sql: str) -> None:
     assert "Traceback" not in answers[0].text
 
 
-def test_comments_are_read_once() -> None:
+def test_comments_are_matched_without_backtracking() -> None:
     began = time.process_time()
     assert READING_STATEMENT.match("/**/" * 50_000 + "SHOW") is None
     assert READING_STATEMENT.match("/* a */ -- b\n /**/ ((SELECT 1))")
@@ -236,7 +236,7 @@ def test_comments_are_read_once() -> None:
     assert time.process_time() - began < 5
 
 
-def test_another_key_is_answered_beside_endless_queries(patient: Keyed) -> None:
+def test_another_key_gets_results_despite_endless_queries(patient: Keyed) -> None:
     held = [patient.begin("one", sql) for sql in ENDLESS]
     patient.reaches("system.numbers", 1 + READER_PARALLEL)  # and the question
     for _ in range(5):
@@ -264,7 +264,7 @@ def test_a_key_may_have_only_so_many_waiting(keyed: Keyed) -> None:
         connection.close()
 
 
-def test_a_client_that_leaves_frees_its_place(patient: Keyed) -> None:
+def test_a_client_that_disconnects_leaves_the_queue(patient: Keyed) -> None:
     waiting = [patient.begin("one", f"{sql} -- left") for sql in ENDLESS[:1] * 8]
     patient.reaches("-- left", 1 + READER_PARALLEL)
     for connection in waiting[1:]:
@@ -436,21 +436,21 @@ def test_stock_clients_go_on_working(keyed: Keyed) -> None:
     assert "evaluations" in keyed.ask("two", grafana, max_execution_time="60").text
 
 
-def test_a_session_keeps_only_so_much(keyed: Keyed) -> None:
+def test_the_statements_of_a_session_are_limited(keyed: Keyed) -> None:
     long = "SET log_comment = '" + "x" * 200_000 + "'"
     answers = [keyed.ask("one", long, session_id="long") for _ in range(3)]
     assert [answer.status for answer in answers][-1] == 500
     assert "session" in answers[-1].text
 
 
-def test_a_bad_limit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_limit_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in ("seconds=soon", "second=3", "3", "rows=-1"):
         monkeypatch.setenv("LTRAIN_QUERY_LIMITS", text)
         with pytest.raises(BadSetting, match=r"^LTRAIN_QUERY_LIMITS: .* is not a limit"):
             QUERY_LIMITS.read()
 
 
-def test_a_bad_limit_is_said_before_the_store_is_opened(tmp_path: Path) -> None:
+def test_a_bad_limit_is_reported_before_the_store_is_opened(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "ltrain", "up", "--dir", str(tmp_path / "store")],
         env={**os.environ, "LTRAIN_ADMIN_LIMITS": "secnds=5"},

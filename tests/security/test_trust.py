@@ -509,7 +509,7 @@ def test_an_evaluation_in_a_log_is_the_runners_only_from_its_sender(folder: Stor
         assert worth[attempt.execution] == (1.0 if sender == "none" else 0.5)
 
 
-def test_a_process_of_ltrain_sends_with_a_key_of_its_own(
+def test_an_ltrain_process_sends_with_its_own_key(
     up: Up, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It forwards nothing from the folder that agents share."""

@@ -19,7 +19,7 @@ def test_what_is_here_is_counted_until_it_is_left() -> None:
     assert one.size == 8
 
 
-def test_beyond_what_may_wait_clients_are_told_to_come_back() -> None:
+def test_beyond_the_memory_limit_clients_are_told_to_retry() -> None:
     budget = MemoryBudget(10)
     with RequestBuffer(budget) as one:
         one.add(b"12345678")

@@ -47,7 +47,7 @@ def test_a_group_is_not_larger_than_memory_allows(monkeypatch: pytest.MonkeyPatc
     assert inserted == [[b"123", b"456"], [b"78", b"9"]]
 
 
-def test_inserts_keep_their_pace() -> None:
+def test_inserts_keep_their_interval() -> None:
     async def one_after_another() -> float:
         group = GroupCommit(lambda _: None, 0.01, pace=0.1)
         task = asyncio.create_task(group.run())

@@ -8,14 +8,14 @@ from ltrain_collector.ingest.counters import Histogram
 from ltrain_collector.migration import program_version
 
 
-def test_a_measure_is_counted_under_its_bound() -> None:
+def test_a_value_is_counted_below_its_bound() -> None:
     tally = Histogram((1, 10))
     for value in (0.5, 1, 2, 10, 11):
         tally.add(value)
     assert (tally.counts, tally.sum) == ([2, 2, 1], 24.5)
 
 
-def test_health_says_what_was_done(
+def test_health_reports_the_counters(
     start: Callable[..., Any], request_of: Callable[..., bytes], tmp_path: Path
 ) -> None:
     up = start(tmp_path / "store")

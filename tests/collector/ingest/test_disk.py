@@ -23,7 +23,7 @@ def small_disk(directory: Path) -> tuple[str, ...]:
     return command
 
 
-def test_a_full_disk_is_said_and_freed_it_is_used_again(
+def test_a_full_disk_is_reported_and_freed_it_is_used_again(
     start: Callable[..., Any], request_of: Callable[..., bytes], tmp_path: Path
 ) -> None:
     up = start(tmp_path / "store", within=small_disk(tmp_path))

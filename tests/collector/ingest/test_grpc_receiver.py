@@ -110,7 +110,7 @@ def test_a_key_that_is_shown_is_checked(
     assert channel.unary_unary(TRACES)(body, timeout=20, metadata=metadata) == b""
 
 
-def test_a_client_that_goes_away_leaves_nothing_behind(
+def test_a_client_that_disconnects_leaves_nothing_in_memory(
     up: Any, channel: grpc.Channel, request_of: Callable[..., bytes]
 ) -> None:
     for number in range(20):

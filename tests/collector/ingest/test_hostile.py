@@ -258,7 +258,7 @@ HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: applicatio
         (b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n", b"400"),
     ],
 )
-def test_a_length_that_cannot_be(server: Any, head: bytes, status: bytes) -> None:
+def test_an_impossible_content_length(server: Any, head: bytes, status: bytes) -> None:
     assert raw(server, HEAD + head).split()[1] == status
 
 
@@ -268,7 +268,7 @@ def test_a_length_that_is_too_short_ends_the_connection(server: Any) -> None:
     assert statuses[-1] == b"400"
 
 
-def test_a_length_that_is_too_long_is_a_client_that_left(server: Any) -> None:
+def test_a_content_length_that_is_too_long_is_a_disconnect(server: Any) -> None:
     assert raw(server, HEAD + b"Content-Length: 1000\r\n\r\n" + b"half") == b""
 
 
@@ -278,7 +278,7 @@ def test_what_is_no_grpc(server: Any, noise: bytes) -> None:
     assert call(server, b"") is None
 
 
-def test_a_body_that_does_not_end_is_given_up(server: Any) -> None:
+def test_a_body_that_does_not_arrive_in_time_is_refused(server: Any) -> None:
     never = threading.Event()
     channel = grpc.insecure_channel(f"127.0.0.1:{server.grpc}")
     stalled = channel.stream_unary(TRACES).future(iter(never.wait, None), timeout=30)

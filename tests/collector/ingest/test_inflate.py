@@ -24,25 +24,25 @@ def test_what_was_packed_is_unpacked(encoding: str, body: bytes) -> None:
 
 
 @each
-def test_a_bomb_is_not_unpacked(encoding: str) -> None:
+def test_a_bomb_is_not_decompressed(encoding: str) -> None:
     with pytest.raises(TooLarge, match="larger than the limit of 1 MiB"):
         inflate(PACKERS[encoding](bytes((1 << 20) + 1)), encoding, 1 << 20)
 
 
 @each
-def test_a_body_that_ends_too_early_is_said(encoding: str) -> None:
+def test_a_truncated_body_is_refused(encoding: str) -> None:
     with pytest.raises(Malformed, match=f"{encoding} body is truncated"):
         inflate(PACKERS[encoding](b"x" * 1000)[:-3], encoding, 5000)
 
 
 @each
-def test_a_body_that_goes_on_is_said(encoding: str) -> None:
+def test_a_body_with_bytes_after_its_end_is_refused(encoding: str) -> None:
     with pytest.raises(Malformed, match=f"{encoding} body has bytes after"):
         inflate(PACKERS[encoding](b"x") * 2, encoding, 5000)
 
 
 @each
-def test_a_body_that_is_not_packed_is_said(encoding: str) -> None:
+def test_a_body_with_the_wrong_encoding_is_refused(encoding: str) -> None:
     with pytest.raises(Malformed, match=f"not valid {encoding}"):
         inflate(b"abcdefgh", encoding, 5000)
 
@@ -55,12 +55,12 @@ def test_zstd_may_not_ask_for_a_large_window() -> None:
         inflate(streamed, "zstd", 1 << 26)
 
 
-def test_a_body_that_is_not_said_to_be_packed_is_given_back() -> None:
+def test_a_body_without_an_encoding_is_returned() -> None:
     body = gzip.compress(b"a", mtime=0)
     assert inflate(body, "", 5) is body
     assert inflate(body, "identity", 5) is body
 
 
-def test_another_encoding_is_said() -> None:
+def test_an_unknown_encoding_is_refused() -> None:
     with pytest.raises(Unsupported, match="'br' is not supported; use gzip, deflate, zstd"):
         inflate(b"a", "br", 5000)

@@ -75,7 +75,7 @@ def test_a_record_that_was_sent_twice_is_read_once_as_it_was_first(folder: Store
     assert bodies == ["another", "no such table"]
 
 
-def test_a_record_without_a_time_has_the_one_it_was_seen_at(folder: Store) -> None:
+def test_a_record_without_a_time_has_its_observed_time(folder: Store) -> None:
     request, record = one_record()
     record.time_unix_nano = 0
     folder.insert_otlp(request.SerializeToString(), LOGS)
@@ -88,7 +88,7 @@ def test_a_record_without_a_time_has_the_one_it_was_seen_at(folder: Store) -> No
 
 
 @pytest.mark.parametrize("trace", [b"", b"\x01", bytes(16), b"\x01" * 17])
-def test_an_id_that_cannot_be_is_none_and_the_record_stays(folder: Store, trace: bytes) -> None:
+def test_an_invalid_id_is_empty_and_the_record_stays(folder: Store, trace: bytes) -> None:
     request, record = one_record()
     record.trace_id = record.span_id = trace
     folder.insert_otlp(request.SerializeToString(), LOGS)

@@ -25,7 +25,7 @@ def test_a_group_hides_nothing(request_of: Callable[..., bytes]) -> None:
     assert counted(b"\x0b\x0c" + body) == counted(b"\x0b" + body + b"\x0c") == counted(body)
 
 
-def test_more_than_is_allowed_is_refused(
+def test_too_many_messages_are_refused(
     monkeypatch: pytest.MonkeyPatch, request_of: Callable[..., bytes]
 ) -> None:
     monkeypatch.setattr(messages, "UNCOUNTED_BYTES", 10)

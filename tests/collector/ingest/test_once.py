@@ -79,7 +79,7 @@ def test_a_request_that_is_sent_again_is_read_once(
         assert copies > 20  # they are there, and not read
 
 
-def test_one_clock_that_is_wild_fails_alone(up: Any, request_of: Callable[..., bytes]) -> None:
+def test_one_wrong_clock_fails_alone(up: Any, request_of: Callable[..., bytes]) -> None:
     wild = b"".join(
         request_of((9, number + 1), start=NOON - number * MONTH, ltrain__rollout__id="wild")
         for number in range(150)

@@ -33,7 +33,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
         threading.Event().wait(0.05)
 
 
-def test_beyond_what_may_wait_clients_come_back_later(
+def test_beyond_the_memory_limit_clients_retry_later(
     start: Callable[..., Any], request_of: Callable[..., bytes], tmp_path: Path
 ) -> None:
     up = start(tmp_path / "store")

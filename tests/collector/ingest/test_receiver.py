@@ -60,7 +60,7 @@ def test_requests_that_arrive_together_are_inserted_together(
     assert count(store, "together") == 16
 
 
-def test_an_impossible_span_is_told_and_the_others_stay(
+def test_an_invalid_span_is_reported_and_the_others_stay(
     up: Any, store: Store, request_of: Callable[..., bytes]
 ) -> None:
     good = request_of((1, 1), (1, 2), ltrain__rollout__id="partly")
@@ -90,7 +90,7 @@ ZIPPED = {**PROTOBUF, "Content-Encoding": "gzip"}
         ("/v1/trace", b"", PROTOBUF, 404, "POST /v1/traces"),
     ],
 )
-def test_a_bad_request_is_told_what_is_wrong(
+def test_a_bad_request_gets_the_reason(
     up: Any, path: str, body: bytes, headers: dict[str, str], status: int, says: str
 ) -> None:
     answer = ask(up.otlp, "POST", path, body, headers)
@@ -104,7 +104,7 @@ def test_a_bad_request_is_told_what_is_wrong(
     assert says in rpc_status.message
 
 
-def test_another_method_is_told_which_is_served(up: Any) -> None:
+def test_another_method_gets_the_supported_one(up: Any) -> None:
     answer = ask(up.otlp, "GET", "/v1/logs")
     assert answer.status == 405
     assert answer.json["message"] == "GET /v1/logs is not served; use POST /v1/logs."
@@ -162,7 +162,7 @@ def test_an_empty_request_is_a_good_one(up: Any) -> None:
     assert post(up.otlp, b"")[:2] == (200, b"")
 
 
-def test_a_client_that_leaves_in_the_middle_harms_nobody(up: Any) -> None:
+def test_a_client_that_disconnects_in_mid_stream_affects_no_other(up: Any) -> None:
     connection = HTTPConnection("127.0.0.1", up.otlp)
     connection.putrequest("POST", "/v1/traces")
     connection.putheader("Content-Type", "application/x-protobuf")

@@ -75,12 +75,12 @@ def test_an_infinite_log_probability_does_not_lose_the_others() -> None:
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_every_double_comes_back(value: float) -> None:
+def test_every_double_is_returned_unchanged(value: float) -> None:
     assert float(value_text(floating(value))) == value
 
 
 @given(st.dictionaries(st.text(), st.lists(st.text())))
-def test_every_structure_comes_back(structure: dict[str, list[str]]) -> None:
+def test_every_structure_is_returned_unchanged(structure: dict[str, list[str]]) -> None:
     value = AnyValue(kvlist_value={})  # type: ignore[arg-type]
     for key, items in structure.items():
         inner = value.kvlist_value.values.add(key=key).value

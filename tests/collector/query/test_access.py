@@ -199,7 +199,7 @@ ATTACKS = [
 
 @pytest.mark.parametrize("sql", ATTACKS)
 @pytest.mark.parametrize("method", ["POST", "GET"])
-def test_an_attacker_gets_nothing(
+def test_an_attacker_reads_nothing(
     keyed: tuple[Up, str, str], tmp_path: Path, sql: str, method: str
 ) -> None:
     up, admin, reader = keyed
@@ -260,7 +260,7 @@ def test_the_url_does_not_end_reading_only(keyed: tuple[Up, str, str]) -> None:
     assert ask(up, reader, sql, **in_session)[2] == "2\n"
 
 
-def test_a_session_is_its_keys_own(keyed: tuple[Up, str, str]) -> None:
+def test_a_session_belongs_to_its_key(keyed: tuple[Up, str, str]) -> None:
     up, admin, reader = keyed
     shared = {"session_id": "shared"}
     sql = "CREATE TEMPORARY TABLE mine AS SELECT 'hidden' AS a"

@@ -127,7 +127,7 @@ def test_rotel_without_a_key_is_not_let_in(tmp_path: Path, start: Any, request_o
 DROPPED = re.compile(r"dropping data.*telemetry_type: \"(\w+)\"")
 
 
-def test_kill_9_behind_rotel_doubles_nothing_and_loses_what_rotel_drops(
+def test_kill_9_behind_rotel_duplicates_nothing_and_loses_what_rotel_drops(
     tmp_path: Path, start: Any
 ) -> None:
     """Rotel responds before it exports, and retries only if nobody listens."""

@@ -35,7 +35,7 @@ def test_messages_with_their_length(tmp_path: Path) -> None:
     assert read(tmp_path / "f", framed(b"\x0a\x01", b"", b"\x0a\x02")) == [b"\x0a\x01", b"\x0a\x02"]
 
 
-def test_messages_that_are_packed_one_by_one(tmp_path: Path) -> None:
+def test_messages_that_are_compressed_one_by_one(tmp_path: Path) -> None:
     bodies = (json.dumps(ONE).encode(), b"\x0a\x01")
     assert read(tmp_path / "f", framed(*map(zstd.compress, bodies))) == [ONE, b"\x0a\x01"]
     torn = framed(zstd.compress(b"x" * 999)[:-3], zstd.compress(bodies[1]))
@@ -57,11 +57,13 @@ def test_messages_that_are_packed_one_by_one(tmp_path: Path) -> None:
         (b"PK\3\4 not ours", ["it is neither OTLP in JSON nor protobuf"]),
     ],
 )
-def test_half_a_file_gives_what_is_whole(tmp_path: Path, content: bytes, parsed: list[Any]) -> None:
+def test_complete_documents_of_a_truncated_file_are_read(
+    tmp_path: Path, content: bytes, parsed: list[Any]
+) -> None:
     assert read(tmp_path / "f", content) == parsed
 
 
-def test_half_a_packed_file_gives_what_is_whole(tmp_path: Path) -> None:
+def test_complete_documents_of_a_truncated_compressed_file_are_read(tmp_path: Path) -> None:
     all_of_it = [{"resourceSpans": sha256(bytes([n])).hexdigest()} for n in range(250)] * 40
     packed = zstd.compress(b"".join(json.dumps(each).encode() + b"\n" for each in all_of_it))
     *whole, fault = read(tmp_path / "f", packed[: len(packed) - 9])

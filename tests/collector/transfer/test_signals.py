@@ -200,14 +200,16 @@ def framed(body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: path.name)
-def test_captured_logs_come_in_and_go_round(folder: Store, tmp_path: Path, capture: Path) -> None:
+def test_captured_logs_are_imported_and_exported(
+    folder: Store, tmp_path: Path, capture: Path
+) -> None:
     counts = imported(folder, capture)
     assert counts.stored == counts.records > 0 == counts.unreadable
     assert rows(folder, "otel.logs").height == counts.stored
     goes_round(folder, "logs", tmp_path / "out")
 
 
-def test_messages_of_each_signal_are_told_apart(
+def test_messages_of_each_signal_are_distinguished(
     folder: Store, tmp_path: Path, request_of: Callable[..., bytes]
 ) -> None:
     logs = ExportLogsServiceRequest()
@@ -246,7 +248,7 @@ def test_what_the_sdk_measures_goes_round(folder: Store, tmp_path: Path) -> None
     assert folder.query(sql).rows() == expected
 
 
-def test_of_an_attribute_given_twice_one_goes_out(folder: Store, tmp_path: Path) -> None:
+def test_of_a_duplicate_attribute_one_is_exported(folder: Store, tmp_path: Path) -> None:
     logs = ExportLogsServiceRequest()
     record = logs.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=NOON)
     fill(record.attributes, [("a", "1"), ("a", "2")])
@@ -300,7 +302,9 @@ def test_the_command_chooses(folder: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["plain", "plain.gz", "plain.zst"])
-def test_a_large_file_says_how_far_it_is(folder: Store, tmp_path: Path, name: str) -> None:
+def test_an_import_of_a_large_file_reports_progress(
+    folder: Store, tmp_path: Path, name: str
+) -> None:
     import gzip
     import random
 

@@ -95,7 +95,7 @@ def test_import_of_an_export_is_the_same_rows(made: list[dict[str, Any]], form: 
         assert_frame_equal(store.query(ROWS), before)
 
 
-def test_every_fixture_comes_in_and_goes_round(folder: Store, tmp_path: Path) -> None:
+def test_every_fixture_is_imported_and_exported(folder: Store, tmp_path: Path) -> None:
     files = [
         path for path in list_files(FIXTURES) if "logs" not in path.name and ".sql" not in path.name
     ]
@@ -219,13 +219,13 @@ def test_a_rollout_stays_together(folder: Store, request_of: Callable[..., bytes
     assert exported(folder, "json", "RolloutId = 'none'") == b""
 
 
-def test_a_store_of_no_spans_gives_none(folder: Store) -> None:
+def test_a_store_without_spans_exports_none(folder: Store) -> None:
     assert exported(folder, "proto") == b""
     assert isinstance(folder.query(ROWS), pl.DataFrame)
 
 
 @pytest.mark.parametrize("name", ["empty", "missing"])
-def test_nothing_to_read_is_said(tmp_path: Path, name: str) -> None:
+def test_a_folder_without_files_is_reported(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadRequest, match=r"(is empty|does not exist)\. Name a file of OTLP"):
         list_files(tmp_path / name)

@@ -94,7 +94,7 @@ def test_a_page_in_a_browser_may_not(up: Any) -> None:
     assert refused(up.otlp, Origin="http://evil.example") == 403
 
 
-def test_every_measure_is_in_the_docs() -> None:
+def test_every_metric_is_in_the_docs() -> None:
     rows = re.findall(
         r"^\| `(ltrain_collector_\w+)` \| (\w+) \| (.*?) \| (.+) \|$",
         (DOCS / "collector.md").read_text(),

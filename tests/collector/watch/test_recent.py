@@ -3,7 +3,7 @@ from ltrain_collector.ingest.repeats import RecentRequests
 from ltrain_collector.watch.recent import MAX_SNAPSHOTS, Recent
 
 
-def test_only_the_last_minutes_are_told() -> None:
+def test_only_the_last_minutes_are_reported() -> None:
     signal, table = SignalCounters(), TableCounters()
     recent = Recent(Counters({"traces": signal}, {"t": table}))
     assert recent.summary() == {
@@ -37,7 +37,7 @@ def test_only_the_last_minutes_are_told() -> None:
     }
 
 
-def test_lag_is_that_of_nearly_all() -> None:
+def test_lag_is_a_quantile() -> None:
     signal = SignalCounters()
     recent = Recent(Counters({"traces": signal}, {}))
     for _ in range(19):
