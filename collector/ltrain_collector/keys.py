@@ -108,18 +108,14 @@ class Keys:
         key = _request_key(headers, fields or {})
         if not key:
             raise HttpError(
-                401,
-                "This request needs a key: send 'Authorization: Bearer KEY' with a key that "
-                "`ltrain key make` printed.",
+                401, "This request needs a key of `ltrain key make`: 'Authorization: Bearer KEY'."
             )
         grant = (
             self._grant_of_signed_key(key) if key.count(".") == 2 else self._grant_of_made_key(key)
         )
         if grant is None:
             raise HttpError(
-                403,
-                "This key is unknown to the store, was revoked, or has expired. Make another with "
-                "`ltrain key make`.",
+                403, "This key is unknown, revoked or expired. Make one with `ltrain key make`."
             )
         return grant
 
@@ -144,9 +140,7 @@ class Keys:
         grant = self.authenticate(headers)
         if grant is not None and not grant.can_ingest:
             raise HttpError(
-                403,
-                f"A key of role '{grant.role}' cannot send telemetry. Use one of role ingest, "
-                "service or admin.",
+                403, f"A key of role '{grant.role}' cannot send. Use an ingest or service key."
             )
         return grant
 

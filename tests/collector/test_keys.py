@@ -77,7 +77,7 @@ def test_a_revoked_key_is_unknown_to_a_store_that_runs(tmp_path: Path) -> None:
         running.require_key(bearer(key))
     assert refused.value.status == 403
     assert key not in str(refused.value)
-    with pytest.raises(NoSuchKey, match="There is: none"):
+    with pytest.raises(NoSuchKey, match="Its keys: none"):
         command.revoke_key(made.id)
 
 

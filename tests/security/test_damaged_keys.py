@@ -84,7 +84,7 @@ def test_keys_behind_a_link_are_read_anew(tmp_path: Path) -> None:
     bearer = {"authorization": f"Bearer {first}"}
     assert keys.require_key(bearer).role == Role.QUERY
     made.revoke_key(entry.id)
-    with pytest.raises(HttpError, match="was revoked"):
+    with pytest.raises(HttpError, match="revoked"):
         keys.require_key(bearer)
 
 
@@ -93,7 +93,7 @@ def test_another_secret_revokes_signed_keys_that_were_known(tmp_path: Path) -> N
     bearer = {"authorization": f"Bearer {sign_service(store_secret(tmp_path / 'store'), 3600)}"}
     assert keys.require_key(bearer).role == Role.SERVICE
     (tmp_path / "store.secret").write_text("another" * 10)
-    with pytest.raises(HttpError, match="is unknown to the store"):
+    with pytest.raises(HttpError, match="This key is unknown"):
         keys.require_key(bearer)
 
 
