@@ -33,7 +33,7 @@ def attributes(pairs: Iterable[KeyValue]) -> bytes:
         size = len(raw)
         append(
             cached_string(key) if len(key) < MAX_CACHED_LENGTH else string(key)
-        )  # `short`, without a call
+        )  # `short_string`, inlined
         append(VARINTS[size] if size < len(VARINTS) else varint(size))
         append(raw)
     parts[0] = varint(len(parts) // 3)

@@ -112,7 +112,9 @@ class QueryScheduler:
             )
             if turn.done() and not gone.done():
                 executor = turn.result()
-                turn = asyncio.get_running_loop().create_future()  # what is held is not given back
+                turn = (
+                    asyncio.get_running_loop().create_future()
+                )  # the assigned slot is not returned
                 return executor
         finally:
             self._leave_queue(key, turn)
