@@ -146,7 +146,7 @@ def stop(server: subprocess.Popen[str]) -> float:
 def run(place: Path, seconds: float) -> tuple[Latencies, Latencies, float]:
     """Return the latencies without and with the endless queries, and the seconds of SIGTERM."""
     store = Keys(place / "store")
-    keys = [store.make(role)[0] for role in (Role.INGEST, Role.QUERY, Role.QUERY)]
+    keys = [store.make_key(role)[0] for role in (Role.INGEST, Role.QUERY, Role.QUERY)]
     ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
     argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(place / "store"), *ports]
     alone, beside = Latencies(), Latencies()

@@ -16,7 +16,7 @@ from statistics import median
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ltrain_collector.ingest.traces import encode
+from ltrain_collector.ingest.traces import encode_traces
 from ltrain_collector.store import Store
 
 AGENTS = Path(__file__).parent / "agents"
@@ -115,7 +115,7 @@ def encoding_seconds(file: Path) -> float:
     while at < len(body):
         (length,) = struct.unpack_from("<I", body, at)
         start = time.process_time()
-        encode(ExportTraceServiceRequest.FromString(body[at + 4 : at + 4 + length]))
+        encode_traces(ExportTraceServiceRequest.FromString(body[at + 4 : at + 4 + length]))
         spent += time.process_time() - start
         at += 4 + length
     return spent

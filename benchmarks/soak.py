@@ -24,7 +24,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from ltrain_collector.bound_keys import sign_owner, store_secret
-from ltrain_collector.keeping import Choice, days_ago, prune
+from ltrain_collector.keeping import PruneFilter, days_ago, prune
 from ltrain_collector.schema import ROLLOUT_ORDER
 from ltrain_collector.store import Store
 
@@ -189,8 +189,8 @@ def remove(soak: Soak, store: Store, every: float) -> None:
     """Prune the old rollouts after `every` seconds."""
     if soak.ended.wait(every):
         return
-    choice = Choice(before=days_ago(OLD / 3))
-    soak.pruned += sum(part.rows for part in prune(store, choice, really=True))
+    choice = PruneFilter(before=days_ago(OLD / 3))
+    soak.pruned += sum(part.rows for part in prune(store, choice, delete=True))
 
 
 def measure(soak: Soak) -> None:

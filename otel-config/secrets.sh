@@ -1,17 +1,17 @@
 #!/bin/sh
-# Makes every secret that compose and Kubernetes ask for, in a folder of its own:
+# Create all secrets for compose and Kubernetes in a new folder:
 #
 #   otel-config/secrets.sh FOLDER [NAME …]
 #
-# NAMEs are the gateway's host names, beside those that compose and Kubernetes give it. The folder
-# gets: gateway/ (certificate, key, CA, the keys of agents and of trusted senders), passwords.env,
-# and ca.key, which signs the next certificate and belongs somewhere safe.
+# NAMEs are host names of the gateway, in addition to those in compose and Kubernetes. The folder
+# contains gateway/ (certificate, key, CA, the keys of agents and of trusted senders), passwords.env,
+# and ca.key, which signs the next certificate: keep it in a safe place.
 set -eu
 
-folder=${1:?"Say which folder: otel-config/secrets.sh FOLDER [NAME …]"}
+folder=${1:?"Name the folder: otel-config/secrets.sh FOLDER [NAME …]"}
 shift
 if [ -e "$folder" ]; then
-  echo "secrets: $folder is there already. Remove it for new secrets, or name another." >&2
+  echo "secrets: $folder already exists. Remove it for new secrets, or name another folder." >&2
   exit 1
 fi
 umask 077

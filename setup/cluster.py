@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ltrain_collector import schema
 from ltrain_collector.store import Store
 
 FOLDER = Path(__file__).resolve().parent.parent / "otel-config" / "clickhouse"
@@ -93,6 +94,7 @@ def _with_columns_and_rows(each: Relation, store: Store) -> Relation:
 def single_server(stored: list[Relation]) -> Iterator[str]:
     """Yield the statements for a single server."""
     yield "CREATE DATABASE IF NOT EXISTS otel"
+    yield from _renamed_views()
     for each in stored:
         if each.engine == "View":
             yield f"CREATE OR REPLACE VIEW otel.{each.name} AS\n{each.selects}"
@@ -107,6 +109,7 @@ def single_server(stored: list[Relation]) -> Iterator[str]:
 def cluster(stored: list[Relation]) -> Iterator[str]:
     """Yield the statements for a cluster, which run once, on any node."""
     yield f"CREATE DATABASE IF NOT EXISTS otel {ON}"
+    yield from (f"{drop} {ON}" for drop in _renamed_views())
     for each in stored:
         if each.engine == "View":
             yield f"CREATE OR REPLACE VIEW otel.{each.name} {ON} AS\n{each.selects}"
@@ -116,6 +119,12 @@ def cluster(stored: list[Relation]) -> Iterator[str]:
             yield local.replace(f"otel.{each.name}", f"otel.{each.name} {ON}", 1)
         else:
             yield from _spread(each)
+
+
+def _renamed_views() -> Iterator[str]:
+    """Yield the statements that drop the views which have another name now."""
+    for statement in schema.read_statements(schema.RENAMED_VIEWS):
+        yield statement.partition("\n")[2].removesuffix(";")
 
 
 def _materialized(each: Relation) -> str:

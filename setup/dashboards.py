@@ -31,7 +31,7 @@ VARIABLES = {
     ),
     "evaluation": (
         "Evaluation",
-        NAMES.format(column="name", table="otel.rewards", time="judged"),
+        NAMES.format(column="name", table="otel.evaluations", time="judged"),
         False,
     ),
     "rollout": (

@@ -196,7 +196,7 @@ def collector(timeout: float) -> Finding:
 def store(timeout: float) -> Finding:
     """Check that the store exists and answers, without opening it."""
     configured = STORE.read()
-    address = dsn.parse(configured or "http://127.0.0.1:8123")
+    address = dsn.parse_dsn(configured or "http://127.0.0.1:8123")
     fix = "Create and serve one with `ltrain up`, or set LTRAIN_STORE to another."
     if isinstance(address, dsn.Server):
         if (fault := _get(f"{address}/ping", timeout)) is None:

@@ -1,4 +1,4 @@
-"""What both HTTP apps need of ASGI: read a body in parts, and answer."""
+"""ASGI helpers of both HTTP apps: read a body in parts, and send a response."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
@@ -11,8 +11,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
-class Refused(LtrainError, ValueError):
-    """A request that is answered with an HTTP error."""
+class HttpError(LtrainError, ValueError):
+    """An error that is sent as an HTTP status and a message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -20,39 +20,41 @@ class Refused(LtrainError, ValueError):
 
 
 class ClientGone(LtrainError, ConnectionError):
-    """The client closed the connection before its request was whole."""
+    """The client closed the connection before the end of its request or response."""
 
 
-def headers_of(scope: Scope) -> dict[str, str]:
+def request_headers(scope: Scope) -> dict[str, str]:
     return {
         name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
     }
 
 
-async def parts_of(receive: Receive) -> AsyncIterator[bytes]:
-    """Yield the body's parts as they come.
+async def body_parts(receive: Receive) -> AsyncIterator[bytes]:
+    """Yield the parts of the body as they arrive.
 
     Raises:
-        ClientGone: when it never ends.
+        ClientGone: the client disconnected before the end of the body.
     """
     more = True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ClientGone("The client went away.")
+            raise ClientGone("The client disconnected.")
         yield message.get("body", b"")
         more = message.get("more_body", False)
 
 
-def too_long(limit: int) -> Refused:
-    """Return the refusal of a body of more than `limit` bytes."""
-    return Refused(413, f"The body is longer than {limit >> 20} MiB. Send less at a time.")
+def body_too_large(limit: int) -> HttpError:
+    """Return the error for a body of more than `limit` bytes."""
+    return HttpError(
+        413, f"The body is larger than the limit of {limit >> 20} MiB. Send less at a time."
+    )
 
 
-async def reply(
+async def send_response(
     send: Send, status: int, body: bytes, kind: str = "text/plain", **headers: str
 ) -> None:
-    """Answer at once; a header's underscores are dashes."""
+    """Send a complete response; underscores in header names become dashes."""
     fields = {"content-type": kind, "content-length": str(len(body)), **headers}
     raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in fields.items()]
     await send({"type": "http.response.start", "status": status, "headers": raw})

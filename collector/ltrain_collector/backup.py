@@ -1,8 +1,8 @@
-"""A store copied and brought back, by ClickHouse itself, while it is in use.
+"""Back up a store and restore it, with ClickHouse's own BACKUP and RESTORE, while it is in use.
 
-ClickHouse writes below a folder that its configuration allows, `backups` in a folder of ours. A
-copy that comes back gives rows, nothing else: they are restored into tables of our own making in a
-database of their own, checked there, and only then become the store's. Views are made by migration.
+ClickHouse writes to a folder that its configuration allows: `backups` in the store's folder. A
+backup restores rows and nothing else: into tables that ltrain creates in a separate database, where
+they are checked before they are moved into the store. A migration creates the views.
 """
 
 import os
@@ -15,58 +15,64 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ltrain_collector import schema
-from ltrain_collector.copies import bring, pack, sum_up
-from ltrain_collector.engine import BACKUPS, literal
+from ltrain_collector.copies import import_backup, write_checksums, write_tar
+from ltrain_collector.engine import BACKUPS, quote_literal
 from ltrain_collector.errors import BadBackup, QueryFailed, StoreNewer
 from ltrain_collector.sender import Sender
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_instrument.private import OWNER_ONLY, make_private
 
-STEPS = "otel.ltrain_migrations"
-MADE = tuple(table for signal in schema.SIGNALS.values() for table in signal.made)
-TABLES = (*schema.WRITTEN, *MADE, STEPS)
-"""What a copy may bring; the last is only read."""
+STEPS_TABLE = "otel.ltrain_migrations"
+DERIVED_TABLES = tuple(
+    table for signal in schema.SIGNALS.values() for table in signal.derived_tables
+)
+TABLES = (*schema.INSERT_COLUMNS, *DERIVED_TABLES, STEPS_TABLE)
+"""The tables that are restored from a backup; the last one is only read."""
 
-KEY = re.compile(r"\bENGINE = (.*?)(?: TTL .*| SETTINGS .*)?$", re.S)
-"""Of a table's SQL what decides how its rows lie on disk."""
+STORAGE_CLAUSE = re.compile(r"\bENGINE = (.*?)(?: TTL .*| SETTINGS .*)?$", re.S)
+"""The part of a table's SQL that decides how its rows are stored."""
 
-LONGEST_SQL = 1 << 20
+MAX_SQL_CHARACTERS = 1 << 20
 
-OURS = re.compile(r"ltrain(?:-|_restore_)(\d+)")
-"""A folder or a database that a backup or a restore works in, named by when it began."""
-LONGEST = 24 * 3600 * 10**9
-"""Nanoseconds that one may take; what is older was left by one that was killed."""
+WORK_NAME = re.compile(r"ltrain(?:-|_restore_)(\d+)")
+"""The name of a temporary folder or database, with the time of its creation in nanoseconds."""
+MAX_DURATION = 24 * 3600 * 10**9
+"""Nanoseconds that a backup or restore can take; older leftovers are from a killed process."""
 
 RESOURCE = "ResourceAttributes"
-SENDER = f"mapUpdate({RESOURCE}, map(toLowCardinality('{attributes.SENDER}'), '{Sender.IMPORT}'))"
-"""The attributes of a resource, sent by a copy."""
+IMPORTED_RESOURCE = (
+    f"mapUpdate({RESOURCE}, map(toLowCardinality('{attributes.SENDER}'), '{Sender.IMPORT}'))"
+)
+"""SQL of a resource's attributes with the sender `import`."""
 
 
 def backup(store: Store, target: Path) -> int:
-    """Write the database `otel` to a new folder, or to a file where `target` ends in .tar.
+    """Write the database `otel` to a new folder, or to one file if `target` ends in .tar.
 
-    Returns the number of files.
+    Return the number of files.
 
     Raises:
-        BadBackup: when it cannot be written, or is not whole.
+        BadBackup: it cannot be written, or is incomplete.
     """
     if target.exists():
-        raise BadBackup(f"{target} is there already. Name a new folder, or a new file *.tar.")
-    made = _folder(store) / f"ltrain-{time.time_ns()}"
+        raise BadBackup(f"{target} already exists. Name a new folder, or a new file *.tar.")
+    made = _backup_folder(store) / f"ltrain-{time.time_ns()}"
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        store.command(f"BACKUP DATABASE otel TO File({literal(str(made))})")
-        count = sum_up(made)
+        store.command(f"BACKUP DATABASE otel TO File({quote_literal(str(made))})")
+        count = write_checksums(made)
         make_private(target.parent)
         if target.suffix == ".tar":
-            pack(made, part)
+            write_tar(made, part)
             part.rename(target)
         else:
             made.chmod(OWNER_ONLY)
             shutil.move(made, target)
     except (QueryFailed, OSError) as error:
-        raise BadBackup(f"The store {store.name} was not copied to {target}: {error}") from error
+        raise BadBackup(
+            f"The store {store.name} could not be backed up to {target}: {error}"
+        ) from error
     finally:
         _remove(made)
         part.unlink(missing_ok=True)
@@ -74,105 +80,109 @@ def backup(store: Store, target: Path) -> int:
 
 
 def restore(store: Store, source: Path, *, trusted: bool = False) -> int:
-    """Bring a copy's rows back into a store that holds nothing; returns the number of spans.
+    """Restore the rows of a backup into an empty store; return the number of spans.
 
     Args:
-        trusted: keep the senders that the copy names; else all are of `import`.
+        trusted: keep the senders that the backup names; otherwise the sender of all is `import`.
 
     Raises:
-        BadBackup: when there is no whole copy, or the store is not empty.
-        StoreNewer: when a newer program made it.
+        BadBackup: the backup is incomplete or invalid, or the store is not empty.
+        StoreNewer: a newer ltrain wrote the backup.
     """
-    if there := held(store):
+    if records := describe_records(store):
         raise BadBackup(
-            f"The store {store.name} holds {there}; a copy goes into an empty one only. "
-            "Name another with --store chdb:///new/folder."
+            f"The store {store.name} holds {records}; a backup is restored only into an empty "
+            "store. Name another with --store chdb:///new/folder."
         )
-    inside = _folder(store)
+    inside = _backup_folder(store)
     copy = inside / f"ltrain-{time.time_ns()}"
     try:
-        bring(source, copy)
+        import_backup(source, copy)
         store.migrate()
-        tables = _tables(store, source, copy)
-        with _staged(store, tables) as database:
-            _fill(store, source, copy, database, tables)
-            for statement in _taking(database, tables, trusted):
+        tables = _backup_tables(store, source, copy)
+        with _staging_database(store, tables) as database:
+            _restore_rows(store, source, copy, database, tables)
+            for statement in _insert_statements(database, tables, trusted):
                 store.command(statement)
     except (QueryFailed, OSError) as error:
         if isinstance(error, BadBackup):
             raise
-        there = held(store)
-        partly = f" The store holds {there} of it: restore into another." if there else ""
-        raise BadBackup(f"{source} was not restored into {store.name}: {error}{partly}") from error
+        records = describe_records(store)
+        partly = f" The store holds {records} of it: restore into another." if records else ""
+        raise BadBackup(
+            f"{source} could not be restored into {store.name}: {error}{partly}"
+        ) from error
     finally:
         _remove(copy)
     return int(store.query("SELECT count() AS n FROM otel.spans")["n"].item())
 
 
-def _taking(database: str, tables: list[str], trusted: bool) -> Iterator[str]:
-    """Yield the statements by which checked rows become the store's."""
+def _insert_statements(database: str, tables: list[str], trusted: bool) -> Iterator[str]:
+    """Yield the statements that move the checked rows into the store."""
     for table in tables:
         own = f"{database}.{table.partition('.')[2]}"
-        if trusted and table != STEPS:
+        if trusted and table != STEPS_TABLE:
             yield f"ALTER TABLE {table} ATTACH PARTITION ALL FROM {own}"
-        elif table in schema.WRITTEN:
-            # what is computed on insert is made anew; so are the tables that are filled from these
-            columns = schema.WRITTEN[table]
-            values = ", ".join(SENDER if name == RESOURCE else f"`{name}`" for name in columns)
+        elif table in schema.INSERT_COLUMNS:
+            # the insert computes ltrain's columns and fills the derived tables again
+            columns = schema.INSERT_COLUMNS[table]
+            values = ", ".join(
+                IMPORTED_RESOURCE if name == RESOURCE else f"`{name}`" for name in columns
+            )
             yield (
-                f"INSERT INTO {schema.into(table)} SELECT {values} FROM {own} FINAL "
+                f"INSERT INTO {schema.insert_target(table)} SELECT {values} FROM {own} FINAL "
                 "SETTINGS max_partitions_per_insert_block = 0"
             )
 
 
-def held(store: Store) -> str:
-    """Return how many records of each signal a store holds; '' where there are none."""
+def describe_records(store: Store) -> str:
+    """Return how many records of each signal a store holds, e.g. "3 spans"; '' if it is empty."""
     counts: Counter[str] = Counter()
     for name, signal in schema.SIGNALS.items():
-        with suppress(QueryFailed):  # it has no tables yet
+        with suppress(QueryFailed):  # the store has no tables yet
             rows = store.query(f"SELECT count() AS n FROM {signal.table}")["n"].item()
-            counts[RECORDS.get(name, "data points")] += int(rows)
+            counts[RECORD_NAMES.get(name, "data points")] += int(rows)
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
 
-RECORDS = {"traces": "spans", "logs": "log records"}
+RECORD_NAMES = {"traces": "spans", "logs": "log records"}
 
 
-def _tables(store: Store, source: Path, copy: Path) -> list[str]:
-    """Return the tables of ours that a copy has, each with its rows in our order.
+def _backup_tables(store: Store, source: Path, copy: Path) -> list[str]:
+    """Return ltrain's tables that a backup has, all with ltrain's engine, key and partitions.
 
     Raises:
-        BadBackup: when there is none, or one that ltrain did not make.
+        BadBackup: it has none, or one that ltrain did not create.
     """
-    found = []
+    owned: list[str] = []
     for table in TABLES:
         path = copy / "metadata" / f"{table.replace('.', '/')}.sql"
         if not path.is_file():
             continue
         with path.open(errors="replace") as file:
-            theirs = _key(file.read(LONGEST_SQL))
+            clause = _storage_clause(file.read(MAX_SQL_CHARACTERS))
         database, _, name = table.partition(".")
         sql = "SELECT create_table_query AS q FROM system.tables WHERE database = {d:String} "
         rows = store.query(f"{sql} AND name = {{n:String}}", {"d": database, "n": name})
-        if theirs != _key(rows["q"].item()):
+        if clause != _storage_clause(rows["q"].item()):
             raise BadBackup(
-                f"{source} is refused: ltrain did not make its table {table}. Bring it back with "
+                f"{source} is refused: ltrain did not create its table {table}. Restore it with "
                 "ClickHouse's own RESTORE, and read it with `ltrain store migrate --traces`."
             )
-        found.append(table)
-    if not found:
-        raise BadBackup(f"{source} is refused: it has no table of a store.")
-    return found
+        owned.append(table)
+    if not owned:
+        raise BadBackup(f"{source} is refused: it has none of the tables {', '.join(TABLES)}.")
+    return owned
 
 
-def _key(sql: str) -> str:
-    found = KEY.search(" ".join(sql.split()))
-    return found[1] if found else ""
+def _storage_clause(sql: str) -> str:
+    match = STORAGE_CLAUSE.search(" ".join(sql.split()))
+    return match[1] if match else ""
 
 
 @contextmanager
-def _staged(store: Store, tables: list[str]) -> Iterator[str]:
-    """Yield a database with empty tables like ours, which is dropped at the end."""
+def _staging_database(store: Store, tables: list[str]) -> Iterator[str]:
+    """Yield a temporary database with empty copies of the tables; drop it at the end."""
     database = f"ltrain_restore_{time.time_ns()}"
     store.command(f"CREATE DATABASE {database}")
     try:
@@ -183,16 +193,17 @@ def _staged(store: Store, tables: list[str]) -> Iterator[str]:
         store.command(f"DROP DATABASE {database} SYNC")
 
 
-def _fill(store: Store, source: Path, copy: Path, database: str, tables: list[str]) -> None:
-    """Restore the rows and check them.
+def _restore_rows(store: Store, source: Path, copy: Path, database: str, tables: list[str]) -> None:
+    """Restore the rows into `database` and check them.
 
     Raises:
-        BadBackup: when a file is damaged.
-        StoreNewer: when a newer program made the copy.
+        BadBackup: a file is damaged.
+        StoreNewer: a newer ltrain wrote the backup.
     """
     wanted = ", ".join(f"TABLE {one} AS {database}.{one.partition('.')[2]}" for one in tables)
     store.command(
-        f"RESTORE {wanted} FROM File({literal(str(copy))}) SETTINGS allow_different_table_def = 1"
+        f"RESTORE {wanted} FROM File({quote_literal(str(copy))}) "
+        "SETTINGS allow_different_table_def = 1"
     )
     for table in tables:
         own = f"{database}.{table.partition('.')[2]}"
@@ -201,48 +212,49 @@ def _fill(store: Store, source: Path, copy: Path, database: str, tables: list[st
             part, passed, why = (*line.split("\t"), "", "")[:3]
             if passed == "0":
                 raise BadBackup(
-                    f"{source} is damaged: part {part} of {table} is not as ClickHouse wrote it "
-                    f"({why[:200]}). Nothing was restored; take another copy."
+                    f"{source} is damaged: part {part} of {table} changed after ClickHouse wrote "
+                    f"it ({why[:200]}). Nothing was restored; use another backup."
                 )
-    if STEPS in tables:
-        steps = store.query(f"SELECT DISTINCT step FROM {database}.{STEPS.partition('.')[2]}")
+    if STEPS_TABLE in tables:
+        steps = store.query(f"SELECT DISTINCT step FROM {database}.{STEPS_TABLE.partition('.')[2]}")
         if unknown := sorted({*steps["step"]} - {*schema.steps(), schema.VIEWS}):
             raise StoreNewer(
-                f"{source} was made by a newer ltrain (steps {', '.join(unknown)[:200]}). Upgrade "
-                "this one: pip install --upgrade ltrain."
+                f"A newer ltrain wrote {source} (steps {', '.join(unknown)[:200]}). Upgrade this "
+                "one: pip install --upgrade ltrain."
             )
 
 
-def _sweep(store: Store, folder: Path) -> None:
-    """Remove what a backup or a restore left that was killed long ago."""
+def _remove_leftovers(store: Store, folder: Path) -> None:
+    """Remove folders and databases that a killed backup or restore left behind."""
     names = store.query("SELECT name FROM system.databases")["name"]
-    for database in filter(_left, names):
+    for database in filter(_is_leftover, names):
         store.command(f"DROP DATABASE {database} SYNC")
     for path in folder.iterdir():
-        if _left(path.name):
+        if _is_leftover(path.name):
             _remove(path)
 
 
-def _left(name: str) -> bool:
-    found = OURS.fullmatch(name)
-    return found is not None and int(found[1]) < time.time_ns() - LONGEST
+def _is_leftover(name: str) -> bool:
+    match = WORK_NAME.fullmatch(name)
+    return match is not None and int(match[1]) < time.time_ns() - MAX_DURATION
 
 
-def _folder(store: Store) -> Path:
-    """Return the folder that the store's engine may write copies to, without old leftovers.
+def _backup_folder(store: Store) -> Path:
+    """Return the folder that the store's engine can write backups to, without old leftovers.
 
     Raises:
-        BadBackup: when it is on another machine.
+        BadBackup: the folder is on another machine, or this user cannot write to it.
     """
     path = Path(str(store.query("SELECT path FROM system.disks LIMIT 1")["path"].item())) / BACKUPS
     try:
         make_private(path)
     except OSError as error:
         raise BadBackup(
-            f"The store {store.name} keeps its files in {path.parent}, which is not here or not "
-            f"ours to write: {error.strerror}. Copy a ClickHouse server with its own BACKUP."
+            f"The store {store.name} keeps its files in {path.parent}, which this user cannot "
+            f"write to on this machine: {error.strerror}. Back up a ClickHouse server with its own "
+            "BACKUP."
         ) from error
-    _sweep(store, path)
+    _remove_leftovers(store, path)
     return path
 
 

@@ -1,7 +1,6 @@
-"""Signed keys: an agent's, bound to its rollout or run, those of ltrain's own processes, and the
-owner's.
+"""Signed keys: an agent's key, bound to its rollout or run, ltrain's service keys and owner keys.
 
-They are signed with the store's secret, expire, and are checked without a list.
+They are signed with the store's secret, expire, and are verified without a list of keys.
 """
 
 import os
@@ -19,68 +18,68 @@ from ltrain_instrument.settings import STORE_SECRET
 
 
 class Kind(StrEnum):
-    """What a signed key is for."""
+    """The purpose of a signed key."""
 
     INGEST = "ingest"
-    """Bound: an agent's spans."""
+    """Bound key: sends the spans of an agent."""
     SERVICE = "service"
-    """The spans of a process of ltrain."""
+    """Sends the spans of an ltrain process."""
     OWNER = "owner"
-    """Everything: whoever can read the store's secret is its owner."""
+    """Allows everything: who can read the store's secret is its owner."""
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class SignedKey:
     """The content of a signed key."""
 
     kind: Kind
     identity: Mapping[str, str]
-    """Attributes by their names; empty but for an agent."""
+    """Attribute values by name; empty unless the key is an agent's."""
     rewards: bool
     expires: float
     """Unix seconds."""
 
 
-def sign(secret: str, identity: Identity, seconds: float, *, rewards: bool = False) -> str:
-    """Return a key that puts in spans of `identity`'s rollout, for `seconds`, and nothing else.
+def sign_bound(secret: str, identity: Identity, seconds: float, *, rewards: bool = False) -> str:
+    """Return a key that allows sending spans of `identity`'s rollout for `seconds`.
 
-    Without a rollout it puts in spans of any rollout of `identity`'s run.
+    Without a rollout it allows spans of any rollout of `identity`'s run.
 
     Raises:
-        ValueError: when the identity names neither a rollout nor a run.
+        ValueError: the identity names neither a rollout nor a run.
     """
     if not (identity.rollout or identity.run):
         raise ValueError("A bound key needs the id of its rollout, or of its run.")
-    carried = {name: str(value) for name, value in identity.attributes().items()}
-    return _encoded(secret, Kind.INGEST, seconds, identity=carried, rewards=rewards)
+    attributes = {name: str(value) for name, value in identity.attributes().items()}
+    return _encode(secret, Kind.INGEST, seconds, identity=attributes, rewards=rewards)
 
 
 def sign_service(secret: str, seconds: float) -> str:
-    """Return a key by which a process of ltrain puts its spans in, for `seconds`."""
-    return _encoded(secret, Kind.SERVICE, seconds)
+    """Return a key with which an ltrain process sends its spans, for `seconds`."""
+    return _encode(secret, Kind.SERVICE, seconds)
 
 
 def sign_owner(secret: str, seconds: float) -> str:
-    """Return a key by which the store's owner does all, for `seconds`."""
-    return _encoded(secret, Kind.OWNER, seconds)
+    """Return a key that allows the store's owner everything, for `seconds`."""
+    return _encode(secret, Kind.OWNER, seconds)
 
 
 def store_secret(store: Path) -> str:
     """Return the secret of LTRAIN_STORE_SECRET, else of the file beside the store.
 
-    The file is made on first use.
+    The file is created on first use.
 
     Raises:
-        BadSetting: when it is shorter than 32 characters, or no text.
+        BadSetting: the secret is shorter than 32 characters, or not text.
     """
     return shared_secret("The store's secret", STORE_SECRET, secret_file(store))
 
 
-def known_secret(store: Path) -> str | None:
-    """Return the secret as `store_secret` does; None where there is none yet, or it is another's.
+def existing_secret(store: Path) -> str | None:
+    """Return the secret as `store_secret` does, or None if this user can read none.
 
     Raises:
-        BadSetting: when it is shorter than 32 characters, or no text.
+        BadSetting: the secret is shorter than 32 characters, or not text.
     """
     if STORE_SECRET.read() or os.access(secret_file(store), os.R_OK):
         return store_secret(store)
@@ -88,12 +87,12 @@ def known_secret(store: Path) -> str | None:
 
 
 def secret_file(store: Path) -> Path:
-    """Return where the secret of the store in a folder is kept."""
+    """Return the file with the secret of the store in a folder."""
     return store.with_name(f"{store.name}.secret")
 
 
-def verified(secret: str, key: str) -> Signed | None:
-    """Return a key's content; None where this secret did not sign it, or it has expired."""
+def verify_key(secret: str, key: str) -> SignedKey | None:
+    """Return the content of a key, or None if this secret did not sign it or it has expired."""
     jwt = _jwt()
     try:
         content: dict[str, Any] = jwt.decode(
@@ -103,23 +102,23 @@ def verified(secret: str, key: str) -> Signed | None:
         return None
     expires = float(content["exp"])
     if (kind := content.get("kind")) in (Kind.SERVICE, Kind.OWNER):
-        return Signed(Kind(kind), {}, False, expires)
+        return SignedKey(Kind(kind), {}, False, expires)
     identity = content.get("identity")
     if kind != Kind.INGEST or not isinstance(identity, dict):
         return None
-    carried = {str(name): str(value) for name, value in identity.items()}
-    if not (carried.get(ROLLOUT_ID) or carried.get(RUN_ID)):
+    attributes = {str(name): str(value) for name, value in identity.items()}
+    if not (attributes.get(ROLLOUT_ID) or attributes.get(RUN_ID)):
         return None
-    return Signed(Kind.INGEST, carried, content.get("rewards") is True, expires)
+    return SignedKey(Kind.INGEST, attributes, content.get("rewards") is True, expires)
 
 
-def _encoded(secret: str, kind: Kind, seconds: float, **content: object) -> str:
+def _encode(secret: str, kind: Kind, seconds: float, **content: object) -> str:
     content |= {"kind": str(kind), "exp": int(time.time() + seconds)}
     return str(_jwt().encode(content, secret, algorithm=ALGORITHM))
 
 
 def _jwt() -> Any:
-    # 60 ms to import, which a store without bound keys need not pay
+    # importing it takes 60 ms, which a store without bound keys does not need
     import jwt
 
     return jwt

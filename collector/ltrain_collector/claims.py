@@ -1,10 +1,9 @@
-"""What a bound key may not say: who a span is of, what a gateway saw, what an attempt is worth.
+"""The ingest policy: what a bound key cannot send, such as another identity, tokens or rewards.
 
-An agent holds the key of its own attempt, or of its run where one process makes many attempts. It
-tells its own story; what is trained on, the reward and the tokens, is the word of others, and
-neither may be made up. Every field that readers trust is checked: resource, scope, span, its
-events, a log record, a metric's points.
-Links may point anywhere: a span that carries its rollout is never resolved through them.
+An agent has the key of its own attempt, or of its run if one process makes many attempts. It must
+not forge what training uses: the identity, the tokens and the reward of an attempt. Every field
+that readers trust is checked: resource, scope, span and its events, log record, metric and points.
+Links are not checked: a span with a rollout id is never assigned to a rollout by its links.
 """
 
 import re
@@ -17,130 +16,141 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from ltrain_collector.grants import Grant
 from ltrain_instrument import attributes as names
 
-IDENTITY = {
+IDENTITY_ATTRIBUTES = {
     **{name: name for name in (names.RUN_ID, names.TASK_ID, names.DOMAIN, names.WAVE)},
     **{name: name for name in (names.SAMPLE_INDEX, names.ROLLOUT_ID)},
     **{name: name for name in (names.ATTEMPT_ID, names.MODE)},
     "agentlightning.rollout_id": names.ROLLOUT_ID,
     "agentlightning.attempt_id": names.ATTEMPT_ID,
 }
-"""Every attribute that readers take an identity from, and which it is."""
+"""Every attribute from which readers take an identity, and the identity attribute it stands for."""
 
-OPEN = {names.ATTEMPT_ID}
-"""What the key of a rollout may leave open."""
+OPEN_FOR_ROLLOUT_KEY = {names.ATTEMPT_ID}
+"""Identity attributes that the key of a rollout can leave unbound."""
 
-OPEN_IN_RUN = OPEN | {
+OPEN_FOR_RUN_KEY = OPEN_FOR_ROLLOUT_KEY | {
     *(names.ROLLOUT_ID, names.TASK_ID, names.DOMAIN, names.WAVE, names.SAMPLE_INDEX),
     names.MODE,
 }
-"""What the key of a run may leave open."""
+"""Identity attributes that the key of a run can leave unbound."""
 
-# `ltrain.sender` is the store's word by now: what the request brought is removed
-OWN = {names.SPANS, names.TRUNCATED, names.CUT, names.REDACTED}
-"""Attributes of ours that an agent's own process writes; all others are a gateway's, a runner's or
-a learner's."""
+# the store has already replaced the `ltrain.sender` of the request
+AGENT_ATTRIBUTES = {names.SPANS, names.TRUNCATED, names.CUT, names.REDACTED}
+"""The `ltrain.*` attributes that agents set; only gateway, runner and learner set others."""
 
-SERVICE = "ltrain-collector"
-"""The service of the collector's own metrics."""
+COLLECTOR_SERVICE = "ltrain-collector"
+"""The service name of the collector's own metrics."""
 
-MEASURES = "ltrain_collector_"
-"""How the names of the collector's own metrics begin."""
+COLLECTOR_METRICS = "ltrain_collector_"
+"""The prefix of the collector's own metrics."""
 
-OTHERS_SCOPES = {names.SCOPE_RUNNER, names.SCOPE_GATEWAY, names.SCOPE_CAPTURE, names.SCOPE_LEARNER}
-OTHERS_SPANS = {names.SPAN_ROLLOUT, names.SPAN_DISPATCH, names.SPAN_STEP, names.SPAN_PUBLISH}
+RESERVED_SCOPES = {
+    names.SCOPE_RUNNER,
+    names.SCOPE_GATEWAY,
+    names.SCOPE_CAPTURE,
+    names.SCOPE_LEARNER,
+}
+RESERVED_NAMES = {names.SPAN_ROLLOUT, names.SPAN_DISPATCH, names.SPAN_STEP, names.SPAN_PUBLISH}
 
-TOKENS = {"prompt_token_ids", "response_token_ids", "logprobs.content"}
-"""What agent-lightning calls the tokens of a call."""
+TOKEN_ATTRIBUTES = {"prompt_token_ids", "response_token_ids", "logprobs.content"}
+"""agent-lightning's attributes with the tokens of a call."""
 
-REWARD = re.compile(
+REWARD_ATTRIBUTE = re.compile(
     r"gen_ai\.evaluation\.|agentlightning\.reward\.|"
     r"(?:trace\.|session\.)?(?:annotations|evaluations)\.\d+\.(?:annotation|evaluation)\."
 )
-"""Attributes that say what something is worth."""
+"""Attributes that contain a reward."""
 
-REWARDING = {names.SPAN_EVALUATION, "agentlightning.annotation"}
-"""Names of spans, events and log records that do."""
+REWARD_NAMES = {names.SPAN_EVALUATION, "agentlightning.annotation"}
+"""Names of spans, events and log records that contain a reward."""
 
 
-def fault(grant: Grant | None, resource: Resource, scope: InstrumentationScope, record: Any) -> str:
-    """Say why `record` is refused, '' when it is not.
+def find_violation(
+    grant: Grant | None, resource: Resource, scope: InstrumentationScope, record: Any
+) -> str:
+    """Return why the policy rejects `record`, or '' if it does not.
 
     Args:
-        record: a span, a log record, or a metric, whose points are looked at too.
+        record: a span, a log record, or a metric with its points.
     """
     if grant is None or not grant.bound:
         return ""
-    open_names = OPEN if grant.rollout else OPEN_IN_RUN
-    if scope.name.strip() in OTHERS_SCOPES:
-        return f"scope '{scope.name}' is not an agent's to use"
-    rewarding = False
+    open_names = OPEN_FOR_ROLLOUT_KEY if grant.rollout else OPEN_FOR_RUN_KEY
+    if scope.name.strip() in RESERVED_SCOPES:
+        return f"scope '{scope.name}' is reserved for ltrain's own processes"
+    has_reward = False
     for name in _names(record):
-        if name in OTHERS_SPANS:
-            return f"'{name}' is the runner's or the learner's to say"
-        rewarding |= name in REWARDING
+        if name in RESERVED_NAMES:
+            return f"the name '{name}' is reserved for the runner and the learner"
+        has_reward |= name in REWARD_NAMES
     for attributes in (resource.attributes, scope.attributes, *_attributes(record)):
         for one in attributes:
-            if why := _fault(grant.identity, open_names, one):
-                return why
-            rewarding |= one.key == names.REWARD_SCOPE or REWARD.match(one.key) is not None
-    if rewarding and not grant.rewards:
-        return "this key may not say what a rollout is worth"
+            if violation := _attribute_violation(grant.identity, open_names, one):
+                return violation
+            has_reward |= (
+                one.key == names.REWARD_SCOPE or REWARD_ATTRIBUTE.match(one.key) is not None
+            )
+    if has_reward and not grant.rewards:
+        return "this key does not allow rewards"
     return ""
 
 
-def own_measure(name: str, posing: bool) -> str:
-    """Return why a metric that came over OTLP is refused, '' when it is not.
+def find_reserved_metric(name: str, names_collector: bool) -> str:
+    """Return why a metric that came over OTLP is rejected, or '' if it is not.
 
     Args:
-        posing: whether its resource has the collector's own service name.
+        names_collector: whether its resource has the collector's own service name.
     """
-    if posing:
-        return f"service.name '{SERVICE}' is the collector's own; give this service another name"
-    if name.strip().startswith(MEASURES):
-        return f"metrics '{MEASURES}*' are the collector's own; give this metric another name"
+    if names_collector:
+        return f"service.name '{COLLECTOR_SERVICE}' is the collector's own; use another name"
+    if name.strip().startswith(COLLECTOR_METRICS):
+        return f"metrics '{COLLECTOR_METRICS}*' are the collector's own; use another name"
     return ""
 
 
-def stamp(grant: Grant | None, record: Any) -> None:
-    """Let what was sent with a bound key carry its identity: it is in no other rollout, whatever
-    trace it names.
+def attach_identity(grant: Grant | None, record: Any) -> None:
+    """Set the identity of a bound key on a record, so that its trace id assigns it to no other
+    rollout.
 
     Args:
-        record: a span, a log record or a metric's point without `fault`.
+        record: a span, a log record or a metric's point without a violation.
     """
     if grant is None or not grant.bound:
         return
-    others = [one for one in record.attributes if IDENTITY.get(one.key) not in grant.identity]
-    carried = [
+    other_attributes = [
+        one for one in record.attributes if IDENTITY_ATTRIBUTES.get(one.key) not in grant.identity
+    ]
+    identity_attributes = [
         KeyValue(key=name, value=AnyValue(string_value=value))
         for name, value in grant.identity.items()
     ]
     del record.attributes[:]
-    record.attributes.extend([*others, *carried])
+    record.attributes.extend([*other_attributes, *identity_attributes])
 
 
-def _fault(identity: Mapping[str, str], open_names: Set[str], one: KeyValue) -> str:
+def _attribute_violation(identity: Mapping[str, str], open_names: Set[str], one: KeyValue) -> str:
     key = one.key
-    if (which := IDENTITY.get(key)) is not None:
-        claimed, bound = _text(one.value), identity.get(which)
-        if claimed and claimed != bound and not (bound is None and which in open_names):
-            return f"'{key}' claims what the key is not bound to"
-    elif key in TOKENS or (
-        key.startswith("ltrain.") and key not in OWN | {names.REWARD_SCOPE, names.SENDER}
+    if (attribute := IDENTITY_ATTRIBUTES.get(key)) is not None:
+        value, bound = _value_text(one.value), identity.get(attribute)
+        if value and value != bound and not (bound is None and attribute in open_names):
+            return f"'{key}' names an identity that the key is not bound to"
+    elif key in TOKEN_ATTRIBUTES or (
+        key.startswith("ltrain.")
+        and key not in AGENT_ATTRIBUTES | {names.REWARD_SCOPE, names.SENDER}
     ):
-        return f"'{key}' is not an agent's to say"
+        return f"'{key}' is reserved for ltrain's own processes"
     return ""
 
 
 def _names(record: Any) -> Iterator[str]:
-    """Give what the record and its events are called, by every field that a reader may take."""
+    """Yield the names of a record and its events, from every field in which readers look."""
     for field in ("name", "event_name"):
         yield getattr(record, field, "").strip()
     for event in getattr(record, "events", ()):
         yield event.name.strip()
     for one in record.attributes if hasattr(record, "attributes") else ():
         if one.key in ("event.name", "name"):
-            yield _text(one.value).strip()
+            yield _value_text(one.value).strip()
     if hasattr(record, "body"):
         yield record.body.string_value.strip()
 
@@ -150,7 +160,7 @@ def _attributes(record: Any) -> Iterator[Iterable[KeyValue]]:
         yield record.attributes
     for event in getattr(record, "events", ()):
         yield event.attributes
-    for point in points(record):
+    for point in metric_points(record):
         yield point.attributes
         for exemplar in getattr(point, "exemplars", ()):
             yield exemplar.filtered_attributes
@@ -158,13 +168,13 @@ def _attributes(record: Any) -> Iterator[Iterable[KeyValue]]:
         yield [one]
 
 
-def points(record: Any) -> Iterator[Any]:
-    """Give the points of a metric; of anything else none."""
+def metric_points(record: Any) -> Iterator[Any]:
+    """Yield the points of a metric; other records have none."""
     for kind in ("gauge", "sum", "histogram", "exponential_histogram", "summary"):
         if hasattr(record, kind):
             yield from getattr(record, kind).data_points
 
 
-def _text(value: AnyValue) -> str:
+def _value_text(value: AnyValue) -> str:
     kind = value.WhichOneof("value")
     return "" if kind is None else str(getattr(value, kind))

@@ -1,4 +1,4 @@
-"""Commands of this package."""
+"""The commands `ltrain up`, `ltrain sql` and `ltrain key`."""
 
 import sys
 from pathlib import Path
@@ -26,31 +26,36 @@ def up(
     ] = None,
     otlp_port: Annotated[
         int,
-        typer.Option(min=0, max=65535, help="Where OTLP comes in over HTTP."),
+        typer.Option(min=0, max=65535, help="Port of OTLP over HTTP."),
     ] = 4318,
-    grpc_port: Annotated[int, typer.Option(min=0, max=65535, help="The same over gRPC.")] = 4317,
+    grpc_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of OTLP over gRPC.")
+    ] = 4317,
     http_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Where SQL is answered: ClickHouse over HTTP.")
+        int, typer.Option(min=0, max=65535, help="Port of SQL: ClickHouse's HTTP interface.")
     ] = 8123,
     host: Annotated[
-        str, typer.Option(help="The address to listen on; another machine's reach needs keys.")
+        str,
+        typer.Option(help="The address to listen on; one that other machines reach needs keys."),
     ] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
-            help="A name by which clients ask for this machine, e.g. of a container; may be given "
-            "again. Default: LTRAIN_ALLOW_HOSTS."
+            help="A name of this machine that clients may send as Host, e.g. of a container; can "
+            "be repeated. Default: LTRAIN_ALLOW_HOSTS."
         ),
     ] = None,
     tls_cert: Annotated[
-        Path | None, typer.Option(help="Certificate, PEM: both HTTP ports speak TLS.")
+        Path | None, typer.Option(help="PEM file of a certificate: serve all ports with TLS.")
     ] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="PEM file of the certificate's private key.")
+    ] = None,
 ) -> None:
     """Start the collector and the trace store on this machine, until ctrl-C.
 
-    What is sent is answered for once it is stored. Without keys only this machine is served. A port
-    of 0 is any free one, and the line that is printed says which.
+    A request is acknowledged once it is stored. A store without keys is served only on this
+    machine. Port 0 takes any free port, which the printed line names.
 
     Example: ltrain up --dir .ltrain/store
     """
@@ -58,7 +63,7 @@ def up(
     from ltrain_collector.tls import Tls
 
     if (tls_cert is None) != (tls_key is None):
-        raise typer.BadParameter("--tls-cert and --tls-key go together.")
+        raise typer.BadParameter("--tls-cert and --tls-key must be used together.")
     tls = Tls(tls_cert, tls_key) if tls_cert and tls_key else None
     ports = Ports(otlp_port, grpc_port, http_port)
     serve(directory or HOME.read() / "store", ports, host, tls, allow_host or ALLOW_HOSTS.read())
@@ -67,12 +72,12 @@ def up(
 @app.command()
 def sql(
     query: Annotated[
-        str | None, typer.Argument(help="What to read, e.g. from otel.spans; '-': stdin.")
+        str | None, typer.Argument(help="The SQL query, e.g. of otel.spans; '-' reads stdin.")
     ] = None,
     file: Annotated[Path | None, typer.Option(help="Read the query from this file.")] = None,
     param: Annotated[
         list[str] | None,
-        typer.Option(help="name=value for {name:Type} in the query; may be given again."),
+        typer.Option(help="name=value for {name:Type} in the query; can be repeated."),
     ] = None,
     store: Annotated[
         str | None, typer.Option(help="chdb:///dir or http://host:8123; default: LTRAIN_STORE.")
@@ -86,83 +91,89 @@ def sql(
     ] = "table",
     json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Write to this file instead of the terminal.")
+        Path | None, typer.Option(help="Write to this file instead of standard output.")
     ] = None,
 ) -> None:
-    """Query the traces, without changing them.
+    """Query the store with SQL, read-only.
 
-    A table shows its first 1000 rows. csv, tsv, json, jsonl and parquet stream in bounded memory.
+    A table shows the first 1000 rows. csv, tsv, json, jsonl and parquet are streamed in bounded
+    memory.
 
-    Example: ltrain sql "SELECT wave, avg(value) FROM otel.rewards GROUP BY wave ORDER BY wave"
+    Example: ltrain sql "SELECT wave, avg(value) FROM otel.evaluations GROUP BY wave ORDER BY wave"
     """
-    from ltrain_collector.report import parameters, quietly, write
+    from ltrain_collector.report import ignore_closed_pipe, parse_parameters, write_result
 
     if (query is None) == (file is None):
-        raise typer.BadParameter("Give a query, or --file with one; '-' reads standard input.")
+        raise typer.BadParameter(
+            "Pass a query, or --file with a file of one; '-' reads standard input."
+        )
     text = file.read_text() if file else sys.stdin.read() if query == "-" else str(query)
-    with quietly():
-        write(text, store, "json" if json else form, out, parameters(param or []))
+    with ignore_closed_pipe():
+        write_result(text, store, "json" if json else form, out, parse_parameters(param or []))
 
 
 @key.command("make")
 def make_key(
     role: Annotated[str, typer.Argument(help="query, ingest, service or admin.")],
     directory: Directory = None,
-    note: Annotated[str, typer.Option(help="Who has it, for the list.")] = "",
+    note: Annotated[str, typer.Option(help="A note for the list, e.g. who has the key.")] = "",
     bind: Annotated[
         list[str] | None,
         typer.Option(
-            help="Bind an ingest key to a rollout, rollout=ID, or to all of a run, run=NAME; and "
-            "attempt, task, domain, wave, sample, mode as its spans carry them; once for each."
+            help="Bind an ingest key to a rollout (rollout=ID) or a run (run=NAME), and to "
+            "attempt, task, domain, wave, sample or mode; can be repeated."
         ),
     ] = None,
-    hours: Annotated[float, typer.Option(min=0.01, help="A bound key expires after this.")] = 24,
+    hours: Annotated[
+        float, typer.Option(min=0.01, help="Hours after which a bound key expires.")
+    ] = 24,
     rewards: Annotated[
-        bool, typer.Option("--rewards", help="A bound key may give its rollout's own rewards.")
+        bool, typer.Option("--rewards", help="Allow a bound key to send rewards of its rollout.")
     ] = False,
 ) -> None:
-    """Make a key and print it, the only time it is shown.
+    """Make a key and print it; it is never shown again.
 
-    From the first one on, every request to the store needs one. A bound key is signed, not listed.
+    Once the first key is made, every request to the store needs one. Bound keys are signed and are
+    not listed.
 
     Example: ltrain key make query --note grafana
     """
-    from ltrain_collector.key_report import bound, chosen
+    from ltrain_collector.key_report import make_bound_key, parse_role
     from ltrain_collector.keys import Keys
 
     keys = Keys((directory or HOME.read() / "store").absolute())
-    which = chosen(role)
+    which = parse_role(role)
     if bind or rewards:
-        typer.echo(bound(keys, which, bind or [], hours * 3600, rewards))
+        typer.echo(make_bound_key(keys, which, bind or [], hours * 3600, rewards))
         return
-    made, entry = keys.make(which, note)
+    made, entry = keys.make_key(which, note)
     typer.echo(made)
     typer.echo(f"ltrain: key {entry.id}, role {which}; it is not shown again.", err=True)
 
 
 @key.command("list")
 def list_keys(directory: Directory = None) -> None:
-    """List the made keys: id, role, when, note; never the keys themselves.
+    """List the made keys: id, role, time, note; never the keys themselves.
 
     Example: ltrain key list
     """
-    from ltrain_collector.key_report import lines
+    from ltrain_collector.key_report import key_lines
     from ltrain_collector.keys import Keys
 
-    for line in lines(Keys((directory or HOME.read() / "store").absolute())):
+    for line in key_lines(Keys((directory or HOME.read() / "store").absolute())):
         typer.echo(line)
 
 
 @key.command("revoke")
 def revoke_key(
-    id: Annotated[str, typer.Argument(help="As `ltrain key list` gives it.")],
+    id: Annotated[str, typer.Argument(help="The id that `ltrain key list` prints.")],
     directory: Directory = None,
 ) -> None:
-    """Let a key be unknown from the next request on.
+    """Revoke a key: the store refuses the next request with it.
 
     Example: ltrain key revoke 1a2b3c4d
     """
     from ltrain_collector.keys import Keys
 
-    Keys((directory or HOME.read() / "store").absolute()).revoke(id)
+    Keys((directory or HOME.read() / "store").absolute()).revoke_key(id)
     typer.echo(f"ltrain: key {id} is revoked.")

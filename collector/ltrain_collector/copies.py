@@ -1,8 +1,8 @@
-"""A copy of a store as files: summed when it is made, brought in and checked when it comes back.
+"""The files of a backup: written with checksums, and checked before they are restored.
 
-A copy may come from anywhere. Nothing in it is believed before its files lie in a folder of ours:
-only plain files with names below the copy come in, and each must have the length that ClickHouse's
-own list says, and the digest that `ltrain store backup` wrote.
+A backup can come from anyone. Only regular files with plain relative names are copied into a folder
+of the store. There, each file must have the length that ClickHouse's own list names and the digest
+that `ltrain store backup` wrote.
 """
 
 import os
@@ -20,22 +20,22 @@ from ltrain_collector.errors import BadBackup
 from ltrain_instrument.private import make_private
 
 LIST = ".backup"
-"""ClickHouse's list of a copy's files."""
+"""ClickHouse's list of the files of a backup."""
 
 SUMS = "SHA256SUMS"
-"""Ours, as `sha256sum -c` reads it; a copy of ltrain 0.1 has none."""
+"""ltrain's list of digests, in the format of `sha256sum -c`; a backup of ltrain 0.1 has none."""
 
-LONGEST_LIST = 1 << 28
-"""Bytes of a list: of a million files."""
+MAX_LIST_BYTES = 1 << 28
+"""Size limit of the list: a million files."""
 
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
 
 
-def sum_up(folder: Path) -> int:
-    """Check a new copy, add the digests of its files, and return the number of them.
+def write_checksums(folder: Path) -> int:
+    """Check a new backup, write the digests of its files, and return the number of files.
 
     Raises:
-        BadBackup: when it is not whole.
+        BadBackup: the backup is incomplete.
     """
     with _readable(folder):
         count = _check_list(folder, folder)
@@ -47,8 +47,8 @@ def sum_up(folder: Path) -> int:
     return count
 
 
-def pack(folder: Path, tar: Path) -> None:
-    """Write a copy's files into one that only its owner can read."""
+def write_tar(folder: Path, tar: Path) -> None:
+    """Write the files of a backup into one tar file that only its owner can read."""
     with (
         open(os.open(tar, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file,
         tarfile.open(fileobj=file, mode="w") as opened,
@@ -58,11 +58,11 @@ def pack(folder: Path, tar: Path) -> None:
                 opened.add(path, path.relative_to(folder).as_posix())
 
 
-def bring(copy: Path, into: Path) -> int:
-    """Copy the files of a copy into a new folder of ours, check them there, and count them.
+def import_backup(copy: Path, into: Path) -> int:
+    """Copy the files of a backup into the new folder `into`, check them and return their number.
 
     Raises:
-        BadBackup: when it is none, is not whole, or holds what a copy does not.
+        BadBackup: it is not a backup, is incomplete, or has files that a backup does not have.
     """
     free = shutil.disk_usage(into.parent).free
     make_private(into)
@@ -70,15 +70,20 @@ def bring(copy: Path, into: Path) -> int:
         for name, file, size in _files(copy):
             free -= size
             if free < 0:
-                raise BadBackup(f"{copy} needs more room than the disk of {into.parent} has free.")
+                raise BadBackup(
+                    f"The disk of {into.parent} has too little free space for {copy}. Free some, "
+                    "or restore into a store on another disk."
+                )
             target = into / name
             make_private(target.parent)
             with target.open("xb") as opened:
-                shutil.copyfileobj(file, opened, CHUNK)
+                shutil.copyfileobj(file, opened, CHUNK_BYTES)
             if target.stat().st_size != size:
-                raise BadBackup(f"{copy} is not whole: {name} should have {size} bytes.")
+                raise BadBackup(
+                    f"{copy} is incomplete: {name} should have {size} bytes. Use another backup."
+                )
         count = _check_list(copy, into)
-        _check_sums(copy, into)
+        _check_digests(copy, into)
         return count
 
 
@@ -89,34 +94,39 @@ def _readable(copy: Path) -> Iterator[None]:
     except BadBackup:
         raise
     except (OSError, ValueError, OverflowError, MemoryError, tarfile.TarError) as error:
-        raise _none(copy, str(error)) from error
+        raise _not_a_backup(copy, str(error)) from error
     except ElementTree.ParseError as error:
-        raise _none(copy, str(error)) from error
+        raise _not_a_backup(copy, str(error)) from error
 
 
-def _none(copy: Path, why: str) -> BadBackup:
-    return BadBackup(f"{copy} is no copy that `ltrain store backup` made, or is cut off: {why}")
+def _not_a_backup(copy: Path, why: str) -> BadBackup:
+    return BadBackup(
+        f"{copy} is not a backup made by `ltrain store backup`, or is truncated: {why}"
+    )
 
 
 def _files(copy: Path) -> Iterator[tuple[str, IO[bytes], int]]:
     """Yield the name, the content and the size of each file."""
     names = set[str]()
     for name, file, size in _members(copy) if copy.is_file() else _entries(copy):
-        if not _plain(name) or name in names:
-            raise BadBackup(f"{copy} is refused: a file of it is named '{ascii(name)[1:-1]}'.")
+        if not _is_plain_name(name) or name in names:
+            raise BadBackup(
+                f"{copy} is refused: it has a file named '{ascii(name)[1:-1]}', which is not a "
+                "relative name or occurs twice."
+            )
         names.add(name)
         yield name, file, size
 
 
-def _plain(name: str) -> bool:
-    """Return whether a name is that of a file below its copy."""
+def _is_plain_name(name: str) -> bool:
+    """Return whether a name is relative and stays below the backup's folder."""
     path = PurePosixPath(name)
     return str(path) == name and not path.is_absolute() and not {"..", "."} & set(path.parts)
 
 
 def _entries(copy: Path) -> Iterator[tuple[str, IO[bytes], int]]:
     if not copy.is_dir():
-        raise _none(copy, "there is no such folder or file")
+        raise _not_a_backup(copy, "there is no such folder or file")
     for folder, below, names in os.walk(copy):
         for name in (*below, *names):
             path = Path(folder, name)
@@ -130,7 +140,7 @@ def _entries(copy: Path) -> Iterator[tuple[str, IO[bytes], int]]:
 
 
 def _members(copy: Path) -> Iterator[tuple[str, IO[bytes], int]]:
-    with tarfile.open(copy, "r:") as tar:  # a packed one could be of any size
+    with tarfile.open(copy, "r:") as tar:  # a compressed one could expand to any size
         for member in tar:
             if member.isdir():
                 continue
@@ -142,12 +152,12 @@ def _members(copy: Path) -> Iterator[tuple[str, IO[bytes], int]]:
 
 
 def _check_list(copy: Path, folder: Path) -> int:
-    """Check every file against ClickHouse's list, and return the number of them."""
+    """Check every file against ClickHouse's list; return the number of files."""
     path = folder / LIST
     if not path.is_file():
-        raise _none(copy, f"it has no file {LIST}")
-    if path.stat().st_size > LONGEST_LIST:
-        raise BadBackup(f"{copy} is refused: its list is longer than {LONGEST_LIST >> 20} MiB.")
+        raise _not_a_backup(copy, f"it has no file {LIST}")
+    if path.stat().st_size > MAX_LIST_BYTES:
+        raise BadBackup(f"{copy} is refused: its list is longer than {MAX_LIST_BYTES >> 20} MiB.")
     root = ElementTree.fromstring(path.read_bytes())
     for name in ("base_backup", "original_namespace", "data_file_name_generator"):
         if root.find(f".//{name}") is not None:
@@ -157,30 +167,40 @@ def _check_list(copy: Path, folder: Path) -> int:
         size = int(each.findtext("size") or 0)
         name = each.findtext("name") or ""
         data = each.findtext("data_file") or name
-        if not _plain(name) or not _plain(data) or each.find("use_base") is not None:
+        if (
+            not _is_plain_name(name)
+            or not _is_plain_name(data)
+            or each.find("use_base") is not None
+        ):
             raise BadBackup(f"{copy} is refused: its list names '{ascii(name)[1:-1]}'.")
-        found = (folder / data).stat().st_size if (folder / data).is_file() else None
-        if size and found != size:
-            what = "missing" if found is None else f"{found} bytes"
-            raise BadBackup(f"{copy} is not whole: {data} should have {size} bytes, it is {what}.")
+        actual_size = (folder / data).stat().st_size if (folder / data).is_file() else None
+        if size and actual_size != size:
+            what = "missing" if actual_size is None else f"{actual_size} bytes"
+            raise BadBackup(
+                f"{copy} is incomplete: {data} should have {size} bytes, it is {what}. Use another "
+                "backup."
+            )
     return len(files)
 
 
-def _check_sums(copy: Path, folder: Path) -> None:
-    """Check every file against the digests, where the copy has them."""
+def _check_digests(copy: Path, folder: Path) -> None:
+    """Check every file against the backup's digests, if it has them."""
     path = folder / SUMS
     if not path.is_file():
         return
     lines = path.read_text().splitlines()
-    wanted = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    here = {each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file()}
-    if here != {*wanted, SUMS}:
-        odd = min(here ^ {*wanted, SUMS})
-        raise BadBackup(f"{copy} is not whole: {odd} is not in both {SUMS} and the copy.")
-    for name, digest in wanted.items():
+    digests = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    names = {each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file()}
+    if names != {*digests, SUMS}:
+        name = min(names ^ {*digests, SUMS})
+        raise BadBackup(
+            f"{copy} is incomplete: {name} is not both in {SUMS} and among its files. Use another "
+            "backup."
+        )
+    for name, digest in digests.items():
         with (folder / name).open("rb") as file:
             if file_digest(file, "sha256").hexdigest() != digest:
                 raise BadBackup(
-                    f"{copy} is damaged: {name} is not as `ltrain store backup` wrote it. Nothing "
-                    "was restored; take another copy."
+                    f"{copy} is damaged: {name} changed after `ltrain store backup` wrote it. "
+                    "Nothing was restored; use another backup."
                 )

@@ -1,4 +1,4 @@
-"""A store's address, read: `chdb:///dir`, `http(s)://host:port` or `clickhouse://user:pass@host/db`."""
+"""Parse store addresses: `chdb:///dir`, `http(s)://host:port`, `clickhouse://user:pass@host/db`."""
 
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -9,7 +9,7 @@ from ltrain_collector.errors import BadDsn
 from ltrain_instrument import loopback
 
 PORT = 8123
-"""ClickHouse's own HTTP port."""
+"""ClickHouse's default HTTP port."""
 
 SCHEMES = ("chdb", "http", "https", "clickhouse", "clickhouses")
 
@@ -23,7 +23,7 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A ClickHouse, or `ltrain up`, over HTTP."""
+    """A ClickHouse server, or `ltrain up`, over HTTP."""
 
     host: str
     port: int = PORT
@@ -36,31 +36,31 @@ class Server:
         return f"{'https' if self.secure else 'http'}://{self.host}:{self.port}"
 
 
-def parse(dsn: str) -> Folder | Server:
-    """Read a DSN.
+def parse_dsn(dsn: str) -> Folder | Server:
+    """Parse a store address.
 
     Raises:
-        BadDsn: when it is none.
+        BadDsn: the address is invalid.
     """
     try:
         parts = urlsplit(dsn)
         port = parts.port
     except ValueError as error:
-        raise _bad(dsn, str(error)) from error
+        raise _bad_dsn(dsn, str(error)) from error
     if parts.scheme not in SCHEMES or "://" not in dsn:
         near = get_close_matches(parts.scheme, SCHEMES, n=1)
-        raise _bad(dsn, f"did you mean {near[0]}://?" if near else "it needs a scheme")
+        raise _bad_dsn(dsn, f"did you mean {near[0]}://?" if near else "it needs a scheme")
     if parts.scheme == "chdb":
         return _folder(dsn)
     if not parts.hostname:
-        raise _bad(dsn, "it names no host")
+        raise _bad_dsn(dsn, "it names no host")
     return _server(parts, port)
 
 
-def folder_of(address: Folder | Server | None, home: Path) -> Path | None:
-    """Return the folder of a store on this machine; None where it is on another one.
+def local_folder(address: Folder | Server | None, home: Path) -> Path | None:
+    """Return the folder of a store on this machine, or None if it is on another machine.
 
-    Of a server here, and where no address is known, it is the store of `home`.
+    For a server on this machine, and where no address is known, it is the store of `home`.
     """
     if isinstance(address, Server) and address.host not in loopback.NAMES:
         return None
@@ -70,9 +70,9 @@ def folder_of(address: Folder | Server | None, home: Path) -> Path | None:
 def _folder(dsn: str) -> Folder:
     path = unquote(dsn.removeprefix("chdb://"))
     if not path:
-        raise _bad(dsn, "it names no folder")
+        raise _bad_dsn(dsn, "it names no folder")
     if "?" in path:
-        raise _bad(dsn, "a folder has no options")
+        raise _bad_dsn(dsn, "a folder has no options")
     return Folder(Path(path).absolute())
 
 
@@ -88,8 +88,8 @@ def _server(parts: SplitResult, port: int | None) -> Server:
     )
 
 
-def _bad(dsn: str, why: str) -> BadDsn:
+def _bad_dsn(dsn: str, why: str) -> BadDsn:
     return BadDsn(
-        f"Store '{dsn}' is not an address: {why}. Allowed: chdb:///dir, http://host:8123, "
+        f"'{dsn}' is not the address of a store: {why}. Allowed: chdb:///dir, http://host:8123, "
         "https://host:8443, clickhouse://user:pass@host:8123/otel."
     )

@@ -7,14 +7,14 @@ import polars as pl
 import pyarrow as pa
 
 from ltrain_collector.engine import Engine
-from ltrain_collector.frames import frame
+from ltrain_collector.frames import to_polars
 from ltrain_collector.parameters import Parameters, as_settings
 
-READ = {"session_timezone": "UTC", "readonly": "2"}
-"""Times are UTC whatever the machine's zone; 2 forbids writes, not settings."""
+READ_SETTINGS = {"session_timezone": "UTC", "readonly": "2"}
+"""Times are in UTC regardless of the machine's zone; readonly 2 forbids writes, not settings."""
 
-FRAMES = {"preferred_block_size_bytes": str(4 << 20)}
-"""Of wide spans, ClickHouse's own 1 MB is 200: each frame costs as much again as its rows."""
+FRAME_SETTINGS = {"preferred_block_size_bytes": str(4 << 20)}
+"""ClickHouse's default of 1 MB is 200 wide spans, where a frame costs as much as its rows."""
 
 INSERT_ROWS = 8192
 
@@ -24,17 +24,19 @@ class EmbeddedBackend:
         self._engine = engine
 
     def batches(self, sql: str, params: Parameters | None) -> Iterator[pl.DataFrame]:
-        """Give frames as they are made; the first one has the schema, and perhaps no rows."""
-        with self._engine.batches(sql, {**as_settings(params), **FRAMES, **READ}) as (
+        """Yield an empty frame with the schema, then the frames of the result."""
+        with self._engine.batches(
+            sql, {**as_settings(params), **FRAME_SETTINGS, **READ_SETTINGS}
+        ) as (
             schema,
             batches,
         ):
-            yield frame(schema.empty_table())
+            yield to_polars(schema.empty_table())
             for batch in batches:
-                yield frame(batch)
+                yield to_polars(batch)
 
     def export(self, sql: str, form: str, params: Parameters | None) -> Iterator[bytes]:
-        return self._engine.formatted(sql, form, {**as_settings(params), **READ})
+        return self._engine.export(sql, form, {**as_settings(params), **READ_SETTINGS})
 
     def command(self, sql: str) -> None:
         self._engine.command(sql)

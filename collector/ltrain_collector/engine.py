@@ -1,8 +1,8 @@
-"""chDB, the ClickHouse that runs inside this process: the one module that touches it.
+"""chDB, the ClickHouse that runs inside this process: the only module that uses it.
 
-A process holds one folder at a time and a folder has one process. Each query gets a session of its
-own, so settings, parameters and `USE` never leak from one to the next. The engine's threads do not
-survive a fork: children are spawned.
+A process opens one folder at a time, and one process opens a folder. Each query has a session of
+its own, so settings, parameters and `USE` never affect the next query. The engine's threads do not
+survive a fork: child processes must be spawned.
 """
 
 import logging
@@ -20,11 +20,11 @@ import chdb
 import pyarrow as pa
 
 from ltrain_collector import folder
-from ltrain_collector.errors import MEND, QueryFailed, code_of
-from ltrain_collector.formats import parts
+from ltrain_collector.errors import RESTORE_HINT, QueryFailed, code_of
+from ltrain_collector.formats import stream_result
 from ltrain_instrument.errors import LtrainError
 
-OPTIONS = {
+ENGINE_OPTIONS = {
     "max_server_memory_usage": 4 << 30,
     "mark_cache_size": 128 << 20,
     "primary_index_cache_size": 128 << 20,
@@ -32,48 +32,48 @@ OPTIONS = {
     "background_schedule_pool_size": 2,
     "background_schedule_pool_initial_size": 2,
 }
-"""ClickHouse's own would take nine tenths of the memory and caches of 5 GB; it runs beside vLLM and
-a trainer. Two merge threads are its least."""
+"""ClickHouse's defaults take nine tenths of the memory and 5 GB of caches; this engine runs beside
+vLLM and a trainer. Two merge threads are the minimum."""
 
 logger = logging.getLogger(__name__)
 
-BROKEN = """SELECT concat(database, '.', table), count(), any(path) FROM system.detached_parts
+BROKEN_PARTS = """SELECT concat(database, '.', table), count(), any(path) FROM system.detached_parts
 WHERE startsWith(reason, 'broken') GROUP BY 1"""
 
 BACKUPS = "backups"
-"""The folder below the store's own that the engine may write copies to, and read them from."""
+"""The subfolder of the store that the engine may write backups to and read them from."""
 
-LONG = 1 << 16
-"""Characters of a parameter; ClickHouse reads statements of 256 KiB unless told otherwise."""
+LONG_PARAMETER = 1 << 16
+"""Characters of a parameter beyond which `max_query_size` is raised: its default is 256 KiB."""
 
-FROM_MEMORY = (
+INSERT_SETTINGS = (
     "async_insert = 0, input_format_parallel_parsing = 0, storage_file_read_method = 'mmap', "
     "optimize_on_insert = 0"
 )
-"""An insert whose rows are in memory: no copy of them, and no second thread. Copies of a row are
-left to merges and readers, who meet those of other inserts anyway: a fifth less CPU."""
+"""Settings of an insert from memory: no copy of the rows and no second thread. Merges and readers
+remove duplicates within an insert, as they do across inserts: a fifth less CPU."""
 
-SPARE = 32 << 20
-"""Bytes of the file that is kept between inserts."""
+KEPT_FILE_BYTES = 32 << 20
+"""Bytes of the memory file that stays allocated between inserts."""
 
 
 class Engine:
     """An open folder; usable from any thread."""
 
     def __init__(self, directory: Path) -> None:
-        """Open `directory`, made where it is missing.
+        """Open `directory`, and create it where it does not exist.
 
         Raises:
-            StoreInUse: when another process has it, or this process has another.
-            StoreUnusable: when it cannot be made, read or written.
+            StoreInUse: another process has it open, or this process has another folder open.
+            StoreUnusable: it cannot be created, read or written.
         """
-        folder.check(directory)
+        folder.check_folder(directory)
         allowed = {"backups.allowed_path": directory / BACKUPS}
-        options = "&".join(f"{name}={value}" for name, value in (OPTIONS | allowed).items())
+        options = "&".join(f"{name}={value}" for name, value in (ENGINE_OPTIONS | allowed).items())
         try:
             self._root = _connect(f"{directory}?{options}")
         except RuntimeError as error:
-            raise folder.refusal(directory, str(error)) from error
+            raise folder.open_error(directory, str(error)) from error
         self._adbc: Any = adbc_driver_manager.AdbcDatabase(
             driver=adbc_driver_chdb.driver_path(),
             entrypoint=adbc_driver_chdb.dbapi.ENTRYPOINT,
@@ -82,46 +82,46 @@ class Engine:
         self._directory = directory
         self.presence = folder.Presence(directory)
         self._closed = threading.Event()
-        self._spare: list[IO[bytes]] = []
-        self._say_what_is_broken()
+        self._insert_files: list[IO[bytes]] = []
+        self._warn_about_broken_parts()
 
     def close(self) -> None:
-        """Close the folder; another process may then open it."""
+        """Close the folder; another process can then open it."""
         if not self._closed.is_set():
             self._closed.set()
             self._adbc.close()
             self._root.close()
-            for file in self._spare:
+            for file in self._insert_files:
                 file.close()
 
-    def _say_what_is_broken(self) -> None:
-        """Warn of what ClickHouse set aside without a word when it opened the folder."""
+    def _warn_about_broken_parts(self) -> None:
+        """Log the damaged parts that ClickHouse detaches without a message when it opens."""
         with self.session({}) as connection:
-            found = connection.query(BROKEN, "TSV").bytes().decode()
-        for line in found.splitlines():
-            table, parts, example = line.split("\t")
+            broken = connection.query(BROKEN_PARTS, "TSV").bytes().decode()
+        for line in broken.splitlines():
+            table, stream_result, example = line.split("\t")
             logger.warning(
-                "ltrain: %s parts of %s in the store %s are damaged and were set aside: their rows "
-                "are not read. %s To go on without them and this warning, remove folders like %s.",
-                *(parts, table, self._directory, MEND, example),
+                "ltrain: %s parts of %s in the store %s are damaged: ClickHouse detached them and "
+                "does not read their rows. %s To continue without them, remove folders like %s.",
+                *(stream_result, table, self._directory, RESTORE_HINT, example),
             )
 
     @contextmanager
     def session(
-        self, settings: Mapping[str, str], database: str = "default", before: Iterable[str] = ()
+        self, settings: Mapping[str, str], database: str = "default", setup: Iterable[str] = ()
     ) -> Iterator[Any]:
-        """Give a chDB connection with these settings, for one query, after `before` was run."""
+        """Run `setup`, then yield a chDB connection with these settings, for one query."""
         connection = _connect(str(self._directory))
         try:
             with query_errors():
-                for statement in (*before, *preamble(settings, database)):
+                for statement in (*setup, *setup_statements(settings, database)):
                     connection.query(statement)
                 yield connection
         finally:
             connection.close()
 
     def connect(self, statements: Iterable[str]) -> Any:
-        """Give a connection that keeps what `statements` did; the caller closes it."""
+        """Return a connection on which `statements` have run; the caller closes it."""
         connection = _connect(str(self._directory))
         try:
             with query_errors():
@@ -133,7 +133,7 @@ class Engine:
         return connection
 
     def command(self, sql: str) -> None:
-        """Run a statement that gives no rows."""
+        """Run a statement that returns no rows."""
         with self.session({}) as connection:
             connection.query(sql)
 
@@ -143,31 +143,31 @@ class Engine:
         sql: str,
         settings: Mapping[str, str],
         database: str = "default",
-        before: Iterable[str] = (),
+        setup: Iterable[str] = (),
     ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-        """Give the result's schema and its batches as they are made, in bounded memory."""
+        """Yield the schema of the result, and its batches in bounded memory."""
         with (
             query_errors(),
             adbc_driver_manager.AdbcConnection(self._adbc) as connection,
         ):
-            for statement in (*before, *preamble(settings, database)):
+            for statement in (*setup, *setup_statements(settings, database)):
                 with _executed(connection, statement):
                     pass
             with _executed(connection, sql) as reader:
                 yield reader.schema, iter(reader)
 
-    def formatted(
+    def export(
         self,
         sql: str,
         form: str,
         settings: Mapping[str, str],
         database: str = "default",
-        before: Iterable[str] = (),
+        setup: Iterable[str] = (),
     ) -> Iterator[bytes]:
-        """Give the result as ClickHouse writes it; in parts where the format allows it."""
+        """Yield the result in ClickHouse's format `form`, in parts where the format allows it."""
         array = "json_array_of_rows" in f"{sql}{settings}"
-        with self.session(settings, database, before) as connection:
-            yield from parts(connection, sql, form, whole=array)
+        with self.session(settings, database, setup) as connection:
+            yield from stream_result(connection, sql, form, one_piece=array)
 
     def insert(
         self,
@@ -177,35 +177,36 @@ class Engine:
         settings: Mapping[str, str] | None = None,
         database: str = "default",
     ) -> int:
-        """Insert `chunks` of format `form`; returns once they are readable, with their row count.
+        """Insert `chunks` of format `form`; return the number of rows once they can be read.
 
-        `into` is all before FORMAT: `INSERT INTO t (a, b) SETTINGS x = 1`.
+        Args:
+            into: the statement before FORMAT, e.g. `INSERT INTO t (a, b) SETTINGS x = 1`.
         """
         with self.session(settings or {}, database) as connection:
-            return self.insert_over(connection, into, form, chunks)
+            return self.insert_with(connection, into, form, chunks)
 
-    def insert_over(self, connection: Any, into: str, form: str, chunks: Iterable[bytes]) -> int:
-        """Insert over an open connection; all or nothing.
+    def insert_with(self, connection: Any, into: str, form: str, chunks: Iterable[bytes]) -> int:
+        """Insert all of `chunks`, or nothing, with an open connection.
 
         Raises:
-            StoreGone: when the folder was removed; the rows are then in no store.
+            StoreGone: the folder was removed; the rows are not stored.
         """
         self.presence.check()
-        # chDB's own streaming insert reports success where the disk is full; a file does not lie
-        with self._file(chunks) as path:
-            table, *own = re.split(r"(?i)\sSETTINGS\s", into, maxsplit=1)
-            options = ", ".join((*(each.strip() for each in own), FROM_MEMORY))
-            source = f"FROM INFILE {literal(path)} COMPRESSION 'none'"
+        # chDB's own streaming insert reports success when the disk is full; INFILE does not
+        with self._insert_file(chunks) as path:
+            table, *options_of_insert = re.split(r"(?i)\sSETTINGS\s", into, maxsplit=1)
+            options = ", ".join((*(each.strip() for each in options_of_insert), INSERT_SETTINGS))
+            source = f"FROM INFILE {quote_literal(path)} COMPRESSION 'none'"
             sql = f"{table} {source} SETTINGS {options} FORMAT {form}"
             rows = int(connection.query(sql).rows_read())
         self.presence.check()
         return rows
 
     @contextmanager
-    def _file(self, chunks: Iterable[bytes]) -> Iterator[str]:
-        """Give the path of a file in memory; one is kept, since fresh pages cost as a copy does."""
+    def _insert_file(self, chunks: Iterable[bytes]) -> Iterator[str]:
+        """Yield the path of a file in memory; it is reused: new pages cost as much as a copy."""
         try:
-            file = self._spare.pop()
+            file = self._insert_files.pop()
         except IndexError:
             file = open(os.memfd_create("rows"), "wb")  # noqa: SIM115
         try:
@@ -214,11 +215,11 @@ class Engine:
             file.truncate()
             yield f"/proc/self/fd/{file.fileno()}"
         finally:
-            file.truncate(SPARE)
-            if self._spare or self._closed.is_set():
+            file.truncate(KEPT_FILE_BYTES)
+            if self._insert_files or self._closed.is_set():
                 file.close()
             else:
-                self._spare.append(file)
+                self._insert_files.append(file)
 
 
 @contextmanager
@@ -236,27 +237,27 @@ def _connect(address: str) -> Any:
     return connect(address)
 
 
-def literal(value: str) -> str:
+def quote_literal(value: str) -> str:
     """Quote a string for SQL."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "\\0")
     return f"'{escaped}'"
 
 
-def preamble(settings: Mapping[str, str], database: str) -> Iterator[str]:
-    """Give the statements that set `settings` and choose `database`."""
+def setup_statements(settings: Mapping[str, str], database: str) -> Iterator[str]:
+    """Yield the statements that apply `settings` and `database` to a session."""
     if database != "default":
         yield f"USE `{database.replace('`', '')}`"
-    if any(len(value) > LONG for value in settings.values()):
+    if any(len(value) > LONG_PARAMETER for value in settings.values()):
         yield f"SET max_query_size={1 << 30}"
-    for name in sorted(settings, key=lambda name: name == "readonly"):  # after it, no SET is left
+    for name in sorted(settings, key=lambda name: name == "readonly"):  # it forbids a later SET
         if not re.fullmatch(r"\w+", name):
             raise QueryFailed(f"Code: 115. DB::Exception: Bad setting name {name!r}", 115)
-        yield f"SET {name}={literal(settings[name])}"
+        yield f"SET {name}={quote_literal(settings[name])}"
 
 
 @contextmanager
 def query_errors() -> Iterator[None]:
-    """Let what the engine raises be a `QueryFailed` with ClickHouse's own code."""
+    """Convert errors of the engine to `QueryFailed` with ClickHouse's own code."""
     try:
         yield
     # chdb raises ChdbError and RuntimeError, ADBC its own tree, Arrow an OSError in mid-stream

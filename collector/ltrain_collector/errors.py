@@ -1,4 +1,4 @@
-"""What a user can mend about the store, the collector and a query."""
+"""Errors of the store, the collector and queries that a user can fix."""
 
 import re
 from pathlib import Path
@@ -8,31 +8,31 @@ from ltrain_instrument.errors import LtrainError
 UNKNOWN_TABLE, UNKNOWN_DATABASE = 60, 81
 
 NO_CODE = 1002
-"""ClickHouse's UNKNOWN_EXCEPTION: it failed without a number of its own."""
+"""ClickHouse's UNKNOWN_EXCEPTION, also used for errors without a code."""
 
 
-KEYLESS = "Without a key this store is only read"
-"""Begins the refusal of a change, by which our own client knows that an owner's key allows it."""
+KEYLESS_REFUSAL = "Without a key this store is read-only"
+"""The start of the refusal of a change; our client then repeats the change with an owner's key."""
 
 
 class BadDsn(LtrainError, ValueError):
-    """A store's address that cannot be read."""
+    """A store address that is invalid."""
 
 
 class NoStore(LtrainError, LookupError):
-    """There is no store where one was looked for."""
+    """There is no store at this address."""
 
 
 class StoreInUse(LtrainError, OSError):
-    """A folder that another process, or another folder that this process, has open."""
+    """Another process has the folder open, or this process has another folder open."""
 
 
 class StoreUnusable(LtrainError, OSError):
-    """A folder that cannot be made, read or written."""
+    """A folder that cannot be created, read or written."""
 
 
 class StoreDamaged(StoreUnusable):
-    """A store whose files are not as ClickHouse left them."""
+    """A store whose files are missing or changed."""
 
 
 class StoreGone(StoreUnusable):
@@ -40,14 +40,14 @@ class StoreGone(StoreUnusable):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(
-            f"The store's folder {directory} was removed or replaced while it was open: what is "
-            "sent is not kept. Stop this process and start it again, which makes a new store, or "
-            "bring a copy back with `ltrain store restore COPY --store chdb:///new/folder`."
+            f"The store's folder {directory} was removed or replaced while it was open, so nothing "
+            "more is stored. Restart this process, which creates a new store, or restore a backup "
+            "with `ltrain store restore BACKUP --store chdb:///new/folder`."
         )
 
 
 class StoreUnreachable(LtrainError, ConnectionError):
-    """A server that does not answer or does not let us in."""
+    """A server that does not answer or refuses the connection."""
 
 
 class PortTaken(LtrainError, OSError):
@@ -55,84 +55,84 @@ class PortTaken(LtrainError, OSError):
 
     def __init__(self, port: int, option: str) -> None:
         super().__init__(
-            f"Port {port} on 127.0.0.1 is taken. Stop what listens there (`ss -ltnp 'sport = "
-            f":{port}'` names it), or choose another with {option}; 0 is any "
-            "free one. One `ltrain up` serves all processes of this machine."
+            f"Port {port} on 127.0.0.1 is taken. Stop the process that listens there (`ss -ltnp "
+            f"'sport = :{port}'` names it), or choose another port with {option}; 0 takes any free "
+            "one. One `ltrain up` serves all processes of this machine."
         )
 
 
 class QueryFailed(LtrainError, RuntimeError):
-    """SQL that ClickHouse refused, with ClickHouse's own error code."""
+    """A query that failed, with ClickHouse's error code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
-        """ClickHouse's number, e.g. 60 for an unknown table; 1002 where it gave none."""
+        """ClickHouse's error code, e.g. 60 for an unknown table; 1002 if there is none."""
 
     @property
     def table_missing(self) -> bool:
-        """Whether a table, or its database, is not there."""
+        """Whether the table or its database does not exist."""
         return self.code in (UNKNOWN_TABLE, UNKNOWN_DATABASE)
 
 
 class NotOwner(QueryFailed):
-    """A change of a store without keys by who has not its secret."""
+    """A change of a store without keys by a user who cannot read its secret."""
 
 
 def code_of(message: str) -> int:
-    """Give ClickHouse's error number out of its message."""
-    found = re.search(r"Code: (\d+)\.", message)
-    return int(found[1]) if found else NO_CODE
+    """Return ClickHouse's error code from its message."""
+    match = re.search(r"Code: (\d+)\.", message)
+    return int(match[1]) if match else NO_CODE
 
 
 class BadRequest(LtrainError, ValueError):
-    """An OTLP request that no retry will mend."""
+    """An OTLP request that is invalid and must not be retried."""
 
 
-MEND = (
-    "A copy that `ltrain store backup` made comes back with `ltrain store restore COPY --store "
+RESTORE_HINT = (
+    "Restore a backup of `ltrain store backup` with `ltrain store restore BACKUP --store "
     "chdb:///new/folder`."
 )
 
 
 def unusable(directory: Path, why: str) -> StoreUnusable:
-    """Name the folder and what is wrong with it."""
+    """Return the error of a folder that cannot be used."""
     return StoreUnusable(
-        f"The store's folder {directory} {why}. It must be a folder that this user can write; "
-        "name another with --dir, with --store chdb:///dir, or with LTRAIN_HOME."
+        f"The store's folder {directory} {why}. It must be a folder that this user can write to; "
+        "name another with --dir, --store chdb:///dir or LTRAIN_HOME."
     )
 
 
 class BadFormat(LtrainError, ValueError):
-    """An output format that does not fit where it goes."""
+    """An output format that is unknown or cannot be written to this target."""
 
 
 class StoreNewer(LtrainError, RuntimeError):
-    """A store that a newer program has changed."""
+    """A store that a newer ltrain has changed."""
 
 
 class BadTable(LtrainError, LookupError):
-    """A table that is not there."""
+    """A table that does not exist."""
 
 
 class NotMigrated(QueryFailed):
-    """A query of tables or views that the store does not have yet."""
+    """A query of tables or views that the store lacks until it is migrated."""
 
 
 class BadPrune(LtrainError, ValueError):
-    """A choice of what may go that names nothing, or a table that is not ours to prune."""
+    """A prune without a condition, or of a table that ltrain did not create."""
 
 
 class BadBackup(LtrainError, OSError):
-    """A copy of a store that cannot be written, read or restored."""
+    """A backup that cannot be written, read or restored."""
 
 
 class TooMuch(LtrainError, MemoryError):
-    """A result that is more than memory should hold."""
+    """A result that is too large for memory."""
 
 
 class BadParameter(LtrainError, ValueError):
-    """A value for a query's parameter that is not `name=value`."""
+    """A query parameter that is not `name=value`."""
 
 
 class DamagedData(QueryFailed):

@@ -1,24 +1,24 @@
-"""A store's folder, looked at before the engine opens it."""
+"""Checks of a store's folder before and while the engine has it open."""
 
 import fcntl
 import os
 import re
 from pathlib import Path
 
-from ltrain_collector.errors import MEND, StoreDamaged, StoreGone, StoreInUse, unusable
+from ltrain_collector.errors import RESTORE_HINT, StoreDamaged, StoreGone, StoreInUse, unusable
 from ltrain_instrument.private import make_private
 
-FILES = {"data", "metadata", "metadata_dropped", "status", "store", "tmp", "uuid"}
-"""Of which chDB makes some at once in a folder of its own."""
+STORE_FILES = {"data", "metadata", "metadata_dropped", "status", "store", "tmp", "uuid"}
+"""Names of which chDB creates at least one in every folder that it opens."""
 
 
-def check(directory: Path) -> None:
-    """Make it where it is missing, and say what is wrong before chDB does, which prints C++ frames.
+def check_folder(directory: Path) -> None:
+    """Create the folder where it is missing, and check it: chDB's own errors print C++ frames.
 
     Raises:
-        StoreInUse: when another process has it.
-        StoreUnusable: when it cannot be made, read or written, or is none.
-        StoreDamaged: when files of its are missing.
+        StoreInUse: another process has it open.
+        StoreUnusable: it cannot be created, read or written, or is not a store.
+        StoreDamaged: files of the store are missing.
     """
     try:
         make_private(directory)
@@ -30,26 +30,34 @@ def check(directory: Path) -> None:
     _check_files(directory)
     holder = _holder(directory / "status")
     if holder not in ("", str(os.getpid())):
-        raise _in_use(directory, holder)
+        raise _in_use_error(directory, holder)
 
 
 def _check_files(directory: Path) -> None:
-    """Keep chDB from making a new store among the files of something else, or of a broken one."""
+    """Prevent chDB from creating a new store in a folder with other files or a damaged store."""
     names = {each.name for each in directory.iterdir() if not each.name.startswith(".")}
-    if names and not names & FILES:
+    if names and not names & STORE_FILES:
         few = ", ".join(sorted(names)[:3])
         raise unusable(directory, f"is not a store: it holds {few}")
     metadata = directory / "metadata"
     data = directory / "store"
-    kept = data.is_dir() and any(data.iterdir())
-    lost = [each.stem for each in metadata.glob("*.sql") if not (metadata / each.stem).exists()]
-    if lost or (kept and not any(metadata.glob("*.sql"))):
-        gone = f"the tables of {', '.join(lost)}" if lost else f"{metadata}, which lists its tables"
-        raise StoreDamaged(f"The store {directory} is damaged: {gone} are missing. {MEND}")
+    has_data = data.is_dir() and any(data.iterdir())
+    missing_tables = [
+        each.stem for each in metadata.glob("*.sql") if not (metadata / each.stem).exists()
+    ]
+    if missing_tables or (has_data and not any(metadata.glob("*.sql"))):
+        missing = (
+            f"the tables of {', '.join(missing_tables)}"
+            if missing_tables
+            else f"{metadata}, which lists its tables"
+        )
+        raise StoreDamaged(
+            f"The store {directory} is damaged: {missing} are missing. {RESTORE_HINT}"
+        )
 
 
 def _holder(status: Path) -> str:
-    """Give the id of the process that has the folder open, '' where there is none."""
+    """Return the id of the process that has the folder open, or ''."""
     try:
         with status.open("r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -57,51 +65,51 @@ def _holder(status: Path) -> str:
     except FileNotFoundError:
         return ""
     except BlockingIOError:
-        found = re.search(r"PID: (\d+)", status.read_text())
-        return found[1] if found else "unknown"
+        match = re.search(r"PID: (\d+)", status.read_text())
+        return match[1] if match else "unknown"
 
 
-def _in_use(directory: Path, holder: str) -> StoreInUse:
+def _in_use_error(directory: Path, holder: str) -> StoreInUse:
     return StoreInUse(
-        f"The store {directory} is in use by process {holder}; a folder has one process at a time. "
-        "If that is `ltrain up`, reach it over HTTP: LTRAIN_STORE=http://127.0.0.1:8123 (its own "
-        "port where it was given another); else end it first."
+        f"The store {directory} is in use by process {holder}; one process at a time can open a "
+        "folder. If it is `ltrain up`, connect over HTTP: LTRAIN_STORE=http://127.0.0.1:8123 (or "
+        "the port of its --http-port); otherwise stop that process first."
     )
 
 
 class Presence:
-    """Whether an open folder is still where it was opened, and not another one of its name."""
+    """Checks that an open folder still exists and was not replaced by another."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._identity = _identity(directory)
 
     def check(self) -> None:
-        """Raise `StoreGone` when the folder is not there: the engine would write into a new one."""
+        """Raise `StoreGone` if the folder is gone: the engine would write into a new one."""
         if self._identity is None or _identity(self._directory) != self._identity:
             raise StoreGone(self._directory)
 
 
 def _identity(directory: Path) -> tuple[int, int] | None:
-    """Return what tells the lock file of an open store from any other file."""
+    """Return device and inode of the store's lock file."""
     try:
-        found = os.stat(directory / "status")
+        match = os.stat(directory / "status")
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return match.st_dev, match.st_ino
 
 
-def refusal(directory: Path, message: str) -> StoreInUse | StoreDamaged:
-    """Give what is to be said where chDB refused to open it with `message`."""
+def open_error(directory: Path, message: str) -> StoreInUse | StoreDamaged:
+    """Return the error for a folder that chDB refused to open with `message`."""
     if "already initialized with path" in message:
-        found = re.search(r"path '([^']*)'", message)
+        match = re.search(r"path '([^']*)'", message)
         return StoreInUse(
-            f"The store {directory} cannot be opened while this process has "
-            f"{found[1] if found else 'another'} open; close that one first."
+            f"The store {directory} cannot be opened because this process has "
+            f"{match[1] if match else 'another one'} open; close that one first."
         )
     if holder := _holder(directory / "status"):
-        return _in_use(directory, holder)  # it was quicker than us
+        return _in_use_error(directory, holder)  # another process opened it after our check
     return StoreDamaged(
-        f"The store {directory} cannot be opened, its files are damaged or not chDB's: "
-        f"{message.splitlines()[0]} {MEND}"
+        f"The store {directory} cannot be opened; its files are damaged or were not made by chDB: "
+        f"{message.splitlines()[0]} {RESTORE_HINT}"
     )

@@ -1,42 +1,43 @@
-"""Which of ClickHouse's formats are given in parts, and how."""
+"""Stream results in the ClickHouse formats that allow it."""
 
 import re
 from collections.abc import Iterator
 from typing import Any
 
-READS = re.compile(
+READING_STATEMENT = re.compile(
     r"\s*+(?:(?>/\*.*?\*/)\s*+|--[^\n]*+\n\s*+)*+\(*+\s*+(?:SELECT|WITH)\b", re.I | re.S
 )
-"""What gives rows and may be streamed. It never goes back over a comment: forty of them would take
-a minute, with every other thread waiting."""
+"""A statement that returns rows and can be streamed. The pattern never backtracks over a comment:
+forty comments would take a minute and block every other thread."""
 
 STREAMED = {
     *("CSV", "JSONEachRow", "JSONLines", "NDJSON", "Native", "RowBinary"),
     *("TabSeparated", "TSV", "TabSeparatedRaw", "TSVRaw"),
     *("JSONCompactEachRow", "JSONStringsEachRow", "JSONCompactStringsEachRow"),
 }
-"""Formats whose parts, one after another, are the whole."""
+"""Formats in which the concatenated parts are the result."""
 
-HEADED = {
+STREAMED_WITH_HEADER = {
     f"{name}{header}": lines
     for name in ("CSV", "TabSeparated", "TSV", "JSONCompactEachRow", "JSONCompactStringsEachRow")
     for header, lines in (("WithNames", 1), ("WithNamesAndTypes", 2))
 }
-"""Formats whose every part begins with the same lines, and how many: the first part's count."""
+"""Formats in which every part starts with the same header, and its number of lines: the header is
+removed from all parts but the first."""
 
 
-def in_parts(form: str) -> bool:
-    """Say whether answers in this format are given as they are made, in bounded memory."""
-    return form in STREAMED or form in HEADED
+def is_streamable(form: str) -> bool:
+    """Return whether results in this format are streamed in bounded memory."""
+    return form in STREAMED or form in STREAMED_WITH_HEADER
 
 
-def parts(connection: Any, sql: str, form: str, whole: bool = False) -> Iterator[bytes]:
-    """Run `sql` and give the result in `form`, in parts where the format allows it.
+def stream_result(connection: Any, sql: str, form: str, one_piece: bool = False) -> Iterator[bytes]:
+    """Run `sql` and yield the result in `form`, in parts where the format allows it.
 
     Args:
-        whole: a setting makes the format one that has a beginning and an end.
+        one_piece: a setting gives the format a beginning and an end, so it cannot be streamed.
     """
-    if whole or not in_parts(form) or not READS.match(sql):
+    if one_piece or not is_streamable(form) or not READING_STATEMENT.match(sql):
         yield connection.query(sql, form).bytes() or b""
         return
     header: bytes | None = None
@@ -46,20 +47,22 @@ def parts(connection: Any, sql: str, form: str, whole: bool = False) -> Iterator
             if form in STREAMED:
                 yield part
             elif header is None:
-                header = _lines(part, HEADED[form], quoted=form.startswith("CSV"))
+                header = _first_lines(
+                    part, STREAMED_WITH_HEADER[form], quoted=form.startswith("CSV")
+                )
                 yield part
             else:
                 yield part.removeprefix(header)
 
 
-def _lines(part: bytes, count: int, quoted: bool) -> bytes:
-    """Give the first lines; where values are quoted, a line break between quotes ends none."""
+def _first_lines(part: bytes, count: int, quoted: bool) -> bytes:
+    """Return the first `count` lines; with `quoted`, a line break in quotes does not end a line."""
     end = 0
     while count:
-        found = part.find(b"\n", end)
-        if found < 0:
+        line_end = part.find(b"\n", end)
+        if line_end < 0:
             return part
-        end = found + 1
+        end = line_end + 1
         if not quoted or part[:end].count(b'"') % 2 == 0:
             count -= 1
     return part[:end]

@@ -1,4 +1,4 @@
-"""Arrow as the engines give it becomes polars as we promise it."""
+"""Convert Arrow tables of the engines to polars."""
 
 from functools import lru_cache
 
@@ -6,20 +6,20 @@ import polars as pl
 import pyarrow as pa
 
 
-def frame(table: pa.Table | pa.RecordBatch) -> pl.DataFrame:
-    """Give a table as polars: maps are `pl.Map`, times with a zone are in UTC."""
-    for at, field in _zoned(table.schema):
-        # relabelled in Arrow, which costs nothing: a cast of polars' costs more than all the rest
+def to_polars(table: pa.Table | pa.RecordBatch) -> pl.DataFrame:
+    """Return a table as a frame: maps are `pl.Map`, times with a zone are in UTC."""
+    for at, field in _zoned_columns(table.schema):
+        # changing the zone in Arrow costs nothing; a cast in polars costs more than all the rest
         table = table.set_column(at, field, table.column(at).cast(field.type))
-    given = pl.from_arrow(table)
-    if not isinstance(given, pl.DataFrame):
-        raise TypeError(f"A table became {type(given).__name__}.")
-    return given
+    converted = pl.from_arrow(table)
+    if not isinstance(converted, pl.DataFrame):
+        raise TypeError(f"polars converted a table to {type(converted).__name__}.")
+    return converted
 
 
 @lru_cache(maxsize=256)
-def _zoned(schema: pa.Schema) -> tuple[tuple[int, pa.Field], ...]:
-    """Give the columns, by their place, whose times are in a server's own zone."""
+def _zoned_columns(schema: pa.Schema) -> tuple[tuple[int, pa.Field], ...]:
+    """Return index and UTC field of each column with times in another zone."""
     utc = ((at, field.with_type(_in_utc(field.type))) for at, field in enumerate(schema))
     return tuple((at, field) for at, field in utc if field.type != schema.field(at).type)
 

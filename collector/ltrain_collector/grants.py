@@ -1,4 +1,4 @@
-"""What the key of a request allows, and what the store records about its holder."""
+"""What a key allows, and which sender the store records for its holder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,24 +9,24 @@ from ltrain_instrument.attributes import ROLLOUT_ID
 
 
 class Role(StrEnum):
-    """What a key is for."""
+    """The role of a key."""
 
     QUERY = "query"
     """Reads the database `otel` with SQL."""
     INGEST = "ingest"
-    """Puts spans, logs and metrics in over OTLP."""
+    """Sends spans, logs and metrics over OTLP."""
     SERVICE = "service"
-    """Puts in what ltrain's own processes record: gateway, runner, learner, loop."""
+    """Sends the telemetry of ltrain's own processes: gateway, runner, learner, loop."""
     ADMIN = "admin"
-    """May do all."""
+    """Allows everything."""
 
 
-INGESTING = {
+INGEST_SENDERS = {
     Role.INGEST: Sender.INGEST,
     Role.SERVICE: Sender.SERVICE,
     Role.ADMIN: Sender.ADMIN,
 }
-"""The roles that put something in, and what the store records about their keys' holders."""
+"""The roles that can send telemetry, and the sender that the store records for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,31 +35,31 @@ class Grant:
 
     role: Role
     name: str = ""
-    """The key's id, by which it is listed; of a bound key its rollout, or its run."""
+    """The id of a made key; for a bound key its rollout or run."""
     identity: Mapping[str, str] = field(default_factory=dict)
-    """Attributes that everything sent with a bound key carries, by their names; else empty."""
+    """Attributes that a bound key sets on every record, by name; empty for other keys."""
     rewards: bool = False
-    """A bound key that may say what its own rollout is worth."""
+    """Whether a bound key can send rewards of its own rollout."""
 
     @property
     def rollout(self) -> str | None:
-        """The rollout that the key is bound to; None for a run's key too."""
+        """The rollout that the key is bound to; None for a key of a run, and an unbound key."""
         return self.identity.get(ROLLOUT_ID)
 
     @property
     def bound(self) -> bool:
-        """Whether this is the key of an agent."""
+        """Whether the key is bound to a rollout or a run: an agent's key."""
         return bool(self.identity)
 
     @property
     def sender(self) -> Sender:
-        """What the store records about the key's holder."""
-        return Sender.AGENT if self.bound else INGESTING.get(self.role, Sender.NONE)
+        """The sender that the store records for the key's holder."""
+        return Sender.AGENT if self.bound else INGEST_SENDERS.get(self.role, Sender.NONE)
 
     @property
-    def reads(self) -> bool:
+    def can_read(self) -> bool:
         return self.role in (Role.QUERY, Role.ADMIN)
 
     @property
-    def ingests(self) -> bool:
-        return self.role in INGESTING
+    def can_ingest(self) -> bool:
+        return self.role in INGEST_SENDERS

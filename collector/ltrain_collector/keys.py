@@ -1,13 +1,13 @@
-"""Keys with roles: who may put spans in, read them with SQL, or do both.
+"""Keys with roles: who can send telemetry, read it with SQL, or both.
 
-* A made key is random and shown once; the store's folder has its digest in a file beside it, which
-  only its owner can read. While that file is there, every request needs a key.
-* A bound key is signed with the store's secret, so that a runner makes one for each attempt without
-  asking the store: it puts in spans of one rollout, or of one run, until it expires, and nothing
-  else. A process of ltrain on the store's machine signs its own service key the same way, and a
-  command of the store's owner an owner's key.
-* A key that a request shows is checked, also where no request needs one.
-* A key is never written to a log or an answer.
+* A made key is random and shown once; its digest is in a file beside the store's folder that only
+  the owner can read. While that file exists, every request needs a key.
+* A bound key is signed with the store's secret, so a runner makes one for each attempt without a
+  request to the store. It allows sending spans of one rollout, or of one run, until it expires.
+  ltrain's processes on the store's machine sign their own service key the same way, and commands of
+  the store's owner sign an owner's key.
+* A key in a request is always checked, also where no request needs one.
+* A key is never written to a log or a response.
 """
 
 import contextlib
@@ -22,8 +22,15 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from ltrain_collector.asgi import Refused
-from ltrain_collector.bound_keys import Kind, Signed, secret_file, sign, store_secret, verified
+from ltrain_collector.asgi import HttpError
+from ltrain_collector.bound_keys import (
+    Kind,
+    SignedKey,
+    secret_file,
+    sign_bound,
+    store_secret,
+    verify_key,
+)
 from ltrain_collector.grants import Grant, Role
 from ltrain_collector.secret import write_private
 from ltrain_instrument.attributes import ATTEMPT_ID, ROLLOUT_ID, RUN_ID
@@ -32,16 +39,16 @@ from ltrain_instrument.identity import Identity
 from ltrain_instrument.private import make_private
 from ltrain_instrument.settings import STORE_SECRET
 
-KNOWN_KEYS = 4096
-"""Verified keys that are remembered, by their secret: an attempt sends all its spans with one."""
+MAX_CACHED_KEYS = 4096
+"""Number of verified signed keys in the cache: an attempt sends all its spans with one key."""
 
-UNBOUND = {Kind.SERVICE: Role.SERVICE, Kind.OWNER: Role.ADMIN}
-"""The roles of signed keys that are bound to no rollout and no run."""
+UNBOUND_ROLES = {Kind.SERVICE: Role.SERVICE, Kind.OWNER: Role.ADMIN}
+"""The roles of signed keys that are not bound to a rollout or a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class MadeKey:
-    """A key as its file has it."""
+    """An entry of the file of made keys."""
 
     id: str
     role: Role
@@ -52,185 +59,196 @@ class MadeKey:
 
 
 class NoSuchKey(LtrainError, LookupError):
-    """A key that is to be revoked and is not there."""
+    """The key to revoke does not exist."""
 
 
-class BadKeys(Refused):
-    """A file of keys that cannot be read: who asks meanwhile hears so with HTTP's status 503."""
+class BadKeys(HttpError):
+    """The file of keys cannot be read: requests get the HTTP status 503."""
 
 
-def _ignore() -> None:
-    """Let damage be raised only."""
+def _do_nothing() -> None:
+    """Do nothing: the damage is raised as an error as well."""
 
 
 class Keys:
     """The keys of one store; usable from any thread, and from several processes."""
 
-    def __init__(self, store: Path, on_damage: Callable[[], None] = _ignore) -> None:
-        """`store` is the store's folder, which need not be there yet.
+    def __init__(self, store: Path, on_damage: Callable[[], None] = _do_nothing) -> None:
+        """Use the keys of the store's folder `store`, which need not exist yet.
 
         Args:
-            on_damage: is called whenever a request finds the keys damaged.
+            on_damage: called each time a request fails because the keys are damaged.
         """
         self._store = store
         self._on_damage = on_damage
         self._file = store.with_name(f"{store.name}.keys.json")
         self._stamp: tuple[int, int] | None = None
         self._made: dict[str, MadeKey] = {}
-        self._bound: dict[tuple[str, str], tuple[float, Grant]] = {}
-        self._guarded = False
+        self._signed_grants: dict[tuple[str, str], tuple[float, Grant]] = {}
+        self._file_exists = False
 
     @property
-    def guarded(self) -> bool:
-        """Whether a request needs a key; once it did, it always does."""
-        self._renew()
-        return self._guarded
+    def requires_key(self) -> bool:
+        """Whether requests need a key; stays true for this process once it was true."""
+        self._reload()
+        return self._file_exists
 
-    def admit(self, headers: Mapping[str, str], fields: Mapping[str, str] | None = None) -> Grant:
+    def require_key(
+        self, headers: Mapping[str, str], fields: Mapping[str, str] | None = None
+    ) -> Grant:
         """Return what the key of a request allows.
 
         Args:
-            headers: names in lower case; of gRPC the metadata.
-            fields: parameters of the URL, where a password may stand in them.
+            headers: HTTP headers or gRPC metadata, with names in lower case.
+            fields: URL parameters, which can contain a password.
 
         Raises:
-            Refused: 401 when there is none, 403 when it is unknown, revoked or expired.
+            HttpError: 401 without a key, 403 for an unknown, revoked or expired key.
         """
-        key = _shown(headers, fields or {})
+        key = _request_key(headers, fields or {})
         if not key:
-            raise Refused(401, "This needs a key: 'Authorization: Bearer KEY'. `ltrain key make`.")
-        grant = self._signed(key) if key.count(".") == 2 else self._made_grant(key)
+            raise HttpError(
+                401, "This request needs a key of `ltrain key make`: 'Authorization: Bearer KEY'."
+            )
+        grant = (
+            self._grant_of_signed_key(key) if key.count(".") == 2 else self._grant_of_made_key(key)
+        )
         if grant is None:
-            raise Refused(403, "This key is not known here, was revoked, or has expired.")
+            raise HttpError(
+                403, "This key is unknown, revoked or expired. Make one with `ltrain key make`."
+            )
         return grant
 
-    def enter(
+    def authenticate(
         self, headers: Mapping[str, str], fields: Mapping[str, str] | None = None
     ) -> Grant | None:
-        """Return what a request may do; None where it shows no key and needs none: all, from this
-        machine.
+        """Return what the key of a request allows, or None if it has no key and needs none.
 
         Raises:
-            Refused: when it may not come in, or shows a key that is unknown, revoked or expired.
+            HttpError: the request needs a key, or its key is unknown, revoked or expired.
         """
-        if self.guarded or _shown(headers, fields or {}):
-            return self.admit(headers, fields)
+        if self.requires_key or _request_key(headers, fields or {}):
+            return self.require_key(headers, fields)
         return None
 
-    def ingesting(self, headers: Mapping[str, str]) -> Grant | None:
-        """Return what a request that brings spans may do; as `enter`.
+    def authorize_ingest(self, headers: Mapping[str, str]) -> Grant | None:
+        """Authenticate a request that sends telemetry, and return what its key allows.
 
         Raises:
-            Refused: when it may not come in, or its key is for something else.
+            HttpError: as `authenticate`, and 403 if the role of the key cannot send.
         """
-        grant = self.enter(headers)
-        if grant is not None and not grant.ingests:
-            raise Refused(403, f"A key of role '{grant.role}' does not put spans in.")
+        grant = self.authenticate(headers)
+        if grant is not None and not grant.can_ingest:
+            raise HttpError(
+                403, f"A key of role '{grant.role}' cannot send. Use an ingest or service key."
+            )
         return grant
 
-    def reading(self, headers: Mapping[str, str]) -> Grant | None:
-        """Return what a request that reads may do; as `enter`.
+    def authorize_read(self, headers: Mapping[str, str]) -> Grant | None:
+        """Authenticate a request that reads, and return what its key allows.
 
         Raises:
-            Refused: when it may not come in, or its key is for something else.
+            HttpError: as `authenticate`, and 403 if the role of the key cannot read.
         """
-        grant = self.enter(headers)
-        if grant is not None and not grant.reads:
-            raise Refused(403, f"A key of role '{grant.role}' reads nothing.")
+        grant = self.authenticate(headers)
+        if grant is not None and not grant.can_read:
+            raise HttpError(
+                403, f"A key of role '{grant.role}' cannot read. Use one of role query or admin."
+            )
         return grant
 
-    def make(self, role: Role, note: str = "") -> tuple[str, MadeKey]:
-        """Make a key and return it, for the only time."""
+    def make_key(self, role: Role, note: str = "") -> tuple[str, MadeKey]:
+        """Make a key, and return it with its entry; only the entry is stored."""
         key = "lt_" + secrets.token_urlsafe(32)
         digest = _digest(key)
         made = MadeKey(digest[:8], role, digest, time.time(), note)
-        with self._alone():
-            self._write([*self.all(), made])
+        with self._file_lock():
+            self._write([*self.made_keys(), made])
         return key, made
 
-    def all(self) -> list[MadeKey]:
-        """Return the made keys, the oldest first."""
-        self._renew()
+    def made_keys(self) -> list[MadeKey]:
+        """Return the made keys, oldest first."""
+        self._reload()
         return sorted(self._made.values(), key=lambda key: key.created)
 
-    def revoke(self, id: str) -> None:
-        """Refuse a key from the next request on.
+    def revoke_key(self, id: str) -> None:
+        """Remove a made key: the next request with it is refused.
 
         Raises:
-            NoSuchKey: when there is none of this id.
+            NoSuchKey: no key has this id.
         """
-        with self._alone():
-            keys = self.all()
-            left = [key for key in keys if key.id != id]
-            if len(left) == len(keys):
+        with self._file_lock():
+            keys = self.made_keys()
+            remaining = [key for key in keys if key.id != id]
+            if len(remaining) == len(keys):
                 known = ", ".join(key.id for key in keys) or "none"
-                raise NoSuchKey(f"There is no key '{id}' for {self._store}. There is: {known}.")
-            self._write(left)
+                raise NoSuchKey(f"The store {self._store} has no key '{id}'. Its keys: {known}.")
+            self._write(remaining)
 
-    def sign(self, identity: Identity, seconds: float, *, rewards: bool = False) -> str:
-        """Return a key that puts in spans of `identity`'s rollout, or run, for `seconds`."""
-        return sign(store_secret(self._store), identity, seconds, rewards=rewards)
+    def sign_bound(self, identity: Identity, seconds: float, *, rewards: bool = False) -> str:
+        """Return a key that allows sending spans of `identity`'s rollout, or run, for `seconds`."""
+        return sign_bound(store_secret(self._store), identity, seconds, rewards=rewards)
 
-    def _renew(self) -> None:
-        """Read the file where it has changed."""
+    def _reload(self) -> None:
+        """Read the file again if it has changed."""
         try:
-            found = self._file.stat()
+            status = self._file.stat()
         except (FileNotFoundError, NotADirectoryError) as error:
-            if self._file.is_symlink():  # to a file that is gone
-                raise self._damaged(error) from error
+            if self._file.is_symlink():  # its target is gone
+                raise self._damaged_error(error) from error
             self._made, self._stamp = {}, None
             return
         except OSError as error:
-            raise self._damaged(error) from error
-        self._guarded = True
-        stamp = (found.st_mtime_ns, found.st_ino)
+            raise self._damaged_error(error) from error
+        self._file_exists = True
+        stamp = (status.st_mtime_ns, status.st_ino)
         if stamp != self._stamp:
-            self._made, self._stamp = {key.digest: key for key in self._rows()}, stamp
+            self._made, self._stamp = {key.digest: key for key in self._read_file()}, stamp
 
-    def _rows(self) -> list[MadeKey]:
+    def _read_file(self) -> list[MadeKey]:
         try:
             rows = json.loads(self._file.read_text())
             if not isinstance(rows, list):
                 raise ValueError("it is not a list of keys")
             return [MadeKey(**{**row, "role": Role(row["role"])}) for row in rows]
         except (ValueError, TypeError, KeyError, RecursionError, OSError) as error:
-            raise self._damaged(error) from error
+            raise self._damaged_error(error) from error
 
-    def _damaged(self, error: Exception) -> BadKeys:
+    def _damaged_error(self, error: Exception) -> BadKeys:
         self._on_damage()
         why = error.strerror if isinstance(error, OSError) else error
         return BadKeys(
             503,
             f"The store's keys, in the file {self._file.name} beside its folder, cannot be read "
-            f"({why}), so nobody is served: put the file back, or move it away and make new keys "
-            "with `ltrain key make`.",
+            f"({why}), so no request is served. Restore the file, or move it away and make new "
+            "keys with `ltrain key make`.",
         )
 
-    def _made_grant(self, key: str) -> Grant | None:
-        self._renew()
+    def _grant_of_made_key(self, key: str) -> Grant | None:
+        self._reload()
         made = self._made.get(_digest(key))
         return Grant(made.role, made.id) if made else None
 
-    def _signed(self, key: str) -> Grant | None:
+    def _grant_of_signed_key(self, key: str) -> Grant | None:
         secret = self._secret()
-        known = self._bound.get((secret, key))
-        if known is None:
-            found = verified(secret, key)
-            if found is None:
+        cached = self._signed_grants.get((secret, key))
+        if cached is None:
+            signed = verify_key(secret, key)
+            if signed is None:
                 return None
-            grant = _granted(found)
-            known = (found.expires, grant)
-            while len(self._bound) >= KNOWN_KEYS:
-                self._bound.pop(next(iter(self._bound)), None)
-            self._bound[secret, key] = known
-        expires, grant = known
+            grant = _grant_of(signed)
+            cached = (signed.expires, grant)
+            while len(self._signed_grants) >= MAX_CACHED_KEYS:
+                self._signed_grants.pop(next(iter(self._signed_grants)), None)
+            self._signed_grants[secret, key] = cached
+        expires, grant = cached
         return grant if expires > time.time() else None
 
     def _secret(self) -> str:
-        """Return the secret that signed keys are verified with now.
+        """Return the secret that verifies signed keys.
 
         Raises:
-            BadKeys: when it cannot be read.
+            BadKeys: it cannot be read.
         """
         try:
             return store_secret(self._store)
@@ -239,14 +257,14 @@ class Keys:
             why = f" ({error.strerror})" if isinstance(error, OSError) else ""
             raise BadKeys(
                 503,
-                f"The store's secret cannot be read, or is none{why}, so no signed key is known: "
-                f"mend {STORE_SECRET.name} or the file {secret_file(self._store).name} beside the "
-                "store's folder, or remove it and ltrain makes another.",
+                f"The store's secret is invalid or cannot be read{why}, so no signed key can be "
+                f"verified. Fix {STORE_SECRET.name} or the file {secret_file(self._store).name} "
+                "beside the store's folder, or remove it and ltrain makes another.",
             ) from error
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Keep other processes from writing in between."""
+    def _file_lock(self) -> Iterator[None]:
+        """Hold the lock that excludes writes of other processes."""
         make_private(self._file.parent)
         with self._file.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -258,8 +276,8 @@ class Keys:
         os.replace(made, self._file)
 
 
-def _shown(headers: Mapping[str, str], fields: Mapping[str, str]) -> str:
-    """Return the key from where OTLP and ClickHouse's clients put theirs."""
+def _request_key(headers: Mapping[str, str], fields: Mapping[str, str]) -> str:
+    """Return the key of a request, from where OTLP and ClickHouse clients send it; '' if none."""
     scheme, _, rest = headers.get("authorization", "").partition(" ")
     rest = rest.strip()
     if scheme.lower() == "bearer":
@@ -270,9 +288,9 @@ def _shown(headers: Mapping[str, str], fields: Mapping[str, str]) -> str:
     return headers.get("x-clickhouse-key") or fields.get("password", "")
 
 
-def _granted(key: Signed) -> Grant:
-    if key.kind in UNBOUND:
-        return Grant(UNBOUND[key.kind], str(key.kind))
+def _grant_of(key: SignedKey) -> Grant:
+    if key.kind in UNBOUND_ROLES:
+        return Grant(UNBOUND_ROLES[key.kind], str(key.kind))
     attempt = filter(None, map(key.identity.get, (ROLLOUT_ID, ATTEMPT_ID)))
     name = ".".join(attempt) or key.identity[RUN_ID]
     return Grant(Role.INGEST, name, key.identity, key.rewards)

@@ -1,4 +1,4 @@
-"""Values for `{name:Type}` in SQL, as the text that ClickHouse reads, the same on both engines."""
+"""Query parameters: values of `{name:Type}` in SQL as text, the same for both engines."""
 
 from collections.abc import Mapping
 
@@ -6,10 +6,10 @@ Parameters = Mapping[str, object]
 
 
 def as_settings(params: Parameters | None) -> dict[str, str]:
-    """Give `param_<name>` to its text, what a session or an HTTP request carries."""
+    """Return the parameters as `param_<name>` settings of a session or an HTTP request."""
     if not params:
         return {}
-    # a third of a second to import, which `ltrain up` need not pay
+    # importing it takes a third of a second, which `ltrain up` does not need
     from clickhouse_connect.driver.binding import format_bind_value
 
     return {f"param_{name}": str(format_bind_value(value)) for name, value in params.items()}

@@ -1,4 +1,4 @@
-"""`ltrain sql`: the result of a query as a table for people or as bytes for programs."""
+"""`ltrain sql`: write the result of a query as a table for people or in a format for programs."""
 
 import json
 import os
@@ -27,62 +27,66 @@ FORMATS = {
     "arrow": "Arrow",
     "markdown": "Markdown",
 }
-"""Our short names of ClickHouse's formats; the rows of `json` are put into one array."""
+"""Short names of ClickHouse's formats; `json` writes the rows as one array."""
 
-BINARY = ("parquet", "arrow", "native", "orc", "avro")
+BINARY_FORMATS = ("parquet", "arrow", "native", "orc", "avro")
 
-ROWS = 1000
-"""A table on a terminal stops here and says so."""
+MAX_TABLE_ROWS = 1000
+"""Rows after which a table ends, with a note."""
 
-COUNTED = 1_000_000
-"""Rows after which a table no longer counts what it leaves out."""
+MAX_COUNTED_ROWS = 1_000_000
+"""Rows after which a table stops counting the rows that it leaves out."""
 
-CELL = 1000
-"""Characters of a table's cell; a prompt may have a million."""
+MAX_CELL_CHARACTERS = 1000
+"""Characters after which a cell of a table is cut; a prompt can have a million."""
 
-GROUP = 32 << 20
-"""Bytes in memory of a parquet file's row group."""
+ROW_GROUP_BYTES = 32 << 20
+"""Size in memory of a row group of a parquet file."""
 
-SCREEN = 16 << 20
-"""Bytes that go to a terminal, where nobody reads more."""
+MAX_TERMINAL_BYTES = 16 << 20
+"""Bytes after which output to a terminal ends, with a note."""
 
 
-def write(
+def write_result(
     sql: str, dsn: str | None, form: str, out: Path | None, params: Parameters | None = None
 ) -> None:
-    """Run `sql` and write what it gives to `out`, else to standard output.
+    """Run `sql` and write its result to `out`, by default to standard output.
 
     Raises:
-        QueryFailed: when ClickHouse refuses it.
-        BadFormat: when the format is not a terminal's to show.
+        QueryFailed: ClickHouse refuses the query.
+        BadFormat: a binary format cannot be written to a terminal.
     """
     with Store.open(dsn, create=False) as store:
         if form == "table":
             with out.open("w") if out else nullcontext(sys.stdout) as text:
-                # markup of a trace is text, too
-                show(store.stream(sql, params), Console(file=text, markup=False, emoji=False))
+                # a trace can contain rich's markup, which must stay text
+                print_table(
+                    store.stream(sql, params), Console(file=text, markup=False, emoji=False)
+                )
             return
-        screen = out is None and sys.stdout.isatty()
-        if form.lower() in BINARY and screen:
-            raise BadFormat(f"Format '{form}' is not for a terminal; write it with --out FILE.")
+        to_terminal = out is None and sys.stdout.isatty()
+        if form.lower() in BINARY_FORMATS and to_terminal:
+            raise BadFormat(
+                f"The binary format '{form}' cannot be written to a terminal; use --out FILE."
+            )
         target = out.open("wb") if out else nullcontext(sys.stdout.buffer)
         with target as file:
             if form == "parquet":
-                _parquet(store, sql, params, file)
+                _write_parquet(store, sql, params, file)
                 return
             parts = store.export(sql, FORMATS.get(form, form), params)
-            parts = _array(parts) if form == "json" else parts
-            parts = _shown(parts) if screen else parts
-            _copy(parts, file, SCREEN if screen else None)
+            parts = _json_array(parts) if form == "json" else parts
+            parts = _make_visible(parts) if to_terminal else parts
+            _write_parts(parts, file, MAX_TERMINAL_BYTES if to_terminal else None)
 
 
-def parameters(given: list[str]) -> dict[str, str]:
-    """Read `name=value` pairs.
+def parse_parameters(pairs_of_options: list[str]) -> dict[str, str]:
+    """Parse `name=value` pairs.
 
     Raises:
-        BadParameter: when one is none.
+        BadParameter: an argument is not `name=value`.
     """
-    pairs = [each.partition("=") for each in given]
+    pairs = [each.partition("=") for each in pairs_of_options]
     if wrong := [name for name, equals, _ in pairs if not (equals and name.isidentifier())]:
         raise BadParameter(
             f"--param {wrong[0]} is not name=value; e.g. --param run=demo for {{run:String}} in "
@@ -92,18 +96,18 @@ def parameters(given: list[str]) -> dict[str, str]:
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
-    """End in silence when the reader of a pipe, `| head`, has seen enough."""
+def ignore_closed_pipe() -> Iterator[None]:
+    """Exit without an error when the reader of a pipe (`| head`) closes it."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes standard output once more as it ends
+        # Python flushes standard output again when it exits
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _array(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Make one JSON array of JSON lines; a line break inside a value is escaped."""
+def _json_array(lines: Iterator[bytes]) -> Iterator[bytes]:
+    """Join JSON lines to one JSON array; a line break inside a value is always escaped."""
     before, rest = b"[\n", b""
     for part in lines:
         *whole, rest = (rest + part).split(b"\n")
@@ -113,79 +117,90 @@ def _array(lines: Iterator[bytes]) -> Iterator[bytes]:
     yield b"\n]\n" if before == b",\n" else b"[]\n"
 
 
-def _shown(parts: Iterator[bytes]) -> Iterator[bytes]:
-    """Make what goes to a terminal safe; a character may lie in two parts."""
+def _make_visible(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """Escape control characters for a terminal; a character can span two parts."""
     decoder = getincrementaldecoder("utf-8")("backslashreplace")
     for part in parts:
         yield visible(decoder.decode(part)).encode()
     yield visible(decoder.decode(b"", final=True)).encode()
 
 
-def _copy(parts: Iterator[bytes], file: BinaryIO, limit: int | None) -> None:
+def _write_parts(parts: Iterator[bytes], file: BinaryIO, limit: int | None) -> None:
     left = limit
     for part in parts:
         file.write(part if left is None else part[:left])
         left = None if left is None else left - len(part)
         if left is not None and left <= 0:
             file.flush()
-            told = f"\nThe first {SCREEN >> 20} MiB; all of it with --out FILE or in a pipe."
-            print(told, file=sys.stderr)
+            print(
+                f"\nThese are the first {MAX_TERMINAL_BYTES >> 20} MiB; write all of it with --out "
+                "FILE or to a pipe.",
+                file=sys.stderr,
+            )
             return
     file.flush()
 
 
-def _parquet(store: Store, sql: str, params: Parameters | None, file: BinaryIO) -> None:
-    """Write row groups as frames come: ClickHouse's own writer is asked for the whole at once."""
+def _write_parquet(store: Store, sql: str, params: Parameters | None, file: BinaryIO) -> None:
+    """Write row groups as frames arrive: ClickHouse's own writer needs the whole result at once."""
     from pyarrow.parquet import ParquetWriter
 
     frames = store.frames(sql, params)
     empty = next(frames).to_arrow()
     with ParquetWriter(file, empty.schema, compression="zstd") as writer:
-        few: list[pl.DataFrame] = []
+        pending: list[pl.DataFrame] = []
         for frame in frames:
-            few.append(frame)
-            if sum(each.estimated_size() for each in few) > GROUP:
-                writer.write_table(pl.concat(few).to_arrow())
-                few = []
-        if few:
-            writer.write_table(pl.concat(few).to_arrow())
+            pending.append(frame)
+            if sum(each.estimated_size() for each in pending) > ROW_GROUP_BYTES:
+                writer.write_table(pl.concat(pending).to_arrow())
+                pending = []
+        if pending:
+            writer.write_table(pl.concat(pending).to_arrow())
 
 
-def show(frames: Iterator[pl.DataFrame], console: Console) -> None:
-    """Print the first rows as a table, and how many there are."""
+def print_table(frames: Iterator[pl.DataFrame], console: Console) -> None:
+    """Print the first rows as a table, and the number of all rows."""
     table: Table | None = None
     rows = total = cut = 0
     shown = visible if console.is_terminal else str
     for frame in frames:
         table = table or Table(*map(shown, frame.columns), show_header=True)
-        for row in frame.head(max(ROWS - rows, 0)).iter_rows():
+        for row in frame.head(max(MAX_TABLE_ROWS - rows, 0)).iter_rows():
             cells = [shown(_cell(value)) for value in row]
-            cut += sum(len(cell) > CELL for cell in cells)
-            table.add_row(*(cell if len(cell) <= CELL else f"{cell[:CELL]}…" for cell in cells))
+            cut += sum(len(cell) > MAX_CELL_CHARACTERS for cell in cells)
+            table.add_row(
+                *(
+                    cell if len(cell) <= MAX_CELL_CHARACTERS else f"{cell[:MAX_CELL_CHARACTERS]}…"
+                    for cell in cells
+                )
+            )
             rows += 1
         total += frame.height
-        if total > COUNTED:
+        if total > MAX_COUNTED_ROWS:
             break
     if table is None:
         console.print("No rows.")
         return
     console.print(table)
     if total > rows:
-        of = f"more than {COUNTED}" if total > COUNTED else total
+        of = f"more than {MAX_COUNTED_ROWS}" if total > MAX_COUNTED_ROWS else total
         console.print(f"{rows} of {of} rows; all of them with --format csv or --out.")
     if cut:
-        console.print(f"{cut} long cells are cut at {CELL} characters; not so in other formats.")
+        console.print(
+            f"{cut} long cells are cut at {MAX_CELL_CHARACTERS} characters; other formats "
+            "write them in full."
+        )
 
 
-def told_as(told: dict[str, object], as_json: bool) -> str:
-    """Give what a command found as JSON, or as lines for people."""
+def format_report(report: dict[str, object], as_json: bool) -> str:
+    """Return a command's report as JSON, or as lines for people."""
     if as_json:
-        return json.dumps(told, indent=2, ensure_ascii=False)
-    return "\n".join(_lines(told, ""))
+        return json.dumps(report, indent=2, ensure_ascii=False)
+    return "\n".join(_lines(report, ""))
 
 
-def _lines(told: dict[str, object], indent: str) -> Iterator[str]:
-    for name, value in told.items():
+def _lines(report: dict[str, object], indent: str) -> Iterator[str]:
+    for name, value in report.items():
         label = name.replace("_", " ")
         if isinstance(value, dict):
             yield f"{indent}{label}:"

@@ -1,8 +1,9 @@
-"""Stored spans, whole rollouts one after another, month by month.
+"""Stream stored spans, one complete rollout after another, month by month.
 
-A month is one partition: read alone, its parts need no merge with those of other months, which
-would be half the work. The rollouts that reach into a second month come last, merged. Each span is
-given once; what is written meanwhile may be given or not, and apart from its rollout.
+Each month is a partition. Reading one partition at a time avoids merging its parts with those of
+other months, which would be half the work. Rollouts with spans in two or more months come last,
+merged. Each span is returned once; spans that are written during the read can be missing, or come
+apart from their rollout.
 """
 
 from collections.abc import Iterator
@@ -13,14 +14,14 @@ from ltrain_collector.parameters import Parameters
 from ltrain_collector.schema import MONTH_ORDER, ROLLOUT_ORDER
 from ltrain_collector.store import Store
 
-MANY = 1000
-"""Rollouts of several months that a query may name; with more of them, all is merged."""
+MAX_WIDE_ROLLOUTS = 1000
+"""Rollouts with spans in several months that a query can name; beyond it, all months are merged."""
 
 MONTH = "toYYYYMM(Timestamp, 'UTC')"
 
-PLACES = f"""
+PARTITIONS = f"""
 SELECT arraySort(groupUniqArrayArray(reached)) AS months,
-    groupArrayIf({MANY + 1})((toString(RunId), RolloutId), wide) AS apart
+    groupArrayIf({MAX_WIDE_ROLLOUTS + 1})((toString(RunId), RolloutId), wide) AS apart
 FROM (
     SELECT RunId, RolloutId, groupUniqArray({MONTH}) AS reached,
         RolloutId != '' AND length(reached) > 1 AS wide
@@ -29,33 +30,33 @@ FROM (
 SETTINGS max_threads = 1, optimize_aggregation_in_order = 1
 """
 
-APART = "(RunId, RolloutId) IN {apart:Array(Tuple(String, String))}"
+IN_WIDE_ROLLOUTS = "(RunId, RolloutId) IN {apart:Array(Tuple(String, String))}"
 
 
-def stream(
+def stream_rollouts(
     store: Store, columns: str = "*", where: str = "1", params: Parameters | None = None
 ) -> Iterator[pl.DataFrame]:
-    """Give `columns` of the spans that `where` selects, in frames that are not empty.
+    """Yield `columns` of the spans that `where` selects, in non-empty frames.
 
-    Within a rollout spans are in the order of attempt, trace and time. Those that name no rollout
-    come with their month.
+    The spans of a rollout are ordered by attempt, trace and time. Spans without a rollout come with
+    their month.
 
     Raises:
-        QueryFailed: when ClickHouse refuses it, at once or in mid-stream.
+        QueryFailed: ClickHouse refuses the query, before or after the first frame.
     """
     select = f"SELECT {columns} FROM otel.spans WHERE ({where})"
-    places = store.query(PLACES.format(where=where), params).row(0, named=True)
-    months, apart = places["months"], [tuple(each.values()) for each in places["apart"]]
+    partitions = store.query(PARTITIONS.format(where=where), params).row(0, named=True)
+    months, wide = partitions["months"], [tuple(each.values()) for each in partitions["apart"]]
     if len(months) < 2:
         yield from store.stream(f"{select} {MONTH_ORDER}", params)
         return
-    if len(apart) > MANY:
+    if len(wide) > MAX_WIDE_ROLLOUTS:
         yield from store.stream(f"{select} {ROLLOUT_ORDER}", params)
         return
-    given = {**(params or {}), "apart": apart}
-    within = f" AND NOT {APART}" if apart else ""
+    all_params = {**(params or {}), "apart": wide}
+    within = f" AND NOT {IN_WIDE_ROLLOUTS}" if wide else ""
     for month in months:
         sql = f"{select} AND {MONTH} = {month}{within} {MONTH_ORDER}"
-        yield from store.stream(sql, given)
-    if apart:
-        yield from store.stream(f"{select} AND {APART} {ROLLOUT_ORDER}", given)
+        yield from store.stream(sql, all_params)
+    if wide:
+        yield from store.stream(f"{select} AND {IN_WIDE_ROLLOUTS} {ROLLOUT_ORDER}", all_params)

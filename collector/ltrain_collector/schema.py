@@ -1,8 +1,8 @@
-"""Our tables and views: the SQL files of `ddl/`, and which of them a store needs.
+"""ltrain's tables and views: the SQL files of `ddl/`, and which of them a store needs.
 
-A step is a file of statements that may run again at any time: `IF NOT EXISTS` in each. Steps are
-only ever added, at the end of their signal's; a table is changed by a further step, never in its
-first. Views are made anew each time.
+A step is a file of statements that can run any number of times: each has `IF NOT EXISTS`. New steps
+go to the end of their signal's list; a later step changes a table, never the step that created it.
+Every migration creates the views again.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 DATABASE = "01_database"
-"""The step that comes before all others: it makes the table in which they are written down."""
+"""The first step: it creates the database and the table that records the steps."""
 
 TRACES = "otel.otel_traces"
 """The table that spans are written to."""
@@ -26,37 +26,37 @@ SUMMARIES = "otel.otel_metrics_summary"
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What is stored of one kind of telemetry."""
+    """The table, views and migration steps of one kind of telemetry."""
 
     table: str
     steps: tuple[str, ...]
     views: tuple[str, ...]
-    """Over a table of ours; `<name>_exporter` is the same over a table of the exporter's."""
+    """Files of views over ltrain's own table; `<name>_exporter` reads a table of the exporter."""
     time: str = "Timestamp"
-    """The column that a row's age is counted by."""
-    made: tuple[str, ...] = ()
-    """Further tables of ours that are filled from it."""
+    """The column that gives the age of a row."""
+    derived_tables: tuple[str, ...] = ()
+    """Tables that ClickHouse fills from this one."""
 
     @property
     def view(self) -> str:
-        """What the table is read as: `otel.otel_logs` as `otel.logs`, the spans as `otel.spans`."""
-        return view_of(self.table)
+        """The view over the table: `otel.logs` over `otel.otel_logs`, `otel.spans` over spans."""
+        return view_name(self.table)
 
 
-def view_of(table: str) -> str:
-    """Give the view that a table is read as."""
+def view_name(table: str) -> str:
+    """Return the name of the view over a table."""
     return "otel.spans" if table == TRACES else table.replace(".otel_", ".")
 
 
-MARK = "Precedence"
-"""A column that only a table of ours has, not one that the exporter created itself."""
+OWN_COLUMN = "Precedence"
+"""A column that ltrain's tables have and tables created by the exporter do not."""
 
 SIGNALS = {
     "traces": Signal(
         table=TRACES,
         steps=("02_traces", "03_trace_executions", "04_domain", "08_sender_traces"),
         views=("05_spans",),
-        made=("otel.otel_trace_executions",),
+        derived_tables=("otel.otel_trace_executions",),
     ),
     "logs": Signal(table=LOGS, steps=("02_logs", "08_sender_logs"), views=("05_logs",)),
     **{
@@ -67,14 +67,17 @@ SIGNALS = {
     },
 }
 
-PEOPLE = ("06_people", "07_named")
-"""Views over those of the signals."""
+USER_VIEWS = ("06_user_views", "07_report_views")
+"""The views for users, made from those of the signals."""
+
+RENAMED_VIEWS = "09_renamed_views"
+"""The step that drops the views that have another name now, whoever owns the tables."""
 
 VIEWS = "views"
-"""What is written down once the views are made, so that a reader knows whose they are."""
+"""The step recorded after the views are created; its version tells which ltrain created them."""
 
 VERSION = f"SELECT max(version) AS version FROM otel.ltrain_migrations WHERE step = '{VIEWS}'"
-"""SQL of the number of steps that the program knew which made a store's views; 0 of none."""
+"""SQL that reads how many steps the ltrain knew that created the store's views; 0: no views."""
 
 COLUMNS = (
     "Timestamp",
@@ -100,7 +103,7 @@ COLUMNS = (
     "Links.TraceState",
     "Links.Attributes",
 )
-"""The exporter's columns, in the order that `ingest` writes a row; ours are computed on insert."""
+"""The exporter's columns, in the order `ingest` writes; ClickHouse computes ltrain's on insert."""
 
 LOG_COLUMNS = (
     "Timestamp",
@@ -121,7 +124,7 @@ LOG_COLUMNS = (
     "EventName",
 )
 
-_POINT = (
+_POINT_COLUMNS = (
     "ResourceAttributes",
     "ResourceSchemaUrl",
     "ScopeName",
@@ -138,7 +141,7 @@ _POINT = (
     "TimeUnix",
 )
 
-_EXEMPLARS = (
+_EXEMPLAR_COLUMNS = (
     "Exemplars.FilteredAttributes",
     "Exemplars.TimeUnix",
     "Exemplars.Value",
@@ -146,22 +149,29 @@ _EXEMPLARS = (
     "Exemplars.TraceId",
 )
 
-_SPREAD = ("Flags", "Min", "Max", "AggregationTemporality")
+_HISTOGRAM_SUFFIX = ("Flags", "Min", "Max", "AggregationTemporality")
 
 METRIC_COLUMNS = {
-    GAUGES: (*_POINT, "Value", "Flags", *_EXEMPLARS),
-    SUMS: (*_POINT, "Value", "Flags", *_EXEMPLARS, "AggregationTemporality", "IsMonotonic"),
+    GAUGES: (*_POINT_COLUMNS, "Value", "Flags", *_EXEMPLAR_COLUMNS),
+    SUMS: (
+        *_POINT_COLUMNS,
+        "Value",
+        "Flags",
+        *_EXEMPLAR_COLUMNS,
+        "AggregationTemporality",
+        "IsMonotonic",
+    ),
     HISTOGRAMS: (
-        *_POINT,
+        *_POINT_COLUMNS,
         "Count",
         "Sum",
         "BucketCounts",
         "ExplicitBounds",
-        *_EXEMPLARS,
-        *_SPREAD,
+        *_EXEMPLAR_COLUMNS,
+        *_HISTOGRAM_SUFFIX,
     ),
     EXPONENTIAL_HISTOGRAMS: (
-        *_POINT,
+        *_POINT_COLUMNS,
         "Count",
         "Sum",
         "Scale",
@@ -170,11 +180,11 @@ METRIC_COLUMNS = {
         "PositiveBucketCounts",
         "NegativeOffset",
         "NegativeBucketCounts",
-        *_EXEMPLARS,
-        *_SPREAD,
+        *_EXEMPLAR_COLUMNS,
+        *_HISTOGRAM_SUFFIX,
     ),
     SUMMARIES: (
-        *_POINT,
+        *_POINT_COLUMNS,
         "Count",
         "Sum",
         "ValueAtQuantiles.Quantile",
@@ -183,50 +193,51 @@ METRIC_COLUMNS = {
     ),
 }
 
-WRITTEN = {TRACES: COLUMNS, LOGS: LOG_COLUMNS, **METRIC_COLUMNS}
-"""The columns of each table that OTLP is written to, in the order of its rows."""
+INSERT_COLUMNS = {TRACES: COLUMNS, LOGS: LOG_COLUMNS, **METRIC_COLUMNS}
+"""The columns that ingest writes to each table, in the order of its RowBinary rows."""
 
 
-def in_order(most: int = 1_000_000) -> str:
-    """Give the settings under which a query in the order of a table's key needs little memory.
+def ordered_read_settings(max_bytes: int = 1_000_000) -> str:
+    """Return settings that read a table in the order of its key with little memory.
 
     Args:
-        most: bytes of a block, and of a column of it.
+        max_bytes: size of a block, and of one column of a block.
     """
     return (
-        f"SETTINGS max_threads = 1, max_block_size = 1024, preferred_block_size_bytes = {most}, "
-        f"preferred_max_column_in_block_size_bytes = {most}, read_in_order_use_buffering = 0, "
+        "SETTINGS max_threads = 1, max_block_size = 1024, "
+        f"preferred_block_size_bytes = {max_bytes}, "
+        f"preferred_max_column_in_block_size_bytes = {max_bytes}, read_in_order_use_buffering = 0, "
         "enable_automatic_decision_for_merging_across_partitions_for_final = 0"
     )
 
 
 KEY = "ORDER BY RunId, RolloutId, Attempt, TraceId, Timestamp, SpanId"
 
-ROLLOUT_ORDER = f"{KEY} {in_order()}"
-"""What a query of `otel.spans` ends with that streams whole rollouts one after another: parts are
-merged once as they are read, a few blocks of each in memory. A sort, or larger blocks, takes
+ROLLOUT_ORDER = f"{KEY} {ordered_read_settings()}"
+"""The end of a query of `otel.spans` that streams one rollout after another: ClickHouse merges the
+parts while it reads them, with a few blocks of each in memory. A sort or larger blocks would take
 gigabytes."""
 
-MONTH_ORDER = f"{KEY} {in_order(4_000_000)}"
-"""The same for a query of one month, which has few parts: larger blocks cost less CPU a row."""
+MONTH_ORDER = f"{KEY} {ordered_read_settings(4_000_000)}"
+"""The same for one month, which has few parts: larger blocks need less CPU per row."""
 
 
-def into(table: str) -> str:
-    """Give what rows are inserted into: the table and its columns."""
-    return f"{table} ({', '.join(f'`{name}`' for name in WRITTEN[table])})"
+def insert_target(table: str) -> str:
+    """Return what follows `INSERT INTO`: the table and its columns."""
+    return f"{table} ({', '.join(f'`{name}`' for name in INSERT_COLUMNS[table])})"
 
 
-def statements(name: str, **places: str) -> Iterator[str]:
-    """Give the statements of one file, each `{place}` filled in."""
+def read_statements(name: str, **placeholders: str) -> Iterator[str]:
+    """Yield the statements of the file `name`; each `{placeholder}` is replaced by its value."""
     text = files("ltrain_collector").joinpath("ddl", f"{name}.sql").read_text()
-    for place, value in places.items():
-        text = text.replace(f"{{{place}}}", value)
+    for placeholder, value in placeholders.items():
+        text = text.replace(f"{{{placeholder}}}", value)
     for statement in text.split(";\n"):
         if statement.strip():
             yield statement.strip()
 
 
 def steps() -> tuple[str, ...]:
-    """Name all steps, in order."""
-    every = (step for signal in SIGNALS.values() for step in signal.steps)
-    return (DATABASE, *dict.fromkeys(every))
+    """Return the names of all steps, in order."""
+    signal_steps = (step for signal in SIGNALS.values() for step in signal.steps)
+    return (DATABASE, *dict.fromkeys(signal_steps), RENAMED_VIEWS)

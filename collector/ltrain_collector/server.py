@@ -1,4 +1,4 @@
-"""`ltrain up`: one process that owns a store's folder, OTLP in on two ports, SQL out on another."""
+"""`ltrain up`: one process with a store's folder, two ports for OTLP and one for SQL."""
 
 import asyncio
 import errno
@@ -23,21 +23,21 @@ from ltrain_collector.bound_keys import secret_file, store_secret
 from ltrain_collector.embedded import EmbeddedBackend
 from ltrain_collector.engine import Engine
 from ltrain_collector.errors import PortTaken
-from ltrain_collector.ingest.grpc_receiver import GrpcReceiver, server_of
+from ltrain_collector.ingest.grpc_receiver import GrpcReceiver, make_server
 from ltrain_collector.ingest.intake import Intake
 from ltrain_collector.ingest.receiver import Receiver
 from ltrain_collector.keys import Keys
-from ltrain_collector.listen.browsers import Guard
-from ltrain_collector.listen.connection import protocol
+from ltrain_collector.listen.browsers import BrowserGuard
+from ltrain_collector.listen.connection import connection_factory
 from ltrain_collector.listen.descriptors import Descriptors, raise_limit
-from ltrain_collector.listen.refusals import Reason, Refusals
-from ltrain_collector.query.facade import Facade
-from ltrain_collector.query.limits import Roles
+from ltrain_collector.listen.refusals import Reason, RefusalCounts
+from ltrain_collector.query.facade import ClickHouseHttp
+from ltrain_collector.query.limits import RoleLimits
 from ltrain_collector.store import Store
 from ltrain_collector.tls import BadTls, Tls
-from ltrain_collector.watch.diary import Diary
+from ltrain_collector.watch.diary import SelfMetrics
 from ltrain_collector.watch.health import Health
-from ltrain_collector.watch.state import Watched
+from ltrain_collector.watch.state import Monitor
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.loopback import is_loopback
 from ltrain_instrument.settings import STORE_SECRET
@@ -45,72 +45,72 @@ from ltrain_instrument.settings import STORE_SECRET
 logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
-"""Where nobody else reaches it: what is served without keys."""
+"""The default address, which other machines cannot reach."""
 
-GRACE = 6
-"""Seconds that open requests have to end after SIGTERM."""
+SHUTDOWN_SECONDS = 6
+"""Seconds that open requests get to finish after SIGTERM."""
 
-LAST = 9.0
-"""Seconds after SIGTERM at which the process ends in any case: a function that works on one block
-cannot be interrupted. What was acknowledged is on disk by then."""
+MAX_SHUTDOWN_SECONDS = 9.0
+"""Seconds after SIGTERM at which the process exits in any case: a function that works on one block
+cannot be interrupted. Acknowledged records are on disk by then."""
 
 
 Grpc = tuple[aio.Server, int]
-"""A server that is to be started, and its port."""
+"""A server that is not started yet, and its port."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Apps:
-    """The app of each port."""
+    """Passes each request to the app of its port."""
 
     otlp: socket.socket
     sql: socket.socket
     receiver: Receiver
-    facade: Facade
+    clickhouse_http: ClickHouseHttp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         port = scope["server"][1]
-        app = self.receiver if port == self.otlp.getsockname()[1] else self.facade
+        app = self.receiver if port == self.otlp.getsockname()[1] else self.clickhouse_http
         await app(scope, receive, send)
 
 
 class _Server(uvicorn.Server):
-    """Serves gRPC beside it, says when both are ready, and keeps the diary."""
+    """Also serves gRPC, prints when both are ready, and stores the collector's own metrics."""
 
     def __init__(
         self,
         config: uvicorn.Config,
         grpc: Callable[[], Grpc],
         ready: str,
-        diary: Diary,
-        facade: Facade,
+        self_metrics: SelfMetrics,
+        clickhouse_http: ClickHouseHttp,
     ) -> None:
         super().__init__(config)
         self._grpc_of = grpc
-        self._facade = facade
-        self._diary = diary
+        self._clickhouse_http = clickhouse_http
+        self._self_metrics = self_metrics
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._grpc, port = self._grpc_of()
         await self._grpc.start()
         await super().startup(sockets)
-        self._diary.start()
+        self._self_metrics.start()
         print(self._ready.format(grpc_port=port), flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        _end_by_force()
+        _start_exit_timer()
         await asyncio.gather(
-            self._facade.stop(),
-            self._diary.stop(),
+            self._clickhouse_http.stop(),
+            self._self_metrics.stop(),
             super().shutdown(sockets),
-            self._grpc.stop(GRACE),
+            self._grpc.stop(SHUTDOWN_SECONDS),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What is asked for; 0 is any free one."""
+    """Requested ports; 0 takes any free one."""
 
     otlp: int
     grpc: int
@@ -127,76 +127,80 @@ def serve(
     """Serve `directory` until SIGTERM or SIGINT.
 
     Args:
-        allow_hosts: names that requests may name in `Host`, beside this machine's and `host`.
+        allow_hosts: accepted values of `Host`, in addition to this machine's names and `host`.
 
     Raises:
-        BadKeys: when the file of its keys is damaged.
-        BadSetting: when a limit of queries cannot be read.
-        OpenToAll: when others could reach it and no key was made.
-        PortTaken: when a port is.
-        StoreInUse: when another process has the folder.
-        StoreUnusable: when the folder cannot be used.
+        BadKeys: the store's file of keys is damaged.
+        BadSetting: a limit of queries is invalid.
+        OpenToAll: other machines could reach the store, and it has no keys.
+        PortTaken: another process listens on a port.
+        StoreInUse: another process has the folder open.
+        StoreUnusable: the folder cannot be used.
     """
-    roles = Roles.read()
-    refusals = Refusals()
+    roles = RoleLimits.from_environment()
+    refusals = RefusalCounts()
     keys = Keys(directory.absolute(), partial(refusals.add, Reason.KEYS))
-    if not keys.guarded and not is_loopback(host):
+    if not keys.requires_key and not is_loopback(host):
         raise OpenToAll(host, directory)
     raise_limit()
-    # gRPC binds its own, once there is a store to serve
+    # check the gRPC port now: gRPC binds it later, once the store is open
     _bind(host, ports.grpc, "--grpc-port").close()
     with (
         _bind(host, ports.otlp, "--otlp-port") as otlp,
         _bind(host, ports.sql, "--http-port") as sql,
     ):
         engine = Engine(directory.absolute())
-        facade = Facade(engine, keys, roles)
+        clickhouse_http = ClickHouseHttp(engine, keys, roles)
         try:
             _make_secret(directory.absolute())
             Store(EmbeddedBackend(engine), str(directory)).migrate()
             intake = Intake(engine)
-            descriptors = Descriptors.now()
-            watched = Watched(intake, facade.counters, engine, directory.absolute(), refusals)
-            health = Health(watched)
-            apps = _Apps(otlp, sql, Receiver(intake, keys, health), facade)
+            descriptors = Descriptors.measure()
+            monitor = Monitor(
+                intake, clickhouse_http.counters, engine, directory.absolute(), refusals
+            )
+            health = Health(monitor)
+            apps = _Apps(otlp, sql, Receiver(intake, keys, health), clickhouse_http)
             config = uvicorn.Config(
-                Guard(apps, (host, *allow_hosts), refusals),
-                http=protocol(descriptors, refusals),
+                BrowserGuard(apps, (host, *allow_hosts), refusals),
+                http=connection_factory(descriptors, refusals),
                 loop="uvloop",
                 lifespan="off",
                 ws="none",
                 log_level="warning",
                 access_log=False,
-                timeout_graceful_shutdown=GRACE,
+                timeout_graceful_shutdown=SHUTDOWN_SECONDS,
                 ssl_certfile=tls.certificate if tls else None,
                 ssl_keyfile=tls.key if tls else None,
             )
-            _load(config, tls)
-            _outlive_signals()
+            _load_tls(config, tls)
+            _ignore_repeated_signals()
             receiver = GrpcReceiver(intake, keys, refusals)
-            grpc = partial(server_of, receiver, host, ports.grpc, tls, descriptors.served // 4)
-            ready = _ready(directory, otlp, sql, tls)
-            _Server(config, grpc, ready, Diary(health), facade).run(sockets=[otlp, sql])
+            grpc = partial(make_server, receiver, host, ports.grpc, tls, descriptors.served // 4)
+            ready = _ready_line(directory, otlp, sql, tls)
+            _Server(config, grpc, ready, SelfMetrics(health), clickhouse_http).run(
+                sockets=[otlp, sql]
+            )
         finally:
-            facade.close()
+            clickhouse_http.close()
             engine.close()
 
 
 def _make_secret(directory: Path) -> None:
-    """Let the store have its secret from the beginning, with which its owner signs keys."""
+    """Create the store's secret, with which its owner signs keys."""
     try:
         store_secret(directory)
     except OSError as error:
         logger.warning(
-            "ltrain: the store's secret %s cannot be read or made (%s), so commands of its owner "
-            "change nothing over HTTP without an admin key. Set %s.",
+            "ltrain: the store's secret %s cannot be read or created (%s), so its owner's commands "
+            "need an admin key for changes over HTTP. Set %s.",
             secret_file(directory),
             error.strerror,
             STORE_SECRET.name,
         )
 
 
-def _ready(directory: Path, otlp: socket.socket, sql: socket.socket, tls: Tls | None) -> str:
+def _ready_line(directory: Path, otlp: socket.socket, sql: socket.socket, tls: Tls | None) -> str:
     scheme = "https" if tls else "http"
     return (
         f"ltrain: store ready: {directory}, OTLP on {scheme}://{_address(otlp)}, "
@@ -213,7 +217,7 @@ def _host(listener: socket.socket) -> str:
     return f"[{host}]" if ":" in host else str(host)
 
 
-def _load(config: uvicorn.Config, tls: Tls | None) -> None:
+def _load_tls(config: uvicorn.Config, tls: Tls | None) -> None:
     try:
         config.load()
     except (OSError, ssl.SSLError) as error:
@@ -240,48 +244,49 @@ def _bind(host: str, port: int, option: str) -> socket.socket:
 
 
 class OpenToAll(LtrainError, PermissionError):
-    """Others could reach the store, and there is no key that they would need."""
+    """Other machines could reach the store, and it has no keys."""
 
     def __init__(self, host: str, directory: Path) -> None:
         super().__init__(
-            f"Without keys the store is served on this machine only, not on '{host}'. Make a key "
+            f"A store without keys is served only on this machine, not on '{host}'. Make a key "
             f"with `ltrain key make admin --dir {directory}`, which every request then needs, or "
-            "leave --host out."
+            "remove --host."
         )
 
 
 class BadPort(LtrainError, OSError):
-    """A port or an address that this user may not listen on."""
+    """A port or an address that this process cannot listen on."""
 
     def __init__(self, host: str, port: int, option: str, why: str) -> None:
         super().__init__(
-            f"Port {port} of {host} cannot be listened on: {why}. Choose 1024 to 65535 with "
-            f"{option}, and an address of this machine with --host."
+            f"ltrain cannot listen on port {port} of {host}: {why}. Choose a port from 1024 to "
+            f"65535 with {option}, and an address of this machine with --host."
         )
 
 
-def _end_by_force() -> None:
-    """Let the process end in `LAST` seconds if it did not before."""
+def _start_exit_timer() -> None:
+    """Start a timer that ends the process after `MAX_SHUTDOWN_SECONDS`."""
 
     def end() -> None:
         print(
-            f"ltrain: queries and the store did not end within {LAST:g} s, so the process ends "
-            "without them. All that was acknowledged is stored.",
+            "ltrain: queries and the store did not end within "
+            f"{MAX_SHUTDOWN_SECONDS:g} s, so the process exits now. All acknowledged records are "
+            "stored.",
             file=sys.stderr,
             flush=True,
         )
         os._exit(0)
 
-    timer = threading.Timer(LAST, end)
+    timer = threading.Timer(MAX_SHUTDOWN_SECONDS, end)
     timer.daemon = True
     timer.start()
 
 
-def _outlive_signals() -> None:
-    """uvicorn stops on these, then raises them again, which would end us before the engine."""
+def _ignore_repeated_signals() -> None:
+    """Ignore the signals that uvicorn raises again after it stops, so that the engine is closed."""
 
     def stopped(number: int, frame: FrameType | None) -> None:
-        """uvicorn has heard it."""
+        """Do nothing: uvicorn has handled the signal."""
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stopped)

@@ -1,6 +1,6 @@
-"""The trace store: the one door to it for Python, whether a folder or a server.
+"""The trace store's Python API, for a folder and for a server.
 
-Both kinds give the same frames: strings are `pl.String`, `DateTime64` is `pl.Datetime` in UTC,
+Both return the same frames: strings are `pl.String`, `DateTime64` is `pl.Datetime` in UTC,
 `DateTime` is `pl.UInt32` (ClickHouse's own Arrow rule), `Map(K, V)` is `pl.Map(K, V)`.
 """
 
@@ -15,31 +15,38 @@ import polars as pl
 import pyarrow as pa
 
 from ltrain_collector import schema
-from ltrain_collector.dsn import PORT, Folder, Server, parse
+from ltrain_collector.dsn import PORT, Folder, Server, parse_dsn
 from ltrain_collector.embedded import EmbeddedBackend
 from ltrain_collector.engine import Engine
-from ltrain_collector.errors import MEND, DamagedData, NoStore, NotMigrated, QueryFailed, TooMuch
+from ltrain_collector.errors import (
+    RESTORE_HINT,
+    DamagedData,
+    NoStore,
+    NotMigrated,
+    QueryFailed,
+    TooMuch,
+)
 from ltrain_collector.ingest.rows import Rows
 from ltrain_collector.ingest.signals import TRACES, Signal
-from ltrain_collector.migration import Migrated, migrate
+from ltrain_collector.migration import MigrationResult, migrate
 from ltrain_collector.parameters import Parameters
 from ltrain_instrument.settings import HOME, STORE
 
-LOCAL = Server("127.0.0.1", PORT)
-"""What `ltrain up` serves."""
+LOCAL_SERVER = Server("127.0.0.1", PORT)
+"""The address that `ltrain up` serves by default."""
 
-QUERY_BYTES = 8 << 30
-"""Of a result that is given at once."""
+MAX_QUERY_BYTES = 8 << 30
+"""Size limit of a result that `Store.query` returns."""
 
-DAMAGED = (33, 40, 226, 246, 271, 432)
-"""ClickHouse's numbers of files that are too short, changed or gone."""
+DAMAGED_DATA_CODES = (33, 40, 226, 246, 271, 432)
+"""ClickHouse error codes of files that are truncated, changed or missing."""
 
-MISSING = (47, 60, 81)
-"""ClickHouse's numbers of a column, a table and a database that are not there."""
+MISSING_OBJECT_CODES = (47, 60, 81)
+"""ClickHouse error codes of an unknown column, table and database."""
 
 
 class Backend(Protocol):
-    """What a folder and a server both do."""
+    """What a folder and a server have in common."""
 
     def batches(self, sql: str, params: Parameters | None) -> Iterator[pl.DataFrame]: ...
     def export(self, sql: str, form: str, params: Parameters | None) -> Iterator[bytes]: ...
@@ -55,141 +62,148 @@ class Store:
     def __init__(self, backend: Backend, name: str) -> None:
         self._backend = backend
         self.name = name
-        """Where it is, as a person would say it."""
+        """The store's address, for messages."""
 
     @classmethod
     def open(cls, dsn: str | None = None, *, create: bool = True) -> Self:
-        """Open the store at `dsn`, else at LTRAIN_STORE, else the one of this machine.
+        """Open the store at `dsn`, else at LTRAIN_STORE, else the store of this machine.
 
-        `create` makes a `chdb:///dir` that is missing.
+        Args:
+            create: create the folder of a `chdb:///dir` that does not exist.
 
         Raises:
-            BadDsn: when it is not an address.
-            NoStore: when there is none.
-            StoreInUse: when another process has the folder.
-            StoreUnusable: when the folder cannot be used.
-            StoreUnreachable: when the server does not answer or refuses us.
+            BadDsn: the address is invalid.
+            NoStore: there is no store.
+            StoreInUse: another process has the folder open.
+            StoreUnusable: the folder cannot be used.
+            StoreUnreachable: the server does not answer or refuses the connection.
         """
-        where = dsn or STORE.read()
-        address = parse(where) if where else _here()
+        address_text = dsn or STORE.read()
+        address = parse_dsn(address_text) if address_text else _find_local_store()
         if isinstance(address, Server):
-            # its client costs a third of a second to import, which a folder need not pay
+            # importing its client takes a third of a second, which a folder does not need
             from ltrain_collector.remote import RemoteBackend
 
             return cls(RemoteBackend(address), str(address))
         if not create and not address.path.is_dir():
             raise NoStore(
-                f"There is no store in {address.path}. Name one with --store or LTRAIN_STORE, "
-                "or make one with `ltrain up`."
+                f"There is no store in {address.path}. Name another with --store or LTRAIN_STORE, "
+                "or create one with `ltrain up`."
             )
         return cls(EmbeddedBackend(Engine(address.path)), f"chdb://{address.path}")
 
     def query(self, sql: str, params: Parameters | None = None) -> pl.DataFrame:
-        """Give all rows; `params` are values for `{name:Type}` in the SQL.
+        """Return all rows of a query; `params` are the values of `{name:Type}` in the SQL.
 
         Raises:
-            QueryFailed: when ClickHouse refuses it; `code` is ClickHouse's own.
-            TooMuch: when it gives more than memory should hold.
+            QueryFailed: ClickHouse refuses the query; `code` is ClickHouse's own.
+            TooMuch: the result has more than `MAX_QUERY_BYTES`.
         """
-        few, size = list[pl.DataFrame](), 0.0
+        parts, size = list[pl.DataFrame](), 0.0
         for frame in self.frames(sql, params):
-            few.append(frame)
+            parts.append(frame)
             size += frame.estimated_size()
-            if size > QUERY_BYTES:
+            if size > MAX_QUERY_BYTES:
                 raise TooMuch(
-                    f"The query gives more than {QUERY_BYTES >> 30} GiB, which memory should not "
-                    "hold. Select fewer columns or rows, or read it in parts: Store.stream, or "
-                    "`ltrain sql` with --format parquet --out FILE."
+                    f"The result is larger than {MAX_QUERY_BYTES >> 30} GiB, the limit of a result "
+                    "in memory. Select fewer columns or rows, or read it in parts: Store.stream, "
+                    "or `ltrain sql` with --format parquet --out FILE."
                 )
-        return pl.concat(few)
+        return pl.concat(parts)
 
     def stream(self, sql: str, params: Parameters | None = None) -> Iterator[pl.DataFrame]:
-        """Give the rows in frames as they are made, in bounded memory; none is empty.
+        """Yield the rows in non-empty frames as ClickHouse produces them, in bounded memory.
 
         Raises:
-            QueryFailed: when ClickHouse refuses it, at once or in mid-stream.
+            QueryFailed: ClickHouse refuses the query, before or after the first frame.
         """
         return (frame for frame in self.frames(sql, params) if frame.height)
 
     def frames(self, sql: str, params: Parameters | None = None) -> Iterator[pl.DataFrame]:
-        """Do as `stream` does, but give an empty frame first, which has the columns and types."""
-        with self._explained():
+        """Yield an empty frame with the columns and types, then the frames of `stream`."""
+        with self._error_hints():
             yield from self._backend.batches(sql, params)
 
     def export(self, sql: str, form: str, params: Parameters | None = None) -> Iterator[bytes]:
-        """Give the result as ClickHouse writes it in format `form`, e.g. JSONEachRow."""
-        with self._explained():
+        """Yield the result in ClickHouse's format `form`, e.g. JSONEachRow."""
+        with self._error_hints():
             yield from self._backend.export(sql, form, params)
 
     def command(self, sql: str) -> None:
-        """Run a statement that changes something; `query` and `export` only read."""
+        """Run a statement that changes the store; `query` and `export` only read."""
         self._backend.command(sql)
 
     def insert(self, table: str, frame: pl.DataFrame) -> int:
-        """Append `frame` to the columns it names and give the number of its rows.
+        """Insert `frame` into the columns of `table` that it names; return the number of rows.
 
-        Rows are readable when it returns.
+        The rows can be read when it returns.
         """
         return self._backend.insert(table, frame.to_arrow())
 
     def insert_otlp(self, body: bytes, signal: Signal = TRACES) -> Rows:
-        """Insert one serialised OTLP request of `signal`, without a collector.
+        """Insert one serialized OTLP request of `signal`, without a collector.
 
-        A resource that names no sender in `ltrain.sender` gets `local`.
+        A resource without the attribute `ltrain.sender` gets the sender `local`.
 
         Raises:
-            BadRequest: when the bytes are none.
+            BadRequest: the bytes are not an OTLP request.
         """
-        rows = signal.local(signal.parse(body))
+        rows = signal.encode_local(signal.parse_request(body))
         for table, block in rows.blocks.items():
-            self.insert_rows(schema.into(table), block.payload)
+            self.insert_rows(schema.insert_target(table), block.payload)
         return rows
 
     def insert_rows(self, into: str, payload: bytes) -> int:
-        """Insert rows in RowBinary; `into` is the table and its columns in the rows' order."""
+        """Insert RowBinary rows; `into` is the table and its columns in the order of the rows."""
         return self._backend.insert_raw(into, "RowBinary", payload)
 
-    def migrate(self, traces: str | None = None, **tables: str) -> Migrated:
-        """Run the steps that the store lacks and renew the views; any number of times.
+    def migrate(self, traces: str | None = None, **tables: str) -> MigrationResult:
+        """Run the steps that the store lacks and create the views again; any number of times.
 
-        `traces` names a table that an exporter created elsewhere (other signals by their names,
-        too): then no table is made for it, and the views read that one. So they do where
-        `otel.otel_traces` itself lacks our columns.
+        Args:
+            traces: a table that an exporter created; ltrain then creates none, and the views read
+                this one, as they do where `otel.otel_traces` itself lacks ltrain's columns.
+            tables: the same for other signals, by their names.
 
         Raises:
-            StoreNewer: when a newer ltrain has changed the store.
-            BadTable: when a table that is named is not there.
+            StoreNewer: a newer ltrain has changed the store.
+            BadTable: a named table does not exist.
         """
         return migrate(self, {**({"traces": traces} if traces else {}), **tables})
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Say of what is missing because the store was never migrated how to mend it."""
+    def _error_hints(self) -> Iterator[None]:
+        """Add how to fix it to errors of damaged files and of a store that needs migration."""
         try:
             yield
         except QueryFailed as error:
-            if error.code in DAMAGED:
+            if error.code in DAMAGED_DATA_CODES:
                 raise DamagedData(
-                    f"The store {self.name} has damaged files: {error} {MEND}", error.code
+                    f"Files of the store {self.name} are damaged: {error} {RESTORE_HINT}",
+                    error.code,
                 ) from error
-            if error.code not in MISSING or "otel" not in str(error) or not self._behind():
+            if (
+                error.code not in MISSING_OBJECT_CODES
+                or "otel" not in str(error)
+                or not self._is_outdated()
+            ):
                 raise
             raise NotMigrated(
                 f"The store {self.name} lacks tables or views of this ltrain; run `ltrain store "
-                f"migrate` on it, once. ({error})",
+                f"migrate` once. ({error})",
                 error.code,
             ) from error
 
-    def _behind(self) -> bool:
-        """Say whether the views were made by an older ltrain, or never."""
+    def _is_outdated(self) -> bool:
+        """Return whether an older ltrain created the views, or none did."""
         try:
-            found = pl.concat(self._backend.batches(schema.VERSION, None))
+            applied_version = pl.concat(self._backend.batches(schema.VERSION, None))
         except QueryFailed:
             return True
-        return int(found.item()) < len(schema.steps())
+        return int(applied_version.item()) < len(schema.steps())
 
     def close(self) -> None:
-        """Release the folder or the connections."""
+        """Close the folder or the connections."""
         self._backend.close()
 
     def __enter__(self) -> Self:
@@ -204,19 +218,19 @@ class Store:
         self.close()
 
 
-def _here() -> Folder | Server:
+def _find_local_store() -> Folder | Server:
     folder: Path = HOME.read() / "store"
-    if _answers(LOCAL):
-        return LOCAL
+    if _is_reachable(LOCAL_SERVER):
+        return LOCAL_SERVER
     if folder.is_dir():
         return Folder(folder.absolute())
     raise NoStore(
-        f"No trace store: {LOCAL} does not answer and there is no folder {folder}. "
+        f"There is no trace store: {LOCAL_SERVER} does not answer, and no folder {folder} exists. "
         "Start one with `ltrain up`, or name one with --store or LTRAIN_STORE."
     )
 
 
-def _answers(server: Server) -> bool:
+def _is_reachable(server: Server) -> bool:
     connection = HTTPConnection(server.host, server.port, timeout=1)
     try:
         connection.request("GET", "/ping")

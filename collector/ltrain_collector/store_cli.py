@@ -1,4 +1,4 @@
-"""Commands that look after a store: what goes in and out of it, and how it stands."""
+"""The commands `ltrain import`, `ltrain export` and `ltrain store`."""
 
 import sys
 from pathlib import Path
@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 app = typer.Typer()
-keep = typer.Typer(no_args_is_help=True, help="Look after a store: how it stands, copies, pruning.")
-app.add_typer(keep, name="store")
+store_app = typer.Typer(no_args_is_help=True, help="Maintain a store: status, backups, pruning.")
+app.add_typer(store_app, name="store")
 
 Where = Annotated[
     str | None,
@@ -18,85 +18,86 @@ Json = Annotated[bool, typer.Option("--json", help="Write JSON instead of lines.
 
 
 @app.command("import")
-def take(
-    path: Annotated[Path, typer.Argument(help="A file, or a folder of them.")],
+def import_(
+    path: Annotated[Path, typer.Argument(help="A file, or a folder of files.")],
     store: Where = None,
     as_json: Json = False,
     trusted: Annotated[
         bool,
         typer.Option(
-            "--trusted", help="Keep the senders that the files name: for exports of your own store."
+            "--trusted", help="Keep the senders in the files: for exports of your own store."
         ),
     ] = False,
 ) -> None:
-    """Store the telemetry of files, each record once, however often it is imported.
+    """Store the telemetry in files; records that are imported again are stored once.
 
-    Records of files have the sender `import`, which recipes do not trust unless they say so.
+    Imported records have the sender `import`, which recipes do not trust by default.
 
-    Read is what the Collector's file exporter writes: OTLP in JSON or protobuf, packed with gzip or
-    zstd or not, rotated files too; and the spans that agent-lightning 0.3 dumps as JSON. What
-    cannot be read is said with its file and line, and exit status 1; all else is stored.
+    The command reads files of the Collector's file exporter (OTLP in JSON or protobuf, with gzip,
+    zstd or no compression, also rotated files) and spans that agent-lightning 0.3 dumped as JSON.
+    It reports unreadable records with file and line, exits with status 1, and stores the others.
 
     Example: ltrain import traces/ --store http://127.0.0.1:8123
     """
-    from ltrain_collector.transfer.command import take_in_files
+    from ltrain_collector.transfer.command import run_import
 
-    if not take_in_files(path, store, as_json, trusted):
+    if not run_import(path, store, as_json, trusted):
         raise typer.Exit(1)
 
 
 @app.command()
 def export(
     out: Annotated[
-        Path | None, typer.Argument(help="Default: standard output; *.gz and *.zst are packed.")
+        Path | None,
+        typer.Argument(help="The file; default: standard output. *.gz and *.zst are compressed."),
     ] = None,
     store: Where = None,
     signal: Annotated[str, typer.Option(help="traces, logs or metrics.")] = "traces",
-    run: Annotated[str | None, typer.Option(help="Only of this run; metrics have none.")] = None,
-    rollout: Annotated[
-        str | None, typer.Option(help="Only of this rollout; metrics have none.")
-    ] = None,
+    run: Annotated[str | None, typer.Option(help="Only this run; not for metrics.")] = None,
+    rollout: Annotated[str | None, typer.Option(help="Only this rollout; not for metrics.")] = None,
     where: Annotated[
         str | None,
-        typer.Option(help="A condition over otel.spans, otel.logs or otel.metrics_*, in SQL."),
+        typer.Option(help="An SQL condition on otel.spans, otel.logs or otel.metrics_*."),
     ] = None,
     form: Annotated[
-        str, typer.Option("--format", help="json (a request a line) or proto.")
+        str, typer.Option("--format", help="json (one request per line) or proto.")
     ] = "json",
 ) -> None:
-    """Write a signal's records as OTLP, as the Collector's file exporter does: what `import` reads.
+    """Write the records of a signal as OTLP, in the format of the Collector's file exporter.
+
+    `ltrain import` reads it.
 
     Example: ltrain export demo.jsonl.zst --run demo
     """
-    from ltrain_collector.report import quietly
-    from ltrain_collector.transfer.command import give_out
+    from ltrain_collector.report import ignore_closed_pipe
+    from ltrain_collector.transfer.command import export_records
 
-    with quietly():
-        give_out(out, store, run, rollout, where, form, signal)
+    with ignore_closed_pipe():
+        export_records(out, store, run, rollout, where, form, signal)
 
 
-@keep.command()
+@store_app.command()
 def status(store: Where = None, as_json: Json = False) -> None:
-    """Say what a store holds: rows, bytes, times, parts, runs, and copies that wait for a merge.
+    """Print the rows, bytes, times, parts and runs of a store, and duplicates not merged yet.
 
     Example: ltrain store status
     """
-    from ltrain_collector.keeping import status as told
-    from ltrain_collector.report import told_as
+    from ltrain_collector.keeping import store_status
+    from ltrain_collector.report import format_report
     from ltrain_collector.store import Store
 
     with Store.open(store, create=False) as opened:
-        typer.echo(told_as(told(opened), as_json))
+        typer.echo(format_report(store_status(opened), as_json))
 
 
-@keep.command()
+@store_app.command()
 def migrate(
     store: Where = None,
     traces: Annotated[
-        str | None, typer.Option(help="A table that the exporter made elsewhere: database.table.")
+        str | None, typer.Option(help="A table of spans that an exporter created: database.table.")
     ] = None,
 ) -> None:
-    """Make the tables and views that a store lacks, which `ltrain up` does by itself.
+    """Create the tables and views that a store lacks; `ltrain up` does so when it starts.
 
     Example: ltrain store migrate --store clickhouse://user:pass@host:8123
     """
@@ -108,12 +109,12 @@ def migrate(
         typer.echo(f"{opened.name} {what}; it is at version {done.version}, its views are new.")
 
 
-@keep.command()
+@store_app.command()
 def backup(
     target: Annotated[Path, typer.Argument(help="A new folder, or a new file *.tar.")],
     store: Where = None,
 ) -> None:
-    """Copy a store, also while `ltrain up` has it, and check that the copy is whole.
+    """Back up a store, also while `ltrain up` runs, and check that the backup is complete.
 
     Example: ltrain store backup traces.tar
     """
@@ -122,37 +123,36 @@ def backup(
 
     with Store.open(store, create=False) as opened:
         count = copy(opened, target.absolute())
-        typer.echo(f"{opened.name} is copied to {target}: {count} files, all whole.")
+        typer.echo(f"{opened.name} is backed up to {target}: {count} files, all complete.")
 
 
-@keep.command()
+@store_app.command()
 def restore(
-    source: Annotated[Path, typer.Argument(help="What `ltrain store backup` wrote.")],
+    source: Annotated[Path, typer.Argument(help="A backup of `ltrain store backup`.")],
     store: Where = None,
     trusted: Annotated[
         bool,
         typer.Option(
-            "--trusted", help="Keep the senders that the copy names: for one of your own store."
+            "--trusted", help="Keep the senders in the backup: for a backup of your own store."
         ),
     ] = False,
 ) -> None:
-    """Bring a copy back into a store that holds nothing.
+    """Restore a backup into an empty store.
 
-    Without --trusted its records have the sender `import`, which recipes do not trust unless they
-    say so.
+    Without --trusted, its records get the sender `import`, which recipes do not trust by default.
 
     Example: ltrain store restore traces.tar --store chdb:///new/folder --trusted
     """
-    from ltrain_collector.backup import held
+    from ltrain_collector.backup import describe_records
     from ltrain_collector.backup import restore as bring
     from ltrain_collector.store import Store
 
     with Store.open(store) as opened:
         bring(opened, source.absolute(), trusted=trusted)
-        typer.echo(f"{opened.name} holds {held(opened) or 'nothing'} of {source}.")
+        typer.echo(f"{opened.name} holds {describe_records(opened) or 'nothing'} of {source}.")
 
 
-@keep.command()
+@store_app.command()
 def prune(
     store: Where = None,
     older_than: Annotated[
@@ -160,27 +160,29 @@ def prune(
     ] = None,
     run: Annotated[str | None, typer.Option(help="Only this run.")] = None,
     mode: Annotated[str | None, typer.Option(help="Only this mode, e.g. val.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove it; else it is only counted.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove the rows; by default they are only counted.")
+    ] = False,
 ) -> None:
-    """Remove old rollouts, whole ones, or say what would go. Datasets made of them keep their rows.
+    """Count old rollouts, or remove them completely; datasets built from them keep their rows.
 
-    Log records go with their rollout. Metrics are of no rollout: they go by their age, and stay
-    where --run or --mode is given.
+    Log records are removed with their rollout. Metrics belong to no rollout: they are removed by
+    age, and never with --run or --mode.
 
     Example: ltrain store prune --older-than 90 --mode val
     """
-    from ltrain_collector.keeping import Choice, days_ago
+    from ltrain_collector.keeping import PruneFilter, days_ago
     from ltrain_collector.keeping import prune as remove
     from ltrain_collector.store import Store
 
     before = None if older_than is None else days_ago(older_than)
     with Store.open(store, create=False) as opened:
-        for each in remove(opened, Choice(before=before, run=run, mode=mode), yes):
+        for each in remove(opened, PruneFilter(before=before, run=run, mode=mode), yes):
             typer.echo(
-                f"{each.table}: {each.rows} rows {'went' if yes else 'would go'} "
-                f"({each.bytes / 1e6:.1f} MB on disk), {each.kept} {'are' if yes else 'would be'} "
-                "left."
+                f"{each.table}: {each.rows} rows {'were' if yes else 'would be'} removed "
+                f"({each.bytes / 1e6:.1f} MB on disk), {each.remaining} "
+                f"{'remain' if yes else 'would remain'}."
             )
     if not yes:
-        typer.echo("Nothing was removed; --yes does it.", err=True)
+        typer.echo("Nothing was removed; add --yes to remove these rows.", err=True)
         sys.stderr.flush()

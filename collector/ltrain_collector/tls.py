@@ -1,4 +1,4 @@
-"""A certificate for what is served beyond this machine."""
+"""The TLS certificate of ports that other machines can reach."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,11 +8,11 @@ from ltrain_instrument.errors import LtrainError
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files with the certificate and its private key, PEM."""
+    """PEM files of the certificate and its private key."""
 
     certificate: Path
     key: Path
 
 
 class BadTls(LtrainError, ValueError):
-    """Files that are no certificate and key."""
+    """The files are not a valid certificate and key."""

@@ -1,26 +1,26 @@
-"""Unpackers of compressed bodies, all with the manners of zstd's."""
+"""Decompressors of request bodies, with the interface of zstd's."""
 
 import zlib
 from typing import Protocol
 
 
 class Unpacker(Protocol):
-    """Unpacks one compressed body."""
+    """Decompresses one body."""
 
     def decompress(self, body: bytes, limit: int, /) -> bytes:
-        """Return at most `limit` bytes of what it was; a call with `b""` returns the next ones."""
+        """Return at most `limit` decompressed bytes; a call with `b""` returns the next ones."""
 
     @property
     def eof(self) -> bool:
-        """Whether the end was met."""
+        """Whether the end of the compressed data was reached."""
 
     @property
     def unused_data(self) -> bytes:
-        """What came after the end."""
+        """The bytes after the end of the compressed data."""
 
 
 class Zlib:
-    """zlib's, for gzip (`wbits` 31) and deflate (15)."""
+    """zlib's decompressor, for gzip (`wbits` 31) and deflate (15)."""
 
     def __init__(self, wbits: int) -> None:
         self._inner = zlib.decompressobj(wbits)

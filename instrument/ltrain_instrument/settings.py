@@ -98,7 +98,7 @@ def _parse_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-LIMITS = ("seconds", "memory", "rows", "disk", "text", "lanes", "waiting")
+LIMITS = ("seconds", "memory", "rows", "disk", "statement", "parallel", "queued")
 """Of one role's queries: seconds, MiB, rows, MiB, KiB, queries at a time, queries that wait."""
 
 
@@ -141,16 +141,16 @@ STORE = Setting(
 QUERY_LIMITS = Setting(
     "LTRAIN_QUERY_LIMITS",
     limits,
-    "seconds=300,memory=2048,rows=10000000000,disk=4096,text=256,waiting=32",
+    "seconds=300,memory=2048,rows=10000000000,disk=4096,statement=256,queued=32",
     "Limits of keys of role `query` at the ClickHouse port of `ltrain up`; what is not named keeps "
     "its default, 0 is no limit. Of a query: `seconds`, MiB of `memory`, `rows` read, MiB of "
-    "temporary files on `disk`, KiB of SQL `text`; of a key: queries at a time (`lanes`, half of "
-    "the cores, at least 2) and those that wait (`waiting`).",
+    "temporary files on `disk`, KiB of a SQL `statement`; of a key: queries that run in `parallel` "
+    "(half of the cores, at least 2) and those that are `queued`.",
 )
 ADMIN_LIMITS = Setting(
     "LTRAIN_ADMIN_LIMITS",
     limits,
-    "seconds=3600,memory=3072,rows=0,disk=0,text=0,lanes=6,waiting=256",
+    "seconds=3600,memory=3072,rows=0,disk=0,statement=0,parallel=6,queued=256",
     "The same for keys of role `admin`, and for a store without keys.",
 )
 OTLP_ENDPOINT = Setting(

@@ -248,7 +248,7 @@ class Project:
             "SpanAttributes['ltrain.rollout.outcome'] = 'ok' GROUP BY r"
         )
         rewards = self.sql(
-            "SELECT rollout AS r, groupUniqArray(value) AS v FROM otel.rewards GROUP BY r"
+            "SELECT rollout AS r, groupUniqArray(value) AS v FROM otel.evaluations GROUP BY r"
         )
         earned = {row["r"]: row["v"] for row in rewards}
         return Counter((int(row["n"]), earned.get(row["r"]) in ([0.5], [1.0])) for row in rows)

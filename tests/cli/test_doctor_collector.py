@@ -82,7 +82,7 @@ def test_refused_requests_are_a_fault(tmp_path: Path, up: Up) -> None:
 
 def test_a_missing_or_wrong_key_is_a_fault(tmp_path: Path, up: Up) -> None:
     keys = Keys(tmp_path / "store")
-    made = {role: keys.make(role)[0] for role in Role}
+    made = {role: keys.make_key(role)[0] for role in Role}
     otlp, sql = up()
     found = doctor(tmp_path, otlp, f"http://127.0.0.1:{sql}")
     assert found["collector"]["state"] == "fault"
@@ -94,7 +94,7 @@ def test_a_missing_or_wrong_key_is_a_fault(tmp_path: Path, up: Up) -> None:
     header = f"authorization=Bearer%20{made[Role.QUERY]}"
     wrong = f"http://any:{made[Role.INGEST]}@127.0.0.1:{sql}"
     found = doctor(tmp_path, otlp, wrong, OTEL_EXPORTER_OTLP_HEADERS=header)
-    assert "A key of role 'query' does not put spans in" in found["collector"]["found"]
+    assert "A key of role 'query' cannot send" in found["collector"]["found"]
     assert found["store"]["found"] == f"http://127.0.0.1:{sql}: it refuses the key"
     assert all(key not in json.dumps(found) for key in made.values())
 

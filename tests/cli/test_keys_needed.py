@@ -21,7 +21,7 @@ from ltrain_train.loop.services import Services
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, dict[Role, str]]]:
     """Yield the ports of OTLP and SQL of `ltrain up`, and its keys by role."""
     folder = tmp_path_factory.mktemp("keyed") / "store"
-    keys = {role: Keys(folder).make(role)[0] for role in (Role.INGEST, Role.QUERY)}
+    keys = {role: Keys(folder).make_key(role)[0] for role in (Role.INGEST, Role.QUERY)}
     argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(folder)]
     ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
     up = subprocess.Popen([*argv, *ports], stdout=subprocess.PIPE, text=True)
@@ -62,7 +62,9 @@ def test_doctor_reports_the_missing_key(
 def test_a_store_that_needs_a_key_refuses_to_open(
     keyed: tuple[str, str, dict[Role, str]], key: str, how: str
 ) -> None:
-    with pytest.raises(StoreUnreachable, match=rf"{how}\. Put one that reads .*`ltrain key make"):
+    with pytest.raises(
+        StoreUnreachable, match=rf"{how}\. Set a key that can read .*`ltrain key make"
+    ):
         Store.open(f"http://{key}127.0.0.1:{keyed[1]}")
 
 

@@ -23,7 +23,7 @@ RequestOf = Callable[..., bytes]
 
 @pytest.fixture(scope="session")
 def request_of() -> RequestOf:
-    """Make a serialised OTLP request of spans with given (trace, span) numbers."""
+    """Make a serialized OTLP request of spans from pairs of trace and span numbers."""
 
     def make(
         *ids: tuple[int, int],
@@ -56,7 +56,7 @@ def request_of() -> RequestOf:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Store]:
-    """A store of our own in a folder."""
+    """A store in a new folder."""
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
         yield store
@@ -83,7 +83,7 @@ class Up:
 
     @property
     def owned(self) -> str:
-        """The address with the owner's key, to change the store by."""
+        """The address with the owner's key, for changes of the store."""
         return f"http://owner:{self.key}@127.0.0.1:{self.sql}"
 
     def stop(self, number: int = signal.SIGTERM) -> int:
@@ -131,7 +131,7 @@ def _line(stream: IO[str], seconds: float = 120.0) -> str:
 
 @pytest.fixture
 def start() -> Iterator[StartUp]:
-    """Start servers that are ended with the test."""
+    """Start servers that stop at the end of the test."""
     started: list[Up] = []
 
     def begin(directory: Path, otlp: int = 0, sql: int = 0, *more: str, **how: Any) -> Up:
@@ -146,13 +146,13 @@ def start() -> Iterator[StartUp]:
 
 @pytest.fixture(scope="session")
 def run_up() -> Callable[..., Up]:
-    """Start a server that its user ends."""
+    """Start a server that the test stops itself."""
     return start_up
 
 
 @pytest.fixture(scope="package")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """One server for the tests that only add to it."""
+    """One server for the tests that only add rows."""
     running = start_up(tmp_path_factory.mktemp("up") / "store")
     yield running
     assert running.stop() == 0
@@ -160,7 +160,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 @pytest.fixture(params=["folder", "server"])
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    """The same tests on both kinds."""
+    """A store in a folder, then one behind a server: each test runs on both."""
     if request.param == "folder":
         yield request.getfixturevalue("folder")
         return

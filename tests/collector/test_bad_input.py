@@ -1,4 +1,4 @@
-"""A mistake, a damaged file, a server that will not do: one sentence that says what mends it."""
+"""Mistakes, damaged files and unsuitable servers: each error says how to fix it."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def part(path: Path) -> Path:
     return max(path.rglob("store/*/*/*_*_*_*/data.bin"), key=lambda each: each.stat().st_size)
 
 
-def test_a_part_that_is_cut_off_is_said_on_opening_and_by_status(
+def test_a_truncated_part_is_reported_on_opening_and_by_status(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     part(path).write_bytes(part(path).read_bytes()[:50])
@@ -56,27 +56,29 @@ def test_a_part_that_is_cut_off_is_said_on_opening_and_by_status(
         [record] = caplog.records
         text = record.getMessage()
         assert f"1 parts of otel.otel_traces in the store {path} are damaged" in text
-        assert "`ltrain store restore COPY" in text
+        assert "`ltrain store restore BACKUP" in text
 
 
-def test_bytes_that_changed_are_said_by_the_query(path: Path) -> None:
+def test_changed_bytes_are_reported_by_the_query(path: Path) -> None:
     whole = part(path).read_bytes()
     part(path).write_bytes(whole[:16] + bytes(byte ^ 255 for byte in whole[16:]))
     with (
         Store.open(f"chdb://{path}") as store,
-        pytest.raises(DamagedData, match=rf"{path} has damaged files: Code: .*store restore"),
+        pytest.raises(DamagedData, match=rf"{path} are damaged: Code: .*store restore"),
     ):
         store.query(READ)
 
 
 @pytest.mark.parametrize("lost", ["metadata", "store"])
-def test_a_store_that_lost_a_folder_is_not_begun_anew(path: Path, lost: str) -> None:
+def test_a_store_that_lost_a_folder_is_not_created_again(path: Path, lost: str) -> None:
     shutil.rmtree(path / lost)
-    with pytest.raises(StoreDamaged, match=r"is damaged: .* missing\. A copy that `ltrain store"):
+    with pytest.raises(
+        StoreDamaged, match=r"is damaged: .* missing\. Restore a backup of `ltrain store"
+    ):
         Store.open(f"chdb://{path}")
 
 
-def test_a_table_that_cannot_be_read_is_said(path: Path) -> None:
+def test_a_table_that_cannot_be_read_is_reported(path: Path) -> None:
     for each in path.rglob("otel_traces.sql"):
         each.write_text("garbage")
     code = f"from ltrain_collector.store import Store; Store.open('chdb://{path}')"
@@ -94,7 +96,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 def test_a_result_of_ten_gigabytes_is_refused(
     folder: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ltrain_collector.store.QUERY_BYTES", 1 << 20)
+    monkeypatch.setattr("ltrain_collector.store.MAX_QUERY_BYTES", 1 << 20)
     with pytest.raises(TooMuch, match=r"Store\.stream, or `ltrain sql` with --format parquet"):
         folder.query("SELECT number FROM numbers(1000000000000)")
     assert folder.query("SELECT 1 AS a")["a"].item() == 1
@@ -102,30 +104,30 @@ def test_a_result_of_ten_gigabytes_is_refused(
 
 @pytest.fixture
 def aged(up: Any) -> Iterator[str]:
-    """A ClickHouse that says it is of an old version: `ltrain up` behind a proxy."""
+    """A ClickHouse that reports an old version: `ltrain up` behind a proxy."""
 
     class Proxy(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             address = f"{up.dsn}{self.path}"
             try:
-                asked = urllib.request.urlopen(urllib.request.Request(address, body))
+                upstream = urllib.request.urlopen(urllib.request.Request(address, body))
             except HTTPError as error:
-                asked = error
-            with asked as answer:
-                given = answer.read().replace(b"26.9.2.1", b"24.3.2.1")
+                upstream = error
+            with upstream as answer:
+                content = answer.read().replace(b"26.9.2.1", b"24.3.2.1")
                 self.send_response(answer.status)
                 for name in ("content-type", "x-clickhouse-format", "x-clickhouse-timezone"):
                     if answer.headers[name]:
                         self.send_header(name, answer.headers[name])
-            self.send_header("content-length", str(len(given)))
+            self.send_header("content-length", str(len(content)))
             self.end_headers()
-            self.wfile.write(given)
+            self.wfile.write(content)
 
         do_GET = do_POST
 
         def log_message(self, *_: object) -> None:
-            """Nothing is said."""
+            """Log nothing."""
 
     with HTTPServer(("127.0.0.1", 0), Proxy) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -136,7 +138,9 @@ def aged(up: Any) -> Iterator[str]:
 
 
 def test_an_old_clickhouse_is_refused(aged: str) -> None:
-    with pytest.raises(StoreUnreachable, match=r"is ClickHouse 24\.3\.2\.1; ltrain needs 26\.2"):
+    with pytest.raises(
+        StoreUnreachable, match=r"is ClickHouse 24\.3\.2\.1; ltrain's views need 26\.2"
+    ):
         Store.open(aged)
 
 
@@ -161,7 +165,7 @@ def ltrain(*argv: str) -> list[str]:
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "table"])
-def test_a_reader_that_has_seen_enough_ends_it_in_silence(up: Any, form: str) -> None:
+def test_a_closed_pipe_ends_the_command_without_an_error(up: Any, form: str) -> None:
     query = f"SELECT number FROM numbers({10**11 if form != 'table' else 99999})"
     argv = ltrain("sql", query, "--format", form, "--store", up.dsn)
     piped = f"exec {' '.join(map(repr, argv))} | head -n 3"
@@ -177,9 +181,9 @@ def test_ctrl_c_in_the_middle_is_clean(up: Any, tmp_path: Path) -> None:
         while not (target.exists() and target.stat().st_size):
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, error_output = process.communicate(timeout=30)
     assert process.returncode not in (0, None)
-    assert "Traceback" not in said
+    assert "Traceback" not in error_output
 
 
 def test_parameters_and_a_file_with_the_query(folder: Store, tmp_path: Path) -> None:
@@ -196,7 +200,7 @@ def test_parameters_and_a_file_with_the_query(folder: Store, tmp_path: Path) -> 
     assert CliRunner().invoke(app, ["sql"]).exit_code == 2
 
 
-def test_a_folder_without_rights_is_said(tmp_path: Path) -> None:
+def test_a_folder_without_rights_is_reported(tmp_path: Path) -> None:
     locked = tmp_path / "locked"
     locked.mkdir()
     code = (

@@ -1,4 +1,4 @@
-"""Every form in which a reader believes an identity, a token or a reward, sent with a bound key."""
+"""The ingest policy: identities, tokens and rewards in every form that readers accept."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +12,9 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from ltrain_collector import schema
-from ltrain_collector.claims import fault, stamp
+from ltrain_collector.claims import attach_identity, find_violation
 from ltrain_collector.grants import Grant, Role
-from ltrain_collector.ingest.traces import encode
+from ltrain_collector.ingest.traces import encode_traces
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 
@@ -71,8 +71,11 @@ def span_of(*attributes: tuple[str, object], name: str = "think") -> Span:
         ("annotations", "a plain attribute"),
     ],
 )
-def test_an_agents_own_story_is_told(attribute: tuple[str, object]) -> None:
-    assert fault(BOUND, Resource(), InstrumentationScope(name="mine"), span_of(attribute)) == ""
+def test_an_agents_own_spans_are_stored(attribute: tuple[str, object]) -> None:
+    assert (
+        find_violation(BOUND, Resource(), InstrumentationScope(name="mine"), span_of(attribute))
+        == ""
+    )
 
 
 FORGED = [
@@ -144,7 +147,7 @@ def on_event(span: Span, resource: Resource, scope: InstrumentationScope, one: A
 
 
 def behind_its_own(span: Span, resource: Resource, scope: InstrumentationScope, one: Any) -> None:
-    """ClickHouse takes the first of two that have one name, others may take the last."""
+    """ClickHouse reads the first of two attributes with the same name; others can read the last."""
     put(span, one[0], IDENTITY.get(one[0], ""))
     put(span, *one)
 
@@ -159,21 +162,21 @@ def test_another_identity_a_token_or_a_reward_is_refused(
 ) -> None:
     span, resource, scope = span_of(), Resource(), InstrumentationScope(name="mine")
     place(span, resource, scope, one)
-    assert fault(BOUND, resource, scope, span) != ""
-    assert fault(None, resource, scope, span) == ""
-    assert fault(Grant(Role.INGEST), resource, scope, span) == ""
-    assert fault(Grant(Role.ADMIN), resource, scope, span) == ""
+    assert find_violation(BOUND, resource, scope, span) != ""
+    assert find_violation(None, resource, scope, span) == ""
+    assert find_violation(Grant(Role.INGEST), resource, scope, span) == ""
+    assert find_violation(Grant(Role.ADMIN), resource, scope, span) == ""
 
 
 @pytest.mark.parametrize("one", REWARDS, ids=str)
 def test_a_flag_allows_the_agents_own_rewards(one: tuple[str, object]) -> None:
     scope = InstrumentationScope(name="ltrain.instrument")
     span = span_of(one, name="gen_ai.evaluation.result")
-    assert fault(REWARDING, Resource(), scope, span) == ""
+    assert find_violation(REWARDING, Resource(), scope, span) == ""
     runner = InstrumentationScope(name="ltrain.runner")
-    assert "ltrain.runner" in fault(REWARDING, Resource(), runner, span)
+    assert "ltrain.runner" in find_violation(REWARDING, Resource(), runner, span)
     put(span, "ltrain.rollout.id", "other")
-    assert "not bound to" in fault(REWARDING, Resource(), scope, span)
+    assert "not bound to" in find_violation(REWARDING, Resource(), scope, span)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +185,7 @@ def test_a_flag_allows_the_agents_own_rewards(one: tuple[str, object]) -> None:
 )
 def test_the_scopes_of_others_are_refused(scope: str) -> None:
     for record in (span_of(), LogRecord(), Metric(name="m")):
-        assert scope in fault(BOUND, Resource(), InstrumentationScope(name=scope), record)
+        assert scope in find_violation(BOUND, Resource(), InstrumentationScope(name=scope), record)
 
 
 @pytest.mark.parametrize(
@@ -205,30 +208,30 @@ def test_the_names_of_others_are_refused(name: str) -> None:
     by_body.body.string_value = name
     named = (span_of(name=name), event, LogRecord(event_name=name), by_attribute, by_body)
     for record in (*named, Metric(name=name)):
-        assert fault(BOUND, Resource(), InstrumentationScope(), record) != ""
+        assert find_violation(BOUND, Resource(), InstrumentationScope(), record) != ""
 
 
 @pytest.mark.parametrize("kind", ["gauge", "sum", "histogram", "exponential_histogram", "summary"])
 def test_the_points_of_a_metric_are_looked_at(kind: str) -> None:
     metric = Metric(name="m")
     getattr(metric, kind).data_points.add()
-    assert fault(BOUND, Resource(), InstrumentationScope(), metric) == ""
+    assert find_violation(BOUND, Resource(), InstrumentationScope(), metric) == ""
     put(getattr(metric, kind).data_points.add(), "ltrain.rollout.id", "other")
-    assert "not bound to" in fault(BOUND, Resource(), InstrumentationScope(), metric)
+    assert "not bound to" in find_violation(BOUND, Resource(), InstrumentationScope(), metric)
 
 
 def test_links_do_not_count() -> None:
     span = span_of()
     link = span.links.add(trace_id=b"\7" * 16, span_id=b"\7" * 8)
     put(link, "ltrain.rollout.id", "other")
-    assert fault(BOUND, Resource(), InstrumentationScope(), span) == ""
+    assert find_violation(BOUND, Resource(), InstrumentationScope(), span) == ""
 
 
 def test_an_attempt_that_the_key_leaves_open_may_be_any() -> None:
     grant = Grant(Role.INGEST, "mine", {"ltrain.rollout.id": "mine"})
     span = span_of(("ltrain.attempt.id", 7))
-    assert fault(grant, Resource(), InstrumentationScope(), span) == ""
-    stamp(grant, span)
+    assert find_violation(grant, Resource(), InstrumentationScope(), span) == ""
+    attach_identity(grant, span)
     assert {one.key for one in span.attributes} == {"ltrain.attempt.id", "ltrain.rollout.id"}
 
 
@@ -236,20 +239,22 @@ def test_a_run_key_sends_any_rollout_of_its_run() -> None:
     grant = Grant(Role.INGEST, "run", {"ltrain.run.id": "run", "ltrain.mode": "train"})
     own = [("ltrain.rollout.id", "a"), ("ltrain.attempt.id", 2), ("ltrain.task.id", "t")]
     span = span_of(*own, ("ltrain.wave", 1), ("ltrain.sample.index", 0), ("ltrain.domain", "d"))
-    assert fault(grant, Resource(), InstrumentationScope(), span) == ""
-    stamp(grant, span)
+    assert find_violation(grant, Resource(), InstrumentationScope(), span) == ""
+    attach_identity(grant, span)
     carried = {one.key: one.value.string_value for one in span.attributes}
     assert (carried["ltrain.run.id"], carried["ltrain.mode"]) == ("run", "train")
     assert carried["ltrain.rollout.id"] == "a"
     for forged in (("ltrain.run.id", "other"), ("ltrain.mode", "val"), ("prompt_token_ids", "[1]")):
-        assert fault(grant, Resource(), InstrumentationScope(), span_of(*own, forged)) != ""
+        assert (
+            find_violation(grant, Resource(), InstrumentationScope(), span_of(*own, forged)) != ""
+        )
     runner = InstrumentationScope(name="ltrain.runner")
-    assert fault(grant, Resource(), runner, span_of(*own)) != ""
-    assert fault(grant, Resource(), InstrumentationScope(), span_of(REWARDS[0])) != ""
+    assert find_violation(grant, Resource(), runner, span_of(*own)) != ""
+    assert find_violation(grant, Resource(), InstrumentationScope(), span_of(REWARDS[0])) != ""
 
 
 def test_a_span_in_anothers_trace_is_still_of_its_own_rollout(folder: Store) -> None:
-    """Without ids it would be of its trace's rollout: it gets those of its key."""
+    """A span without ids would belong to its trace's rollout: it gets the ids of the key."""
     theirs, mine = ExportTraceServiceRequest(), ExportTraceServiceRequest()
     runner = theirs.resource_spans.add().scope_spans.add()
     runner.spans.append(span_of(("ltrain.rollout.id", "theirs"), ("ltrain.attempt.id", "1")))
@@ -258,10 +263,10 @@ def test_a_span_in_anothers_trace_is_still_of_its_own_rollout(folder: Store) -> 
     bare.span_id = b"\3" * 8
     agent.spans.append(bare)
     for request, grant in ((theirs, None), (mine, BOUND)):
-        rows = encode(request, grant)
+        rows = encode_traces(request, grant)
         assert (rows.count, rows.rejected) == (1, 0)
         block = rows.blocks[schema.TRACES]
-        folder._backend.insert_raw(schema.into(schema.TRACES), "RowBinary", block.payload)
+        folder._backend.insert_raw(schema.insert_target(schema.TRACES), "RowBinary", block.payload)
     sql = "SELECT RunId, RolloutId, Attempt, TaskId, SpanAttributes['k'] FROM otel.spans ORDER BY 2"
     assert folder.query(sql).rows() == [
         ("run", "mine", "1", "t1", "v"),

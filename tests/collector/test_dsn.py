@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from ltrain_collector.dsn import Folder, Server, folder_of, parse
+from ltrain_collector.dsn import Folder, Server, local_folder, parse_dsn
 from ltrain_collector.errors import BadDsn
 
 
@@ -22,7 +22,7 @@ from ltrain_collector.errors import BadDsn
     ],
 )
 def test_addresses_are_read(dsn: str, address: Folder | Server) -> None:
-    assert parse(dsn) == address
+    assert parse_dsn(dsn) == address
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_addresses_are_read(dsn: str, address: Folder | Server) -> None:
 )
 def test_a_typo_is_named_with_what_is_allowed(dsn: str, says: str) -> None:
     with pytest.raises(BadDsn) as caught:
-        parse(dsn)
+        parse_dsn(dsn)
     assert says in str(caught.value)
     assert dsn in str(caught.value)
 
@@ -60,9 +60,9 @@ def test_a_typo_is_named_with_what_is_allowed(dsn: str, says: str) -> None:
 def test_a_store_on_this_machine_has_its_folder(
     address: Folder | Server | None, folder: Path | None
 ) -> None:
-    assert folder_of(address, Path("/home")) == folder
+    assert local_folder(address, Path("/home")) == folder
 
 
 def test_a_password_is_not_printed() -> None:
-    server = parse("clickhouse://me:secret@db")
+    server = parse_dsn("clickhouse://me:secret@db")
     assert "secret" not in f"{server} {server!r}"

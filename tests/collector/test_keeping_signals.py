@@ -1,4 +1,4 @@
-"""What goes of log records and metrics when a store is pruned, and what a copy brings back."""
+"""Pruning and restoring of log records and metrics."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from ltrain.cli import app
 from ltrain_collector.backup import restore
 from ltrain_collector.errors import BadBackup
 from ltrain_collector.ingest.signals import LOGS, METRICS
-from ltrain_collector.keeping import Choice, prune, status
+from ltrain_collector.keeping import PruneFilter, prune, store_status
 from ltrain_collector.store import Store
 
 NOON = 1_790_000_000_000_000_000
@@ -37,8 +37,8 @@ def held(folder: Store, request_of: Callable[..., bytes]) -> Store:
         ),
         1,
     ):
-        said = {"ltrain__run__id": "demo", "ltrain__mode": mode, "ltrain__rollout__id": rollout}
-        folder.insert_otlp(request_of((number, number), start=start, **said))
+        values = {"ltrain__run__id": "demo", "ltrain__mode": mode, "ltrain__rollout__id": rollout}
+        folder.insert_otlp(request_of((number, number), start=start, **values))
     logs, metrics = ExportLogsServiceRequest(), ExportMetricsServiceRequest()
     records = logs.resource_logs.add().scope_logs.add().log_records
     for body, rollout, at in (
@@ -76,44 +76,46 @@ EVERY |= {"none, old", "none, new"}
 @pytest.mark.parametrize(
     ("choice", "gone", "points"),
     [
-        (Choice(before=CUT), {"old", "old, late", "lone, old", "none, old"}, 1),
-        (Choice(before=CUT, run="demo"), {"old", "old, late", "lone, old"}, 2),
-        (Choice(before=CUT, mode="train"), {"old", "old, late"}, 2),
-        (Choice(mode="val"), {"val"}, 2),
-        (Choice(run="demo"), EVERY - {"none, old", "none, new"}, 2),
+        (PruneFilter(before=CUT), {"old", "old, late", "lone, old", "none, old"}, 1),
+        (PruneFilter(before=CUT, run="demo"), {"old", "old, late", "lone, old"}, 2),
+        (PruneFilter(before=CUT, mode="train"), {"old", "old, late"}, 2),
+        (PruneFilter(mode="val"), {"val"}, 2),
+        (PruneFilter(run="demo"), EVERY - {"none, old", "none, new"}, 2),
     ],
     ids=["age", "age and run", "age and mode", "mode", "run"],
 )
 def test_log_records_go_with_their_rollout_and_metrics_by_age(
-    held: Store, choice: Choice, gone: set[str], points: int
+    held: Store, choice: PruneFilter, gone: set[str], points: int
 ) -> None:
-    counted = prune(held, choice, really=False)
+    counted = prune(held, choice, delete=False)
     assert bodies(held) == EVERY
-    assert prune(held, choice, really=True) == counted
-    said = {each.table: (each.rows, each.kept) for each in counted}
+    assert prune(held, choice, delete=True) == counted
+    values = {each.table: (each.rows, each.remaining) for each in counted}
     assert bodies(held) == EVERY - gone
-    assert said["otel.otel_logs"] == (len(gone), len(EVERY - gone))
-    assert said["otel.otel_metrics_gauge"] == (2 - points, points)
+    assert values["otel.otel_logs"] == (len(gone), len(EVERY - gone))
+    assert values["otel.otel_metrics_gauge"] == (2 - points, points)
     assert held.query("SELECT count() AS n FROM otel.metrics_gauge")["n"].item() == points
-    assert [each.rows for each in prune(held, choice, really=False)] == [0] * len(counted)
+    assert [each.rows for each in prune(held, choice, delete=False)] == [0] * len(counted)
 
 
-def test_a_copy_brings_every_signal_back(held: Store, tmp_path: Path) -> None:
+def test_a_backup_restores_every_signal(held: Store, tmp_path: Path) -> None:
     def ltrain(*argv: str, store: str = held.name) -> str:
         done = CliRunner().invoke(app, ["store", *argv, "--store", store])
         assert done.exit_code == 0, done.exception
         return done.stdout
 
-    before: Any = status(held)
+    before: Any = store_status(held)
     ltrain("backup", str(tmp_path / "copy.tar"))
     for table in ("traces", "metrics_gauge"):
         held.command(f"TRUNCATE TABLE otel.otel_{table}")
-    with pytest.raises(BadBackup, match="holds 9 log records; a copy goes into an empty one only"):
+    with pytest.raises(
+        BadBackup, match="holds 9 log records; a backup is restored only into an empty"
+    ):
         restore(held, tmp_path / "copy.tar", trusted=True)
     held.command("TRUNCATE TABLE otel.otel_logs")
-    said = ltrain("restore", str(tmp_path / "copy.tar"))
-    assert "holds 4 spans, 9 log records, 2 data points of" in said
-    after: Any = status(held)
+    values = ltrain("restore", str(tmp_path / "copy.tar"))
+    assert "holds 4 spans, 9 log records, 2 data points of" in values
+    after: Any = store_status(held)
     for signal in ("traces", "logs", "metrics_gauge"):
         for what in ("rows", "oldest", "newest"):
             assert after[signal][what] == before[signal][what]

@@ -1,4 +1,4 @@
-"""A server killed again and again under load: every record of every signal is there, once."""
+"""A server that is killed repeatedly under load: every acknowledged record is stored once."""
 
 import random
 import signal
@@ -31,8 +31,8 @@ def spans(number: int) -> Message:
     for place in range(1, RECORDS + 1):
         span = scoped.spans.add(name="chat", start_time_unix_nano=NOON)
         span.trace_id, span.span_id = number.to_bytes(16, "big"), place.to_bytes(8, "big")
-        said = {"ltrain.rollout.id": f"r{number}", "input": TEXT}
-        for key, value in said.items():
+        pairs = {"ltrain.rollout.id": f"r{number}", "input": TEXT}
+        for key, value in pairs.items():
             span.attributes.add(key=key).value.string_value = value
     return request
 
@@ -64,7 +64,7 @@ SIGNALS: dict[str, tuple[Callable[[int], Message], str]] = {
         "WHERE MetricName LIKE 'r%' GROUP BY made",
     ),
 }
-"""How a request of each is made, and what counts its rows by the number that it bears."""
+"""By signal: what makes a request with a number, and SQL that counts the rows by number."""
 
 
 class Client(threading.Thread):
@@ -102,7 +102,7 @@ class Client(threading.Thread):
 
 
 def begin(port: int, pause: float = 0) -> list[Client]:
-    """Have two clients of each signal send, with a pause after each answer."""
+    """Let two clients of each signal send, with a pause after each response."""
     clients = [
         Client(name, (2 * place + twin) * 1_000_000, port, pause)
         for place, name in enumerate(SIGNALS)
@@ -114,7 +114,7 @@ def begin(port: int, pause: float = 0) -> list[Client]:
 
 
 def end(clients: list[Client]) -> dict[str, set[str]]:
-    """Let them finish, and give what was acknowledged of each signal."""
+    """Wait for the senders, and return the acknowledged requests of each signal."""
     for client in clients:
         client.stopped.set()
     for client in clients:
@@ -126,11 +126,11 @@ def end(clients: list[Client]) -> dict[str, set[str]]:
 
 
 def rows(store: Store) -> dict[str, dict[str, int]]:
-    """Give the rows of each request, by signal."""
+    """Return the rows of each request, by signal."""
     return {name: dict(store.query(sql).iter_rows()) for name, (_, sql) in SIGNALS.items()}
 
 
-def test_kill_9_loses_nothing_and_doubles_nothing(
+def test_kill_9_loses_nothing_and_duplicates_nothing(
     start: Callable[..., Any], tmp_path: Path
 ) -> None:
     up = start(tmp_path / "store")

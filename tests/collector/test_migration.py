@@ -1,4 +1,4 @@
-"""A store of any age becomes one of today, however often and by however many it is asked."""
+"""Migration of stores of any version, repeated, interrupted and concurrent."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +26,7 @@ TABLES = (
 
 @pytest.fixture
 def new(tmp_path: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Columns and tables of a store that this program made."""
+    """Columns and tables of a new store."""
     with Store.open(f"chdb://{tmp_path}/new") as store:
         store.migrate()
         return store.query(SHAPE), store.query(TABLES)
@@ -45,33 +45,45 @@ def old(tmp_path: Path, new: object) -> Iterator[Store]:
 def test_a_store_of_the_first_release_becomes_equal_to_a_new_one(
     old: Store, new: tuple[pl.DataFrame, pl.DataFrame], request_of: Callable[..., bytes]
 ) -> None:
-    said = {"ltrain__rollout__id": "r", "ltrain__domain": "db", "ltrain__wave": "3"}
-    old.insert_otlp(request_of((1, 1), **said))
+    attributes = {"ltrain__rollout__id": "r", "ltrain__domain": "db", "ltrain__wave": "3"}
+    old.insert_otlp(request_of((1, 1), **attributes))
     done = old.migrate()
     assert done.steps == schema.steps()
     columns, tables = new
     assert_frame_equal(old.query(SHAPE), columns)
     assert_frame_equal(old.query(TABLES), tables)
-    old.insert_otlp(request_of((1, 1), **said))
-    old.insert_otlp(request_of((1, 2), **said))
+    old.insert_otlp(request_of((1, 1), **attributes))
+    old.insert_otlp(request_of((1, 2), **attributes))
     read = old.query("SELECT SpanId, RolloutId, Domain, Wave FROM otel.spans ORDER BY SpanId")
     assert read.rows() == [(f"{n:016x}", "r", "db", 3) for n in (1, 2)]
 
 
-def test_once_done_there_is_nothing_to_do(old: Store) -> None:
+def test_a_second_migration_changes_nothing(old: Store) -> None:
     old.migrate()
     assert (old.migrate().steps, old.migrate().version) == ((), len(schema.steps()))
     written = old.query("SELECT step, version FROM otel.ltrain_migrations ORDER BY version, step")
     assert written["step"].to_list() == [*schema.steps(), "views"]
-    assert written["version"].to_list() == [*range(1, 9), 8]
+    assert written["version"].to_list() == [*range(1, 10), 9]
+
+
+def test_a_view_with_a_new_name_replaces_the_old_one(folder: Store) -> None:
+    folder.command("CREATE VIEW otel.rewards AS SELECT 1")
+    folder.command("DROP VIEW otel.evaluations")
+    folder.command(f"DELETE FROM otel.ltrain_migrations WHERE step = '{schema.RENAMED_VIEWS}'")
+    folder.command("DELETE FROM otel.ltrain_migrations WHERE step = 'views' AND version = 9")
+    with pytest.raises(NotMigrated, match="run `ltrain store migrate`"):
+        folder.query("SELECT * FROM otel.evaluations")
+    assert folder.migrate().steps == (schema.RENAMED_VIEWS,)
+    views = "SELECT name FROM system.tables WHERE name IN ('rewards', 'evaluations')"
+    assert folder.query(views).rows() == [("evaluations",)]
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Simulates the death of the process."""
 
 
 class Mortal:
-    """A store whose program dies before its n-th command."""
+    """A store whose process dies before its n-th command."""
 
     def __init__(self, store: Store, lives: int) -> None:
         self.name, self.query, self._store, self._lives = store.name, store.query, store, lives
@@ -130,7 +142,7 @@ def test_a_store_that_is_newer_is_refused(folder: Store) -> None:
         folder.migrate()
 
 
-def test_a_query_of_a_store_that_was_never_migrated_says_so(old: Store) -> None:
+def test_a_query_of_a_store_that_was_never_migrated_reports_it(old: Store) -> None:
     for sql in ("SELECT * FROM otel.tool_calls", "SELECT Domain FROM otel.spans"):
         with pytest.raises(NotMigrated, match="run `ltrain store migrate`"):
             old.query(sql)
@@ -144,13 +156,13 @@ def test_a_query_of_a_store_that_was_never_migrated_says_so(old: Store) -> None:
     assert not isinstance(caught.value, NotMigrated)
 
 
-def test_an_exporters_table_that_is_not_there_is_said(folder: Store) -> None:
+def test_an_exporters_table_that_does_not_exist_is_reported(folder: Store) -> None:
     with pytest.raises(BadTable, match=r"There is no table theirs\.otel_traces"):
         folder.migrate("theirs.otel_traces")
 
 
 def test_every_statement_of_every_step_may_run_again(folder: Store) -> None:
     for step in schema.steps():
-        for statement in schema.statements(step):
+        for statement in schema.read_statements(step):
             folder.command(statement)
             folder.command(statement)

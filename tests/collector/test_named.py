@@ -1,4 +1,4 @@
-"""The named views over spans that real frameworks emitted; and that the docs have each."""
+"""The report views over spans of real frameworks; the docs contain every view."""
 
 import re
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import pytest
 
 from ltrain_collector import schema
 from ltrain_collector.store import Store
-from ltrain_collector.transfer.intake import take_in
+from ltrain_collector.transfer.intake import import_files
 
 TESTS = Path(__file__).parents[1]
 FIXTURES = (
@@ -22,20 +22,20 @@ VIEWS = re.findall(
     r"CREATE OR REPLACE VIEW otel\.(\w+)",
     "".join(
         files("ltrain_collector").joinpath("ddl", f"{name}.sql").read_text()
-        for name in ("05_spans", *schema.PEOPLE)
+        for name in ("05_spans", *schema.USER_VIEWS)
     ),
 )
 
 
 @pytest.fixture
 def real(folder: Store) -> Store:
-    """A store of what four programs sent."""
+    """A store with the spans of four programs."""
     paths = [TESTS / "fixtures" / f"{name}.otlp.json" for name in FIXTURES]
-    assert take_in(folder, paths, lambda path: None).unreadable == 0
+    assert import_files(folder, paths, lambda path: None).unreadable == 0
     return folder
 
 
-def test_every_view_answers(real: Store) -> None:
+def test_every_view_can_be_queried(real: Store) -> None:
     assert len(VIEWS) == 11
     for view in VIEWS:
         assert real.query(f"SELECT * FROM otel.{view}").columns
@@ -95,6 +95,6 @@ def test_every_view_and_column_of_it_is_in_the_docs(folder: Store) -> None:
     page = (TESTS.parent / "docs" / "store.md").read_text()
     assert [view for view in VIEWS if f"`otel.{view}`" not in page] == []
     for view in VIEWS[5:]:
-        told = page.split(f"| `otel.{view}` |")[1].split("\n")[0]
+        documented = page.split(f"| `otel.{view}` |")[1].split("\n")[0]
         columns = folder.query(f"SELECT * FROM otel.{view}").columns
-        assert [name for name in columns if f"`{name}`" not in told] == [], view
+        assert [name for name in columns if f"`{name}`" not in documented] == [], view

@@ -41,9 +41,13 @@ def test_rollouts_come_whole_and_each_span_once(store: Store, request_of: Reques
 
     where, params = "RunId = {run:String}", {"run": "whole"}
     columns = "RolloutId, SpanId, SpanAttributes['ltrain.truncated'] AS cut"
-    given = [row for each in rollouts.stream(store, columns, where, params) for row in each.rows()]
+    result = [
+        row
+        for each in rollouts.stream_rollouts(store, columns, where, params)
+        for row in each.rows()
+    ]
 
-    assert [(rollout, int(span, 16), cut) for rollout, span, cut in given] == [
+    assert [(rollout, int(span, 16), cut) for rollout, span, cut in result] == [
         ("", 1, ""),
         ("a", 11, ""),
         ("a", 12, ""),
@@ -55,9 +59,11 @@ def test_rollouts_come_whole_and_each_span_once(store: Store, request_of: Reques
     ]
 
 
-@pytest.mark.parametrize("across", [0, 3, rollouts.MANY, rollouts.MANY + 1])
-def test_any_number_may_reach_into_a_second_month(store: Store, across: int) -> None:
-    """From few of them, which are read last, to so many that all is merged."""
+@pytest.mark.parametrize(
+    "across", [0, 3, rollouts.MAX_WIDE_ROLLOUTS, rollouts.MAX_WIDE_ROLLOUTS + 1]
+)
+def test_any_number_of_rollouts_can_reach_into_a_second_month(store: Store, across: int) -> None:
+    """Few of them are read last; with too many, all months are merged."""
     run = f"across {across}"
     store.command(f"""
         INSERT INTO otel.otel_traces (Timestamp, TraceId, SpanId, SpanAttributes)
@@ -70,7 +76,7 @@ def test_any_number_may_reach_into_a_second_month(store: Store, across: int) -> 
     where, params = "RunId = {run:String}", {"run": run}
     sql = f"SELECT * FROM otel.spans WHERE {where} {schema.ROLLOUT_ORDER}"
     merged = store.query(sql, params)
-    frames = list(rollouts.stream(store, "*", where, params))
+    frames = list(rollouts.stream_rollouts(store, "*", where, params))
 
     key = ["RolloutId", "TraceId", "Timestamp", "SpanId"]
     ids = [rollout for frame in frames for rollout in frame["RolloutId"]]
@@ -80,7 +86,7 @@ def test_any_number_may_reach_into_a_second_month(store: Store, across: int) -> 
 
 
 def test_a_store_without_spans_gives_nothing(folder: Store) -> None:
-    assert list(rollouts.stream(folder)) == []
+    assert list(rollouts.stream_rollouts(folder)) == []
 
 
 READ = """
@@ -97,7 +103,7 @@ with Store.open(sys.argv[1]) as store:
         pass
     base = peak = resident()
     rows = text = 0
-    for frame in rollouts.stream(store):
+    for frame in rollouts.stream_rollouts(store):
         rows, text = rows + frame.height, text + frame.estimated_size()
         peak = max(peak, resident())
 print(json.dumps({"rows": rows, "text": text, "over": peak - base}))
@@ -119,7 +125,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
                 FROM numbers(15000)""")
     argv = [sys.executable, "-c", READ, dsn]
     done = subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True)
-    given = json.loads(done.stdout)
-    assert given["rows"] == 60_000
-    assert given["text"] > 290_000_000
-    assert given["over"] < 200_000_000, given
+    result = json.loads(done.stdout)
+    assert result["rows"] == 60_000
+    assert result["text"] > 290_000_000
+    assert result["over"] < 200_000_000, result

@@ -29,18 +29,18 @@ def test_a_table_for_people(up: Any) -> None:
 
 
 def test_formats_for_programs(up: Any) -> None:
-    def given(form: str) -> bytes:
+    def exported(form: str) -> bytes:
         return sql(TWO, "--store", up.dsn, "--format", form).stdout_bytes
 
-    assert json.loads(given("jsonl").splitlines()[1]) == {"n": 1, "s": "a,1", "m": {"k": 1.5}}
-    assert json.loads(given("json")) == [
+    assert json.loads(exported("jsonl").splitlines()[1]) == {"n": 1, "s": "a,1", "m": {"k": 1.5}}
+    assert json.loads(exported("json")) == [
         {"n": 0, "s": "a,0", "m": {"k": 1.5}},
         {"n": 1, "s": "a,1", "m": {"k": 1.5}},
     ]
-    rows = list(csv.reader(io.StringIO(given("csv").decode())))
+    rows = list(csv.reader(io.StringIO(exported("csv").decode())))
     assert rows[:2] == [["n", "s", "m"], ["0", "a,0", "{'k':1.5}"]]
-    assert pl.read_parquet(io.BytesIO(given("parquet")))["n"].to_list() == [0, 1]
-    assert given("TSV").splitlines()[0] == b"0\ta,0\t{'k':1.5}"
+    assert pl.read_parquet(io.BytesIO(exported("parquet")))["n"].to_list() == [0, 1]
+    assert exported("TSV").splitlines()[0] == b"0\ta,0\t{'k':1.5}"
 
 
 def test_json_is_a_flag_too(up: Any) -> None:
@@ -67,7 +67,7 @@ def test_an_empty_store_has_no_rows(folder: Any) -> None:
     assert (done.exit_code, done.stdout) == (0, "No rows.\n")
 
 
-def test_a_long_table_says_what_it_leaves_out(up: Any) -> None:
+def test_a_long_table_reports_the_rows_it_omits(up: Any) -> None:
     done = sql("SELECT number FROM numbers(1500)", "--store", up.dsn)
     assert "1000 of 1500 rows" in done.stdout
 
@@ -76,7 +76,7 @@ def test_a_long_table_says_what_it_leaves_out(up: Any) -> None:
     ("query", "dsn", "error", "says"),
     [
         ("SELECT nocol FROM otel.spans", None, QueryFailed, "Code: 47"),
-        ("DROP TABLE otel.otel_traces", None, QueryFailed, "this store is only read"),
+        ("DROP TABLE otel.otel_traces", None, QueryFailed, "this store is read-only"),
         ("SELECT 1", "htp://127.0.0.1", BadDsn, "did you mean http://"),
         ("SELECT 1", "chdb:///nowhere/at/all", NoStore, "There is no store in"),
     ],

@@ -23,12 +23,12 @@ HOSTILE = "a\\b'c\n\t\"é\0{x} %s ${y} --"
 
 
 def test_both_kinds_give_the_same_types(store: Store) -> None:
-    given = store.query(
+    result = store.query(
         "SELECT toUInt8(1) AS u, 'x'::LowCardinality(String) AS s, map('k', 'v') AS m, "
         "[map('k', 1.5)] AS l, toDateTime64('2026-01-02 03:04:05.678', 9) AS t, "
         "CAST(NULL, 'Nullable(Float64)') AS n, [toDateTime64(0, 3)] AS ts"
     )
-    assert given.schema == {
+    assert result.schema == {
         "u": pl.UInt8(),
         "s": pl.String(),
         "m": pl.Map(pl.String(), pl.String()),
@@ -37,8 +37,8 @@ def test_both_kinds_give_the_same_types(store: Store) -> None:
         "n": pl.Float64(),
         "ts": pl.List(pl.Datetime("ms", "UTC")),
     }
-    assert given["t"].item() == datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
-    assert given.select(pl.col("m").map.get("k")).item() == "v"
+    assert result["t"].item() == datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
+    assert result.select(pl.col("m").map.get("k")).item() == "v"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_both_kinds_give_the_same_types(store: Store) -> None:
         ("Bool", True),
     ],
 )
-def test_parameters_arrive_as_they_were_given(store: Store, kind: str, value: object) -> None:
+def test_parameters_are_passed_unchanged(store: Store, kind: str, value: object) -> None:
     assert store.query(f"SELECT {{x:{kind}}} AS x", {"x": value})["x"].to_list() == [value]
 
 
@@ -69,7 +69,7 @@ def test_parameters_and_settings_do_not_leak_into_the_next_query(store: Store) -
     assert caught.value.code == 456
 
 
-def test_no_rows_still_have_columns(store: Store) -> None:
+def test_a_result_without_rows_has_columns(store: Store) -> None:
     assert store.query("SELECT 1 AS a, 'x' AS b WHERE 0").schema == {"a": pl.UInt8, "b": pl.String}
     assert list(store.stream("SELECT 1 AS a WHERE 0")) == []
 
@@ -100,16 +100,14 @@ def test_a_stream_may_be_left_in_the_middle(store: Store) -> None:
         ("INSERT INTO otel.otel_trace_executions SELECT '', '', '', ''", 164),
     ],
 )
-def test_clickhouse_says_what_is_wrong_with_its_own_number(
-    store: Store, sql: str, code: int
-) -> None:
+def test_errors_have_clickhouses_code(store: Store, sql: str, code: int) -> None:
     with pytest.raises(QueryFailed, match=f"Code: {code}") as caught:
         store.query(sql)
     assert caught.value.code == code
     assert "Stack trace" not in str(caught.value)
 
 
-def test_a_frame_goes_in_and_comes_out(store: Store) -> None:
+def test_an_inserted_frame_is_returned(store: Store) -> None:
     store.command("DROP TABLE IF EXISTS otel.mine")
     store.command(
         "CREATE TABLE otel.mine (id UInt64, s String, m Map(LowCardinality(String), String), "
@@ -158,7 +156,7 @@ def test_a_span_sent_again_is_read_once(store: Store, request_of: Callable[..., 
     assert traces["TraceId"].to_list() == [f"{0xA1:032x}"]
 
 
-def test_of_two_copies_the_complete_one_stays_then_the_first(
+def test_of_two_duplicates_the_complete_one_stays_else_the_first(
     folder: Store, request_of: Callable[..., bytes]
 ) -> None:
     read = "SELECT SpanAttributes['v'] AS v FROM otel.spans"
@@ -203,13 +201,13 @@ def test_a_table_that_the_exporter_made_reads_the_same(
         theirs.migrate(None if name == schema.TRACES else name)
         for _ in range(2):
             theirs.insert(name, copied)
-        given = theirs.query("SELECT * EXCEPT (IngestedAt) FROM otel.spans ORDER BY SpanId")
-        assert_frame_equal(given, expected)
+        result = theirs.query("SELECT * EXCEPT (IngestedAt) FROM otel.spans ORDER BY SpanId")
+        assert_frame_equal(result, expected)
         assert theirs.query("SELECT RolloutId FROM otel.trace_executions").height == 1
         assert theirs.query("SELECT * FROM otel.rollouts").is_empty()
 
 
-def test_a_folder_that_another_process_has_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_another_process_has_is_reported(tmp_path: Path) -> None:
     holder = (
         "import sys; from ltrain_collector.store import Store\n"
         f"store = Store.open('chdb://{tmp_path}/store'); print('open', flush=True)\n"
@@ -233,7 +231,7 @@ def test_a_process_has_one_folder_at_a_time(folder: Store, tmp_path: Path) -> No
     assert folder.query("SELECT 1 AS a").height == 1
 
 
-def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreUnusable, match=r"cannot be used.*--dir"):
         Store.open(f"chdb://{tmp_path}/file")
@@ -243,7 +241,7 @@ def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
         Store.open("chdb:///proc/store")
 
 
-def test_a_server_that_is_not_there_is_said() -> None:
+def test_an_unreachable_server_is_reported() -> None:
     with pytest.raises(
         StoreUnreachable, match=r"127\.0\.0\.1:9 .*: Connection refused\. .*LTRAIN_STORE"
     ):
@@ -254,7 +252,7 @@ def test_without_an_address_it_is_the_store_of_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("LTRAIN_STORE", raising=False)
-    monkeypatch.setattr("ltrain_collector.store.LOCAL", Server("127.0.0.1", 9))
+    monkeypatch.setattr("ltrain_collector.store.LOCAL_SERVER", Server("127.0.0.1", 9))
     monkeypatch.setenv("LTRAIN_HOME", str(tmp_path))
     with pytest.raises(NoStore, match="ltrain up"):
         Store.open()

@@ -23,7 +23,7 @@ FREE = [word for option in PORTS for word in (option, "0")]
 
 
 @pytest.mark.parametrize(("option", "port"), PORTS.items())
-def test_a_port_that_is_taken_is_said(up: Any, tmp_path: Path, option: str, port: str) -> None:
+def test_a_port_that_is_taken_is_reported(up: Any, tmp_path: Path, option: str, port: str) -> None:
     taken = str(getattr(up, port))
     free = [word for name in PORTS if name != option for word in (name, "0")]
     done = ltrain("up", "--dir", str(tmp_path / "s"), option, taken, *free)
@@ -34,14 +34,14 @@ def test_a_port_that_is_taken_is_said(up: Any, tmp_path: Path, option: str, port
     assert not (tmp_path / "s").exists()
 
 
-def test_a_folder_that_is_in_use_is_said(up: Any) -> None:
+def test_a_folder_that_is_in_use_is_reported(up: Any) -> None:
     done = ltrain("up", "--dir", str(up.directory), *FREE)
     assert done.returncode == 1
     assert f"in use by process {up.process.pid}" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     argv = ("up", "--dir", str(tmp_path / "file" / "store"), *FREE)
     done = ltrain(*argv)
@@ -50,19 +50,19 @@ def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_secret_that_cannot_be_read_is_said(
+def test_a_secret_that_cannot_be_read_is_reported(
     start: Callable[..., Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "store.secret").mkdir()
     up = start(tmp_path / "store")
     assert ask(up.sql, "POST", "/", "SELECT 1").text == "1\n"
-    assert f"secret {tmp_path}/store.secret cannot be read or made (Is a directory)" in (
+    assert f"secret {tmp_path}/store.secret cannot be read or created (Is a directory)" in (
         capfd.readouterr().err
     )
     assert up.stop() == 0
 
 
-def test_a_port_that_is_none_is_wrong_use() -> None:
+def test_an_invalid_port_is_a_usage_error() -> None:
     assert ltrain("up", "--otlp-port", "70000").returncode == 2
 
 
@@ -74,10 +74,10 @@ def test_open_inserts_are_finished_before_the_end(
     number: signal.Signals,
 ) -> None:
     up = start(tmp_path / "store")
-    told: list[int] = []
+    statuses: list[int] = []
     bodies = [request_of((trace, 1)) for trace in range(1, 9)]
     threads = [
-        threading.Thread(target=lambda body=body: told.append(post(up.otlp, body).status))
+        threading.Thread(target=lambda body=body: statuses.append(post(up.otlp, body).status))
         for body in bodies
     ]
     for thread in threads:
@@ -88,7 +88,7 @@ def test_open_inserts_are_finished_before_the_end(
         thread.join()
     with Store.open(f"chdb://{tmp_path}/store") as store:
         stored = store.query("SELECT count() AS n FROM otel.spans")["n"].item()
-    assert stored >= told.count(200)
+    assert stored >= statuses.count(200)
 
 
 def test_what_was_stored_is_there_after_a_restart(

@@ -58,7 +58,7 @@ def test_an_evaluation_is_one_reward(folder: Store, request_of: Callable[..., by
         **IDENTITY,
     )
     folder.insert_otlp(judged)
-    (row,) = folder.query("SELECT * EXCEPT (judged, trace, span) FROM otel.rewards").to_dicts()
+    (row,) = folder.query("SELECT * EXCEPT (judged, trace, span) FROM otel.evaluations").to_dicts()
     assert row == {
         **WHO,
         "name": "reward",

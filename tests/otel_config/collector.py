@@ -1,4 +1,4 @@
-"""Collector configurations as the Collector reads them: files laid over one another."""
+"""Collector configurations as the Collector reads them: several files merged."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ KINDS = ("extensions", "receivers", "processors", "exporters")
 
 
 def config(name: str) -> dict[str, Any]:
-    """Give the configuration that a combination of files makes."""
+    """Return the configuration of a combination of files."""
     whole: dict[str, Any] = {}
     for part in COMBINATIONS[name]:
         whole = laid_over(whole, yaml.safe_load((FOLDER / f"{part}.yaml").read_text()))
@@ -34,33 +34,33 @@ def laid_over(below: Any, above: Any) -> Any:
     return below | {key: laid_over(below.get(key), value) for key, value in above.items()}
 
 
-def unknown(given: Any, options: Any, where: str = "") -> list[str]:
-    """Give the paths of `given` that `options` do not have, or not with such a value."""
-    if isinstance(given, dict) and isinstance(options, dict):
+def unknown(section: Any, options: Any, where: str = "") -> list[str]:
+    """Return the paths in `section` that `options` do not allow, or not with this value."""
+    if isinstance(section, dict) and isinstance(options, dict):
         found: list[str] = []
-        for key, value in given.items():
+        for key, value in section.items():
             known = options.get(key, options.get("*"))
             path = f"{where}.{key}".lstrip(".")
             found += [path] if known is None else unknown(value, known, path)
         return found
-    if isinstance(given, list) and isinstance(options, list):
-        return [one for each in given for one in unknown(each, options[0], where)]
+    if isinstance(section, list) and isinstance(options, list):
+        return [one for each in section for one in unknown(each, options[0], where)]
     if isinstance(options, str):
-        return [] if str(given) in options.split(" | ") else [where]
-    return [] if options is True and not isinstance(given, list | dict) else [where]
+        return [] if str(section) in options.split(" | ") else [where]
+    return [] if options is True and not isinstance(section, list | dict) else [where]
 
 
 def variables(text: str) -> dict[str, str | None]:
-    """Give each environment variable that a configuration reads, and its default."""
+    """Return each environment variable that a configuration reads, and its default."""
     found = re.findall(r"\$\{env:(\w+)(?::-([^}]*))?\}", text)
     with_default = set(re.findall(r"\$\{env:(\w+):-", text))
     return {name: default if name in with_default else None for name, default in found}
 
 
-def ports(given: dict[str, Any]) -> dict[str, int]:
-    """Give the port of each door of the receivers, by `receiver.protocol`."""
+def ports(section: dict[str, Any]) -> dict[str, int]:
+    """Return the port of each receiver's protocol, by `receiver.protocol`."""
     return {
         f"{name}.{protocol}": int(door["endpoint"].rpartition(":")[2])
-        for name, receiver in given["receivers"].items()
+        for name, receiver in section["receivers"].items()
         for protocol, door in receiver["protocols"].items()
     }

@@ -27,7 +27,7 @@ DEFAULTS = (
 
 
 def users(path: str, role: str) -> str:
-    """Give the users of `path` and `default`, whom chDB's sessions belong to, with `role`."""
+    """Return the users of `path`, and chDB's own user `default` with `role`."""
     root = ElementTree.parse(path).getroot() if path else ElementTree.fromstring(DEFAULTS)
     profiles, everyone = root.find("profiles"), root.find("users")
     assert profiles is not None and everyone is not None
@@ -47,13 +47,13 @@ def users(path: str, role: str) -> str:
 
 
 def main() -> None:
-    directory, asked = Path(sys.argv[1]), json.load(sys.stdin)
+    directory, request = Path(sys.argv[1]), json.load(sys.stdin)
     directory.mkdir(exist_ok=True)
-    (directory / "users.xml").write_text(users(asked["users"], asked["as"]))
+    (directory / "users.xml").write_text(users(request["users"], request["as"]))
     (directory / "config.xml").write_text(CONFIG.format(users=directory / "users.xml"))
     connect: Any = chdb.connect
     connection = connect(f"{directory}/data?config-file={directory}/config.xml")
-    json.dump([_run(connection, each) for each in asked["run"]], sys.stdout)
+    json.dump([_run(connection, each) for each in request["run"]], sys.stdout)
     connection.close()
 
 

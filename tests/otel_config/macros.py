@@ -14,7 +14,7 @@ SECONDS = 60
 def expanded(
     sql: str, start: datetime, end: datetime, chosen: Mapping[str, Sequence[str] | None]
 ) -> str:
-    """Give the query for a time range; a variable whose choice is None stands at All."""
+    """Return the query for a time range; None as a variable's choice stands for All."""
     since, until = (f"toDateTime({int(each.timestamp())})" for each in (start, end))
 
     def conditional(found: re.Match[str]) -> str:

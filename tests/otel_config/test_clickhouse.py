@@ -32,10 +32,10 @@ def ask(tmp_path: Path) -> Ask:
     """Run statements on a node of a one-shard cluster, as whoever has a role."""
 
     def run(*statements: str, role: str = "") -> list[Any]:
-        asked = {"users": str(USERS) if role else "", "as": role, "run": statements}
+        sql_queries = {"users": str(USERS) if role else "", "as": role, "run": statements}
         done = subprocess.run(
             [sys.executable, str(Path(__file__).parent / "engine.py"), str(tmp_path / "node")],
-            input=json.dumps(asked),
+            input=json.dumps(sql_queries),
             env=os.environ | {name: "a password" for name in PASSWORDS},
             capture_output=True,
             text=True,
@@ -48,13 +48,13 @@ def ask(tmp_path: Path) -> Ask:
 
 
 def statements(name: str) -> list[str]:
-    """Give the statements of a file."""
+    """Return the statements of a file."""
     text = re.sub(r"^--.*\n", "", (CLICKHOUSE / name).read_text(), flags=re.MULTILINE)
     return [part.strip() for part in text.split(";\n") if part.strip()]
 
 
 def unreplicated(statement: str) -> str:
-    """Take out what needs a Keeper, which chDB has not."""
+    """Remove what needs a Keeper, which chDB lacks."""
     alone = re.sub(r" ON CLUSTER '\{cluster\}'", "", statement)
     alone = re.sub(r"Replicated(\w+)\('[^']*', '[^']*'(?:, )?", r"\1(", alone)
     assert "Replicated" not in alone and "ON CLUSTER" not in alone
@@ -101,8 +101,11 @@ def test_both_sets_of_tables_are_made_and_can_be_made_again(ask: Ask) -> None:
 def test_tables_of_an_older_store_get_the_columns_they_lack(made: list[str], ask: Ask) -> None:
     table = "otel_traces_local" if made is CLUSTER else "otel_traces"
     dropping = [f"ALTER TABLE otel.{name} DROP COLUMN Wave" for name in {table, "otel_traces"}]
-    asked = (f"SELECT name FROM ({COLUMNS.format(table).strip()})", "SELECT Wave FROM otel.spans")
-    answers = ok(ask(*made, *dropping, asked[0], *made, *asked))
+    sql_queries = (
+        f"SELECT name FROM ({COLUMNS.format(table).strip()})",
+        "SELECT Wave FROM otel.spans",
+    )
+    answers = ok(ask(*made, *dropping, sql_queries[0], *made, *sql_queries))
     before, (*_, after, read) = answers[len(made) + len(dropping)], answers
     assert ["Wave"] not in before and ["Wave"] in after
     assert read == []
@@ -113,8 +116,8 @@ def test_rows_of_a_new_store_are_written_again_as_they_are() -> None:
     steps = cluster.Relation(
         "steps", "ReplacingMergeTree", "step", made, "", rows="(step) VALUES\n('a')"
     )
-    for given in (list(cluster.single_server([steps])), list(cluster.cluster([steps]))):
-        assert given[-1] == "INSERT INTO otel.steps (step) VALUES\n('a')"
+    for script in (list(cluster.single_server([steps])), list(cluster.cluster([steps]))):
+        assert script[-1] == "INSERT INTO otel.steps (step) VALUES\n('a')"
 
 
 def test_tables_of_a_cluster_have_the_columns_of_the_store(ask: Ask, tmp_path: Path) -> None:
@@ -128,9 +131,9 @@ def test_tables_of_a_cluster_have_the_columns_of_the_store(ask: Ask, tmp_path: P
         wanted = [
             [list(row) for row in store.query(COLUMNS.format(name)).rows()] for name in tables
         ]
-    asked = [COLUMNS.format(f"{name}_local") for name in tables]
-    found = ok(ask(*CLUSTER, *asked))[len(CLUSTER) :]
-    assert found == wanted
+    sql_queries = [COLUMNS.format(f"{name}_local") for name in tables]
+    columns_by_table = ok(ask(*CLUSTER, *sql_queries))[len(CLUSTER) :]
+    assert columns_by_table == wanted
     front = [f"SELECT name, type FROM ({COLUMNS.format(name).strip()})" for name in tables]
     assert [len(each) for each in ok(ask(*front))] == [len(each) for each in wanted]
 
@@ -160,17 +163,17 @@ def test_a_span_that_came_twice_through_the_cluster_is_read_once(ask: Ask) -> No
     ]
 
 
-def test_every_table_of_a_cluster_takes_a_row_twice_and_gives_it_once(ask: Ask) -> None:
+def test_every_table_of_a_cluster_returns_a_duplicate_row_once(ask: Ask) -> None:
     fronts = re.findall(r"otel, (\w+)_local,\s+(.*)\)$", "\n".join(CLUSTER), re.MULTILINE)
     ok(ask(*CLUSTER))
     (columns,) = ok(ask(TEXTS))
-    text, asked = dict(columns), []
+    text, sql_queries = dict(columns), []
     for name, expression in fronts:
         column = text[name]
         insert = f"INSERT INTO otel.{name} ({column}) SELECT 'x'"
-        asked += [insert, insert, COUNT.format(name, column)]
-        asked += [SHARDS.format(expression, name, column)]
-    answers = ok(ask(*asked))
+        sql_queries += [insert, insert, COUNT.format(name, column)]
+        sql_queries += [SHARDS.format(expression, name, column)]
+    answers = ok(ask(*sql_queries))
     assert fronts and answers[2::4] == [[[1]]] * len(fronts)
     assert [len(shards) for shards in answers[3::4]] == [1] * len(fronts)
 
@@ -192,7 +195,7 @@ def test_a_shard_is_chosen_by_the_sorting_key(key: str, expression: str) -> None
 
 
 def test_copies_of_a_row_go_to_one_shard() -> None:
-    """What chooses the shard is part of the key, so rows that are copies agree on it."""
+    """The shard depends on the sorting key only, so duplicate rows are on the same shard."""
     text = (CLICKHOUSE / "cluster" / "tables.sql").read_text()
     fronts = re.findall(r"Distributed\('\{cluster\}', otel, (\w+)_local,\s+(.*)\);\n", text)
     keys = dict(re.findall(r"otel\.(\w+)_local ON CLUSTER[^;]*?ORDER BY \(?([^;]*?)\)?\nSET", text))
@@ -223,7 +226,7 @@ MAY: dict[str, list[tuple[str, int]]] = {
     ],
     "ltrain_reader": [
         ("SELECT count() FROM otel.spans", 0),
-        ("SELECT count() FROM otel.rewards SETTINGS max_threads = 1", 0),
+        ("SELECT count() FROM otel.evaluations SETTINGS max_threads = 1", 0),
         ("SELECT count() FROM system.parts WHERE database = 'otel'", 0),
         ("SELECT free_space FROM system.disks", 0),
         (INSERT, DENIED),
@@ -248,7 +251,7 @@ MAY: dict[str, list[tuple[str, int]]] = {
 
 
 @pytest.mark.parametrize("role", MAY)
-def test_a_role_may_what_it_must_and_no_more(role: str, ask: Ask) -> None:
+def test_each_role_allows_only_what_it_needs(role: str, ask: Ask) -> None:
     # all of chDB's sessions are the user `default`, whose role the test changes
     owned = [each.replace("= CURRENT_USER", "= ltrain_migrator") for each in CLUSTER]
     assert owned != CLUSTER

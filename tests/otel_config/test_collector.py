@@ -1,4 +1,4 @@
-"""The Collector's configurations, against the components' own options."""
+"""The Collector's configurations use only options that its components have."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ REMOVES = {
     "redaction",
     "transform",
 }
-"""Processors that sample, cut, or answer for what they only have in memory."""
+"""Processors that sample, cut, or acknowledge data that is only in memory."""
 MIB = 1 << 20
 
 
@@ -41,14 +41,14 @@ def exporters(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @WHOLE
 def test_every_option_is_one_of_its_component(name: str) -> None:
-    given = config(name)
+    settings = config(name)
     for kind in KINDS:
-        for each, options in given.get(kind, {}).items():
+        for each, options in settings.get(kind, {}).items():
             component = each.partition("/")[0]
             assert component in OPTIONS[kind], f"{kind}: {each}"
             assert unknown(options, OPTIONS[kind][component]) == [], each
-    assert unknown(given["service"], OPTIONS["service"]) == []
-    assert given.keys() <= {*KINDS, "service"}
+    assert unknown(settings["service"], OPTIONS["service"]) == []
+    assert settings.keys() <= {*KINDS, "service"}
 
 
 def test_a_typo_is_found() -> None:
@@ -60,20 +60,20 @@ def test_a_typo_is_found() -> None:
     assert unknown(named, OPTIONS["exporters"]["clickhouse"]) == ["metrics_tables.gauge"]
 
 
-def test_files_are_laid_over_one_another_as_the_collector_does_it() -> None:
+def test_files_are_merged_as_the_collector_does() -> None:
     below = {"a": {"b": 1, "c": [1, 2]}, "d": 1}
     assert laid_over(below, {"a": {"c": [3]}}) == {"a": {"b": 1, "c": [3]}, "d": 1}
 
 
 @WHOLE
 def test_pipelines_name_declared_components_and_all_of_them(name: str) -> None:
-    given = config(name)
-    lines = given["service"]["pipelines"].values()
+    settings = config(name)
+    lines = settings["service"]["pipelines"].values()
     used = {kind: {each for line in lines for each in line.get(kind, ())} for kind in KINDS[1:]}
-    used["extensions"] = set(given["service"]["extensions"])
+    used["extensions"] = set(settings["service"]["extensions"])
     idle = {"otlp_grpc/gateway"} if name == "agent" else set()
     for kind in KINDS:
-        declared = set(given[kind])
+        declared = set(settings[kind])
         assert used[kind] <= declared, kind
         assert declared - used[kind] <= idle, f"{kind} that nothing uses"
     assert all(line["receivers"] and line["exporters"] for line in lines)
@@ -81,11 +81,11 @@ def test_pipelines_name_declared_components_and_all_of_them(name: str) -> None:
 
 @WHOLE
 def test_what_is_referred_to_is_there(name: str) -> None:
-    given = config(name)
-    text = yaml.safe_dump(given)
+    settings = config(name)
+    text = yaml.safe_dump(settings)
     referred = re.findall(r"(?:authenticator|storage): (\S+)", text)
     assert referred
-    assert set(referred) <= set(given["service"]["extensions"])
+    assert set(referred) <= set(settings["service"]["extensions"])
 
 
 @WHOLE
@@ -106,7 +106,7 @@ def test_every_queue_is_on_disk_and_is_tried_for_ever(name: str) -> None:
 
 
 @WHOLE
-def test_a_request_that_is_taken_is_never_too_large_to_send_on(name: str) -> None:
+def test_an_accepted_request_is_never_too_large_to_forward(name: str) -> None:
     """The Collector drops a span that is larger than `max_size`, so it is the next one's limit."""
     for each, options in exporters(name):
         batch = options["sending_queue"].get("batch", {})
@@ -121,13 +121,13 @@ def test_a_request_that_is_taken_is_never_too_large_to_send_on(name: str) -> Non
 
 
 def test_the_agent_tier_listens_on_loopback_and_sends_with_tls_and_a_key() -> None:
-    given = config("agent")
-    assert ports(given) == {"otlp.grpc": 4317, "otlp.http": 4318}
-    for door in given["receivers"]["otlp"]["protocols"].values():
+    settings = config("agent")
+    assert ports(settings) == {"otlp.grpc": 4317, "otlp.http": 4318}
+    for door in settings["receivers"]["otlp"]["protocols"].values():
         assert door["endpoint"].startswith("${env:LTRAIN_LISTEN:-127.0.0.1}:")
-    out = given["exporters"]["otlp_grpc/gateway"]
+    out = settings["exporters"]["otlp_grpc/gateway"]
     assert "insecure" not in out["tls"]
-    assert given["extensions"][out["auth"]["authenticator"]] == {"token": "${env:LTRAIN_KEY}"}
+    assert settings["extensions"][out["auth"]["authenticator"]] == {"token": "${env:LTRAIN_KEY}"}
 
 
 def test_the_gateway_takes_nothing_from_outside_without_tls_and_a_key() -> None:
@@ -138,11 +138,11 @@ def test_the_gateway_takes_nothing_from_outside_without_tls_and_a_key() -> None:
 
 
 def test_each_receiver_of_the_gateway_records_its_sender() -> None:
-    given = config("gateway to clickhouse")
+    settings = config("gateway to clickhouse")
     for who, sender in (("agents", Sender.INGEST), ("trusted", Sender.SERVICE)):
         written = {"key": attributes.SENDER, "action": "upsert", "value": str(sender)}
-        assert given["processors"][f"resource/{who}"] == {"attributes": [written]}
-    for name, line in given["service"]["pipelines"].items():
+        assert settings["processors"][f"resource/{who}"] == {"attributes": [written]}
+    for name, line in settings["service"]["pipelines"].items():
         who = name.partition("/")[2]
         assert line["processors"] == ["memory_limiter", f"resource/{who}"]
         assert ("otlp/agents" in line["receivers"]) == (line["receivers"] == ["otlp/agents"])
@@ -150,18 +150,18 @@ def test_each_receiver_of_the_gateway_records_its_sender() -> None:
 
 
 def test_ltrain_up_gets_each_role_with_its_own_key() -> None:
-    given = config("gateway to ltrain")
-    for name, line in given["service"]["pipelines"].items():
+    settings = config("gateway to ltrain")
+    for name, line in settings["service"]["pipelines"].items():
         who = name.partition("/")[2]
         assert line["exporters"] == [f"otlp_http/{who}"]
-    keys = {each["headers"]["Authorization"] for each in given["exporters"].values()}
+    keys = {each["headers"]["Authorization"] for each in settings["exporters"].values()}
     assert keys == {
         "Bearer ${env:LTRAIN_UP_INGEST_KEY}",
         "Bearer ${env:LTRAIN_UP_SERVICE_KEY}",
     }
 
 
-def test_every_variable_is_told_where_the_file_begins() -> None:
+def test_every_variable_is_in_the_head_of_its_file() -> None:
     own = {"LTRAIN_HEALTH", "LTRAIN_LISTEN", "LTRAIN_METRICS"}
     for path in FOLDER.glob("*.yaml"):
         text = path.read_text()

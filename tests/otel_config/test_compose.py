@@ -1,4 +1,4 @@
-"""The compose file, against the configurations it starts the Collector with."""
+"""The compose file matches the configurations with which it starts the Collector."""
 
 import re
 import subprocess
@@ -22,7 +22,7 @@ KINDS = {
 
 
 def started_with(arguments: list[str]) -> str:
-    """Give the combination of files that a Collector's arguments name."""
+    """Return the combination of files that a Collector's arguments name."""
     files = tuple(
         each.removeprefix("--config=/etc/ltrain/").removesuffix(".yaml") for each in arguments
     )
@@ -31,7 +31,7 @@ def started_with(arguments: list[str]) -> str:
 
 
 def needed(name: str) -> set[str]:
-    """Give the variables without a default that a combination of files reads."""
+    """Return the variables without a default that a combination of files reads."""
     texts = [(ROOT / "collector" / f"{part}.yaml").read_text() for part in COMBINATIONS[name]]
     return {each for text in texts for each, default in variables(text).items() if default is None}
 
@@ -52,12 +52,12 @@ def test_volumes_are_declared_and_files_are_there() -> None:
                 assert source in COMPOSE["volumes"], f"{name}: {volume}"
 
 
-def test_every_secret_is_asked_for_and_none_has_a_default(secrets: Path) -> None:
-    asked = re.findall(r"(?<!\$)\$\{(\w+)(:\?[^}]+)?\}", TEXT)
-    assert asked and all(why for _, why in asked)
+def test_every_secret_is_required_and_none_has_a_default(secrets: Path) -> None:
+    referenced = re.findall(r"(?<!\$)\$\{(\w+)(:\?[^}]+)?\}", TEXT)
+    assert referenced and all(why for _, why in referenced)
     text = (secrets / "passwords.env").read_text()
     made = dict(line.split("=") for line in text.splitlines())
-    assert made.keys() == {name for name, _ in asked}
+    assert made.keys() == {name for name, _ in referenced}
     assert len(set(made.values())) == len(made) and all(len(each) >= 40 for each in made.values())
     mounted = made["LTRAIN_SECRETS"]
     assert mounted == str(secrets / "gateway")
@@ -75,7 +75,7 @@ def test_secrets_are_their_owner_s_alone_and_the_certificate_holds(secrets: Path
     with pytest.raises(subprocess.CalledProcessError):
         openssl("verify", "-CAfile", "ca.pem", "-verify_hostname", "x", "gateway.pem", at=secrets)
     again = subprocess.run([SECRETS, secrets], capture_output=True, text=True)
-    assert again.returncode == 1 and "is there already" in again.stderr
+    assert again.returncode == 1 and "already exists" in again.stderr
 
 
 def openssl(*arguments: str, at: Path) -> None:
@@ -92,10 +92,10 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_collectors_get_the_variables_that_they_read() -> None:
     for service in ("gateway", "agent"):
         name = started_with(SERVICES[service]["command"])
-        given = SERVICES[service]["environment"].keys()
-        assert needed(name) <= given, service
+        available = SERVICES[service]["environment"].keys()
+        assert needed(name) <= available, service
         known = {each for part in COMBINATIONS[name] for each in variables(read(part))}
-        assert given <= known | {"GOMEMLIMIT"}, service
+        assert available <= known | {"GOMEMLIMIT"}, service
 
 
 def read(part: str) -> str:
@@ -103,13 +103,13 @@ def read(part: str) -> str:
 
 
 def test_queues_lie_on_volumes_that_somebody_gave_to_the_collectors_user() -> None:
-    given = {each.split(":")[0] for each in SERVICES["queues"]["volumes"]}
+    available = {each.split(":")[0] for each in SERVICES["queues"]["volumes"]}
     assert SERVICES["queues"]["command"][:2] == ["chown", SERVICES["agent"]["user"]]
     for service in ("gateway", "agent"):
         extensions = config(started_with(SERVICES[service]["command"]))["extensions"]
         folder = extensions["file_storage/queue"]["directory"].partition(":-")[2].rstrip("}")
         held = [each.split(":")[0] for each in SERVICES[service]["volumes"] if f":{folder}" in each]
-        assert len(held) == 1 and held[0] in given
+        assert len(held) == 1 and held[0] in available
 
 
 def test_open_ports_are_those_of_the_receivers() -> None:
@@ -130,8 +130,8 @@ def test_what_has_no_key_or_tls_is_open_on_loopback_only() -> None:
 
 def test_the_servers_know_the_passwords_of_their_users() -> None:
     users = (ROOT / "clickhouse" / "users.xml").read_text()
-    given = SERVICES["clickhouse"]["environment"].keys()
-    assert set(re.findall(r'from_env="(\w+)"', users)) <= given
+    available = SERVICES["clickhouse"]["environment"].keys()
+    assert set(re.findall(r'from_env="(\w+)"', users)) <= available
     provisioned = (ROOT / "grafana" / "datasource.yaml").read_text()
     assert set(re.findall(r"\$\{(\w+)\}", provisioned)) <= SERVICES["grafana"]["environment"].keys()
 

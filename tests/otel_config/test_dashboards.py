@@ -1,4 +1,4 @@
-"""Every panel's query is run, on a store with real captures and what a run writes."""
+"""The query of every panel runs on a store with real captures and the spans of a run."""
 
 import json
 import re
@@ -34,7 +34,7 @@ STEP = {"loss": 0.25, "grad_norm": 1.5, "kl": 0.01, "clip_fraction": 0.125, "com
 
 
 class Into(SpanExporter):
-    """Writes to a store what the SDK exports."""
+    """Writes the SDK's exports to a store."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -45,7 +45,7 @@ class Into(SpanExporter):
 
 
 def write_run(provider: TracerProvider) -> None:
-    """Write what two waves of one task leave behind: the runner's, gateway's, learner's spans."""
+    """Write the spans of runner, gateway and learner for two waves of one task."""
     record = SpanWriter(provider)
     gateway = provider.get_tracer(attributes.SCOPE_GATEWAY)
     learner = provider.get_tracer(attributes.SCOPE_LEARNER)
@@ -73,8 +73,8 @@ def write_run(provider: TracerProvider) -> None:
             (attributes.SPAN_STEP, wave, trained),
             (attributes.SPAN_PUBLISH, wave + 1, {}),
         ):
-            said = policy | {attributes.POLICY_VERSION: version} | more
-            learner.start_span(name, attributes=said).end()
+            span_attributes = policy | {attributes.POLICY_VERSION: version} | more
+            learner.start_span(name, attributes=span_attributes).end()
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_a_panel_follows_its_variables(board: Dashboard, panel: Panel, store: St
 
 
 NOT_IN_THE_RUN = {"Errors", "Tools by status", "Slowest tools"}
-"""Panels of which the captures have rows, and the run that the test writes has none."""
+"""Panels with rows from the captures, but not from the run that the test writes."""
 
 
 @EACH
@@ -175,7 +175,7 @@ def test_what_some_panels_say_of_the_run(store: Store) -> None:
 
 
 @pytest.mark.parametrize("name", dashboards.VARIABLES)
-def test_a_variable_offers_what_there_is(name: str, store: Store) -> None:
+def test_a_variable_offers_the_stored_names(name: str, store: Store) -> None:
     _, query, _ = dashboards.VARIABLES[name]
     offered = set(run(store, query, ALL).to_series().to_list())
     assert offered >= {"run": {"demo"}, "policy": {"sql"}, "evaluation": {"reward"}}.get(

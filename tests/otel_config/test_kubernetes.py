@@ -1,4 +1,4 @@
-"""The Kubernetes manifests: what refers to something finds it, and the configurations fit."""
+"""The Kubernetes manifests: all references resolve, and the configurations fit."""
 
 import re
 import shutil
@@ -39,7 +39,7 @@ SECRETS = {
     "ltrain-gateway-keys": {"agents", "trusted"},
     "ltrain-agent": {"key", "ca.crt"},
 }
-"""What the page tells to make, and which keys are in it."""
+"""The secrets that the docs page creates, and their keys."""
 
 
 def documents(*names: str) -> list[dict[str, Any]]:
@@ -75,7 +75,7 @@ def fits(selector: dict[str, str], workload: dict[str, Any]) -> bool:
     return bool(selector) and selector.items() <= labels(workload).items()
 
 
-def test_every_manifest_is_applied_or_told_not_to_be() -> None:
+def test_every_manifest_is_applied_or_excluded() -> None:
     there = {f"kubernetes/{path.name}" for path in (ROOT / "kubernetes").glob("*.yaml")}
     assert there - set(KUSTOMIZATION["resources"]) == {"kubernetes/clickhouse-cluster.yaml"}
     assert all(path.exists() for files in MAPS.values() for path in files.values())
@@ -101,16 +101,20 @@ def test_kustomize_builds_it_and_leaves_nothing_out() -> None:
 
 def test_the_page_makes_the_secrets_that_are_referred_to(tmp_path: Path) -> None:
     page = DOCS.read_text().replace("\\\n", " ")
-    told = {
+    mounted_secrets = {
         name: set(re.findall(r"--from-(?:file|literal)=([\w.]+)=", rest))
         | ({"tls.crt", "tls.key"} if kind == "tls" else set())
         for kind, name, rest in re.findall(r"create secret (\w+) ([\w-]+)(.*)", page)
     }
-    assert told.pop("ltrain-passwords") == set()  # of a file, whose names the next line gives
+    assert (
+        mounted_secrets.pop("ltrain-passwords") == set()
+    )  # of a file, whose names the next line gives
     subprocess.run([ROOT / "secrets.sh", tmp_path / "s"], check=True, capture_output=True)
     made = re.findall(r"^(\w+)=", (tmp_path / "s" / "passwords.env").read_text(), re.MULTILINE)
     assert SECRETS["ltrain-passwords"] <= set(made)
-    assert told == {name: keys for name, keys in SECRETS.items() if name != "ltrain-passwords"}
+    assert mounted_secrets == {
+        name: keys for name, keys in SECRETS.items() if name != "ltrain-passwords"
+    }
     files = re.findall(r"secrets/(gateway/[\w.-]+)", page)
     assert files and all((tmp_path / "s" / each).exists() for each in files)
 
@@ -168,7 +172,7 @@ def test_services_budgets_and_policies_select_pods_and_ports_that_are_there() ->
                 assert {port["port"] for port in rule["ports"]} <= there
 
 
-def test_nothing_comes_in_that_is_not_named() -> None:
+def test_only_named_connections_are_allowed() -> None:
     policies = [each["spec"] for each in APPLIED if each["kind"] == "NetworkPolicy"]
     assert {"podSelector": {}, "policyTypes": ["Ingress"]} in policies
     for rule in (rule for each in policies for rule in each.get("ingress", ())):
@@ -227,8 +231,8 @@ def test_a_collector_s_ports_variables_and_memory_fit_its_configuration(name: st
     (workload,) = (each for each in WORKLOADS if each["metadata"]["name"] == name)
     (container,) = pod(workload)["containers"]
     started = started_with(container["args"])
-    given = config(started)
-    doors = {port for door, port in ports(given).items() if not door.startswith("otlp/self")}
+    settings = config(started)
+    doors = {port for door, port in ports(settings).items() if not door.startswith("otlp/self")}
     assert {port["containerPort"] for port in container["ports"]} == doors | {13133, 8888}
     read_by = {each for part in COMBINATIONS[started] for each in variables(read(part))}
     env = {each["name"]: each.get("value", "") for each in container["env"]}
@@ -238,8 +242,8 @@ def test_a_collector_s_ports_variables_and_memory_fit_its_configuration(name: st
     )
     limit = int(container["resources"]["limits"]["memory"].removesuffix("Gi")) * 1024
     soft = int(env["GOMEMLIMIT"].removesuffix("MiB"))
-    assert given["processors"]["memory_limiter"]["limit_mib"] < soft < limit
-    queue = given["extensions"]["file_storage/queue"]["directory"]
+    assert settings["processors"]["memory_limiter"]["limit_mib"] < soft < limit
+    queue = settings["extensions"]["file_storage/queue"]["directory"]
     mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
     assert queue.removesuffix("}").partition(":-")[2] in mounts
     for value in env.values():
@@ -255,9 +259,9 @@ def test_addresses_are_of_services_that_have_the_port() -> None:
         for port in each["spec"]["ports"]
     }
     text = "".join((ROOT / name).read_text() for name in KUSTOMIZATION["resources"])
-    asked = re.findall(r'value: "?(?:clickhouse://)?([a-z-]+)(?:\.ltrain\.svc)?:(\d+)', text)
-    assert ("clickhouse", "9000") in asked and ("gateway-nodes", "4317") in asked
-    assert set(asked) <= offered
+    addresses = re.findall(r'value: "?(?:clickhouse://)?([a-z-]+)(?:\.ltrain\.svc)?:(\d+)', text)
+    assert ("clickhouse", "9000") in addresses and ("gateway-nodes", "4317") in addresses
+    assert set(addresses) <= offered
 
 
 def test_the_cluster_s_manifest_has_the_name_and_users_of_the_tables() -> None:

@@ -1,4 +1,4 @@
-"""What tests of security share, among them with those of the collector and the gateway."""
+"""Fixtures of the security tests, including those of the collector and the gateway."""
 
 from collections.abc import Iterator
 from pathlib import Path

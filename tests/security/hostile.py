@@ -1,4 +1,4 @@
-"""Traces of an adversary: spans of every dialect with values and structures that nobody writes.
+"""Traces of an adversary: spans of every dialect with unexpected values and structures.
 
 Attribute names come from the dialects' own modules and from the captures in `tests/fixtures`, so a
 new dialect is attacked without a change here.
@@ -40,7 +40,7 @@ HALF = "\\ud83d"
 
 
 def deep(levels: int, key: str | None = None) -> str:
-    """Return JSON that is nested so deep: lists, or objects with one key."""
+    """Return JSON nested to this depth: lists, or objects with one key."""
     opening, closing = ("[", "]") if key is None else (f'{{"{key}": ', "}")
     return opening * levels + "1" + closing * levels
 
@@ -190,25 +190,25 @@ def messages(rng: Random) -> Any:
 
 
 def _message(rng: Random) -> Any:
-    said: dict[str, Any] = {"role": rng.choice(ROLES) if rng.random() < 0.8 else structure(rng)}
+    fields: dict[str, Any] = {"role": rng.choice(ROLES) if rng.random() < 0.8 else structure(rng)}
     if rng.random() < 0.7:
-        said["parts"] = [_part(rng) for _ in range(rng.randrange(4))]
+        fields["parts"] = [_part(rng) for _ in range(rng.randrange(4))]
     for name in ("content", "tool_calls", "finish_reason", "id", "parts"):
         if rng.random() < 0.2:
-            said[name] = structure(rng)
-    return said if rng.random() < 0.9 else structure(rng)
+            fields[name] = structure(rng)
+    return fields if rng.random() < 0.9 else structure(rng)
 
 
 def _part(rng: Random) -> Any:
-    said = {"type": rng.choice(PARTS)}
+    fields = {"type": rng.choice(PARTS)}
     for name in ("content", "id", "name", "arguments", "response", "result"):
         if rng.random() < 0.5:
-            said[name] = structure(rng) if rng.random() < 0.5 else rng.choice(TEXTS)
-    return said if rng.random() < 0.9 else structure(rng)
+            fields[name] = structure(rng) if rng.random() < 0.5 else rng.choice(TEXTS)
+    return fields if rng.random() < 0.9 else structure(rng)
 
 
 def value(rng: Random) -> str:
-    """Return an attribute's value that no writer of the attribute writes."""
+    """Return an unexpected value of an attribute."""
     kind = rng.randrange(9)
     if kind < 5:
         return rng.choice((NUMBERS, TEXTS, BROKEN, TOKENS, PYTHON)[kind])
@@ -219,7 +219,7 @@ def value(rng: Random) -> str:
 
 
 def spoiled(rng: Random, text: str) -> str:
-    """Return JSON of which one value, anywhere in it, is another."""
+    """Return JSON with one value replaced anywhere in it."""
     try:
         root = [json.loads(text)]
     except (ValueError, RecursionError):
@@ -268,8 +268,8 @@ def _documents(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _row(one: dict[str, Any], scope: str) -> Row:
-    said = {each["key"]: _text(each["value"]) for each in one.get("attributes", ())}
-    return {**span(one["spanId"], said, scope=scope), "name": one["name"]}
+    fields = {each["key"]: _text(each["value"]) for each in one.get("attributes", ())}
+    return {**span(one["spanId"], fields, scope=scope), "name": one["name"]}
 
 
 def _text(value: dict[str, Any]) -> str:
@@ -370,12 +370,12 @@ IDS = "abcdefgh"
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One execution of an adversary, and some that say nothing strange beside it."""
+    """A hostile execution together with harmless ones."""
 
     rows: tuple[Row, ...]
 
     def named(self, number: int) -> list[Row]:
-        """Return its rows under ids of its own, so that many traces can stand in one frame."""
+        """Return the rows with new ids, so that one frame can contain many traces."""
 
         def own(text: str | None) -> str | None:
             return text if text is None else f"{text}{number}"
@@ -409,20 +409,20 @@ def _span(rng: Random, place: int) -> Row:
         base = rng.choice(captured())
         own = sorted(base["attributes"])
         replaced = rng.sample(own, min(len(own), rng.randrange(6)))
-        said = {
+        fields = {
             **base["attributes"],
             **{each: spoiled(rng, base["attributes"][each]) for each in replaced},
         }
         scope, called = base["scope"], base["name"]
     else:
-        said, scope = dict(rng.choice(KINDS)), rng.choice(SCOPES)
+        fields, scope = dict(rng.choice(KINDS)), rng.choice(SCOPES)
         called = rng.choice(SPAN_NAMES)
-    said |= {name(rng): value(rng) for _ in range(rng.randrange(5))}
+    fields |= {name(rng): value(rng) for _ in range(rng.randrange(5))}
     if rng.random() < 0.6:
-        said |= {rng.choice(HOLDERS): json.dumps(messages(rng)) for _ in range(4)}
+        fields |= {rng.choice(HOLDERS): json.dumps(messages(rng)) for _ in range(4)}
     start, end = _times(rng)
     return {
-        **span(_id(rng, place), said, parent=_parent(rng, place), scope=scope),
+        **span(_id(rng, place), fields, parent=_parent(rng, place), scope=scope),
         "name": called,
         "start": start,
         "end": end,
@@ -447,7 +447,7 @@ def _id(rng: Random, place: int) -> str:
 
 
 def _parent(rng: Random, place: int) -> str | None:
-    """Return mostly a span before; sometimes any, so that there are cycles."""
+    """Return mostly an earlier span, sometimes any one, which creates cycles."""
     if rng.random() < 0.1:
         return rng.choice(IDS)
     before: tuple[str | None, ...] = (None, *IDS[:place])
@@ -480,9 +480,9 @@ def _event(rng: Random) -> list[Any]:
 
 def _log(rng: Random) -> list[Any]:
     """Return a span's log record, as the store writes it."""
-    said = json.dumps({rng.choice(SAID): value(rng) for _ in range(rng.randrange(3))})
+    fields = json.dumps({rng.choice(SAID): value(rng) for _ in range(rng.randrange(3))})
     place = rng.choice(EDGES), rng.choice(SCOPES), rng.random() < 0.8
-    return [rng.choice(LOGGED), value(rng), said, *place]
+    return [rng.choice(LOGGED), value(rng), fields, *place]
 
 
 def trace(seed: int) -> Trace:
@@ -495,7 +495,7 @@ TRACES = st.integers(0, 2**64).map(trace)
 
 
 def smallest(trace: Trace, fails: Callable[[Trace], bool]) -> Trace:
-    """Return what of a trace still fails: spans, then their attributes, are left out."""
+    """Return a minimal failing trace: remove spans, then attributes."""
     for row in trace.rows:
         less = Trace(tuple(one for one in trace.rows if one is not row))
         if less.rows and fails(less):

@@ -1,4 +1,4 @@
-"""`ltrain up` and `ltrain serve` as a user runs them, on free ports, for tests that attack them."""
+"""Start `ltrain up` and `ltrain serve` as a user does, on free ports, for tests of attacks."""
 
 import os
 import queue
@@ -66,7 +66,7 @@ def collector(home: Path, *more: str, within: Sequence[str] = ()) -> Iterator[Up
 
 @contextmanager
 def gateway(home: Path, upstream: str) -> Iterator[int]:
-    """Run `ltrain serve` before a policy server that runs already; yield the gateway's port."""
+    """Run `ltrain serve` in front of a running policy server; yield the gateway's port."""
     command = (sys.executable, "-m", "ltrain", "serve", str(write_model(home.parent / "model")))
     argv = (*command, "--port", "0", "--upstream", upstream)
     nowhere = {"LTRAIN_HOME": str(home), "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
@@ -78,9 +78,15 @@ def gateway(home: Path, upstream: str) -> Iterator[int]:
 
 @contextmanager
 def _running(argv: Sequence[str], more: dict[str, str]) -> Iterator["_Running"]:
-    kept = {name: text for name, text in os.environ.items() if not name.startswith("LTRAIN_")}
+    environment = {
+        name: text for name, text in os.environ.items() if not name.startswith("LTRAIN_")
+    }
     process = subprocess.Popen(
-        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**kept, **more}
+        argv,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**environment, **more},
     )
     try:
         yield process, _Lines(process)
@@ -93,7 +99,7 @@ def _running(argv: Sequence[str], more: dict[str, str]) -> Iterator["_Running"]:
 
 
 class _Lines:
-    """What a process prints, read while it runs."""
+    """The output of a running process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._lines: queue.Queue[str] = queue.Queue()

@@ -1,4 +1,4 @@
-"""Hostile traces as one OTLP request, so that they pass ingest and a real store."""
+"""Convert hostile traces to one OTLP request, to send them through ingest and a real store."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from tests.transforms.made import Row
 
 
 def request(traces: list[Trace]) -> bytes:
-    """Serialise the traces; each is a rollout of its own."""
+    """Serialize the traces, each as a rollout."""
     made = ExportTraceServiceRequest()
     for number, one in enumerate(traces):
         for row in one.named(number):
@@ -44,6 +44,6 @@ def _id(name: str) -> bytes:
     return name.encode().rjust(8, b"\x01")[-8:]
 
 
-def _fill(into: Any, said: dict[str, str]) -> None:
-    for name, value in said.items():
+def _fill(into: Any, fields: dict[str, str]) -> None:
+    for name, value in fields.items():
         into.attributes.add(key=name).value.string_value = value

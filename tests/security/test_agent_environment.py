@@ -1,4 +1,4 @@
-"""What an agent finds around it: its task without the gold, a key of its own, and no secret."""
+"""An agent's process has its task without the gold, its own key, and no secret."""
 
 import json
 import os
@@ -36,7 +36,7 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    """`ltrain up` without keys, as a user has it who asked for none; a gateway beside."""
+    """`ltrain up` without keys, and a gateway."""
     home = tmp_path / "home"
     monkeypatch.setenv("LTRAIN_HOME", str(home))
     argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(home / "store")]
@@ -63,7 +63,7 @@ def start(served: Served) -> Iterator[Callable[..., Runner]]:
     with ExitStack() as stack:
 
         def started(agent: str, **settings: Any) -> Runner:
-            given = {
+            defaults = {
                 "run": "r",
                 "agent": agent,
                 "reward": None,
@@ -77,13 +77,13 @@ def start(served: Served) -> Iterator[Callable[..., Runner]]:
                 "timeout": 60.0,
                 "environ": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"},
             }
-            return stack.enter_context(Runner(**{**given, **settings}))
+            return stack.enter_context(Runner(**{**defaults, **settings}))
 
         yield started
 
 
 def result_of(runner: Runner, folder: Path) -> Any:
-    """Run the task once and return what the agent returned, which the reward function kept."""
+    """Run the task once, and return the agent's result, which the reward function saved."""
     (result,) = runner.run("train", 0, [GOLD], 1, sampling={})
     assert result.outcome is Outcome.OK, result.reason
     return json.loads((folder / "kept.json").read_text())
@@ -146,7 +146,7 @@ def test_with_what_it_finds_an_agent_forges_nothing_in_a_store_without_keys(
     assert rejected == {"thought": 0, "reward": 0, "close": 1, "another run": 1}
     runner.__exit__(None, None, None)
     with Store.open(served.dsn) as store:
-        words = store.query("SELECT DISTINCT source FROM otel.rewards WHERE value = 9")
+        words = store.query("SELECT DISTINCT source FROM otel.evaluations WHERE value = 9")
         assert words["source"].to_list() == ["agent"]  # which a recipe takes only where it says so
         names = store.query("SELECT SpanName FROM otel.spans WHERE RunId = 'r'")["SpanName"]
         assert "thought" in set(names)

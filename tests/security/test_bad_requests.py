@@ -1,4 +1,4 @@
-"""A bad request is its sender's: it gets 4xx, no traceback, and it is never an outage."""
+"""A bad request gets 4xx without a traceback, and never counts as an outage."""
 
 import asyncio
 import threading
@@ -81,7 +81,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("top_k", "min_p", "parallel_tool_calls", "return_token_ids"), ("a",)),
     **dict.fromkeys(("user", "metadata", "reasoning_effort"), (5,)),
 }
-"""What no client may send, by field."""
+"""Invalid values, by field."""
 
 FIELDS: list[dict[str, Any]] = [
     {name: value} for name, values in VALUES.items() for value in values
@@ -185,7 +185,7 @@ def test_a_call_that_could_not_be_trained_is_refused_unless_it_is_allowed(
     assert closed(stage).failures == 0
 
 
-def test_other_modes_ask_for_what_they_like(stage: Stage) -> None:
+def test_other_modes_allow_all_options(stage: Stage) -> None:
     other = Stage.identity_of("val")
     for fields in REFUSED.values():
         for field in fields:
@@ -214,17 +214,19 @@ def test_a_request_that_the_server_fails_on_is_the_agents(
     assert (counts.llm_calls, counts.spans, counts.failures, counts.away_seconds) == (1, 2, 0, 0)
 
 
-def test_a_connection_that_ends_unanswered_is_nobodys_fault(stage: Stage, vllm: FakeVllm) -> None:
+def test_a_connection_that_ends_without_a_response_is_an_outage(
+    stage: Stage, vllm: FakeVllm
+) -> None:
     assert stage.ask("hangup w3").status_code == 200
     assert len(vllm.requests) == 2
 
 
-def test_a_server_that_fails_once_is_asked_again(stage: Stage, vllm: FakeVllm) -> None:
+def test_a_server_that_fails_once_is_retried(stage: Stage, vllm: FakeVllm) -> None:
     assert stage.ask("once w3").status_code == 200
     assert (closed(stage).failures, len(vllm.requests)) == (0, 2)
 
 
-def test_a_stream_that_breaks_off_while_the_server_is_well_is_the_agents(stage: Stage) -> None:
+def test_a_stream_that_breaks_while_the_server_runs_is_the_agents_error(stage: Stage) -> None:
     response = stage.ask("w3 w4 vanish", stream=True)
     assert '"code":400' in response.text.split("\n\n")[-2]
     assert closed(stage).failures == 0
@@ -270,10 +272,10 @@ def test_the_seconds_that_an_attempt_waited_at_the_gate_are_counted(stage: Stage
 
 
 @pytest.mark.parametrize("sick", [False, True])
-def test_a_client_that_gives_up_tells_whose_fault_it_was(
+def test_a_client_that_disconnects_decides_whose_error_it_is(
     stage: Stage, vllm: FakeVllm, sick: bool
 ) -> None:
-    """Its own time limit is its own, unless the server that had its call is away by then."""
+    """A client's timeout is the client's error, unless the policy server died during its call."""
     threading.Timer(0.3, lambda: setattr(vllm, "sick", sick)).start()
     path = f"/rollout/{IDENTITY.rollout}/attempt/{IDENTITY.attempt}/v1/chat/completions"
     headers = {"authorization": f"Bearer {stage.key()}"}

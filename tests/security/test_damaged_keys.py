@@ -1,4 +1,4 @@
-"""A damaged file of keys is told in one sentence, and lets nobody in."""
+"""With a damaged file of keys, every request is refused with one sentence."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from tests.asking import ask, post
 from tests.security.servers import Up, collector
 
-from ltrain_collector.asgi import Refused
+from ltrain_collector.asgi import HttpError
 from ltrain_collector.bound_keys import sign_service, store_secret
 from ltrain_collector.grants import Role
 from ltrain_collector.keys import BadKeys, Keys
@@ -29,13 +29,15 @@ DAMAGED = {
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Up, str]]:
     home = tmp_path_factory.mktemp("keyed") / "home"
-    key, _ = Keys(home / "store").make(Role.ADMIN)
+    key, _ = Keys(home / "store").make_key(Role.ADMIN)
     with collector(home) as up:
         yield up, key
 
 
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
-def test_clients_hear_so_and_nobody_is_let_in(keyed: tuple[Up, str], content: bytes) -> None:
+def test_clients_get_an_error_and_every_request_is_refused(
+    keyed: tuple[Up, str], content: bytes
+) -> None:
     up, key = keyed
     file = up.home / "store.keys.json"
     whole = file.read_bytes()
@@ -67,52 +69,52 @@ def test_keys_that_are_a_broken_link_or_a_folder_are_damaged(tmp_path: Path) -> 
     keys = Keys(tmp_path / "store")
     (tmp_path / "store.keys.json").symlink_to(tmp_path / "away")
     with pytest.raises(BadKeys, match=r"store\.keys\.json"):
-        keys.enter({})
+        keys.authenticate({})
     (tmp_path / "store.keys.json").unlink()
     (tmp_path / "store.keys.json").mkdir()
     with pytest.raises(BadKeys, match=r"store\.keys\.json"):
-        keys.enter({})
+        keys.authenticate({})
 
 
 def test_keys_behind_a_link_are_read_anew(tmp_path: Path) -> None:
     made = Keys(tmp_path / "elsewhere" / "store")
-    first, entry = made.make(Role.QUERY)
+    first, entry = made.make_key(Role.QUERY)
     (tmp_path / "store.keys.json").symlink_to(tmp_path / "elsewhere" / "store.keys.json")
     keys = Keys(tmp_path / "store")
     bearer = {"authorization": f"Bearer {first}"}
-    assert keys.admit(bearer).role == Role.QUERY
-    made.revoke(entry.id)
-    with pytest.raises(Refused, match="was revoked"):
-        keys.admit(bearer)
+    assert keys.require_key(bearer).role == Role.QUERY
+    made.revoke_key(entry.id)
+    with pytest.raises(HttpError, match="revoked"):
+        keys.require_key(bearer)
 
 
 def test_another_secret_revokes_signed_keys_that_were_known(tmp_path: Path) -> None:
     keys = Keys(tmp_path / "store")
     bearer = {"authorization": f"Bearer {sign_service(store_secret(tmp_path / 'store'), 3600)}"}
-    assert keys.admit(bearer).role == Role.SERVICE
+    assert keys.require_key(bearer).role == Role.SERVICE
     (tmp_path / "store.secret").write_text("another" * 10)
-    with pytest.raises(Refused, match="is not known here"):
-        keys.admit(bearer)
+    with pytest.raises(HttpError, match="This key is unknown"):
+        keys.require_key(bearer)
 
 
 @pytest.mark.parametrize("content", [b"", b"short", b"\xff\xfe" * 32, None])
-def test_a_damaged_secret_is_said_and_lets_no_signed_key_in(
+def test_a_damaged_secret_is_reported_and_every_signed_key_refused(
     tmp_path: Path, content: bytes | None
 ) -> None:
     damages: list[None] = []
     keys = Keys(tmp_path / "store", lambda: damages.append(None))
     bearer = {"authorization": f"Bearer {sign_service(store_secret(tmp_path / 'store'), 3600)}"}
-    assert keys.admit(bearer).role == Role.SERVICE
+    assert keys.require_key(bearer).role == Role.SERVICE
     secret = tmp_path / "store.secret"
     secret.unlink()
     secret.mkdir() if content is None else secret.write_bytes(content)
     with pytest.raises(BadKeys, match=r"store\.secret.*ltrain makes another") as refused:
-        keys.admit(bearer)
+        keys.require_key(bearer)
     assert refused.value.status == 503
     assert len(damages) == 1
 
 
-def test_clients_hear_of_a_damaged_secret(keyed: tuple[Up, str]) -> None:
+def test_clients_get_an_error_about_a_damaged_secret(keyed: tuple[Up, str]) -> None:
     up, key = keyed
     secret = up.home / "store.secret"
     whole, shown = secret.read_bytes(), up.owner

@@ -1,4 +1,4 @@
-"""No agent earns another try, or is left out, by failing where it does badly.
+"""No agent gets another attempt, or is excluded, by failing on a task that it does badly.
 
 A gateway before a fake policy server, a real runner, real workers and commands.
 """
@@ -30,7 +30,7 @@ def start(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     with ExitStack() as stack:
 
         def started(agent: str = "hostile_agents:solve", **settings: object) -> Runner:
-            given = {
+            defaults = {
                 "run": "r",
                 "agent": agent,
                 "reward": "hostile_agents:reward",
@@ -44,7 +44,7 @@ def start(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
                 "timeout": 60.0,
                 "environ": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"},
             }
-            return stack.enter_context(Runner(**{**given, **settings}))  # type: ignore[arg-type]
+            return stack.enter_context(Runner(**{**defaults, **settings}))  # type: ignore[arg-type]
 
         yield started
 
@@ -131,7 +131,7 @@ def test_a_reward_function_that_fails_on_most_ends_the_run(start: Start, tmp_pat
 
 
 def test_a_dead_policy_server_is_an_outage_and_never_a_timeout(start: Start, stage: Stage) -> None:
-    """The gate is shut, as while vLLM starts again, for longer than an attempt may take."""
+    """The gateway refuses calls, as while vLLM restarts, for longer than an attempt's timeout."""
     shut, over = threading.Event(), threading.Event()
 
     async def keep_shut() -> None:

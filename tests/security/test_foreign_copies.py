@@ -1,4 +1,4 @@
-"""A copy that somebody else made brings rows, checked, and nothing else."""
+"""A backup from someone else restores checked rows and nothing else."""
 
 import io
 import os
@@ -28,7 +28,7 @@ OBJECTS = (
 
 @pytest.fixture
 def copied(folder: Store, request_of: Callable[..., bytes], tmp_path: Path) -> Iterator[Path]:
-    """A copy of three spans; the store itself is empty afterwards."""
+    """A backup of three spans; the store itself is emptied."""
     folder.insert_otlp(request_of((1, 1), (1, 2), (2, 1), ltrain__rollout__id="r"))
     backup(folder, tmp_path / "copy")
     empty(folder)
@@ -41,7 +41,7 @@ def empty(store: Store) -> None:
 
 
 def refuse(store: Store, copy: Path, why: str, error: type[Exception] = BadBackup) -> None:
-    """Restore, and find the refusal said in a sentence and the store as it was."""
+    """Assert that a restore fails with a one-line message and does not change the store."""
     before = store.query(OBJECTS)
     with pytest.raises(error, match=why) as refusal:
         restore(store, copy)
@@ -52,13 +52,14 @@ def refuse(store: Store, copy: Path, why: str, error: type[Exception] = BadBacku
     assert list(leftover.iterdir()) == []
 
 
-def test_a_copy_brings_no_views_functions_or_tables(
+def test_a_backup_restores_no_views_functions_or_tables(
     folder: Store, request_of: Callable[..., bytes], tmp_path: Path
 ) -> None:
     folder.insert_otlp(request_of((1, 1), (1, 2)))
     for sql in (
         "CREATE VIEW otel.passwd AS SELECT * FROM file('/etc/passwd', 'LineAsString')",
-        "CREATE OR REPLACE VIEW otel.rewards AS SELECT * FROM file('/etc/passwd', 'LineAsString')",
+        "CREATE OR REPLACE VIEW otel.evaluations AS "
+        "SELECT * FROM file('/etc/passwd', 'LineAsString')",
         "CREATE TABLE otel.far (a String) ENGINE = URL('http://127.0.0.1:1/', 'CSV')",
         "CREATE MATERIALIZED VIEW otel.spy ENGINE = Memory AS SELECT * FROM otel.otel_traces",
         "CREATE DICTIONARY otel.words (a String) PRIMARY KEY a "
@@ -75,7 +76,7 @@ def test_a_copy_brings_no_views_functions_or_tables(
         before = clean.query(OBJECTS)
         assert restore(clean, tmp_path / "copy") == 2
         assert_frame_equal(clean.query(OBJECTS), before)
-        assert clean.query("SELECT count() AS n FROM otel.rewards")["n"].item() == 0
+        assert clean.query("SELECT count() AS n FROM otel.evaluations")["n"].item() == 0
         columns = "SELECT name FROM system.columns WHERE name IN ('leak', 'forged')"
         assert clean.query(columns).height == 0
         assert clean.query("SELECT name FROM system.functions WHERE name = 'forged'").height <= 1
@@ -83,14 +84,14 @@ def test_a_copy_brings_no_views_functions_or_tables(
 
 
 def restored_writes(store: Store, request_of: Callable[..., bytes]) -> bool:
-    """Return whether the store goes on taking spans."""
+    """Return whether the store still accepts spans."""
     store.insert_otlp(request_of((9, 9), ltrain__rollout__id="after"))
     found = store.query("SELECT RolloutId FROM otel.trace_executions")["RolloutId"].to_list()
     return "after" in found
 
 
 @pytest.mark.parametrize("name", ["copy", "copy.tar"])
-def test_a_copy_brings_no_senders_but_its_own(
+def test_a_backup_restores_only_the_sender_import(
     folder: Store, request_of: Callable[..., bytes], tmp_path: Path, name: str
 ) -> None:
     body = request_of((1, 1), (1, 2), (2, 1), ltrain__rollout__id="r")
@@ -126,10 +127,10 @@ def test_a_table_that_ltrain_did_not_make_is_refused(folder: Store, copied: Path
     text = (copied / LIST).read_text()
     name = "<name>metadata/otel/otel_traces.sql</name><size>"
     (copied / LIST).write_text(re.sub(f"({name})\\d+", f"\\g<1>{wanted}", text))
-    refuse(folder, copied, "ltrain did not make its table otel.otel_traces")
+    refuse(folder, copied, "ltrain did not create its table otel.otel_traces")
 
 
-def test_a_copy_of_a_newer_ltrain_is_refused(
+def test_a_backup_of_a_newer_ltrain_is_refused(
     folder: Store, request_of: Callable[..., bytes], tmp_path: Path
 ) -> None:
     folder.insert_otlp(request_of((1, 1)))
@@ -163,17 +164,17 @@ def test_one_bit_that_flipped_is_found(
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         (other / path.relative_to(copied)).write_bytes(content)
-        refuse(folder, other, "is damaged|is not whole|was not restored")
+        refuse(folder, other, "is damaged|is incomplete|could not be restored")
         shutil.rmtree(other)
     assert restore(folder, copied) == 3
 
 
-def test_a_copy_without_sums_comes_back(folder: Store, copied: Path) -> None:
+def test_a_backup_without_digests_is_restored(folder: Store, copied: Path) -> None:
     (copied / SUMS).unlink()
     assert restore(folder, copied) == 3
 
 
-def test_a_copy_that_refers_outside_is_refused(folder: Store, copied: Path) -> None:
+def test_a_backup_with_references_outside_is_refused(folder: Store, copied: Path) -> None:
     text = (copied / LIST).read_text()
     (copied / SUMS).unlink()
     for add, why in (
@@ -202,7 +203,7 @@ def test_a_folder_with_more_than_files_is_refused(folder: Store, copied: Path, k
         os.mkfifo(target)
     else:
         target.write_text("more")
-    refuse(folder, copied, "is not in both" if kind == "extra" else "neither a file nor a folder")
+    refuse(folder, copied, "is not both in" if kind == "extra" else "neither a file nor a folder")
 
 
 def test_a_tar_with_more_than_files_is_refused(folder: Store, copied: Path, tmp_path: Path) -> None:
@@ -212,7 +213,12 @@ def test_a_tar_with_more_than_files_is_refused(folder: Store, copied: Path, tmp_
         return made
 
     odd = {
-        "is named": [member("../outside"), member("/absolute"), member("data/../../x")],
+        "a file named": [
+            member("../outside"),
+            member("/absolute"),
+            member("data/../../x"),
+            member(LIST),
+        ],
         "neither a file nor a folder": [
             member("data/link", tarfile.SYMTYPE, "/etc/passwd"),
             member("data/hard", tarfile.LNKTYPE, "/etc/passwd"),
@@ -220,7 +226,6 @@ def test_a_tar_with_more_than_files_is_refused(folder: Store, copied: Path, tmp_
             member("data/pipe", tarfile.FIFOTYPE),
             member("data/sparse", tarfile.GNUTYPE_SPARSE),
         ],
-        "is named ": [member(LIST)],
     }
     for why, members in odd.items():
         for number, one in enumerate(members):
@@ -228,29 +233,29 @@ def test_a_tar_with_more_than_files_is_refused(folder: Store, copied: Path, tmp_
             with tarfile.open(path, "w") as tar:
                 tar.add(copied, ".")
                 tar.addfile(one, io.BytesIO())
-            refuse(folder, path, f"{why}|no copy")
+            refuse(folder, path, f"{why}|not a backup")
     assert not (tmp_path / "outside").exists()
     assert not Path("/absolute").exists()
 
 
-def test_a_tar_that_is_packed_or_cut_is_refused(
+def test_a_compressed_or_truncated_tar_is_refused(
     folder: Store, copied: Path, tmp_path: Path
 ) -> None:
     with tarfile.open(tmp_path / "packed.tar", "w:gz") as tar:
         tar.add(copied, ".")
-    refuse(folder, tmp_path / "packed.tar", "is no copy")
+    refuse(folder, tmp_path / "packed.tar", "is not a backup")
     with tarfile.open(tmp_path / "whole.tar", "w") as tar:
         tar.add(copied, ".")
     whole = (tmp_path / "whole.tar").read_bytes()
     for size in (0, 100, 700, len(whole) // 2):
         (tmp_path / "cut.tar").write_bytes(whole[:size])
-        refuse(folder, tmp_path / "cut.tar", "is no copy|is not whole")
+        refuse(folder, tmp_path / "cut.tar", "is not a backup|is incomplete")
     assert restore(folder, tmp_path / "whole.tar") == 3
 
 
-def test_a_device_is_no_copy(folder: Store, tmp_path: Path) -> None:
-    refuse(folder, Path("/dev/zero"), "is no copy")
-    refuse(folder, tmp_path / "nothing", "is no copy")
+def test_a_device_is_not_a_backup(folder: Store, tmp_path: Path) -> None:
+    refuse(folder, Path("/dev/zero"), "is not a backup")
+    refuse(folder, tmp_path / "nothing", "is not a backup")
 
 
 def test_the_command_says_it_in_one_sentence(copied: Path, tmp_path: Path) -> None:

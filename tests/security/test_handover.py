@@ -1,4 +1,4 @@
-"""A child with an environment of its own gets no secret that the agent did not put into it."""
+"""A child process with its own environment gets no secret that the agent did not pass."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""An agent writes the schemas of its tools: a check takes bounded time with any schema."""
+"""An agent controls a tool's schema: checking it takes bounded time, whatever it contains."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""No trace of an adversary ends a build: what cannot be read is a drop, and the rest goes on."""
+"""No hostile trace ends a build: unreadable records become drops, and the rest is built."""
 
 import json
 import time
@@ -74,7 +74,7 @@ TOGETHER = 20
 
 
 def built(traces: list[Trace]) -> DerivedTables:
-    """Build and show; every span must be in a lineage or in the drops."""
+    """Build and show a dataset; every span must be in a lineage or in the drops."""
     rows = frame(traces)
     made = derive(rows, RECIPES)
     tables = made.tables
@@ -91,7 +91,7 @@ def built(traces: list[Trace]) -> DerivedTables:
 
 
 def _show(made: DerivedTables) -> None:
-    """Lay out the first execution, as a terminal, a page and a program are shown it."""
+    """Show the first execution as text, HTML and JSON."""
     own = pl.col("execution_id") == "e0.1"
     tables = {name: table.filter(own) for name, table in made.tables.items() if name != "drops"}
     shown = build_tree(
@@ -130,10 +130,10 @@ def test_no_trace_ends_a_build(traces: list[Trace]) -> None:
 # what ended a build before
 
 
-def read(*said: dict[str, str], **more: Any) -> tuple[pl.DataFrame, list[tuple[str, str]]]:
-    """Return the calls of hostile spans beside a good one, and id and reason of the drops."""
+def read(*fields: dict[str, str], **more: Any) -> tuple[pl.DataFrame, list[tuple[str, str]]]:
+    """Return the calls of hostile spans and a good one, and id and reason of the drops."""
     good = span("good", {"gen_ai.operation.name": "chat"}, at=(99_999, 100_000))
-    bad = [span(f"bad{n}", one, at=(n, n + 1), **more) for n, one in enumerate(said)]
+    bad = [span(f"bad{n}", one, at=(n, n + 1), **more) for n, one in enumerate(fields)]
     made = derive(spans(*bad, good), RECIPES)
     assert "good" in made.tables["calls"]["call_id"].to_list()
     drops = made.tables["drops"].filter(pl.col("stage").is_in(["spans", "calls", "states"]))
@@ -150,7 +150,7 @@ def read(*said: dict[str, str], **more: Any) -> tuple[pl.DataFrame, list[tuple[s
         "annotations.٣.annotation.score",
     ],
 )
-def test_an_index_that_no_list_has(name: str) -> None:
+def test_an_index_beyond_the_list(name: str) -> None:
     found, _ = read({"openinference.span.kind": "LLM", name: "user"})
     assert set(found["call_id"]) == {"bad0", "good"}
 
@@ -158,7 +158,7 @@ def test_an_index_that_no_list_has(name: str) -> None:
 USAGE = ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens", "ltrain.policy.version")
 
 
-def test_a_number_that_no_count_is() -> None:
+def test_a_negative_count_is_refused() -> None:
     numbers = (*NUMBERS, "4294967296", "9223372036854775807")
     chat = {"gen_ai.operation.name": "chat"}
     found, _ = read(*(chat | dict.fromkeys(USAGE, one) for one in numbers), scope="ltrain.gateway")
@@ -169,8 +169,8 @@ def test_a_number_that_no_count_is() -> None:
 
 @pytest.mark.parametrize("reported", [-3, 2**31, 2**63 - 1])
 def test_a_report_of_spans_that_no_process_has(reported: int) -> None:
-    told = {"rollout_id": "ro", "reported": reported, "name": "ltrain.process"}
-    made = derive(spans({**span("a"), **told}, {**span("b"), **told, "process": "x"}), RECIPES)
+    names = {"rollout_id": "ro", "reported": reported, "name": "ltrain.process"}
+    made = derive(spans({**span("a"), **names}, {**span("b"), **names, "process": "x"}), RECIPES)
     [expected] = made.tables["executions"]["spans_expected"]
     assert 0 <= expected < 1 << 31
 
@@ -178,19 +178,19 @@ def test_a_report_of_spans_that_no_process_has(reported: int) -> None:
 @pytest.mark.parametrize("scope", ["autogen_agentchat", "smolagents", "llama_index"])
 @pytest.mark.parametrize("kind", ["AGENT", "TOOL"])
 def test_python_literals_that_are_none(scope: str, kind: str) -> None:
-    said = [
+    fields = [
         {"openinference.span.kind": kind, "input.value": text, "output.value": text}
         for text in PYTHON
     ]
-    found, _ = read(*said, scope=f"openinference.instrumentation.{scope}")
+    found, _ = read(*fields, scope=f"openinference.instrumentation.{scope}")
     assert found.height == len(PYTHON) + 1
 
 
 def test_a_long_text_of_autogen_is_read_in_linear_time() -> None:
     text = json.dumps({"messages": ["id=" + " source='" * 100_000 + " content='" * 100_000]})
-    said = {"openinference.span.kind": "AGENT", "input.value": text}
+    fields = {"openinference.span.kind": "AGENT", "input.value": text}
     began = time.process_time()
-    read(said, scope="openinference.instrumentation.autogen_agentchat")
+    read(fields, scope="openinference.instrumentation.autogen_agentchat")
     assert time.process_time() - began < 10, "seconds; by backtracking it takes hours"
 
 
@@ -204,20 +204,20 @@ def test_json_that_is_broken_or_beyond_use(kind: dict[str, str]) -> None:
         *("ltrain.prompt_token_ids", "ltrain.response_token_ids", "ltrain.response_logprobs"),
         *("prompt_token_ids", "response_token_ids", "logprobs.content"),
     )
-    said = ({**kind, **dict.fromkeys(attributes, text)} for text in (*BROKEN, *TOKENS))
-    read(*said, scope="ltrain.gateway")
+    fields = ({**kind, **dict.fromkeys(attributes, text)} for text in (*BROKEN, *TOKENS))
+    read(*fields, scope="ltrain.gateway")
 
 
 @pytest.mark.parametrize("role", [{}, [], 5, {"a": "\ud800"}])
 @pytest.mark.parametrize("arguments", [{}, deep(60), 2**70])
 def test_messages_whose_fields_have_other_types(role: Any, arguments: Any) -> None:
     request = {"type": "tool_call", "id": role, "name": role, "arguments": arguments}
-    said = json.dumps([{"role": role, "parts": [request, role], "finish_reason": role}])
+    fields = json.dumps([{"role": role, "parts": [request, role], "finish_reason": role}])
     function = {"function": {"name": role, "arguments": arguments}}
-    asked = json.dumps([{"role": role, "content": role, "tool_calls": [function]}])
-    rows = {"gen_ai.input.messages": asked, "gen_ai.output.messages": said}
+    prompt = json.dumps([{"role": role, "content": role, "tool_calls": [function]}])
+    rows = {"gen_ai.input.messages": prompt, "gen_ai.output.messages": fields}
     for kind in ("chat", "execute_tool", "invoke_agent"):
-        _, drops = read({"gen_ai.operation.name": kind, **rows, "input.value": asked})
+        _, drops = read({"gen_ai.operation.name": kind, **rows, "input.value": prompt})
         assert ("e.1", "unreadable") not in drops, "the states are read, too"
 
 
@@ -250,8 +250,8 @@ def test_what_one_reader_cannot_read_is_a_drop(
     monkeypatch.setattr(dialects, "DIALECTS", tuple(others))
     dialects._dialects.cache_clear()
     try:
-        said = {"gen_ai.operation.name": "chat", "openinference.span.kind": "LLM"}
-        found, drops = calls(spans(span("both", said), span("one", {"gen_ai.a": "b"})))
+        fields = {"gen_ai.operation.name": "chat", "openinference.span.kind": "LLM"}
+        found, drops = calls(spans(span("both", fields), span("one", {"gen_ai.a": "b"})))
     finally:
         dialects._dialects.cache_clear()
     assert found["call_id"].to_list() == ["both"]
@@ -264,8 +264,8 @@ def test_what_one_reader_cannot_read_is_a_drop(
 
 
 def test_events_that_cannot_be_read_are_a_drop_and_the_call_stays() -> None:
-    said = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
-    failed = {**span("one", said), "status": "Error", "events": "[3]"}
+    fields = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+    failed = {**span("one", fields), "status": "Error", "events": "[3]"}
     found, drops = calls(spans(failed))
     assert found.select("call_id", "model", "status").rows() == [("one", "m", "error")]
     assert drops.select("stage", "id", "reason").rows() == [("calls", "one:status", "unreadable")]

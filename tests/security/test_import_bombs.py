@@ -1,4 +1,4 @@
-"""`ltrain import` of files that are made to take its memory or its time."""
+"""`ltrain import` of files that are designed to exhaust its memory or time."""
 
 import gzip
 import json
@@ -12,7 +12,7 @@ import pytest
 from backports import zstd
 
 from ltrain_collector.store import Store
-from ltrain_collector.transfer.documents import LONGEST, documents
+from ltrain_collector.transfer.documents import MAX_DOCUMENT_BYTES, read_documents
 
 MIB = 1 << 20
 PEAK = 1200
@@ -35,8 +35,8 @@ print(json.dumps([done.returncode, report, used.ru_utime + used.ru_stime, used.r
 """A small process starts what is measured: a child's peak begins at that of its parent."""
 
 
-def take_in(path: Path, store: Path) -> tuple[int, dict[str, object], int]:
-    """Import in a moment; return the status, the report, and the peak of memory in MiB."""
+def import_files(path: Path, store: Path) -> tuple[int, dict[str, object], int]:
+    """Import within `SECONDS`; return the status, the report, and the peak memory in MiB."""
     argv = [sys.executable, "-m", "ltrain", "import", str(path), "--json"]
     argv += ["--store", f"chdb://{store}"]
     measured = subprocess.check_output([sys.executable, "-c", MEASURED, *argv])
@@ -46,7 +46,7 @@ def take_in(path: Path, store: Path) -> tuple[int, dict[str, object], int]:
 
 
 def faults(path: Path) -> list[str]:
-    return [each.fault for each in documents(path) if each.fault]
+    return [each.fault for each in read_documents(path) if each.fault]
 
 
 def test_a_line_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_line_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
         file.write(b'{"resourceSpans": "')
         for _ in range(1536):
             file.write(b"a" * MIB)
-    code, report, peak = take_in(path, tmp_path / "store")
+    code, report, peak = import_files(path, tmp_path / "store")
     assert code == 1
     assert report["stored"] == 0
     assert "is longer than 64 MiB" in str(report["where_unreadable"])
@@ -67,8 +67,8 @@ def test_what_stands_beside_a_long_line_is_stored(
     tmp_path: Path, pack: Callable[[bytes], bytes]
 ) -> None:
     path = tmp_path / "traces.jsonl"
-    path.write_bytes(pack(GOOD + b'{"x": "' + b"y" * (LONGEST + MIB) + b'"}\n' + GOOD))
-    code, report, peak = take_in(path, tmp_path / "store")
+    path.write_bytes(pack(GOOD + b'{"x": "' + b"y" * (MAX_DOCUMENT_BYTES + MIB) + b'"}\n' + GOOD))
+    code, report, peak = import_files(path, tmp_path / "store")
     assert (code, report["stored"], report["unreadable"]) == (1, 2, 1)
     assert f"{path}:2: it is longer than 64 MiB. Split it" in str(report["where_unreadable"])
     assert peak < PEAK
@@ -97,14 +97,16 @@ def test_json_that_does_not_end_is_read_in_a_moment(tmp_path: Path, content: byt
     assert time.process_time() - began < 30
 
 
-def test_a_file_that_is_a_bomb_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ltrain_collector.transfer.documents.UNPACKED", 8 * MIB)
+def test_a_file_that_is_a_bomb_is_not_read_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ltrain_collector.transfer.documents.MIN_BOMB_BYTES", 8 * MIB)
     path = tmp_path / "bomb.zst"
     path.write_bytes(zstd.compress(b"{}\n" + b"\n" * (512 * MIB)))
     assert path.stat().st_size < MIB
     began = time.process_time()
     [fault] = faults(path)
-    assert "it unpacks to more than 250 times its size" in fault
+    assert "it decompresses to more than 250 times its size" in fault
     assert time.process_time() - began < 30
 
 
@@ -113,20 +115,20 @@ def test_json_that_is_nested_deeply_is_a_fault(tmp_path: Path) -> None:
     attribute = b'"attributes":[{"key":"a","value":' + nested + b"}],"
     path = tmp_path / "traces.jsonl"
     path.write_bytes(GOOD.replace(b'"name"', attribute + b'"name"') + GOOD)
-    code, report, _ = take_in(path, tmp_path / "store")
+    code, report, _ = import_files(path, tmp_path / "store")
     assert code in (0, 1)
     assert report["stored"] or report["unreadable"]
     path.write_bytes(b"[" * 100_000 + b"]" * 100_000 + b"\n" + GOOD)
-    code, report, _ = take_in(path, tmp_path / "other")
+    code, report, _ = import_files(path, tmp_path / "other")
     assert (code, report["stored"], report["unreadable"]) == (1, 1, 1)
 
 
-def test_messages_that_lie_about_their_length(tmp_path: Path) -> None:
+def test_messages_with_wrong_lengths(tmp_path: Path) -> None:
     path = tmp_path / "traces.bin"
-    path.write_bytes((LONGEST + 1).to_bytes(4, "big") + b"x" * 100)
+    path.write_bytes((MAX_DOCUMENT_BYTES + 1).to_bytes(4, "big") + b"x" * 100)
     assert "a message is longer than 64 MiB" in faults(path)[0]
     path.write_bytes((4 << 30).to_bytes(5, "big")[1:] + b"x" * 100)
     assert faults(path)
     bomb = zstd.compress(b"\0" * (1 << 30))
     path.write_bytes(len(bomb).to_bytes(4, "big") + bomb)
-    assert "longer than 64 MiB unpacked" in faults(path)[0]
+    assert "longer than 64 MiB decompressed" in faults(path)[0]

@@ -1,4 +1,4 @@
-"""Without a key the SQL port only reads, and the owner's commands sign their own."""
+"""Without a key the SQL port is read-only, and the owner's commands sign their own keys."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.asking import Answer, ask, post
 from tests.security.servers import Up, collector
 
-from ltrain_collector.bound_keys import sign, sign_owner, sign_service, store_secret
+from ltrain_collector.bound_keys import sign_bound, sign_owner, sign_service, store_secret
 from ltrain_collector.errors import NotOwner
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Identity
@@ -62,7 +62,7 @@ def span(number: int, name: str, sender: str = "") -> bytes:
 
 
 def state(up: Up) -> list[str]:
-    """Return what a statement could have changed."""
+    """Return everything that a statement could have changed."""
     answers = [up.run(sql) for sql in ROWS]
     assert [answer.status for answer in answers] == [200] * len(ROWS)
     return [answer.text for answer in answers]
@@ -181,15 +181,15 @@ def test_the_refusal_says_what_to_do_and_is_counted(up: Up) -> None:
     before = up.blocked()["denied"]
     text = up.run(CHANGED[0]).text
     assert text == (
-        "Code: 497. DB::Exception: Without a key this store is only read, so that no program "
-        "forges or removes what others recorded: show an admin key, which `ltrain key make admin` "
-        "makes, or use a command of ltrain as the store's owner. (ACCESS_DENIED)\n"
+        "Code: 497. DB::Exception: Without a key this store is read-only, so that no program "
+        "forges or removes records of others. Send an admin key, which `ltrain key make admin` "
+        "makes, or use an ltrain command as the store's owner. (ACCESS_DENIED)\n"
     )
     assert up.blocked()["denied"] == before + 1
 
 
-def test_a_session_holds_no_door_open(up: Up) -> None:
-    """What a session was told does not lift that it only reads."""
+def test_a_session_cannot_lift_the_policy(up: Up) -> None:
+    """SET in a session cannot lift the read-only mode."""
     path = "/?session_id=door"
     for sql in ("SET readonly = 0", "SET allow_ddl = 1", "USE otel"):
         ask(up.sql, "POST", path, sql)
@@ -238,7 +238,7 @@ def test_only_the_stores_own_secret_makes_an_owner(up: Up) -> None:
         sign_owner("x" * 64, 600),
         sign_owner(secret, -1),
         sign_service(secret, 600),
-        sign(secret, Identity(run="r"), 600, rewards=True),
+        sign_bound(secret, Identity(run="r"), 600, rewards=True),
     ):
         assert bearer(up, key).status == 403
     assert state(up) == before
@@ -252,10 +252,12 @@ def test_the_secret_is_there_from_the_start_and_the_owners_alone(up: Up) -> None
 
 
 def ltrain(home: Path, *argv: str, **more: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: text for name, text in os.environ.items() if not name.startswith("LTRAIN_")}
+    environment = {
+        name: text for name, text in os.environ.items() if not name.startswith("LTRAIN_")
+    }
     return subprocess.run(
         [sys.executable, "-m", "ltrain", *argv],
-        env={**kept, "LTRAIN_HOME": str(home), **more},
+        env={**environment, "LTRAIN_HOME": str(home), **more},
         capture_output=True,
         text=True,
         timeout=WAIT,
@@ -308,7 +310,7 @@ def test_another_homes_commands_read_and_change_nothing(up: Up, tmp_path: Path) 
         done = ltrain(tmp_path / home, "import", str(tmp_path / "traces.json"), *where)
         assert done.returncode == 1
         secret = tmp_path / home / "store.secret"
-        assert f"the secret in the file {secret} {why}: set LTRAIN_HOME to" in " ".join(
+        assert f"the secret in the file {secret} {why}. Set LTRAIN_HOME to" in " ".join(
             done.stderr.split()
         )
         done = ltrain(tmp_path / home, "sql", "SELECT a FROM otel.victim", "--json", *where)

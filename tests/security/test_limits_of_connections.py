@@ -1,4 +1,4 @@
-"""A connection neither holds up the others with its headers nor takes the engine's descriptors."""
+"""A connection cannot block others with its headers, nor take the engine's descriptors."""
 
 import socket
 import threading
@@ -16,7 +16,7 @@ from tests.security.servers import Up, collector, gateway
 KIB = 1 << 10
 LIMIT = 64 * KIB
 LOW = "512"
-"""Descriptors of a process that has few."""
+"""The limit of descriptors of a test's process."""
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 @pytest.fixture(scope="module", params=["sql", "otlp", "gateway"])
 def port(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """A port of each kind."""
+    """A port of each server."""
     if request.param != "gateway":
         yield getattr(request.getfixturevalue("up"), request.param)
         return
@@ -137,7 +137,7 @@ def test_grpc_has_a_limit_of_metadata(up: Up) -> None:
         assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
 
 
-def test_beyond_the_descriptors_clients_are_told_so_and_the_engine_goes_on(
+def test_beyond_the_descriptors_clients_get_503_and_the_engine_works(
     tmp_path: Path,
 ) -> None:
     limited = ("sh", "-c", f'ulimit -n {LOW}; exec "$@"', "sh")

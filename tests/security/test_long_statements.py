@@ -1,4 +1,4 @@
-"""A long request holds up nobody, and all requests together take only so much memory."""
+"""A long request blocks no other, and all requests together stay within a memory limit."""
 
 import asyncio
 import gzip
@@ -14,12 +14,12 @@ from tests.security.servers import Up, collector
 
 from ltrain_collector.engine import Engine
 from ltrain_collector.grants import Role
-from ltrain_collector.ingest.budget import Arrival, Budget
+from ltrain_collector.ingest.budget import MemoryBudget, RequestBuffer
 from ltrain_collector.keys import Keys
 from ltrain_collector.query import facade as port
-from ltrain_collector.query.facade import Facade
-from ltrain_collector.query.limits import Roles
-from ltrain_collector.query.statement import Request, Statement, read
+from ltrain_collector.query.facade import ClickHouseHttp
+from ltrain_collector.query.limits import RoleLimits
+from ltrain_collector.query.statement import Request, Statement, parse_request
 
 MIB = 1 << 20
 
@@ -31,10 +31,12 @@ def up(tmp_path: Path) -> Iterator[Up]:
 
 
 def statement(body: bytes, **headers: str) -> Statement:
-    """Read a POST of an admin."""
-    with Arrival(Budget()) as arrival:
-        arrival.add(body)
-        return read(Request("POST", {}, headers, 1 << 30), arrival, Roles.read().admin)
+    """Parse a POST of an admin."""
+    with RequestBuffer(MemoryBudget()) as buffer:
+        buffer.add(body)
+        return parse_request(
+            Request("POST", {}, headers, 1 << 30), buffer, RoleLimits.from_environment().admin
+        )
 
 
 def test_unpacking_a_long_body_holds_up_no_other_request(up: Up) -> None:
@@ -57,7 +59,7 @@ def test_unpacking_a_long_body_holds_up_no_other_request(up: Up) -> None:
 
 
 def test_sql_above_the_limit_of_a_key_is_not_even_decoded(tmp_path: Path) -> None:
-    key, _ = Keys(tmp_path / "home" / "store").make(Role.QUERY)
+    key, _ = Keys(tmp_path / "home" / "store").make_key(Role.QUERY)
     headers = {"Authorization": f"Bearer {key}", "Content-Encoding": "gzip"}
     with collector(tmp_path / "home") as up:
         body = gzip.compress(b"SELECT 1 \xff" + b" FORMAT x" * MIB)
@@ -76,21 +78,21 @@ def test_a_format_is_looked_for_at_the_end_only() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd", "lz4"])
-def test_a_body_of_several_members_is_unpacked_in_steps(encoding: str) -> None:
+def test_a_body_of_several_members_is_decompressed_in_steps(encoding: str) -> None:
     plain = b"SELECT '" + b"x" * (150 * MIB) + b"'"
     packed = pack(plain[: 130 * MIB], encoding) + pack(plain[130 * MIB :], encoding)
     assert statement(packed, **{"content-encoding": encoding}).sql == plain.decode()
 
 
 def pack(plain: bytes, encoding: str) -> bytes:
-    from ltrain_collector.query.compression import packer
+    from ltrain_collector.query.compression import choose_packer
 
-    _, packs = packer(encoding)
+    _, packs = choose_packer(encoding)
     return packs.compress(plain) + packs.flush()
 
 
 class Client:
-    """One request over ASGI whose body comes when the test lets it."""
+    """A request over ASGI whose body arrives when the test sends it."""
 
     def __init__(self, *parts: bytes, **headers: str) -> None:
         self._parts = list(parts)
@@ -120,18 +122,20 @@ class Client:
         return int(self.sent[0]["status"])
 
 
-def test_bodies_are_counted_as_they_come_and_as_they_are_unpacked(
+def test_bodies_are_counted_as_received_and_as_decompressed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(port, "HELD", 8 * MIB)
+    monkeypatch.setattr(port, "MAX_REQUEST_BYTES", 8 * MIB)
     engine = Engine(tmp_path / "store")
     try:
-        asyncio.run(_crowd(Facade(engine, Keys(tmp_path / "store"), Roles.read())))
+        asyncio.run(
+            _crowd(ClickHouseHttp(engine, Keys(tmp_path / "store"), RoleLimits.from_environment()))
+        )
     finally:
         engine.close()
 
 
-async def _crowd(facade: Facade) -> None:
+async def _crowd(facade: ClickHouseHttp) -> None:
     first = Client(b"SELECT 1", b" " * (5 * MIB), b"")
     reading = asyncio.create_task(facade(first.scope, first.receive, first.send))
     while len(first._parts) > 1:

@@ -1,4 +1,4 @@
-"""Who asks without a key stays within the store: no file, no other host, no program."""
+"""Queries without a key reach no file, host or program outside the store."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 def denied(up: Up, sql: str, path: str = "/") -> bool:
-    """Return whether the statement is refused, having told nothing of the file."""
+    """Return whether the statement is refused without revealing anything about the file."""
     sql = sql.replace("FILE", str(up.home.parent / "secret"))
     answer = ask(up.sql, "POST", path.replace("FILE", str(up.home.parent / "secret")), sql)
     assert SECRET not in answer.text
@@ -146,7 +146,7 @@ OF_THE_OWNER = [
     "RENAME TABLE mine.t TO mine.u",
     "DROP DATABASE mine",
 ]
-"""One after the other."""
+"""Statements that run one after another."""
 
 
 def test_the_store_itself_is_its_owners(up: Up) -> None:
@@ -155,7 +155,7 @@ def test_the_store_itself_is_its_owners(up: Up) -> None:
         assert answer.status == 200, (sql, answer.text)
 
 
-def test_a_copy_goes_out_and_comes_back_over_a_running_store(
+def test_a_backup_and_a_restore_of_a_running_store(
     up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LTRAIN_HOME", str(up.home))
@@ -167,7 +167,7 @@ def test_a_copy_goes_out_and_comes_back_over_a_running_store(
 
 def test_an_admin_key_opens_them(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(SECRET)
-    key, _ = Keys(tmp_path / "home" / "store").make(Role.ADMIN)
+    key, _ = Keys(tmp_path / "home" / "store").make_key(Role.ADMIN)
     with collector(tmp_path / "home") as up:
         sql = f"SELECT * FROM file('{tmp_path / 'secret'}', 'LineAsString')"
         assert SECRET in up.run(sql, Authorization=f"Bearer {key}").text

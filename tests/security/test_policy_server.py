@@ -1,4 +1,4 @@
-"""The policy server is the gateway's alone: its admin routes are behind no port."""
+"""Only the gateway reaches the policy server: no port serves its admin routes."""
 
 import os
 import signal
@@ -62,7 +62,7 @@ def _socket(gateway: psutil.Process) -> Path:
 
 
 @pytest.mark.parametrize("depth", [1, 12])
-def test_it_listens_in_a_folder_that_only_its_user_enters(
+def test_it_listens_in_a_folder_that_only_its_user_can_enter(
     tmp_path: Path, model: Path, depth: int
 ) -> None:
     home = tmp_path / "/".join(["a-folder"] * depth) / "home"

@@ -1,4 +1,4 @@
-"""What ltrain writes is read by its owner only, whichever process comes first."""
+"""Only its owner can read what ltrain writes, whichever process creates a folder first."""
 
 import os
 import stat
@@ -22,14 +22,14 @@ from ltrain_transforms.parts import temporary_sibling
 
 @pytest.fixture(autouse=True)
 def umask() -> Iterator[None]:
-    """Let files be readable by all unless their writer closes them."""
+    """Set a umask under which files are readable by all unless their writer restricts them."""
     before = os.umask(0)
     yield
     os.umask(before)
 
 
 def open_ones(folder: Path) -> list[str]:
-    """Return what others could read: all below folders that they may enter."""
+    """Return what other users could read: everything below folders that they can enter."""
     if stat.S_IMODE(folder.stat().st_mode) == 0o700:
         return []
     return [str(folder), *(str(each) for each in folder.rglob("*"))]
@@ -102,7 +102,7 @@ def test_a_file_in_its_place_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["new/copy", "new/copy.tar"])
-def test_a_copy_is_nobody_elses(tmp_path: Path, name: str) -> None:
+def test_only_its_owner_can_read_a_backup(tmp_path: Path, name: str) -> None:
     with Store.open(f"chdb://{tmp_path}/home/store") as store:
         store.migrate()
         backup(store, tmp_path / name)

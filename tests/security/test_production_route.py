@@ -1,4 +1,4 @@
-"""`/v1` takes a key where the store has keys, and never speaks for an attempt."""
+"""`/v1` needs a key if the store has keys, and never records for an attempt."""
 
 from tests.train.gateway.stage import IDENTITY, Stage
 
@@ -28,18 +28,18 @@ def test_without_keys_in_the_store_it_is_open(stage: Stage) -> None:
 
 def test_with_keys_in_the_store_it_takes_one_of_them(stage: Stage) -> None:
     keys = Keys(stage.home / "store")
-    made = [keys.make(role)[0] for role in Role]
-    of_run = keys.sign(Identity(run="demo"), 60)
+    made = [keys.make_key(role)[0] for role in Role]
+    of_run = keys.sign_bound(Identity(run="demo"), 60)
     assert [status(stage, key) for key in made] == [200] * len(made)
     assert status(stage, sign_service(store_secret(stage.home / "store"), 60)) == 200
-    for wrong in (None, "lt_guessed", stage.key(), keys.sign(IDENTITY, 60), of_run):
+    for wrong in (None, "lt_guessed", stage.key(), keys.sign_bound(IDENTITY, 60), of_run):
         assert status(stage, wrong) == 401
-    keys.revoke(keys.all()[0].id)
+    keys.revoke_key(keys.made_keys()[0].id)
     assert status(stage, made[0]) == 401
 
 
 def test_an_attempt_calls_with_its_own_key_all_the_same(stage: Stage) -> None:
-    Keys(stage.home / "store").make(Role.QUERY)
+    Keys(stage.home / "store").make_key(Role.QUERY)
     assert stage.ask("w3").status_code == 200
 
 

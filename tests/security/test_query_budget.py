@@ -1,4 +1,4 @@
-"""Queries have limits, keys take turns, and a server that stops ends them."""
+"""Queries have limits, keys take turns, and a stopping server ends queries."""
 
 import os
 import signal
@@ -18,10 +18,10 @@ from tests import asking
 from tests.collector.conftest import Up, start_up
 
 from ltrain_collector.errors import QueryFailed
-from ltrain_collector.formats import READS
+from ltrain_collector.formats import READING_STATEMENT
 from ltrain_collector.grants import Role
 from ltrain_collector.keys import Keys
-from ltrain_collector.query.limits import READER_LANES, READER_THREADS, Roles
+from ltrain_collector.query.limits import READER_PARALLEL, READER_THREADS, RoleLimits
 from ltrain_collector.query.statement import INSERT
 from ltrain_collector.store import Store
 from ltrain_instrument.errors import BadSetting
@@ -55,7 +55,7 @@ BOMBS = (
 
 
 class Keyed:
-    """A server, and a request to it under a key."""
+    """A server, with requests by key."""
 
     def __init__(self, up: Up, keys: dict[str, str]) -> None:
         self.up, self.keys = up, keys
@@ -72,12 +72,12 @@ class Keyed:
         return connection
 
     def running(self, text: str) -> int:
-        """Return how many queries run that contain `text`, of all keys."""
+        """Return the number of running queries of all keys that contain `text`."""
         sql = "SELECT count() FROM system.processes WHERE query LIKE {text:String}"
         return int(self.ask("admin", sql, param_text=f"%{text}%").text)
 
     def reaches(self, text: str, wanted: int) -> None:
-        """Wait until so many queries run that contain `text`."""
+        """Wait until `count` queries with `text` run."""
         until = time.monotonic() + 60
         while (found := self.running(text)) != wanted:
             assert time.monotonic() < until, found
@@ -95,10 +95,10 @@ class Keyed:
 def start(where: Path) -> Keyed:
     keys = Keys(where)
     made = {
-        "admin": keys.make(Role.ADMIN)[0],
-        "one": keys.make(Role.QUERY)[0],
-        "two": keys.make(Role.QUERY)[0],
-        "ingest": keys.make(Role.INGEST)[0],
+        "admin": keys.make_key(Role.ADMIN)[0],
+        "one": keys.make_key(Role.QUERY)[0],
+        "two": keys.make_key(Role.QUERY)[0],
+        "ingest": keys.make_key(Role.INGEST)[0],
     }
     opened = Keyed(start_up(where), made)
     headers = {"Authorization": f"Bearer {made['ingest']}"}
@@ -108,10 +108,10 @@ def start(where: Path) -> Keyed:
 
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
-    """A server whose readers' queries have two seconds, and whose keys may have five waiting."""
+    """A server with a limit of seconds for readers' queries and of five queued queries."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(
-            "LTRAIN_QUERY_LIMITS", "seconds=3,memory=512,rows=5000000000,waiting=5,lanes=1"
+            "LTRAIN_QUERY_LIMITS", "seconds=3,memory=512,rows=5000000000,queued=5,parallel=1"
         )
         opened = start(tmp_path_factory.mktemp("budget") / "store")
     for sql in (
@@ -228,17 +228,17 @@ def test_sql_that_is_hard_to_read_stops_nobody(keyed: Keyed, sql: str) -> None:
     assert "Traceback" not in answers[0].text
 
 
-def test_comments_are_read_once() -> None:
+def test_comments_are_matched_without_backtracking() -> None:
     began = time.process_time()
-    assert READS.match("/**/" * 50_000 + "SHOW") is None
-    assert READS.match("/* a */ -- b\n /**/ ((SELECT 1))")
+    assert READING_STATEMENT.match("/**/" * 50_000 + "SHOW") is None
+    assert READING_STATEMENT.match("/* a */ -- b\n /**/ ((SELECT 1))")
     assert INSERT.match(b"INSERT INTO t SETTINGS " + b" " * 100_000) is None
     assert time.process_time() - began < 5
 
 
-def test_another_key_is_answered_beside_endless_queries(patient: Keyed) -> None:
+def test_another_key_gets_results_despite_endless_queries(patient: Keyed) -> None:
     held = [patient.begin("one", sql) for sql in ENDLESS]
-    patient.reaches("system.numbers", 1 + READER_LANES)  # and the question
+    patient.reaches("system.numbers", 1 + READER_PARALLEL)  # and the question
     for _ in range(5):
         assert patient.ask("two", "SELECT 1").text == "1\n"
     headers = {"Authorization": f"Bearer {patient.keys['ingest']}"}
@@ -257,16 +257,16 @@ def test_a_key_may_have_only_so_many_waiting(keyed: Keyed) -> None:
     statuses = [answer.status for answer in answers]
     assert statuses.count(429) == 7
     refused = answers[statuses.index(429)]
-    assert "raise the limit with LTRAIN_QUERY_LIMITS=waiting=10" in refused.read().decode()
+    assert "raise the limit with LTRAIN_QUERY_LIMITS=queued=10" in refused.read().decode()
     assert refused.headers["Retry-After"]
     assert keyed.refused()["waiting"] == 7
     for connection in held:
         connection.close()
 
 
-def test_a_client_that_leaves_frees_its_place(patient: Keyed) -> None:
+def test_a_client_that_disconnects_leaves_the_queue(patient: Keyed) -> None:
     waiting = [patient.begin("one", f"{sql} -- left") for sql in ENDLESS[:1] * 8]
-    patient.reaches("-- left", 1 + READER_LANES)
+    patient.reaches("-- left", 1 + READER_PARALLEL)
     for connection in waiting[1:]:
         connection.close()  # in the queue, whatever their order
     assert waiting[0].sock is not None
@@ -304,7 +304,7 @@ def test_who_needs_no_limit_is_cut_off_for_not_reading_too(
 def test_sigterm_ends_the_server_while_queries_run(patient: Keyed, sql: str) -> None:
     held = [patient.begin("one", f"{sql} -- stops") for _ in range(6)]
     held.append(patient.begin("admin", f"{sql} -- stops"))
-    patient.reaches("-- stops", 2 + READER_LANES)
+    patient.reaches("-- stops", 2 + READER_PARALLEL)
     ended, acknowledged = threading.Event(), list[int]()
     headers = {"Authorization": f"Bearer {patient.keys['ingest']}"}
 
@@ -433,24 +433,24 @@ def test_stock_clients_go_on_working(keyed: Keyed) -> None:
         assert ("TraceId",) in client.query(sql).result_rows
         assert client.command("SELECT version()")
     grafana = "SELECT name FROM system.databases UNION ALL SELECT name FROM system.tables"
-    assert "rewards" in keyed.ask("two", grafana, max_execution_time="60").text
+    assert "evaluations" in keyed.ask("two", grafana, max_execution_time="60").text
 
 
-def test_a_session_keeps_only_so_much(keyed: Keyed) -> None:
+def test_the_statements_of_a_session_are_limited(keyed: Keyed) -> None:
     long = "SET log_comment = '" + "x" * 200_000 + "'"
     answers = [keyed.ask("one", long, session_id="long") for _ in range(3)]
     assert [answer.status for answer in answers][-1] == 500
     assert "session" in answers[-1].text
 
 
-def test_a_bad_limit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_limit_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in ("seconds=soon", "second=3", "3", "rows=-1"):
         monkeypatch.setenv("LTRAIN_QUERY_LIMITS", text)
         with pytest.raises(BadSetting, match=r"^LTRAIN_QUERY_LIMITS: .* is not a limit"):
             QUERY_LIMITS.read()
 
 
-def test_a_bad_limit_is_said_before_the_store_is_opened(tmp_path: Path) -> None:
+def test_a_bad_limit_is_reported_before_the_store_is_opened(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "ltrain", "up", "--dir", str(tmp_path / "store")],
         env={**os.environ, "LTRAIN_ADMIN_LIMITS": "secnds=5"},
@@ -464,12 +464,12 @@ def test_a_bad_limit_is_said_before_the_store_is_opened(tmp_path: Path) -> None:
 
 
 def test_the_memory_of_all_queries_is_not_raised_with_that_of_one() -> None:
-    limits = Roles.read().reader
+    limits = RoleLimits.from_environment().reader
     text = "Code: 241. DB::Exception: {}memory limit exceeded: would use 4.01 GiB"
-    of_all = str(limits.explained(QueryFailed(text.format("(total) "), 241)))
+    of_all = str(limits.explain(QueryFailed(text.format("(total) "), 241)))
     assert "raise" not in of_all
-    assert "LTRAIN_QUERY_LIMITS=lanes=1,memory=512" in of_all
-    of_one = str(limits.explained(QueryFailed(text.format("Query "), 241)))
+    assert "LTRAIN_QUERY_LIMITS=parallel=1,memory=512" in of_all
+    of_one = str(limits.explain(QueryFailed(text.format("Query "), 241)))
     assert "raise the limit with LTRAIN_QUERY_LIMITS=memory=4096" in of_one
 
 

@@ -1,4 +1,4 @@
-"""The gateway gives no answer that it did not record: its disk is full, its collector away."""
+"""The gateway sends no response that it did not record, with a full disk or without a collector."""
 
 import time
 from pathlib import Path
@@ -29,7 +29,7 @@ def fill(stage: Stage) -> Path:
 
 
 @pytest.mark.parametrize("identity", [IDENTITY, None], ids=["attempt", "production"])
-def test_an_answer_that_cannot_be_recorded_is_not_given(
+def test_a_response_that_cannot_be_recorded_is_not_sent(
     stage: Stage, identity: Identity | None
 ) -> None:
     ballast = fill(stage)
@@ -57,7 +57,7 @@ def test_a_stream_ends_with_an_error_instead_of_its_last_chunk(stage: Stage) -> 
     assert '"finish_reason": "stop"' not in response.text
 
 
-def test_a_refusal_of_vllm_that_cannot_be_recorded_is_not_given_either(stage: Stage) -> None:
+def test_a_refusal_of_vllm_that_cannot_be_recorded_is_not_sent_either(stage: Stage) -> None:
     ballast = fill(stage)
     response = stage.ask("long")
     assert (response.status_code, "cannot record" in message(response)) == (503, True)

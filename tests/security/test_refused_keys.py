@@ -1,4 +1,4 @@
-"""A service's spans go out with a key of ltrain's, or wait: one refusal makes none nobody's."""
+"""A service sends its spans with ltrain's key or keeps them: none is sent without a sender."""
 
 import threading
 import time
@@ -19,12 +19,12 @@ OWN, SERVICE = "Bearer environment", "Bearer service"
 
 
 class Collector:
-    """Takes requests with one of its keys, and those without any, as `ltrain up` without keys."""
+    """Accepts requests with one of its keys or without any, as `ltrain up` without keys."""
 
     def __init__(self) -> None:
         self.keys: set[str] = set()
         self.taken: list[str | None] = []
-        """The keys of the requests that it took, in their order."""
+        """The keys of the accepted requests, in order."""
         collector = self
 
         class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""A run whose store is another home's stops before it makes rollouts that nobody would believe."""
+"""A run with the store of another home stops before it makes rollouts that readers distrust."""
 
 from pathlib import Path
 

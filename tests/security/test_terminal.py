@@ -1,4 +1,4 @@
-"""What a trace holds is shown in a terminal, never obeyed by it."""
+"""Control characters in a trace are shown in a terminal, never executed."""
 
 import os
 import pty
@@ -25,7 +25,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def on_a_terminal(*argv: str) -> bytes:
-    """Run `ltrain` with a terminal as its output, and return all that the terminal got."""
+    """Run `ltrain` with a terminal as its output, and return everything written to it."""
     ours, theirs = pty.openpty()
     environ = {**os.environ, "TERM": "dumb", "COLUMNS": "200", "NO_COLOR": "1"}
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Who is believed: the store records the sender of a record by its key, readers go by that."""
+"""The store records the sender of a record by its key, and readers trust rows by sender."""
 
 import time
 import tomllib
@@ -24,8 +24,8 @@ from tests.transforms.conftest import RECIPE, RUNNER, Attempt, Attributes, Scene
 from ltrain_collector.grants import Role
 from ltrain_collector.keys import Keys
 from ltrain_collector.store import Store
-from ltrain_collector.transfer.intake import take_in
-from ltrain_collector.transfer.output import line, requests
+from ltrain_collector.transfer.intake import import_files
+from ltrain_collector.transfer.output import export_requests, to_json_line
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.segment import Segment
 from ltrain_train.rollout.standing import finished_rollouts
@@ -52,7 +52,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def up(home: Path) -> Iterator[Up]:
-    """A store that asks for no key."""
+    """A store without keys."""
     running = start_up(home / "store")
     yield running
     assert running.stop() == 0
@@ -78,7 +78,7 @@ def put(owner: Any, key: str, value: str) -> None:
 
 
 def forged(trace: int) -> ExportTraceServiceRequest:
-    """Return a span that says everywhere that a service sent it."""
+    """Return a span that claims the sender `service` wherever it can."""
     request = ExportTraceServiceRequest()
     resource = request.resource_spans.add()
     scoped = resource.scope_spans.add()
@@ -99,7 +99,7 @@ def by_http(up: Up, request: ExportTraceServiceRequest, key: str) -> None:
 
 
 def by_json(up: Up, request: ExportTraceServiceRequest, key: str) -> None:
-    """The name of the attribute is written in escapes."""
+    """JSON can write the name of the attribute with escapes."""
     [resource] = MessageToDict(request)["resourceSpans"]
     span = resource["scopeSpans"][0]["spans"][0]
     span["traceId"] = request.resource_spans[0].scope_spans[0].spans[0].trace_id.hex()
@@ -126,7 +126,7 @@ def test_the_store_records_the_sender_by_its_key(
     up: Up, home: Path, send: Send, sender: str, request: pytest.FixtureRequest
 ) -> None:
     trace = 1 + abs(hash(request.node.name)) % (1 << 60)
-    bound = Keys(up.directory).sign(Identity(rollout="ro"), 600)
+    bound = Keys(up.directory).sign_bound(Identity(rollout="ro"), 600)
     service = str(ServiceKey(home)()).removeprefix("Bearer ")
     send(up, forged(trace), {"none": "", "agent": bound, "service": service}[sender])
     sql = (
@@ -143,8 +143,8 @@ def test_the_store_records_the_sender_by_its_key(
 
 def test_made_keys_are_senders_of_their_role(tmp_path: Path) -> None:
     keys = Keys(tmp_path / "store")
-    made = {role.value: keys.make(role)[0] for role in Role if role is not Role.QUERY}
-    query, _ = keys.make(Role.QUERY)
+    made = {role.value: keys.make_key(role)[0] for role in Role if role is not Role.QUERY}
+    query, _ = keys.make_key(Role.QUERY)
     running = start_up(tmp_path / "store")
     try:
         for number, key in enumerate(made.values(), 1):
@@ -182,7 +182,7 @@ def measures(name: str, service: str) -> bytes:
 def test_only_the_collector_writes_its_own_metrics(
     up: Up, home: Path, name: str, service: str
 ) -> None:
-    bound = Keys(up.directory).sign(Identity(rollout="ro"), 600)
+    bound = Keys(up.directory).sign_bound(Identity(rollout="ro"), 600)
     for key in ("", f"Bearer {bound}", str(ServiceKey(home)())):
         headers = {"Authorization": key} if key else {}
         answer = asking.post(up.otlp, measures(name, service), "/v1/metrics", **headers)
@@ -207,10 +207,10 @@ def test_what_files_say_of_their_sender_counts_only_where_they_are_trusted(
 ) -> None:
     folder.insert_otlp(forged(1).SerializeToString())
     exported = tmp_path / "export.jsonl"
-    exported.write_bytes(b"".join(map(line, requests(folder, "true", {}))))
+    exported.write_bytes(b"".join(map(to_json_line, export_requests(folder, "true", {}))))
     for trusted, sender in ((False, "import"), (True, "service")):
         folder.command("TRUNCATE TABLE otel.otel_traces")
-        take_in(folder, [exported], lambda progress: None, trusted)
+        import_files(folder, [exported], lambda progress: None, trusted)
         assert folder.query("SELECT toString(Sender) FROM otel.spans").rows() == [(sender,)]
 
 
@@ -275,8 +275,8 @@ def test_a_forged_ending_removes_no_rollout(folder: Store, sender: str) -> None:
     beside(scene)
     folder.insert_otlp(sent(scene, "service"))
     lie = Scene(attempts=[Attempt(attempt.identity, clock=attempt.clock, number=500)])
-    said: Attributes = {"ltrain.rollout.outcome": "infra", "ltrain.rollout.spans": 10_000}
-    lie.attempts[0].emit("ltrain.rollout", RUNNER, said)
+    span_attributes: Attributes = {"ltrain.rollout.outcome": "infra", "ltrain.rollout.spans": 10_000}
+    lie.attempts[0].emit("ltrain.rollout", RUNNER, span_attributes)
     lie.attempts[0].evaluate(0.0)
     folder.insert_otlp(sent(lie, sender))
     found = built(folder)
@@ -324,7 +324,7 @@ def test_readers_of_the_store_take_endings_from_runners_only(folder: Store) -> N
     folder.insert_otlp(sent(true, "service"))
     assert len(finished_rollouts(folder, "demo", "train", 0)) == 1
     assert folder.query("SELECT outcome FROM otel.rollouts").rows() == [("ok",)]
-    assert folder.query("SELECT source FROM otel.rewards").rows() == [("runner",)]
+    assert folder.query("SELECT source FROM otel.evaluations").rows() == [("runner",)]
 
 
 def test_a_forged_attempt_takes_the_place_of_none(folder: Store) -> None:
@@ -336,8 +336,8 @@ def test_a_forged_attempt_takes_the_place_of_none(folder: Store) -> None:
     whole(lie, 0.0, attempt=9)
     folder.insert_otlp(sent(lie, "none"))
     found = built(folder)
-    kept = found.tables["executions"].filter(~pl.col("superseded"))
-    assert set(kept["execution_id"]) == {one.execution for one in scene.attempts}
+    dataset = found.tables["executions"].filter(~pl.col("superseded"))
+    assert set(dataset["execution_id"]) == {one.execution for one in scene.attempts}
     assert trained(found, attempt) == [[4, 5]]
     assert incomplete_rollouts(folder, [attempt.rollout]) == set()
 
@@ -378,11 +378,13 @@ def test_no_agent_puts_its_tokens_into_the_gateways_call(folder: Store) -> None:
     [gateway] = [span for span in attempt.spans if span.scope == "ltrain.gateway"]
     lie = Scene(attempts=[Attempt(attempt.identity, clock=attempt.clock, number=500)])
     marks = {"ltrain.constrained": True, "ltrain.delivered": False, "ltrain.redacted": True}
-    said = {**INVENTED, **marks, "gen_ai.request.temperature": 0.0}
+    span_attributes = {**INVENTED, **marks, "gen_ai.request.temperature": 0.0}
     place: dict[str, Any] = {"parent": gateway.parent, "end": gateway.end}
-    lie.attempts[0].emit("chat sql", "ltrain.capture", said, start=gateway.start, **place)
+    lie.attempts[0].emit(
+        "chat sql", "ltrain.capture", span_attributes, start=gateway.start, **place
+    )
     copied = {**place, "span": gateway.span, "start": gateway.start - 1}
-    lie.attempts[0].emit("chat sql", "ltrain.gateway", said, **copied)
+    lie.attempts[0].emit("chat sql", "ltrain.gateway", span_attributes, **copied)
     folder.insert_otlp(sent(lie, "none"))
     folder.insert_otlp(sent(scene, "service"))
     found = built(folder)
@@ -423,8 +425,8 @@ def test_spans_that_an_agent_withholds_count_as_its_failure(folder: Store) -> No
     assert reasons(found, "rewards") == ["withheld"]
     dropped = built(folder, 'filter = { failed = "drop" }')
     assert reasons(dropped, "executions") == ["withheld"]
-    kept = built(folder, 'filter = { allow = ["incomplete"] }')
-    assert kept.outcomes["reward"].to_list() == [1.0, 1.0]
+    dataset = built(folder, 'filter = { allow = ["incomplete"] }')
+    assert dataset.outcomes["reward"].to_list() == [1.0, 1.0]
 
 
 def test_spans_that_the_gateway_lost_are_no_failure_of_the_agent(folder: Store) -> None:
@@ -452,16 +454,21 @@ def test_an_agent_names_no_other_task_for_its_attempt(folder: Store) -> None:
     assert (one["task_id"], one["wave"]) == ("t1", 0)
 
 
-@pytest.mark.parametrize("told", [{}, {"ltrain.mode": "prod"}], ids=["bare", "prod"])
+@pytest.mark.parametrize("extra", [{}, {"ltrain.mode": "prod"}], ids=["bare", "prod"])
 def test_a_call_without_the_attempts_key_is_context_only(
-    folder: Store, told: dict[str, str]
+    folder: Store, extra: dict[str, str]
 ) -> None:
     scene = Scene()
     attempt = scene.attempt()
     attempt.dispatch()
     attempt.llm()
-    said = {**INVENTED, **told, "gen_ai.request.temperature": 0.01, "gen_ai.agent.name": "write"}
-    attempt.emit("chat sql", "ltrain.gateway", said, named=False, process="gateway")
+    span_attributes = {
+        **INVENTED,
+        **extra,
+        "gen_ai.request.temperature": 0.01,
+        "gen_ai.agent.name": "write",
+    }
+    attempt.emit("chat sql", "ltrain.gateway", span_attributes, named=False, process="gateway")
     attempt.evaluate(1.0)
     attempt.close()
     beside(scene)
@@ -502,10 +509,10 @@ def test_an_evaluation_in_a_log_is_the_runners_only_from_its_sender(folder: Stor
         assert worth[attempt.execution] == (1.0 if sender == "none" else 0.5)
 
 
-def test_a_process_of_ltrain_sends_with_a_key_of_its_own(
+def test_an_ltrain_process_sends_with_its_own_key(
     up: Up, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And forwards nothing that lies in the folder that agents share."""
+    """It forwards nothing from the folder that agents share."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{up.otlp}")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20lt_stale")
     left = Segment.create(home / "spool")
@@ -548,7 +555,7 @@ def of_gateway(attempt: Attempt) -> Any:
 
 
 def lying(attempt: Attempt) -> Attempt:
-    """Return the same attempt, for spans that its agent sends by itself."""
+    """Return the same attempt, for spans that its agent sends directly."""
     return Scene(attempts=[Attempt(attempt.identity, clock=attempt.clock, number=500)]).attempts[0]
 
 
@@ -627,10 +634,10 @@ def test_a_shared_response_id_hides_no_call_of_the_gateway(folder: Store) -> Non
     assert trained(built(folder), attempt) == [[4, 5], [6, 7]]
 
 
-def spoken(attempt: Attempt, **told: Any) -> Scene:
-    """Return a span of the attempt's agent that names another place of its rollout."""
+def spoken(attempt: Attempt, **extra: Any) -> Scene:
+    """Return a span of the attempt's agent with another wave, mode or task of its rollout."""
     lie = lying(attempt)
-    lie.emit("think", "mine", {f"ltrain.{name}": value for name, value in told.items()})
+    lie.emit("think", "mine", {f"ltrain.{name}": value for name, value in extra.items()})
     return Scene(attempts=[lie])
 
 
@@ -726,8 +733,8 @@ def test_rules_pay_nothing_to_who_withholds_spans(folder: Store) -> None:
     assert reasons(only_rules, "executions") == ["withheld"]
     [drop] = only_rules.tables["drops"].filter(stage="executions")["id"]
     assert drop == attempt.execution
-    kept = built(folder, f'reward = [{rule}]\nfilter = {{ allow = ["incomplete"] }}')
-    assert kept.outcomes["reward"].to_list() == [1.0, 1.0]
+    dataset = built(folder, f'reward = [{rule}]\nfilter = {{ allow = ["incomplete"] }}')
+    assert dataset.outcomes["reward"].to_list() == [1.0, 1.0]
 
 
 def test_no_agent_fills_up_what_the_gateway_still_owes(folder: Store) -> None:

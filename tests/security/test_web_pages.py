@@ -1,4 +1,4 @@
-"""A web page that a user opens reads, writes and drops nothing: a real Chromium tries."""
+"""A web page cannot read, write or delete anything; a real Chromium tries."""
 
 import json
 import shutil
@@ -37,14 +37,14 @@ class Attacker:
     """A web server on another port of this machine, with a page that attacks the first one."""
 
     requests: list[str] = field(default_factory=list)
-    """Paths that were asked for."""
+    """Requested paths."""
     report: dict[str, Any] = field(default_factory=dict)
-    """What the page got hold of."""
+    """What the page could read."""
     done: threading.Event = field(default_factory=threading.Event)
 
 
 def _handler(attacker: Attacker, victim: int = 0) -> type[BaseHTTPRequestHandler]:
-    """Serve the page; all else is sent on to port `victim`, as a name that was rebound would."""
+    """Serve the page, and forward all else to port `victim`, as a rebound name would."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -74,7 +74,7 @@ def _handler(attacker: Attacker, victim: int = 0) -> type[BaseHTTPRequestHandler
             attacker.done.set()
 
         def _send_on(self) -> None:
-            """Pass the browser's own bytes on to 127.0.0.1, and the answer back."""
+            """Forward the browser's bytes to 127.0.0.1, and return the response."""
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             connection = HTTPConnection("127.0.0.1", victim, timeout=WAIT)
             connection.putrequest(self.command, self.path, skip_host=True)
@@ -147,7 +147,7 @@ def _chromium(profile: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """A store without keys that holds a prompt; no test may change it."""
+    """A store without keys that contains a prompt; no test can change it."""
     with collector(tmp_path_factory.mktemp("up") / "home") as running:
         request = ExportTraceServiceRequest()
         span = request.resource_spans.add().scope_spans.add().spans.add(name="chat")
@@ -159,7 +159,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 def state(up: Up) -> tuple[str, str]:
-    """Return what a page could have changed: all tables, and the stored spans."""
+    """Return everything that a page could have changed: all tables and the stored spans."""
     tables = "SELECT database, name FROM system.tables WHERE NOT is_temporary ORDER BY ALL"
     spans = "SELECT SpanName, SpanAttributes FROM otel.otel_traces ORDER BY ALL"
     return up.run(tables).text, up.run(spans).text

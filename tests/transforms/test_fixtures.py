@@ -285,7 +285,7 @@ WITH_LOGS = ("openai__otel-openai-v2-2.4b0-events", "reward__otel-and-openinfere
 
 def insert_logs(store: Store, name: str) -> None:
     for document in documents(f"{name}.logs.otlp.json"):
-        request = otlp_json.parse(json.dumps(document).encode(), LOGS.request)
+        request = otlp_json.parse_json(json.dumps(document).encode(), LOGS.request)
         store.insert_otlp(request.SerializeToString(), LOGS)
 
 

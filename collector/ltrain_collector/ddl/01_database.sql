@@ -1,6 +1,6 @@
 CREATE DATABASE IF NOT EXISTS otel;
 
--- Which steps this store has: rows are added once a step is done, and a step done twice is done once.
+-- The applied steps of this store: a row is added after a step, and duplicates are merged.
 CREATE TABLE IF NOT EXISTS otel.ltrain_migrations (
     step String,
     version UInt32,

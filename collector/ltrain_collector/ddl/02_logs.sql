@@ -1,6 +1,6 @@
--- The columns of the OpenTelemetry Collector's ClickHouse exporter, then ours, which it never names.
--- A log record has no key of its own: one that was sent twice is the same in every column, and the
--- hash of them is what makes it one row. No TTL, which would drop replayed traffic in silence.
+-- The columns of the OpenTelemetry Collector's ClickHouse exporter, then ltrain's, which it never names.
+-- A log record has no id: a duplicate is equal in every column, and the hash of all columns
+-- removes it. No TTL, which would silently drop replayed traffic.
 CREATE TABLE IF NOT EXISTS otel.otel_logs (
     Timestamp DateTime64(9) CODEC(Delta(8), ZSTD(1)),
     TimestampTime DateTime DEFAULT toDateTime(Timestamp),
@@ -20,13 +20,13 @@ CREATE TABLE IF NOT EXISTS otel.otel_logs (
     LogAttributes Map(LowCardinality(String), String) CODEC(ZSTD(1)),
     EventName String CODEC(ZSTD(1)),
 
-    -- What the record itself says of its rollout, '' where it says nothing.
+    -- The rollout that the record or its resource names; '' if they name none.
     RunId LowCardinality(String) MATERIALIZED if(LogAttributes['ltrain.run.id'] != '', LogAttributes['ltrain.run.id'], ResourceAttributes['ltrain.run.id']),
     RolloutId String MATERIALIZED multiIf(LogAttributes['ltrain.rollout.id'] != '', LogAttributes['ltrain.rollout.id'], ResourceAttributes['ltrain.rollout.id'] != '', ResourceAttributes['ltrain.rollout.id'], ResourceAttributes['agentlightning.rollout_id']) CODEC(ZSTD(1)),
     Attempt LowCardinality(String) MATERIALIZED multiIf(LogAttributes['ltrain.attempt.id'] != '', LogAttributes['ltrain.attempt.id'], ResourceAttributes['ltrain.attempt.id'] != '', ResourceAttributes['ltrain.attempt.id'], ResourceAttributes['agentlightning.attempt_id']),
     IngestedAt DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
     RowHash UInt64 MATERIALIZED cityHash64(Timestamp, TraceId, SpanId, TraceFlags, SeverityText, SeverityNumber, ServiceName, Body, ResourceSchemaUrl, ResourceAttributes, ScopeSchemaUrl, ScopeName, ScopeVersion, ScopeAttributes, LogAttributes, EventName),
-    -- Of two copies the one that came first stays, so that what a reader saw once stays as it was.
+    -- The first of several duplicates stays, so that later reads return the same row.
     Precedence UInt64 MATERIALIZED bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3))) CODEC(ZSTD(1)),
 
     INDEX idx_trace_id TraceId TYPE bloom_filter(0.001) GRANULARITY 1,

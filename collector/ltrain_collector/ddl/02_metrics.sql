@@ -1,7 +1,7 @@
--- The columns of the OpenTelemetry Collector's ClickHouse exporter, then ours, which it never names.
--- A data point has no key of its own: one that was sent twice is the same in every column, and the
--- hash of them is what makes it one row. No TTL, which would drop replayed traffic in silence.
--- A gauge's value at a time.
+-- The columns of the OpenTelemetry Collector's ClickHouse exporter, then ltrain's, which it never names.
+-- A data point has no id: a duplicate is equal in every column, and the hash of all columns
+-- removes it. No TTL, which would silently drop replayed traffic.
+-- Gauge: a value at a time.
 CREATE TABLE IF NOT EXISTS otel.otel_metrics_gauge (
     ResourceAttributes Map(LowCardinality(String), String) CODEC(ZSTD(1)),
     ResourceSchemaUrl String CODEC(ZSTD(1)),
@@ -37,7 +37,7 @@ CREATE TABLE IF NOT EXISTS otel.otel_metrics_gauge (
 PARTITION BY toYYYYMM(TimeUnix)
 ORDER BY (ServiceName, MetricName, Attributes, TimeUnix, RowHash);
 
--- A sum's value: since its start, or since the last one (AggregationTemporality 2, 1).
+-- Sum: a value since the start, or since the last one (AggregationTemporality 2, 1).
 CREATE TABLE IF NOT EXISTS otel.otel_metrics_sum (
     ResourceAttributes Map(LowCardinality(String), String) CODEC(ZSTD(1)),
     ResourceSchemaUrl String CODEC(ZSTD(1)),
@@ -75,7 +75,7 @@ CREATE TABLE IF NOT EXISTS otel.otel_metrics_sum (
 PARTITION BY toYYYYMM(TimeUnix)
 ORDER BY (ServiceName, MetricName, Attributes, TimeUnix, RowHash);
 
--- A histogram with bounds of its own.
+-- Histogram with explicit bounds.
 CREATE TABLE IF NOT EXISTS otel.otel_metrics_histogram (
     ResourceAttributes Map(LowCardinality(String), String) CODEC(ZSTD(1)),
     ResourceSchemaUrl String CODEC(ZSTD(1)),
@@ -117,7 +117,7 @@ CREATE TABLE IF NOT EXISTS otel.otel_metrics_histogram (
 PARTITION BY toYYYYMM(TimeUnix)
 ORDER BY (ServiceName, MetricName, Attributes, TimeUnix, RowHash);
 
--- A histogram with bounds at powers of 2 ** 2 ** -Scale.
+-- Histogram with bounds at powers of 2 ** 2 ** -Scale.
 CREATE TABLE IF NOT EXISTS otel.otel_metrics_exponential_histogram (
     ResourceAttributes Map(LowCardinality(String), String) CODEC(ZSTD(1)),
     ResourceSchemaUrl String CODEC(ZSTD(1)),
@@ -163,7 +163,7 @@ CREATE TABLE IF NOT EXISTS otel.otel_metrics_exponential_histogram (
 PARTITION BY toYYYYMM(TimeUnix)
 ORDER BY (ServiceName, MetricName, Attributes, TimeUnix, RowHash);
 
--- Quantiles that the client computed.
+-- Summary: quantiles that the client computed.
 CREATE TABLE IF NOT EXISTS otel.otel_metrics_summary (
     ResourceAttributes Map(LowCardinality(String), String) CODEC(ZSTD(1)),
     ResourceSchemaUrl String CODEC(ZSTD(1)),

@@ -1,6 +1,6 @@
--- The columns of the OpenTelemetry Collector's ClickHouse exporter, then ours, which it never names:
--- it inserts into this table unchanged. Key, engine and partitions make a rollout one seek and a
--- span that was sent twice one row; no TTL, which would drop replayed traffic in silence.
+-- The columns of the OpenTelemetry Collector's ClickHouse exporter, then ltrain's, which it never
+-- names: the exporter can insert into this table. Key, engine and partitions read a rollout with one
+-- seek and remove duplicate spans. No TTL, which would silently drop replayed traffic.
 CREATE TABLE IF NOT EXISTS otel.otel_traces (
     Timestamp DateTime64(9) CODEC(Delta(8), ZSTD(1)),
     TraceId String CODEC(ZSTD(1)),
@@ -29,8 +29,8 @@ CREATE TABLE IF NOT EXISTS otel.otel_traces (
         Attributes Map(LowCardinality(String), String)
     ) CODEC(ZSTD(1)),
 
-    -- What the span itself says of its rollout, '' where it says nothing: a hint, since the
-    -- execution a span belongs to is resolved on reading.
+    -- The rollout that the span or its resource names; '' if they name none. It is a hint: readers
+    -- resolve the execution of a span.
     RunId LowCardinality(String) MATERIALIZED if(SpanAttributes['ltrain.run.id'] != '', SpanAttributes['ltrain.run.id'], ResourceAttributes['ltrain.run.id']),
     RolloutId String MATERIALIZED multiIf(SpanAttributes['ltrain.rollout.id'] != '', SpanAttributes['ltrain.rollout.id'], ResourceAttributes['ltrain.rollout.id'] != '', ResourceAttributes['ltrain.rollout.id'], ResourceAttributes['agentlightning.rollout_id']) CODEC(ZSTD(1)),
     Attempt LowCardinality(String) MATERIALIZED multiIf(SpanAttributes['ltrain.attempt.id'] != '', SpanAttributes['ltrain.attempt.id'], ResourceAttributes['ltrain.attempt.id'] != '', ResourceAttributes['ltrain.attempt.id'], ResourceAttributes['agentlightning.attempt_id']),
@@ -45,8 +45,8 @@ CREATE TABLE IF NOT EXISTS otel.otel_traces (
     OutTokens UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['gen_ai.usage.output_tokens']) CODEC(T64, ZSTD(1)),
     ToolName LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.tool.name'],
     IngestedAt DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
-    -- Of two copies the complete one stays, then the one that came first, so that what a reader
-    -- saw once stays as it was.
+    -- The complete one of several duplicates stays, else the first, so that later reads return the
+    -- same row.
     Precedence UInt64 MATERIALIZED if(SpanAttributes['ltrain.truncated'] NOT IN ('', 'false'), 0, bitShiftLeft(toUInt64(1), 62)) + (bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3)))) CODEC(ZSTD(1)),
 
     INDEX idx_trace_id TraceId TYPE bloom_filter(0.001) GRANULARITY 1,

@@ -1,4 +1,4 @@
--- Which executions a trace belongs to, for the spans of that trace that say nothing themselves.
+-- The executions of a trace, for spans of the trace that name none.
 CREATE TABLE IF NOT EXISTS otel.otel_trace_executions (
     TraceId String,
     RunId LowCardinality(String),

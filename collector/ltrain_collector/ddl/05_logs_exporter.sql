@@ -1,5 +1,5 @@
--- The same view over a table that the exporter created itself: our columns are computed, and a
--- record that was sent twice is taken once, at the price of reading more.
+-- The same view over a table that the exporter created: ltrain's columns are computed and duplicate
+-- records removed, which reads more.
 CREATE OR REPLACE VIEW otel.logs AS
 SELECT
     *,

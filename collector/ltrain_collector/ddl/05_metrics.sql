@@ -1,3 +1,3 @@
--- Each data point once, our column included.
+-- Each data point once, with ltrain's column.
 CREATE OR REPLACE VIEW {view} AS
 SELECT *, IngestedAt FROM {table} FINAL;

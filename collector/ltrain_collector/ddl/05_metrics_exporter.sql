@@ -1,4 +1,4 @@
--- The same view over a table that the exporter created itself, at the price of reading more.
+-- The same view over a table that the exporter created, which reads more.
 CREATE OR REPLACE VIEW {view} AS
 SELECT *, toDateTime64(0, 3) AS IngestedAt
 FROM {table}

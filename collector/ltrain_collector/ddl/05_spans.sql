@@ -1,5 +1,5 @@
--- What people and programs read: each span once, our columns included (`SELECT *` of the table
--- leaves them out).
+-- The view for users and programs: each span once, with ltrain's columns, which `SELECT *` of the
+-- table omits.
 CREATE OR REPLACE VIEW otel.spans AS
 SELECT
     *, RunId, RolloutId, Attempt, TaskId, Domain, Mode, Wave, PolicyName, PolicyVersion, GenAiOp,

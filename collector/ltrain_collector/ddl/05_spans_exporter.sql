@@ -1,5 +1,5 @@
--- The same views over a table that the exporter created itself: our columns are computed, and a
--- span that was sent twice is taken once, at the price of reading more.
+-- The same views over a table that the exporter created: ltrain's columns are computed and duplicate
+-- spans removed, which reads more.
 CREATE OR REPLACE VIEW otel.spans AS
 SELECT
     *,

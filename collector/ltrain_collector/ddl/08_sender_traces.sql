@@ -1,3 +1,3 @@
--- Who sent a record, by the key it came with: roles are believed by this, not by a scope's name.
+-- The sender of a record, by its key: readers derive roles from it, not from a scope's name.
 ALTER TABLE otel.otel_traces ADD COLUMN IF NOT EXISTS
     Sender LowCardinality(String) MATERIALIZED ResourceAttributes['ltrain.sender'] AFTER Attempt;

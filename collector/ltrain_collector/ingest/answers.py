@@ -1,29 +1,29 @@
-"""Messages as a client reads them: protobuf or JSON; and what a refusal says."""
+"""OTLP responses: messages in protobuf or JSON, and error statuses."""
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
-from ltrain_collector.ingest.intake import READY
-from ltrain_collector.ingest.refusals import Refusal
+from ltrain_collector.ingest.intake import RETRY_AFTER
+from ltrain_collector.ingest.refusals import OtlpError
 
 
-def serialised(message: Message, as_json: bool) -> bytes:
+def serialize_message(message: Message, as_json: bool) -> bytes:
     if as_json:
         return str(json_format.MessageToJson(message, indent=None)).encode()
     return bytes(message.SerializeToString())
 
 
-def status_of(code: int, message: str, again: bool = False) -> Message:
-    """Give a `google.rpc.Status`; `again`: with the time at which to try again."""
+def rpc_status(code: int, message: str, retryable: bool = False) -> Message:
+    """Return a `google.rpc.Status`; if `retryable`, with the delay until a retry."""
     status = status_pb2.Status(code=code, message=message)
-    if again:
+    if retryable:
         retry = error_details_pb2.RetryInfo()
-        retry.retry_delay.seconds = READY
+        retry.retry_delay.seconds = RETRY_AFTER
         status.details.add().Pack(retry)
     return status
 
 
-def refused(error: Refusal) -> Message:
-    """Give what a client hears of a request that was not taken."""
-    return status_of(error.code, str(error), error.again)
+def error_status(error: OtlpError) -> Message:
+    """Return the status of a request that was not stored."""
+    return rpc_status(error.code, str(error), error.retryable)

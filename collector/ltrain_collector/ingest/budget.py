@@ -1,4 +1,4 @@
-"""The bytes of requests that are here at one time: being read, decoded, waiting for their turn."""
+"""A limit on the memory of requests that are being read, decoded or inserted."""
 
 import threading
 import time
@@ -7,99 +7,99 @@ from typing import Self
 
 from ltrain_collector.ingest.refusals import Overloaded
 
-WAITING_BYTES = 256 << 20
-"""Beyond this, clients are told to come back: exporters keep what was refused."""
+MAX_REQUEST_BYTES = 256 << 20
+"""Bytes beyond which requests are refused; exporters retry them."""
 
 
-class Budget:
-    """How much may be here; counted in the event loop and in the threads that decode."""
+class MemoryBudget:
+    """Counts the bytes of all requests in memory; usable from any thread."""
 
-    def __init__(self, limit: int = WAITING_BYTES) -> None:
+    def __init__(self, limit: int = MAX_REQUEST_BYTES) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        self.waiting = 0
-        """Bytes that are here."""
+        self.in_use = 0
+        """Bytes of all requests in memory."""
 
     def admit(self, announced: int = 0) -> None:
-        """Refuse a request of so many bytes that has no place, before it is read.
+        """Check whether a request of `announced` bytes fits, before it is read.
 
         Raises:
-            Overloaded: when it has none.
+            Overloaded: it does not fit.
         """
-        if self.waiting + announced > self._limit:
+        if self.in_use + announced > self._limit:
             raise Overloaded(
-                f"{self.waiting >> 20} MiB of requests are here, of {self._limit >> 20} that may "
-                "be; try again."
+                f"Requests in memory take {self.in_use >> 20} MiB of {self._limit >> 20} MiB; try "
+                "again."
             )
 
-    def take(self, size: int) -> None:
+    def reserve(self, size: int) -> None:
         """Count `size` more bytes.
 
         Raises:
-            Overloaded: when they have no place.
+            Overloaded: they do not fit.
         """
         with self._lock:
             self.admit(size)
-            self.waiting += size
+            self.in_use += size
 
-    def give(self, size: int) -> None:
-        """Count `size` bytes less."""
+    def release(self, size: int) -> None:
+        """Count `size` fewer bytes."""
         with self._lock:
-            self.waiting -= size
+            self.in_use -= size
 
 
-class Arrival:
-    """One request, from its first byte to its answer; what it holds is counted until it is left."""
+class RequestBuffer:
+    """The body of one request; its memory is counted until the context ends."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
         self._parts: list[bytes] = []
-        self._held = 0
+        self._reserved = 0
         self.size = 0
-        """Bytes that came, as they came."""
-        self._begun = time.monotonic()
+        """Bytes received, before decompression."""
+        self._started = time.monotonic()
 
     @property
     def age(self) -> float:
-        """Seconds since its first byte."""
-        return time.monotonic() - self._begun
+        """Seconds since the request started."""
+        return time.monotonic() - self._started
 
     def add(self, part: bytes) -> None:
-        """Keep a part of the body.
+        """Append a part of the body.
 
         Raises:
-            Overloaded: when it has no place.
+            Overloaded: it does not fit.
         """
-        self.hold(self._held + len(part))
+        self.resize(self._reserved + len(part))
         self._parts.append(part)
         self.size += len(part)
 
-    def hold(self, size: int) -> None:
-        """Count `size` bytes for this request from now on.
+    def resize(self, size: int) -> None:
+        """Count `size` bytes in total for this request.
 
         Raises:
-            Overloaded: when there is no place for so many.
+            Overloaded: they do not fit.
         """
-        if size > self._held:
-            self._budget.take(size - self._held)
+        if size > self._reserved:
+            self._budget.reserve(size - self._reserved)
         else:
-            self._budget.give(self._held - size)
-        self._held = size
+            self._budget.release(self._reserved - size)
+        self._reserved = size
 
     def grow(self, size: int) -> None:
         """Count `size` more bytes for this request.
 
         Raises:
-            Overloaded: when there is no place for so many.
+            Overloaded: they do not fit.
         """
-        self.hold(self._held + size)
+        self.resize(self._reserved + size)
 
-    def begins(self, size: int) -> bytes:
-        """Return the first bytes of its first part."""
+    def first_bytes(self, size: int) -> bytes:
+        """Return the first `size` bytes of the first part."""
         return self._parts[0][:size] if self._parts else b""
 
     def body(self) -> bytes:
-        """Return the body, and keep none."""
+        """Return the body and forget its parts."""
         body = b"".join(self._parts)
         self._parts.clear()
         return body
@@ -113,4 +113,4 @@ class Arrival:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        self.hold(0)
+        self.resize(0)

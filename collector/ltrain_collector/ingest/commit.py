@@ -1,7 +1,7 @@
-"""Group commit: requests that arrive together are inserted together, and answered after that.
+"""Group commit: insert requests that arrive together in one insert, and answer them after it.
 
-Nobody hears of success before the rows are readable. A kill in between loses nothing: the client
-heard nothing and sends again, and what came twice is read once.
+A client gets a successful response only once its rows can be read. A crash before that loses
+nothing: the client sends again, and duplicate rows are read once.
 """
 
 import asyncio
@@ -12,24 +12,24 @@ from dataclasses import dataclass
 
 from ltrain_collector.errors import NO_CODE, QueryFailed
 from ltrain_collector.ingest.counters import TableCounters
-from ltrain_collector.ingest.refusals import Malformed, Refusal, Unavailable
+from ltrain_collector.ingest.refusals import Malformed, OtlpError, Unavailable
 from ltrain_collector.ingest.rows import Block
 
 WINDOW = 0.03
-"""Seconds a commit waits for company."""
+"""Seconds that a commit waits for further requests."""
 
 PACE = 0.1
-"""Seconds from one insert's beginning to the next one's: an insert and the merge it causes cost
-about 20 ms of CPU however small it is, and trainer and policy server want that CPU."""
+"""Seconds between the starts of two inserts: any insert and the merge that it causes take about
+20 ms of CPU, which trainer and policy server need."""
 
 GROUP_BYTES = 24 << 20
-"""A larger group gains nothing and costs memory."""
+"""Size limit of a group: a larger one takes memory and is not faster."""
 
 TOO_MANY_PARTS = 252
-"""ClickHouse's number for an insert into more than 100 partitions, and for merges that lag."""
+"""ClickHouse's error code of an insert into more than 100 partitions, and of merges that lag."""
 
 DISK_FULL = 243
-"""ClickHouse's number where there is no place for the rows, whosoever they are."""
+"""ClickHouse's error code of a full disk."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class _Waiting:
 
 
 class GroupCommit:
-    """One writer of one table for all requests; lives in one event loop."""
+    """Inserts the rows of all requests into one table; used from one event loop."""
 
     def __init__(
         self,
@@ -61,11 +61,11 @@ class GroupCommit:
         self.counters = counters or TableCounters()
 
     async def commit(self, block: Block) -> None:
-        """Return once `block` is readable.
+        """Return once the rows of `block` can be read.
 
         Raises:
-            Malformed: when no retry will make the engine take these rows.
-            Unavailable: when the engine refuses them.
+            Malformed: the rows can never be stored.
+            Unavailable: the engine could not store the rows; a retry can succeed.
         """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(block, done))
@@ -94,13 +94,13 @@ class GroupCommit:
         return group
 
     async def _commit(self, group: list[_Waiting]) -> None:
-        """Insert the group; where that fails, one by one, so that the bad one fails alone."""
+        """Insert the group; if that fails, insert each block alone, so that only bad ones fail."""
         loop = asyncio.get_running_loop()
         self.counters.inserts += 1
         try:
             payloads = [one.block.payload for one in group]
             await loop.run_in_executor(self._thread, self._insert, payloads)
-        # whatever it is, those who wait must hear of it, and the next group must have its turn
+        # whatever it is, waiting requests must get the error, and the next group must be inserted
         except Exception as error:
             if len(group) == 1 or _code(error) == DISK_FULL:
                 for one in group:
@@ -113,7 +113,7 @@ class GroupCommit:
         self.counters.inserted += rows
         self.counters.rows.add(rows)
         for one in group:
-            if not one.done.done():  # its client may have gone
+            if not one.done.done():  # the client may have disconnected
                 one.done.set_result(None)
 
     def _fail(self, one: _Waiting, error: Exception) -> None:
@@ -123,15 +123,15 @@ class GroupCommit:
             one.done.set_exception(_refusal(error))
 
 
-def _refusal(error: Exception) -> Refusal:
+def _refusal(error: Exception) -> OtlpError:
     if _code(error) == TOO_MANY_PARTS and "partitions" in str(error):
         return Malformed(
-            "The times of this request are of more than 100 months. Check the clock, or send "
-            "less at a time."
+            "The times in this request are in more than 100 different months. Check the sender's "
+            "clock, or send less at a time."
         )
     if _code(error) == DISK_FULL:
-        return Unavailable(f"The store's disk is full; what is sent again has a chance: {error}")
-    return Unavailable(f"The store failed: {error}")
+        return Unavailable(f"The store's disk is full. Free some space, then send again: {error}")
+    return Unavailable(f"The store could not insert the rows; send again: {error}")
 
 
 def _code(error: Exception) -> int:

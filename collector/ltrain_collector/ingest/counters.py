@@ -1,18 +1,18 @@
-"""What a collector has done since it began: plain numbers, for `/health` and for whoever asks."""
+"""Counters of OTLP ingest since the process started, for `/health`, `/metrics` and the store."""
 
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
 
-ROWS = (1, 8, 64, 512, 4096, 32768)
-"""Bounds of rows in one insert."""
+ROWS_BOUNDS = (1, 8, 64, 512, 4096, 32768)
+"""Histogram bounds of rows per insert."""
 
-SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Bounds of the time from a request's arrival to its commit."""
+SECONDS_BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Histogram bounds of durations in seconds."""
 
 
-class Tally:
-    """How often a measure was at most each bound; the last count is of what was beyond them all."""
+class Histogram:
+    """Counts of values up to each bound, and in the last count those above all bounds."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
@@ -26,39 +26,39 @@ class Tally:
 
 @dataclass(slots=True)
 class SignalCounters:
-    """Of one signal."""
+    """Counters of one signal."""
 
     requests: int = 0
-    """Requests that were answered with success."""
+    """Requests with a successful response."""
     accepted: int = 0
-    """Records that are stored."""
-    doubled: int = 0
-    """Accepted records whose request had been stored before, byte for byte."""
+    """Stored records."""
+    duplicates: int = 0
+    """Accepted records of requests whose bytes had been stored before."""
     rejected: int = 0
-    """Records of answered requests that cannot be: `partial_success`."""
+    """Records of successful requests that were not stored: `partial_success`."""
     refused: Counter[str] = field(default_factory=Counter)
-    """Requests that were not taken, by reason."""
-    lag: Tally = field(default_factory=lambda: Tally(SECONDS))
+    """Requests that were not stored, by reason."""
+    lag: Histogram = field(default_factory=lambda: Histogram(SECONDS_BOUNDS))
     """Seconds from a request's first byte to its commit."""
 
 
 @dataclass(slots=True)
 class TableCounters:
-    """Of one table."""
+    """Counters of one table."""
 
     inserts: int = 0
-    """Inserts that were tried."""
+    """Attempted inserts."""
     failures: int = 0
-    """Requests whose rows the engine refused."""
+    """Requests whose rows the engine could not store."""
     inserted: int = 0
-    """Rows that are stored, copies included."""
-    rows: Tally = field(default_factory=lambda: Tally(ROWS))
-    """Rows of one insert that was made."""
+    """Stored rows, duplicates included."""
+    rows: Histogram = field(default_factory=lambda: Histogram(ROWS_BOUNDS))
+    """Rows per successful insert."""
 
 
 @dataclass(slots=True)
 class Counters:
-    """Of all signals and tables."""
+    """Counters of all signals and tables."""
 
     signals: dict[str, SignalCounters]
     tables: dict[str, TableCounters]

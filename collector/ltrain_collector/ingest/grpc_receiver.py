@@ -1,7 +1,7 @@
-"""OTLP over gRPC: the same requests and answers as over HTTP.
+"""OTLP over gRPC: the same requests and responses as over HTTP.
 
-Messages pass as bytes: what is generated would decode them on the event loop, and gRPC itself would
-unpack them without asking how much room there is.
+Messages are received as bytes: generated code would decode them on the event loop, and gRPC would
+decompress them without a limit on memory.
 """
 
 import asyncio
@@ -11,30 +11,30 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from ltrain_collector.asgi import Refused
+from ltrain_collector.asgi import HttpError
 from ltrain_collector.errors import PortTaken
 from ltrain_collector.grants import Grant
-from ltrain_collector.ingest.answers import refused
-from ltrain_collector.ingest.budget import Arrival
-from ltrain_collector.ingest.intake import BODY, BODY_SECONDS, Intake
-from ltrain_collector.ingest.refusals import Malformed, Overloaded, Refusal, TooSlow
+from ltrain_collector.ingest.answers import error_status
+from ltrain_collector.ingest.budget import RequestBuffer
+from ltrain_collector.ingest.intake import BODY_TIMEOUT, MAX_BODY_BYTES, Intake
+from ltrain_collector.ingest.refusals import Malformed, OtlpError, Overloaded, TooSlow
 from ltrain_collector.ingest.signals import SIGNALS, Signal
 from ltrain_collector.keys import Keys
-from ltrain_collector.listen.browsers import DENIED, ORIGIN
-from ltrain_collector.listen.connection import HEAD
-from ltrain_collector.listen.refusals import Reason, Refusals
+from ltrain_collector.listen.browsers import DENIED_STATUSES, ORIGIN
+from ltrain_collector.listen.connection import MAX_HEAD_BYTES
+from ltrain_collector.listen.refusals import Reason, RefusalCounts
 from ltrain_collector.tls import Tls
 
-READING = 16
-"""Messages that may be coming at one time; gRPC keeps them itself until they are whole."""
+MAX_CONCURRENT_READS = 16
+"""Messages that are received at the same time; gRPC buffers them until they are complete."""
 
 OPTIONS = (
-    ("grpc.max_receive_message_length", BODY),
+    ("grpc.max_receive_message_length", MAX_BODY_BYTES),
     ("grpc.per_message_decompression", 0),
     ("grpc.so_reuseport", 0),
     ("grpc.max_concurrent_streams", 128),
-    ("grpc.max_metadata_size", HEAD),
-    ("grpc.absolute_max_metadata_size", HEAD),
+    ("grpc.max_metadata_size", MAX_HEAD_BYTES),
+    ("grpc.absolute_max_metadata_size", MAX_HEAD_BYTES),
 )
 
 MAGIC = {
@@ -43,7 +43,7 @@ MAGIC = {
     b"\x78\x9c": "deflate",
     b"\x78\xda": "deflate",
 }
-"""How a packed message begins; no OTLP message does."""
+"""Encoding of a message by its first two bytes; no OTLP message starts with them."""
 
 RPC_CODES = {
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -57,17 +57,17 @@ METHODS = {f"/{signal.service}/Export": signal for signal in SIGNALS}
 
 
 class GrpcReceiver(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """OTLP's three services."""
+    """The three OTLP services."""
 
-    def __init__(self, intake: Intake, keys: Keys, refusals: Refusals) -> None:
+    def __init__(self, intake: Intake, keys: Keys, refusals: RefusalCounts) -> None:
         self._intake = intake
         self._keys = keys
         self._refusals = refusals
-        self._reading = asyncio.Semaphore(READING)
+        self._reading = asyncio.Semaphore(MAX_CONCURRENT_READS)
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         signal = METHODS.get(details.method)
-        # a stream of one message is the same on the wire, and lets us read it when we choose
+        # a stream of one message is the same on the wire, and we choose when to read it
         return grpc.stream_unary_rpc_method_handler(self._export(signal)) if signal else None
 
     def _export(self, signal: Signal) -> Callable[[Any, aio.ServicerContext], Awaitable[bytes]]:
@@ -75,14 +75,14 @@ class GrpcReceiver(grpc.GenericRpcHandler):  # type: ignore[misc]
             try:
                 self._refuse_page(context)
                 grant = self._grant(context)
-                # a client that goes away must not take what waits out of the count
+                # a disconnected client must not release the memory of rows that still wait
                 return await asyncio.shield(self._answer(signal, grant, context))
-            except Refused as error:
+            except HttpError as error:
                 await context.abort(RPC_CODES[error.status], str(error))
                 raise
-            except Refusal as error:
-                self._intake.refuse(signal, error)
-                details = refused(error).SerializeToString()
+            except OtlpError as error:
+                self._intake.count_error(signal, error)
+                details = error_status(error).SerializeToString()
                 trailing = (("grpc-status-details-bin", details),)
                 await context.abort(CODES[error.code], str(error), trailing)
                 raise
@@ -90,59 +90,64 @@ class GrpcReceiver(grpc.GenericRpcHandler):  # type: ignore[misc]
         return export
 
     def _refuse_page(self, context: aio.ServicerContext) -> None:
-        """Refuse what only a browser sends, although none speaks gRPC."""
+        """Refuse requests with a browser's headers, although no browser can send gRPC."""
         names = {name for name, _ in context.invocation_metadata() or ()}
         if "origin" in names or "sec-fetch-site" in names:
             self._refusals.add(Reason.ORIGIN)
-            raise Refused(403, ORIGIN.sentence)
+            raise HttpError(403, ORIGIN.sentence)
 
     def _grant(self, context: aio.ServicerContext) -> Grant | None:
         metadata = context.invocation_metadata() or ()
         try:
-            return self._keys.ingesting({name: value for name, value in metadata})
-        except Refused as error:
-            if error.status in DENIED:
+            return self._keys.authorize_ingest({name: value for name, value in metadata})
+        except HttpError as error:
+            if error.status in DENIED_STATUSES:
                 self._refusals.add(Reason.DENIED)
             raise
 
     async def _answer(
         self, signal: Signal, grant: Grant | None, context: aio.ServicerContext
     ) -> bytes:
-        with Arrival(self._intake.budget) as arrival:
-            await self._read(arrival, context)
-            encoding = MAGIC.get(arrival.begins(2), "")
-            answer = await self._intake.take(signal, arrival, encoding, grant=grant)
+        with RequestBuffer(self._intake.budget) as buffer:
+            await self._read(buffer, context)
+            encoding = MAGIC.get(buffer.first_bytes(2), "")
+            answer = await self._intake.ingest(signal, buffer, encoding, grant=grant)
         return bytes(answer.SerializeToString())
 
-    async def _read(self, arrival: Arrival, context: aio.ServicerContext) -> None:
+    async def _read(self, buffer: RequestBuffer, context: aio.ServicerContext) -> None:
         self._intake.budget.admit()
         try:
-            async with asyncio.timeout(BODY_SECONDS):
+            async with asyncio.timeout(BODY_TIMEOUT):
                 await self._reading.acquire()
         except TimeoutError as error:
-            raise Overloaded(f"{READING} messages are being read; try again.") from error
+            raise Overloaded(
+                f"{MAX_CONCURRENT_READS} other messages are being received; try again."
+            ) from error
         try:
-            async with asyncio.timeout(BODY_SECONDS):
+            async with asyncio.timeout(BODY_TIMEOUT):
                 message = await context.read()
         except TimeoutError as error:
-            raise TooSlow(f"No whole message came in {BODY_SECONDS:.0f} seconds.") from error
+            raise TooSlow(
+                f"No complete message arrived within {BODY_TIMEOUT:.0f} seconds. Send less at a "
+                "time."
+            ) from error
         finally:
             self._reading.release()
         if not isinstance(message, bytes):
             raise Malformed("The call has no message.")
-        arrival.add(message)
+        buffer.add(message)
 
 
-def server_of(
+def make_server(
     receiver: GrpcReceiver, host: str, port: int, tls: Tls | None, connections: int
 ) -> tuple[aio.Server, int]:
-    """Return a server that is to be started, and its port.
+    """Return a server that is not started yet, and its port.
 
     Args:
-        connections: that it may hold at a time; gRPC closes those beyond it.
+        connections: limit of open connections; gRPC closes further ones.
 
     Raises:
-        PortTaken: when another process listens there.
+        PortTaken: another process listens on the port.
     """
     limit = ("grpc.max_allowed_incoming_connections", connections)
     server = aio.server(options=(*OPTIONS, limit))

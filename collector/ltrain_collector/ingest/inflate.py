@@ -1,4 +1,4 @@
-"""Compressed bodies, unpacked up to a limit."""
+"""Decompress request bodies up to a size limit."""
 
 import zlib
 from collections.abc import Callable
@@ -9,40 +9,40 @@ from ltrain_collector.ingest.refusals import Malformed, TooLarge, Unsupported
 from ltrain_collector.unpackers import Unpacker, Zlib
 
 WINDOW_LOG = 23
-"""8 MiB, the most that RFC 9659 lets zstd ask of an HTTP server's memory."""
+"""8 MiB, the largest window of zstd over HTTP (RFC 9659)."""
 
 
 def inflate(body: bytes, encoding: str, limit: int) -> bytes:
-    """Give `body` as it was before `encoding`: one of gzip, deflate, zstd, identity or ''.
+    """Decompress `body`; `encoding` is gzip, deflate, zstd, identity or ''.
 
     Raises:
-        Malformed: when it is not that.
-        TooLarge: when it is longer than `limit` once unpacked.
-        Unsupported: when the encoding is another.
+        Malformed: the body does not have this encoding.
+        TooLarge: it is longer than `limit` bytes once decompressed.
+        Unsupported: the encoding is unknown.
     """
     if encoding in ("", "identity"):
         return body
     if encoding not in UNPACKERS:
         raise Unsupported(
-            f"Content-Encoding '{encoding}' is not read here; send gzip, deflate, zstd or none."
+            f"Content-Encoding '{encoding}' is not supported; use gzip, deflate, zstd or none."
         )
     unpacker = UNPACKERS[encoding]()
     try:
         plain = unpacker.decompress(body, limit + 1)
     except (zlib.error, ZstdError) as error:
-        raise Malformed(f"The body is not {encoding}: {error}.") from error
+        raise Malformed(f"The body is not valid {encoding}: {error}.") from error
     if len(plain) > limit:
-        del plain  # the refusal lives on for a while, and this frame with it
+        del plain  # the exception keeps this frame alive
         raise too_large(limit)
     if not unpacker.eof:
-        raise Malformed(f"The {encoding} body ends too early.")
+        raise Malformed(f"The {encoding} body is truncated.")
     if unpacker.unused_data:
-        raise Malformed(f"The {encoding} body goes on after its end.")
+        raise Malformed(f"The {encoding} body has bytes after its end.")
     return plain
 
 
 def too_large(limit: int) -> TooLarge:
-    return TooLarge(f"The body is longer than {limit >> 20} MiB. Send less at a time.")
+    return TooLarge(f"The body is larger than the limit of {limit >> 20} MiB. Send less at a time.")
 
 
 def _zstd() -> ZstdDecompressor:

@@ -1,7 +1,7 @@
-"""The one way of an OTLP request into the store, whatever brought it.
+"""Store OTLP requests, for the HTTP and the gRPC receiver.
 
-Its body is decoded off the event loop, its rows wait for company, and it is answered once they are
-readable.
+Threads decode the bodies, the rows of several requests are inserted together, and a request is
+answered once its rows can be read.
 """
 
 import asyncio
@@ -13,97 +13,99 @@ from google.protobuf.message import Message
 from ltrain_collector import schema
 from ltrain_collector.engine import Engine
 from ltrain_collector.grants import Grant
-from ltrain_collector.ingest.budget import WAITING_BYTES, Arrival, Budget
+from ltrain_collector.ingest.budget import MAX_REQUEST_BYTES, MemoryBudget, RequestBuffer
 from ltrain_collector.ingest.commit import WINDOW, GroupCommit
 from ltrain_collector.ingest.counters import Counters, SignalCounters, TableCounters
 from ltrain_collector.ingest.inflate import inflate
-from ltrain_collector.ingest.refusals import Refusal
-from ltrain_collector.ingest.repeats import Repeated
+from ltrain_collector.ingest.refusals import OtlpError
+from ltrain_collector.ingest.repeats import RecentRequests
 from ltrain_collector.ingest.rows import Rows
 from ltrain_collector.ingest.signals import METRICS, SIGNALS, Signal
 
-BODY = 64 << 20
-"""Bytes of one request, once unpacked: what OpenTelemetry's exporters send at most."""
+MAX_BODY_BYTES = 64 << 20
+"""Bytes of one decompressed request: the most that OpenTelemetry's exporters send."""
 
-JSON_BODY = 16 << 20
-"""The same for JSON, which is many times as large in memory."""
+MAX_JSON_BYTES = 16 << 20
+"""The same for JSON, which takes many times its size in memory."""
 
-BODY_SECONDS = 10.0
-"""Seconds that a body may take to come: OpenTelemetry's exporters give up after as many."""
+BODY_TIMEOUT = 10.0
+"""Seconds in which a body must arrive; OpenTelemetry's exporters give up after as many."""
 
-READY = 1
-"""Seconds after which a client that was refused is asked to come back."""
+RETRY_AFTER = 1
+"""Seconds after which a refused client is told to retry."""
 
-LARGE = 4 << 20
-"""Bytes as they came from which a request is decoded in a lane of its own, where it may take its
-time; of JSON, and of what is packed, an eighth."""
+LARGE_BODY_BYTES = 4 << 20
+"""Bytes of a received body above which a separate thread decodes it, so that it does not delay
+small ones; an eighth of it for JSON and compressed bodies."""
 
 
 class Intake:
-    """What both receivers hand requests to; lives in one event loop."""
+    """Stores the requests of both receivers; used from one event loop."""
 
-    def __init__(self, engine: Engine, window: float = WINDOW, limit: int = WAITING_BYTES) -> None:
+    def __init__(
+        self, engine: Engine, window: float = WINDOW, limit: int = MAX_REQUEST_BYTES
+    ) -> None:
         self._engine = engine
-        self.budget = Budget(limit)
+        self.budget = MemoryBudget(limit)
         self.counters = Counters(
             {signal.name: SignalCounters() for signal in SIGNALS},
-            {table: TableCounters() for table in schema.WRITTEN},
+            {table: TableCounters() for table in schema.INSERT_COLUMNS},
         )
         self._commits = {
             table: GroupCommit(partial(self._insert, table), window, counters=counters)
             for table, counters in self.counters.tables.items()
         }
-        self._repeated = Repeated()
+        self._recent_requests = RecentRequests()
         self._writers: list[asyncio.Task[None]] = []
-        self._lanes = {
+        self._decoders = {
             large: ThreadPoolExecutor(1, "ltrain-decode-large" if large else "ltrain-decode")
             for large in (False, True)
         }
 
-    async def take(
+    async def ingest(
         self,
         signal: Signal,
-        arrival: Arrival,
+        buffer: RequestBuffer,
         encoding: str = "",
         as_json: bool = False,
         grant: Grant | None = None,
     ) -> Message:
-        """Store a request and give its answer; `grant` is what its client may claim.
+        """Store a request and return the response; `grant` is what its key allows.
 
         Raises:
-            Refusal: when it is not stored.
+            OtlpError: it is not stored.
         """
         self._start()
-        large = arrival.size * (8 if as_json or encoding else 1) > LARGE
-        work = partial(_rows, signal, arrival, encoding, as_json, grant)
-        lane = self._lanes[large]
-        rows, digest = await asyncio.get_running_loop().run_in_executor(lane, work)
+        large = buffer.size * (8 if as_json or encoding else 1) > LARGE_BODY_BYTES
+        work = partial(_encode, signal, buffer, encoding, as_json, grant)
+        decoder = self._decoders[large]
+        rows, digest = await asyncio.get_running_loop().run_in_executor(decoder, work)
         await self._commit(rows)
         counters = self.counters.signals[signal.name]
         counters.requests += 1
         counters.accepted += rows.count
-        counters.doubled += rows.count if self._repeated.add(digest) else 0
+        counters.duplicates += rows.count if self._recent_requests.add(digest) else 0
         counters.rejected += rows.rejected
-        counters.lag.add(arrival.age)
-        return signal.answer(rows)
+        counters.lag.add(buffer.age)
+        return signal.make_response(rows)
 
-    async def keep(self, metrics: Message) -> None:
-        """Store the collector's own measures, counted nowhere: else each round would make the next.
+    async def store_self_metrics(self, metrics: Message) -> None:
+        """Store the collector's own metrics, without counting them as ingested.
 
         Raises:
-            QueryFailed: when the engine refuses them.
+            QueryFailed: the engine could not store them.
         """
-        for table, block in METRICS.local(metrics).blocks.items():
+        for table, block in METRICS.encode_local(metrics).blocks.items():
             await asyncio.to_thread(self._insert, table, [block.payload])
 
-    def refuse(self, signal: Signal, refusal: Refusal) -> None:
-        """Count a request that was not taken."""
-        self.counters.signals[signal.name].refused[refusal.reason] += 1
+    def count_error(self, signal: Signal, error: OtlpError) -> None:
+        """Count a request that was not stored."""
+        self.counters.signals[signal.name].refused[error.reason] += 1
 
     async def _commit(self, rows: Rows) -> None:
         commits = [self._commits[table].commit(block) for table, block in rows.blocks.items()]
         if len(commits) == 1:
-            await commits[0]  # as most are: without a task of its own
+            await commits[0]  # the usual case, without a task
             return
         for error in await asyncio.gather(*commits, return_exceptions=True):
             if error:
@@ -114,16 +116,16 @@ class Intake:
             self._writers = [asyncio.create_task(one.run()) for one in self._commits.values()]
 
     def _insert(self, table: str, payloads: list[bytes]) -> None:
-        self._engine.insert(f"INSERT INTO {schema.into(table)}", "RowBinary", payloads)
+        self._engine.insert(f"INSERT INTO {schema.insert_target(table)}", "RowBinary", payloads)
 
 
-def _rows(
-    signal: Signal, arrival: Arrival, encoding: str, as_json: bool, grant: Grant | None
+def _encode(
+    signal: Signal, buffer: RequestBuffer, encoding: str, as_json: bool, grant: Grant | None
 ) -> tuple[Rows, int]:
-    body = arrival.body()
-    plain = inflate(body, encoding, JSON_BODY if as_json else BODY)
+    body = buffer.body()
+    plain = inflate(body, encoding, MAX_JSON_BYTES if as_json else MAX_BODY_BYTES)
     if plain is not body:
-        arrival.hold(len(body) + len(plain))
-    rows = signal.rows(plain, as_json, grant)
-    arrival.hold(rows.size)
+        buffer.resize(len(body) + len(plain))
+    rows = signal.encode_body(plain, as_json, grant)
+    buffer.resize(rows.size)
     return rows, hash((signal.name, body))

@@ -1,6 +1,6 @@
-"""Counts the messages within a serialised one, before memory is spent on them.
+"""Count the messages in a serialized request before it is decoded.
 
-An empty span is two bytes on the wire and two hundred in memory, so that 64 MiB could become 6 GiB.
+An empty span is two bytes on the wire and two hundred in memory, so 64 MiB could become 6 GiB.
 """
 
 from functools import lru_cache
@@ -10,35 +10,35 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from ltrain_collector.ingest.refusals import TooLarge
 
-MESSAGES = 1 << 21
-"""In one request: a span with a million attributes fits."""
+MAX_MESSAGES = 1 << 21
+"""Limit of messages in one request: a span with a million attributes fits."""
 
-CERTAIN = 2 * MESSAGES
-"""Bytes that cannot hold more messages than that."""
+UNCOUNTED_BYTES = 2 * MAX_MESSAGES
+"""Bodies up to this size cannot contain more messages, so they are not counted."""
 
 
-def check(body: bytes, descriptor: Descriptor) -> None:
-    """Say whether `body` may be decoded.
+def check_count(body: bytes, descriptor: Descriptor) -> None:
+    """Check the number of messages in `body`.
 
     Raises:
-        TooLarge: when it holds too many messages.
+        TooLarge: it contains more than `MAX_MESSAGES`.
     """
-    if len(body) <= CERTAIN:
+    if len(body) <= UNCOUNTED_BYTES:
         return
     try:
-        found = _count(body, _messages(descriptor))
-    except IndexError:  # it ends within a field, which the decoder says better
+        count = _count_messages(body, _message_fields(descriptor))
+    except IndexError:  # it ends within a field: the decoder has a better error
         return
-    if found > MESSAGES:
+    if count > MAX_MESSAGES:
         raise TooLarge(
-            f"The request holds more than {MESSAGES} spans, attributes, events and the like. "
-            "Send less at a time."
+            f"The request contains more than {MAX_MESSAGES} messages (spans, attributes, events "
+            "and so on). Send less at a time."
         )
 
 
-def _count(body: bytes, fields: dict[int, Any]) -> int:
-    """Count up to a little more than allowed; groups are read as if they were not there."""
-    found = 0
+def _count_messages(body: bytes, fields: dict[int, Any]) -> int:
+    """Count messages, up to one more than allowed; tags of groups are skipped."""
+    count = 0
     parts = [(0, len(body), fields)]
     while parts:
         at, end, fields = parts.pop()
@@ -54,11 +54,11 @@ def _count(body: bytes, fields: dict[int, Any]) -> int:
                 if size > 127:
                     size, at = _varint(body, at - 1)
                 if tag in fields:
-                    found += 1
-                    if found > MESSAGES:
-                        return found
+                    count += 1
+                    if count > MAX_MESSAGES:
+                        return count
                     if size:
-                        parts.append((at, at + size, _messages(fields[tag])))
+                        parts.append((at, at + size, _message_fields(fields[tag])))
                 at += size
             elif kind == 0:
                 while body[at] > 127:
@@ -68,7 +68,7 @@ def _count(body: bytes, fields: dict[int, Any]) -> int:
                 at += 8
             elif kind == 5:
                 at += 4
-    return found
+    return count
 
 
 def _varint(body: bytes, at: int) -> tuple[int, int]:
@@ -81,8 +81,8 @@ def _varint(body: bytes, at: int) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=256)
-def _messages(descriptor: Descriptor) -> dict[int, Any]:
-    """The fields that are messages, by tag."""
+def _message_fields(descriptor: Descriptor) -> dict[int, Any]:
+    """Return the fields that contain messages, by tag."""
     return {
         field.number << 3 | 2: field.message_type
         for field in descriptor.fields

@@ -1,6 +1,6 @@
-"""Data points become rows of `otel_metrics_*`, in RowBinary, with the values the exporter writes.
+"""Encode data points as RowBinary rows of `otel_metrics_*`, with the exporter's values.
 
-A table's fields are in the order of its columns in `schema.METRIC_COLUMNS`.
+The fields are in the order of `schema.METRIC_COLUMNS`.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,87 +29,87 @@ from ltrain_collector.ingest import origin
 from ltrain_collector.ingest.rowbinary import (
     array,
     counts,
+    datetime64,
     float64,
     floats,
-    short,
+    short_string,
     signed32,
     string,
     unsigned32,
     unsigned64,
 )
-from ltrain_collector.ingest.rowbinary import time as moment
 from ltrain_collector.ingest.rows import Rows
-from ltrain_collector.ingest.values import attributes, service_of
-from ltrain_collector.ingest.writer import Writer
+from ltrain_collector.ingest.values import attributes, service_name
+from ltrain_collector.ingest.writer import RowWriter
 
 Point = NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint | SummaryDataPoint
 Kind = Gauge | Sum | Histogram | ExponentialHistogram | Summary
 
 
-def encode(request: ExportMetricsServiceRequest, grant: Grant | None = None) -> Rows:
-    """Give the rows of one request; `grant` is what its client may claim.
+def encode_metrics(request: ExportMetricsServiceRequest, grant: Grant | None = None) -> Rows:
+    """Return the rows of a request; `grant` is what its key allows.
 
     Raises:
-        TooLarge: when they repeat too much.
+        TooLarge: the rows repeat too many bytes of resources and scopes.
     """
-    writer = Writer(grant)
+    writer = RowWriter(grant)
     for resource_metrics in request.resource_metrics:
         _write(writer, resource_metrics)
     return writer.rows()
 
 
-def _write(writer: Writer, metrics: ResourceMetrics) -> None:
-    given = metrics.resource.attributes
-    service = short(service_of(given))
-    resource = attributes(given) + short(metrics.schema_url)
-    foreign = origin.of(given) in origin.OVER_OTLP
-    posing = foreign and service_of(given) == claims.SERVICE
+def _write(writer: RowWriter, metrics: ResourceMetrics) -> None:
+    resource_attributes = metrics.resource.attributes
+    service = short_string(service_name(resource_attributes))
+    resource = attributes(resource_attributes) + short_string(metrics.schema_url)
+    over_otlp = origin.sender_of(resource_attributes) in origin.OVER_OTLP
+    names_collector = over_otlp and service_name(resource_attributes) == claims.COLLECTOR_SERVICE
     for scoped in metrics.scope_metrics:
         scope = scoped.scope
         head = b"".join(
             (
                 resource,
-                short(scope.name),
-                short(scope.version),
+                short_string(scope.name),
+                short_string(scope.version),
                 attributes(scope.attributes),
                 unsigned32(scope.dropped_attributes_count),
-                short(scoped.schema_url),
+                short_string(scoped.schema_url),
                 service,
             )
         )
         for metric in scoped.metrics:
-            claimed = writer.claimed(metrics.resource, scope, metric)
-            if foreign:
-                claimed = claims.own_measure(metric.name, posing) or claimed
-            _write_metric(writer, metric, head, claimed)
+            violation = writer.policy_violation(metrics.resource, scope, metric)
+            if over_otlp:
+                violation = claims.find_reserved_metric(metric.name, names_collector) or violation
+            _write_metric(writer, metric, head, violation)
 
 
-def _write_metric(writer: Writer, metric: Metric, head: bytes, claimed: str) -> None:
-    """Write the rows of one metric, but where it claims what its client may not.
+def _write_metric(writer: RowWriter, metric: Metric, head: bytes, violation: str) -> None:
+    """Write the rows of one metric, or count its points as rejected for `violation`.
 
-    `head` is what all metrics of one resource and scope share.
+    `head` are the fields that all metrics of one resource and scope share.
     """
     name = metric.WhichOneof("data")
     if not name:
         return
     kind: Kind = getattr(metric, name)
     table, fields = KINDS[name]
-    head += short(metric.name) + string(metric.description) + string(metric.unit)
+    head += short_string(metric.name) + string(metric.description) + string(metric.unit)
     points: Sequence[Point] = kind.data_points
-    writer.repeats(head, len(points))
+    writer.count_repeated(head, len(points))
     for point in points:
-        if writer.takes(point, writer.ahead(point.time_unix_nano) or claimed):
+        if writer.accept(point, writer.time_error(point.time_unix_nano) or violation):
             shared = (
                 head,
                 attributes(point.attributes),
-                moment(point.start_time_unix_nano),
+                datetime64(point.start_time_unix_nano),
                 unsigned64(point.time_unix_nano),
             )
             writer.add(table, (*shared, *fields(point, kind)))
 
 
 Fields = Callable[..., tuple[bytes, ...]]
-"""The fields of a data point and its metric after those that all kinds have."""
+"""Returns the fields of a data point that follow those of all kinds."""
 
 
 def _gauge(point: NumberDataPoint, gauge: Gauge) -> tuple[bytes, ...]:
@@ -171,9 +171,9 @@ def _summary(point: SummaryDataPoint, summary: Summary) -> tuple[bytes, ...]:
     )
 
 
-def _value(given: NumberDataPoint | Exemplar) -> float:
-    """The tables know no integers."""
-    return given.as_double or float(given.as_int)
+def _value(point: NumberDataPoint | Exemplar) -> float:
+    # the tables have no column for integers
+    return point.as_double or float(point.as_int)
 
 
 def _exemplars(exemplars: Sequence[Exemplar]) -> bytes:
@@ -182,7 +182,7 @@ def _exemplars(exemplars: Sequence[Exemplar]) -> bytes:
     fields, times, values, spans, traces = [], [], [], [], []
     for one in exemplars:
         fields.append(attributes(one.filtered_attributes))
-        times.append(moment(one.time_unix_nano))
+        times.append(datetime64(one.time_unix_nano))
         values.append(_value(one))
         spans.append(string(one.span_id.hex().zfill(16)))
         traces.append(string(one.trace_id.hex().zfill(32)))
@@ -196,4 +196,4 @@ KINDS: dict[str, tuple[str, Fields]] = {
     "exponential_histogram": (schema.EXPONENTIAL_HISTOGRAMS, _exponential),
     "summary": (schema.SUMMARIES, _summary),
 }
-"""The table and the fields of what a metric may be."""
+"""Table and fields of each kind of metric."""

@@ -1,6 +1,6 @@
-"""The sender of each resource's records, as the attribute `ltrain.sender` of the resource.
+"""The sender of records, stored as the attribute `ltrain.sender` of their resource.
 
-Only the store writes it: what a request brings under this name, anywhere, is removed.
+Only the store sets it: an attribute of this name anywhere in a request is removed.
 """
 
 from collections.abc import Iterable
@@ -9,55 +9,55 @@ from typing import Any
 from google.protobuf.message import Message
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from ltrain_collector.ingest.values import text
+from ltrain_collector.ingest.values import value_text
 from ltrain_collector.sender import Sender
 from ltrain_instrument.attributes import SENDER
 
-MARK = SENDER.encode()
-"""What a serialised request holds wherever it names the attribute."""
+SENDER_BYTES = SENDER.encode()
+"""The bytes of the attribute's name in a serialized request."""
 
 OVER_OTLP = frozenset({Sender.AGENT, Sender.INGEST, Sender.SERVICE, Sender.ADMIN, Sender.NONE})
-"""The senders of requests, none of which is the collector itself."""
+"""The senders of OTLP requests; none of them is the collector itself."""
 
 
-def record(request: Message, sender: Sender, *, replace: bool = True) -> None:
-    """Write `sender` on every resource of an OTLP request.
+def set_sender(request: Message, sender: Sender, *, replace: bool = True) -> None:
+    """Set `sender` on every resource of an OTLP request.
 
     Args:
-        replace: remove what the resource carries; else its own word stays.
+        replace: replace a sender that the resource already has; otherwise it stays.
     """
-    given = KeyValue(key=SENDER, value=AnyValue(string_value=sender))
+    attribute = KeyValue(key=SENDER, value=AnyValue(string_value=sender))
     for owner in _resources(request):
         attributes = owner.resource.attributes
         if replace:
-            _remove(attributes)
-        elif of(attributes):
+            _remove_from(attributes)
+        elif sender_of(attributes):
             continue
-        attributes.append(given)
+        attributes.append(attribute)
 
 
-def forget(request: Message) -> None:
-    """Remove the attribute from everything in a request: scopes, records, events, points, links."""
+def remove_sender(request: Message) -> None:
+    """Remove the attribute from all of a request: resources, scopes, records, events, links."""
     for field, value in request.ListFields():
         if field.message_type is None:
             continue
         if field.message_type is KeyValue.DESCRIPTOR:
-            _remove(value)
+            _remove_from(value)
         elif field.message_type is not AnyValue.DESCRIPTOR:
             for one in [value] if isinstance(value, Message) else value:
-                forget(one)
+                remove_sender(one)
 
 
-def of(attributes: Iterable[KeyValue]) -> str:
-    """Return the sender that a resource's attributes name; '' where they name none."""
-    return next((text(one.value) for one in attributes if one.key == SENDER), "")
+def sender_of(attributes: Iterable[KeyValue]) -> str:
+    """Return the sender in a resource's attributes, or ''."""
+    return next((value_text(one.value) for one in attributes if one.key == SENDER), "")
 
 
 def _resources(request: Any) -> Iterable[Any]:
-    """Return the parts of a request that have a resource, whatever its signal."""
+    """Return the messages with a resource in a request of any signal."""
     return getattr(request, request.DESCRIPTOR.fields[0].name)  # type: ignore[no-any-return]
 
 
-def _remove(attributes: Any) -> None:
+def _remove_from(attributes: Any) -> None:
     for index in reversed([at for at, one in enumerate(attributes) if one.key == SENDER]):
         del attributes[index]

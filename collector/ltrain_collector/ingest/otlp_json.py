@@ -1,6 +1,6 @@
 """OTLP in JSON: protobuf's JSON, except that ids are hex and enums are numbers.
 
-What is not a field is skipped; 64-bit integers are numbers or text; null is nothing.
+Unknown fields and null values are skipped; 64-bit integers can be numbers or strings.
 """
 
 from base64 import b64decode
@@ -16,58 +16,58 @@ from google.protobuf.message import Message
 from ltrain_collector.ingest.refusals import Malformed
 
 IDS = ("trace_id", "span_id", "parent_span_id")
-"""The fields that are hex; other bytes are base64."""
+"""Fields in hex; other bytes are base64."""
 
 JSON_IDS = ("traceId", "spanId", "parentSpanId")
 
-DEPTH = 100
-"""Messages within messages; protobuf's own limit."""
+MAX_DEPTH = 100
+"""Limit of nested messages, as in protobuf."""
 
 
-def parse(body: bytes, kind: type[Message]) -> Message:
-    """Give the message that `body` is in JSON.
+def parse_json(body: bytes, kind: type[Message]) -> Message:
+    """Parse a message in JSON.
 
     Raises:
-        Malformed: when it is none.
+        Malformed: the body is not such a message.
     """
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise _no_message(kind, error) from error
-    return message_of(document, kind)
+        raise _malformed(kind, error) from error
+    return message_from_json(document, kind)
 
 
-def message_of(document: object, kind: type[Message]) -> Message:
-    """Give the message that a document is which was read from JSON.
+def message_from_json(document: object, kind: type[Message]) -> Message:
+    """Convert a parsed JSON document to a message.
 
     Raises:
-        Malformed: when it is none.
+        Malformed: the document is not such a message.
     """
     message = kind()
     try:
-        _fill(message, document, DEPTH)
+        _fill(message, document, MAX_DEPTH)
     except (ValueError, TypeError, OverflowError) as error:
-        raise _no_message(kind, error) from error
+        raise _malformed(kind, error) from error
     return message
 
 
-def _no_message(kind: type[Message], error: Exception) -> Malformed:
-    return Malformed(f"It is not an OTLP {kind.DESCRIPTOR.name} in JSON: {error}")
+def _malformed(kind: type[Message], error: Exception) -> Malformed:
+    return Malformed(f"This is not an OTLP {kind.DESCRIPTOR.name} in JSON: {error}")
 
 
-def document_of(message: Message) -> dict[str, Any]:
-    """Give a message as the Collector writes it in JSON."""
-    given = MessageToDict(message, use_integers_for_enums=True)
-    return dict(_with_hex_ids(given))
+def message_to_json(message: Message) -> dict[str, Any]:
+    """Convert a message to a JSON document, as the Collector writes it."""
+    document = MessageToDict(message, use_integers_for_enums=True)
+    return dict(_with_hex_ids(document))
 
 
 def _with_hex_ids(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _in_hex(key, each) for key, each in value.items()}
+        return {key: _hex_value(key, each) for key, each in value.items()}
     return [_with_hex_ids(each) for each in value] if isinstance(value, list) else value
 
 
-def _in_hex(key: str, value: Any) -> Any:
+def _hex_value(key: str, value: Any) -> Any:
     if key in JSON_IDS:
         return b64decode(value).hex()
     return value if key == "attributes" else _with_hex_ids(value)
@@ -75,9 +75,9 @@ def _in_hex(key: str, value: Any) -> Any:
 
 def _fill(message: Any, plain: object, depth: int) -> None:
     if not isinstance(plain, dict):
-        raise ValueError(f"{message.DESCRIPTOR.name} is an object, not {_shown(plain)}.")
+        raise ValueError(f"{message.DESCRIPTOR.name} must be an object, not {_describe(plain)}.")
     if not depth:
-        raise ValueError(f"messages are nested deeper than {DEPTH}.")
+        raise ValueError(f"messages are nested deeper than {MAX_DEPTH}.")
     fields = _fields(message.DESCRIPTOR)
     for key, value in plain.items():
         field = fields.get(key)
@@ -96,14 +96,14 @@ def _fill(message: Any, plain: object, depth: int) -> None:
             else:
                 setattr(message, name, read(value))
         except (KeyError, AttributeError) as error:
-            raise ValueError(f"{key} cannot be {_shown(value)}.") from error
+            raise ValueError(f"{key} cannot be {_describe(value)}.") from error
         except (ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"{key}: {error}") from None
 
 
 def _items(value: object) -> Iterable[object]:
     if not isinstance(value, list):
-        raise ValueError(f"an array is wanted, not {_shown(value)}.")
+        raise ValueError(f"expected an array, not {_describe(value)}.")
     return value
 
 
@@ -112,7 +112,7 @@ Read = Callable[[Any], object]
 
 @lru_cache(maxsize=256)
 def _fields(descriptor: Descriptor) -> dict[str, tuple[str, bool, Read | None]]:
-    """By name in JSON: the field, whether it is repeated, what reads it (None: a message)."""
+    """Return by JSON name: the field, whether it is repeated, and its reader (None: a message)."""
     fields = {}
     for field in descriptor.fields:
         entry = (field.name, field.is_repeated, _reader(field))
@@ -141,34 +141,34 @@ def _integer(value: object) -> int:
     if isinstance(value, str):
         return int(value) if len(value) < 32 else int("?")
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
-        raise ValueError(f"an integer is wanted, not {_shown(value)}.")
+        raise ValueError(f"expected an integer, not {_describe(value)}.")
     return int(value)
 
 
 def _float(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"a number is wanted, not {_shown(value)}.")
+        raise ValueError(f"expected a number, not {_describe(value)}.")
     return float(value)
 
 
 def _boolean(value: object) -> bool:
     if not isinstance(value, bool):
-        raise ValueError(f"true or false is wanted, not {_shown(value)}.")
+        raise ValueError(f"expected true or false, not {_describe(value)}.")
     return value
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"a text is wanted, not {_shown(value)}.")
+        raise ValueError(f"expected a string, not {_describe(value)}.")
     return value
 
 
 def _bytes(value: str) -> bytes:
-    """Base64, of either alphabet, with or without padding."""
+    """Decode base64 of either alphabet, with or without padding."""
     return b64decode(
         value.replace("-", "+").replace("_", "/") + "=" * (-len(value) % 4), validate=True
     )
 
 
-def _shown(value: object) -> str:
+def _describe(value: object) -> str:
     return repr(value)[:40] if not isinstance(value, dict | list) else type(value).__name__

@@ -1,6 +1,6 @@
-"""OTLP over HTTP: requests in, answered once they are readable.
+"""OTLP over HTTP: a request is answered once its records can be read.
 
-`GET /health` says how it goes, to whoever asks; `GET /metrics` tells Prometheus all of it.
+`GET /health` returns the collector's health without a key; `GET /metrics` is for Prometheus.
 """
 
 import asyncio
@@ -9,20 +9,26 @@ from dataclasses import dataclass
 
 from ltrain_collector.asgi import (
     ClientGone,
+    HttpError,
     Receive,
-    Refused,
     Scope,
     Send,
-    headers_of,
-    parts_of,
-    reply,
+    body_parts,
+    request_headers,
+    send_response,
 )
 from ltrain_collector.grants import Grant
-from ltrain_collector.ingest.answers import refused, serialised, status_of
-from ltrain_collector.ingest.budget import Arrival
+from ltrain_collector.ingest.answers import error_status, rpc_status, serialize_message
+from ltrain_collector.ingest.budget import RequestBuffer
 from ltrain_collector.ingest.inflate import too_large
-from ltrain_collector.ingest.intake import BODY, BODY_SECONDS, JSON_BODY, READY, Intake
-from ltrain_collector.ingest.refusals import Malformed, Refusal, TooSlow, Unsupported
+from ltrain_collector.ingest.intake import (
+    BODY_TIMEOUT,
+    MAX_BODY_BYTES,
+    MAX_JSON_BYTES,
+    RETRY_AFTER,
+    Intake,
+)
+from ltrain_collector.ingest.refusals import Malformed, OtlpError, TooSlow, Unsupported
 from ltrain_collector.ingest.signals import SIGNALS, Signal
 from ltrain_collector.keys import Keys
 from ltrain_collector.watch import exposition
@@ -34,7 +40,7 @@ JSON = "application/json"
 PATHS = {signal.path: signal for signal in SIGNALS}
 
 RPC_CODES = {401: 16, 403: 7, 404: 5, 405: 12, 503: 14}
-"""gRPC's numbers of HTTP's, for the Status that OTLP wants in every answer that is an error."""
+"""gRPC codes by HTTP status, for the Status message in every error response of OTLP."""
 
 
 class Receiver:
@@ -46,71 +52,76 @@ class Receiver:
         self._health = health
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = headers_of(scope)
+        headers = request_headers(scope)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         try:
             method, path = scope["method"], scope["path"].rstrip("/")
             if method in ("GET", "HEAD") and path in ("/health", ""):
-                told = self._health.told()
-                status = 200 if told["status"] == "ok" else 503
-                await reply(send, status, json.dumps(told).encode() + b"\n", JSON)
+                report = self._health.report()
+                status = 200 if report["status"] == "ok" else 503
+                await send_response(send, status, json.dumps(report).encode() + b"\n", JSON)
             elif method in ("GET", "HEAD") and path == "/metrics":
-                self._keys.reading(headers)
-                text = exposition.text(await self._health.watched.state())
-                await reply(send, 200, text, exposition.KIND)
+                self._keys.authorize_read(headers)
+                text = exposition.render(await self._health.monitor.state())
+                await send_response(send, 200, text, exposition.CONTENT_TYPE)
             elif method == "POST" and path in PATHS:
-                grant = self._keys.ingesting(headers)
+                grant = self._keys.authorize_ingest(headers)
                 await self._export(_Export(PATHS[path], headers, kind, grant), receive, send)
             else:
-                self._keys.enter(headers)
+                self._keys.authenticate(headers)
                 raise _not_here(method, scope["path"])
-        except Refused as error:
+        except HttpError as error:
             as_json = kind != PROTOBUF
-            body = serialised(status_of(RPC_CODES.get(error.status, 2), str(error)), as_json)
-            await reply(send, error.status, body, JSON if as_json else PROTOBUF)
+            body = serialize_message(
+                rpc_status(RPC_CODES.get(error.status, 2), str(error)), as_json
+            )
+            await send_response(send, error.status, body, JSON if as_json else PROTOBUF)
         except ClientGone:
             return
 
     async def _export(self, export: "_Export", receive: Receive, send: Send) -> None:
         signal, headers, as_json = export.signal, export.headers, export.as_json
         try:
-            with Arrival(self._intake.budget) as arrival:
+            with RequestBuffer(self._intake.budget) as buffer:
                 _check_kind(export.kind)
-                await self._read(arrival, headers, JSON_BODY if as_json else BODY, receive)
+                await self._read(
+                    buffer, headers, MAX_JSON_BYTES if as_json else MAX_BODY_BYTES, receive
+                )
                 encoding = headers.get("content-encoding", "").strip().lower()
-                answer = await self._intake.take(signal, arrival, encoding, as_json, export.grant)
-        except Refusal as error:
-            self._intake.refuse(signal, error)
-            more = {"retry_after": str(READY)} if error.again else {}
+                answer = await self._intake.ingest(signal, buffer, encoding, as_json, export.grant)
+        except OtlpError as error:
+            self._intake.count_error(signal, error)
+            more = {"retry_after": str(RETRY_AFTER)} if error.retryable else {}
             if isinstance(error, TooSlow):
                 more["connection"] = "close"
-            body = serialised(refused(error), as_json)
-            await reply(send, error.status, body, JSON if as_json else PROTOBUF, **more)
+            body = serialize_message(error_status(error), as_json)
+            await send_response(send, error.status, body, JSON if as_json else PROTOBUF, **more)
             return
-        await reply(send, 200, serialised(answer, as_json), export.kind)
+        await send_response(send, 200, serialize_message(answer, as_json), export.kind)
 
     async def _read(
-        self, arrival: Arrival, headers: dict[str, str], limit: int, receive: Receive
+        self, buffer: RequestBuffer, headers: dict[str, str], limit: int, receive: Receive
     ) -> None:
         announced = _length(headers)
         if announced > limit:
             raise too_large(limit)
         self._intake.budget.admit(announced)
         try:
-            async with asyncio.timeout(BODY_SECONDS):
-                async for part in parts_of(receive):
-                    if arrival.size + len(part) > limit:
+            async with asyncio.timeout(BODY_TIMEOUT):
+                async for part in body_parts(receive):
+                    if buffer.size + len(part) > limit:
                         raise too_large(limit)
-                    arrival.add(part)
+                    buffer.add(part)
         except TimeoutError as error:
             raise TooSlow(
-                f"{arrival.size} bytes came in {BODY_SECONDS:.0f} seconds, and no end."
+                f"The body did not end within {BODY_TIMEOUT:.0f} seconds; {buffer.size} bytes "
+                "arrived. Send less at a time."
             ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class _Export:
-    """What is known of a request before its body is read."""
+    """The parts of a request that are known before its body is read."""
 
     signal: Signal
     headers: dict[str, str]
@@ -119,29 +130,29 @@ class _Export:
 
     @property
     def as_json(self) -> bool:
-        """What is neither is refused in JSON, which people read."""
+        """Whether the response is JSON, as it also is for unsupported content types."""
         return self.kind != PROTOBUF
 
 
 def _length(headers: dict[str, str]) -> int:
-    given = headers.get("content-length", "0")
-    if not given.isdecimal() or len(given) > 18:
-        raise Malformed(f"Content-Length '{given[:40]}' is not a number of bytes.")
-    return int(given)
+    value = headers.get("content-length", "0")
+    if not value.isdecimal() or len(value) > 18:
+        raise Malformed(f"Content-Length '{value[:40]}' is not a number of bytes.")
+    return int(value)
 
 
 def _check_kind(kind: str) -> None:
     if kind not in (PROTOBUF, JSON):
         raise Unsupported(
-            f"Content-Type '{kind}' is not read here; send {PROTOBUF} "
+            f"Content-Type '{kind}' is not supported; send {PROTOBUF} "
             f"(OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf) or {JSON}."
         )
 
 
-def _not_here(method: str, path: str) -> Refused:
+def _not_here(method: str, path: str) -> HttpError:
     if path.rstrip("/") in PATHS:
-        return Refused(405, f"{method} {path} is not served here; POST {path} is.")
+        return HttpError(405, f"{method} {path} is not served; use POST {path}.")
     served = ", ".join(f"POST {path}" for path in PATHS)
-    return Refused(
-        404, f"{method} {path} is not served here; {served}, GET /health and GET /metrics are."
+    return HttpError(
+        404, f"{method} {path} is not served; use {served}, GET /health or GET /metrics."
     )

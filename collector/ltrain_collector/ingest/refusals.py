@@ -1,54 +1,54 @@
-"""Why an OTLP request is not taken, and what its client hears: over HTTP, over gRPC.
+"""Errors of OTLP requests, with their HTTP and gRPC statuses.
 
-The numbers of gRPC are written out, so that who only encodes need not import it.
+gRPC codes are numbers here, so that encoding does not import gRPC.
 """
 
 from ltrain_collector.errors import BadRequest
 from ltrain_instrument.errors import LtrainError
 
 
-class Refusal(LtrainError):
-    """An OTLP request that is not taken."""
+class OtlpError(LtrainError):
+    """An OTLP request that is not stored."""
 
     status = 503
-    """HTTP's number."""
+    """HTTP status."""
     code = 14
-    """gRPC's: UNAVAILABLE."""
+    """gRPC code; 14 is UNAVAILABLE."""
     reason = "engine"
-    """Under which it is counted."""
-    again = True
-    """Whether the client may try again; then it is told when."""
+    """The reason under which it is counted."""
+    retryable = True
+    """Whether the client can retry; the response then names a delay."""
 
 
-class Malformed(Refusal, BadRequest):
-    """Bytes that are not what they are said to be."""
+class Malformed(OtlpError, BadRequest):
+    """A body that does not have the announced type or encoding."""
 
-    status, code, reason, again = 400, 3, "malformed", False
-
-
-class TooLarge(Refusal, BadRequest):
-    """More than one request may hold."""
-
-    status, code, reason, again = 413, 3, "too_large", False
+    status, code, reason, retryable = 400, 3, "malformed", False
 
 
-class Unsupported(Refusal, BadRequest):
-    """A type or a compression that is not read here."""
+class TooLarge(OtlpError, BadRequest):
+    """A request that is larger than allowed."""
 
-    status, code, reason, again = 415, 12, "unsupported", False
+    status, code, reason, retryable = 413, 3, "too_large", False
 
 
-class TooSlow(Refusal, TimeoutError):
-    """A body that does not end."""
+class Unsupported(OtlpError, BadRequest):
+    """A content type or compression that is not supported."""
+
+    status, code, reason, retryable = 415, 12, "unsupported", False
+
+
+class TooSlow(OtlpError, TimeoutError):
+    """A body that does not arrive in time."""
 
     code, reason = 4, "too_slow"
 
 
-class Overloaded(Refusal, MemoryError):
-    """More is waiting than memory should hold."""
+class Overloaded(OtlpError, MemoryError):
+    """The requests in memory have reached their limit."""
 
     code, reason = 8, "overloaded"
 
 
-class Unavailable(Refusal, RuntimeError):
-    """The engine did not take the rows."""
+class Unavailable(OtlpError, RuntimeError):
+    """The engine could not store the rows."""

@@ -1,23 +1,23 @@
-"""Which requests were stored before: sent again, by a client that did not hear of it."""
+"""Detect duplicate requests: a client that got no response sends the same bytes again."""
 
 from collections import OrderedDict
 
-KNOWN = 4096
-"""Requests that are remembered: what is sent again comes within seconds."""
+MAX_REQUESTS = 4096
+"""Number of requests that are remembered: a client sends again within seconds."""
 
 
-class Repeated:
-    """The latest requests that were stored, by a hash of their bytes."""
+class RecentRequests:
+    """The most recently stored requests, by a hash of their bytes."""
 
-    def __init__(self, known: int = KNOWN) -> None:
-        self._known = known
+    def __init__(self, max_requests: int = MAX_REQUESTS) -> None:
+        self._max_requests = max_requests
         self._stored: OrderedDict[int, None] = OrderedDict()
 
     def add(self, digest: int) -> bool:
-        """Remember a stored request; say whether the same bytes were stored before."""
+        """Remember a stored request, and return whether the same bytes were stored before."""
         before = digest in self._stored
         self._stored[digest] = None
         self._stored.move_to_end(digest)
-        if len(self._stored) > self._known:
+        if len(self._stored) > self._max_requests:
             self._stored.popitem(last=False)
         return before

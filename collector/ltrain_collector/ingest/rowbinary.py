@@ -1,5 +1,5 @@
-"""ClickHouse's RowBinary, written by hand: a frame or an Arrow table in between costs as much again
-as the whole conversion."""
+"""Encoders of ClickHouse's RowBinary: going through a frame or an Arrow table would double the
+cost of the conversion."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -10,34 +10,34 @@ unsigned32 = Struct("<I").pack
 signed32 = Struct("<i").pack
 float64 = Struct("<d").pack
 
-FEW = 128
-"""Characters of a text that `short` may keep; a client could fill memory with longer ones."""
+MAX_CACHED_LENGTH = 128
+"""Length below which `short_string` caches a text; longer ones could fill the memory."""
 
-LATEST = (1 << 63) - 1
+MAX_INT64 = (1 << 63) - 1
 
 
-def time(nanoseconds: int) -> bytes:
-    """A DateTime64(9), which has a sign where OTLP's time has none."""
-    return unsigned64(nanoseconds & LATEST)
+def datetime64(nanoseconds: int) -> bytes:
+    """Encode a DateTime64(9), which is signed; OTLP's time is not."""
+    return unsigned64(nanoseconds & MAX_INT64)
 
 
 def string(value: str) -> bytes:
     raw = value.encode()
-    return length(len(raw)) + raw
+    return varint(len(raw)) + raw
 
 
 @lru_cache(maxsize=4096)
-def kept(value: str) -> bytes:
+def cached_string(value: str) -> bytes:
     return string(value)
 
 
-def short(value: str) -> bytes:
-    """`string` for what repeats: names and keys."""
-    return kept(value) if len(value) < FEW else string(value)
+def short_string(value: str) -> bytes:
+    """Encode a String, with a cache for repeated names and keys."""
+    return cached_string(value) if len(value) < MAX_CACHED_LENGTH else string(value)
 
 
-def length(number: int) -> bytes:
-    """LEB128, as RowBinary counts."""
+def varint(number: int) -> bytes:
+    """Encode a length as unsigned LEB128."""
     parts = bytearray()
     while number > 127:
         parts.append(number & 127 | 128)
@@ -46,20 +46,20 @@ def length(number: int) -> bytes:
     return bytes(parts)
 
 
-LENGTHS = [length(number) for number in range(1 << 14)]
-"""Most lengths, ready made: an attribute costs two."""
+VARINTS = [varint(number) for number in range(1 << 14)]
+"""Encoded lengths up to 16 KiB: every attribute needs two."""
 
 
 def array(items: Sequence[bytes]) -> bytes:
-    """An Array of items that are written already."""
-    return length(len(items)) + b"".join(items)
+    """Encode an Array of encoded items."""
+    return varint(len(items)) + b"".join(items)
 
 
 def counts(numbers: Sequence[int]) -> bytes:
-    """An Array(UInt64)."""
-    return length(len(numbers)) + pack(f"<{len(numbers)}Q", *numbers)
+    """Encode an Array(UInt64)."""
+    return varint(len(numbers)) + pack(f"<{len(numbers)}Q", *numbers)
 
 
 def floats(numbers: Sequence[float]) -> bytes:
-    """An Array(Float64)."""
-    return length(len(numbers)) + pack(f"<{len(numbers)}d", *numbers)
+    """Encode an Array(Float64)."""
+    return varint(len(numbers)) + pack(f"<{len(numbers)}d", *numbers)

@@ -1,11 +1,11 @@
-"""What an OTLP request becomes: rows for tables, and what of it has none."""
+"""The rows of an OTLP request, and its rejected records."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows of one table, in RowBinary."""
+    """Rows of one table in RowBinary."""
 
     payload: bytes
     rows: int
@@ -13,10 +13,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of one request; `rejected` records have no row, for the reason given."""
+    """The rows of one request; `rejected` is the number of records without a row."""
 
     blocks: dict[str, Block]
-    """By table; none is empty."""
+    """Non-empty blocks by table."""
     rejected: int = 0
     reason: str = ""
 

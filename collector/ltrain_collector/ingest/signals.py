@@ -1,4 +1,4 @@
-"""The three signals of OTLP: where each is sent to, what its messages are, how it becomes rows."""
+"""The three signals of OTLP: their endpoints, messages and encoders."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,69 +18,69 @@ from ltrain_collector.sender import Sender
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One of traces, logs, metrics."""
+    """Traces, logs or metrics."""
 
     name: str
     path: str
-    """HTTP's."""
+    """URL path of OTLP over HTTP."""
     service: str
-    """gRPC's."""
+    """Service name of OTLP over gRPC."""
     request: type[Message]
     response: type[Message]
     records: str
-    """What one row is, as the answer counts it: `rejected_<records>`."""
+    """The plural of one record, as in the response's field `rejected_<records>`."""
     encode: Callable[[Any, Grant | None], Rows]
 
-    def rows(self, body: bytes, as_json: bool = False, grant: Grant | None = None) -> Rows:
-        """Return the rows of one serialised request, which carry its sender.
+    def encode_body(self, body: bytes, as_json: bool = False, grant: Grant | None = None) -> Rows:
+        """Return the rows of a serialized request, with its sender.
 
         Args:
-            grant: what its client may claim; None: it showed no key.
+            grant: what the client's key allows; None: the request has no key.
 
         Raises:
-            BadRequest: when the bytes are none, or too many rows.
+            BadRequest: the bytes are not such a request, or it has too many rows.
         """
-        message = self._message(body, as_json)
-        if as_json or origin.MARK in body:  # JSON may write the name in escapes
-            origin.forget(message)
-        origin.record(message, Sender.NONE if grant is None else grant.sender)
+        message = self._parse(body, as_json)
+        if as_json or origin.SENDER_BYTES in body:  # JSON can escape the name
+            origin.remove_sender(message)
+        origin.set_sender(message, Sender.NONE if grant is None else grant.sender)
         return self.encode(message, grant)
 
-    def local(self, message: Message) -> Rows:
-        """Return the rows of a request of this process; what says no sender is `local`.
+    def encode_local(self, message: Message) -> Rows:
+        """Return the rows of a request of this process; the sender is `local` if it names none.
 
         Raises:
-            BadRequest: when it is too many rows.
+            BadRequest: it has too many rows.
         """
-        origin.record(message, Sender.LOCAL, replace=False)
+        origin.set_sender(message, Sender.LOCAL, replace=False)
         return self.encode(message, None)
 
-    def parse(self, body: bytes) -> Message:
-        """Return the request of these bytes.
+    def parse_request(self, body: bytes) -> Message:
+        """Parse a serialized request.
 
         Raises:
-            BadRequest: when they are none.
+            BadRequest: the bytes are not such a request.
         """
-        return self._message(body, False)
+        return self._parse(body, False)
 
-    def answer(self, rows: Rows) -> Any:
-        """Give what the client hears of rows that are stored."""
-        answer: Any = self.response()
+    def make_response(self, rows: Rows) -> Any:
+        """Return the response for stored rows, with the number of rejected records."""
+        response: Any = self.response()
         if rows.rejected:
-            setattr(answer.partial_success, f"rejected_{self.records}", rows.rejected)
-            answer.partial_success.error_message = rows.reason
-        return answer
+            setattr(response.partial_success, f"rejected_{self.records}", rows.rejected)
+            response.partial_success.error_message = rows.reason
+        return response
 
-    def _message(self, body: bytes, as_json: bool) -> Message:
+    def _parse(self, body: bytes, as_json: bool) -> Message:
         if as_json:
-            return otlp_json.parse(body, self.request)
-        messages.check(body, self.request.DESCRIPTOR)
+            return otlp_json.parse_json(body, self.request)
+        messages.check_count(body, self.request.DESCRIPTOR)
         try:
             return self.request.FromString(body)
         except DecodeError as error:
             raise Malformed(
                 f"A body of {len(body)} bytes is not an OTLP {self.request.DESCRIPTOR.name} in "
-                "protobuf (for JSON, say Content-Type: application/json)."
+                "protobuf (for JSON, send Content-Type: application/json)."
             ) from error
 
 
@@ -91,7 +91,7 @@ TRACES = Signal(
     trace_service_pb2.ExportTraceServiceRequest,
     trace_service_pb2.ExportTraceServiceResponse,
     "spans",
-    traces.encode,
+    traces.encode_traces,
 )
 
 LOGS = Signal(
@@ -101,7 +101,7 @@ LOGS = Signal(
     logs_service_pb2.ExportLogsServiceRequest,
     logs_service_pb2.ExportLogsServiceResponse,
     "log_records",
-    logs.encode,
+    logs.encode_logs,
 )
 
 METRICS = Signal(
@@ -111,7 +111,7 @@ METRICS = Signal(
     metrics_service_pb2.ExportMetricsServiceRequest,
     metrics_service_pb2.ExportMetricsServiceResponse,
     "data_points",
-    metrics.encode,
+    metrics.encode_metrics,
 )
 
 SIGNALS = (TRACES, LOGS, METRICS)

@@ -1,4 +1,4 @@
-"""Spans become rows of `otel_traces`, in RowBinary, with the values the exporter writes.
+"""Encode spans as RowBinary rows of `otel_traces`, with the values that the exporter writes.
 
 The fields are in the order of `schema.COLUMNS`.
 """
@@ -10,48 +10,47 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
 from ltrain_collector import schema
 from ltrain_collector.grants import Grant
-from ltrain_collector.ingest.rowbinary import array, short, string, unsigned64
-from ltrain_collector.ingest.rowbinary import time as moment
+from ltrain_collector.ingest.rowbinary import array, datetime64, short_string, string, unsigned64
 from ltrain_collector.ingest.rows import Rows
-from ltrain_collector.ingest.values import attributes, service_of
-from ltrain_collector.ingest.writer import Writer
+from ltrain_collector.ingest.values import attributes, service_name
+from ltrain_collector.ingest.writer import RowWriter
 
 KINDS = ("Unspecified", "Internal", "Server", "Client", "Producer", "Consumer")
 STATUSES = ("Unset", "Ok", "Error")
 
 NO_TRACE = bytes(16)
 NO_SPAN = bytes(8)
-"""OTLP's other way to say that there is none."""
+"""All zeros: in OTLP an invalid id, as an empty one is."""
 
 _NO_EVENTS = b"\0" * 3
 _NO_LINKS = b"\0" * 4
 
 
-def encode(request: ExportTraceServiceRequest, grant: Grant | None = None) -> Rows:
-    """Give the rows of one request; `grant` is what its client may claim.
+def encode_traces(request: ExportTraceServiceRequest, grant: Grant | None = None) -> Rows:
+    """Return the rows of a request; `grant` is what its key allows.
 
     Raises:
-        TooLarge: when they repeat too much.
+        TooLarge: the rows repeat too many bytes of resources and scopes.
     """
-    writer = Writer(grant)
+    writer = RowWriter(grant)
     for resource_spans in request.resource_spans:
         _write(writer, resource_spans)
     return writer.rows()
 
 
-def _write(writer: Writer, spans: ResourceSpans) -> None:
-    given = spans.resource.attributes
-    resource = short(service_of(given)) + attributes(given)
+def _write(writer: RowWriter, spans: ResourceSpans) -> None:
+    resource_attributes = spans.resource.attributes
+    resource = short_string(service_name(resource_attributes)) + attributes(resource_attributes)
     for scoped in spans.scope_spans:
-        head = resource + short(scoped.scope.name) + short(scoped.scope.version)
-        writer.repeats(head, len(scoped.spans))
+        head = resource + short_string(scoped.scope.name) + short_string(scoped.scope.version)
+        writer.count_repeated(head, len(scoped.spans))
         for span in scoped.spans:
-            claimed = writer.claimed(spans.resource, scoped.scope, span)
-            if writer.takes(span, _fault(span, writer.latest) or claimed):
+            violation = writer.policy_violation(spans.resource, scoped.scope, span)
+            if writer.accept(span, _span_error(span, writer.latest) or violation):
                 writer.add(schema.TRACES, _row(span, head))
 
 
-def _fault(span: Span, latest: int) -> str:
+def _span_error(span: Span, latest: int) -> str:
     trace, number = span.trace_id, span.span_id
     if len(trace) != 16 or len(number) != 8 or trace == NO_TRACE or number == NO_SPAN:
         return "trace_id must have 16 bytes and span_id 8, not all of them 0"
@@ -61,7 +60,7 @@ def _fault(span: Span, latest: int) -> str:
 
 
 def _row(span: Span, head: bytes) -> tuple[bytes, ...]:
-    """Give the fields of one row; `head` is what all spans of one resource and scope share."""
+    """Return the fields of one row; `head` are those that a resource and scope share."""
     start, end, parent = span.start_time_unix_nano, span.end_time_unix_nano, span.parent_span_id
     status = span.status
     return (
@@ -70,12 +69,12 @@ def _row(span: Span, head: bytes) -> tuple[bytes, ...]:
         b"\x10" + span.span_id.hex().encode(),
         string(parent.hex()) if parent and parent != NO_SPAN else b"\0",
         string(span.trace_state) if span.trace_state else b"\0",
-        short(span.name),
-        short(_name(KINDS, span.kind)),
+        short_string(span.name),
+        short_string(_name(KINDS, span.kind)),
         head,
         attributes(span.attributes),
         unsigned64(max(end - start, 0)),
-        short(_name(STATUSES, status.code)),
+        short_string(_name(STATUSES, status.code)),
         string(status.message) if status.message else b"\0",
         _events(span.events) if span.events else _NO_EVENTS,
         _links(span.links) if span.links else _NO_LINKS,
@@ -84,9 +83,9 @@ def _row(span: Span, head: bytes) -> tuple[bytes, ...]:
 
 def _events(events: Iterable[Span.Event]) -> bytes:
     times, names, fields = [], [], []
-    for event in events:  # once, and none is kept: a message as Python has it is large
-        times.append(moment(event.time_unix_nano))
-        names.append(short(event.name))
+    for event in events:  # one pass without a list of them: messages are large in Python
+        times.append(datetime64(event.time_unix_nano))
+        names.append(short_string(event.name))
         fields.append(attributes(event.attributes))
     return array(times) + array(names) + array(fields)
 

@@ -1,8 +1,8 @@
-"""OTLP's values as text and as `Map(String, String)`, as the exporter writes them.
+"""Convert OTLP values to text and to `Map(String, String)`, as the exporter writes them.
 
-Integers are in decimal, bytes in base64, arrays and maps are JSON as Go writes it: no blanks, keys
-in order. Where Go gives up, on a number that JSON has not (an infinite log-probability), we write
-what Python's `json` reads: losing the whole array would be worse.
+Integers are decimal, bytes are base64, arrays and maps are JSON as Go writes it: without spaces and
+with sorted keys. Go fails on numbers that JSON cannot represent (an infinite log-probability);
+ltrain writes what Python's `json` reads, so that the rest of the array is not lost.
 """
 
 import json
@@ -13,32 +13,40 @@ from math import isfinite
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from ltrain_collector.ingest.rowbinary import FEW, LENGTHS, kept, length, string
+from ltrain_collector.ingest.rowbinary import (
+    MAX_CACHED_LENGTH,
+    VARINTS,
+    cached_string,
+    string,
+    varint,
+)
 
 
-def attributes(given: Iterable[KeyValue]) -> bytes:
-    """Give a Map(String, String) in RowBinary."""
+def attributes(pairs: Iterable[KeyValue]) -> bytes:
+    """Return attributes as Map(String, String) in RowBinary."""
     parts = [b""]
     append = parts.append
-    for attribute in given:
+    for attribute in pairs:
         key = attribute.key
         value = attribute.value
-        raw = (value.string_value or text(value)).encode()
+        raw = (value.string_value or value_text(value)).encode()
         size = len(raw)
-        append(kept(key) if len(key) < FEW else string(key))  # `short`, without a call
-        append(LENGTHS[size] if size < len(LENGTHS) else length(size))
+        append(
+            cached_string(key) if len(key) < MAX_CACHED_LENGTH else string(key)
+        )  # `short_string`, inlined
+        append(VARINTS[size] if size < len(VARINTS) else varint(size))
         append(raw)
-    parts[0] = length(len(parts) // 3)
+    parts[0] = varint(len(parts) // 3)
     return b"".join(parts)
 
 
-def service_of(given: Iterable[KeyValue]) -> str:
-    """Give a resource's `service.name`."""
-    return next((text(one.value) for one in given if one.key == "service.name"), "")
+def service_name(pairs: Iterable[KeyValue]) -> str:
+    """Return the `service.name` of a resource."""
+    return next((value_text(one.value) for one in pairs if one.key == "service.name"), "")
 
 
-def text(value: AnyValue) -> str:
-    """Give a value as text; nothing is ''."""
+def value_text(value: AnyValue) -> str:
+    """Return a value as text; '' if it is not set."""
     kind = value.WhichOneof("value")
     if kind == "string_value":
         return value.string_value
@@ -79,7 +87,7 @@ def _quoted(value: str) -> str:
 
 
 def _number(value: float) -> str:
-    """Give a double as JavaScript does, and Go after it: an exponent below 1e-6 and from 1e21."""
+    """Format a double as Go and JavaScript do: with an exponent below 1e-6 and from 1e21."""
     shortest = repr(value).removesuffix(".0")
     if "e" not in shortest:
         return shortest

@@ -1,4 +1,4 @@
-"""Collects the rows of one request, whatever its signal, and what of it has none."""
+"""Collect the rows and the rejected records of one request of any signal."""
 
 import time
 from collections import defaultdict
@@ -12,21 +12,21 @@ from ltrain_collector.grants import Grant
 from ltrain_collector.ingest.refusals import TooLarge
 from ltrain_collector.ingest.rows import Block, Rows
 
-REPEATED = 64 << 20
-"""Bytes that the rows of one request may repeat of its resources and scopes: a resource of 32 MiB
-with a million spans would else be 32 TiB."""
+MAX_REPEATED_BYTES = 64 << 20
+"""Bytes of resources and scopes that the rows of one request can repeat: otherwise a resource of
+32 MiB with a million spans would become 32 TiB."""
 
-AHEAD = 366 * 86_400 * 10**9
-"""Nanoseconds that a record may be after now: a clock that is wrong by years makes a partition for
-each of its months."""
+MAX_AHEAD_NS = 366 * 86_400 * 10**9
+"""Nanoseconds that a record can be ahead of now: clocks that are wrong by years would create many
+monthly partitions."""
 
 
-class Writer:
-    """The rows of one request; `grant` is what its client may claim."""
+class RowWriter:
+    """The rows of one request; `grant` is what its key allows."""
 
     def __init__(self, grant: Grant | None) -> None:
-        self.latest = time.time_ns() + AHEAD
-        """Nanoseconds since 1970 that a record must be before."""
+        self.latest = time.time_ns() + MAX_AHEAD_NS
+        """Unix nanoseconds that the times of records must be below."""
         self._grant = grant
         self._parts: defaultdict[str, list[bytes]] = defaultdict(list)
         self._counts: defaultdict[str, int] = defaultdict(int)
@@ -34,43 +34,43 @@ class Writer:
         self._reasons: set[str] = set()
         self._repeated = 0
 
-    def repeats(self, head: bytes, rows: int) -> None:
-        """Count `rows` that all hold `head`, before they are written.
+    def count_repeated(self, head: bytes, rows: int) -> None:
+        """Count the bytes of `head` in `rows` rows before they are written.
 
         Raises:
-            TooLarge: when all of them together repeat too much.
+            TooLarge: the request's rows repeat more than `MAX_REPEATED_BYTES`.
         """
         self._repeated += len(head) * rows
-        if self._repeated > REPEATED:
+        if self._repeated > MAX_REPEATED_BYTES:
             raise TooLarge(
-                f"The rows of this request repeat more than {REPEATED >> 20} MiB of resource and "
-                "scope attributes. Send less at a time, or shorter attributes."
+                f"The rows of this request repeat more than {MAX_REPEATED_BYTES >> 20} MiB of "
+                "resource and scope attributes. Send less at a time, or shorter attributes."
             )
 
-    def ahead(self, time_unix_nano: int) -> str:
-        """Say what is wrong with a record of this time; '' when nothing."""
+    def time_error(self, time_unix_nano: int) -> str:
+        """Return why a record of this time is rejected, or ''."""
         return "time_unix_nano is more than a year ahead" if time_unix_nano >= self.latest else ""
 
-    def claimed(self, resource: Resource, scope: InstrumentationScope, record: Any) -> str:
-        """Say what `record` claims that its client may not; '' when nothing."""
-        return claims.fault(self._grant, resource, scope, record)
+    def policy_violation(self, resource: Resource, scope: InstrumentationScope, record: Any) -> str:
+        """Return why the ingest policy rejects `record`, or ''."""
+        return claims.find_violation(self._grant, resource, scope, record)
 
-    def takes(self, record: Any, fault: str) -> bool:
-        """Let `record` carry its client's identity, or count it as rejected for its `fault`."""
-        if fault:
+    def accept(self, record: Any, error: str) -> bool:
+        """Set the key's identity on `record`, or count it as rejected; return validity."""
+        if error:
             self._rejected += 1
-            self._reasons.add(fault)
+            self._reasons.add(error)
         else:
-            claims.stamp(self._grant, record)
-        return not fault
+            claims.attach_identity(self._grant, record)
+        return not error
 
     def add(self, table: str, fields: tuple[bytes, ...]) -> None:
-        """Append a row in RowBinary."""
+        """Append one row in RowBinary."""
         self._parts[table] += fields
         self._counts[table] += 1
 
     def rows(self) -> Rows:
-        """Give what was written and what was rejected."""
+        """Return the written rows and the number of rejected records with the reasons."""
         blocks = {
             table: Block(b"".join(parts), self._counts[table])
             for table, parts in self._parts.items()

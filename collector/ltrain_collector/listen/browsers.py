@@ -1,138 +1,138 @@
-"""Keeps web pages out: the ASGI application in front of every HTTP application of ltrain.
+"""Refuse requests of web pages: an ASGI application in front of each HTTP application of ltrain.
 
-A page that a user opens can make the browser send requests to this machine. It cannot choose the
-headers `Origin`, `Sec-Fetch-*` and `Host`, so these decide, before anything else is read:
+A web page can make the browser send requests to this machine. It cannot choose the headers
+`Origin`, `Sec-Fetch-*` and `Host`, so they are checked before anything else is read:
 
 * Any `Origin` is refused. Programs send none.
 * Any `Sec-Fetch-Site` other than `none` (the address bar) and `same-origin` is refused.
-* A `Host` that is not listed is refused: a page can bind a name of its own to 127.0.0.1, and then
-  has the same origin. Listed are the names of this machine, the address that was connected to, and
-  what the operator lists.
-* An answer is never a script, a frame or an image of another page.
+* A `Host` that is not allowed is refused: a page can bind its own name to 127.0.0.1, and then has
+  the same origin. Allowed are the names of this machine, the address of the connection, and the
+  names that the operator lists.
+* No response can be a script, a frame or an image of another page.
 """
 
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from ltrain_collector.asgi import Message, Receive, Scope, Send, reply
-from ltrain_collector.listen.refusals import Reason, Refusals
+from ltrain_collector.asgi import Message, Receive, Scope, Send, send_response
+from ltrain_collector.listen.refusals import Reason, RefusalCounts
 from ltrain_instrument.loopback import NAMES
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-FROM_THE_USER = ("none", "same-origin")
-"""Values of Sec-Fetch-Site of requests that no other page made."""
+USER_SITES = ("none", "same-origin")
+"""Values of Sec-Fetch-Site in requests that no other page made."""
 
 SUBRESOURCES = re.compile(r"(?!document$|empty$).+")
-"""Values of Sec-Fetch-Dest that no program sends; Node's own fetch sends Sec-Fetch-Mode."""
+"""Values of Sec-Fetch-Dest that no program sends."""
 
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]*)(?::\d*)?", re.IGNORECASE)
 
-SEALED = (
+RESPONSE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox"),
 )
-"""Headers of every answer: a browser that opens it runs nothing of it, whatever a trace holds."""
+"""Headers of every response, so that a browser runs nothing in it, whatever a trace contains."""
 
-DENIED = (401, 403)
+DENIED_STATUSES = (401, 403)
 
-MAPPED = "::ffff:"
-"""How a socket of both kinds names an IPv4 address."""
+IPV4_MAPPED = "::ffff:"
+"""Prefix of an IPv4 address on a socket for IPv4 and IPv6."""
 
 
 @dataclass(frozen=True, slots=True)
-class Blocked:
-    """Why a request is refused, and the sentence that its sender reads."""
+class Block:
+    """The reason of a refusal, and the message in the response."""
 
     reason: Reason
     sentence: str
 
 
-class Guard:
-    """Lets an application answer programs only."""
+class BrowserGuard:
+    """Passes requests of programs to an application, and refuses those of web pages."""
 
-    def __init__(self, app: App, hosts: Iterable[str], refusals: Refusals) -> None:
-        """`hosts` are names and addresses that requests may name beside this machine's."""
+    def __init__(self, app: App, hosts: Iterable[str], refusals: RefusalCounts) -> None:
+        """Allow the names and addresses `hosts` in `Host`, in addition to this machine's."""
         self._app = app
-        self._hosts = frozenset(_bare(host) for host in (*NAMES, *hosts))
+        self._hosts = frozenset(_host_name(host) for host in (*NAMES, *hosts))
         self._refusals = refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        answer = self._sealed(send)
-        blocked = self._blocked(scope)
+        answer = self._with_headers(send)
+        blocked = self._check(scope)
         if blocked is None:
             await self._app(scope, receive, answer)
             return
         self._refusals.add(blocked.reason)
-        await reply(_sealed(send), 403, f"{blocked.sentence}\n".encode())
+        await send_response(_with_headers(send), 403, f"{blocked.sentence}\n".encode())
 
-    def _blocked(self, scope: Scope) -> Blocked | None:
+    def _check(self, scope: Scope) -> Block | None:
         headers = [(name.lower(), value.decode("latin-1")) for name, value in scope["headers"]]
         names = {name for name, _ in headers}
         if b"origin" in names:
             return ORIGIN
         for name, value in headers:
-            if name == b"sec-fetch-site" and value not in FROM_THE_USER:
+            if name == b"sec-fetch-site" and value not in USER_SITES:
                 return FETCH_SITE
             if name == b"sec-fetch-dest" and b"sec-fetch-site" not in names:
                 if SUBRESOURCES.fullmatch(value):
                     return FETCH_SITE
-            elif name == b"host" and not self._listed(value, scope):
+            elif name == b"host" and not self._is_listed(value, scope):
                 return _unlisted(value)
         return None
 
-    def _listed(self, host: str, scope: Scope) -> bool:
-        found = HOST.fullmatch(host.strip())
-        if found is None:
+    def _is_listed(self, host: str, scope: Scope) -> bool:
+        match = HOST.fullmatch(host.strip())
+        if match is None:
             return False
-        name = _bare(found[1])
-        address = str((scope.get("server") or ("",))[0]).removeprefix(MAPPED)
+        name = _host_name(match[1])
+        address = str((scope.get("server") or ("",))[0]).removeprefix(IPV4_MAPPED)
         return name in self._hosts or name in ("", address)
 
-    def _sealed(self, send: Send) -> Send:
-        sealed = _sealed(send)
+    def _with_headers(self, send: Send) -> Send:
+        with_headers = _with_headers(send)
 
         async def counted(message: Message) -> None:
-            if message.get("status") in DENIED:
+            if message.get("status") in DENIED_STATUSES:
                 self._refusals.add(Reason.DENIED)
-            await sealed(message)
+            await with_headers(message)
 
         return counted
 
 
-ORIGIN = Blocked(
+ORIGIN = Block(
     Reason.ORIGIN,
-    "A request with an Origin header is refused: web pages are not served, only programs, which "
-    "send none.",
+    "Requests with an Origin header are refused: ltrain serves programs, which send none, and no "
+    "web pages.",
 )
-FETCH_SITE = Blocked(
+FETCH_SITE = Block(
     Reason.FETCH_SITE,
-    "A request that a web page of another site makes is refused: only programs are served, and "
-    "what a user types into the address bar.",
+    "Requests from a web page of another site are refused: ltrain serves programs and addresses "
+    "that a user types into the address bar.",
 )
 
 
-def _unlisted(host: str) -> Blocked:
+def _unlisted(host: str) -> Block:
     shown = re.sub(r"[^\x20-\x7e]", "", host)[:100]
-    return Blocked(
+    return Block(
         Reason.HOST,
-        f"The host '{shown}' is not listed here, so the request is refused: ask by 127.0.0.1 or "
-        "localhost, or list the name with `--allow-host` or in LTRAIN_ALLOW_HOSTS.",
+        f"The host '{shown}' is not allowed, so the request is refused. Use 127.0.0.1 or "
+        "localhost, or allow the name with `--allow-host` or in LTRAIN_ALLOW_HOSTS.",
     )
 
 
-def _bare(host: str) -> str:
+def _host_name(host: str) -> str:
     return host.strip().lower().removeprefix("[").removesuffix("]")
 
 
-def _sealed(send: Send) -> Send:
-    async def sealed(message: Message) -> None:
+def _with_headers(send: Send) -> Send:
+    async def with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", ()), *SEALED]
+            message["headers"] = [*message.get("headers", ()), *RESPONSE_HEADERS]
         await send(message)
 
-    return sealed
+    return with_headers

@@ -1,7 +1,7 @@
-"""How many connections a process may hold: its open descriptors, less what its engine needs.
+"""Limit connections to the process's descriptors, less a reserve for its engine.
 
-A new descriptor has the lowest free number, so a connection's number says how many are open at
-least, whoever opened them. ClickHouse fails in mid-query when there is none left for it.
+A new descriptor has the lowest free number, so the number of a connection's descriptor is a lower
+bound of the open ones. ClickHouse fails in the middle of a query if none is left.
 """
 
 import os
@@ -9,17 +9,17 @@ import resource
 from dataclasses import dataclass
 from typing import Self
 
-MOST = 1 << 20
-"""Descriptors that are asked for; some systems allow a thousand million."""
+MAX_DESCRIPTORS = 1 << 20
+"""Descriptors to request; some systems allow a thousand million."""
 
 RESERVE = 8192
-"""Descriptors for the engine: files of parts and the pipelines of eight queries. Where the limit is
-low it gets half of those that were free when the server started."""
+"""Descriptors for the engine: files of parts and the pipelines of eight queries. With a low limit,
+it gets half of those that were free when the server started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """The numbers that connections may have."""
+    """Limits of the descriptor numbers of connections."""
 
     limit: int
     """The process's own limit."""
@@ -27,10 +27,10 @@ class Descriptors:
     """Descriptors that were open when the server started."""
 
     @classmethod
-    def now(cls) -> Self:
-        """Return the limit and what is open."""
+    def measure(cls) -> Self:
+        """Return the process's limit and its open descriptors."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        limit = MOST if soft == resource.RLIM_INFINITY else soft
+        limit = MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
         return cls(limit, len(os.listdir("/proc/self/fd")))
 
     @property
@@ -40,18 +40,18 @@ class Descriptors:
 
     @property
     def served(self) -> int:
-        """A connection whose number is below this is served."""
+        """Connections with a descriptor below this number are served."""
         return self.limit - self.reserve
 
     @property
     def answered(self) -> int:
-        """A connection whose number is below this hears why it is not served."""
+        """Connections with a descriptor below this number get an error response."""
         return self.limit - self.reserve * 3 // 4
 
 
 def raise_limit() -> None:
-    """Raise this process's limit as far as the system allows it."""
+    """Raise this process's limit of descriptors as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    target = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < target:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))

@@ -1,4 +1,4 @@
-"""Requests that a server refuses before its application reads them, counted by reason."""
+"""Counts of requests that a server refuses before its application reads them, by reason."""
 
 from collections import Counter
 from enum import StrEnum
@@ -12,7 +12,7 @@ class Reason(StrEnum):
     FETCH_SITE = "fetch_site"
     """Its `Sec-Fetch-*` headers show that a page of another site sent it."""
     HOST = "host"
-    """Its `Host` is not listed: a page may have rebound a name of its own to this machine."""
+    """Its `Host` is not allowed: a page can bind its own name to this machine."""
     HEADERS = "headers"
     """Its request line and headers exceed the limit."""
     DESCRIPTORS = "descriptors"
@@ -20,11 +20,11 @@ class Reason(StrEnum):
     KEYS = "keys"
     """The store's keys or its secret are damaged, so no key can be verified."""
     DENIED = "denied"
-    """Its key is missing, unknown, or not for this; or its statement needs an admin key."""
+    """Its key is missing, unknown or has the wrong role, or its statement needs an admin key."""
 
 
-class Refusals:
-    """Counts since the process began; used from one event loop."""
+class RefusalCounts:
+    """Counts since the process started; used from one event loop."""
 
     def __init__(self) -> None:
         self.counts: Counter[Reason] = Counter({reason: 0 for reason in Reason})

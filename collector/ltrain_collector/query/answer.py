@@ -1,16 +1,16 @@
-"""One HTTP answer of the ClickHouse port."""
+"""HTTP responses of the ClickHouse port."""
 
 import json
 import re
 import secrets
 from typing import Any
 
-from ltrain_collector.asgi import Send, reply
+from ltrain_collector.asgi import Send, send_response
 from ltrain_collector.errors import QueryFailed
 from ltrain_collector.query.compression import Packer, Plain
 
-LONGEST = 256
-"""Characters of a header that a client chose."""
+MAX_HEADER_CHARACTERS = 256
+"""Characters of a response header with text from the client."""
 
 BAD_REQUEST = (6, 8, 15, 25, 26, 27, 36, 38, 41, 44, 53, 62, 72, 117, 167, 168, 321, 376, 427, 441)
 NOT_FOUND = (46, 47, 50, 56, 60, 63, 73, 78, 81, 115, 336, 511)
@@ -20,11 +20,11 @@ STATUS = {
     **dict.fromkeys((192, 193, 452, 497, 512, 516), 403),
     **{194: 401, 159: 408, 48: 501, 76: 503, 209: 503, 439: 503},
 }
-"""HTTP status by ClickHouse's error code, as its server gives them; 500 for all others."""
+"""HTTP status by ClickHouse's error code, as its server sends them; 500 for all others."""
 
 
-class Answer:
-    """An answer whose head waits for the first part: until then an error has a status."""
+class Response:
+    """A response whose head is sent with its first part; an error before it sets the status."""
 
     def __init__(self, send: Send, form: str, query_id: str, encoding: str, packer: Packer) -> None:
         self._send = send
@@ -42,11 +42,11 @@ class Answer:
             self._headers["content-encoding"] = encoding
 
     def pack(self, part: Any) -> Any:
-        """Pack a part; the summary of an insert stays what it is."""
+        """Compress a part; the summary of an insert is not compressed."""
         return self._packer.compress(part) if isinstance(part, bytes) else part
 
     async def write(self, part: Any) -> None:
-        """Send a packed part, or let the head say the summary."""
+        """Send a compressed part, or put the summary of an insert into the head."""
         if isinstance(part, dict):
             self._headers["x-clickhouse-summary"] = json.dumps(part)
             del self._headers["x-clickhouse-format"]
@@ -54,7 +54,7 @@ class Answer:
             await self._write(part)
 
     async def end(self) -> None:
-        """Send what is left."""
+        """Send the end of the response."""
         rest = self._packer.flush()
         if not self._started:
             del self._headers["x-clickhouse-exception-tag"]
@@ -63,7 +63,7 @@ class Answer:
         await self._write(rest, more=False)
 
     async def fail(self, error: QueryFailed) -> None:
-        """Say what went wrong: with a status, or in mid-stream the way ClickHouse does."""
+        """Send an error: with a status, or in mid-stream as ClickHouse does."""
         text = f"{error}\n".encode()
         if self._started:
             head = f"\r\n__exception__\r\n{self._tag}\r\n".encode()
@@ -72,7 +72,7 @@ class Answer:
             await self._write(packed, more=False)
             return
         self._packer = Plain()
-        await refuse(self._send, error.code, text, self._headers["x-clickhouse-query-id"])
+        await send_error(self._send, error.code, text, self._headers["x-clickhouse-query-id"])
 
     async def _write(self, part: bytes, more: bool = True) -> None:
         if not self._started:
@@ -83,13 +83,13 @@ class Answer:
 
 
 def _one_line(text: str) -> str:
-    """Leave out what would end a header: the client chose this text, or somebody for it."""
-    return re.sub(r"[^\x20-\x7e]", "", text)[:LONGEST]
+    """Remove characters that would end a header: the text comes from the request."""
+    return re.sub(r"[^\x20-\x7e]", "", text)[:MAX_HEADER_CHARACTERS]
 
 
-async def refuse(send: Send, code: int, text: bytes, query_id: str = "") -> None:
-    """Answer with ClickHouse's error `code`, and the status that goes with it."""
+async def send_error(send: Send, code: int, text: bytes, query_id: str = "") -> None:
+    """Send ClickHouse's error `code` with its HTTP status."""
     headers = {"x_clickhouse_exception_code": str(code)}
     if query_id:
         headers["x_clickhouse_query_id"] = query_id
-    await reply(send, STATUS.get(code, 500), text, **headers)
+    await send_response(send, STATUS.get(code, 500), text, **headers)

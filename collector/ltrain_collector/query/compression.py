@@ -1,22 +1,22 @@
-"""Bodies and answers, packed as a client asks: HTTP's encodings, ClickHouse's own blocks."""
+"""Compression of requests and responses: HTTP's encodings and ClickHouse's own blocks."""
 
 import zlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ltrain_collector.asgi import Refused, too_long
+from ltrain_collector.asgi import HttpError, body_too_large
 from ltrain_collector.unpackers import Zlib
 
 
 class Packer(Protocol):
-    """Packs an answer part by part."""
+    """Compresses a response part by part."""
 
     def compress(self, part: bytes) -> bytes: ...
     def flush(self) -> bytes: ...
 
 
 class Plain:
-    """Packs nothing."""
+    """Compresses nothing."""
 
     def compress(self, part: bytes) -> bytes:
         return part
@@ -25,82 +25,82 @@ class Plain:
         return b""
 
 
-def packer(accepted: str) -> tuple[str, Packer]:
-    """Choose among what `Accept-Encoding` lists; gives the encoding's name, '' for none."""
+def choose_packer(accepted: str) -> tuple[str, Packer]:
+    """Return an encoding that `Accept-Encoding` lists and its packer; '' for no compression."""
     listed = {one.partition(";")[0].strip() for one in accepted.lower().split(",")}
-    for name, make in _PACK.items():
+    for name, make in _PACKERS.items():
         if name in listed:
             return name, make()
     return "", Plain()
 
 
-STEP = 64 << 20
-"""Bytes that are unpacked at a time, and counted before the next."""
+STEP_BYTES = 64 << 20
+"""Bytes that are decompressed and counted at a time."""
 
 Grow = Callable[[int], None]
-"""Counts bytes that a request holds in addition, and raises where there is no place for them."""
+"""Counts additional bytes of a request, and raises if they do not fit."""
 
 
-def unpack(body: bytes, encoding: str, limit: int, grow: Grow) -> bytes:
-    """Unpack a body.
+def decompress_body(body: bytes, encoding: str, limit: int, grow: Grow) -> bytes:
+    """Decompress a body.
 
     Raises:
-        Refused: when the encoding is not known, the body is not of it, or is longer than `limit`.
+        HttpError: the encoding is unknown, the body is not valid, or it is longer than `limit`.
     """
     if not body or encoding in ("", "identity"):
         return body
-    make = _UNPACK.get(encoding)
+    make = _UNPACKERS.get(encoding)
     if make is None:
-        known = ", ".join(_UNPACK)
-        raise Refused(415, f"Content-Encoding '{encoding}' is not read here; {known} are.")
+        known = ", ".join(_UNPACKERS)
+        raise HttpError(415, f"Content-Encoding '{encoding}' is not supported; use {known}.")
     parts: list[bytes] = []
     size = 0
-    while body:  # one member after another
+    while body:  # one compressed member after another
         unpacker = make()
         while not unpacker.eof:
             try:
-                part = unpacker.decompress(body, min(STEP, limit + 1 - size))
-            # lz4 raises RuntimeError, zlib and zstd their own
+                part = unpacker.decompress(body, min(STEP_BYTES, limit + 1 - size))
+            # lz4 raises RuntimeError, zlib and zstd their own errors
             except Exception as error:
-                raise Refused(400, f"The body is not {encoding}: {error}.") from error
+                raise HttpError(400, f"The body is not valid {encoding}: {error}.") from error
             body = b""
             parts.append(part)
             size += len(part)
             if size > limit:
-                del part, parts  # the refusal lives on for a while, and this frame with it
-                raise too_long(limit)
+                del part, parts  # the exception keeps this frame alive
+                raise body_too_large(limit)
             if not (part or unpacker.eof):
-                raise Refused(400, f"The {encoding} body ends too early.")
+                raise HttpError(400, f"The {encoding} body is truncated.")
             grow(len(part))
         body = unpacker.unused_data or b""
     return b"".join(parts)
 
 
-HEAD = 25
-"""Bytes before a block's data: a checksum of 16, the method, its sizes packed and plain."""
+BLOCK_HEADER_BYTES = 25
+"""Bytes before a block's data: a checksum of 16, the method, the compressed and the plain size."""
 
 
-def blocks(body: bytes, limit: int, grow: Grow) -> bytes:
-    """Unpack ClickHouse's own compressed blocks, as `decompress=1` announces them."""
+def decompress_blocks(body: bytes, limit: int, grow: Grow) -> bytes:
+    """Decompress ClickHouse's own blocks, which `decompress=1` announces."""
     parts: list[bytes] = []
     at = size = 0
     while at < len(body):
-        method = body[at + 16] if at + HEAD <= len(body) else 0
+        method = body[at + 16] if at + BLOCK_HEADER_BYTES <= len(body) else 0
         packed = int.from_bytes(body[at + 17 : at + 21], "little")
-        plain = int.from_bytes(body[at + 21 : at + HEAD], "little")
+        plain = int.from_bytes(body[at + 21 : at + BLOCK_HEADER_BYTES], "little")
         end = at + 16 + packed
         size += plain
-        if method not in _BLOCK or end > len(body) or packed < 9:
-            raise Refused(400, "Code: 271. DB::Exception: The body is not of compressed blocks.")
+        if method not in _BLOCK_METHODS or end > len(body) or packed < 9:
+            raise HttpError(400, "Code: 271. DB::Exception: The body is not of compressed blocks.")
         if size > limit:
-            raise too_long(limit)
+            raise body_too_large(limit)
         grow(plain)
         try:
-            parts.append(_BLOCK[method](body[at + HEAD : end], plain))
-        # lz4.block and zstd each have their own
+            parts.append(_BLOCK_METHODS[method](body[at + BLOCK_HEADER_BYTES : end], plain))
+        # lz4.block and zstd have their own errors
         except Exception as error:
             text = f"Code: 271. DB::Exception: A compressed block is damaged: {error}."
-            raise Refused(400, text) from error
+            raise HttpError(400, text) from error
         at = end
     return b"".join(parts)
 
@@ -117,7 +117,7 @@ def _zstd_block(data: bytes, size: int) -> bytes:
     return bytes(zstd.ZstdDecompressor().decompress(data, size))
 
 
-_BLOCK: dict[int, Callable[[bytes, int], bytes]] = {
+_BLOCK_METHODS: dict[int, Callable[[bytes, int], bytes]] = {
     0x02: lambda data, size: data,
     0x82: _lz4_block,
     0x90: _zstd_block,
@@ -158,14 +158,14 @@ def _zstd_packer() -> Any:
     return zstd.ZstdCompressor(level=1)
 
 
-_PACK: dict[str, Callable[[], Packer]] = {
+_PACKERS: dict[str, Callable[[], Packer]] = {
     "zstd": _zstd_packer,
     "lz4": _Lz4Packer,
     "gzip": lambda: zlib.compressobj(1, wbits=31),
     "deflate": lambda: zlib.compressobj(1),
 }
 
-_UNPACK: dict[str, Callable[[], Any]] = {
+_UNPACKERS: dict[str, Callable[[], Any]] = {
     "gzip": lambda: Zlib(31),
     "deflate": lambda: Zlib(15),
     "lz4": _lz4,

@@ -1,30 +1,30 @@
-"""What the ClickHouse port has done since it began: plain numbers."""
+"""Counters of the ClickHouse port since the process started."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 
 from ltrain_collector.errors import QueryFailed
-from ltrain_collector.ingest.counters import SECONDS, Tally
+from ltrain_collector.ingest.counters import SECONDS_BOUNDS, Histogram
 
 REASONS = {
     **{159: "seconds", 158: "rows", 241: "memory", 396: "size", 394: "ended"},
     **{306: "syntax", 718: "syntax", 452: "setting", 497: "denied"},
 }
-"""Why a query was refused or ended, by ClickHouse's number."""
+"""Why a query was refused or ended, by ClickHouse's error code."""
 
 
 @dataclass(slots=True)
 class QueryCounters:
-    """Of all queries and inserts of that port."""
+    """Counters of all queries and inserts of the ClickHouse port."""
 
     running: int = 0
-    """That have begun and not ended."""
+    """Queries that have started and not ended."""
     errors: int = 0
-    """That failed, or were not let in."""
-    seconds: Tally = field(default_factory=lambda: Tally(SECONDS))
-    """From a query's begin to the last part of its answer."""
+    """Queries that failed or were refused."""
+    seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS_BOUNDS))
+    """Seconds from the start of a query to the last part of its response."""
     refused: Counter[str] = field(default_factory=Counter)
-    """That a limit, a queue or a key's role ended or did not begin, by reason."""
+    """Queries that a limit, a queue or the role of a key refused or ended, by reason."""
 
     def failed(self, error: QueryFailed) -> None:
         """Count a query that failed."""

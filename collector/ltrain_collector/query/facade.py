@@ -1,8 +1,8 @@
-"""ClickHouse's HTTP interface over chDB, as far as stock clients use it.
+"""ClickHouse's HTTP interface over chDB, as far as its usual clients use it.
 
-A query is one of its own unless it names a session. Arrow and the row formats stream in bounded
-memory; what fails in mid-stream says so the way ClickHouse does, then breaks off. A client that
-leaves ends its query.
+Each query is independent unless it names a session. Arrow and the row formats are streamed in
+bounded memory; an error in mid-stream is sent as ClickHouse sends it, and ends the response. When a
+client disconnects, its query is ended.
 """
 
 import asyncio
@@ -15,71 +15,73 @@ from typing import Any
 
 from ltrain_collector.asgi import (
     ClientGone,
+    HttpError,
     Receive,
-    Refused,
     Scope,
     Send,
-    headers_of,
-    parts_of,
-    reply,
-    too_long,
+    body_parts,
+    body_too_large,
+    request_headers,
+    send_response,
 )
 from ltrain_collector.engine import Engine
 from ltrain_collector.errors import NO_CODE, QueryFailed, code_of
 from ltrain_collector.grants import Grant
-from ltrain_collector.ingest.budget import Arrival, Budget
+from ltrain_collector.ingest.budget import MemoryBudget, RequestBuffer
 from ltrain_collector.ingest.refusals import Overloaded
 from ltrain_collector.keys import Keys
-from ltrain_collector.query.access import DENIED, Reader
-from ltrain_collector.query.answer import Answer, refuse
-from ltrain_collector.query.compression import packer
+from ltrain_collector.query.access import DENIED, ReaderPolicy
+from ltrain_collector.query.answer import Response, send_error
+from ltrain_collector.query.compression import choose_packer
 from ltrain_collector.query.counters import QueryCounters
-from ltrain_collector.query.lanes import Lanes, NoLane, Reason
-from ltrain_collector.query.limits import Roles, only_reads
-from ltrain_collector.query.outside import Outside
-from ltrain_collector.query.running import Runner
+from ltrain_collector.query.lanes import NoSlot, QueryScheduler, Reason
+from ltrain_collector.query.limits import RoleLimits, only_reads
+from ltrain_collector.query.outside import KeylessPolicy
+from ltrain_collector.query.running import QueryRunner
 from ltrain_collector.query.sessions import Sessions
-from ltrain_collector.query.statement import Request, Statement, fields_of, read
-from ltrain_collector.query.watch import Watch
+from ltrain_collector.query.statement import Request, Statement, parse_request, url_parameters
+from ltrain_collector.query.watch import QueryWatchdog
 
-BODY = 1 << 30
-"""Bytes of one insert, packed or not."""
+MAX_BODY_BYTES = 1 << 30
+"""Bytes of one insert, compressed or not."""
 
-HELD = 2 << 30
-"""Bytes of all requests at a time; more are told to come back."""
+MAX_REQUEST_BYTES = 2 << 30
+"""Bytes of all requests in memory; further ones are told to retry."""
 
-LANES = 8
-"""Queries at a time of admins, or of a store without keys; more wait."""
-READERS = 6
-"""Queries at a time of keys that only read."""
-ASKED = 16 << 20
-"""Bytes of a request of a key that only reads."""
+ADMIN_SLOTS = 8
+"""Queries of admins and without a key that run at the same time; further ones wait."""
+READER_SLOTS = 6
+"""Queries of query keys that run at the same time."""
+MAX_READER_BODY_BYTES = 16 << 20
+"""Bytes of a request with a query key."""
 
-MOMENT = 2.0
-"""Seconds that queries have to end by themselves when the server stops."""
+STOP_GRACE_SECONDS = 2.0
+"""Seconds that running queries get to finish when the server stops."""
 
 UNAUTHENTICATED = 516
 """ClickHouse's AUTHENTICATION_FAILED."""
 
 _END = object()
 
-Last = Callable[[], Awaitable[None]]
-"""Sends what ends an answer."""
+Finish = Callable[[], Awaitable[None]]
+"""Sends the end of a response."""
 
 
-class Facade:
+class ClickHouseHttp:
     """The ASGI app of the ClickHouse port."""
 
-    def __init__(self, engine: Engine, keys: Keys, roles: Roles) -> None:
+    def __init__(self, engine: Engine, keys: Keys, roles: RoleLimits) -> None:
         self._keys = keys
         self._sessions = Sessions(engine)
         self._roles = roles
-        reader = Reader(engine, self._roles.reader)
-        self._runner = Runner(engine, self._sessions, reader, Outside(engine), self._roles)
-        self._readers = Lanes("read", READERS)
-        self._others = Lanes("query", LANES)
-        self._ended = asyncio.Event()
-        self._budget = Budget(HELD)
+        reader = ReaderPolicy(engine, self._roles.reader)
+        self._runner = QueryRunner(
+            engine, self._sessions, reader, KeylessPolicy(engine), self._roles
+        )
+        self._reader_scheduler = QueryScheduler("read", READER_SLOTS)
+        self._admin_scheduler = QueryScheduler("query", ADMIN_SLOTS)
+        self._stopping = asyncio.Event()
+        self._budget = MemoryBudget(MAX_REQUEST_BYTES)
         self.counters = QueryCounters()
 
     def close(self) -> None:
@@ -87,96 +89,101 @@ class Facade:
         self._sessions.close()
 
     async def stop(self) -> None:
-        """Begin no more queries, and end those that run after a moment."""
-        for lanes in (self._readers, self._others):
-            lanes.close()
+        """Start no more queries, and end the running ones after a short grace period."""
+        for scheduler in (self._reader_scheduler, self._admin_scheduler):
+            scheduler.close()
         if self.counters.running:
-            await asyncio.sleep(MOMENT)
-        self._ended.set()
+            await asyncio.sleep(STOP_GRACE_SECONDS)
+        self._stopping.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = headers_of(scope)
+        headers = request_headers(scope)
         url = scope["query_string"].decode("latin-1")
         if scope["path"] in ("/ping", "/replicas_status"):
-            await reply(send, 200, b"Ok.\n")
+            await send_response(send, 200, b"Ok.\n")
             return
-        fields = fields_of(url)
+        fields = url_parameters(url)
         try:
-            grant = self._entered(headers, fields)
-            limit = ASKED if only_reads(grant) else BODY
+            grant = self._authenticate(headers, fields)
+            limit = MAX_READER_BODY_BYTES if only_reads(grant) else MAX_BODY_BYTES
             request = Request(scope["method"], fields, headers, limit)
-            with Arrival(self._budget) as arrival:
-                await self._arrive(arrival, request, receive)
-                if url or arrival.size:
-                    await self._answer(request, arrival, grant, receive, send)
+            with RequestBuffer(self._budget) as buffer:
+                await self._read_body(buffer, request, receive)
+                if url or buffer.size:
+                    await self._run(request, buffer, grant, receive, send)
                 else:
-                    await reply(send, 200, b"Ok.\n")
+                    await send_response(send, 200, b"Ok.\n")
         except Overloaded as error:
-            await self._refuse(send, NoLane(503, Reason.BYTES, str(error)))
-        except Refused as error:
-            await self._refuse(send, error)
+            await self._count_and_send(send, NoSlot(503, Reason.BYTES, str(error)))
+        except HttpError as error:
+            await self._count_and_send(send, error)
         except QueryFailed as error:
             self.counters.failed(error)
-            await refuse(send, error.code, f"{error}\n".encode())
+            await send_error(send, error.code, f"{error}\n".encode())
         except ClientGone:
             return
 
-    def _entered(self, headers: dict[str, str], fields: dict[str, str]) -> Grant | None:
-        grant = self._keys.enter(headers, fields)
-        if grant is not None and not grant.reads:
-            text = f"A key of role '{grant.role}' reads nothing. (ACCESS_DENIED)"
+    def _authenticate(self, headers: dict[str, str], fields: dict[str, str]) -> Grant | None:
+        grant = self._keys.authenticate(headers, fields)
+        if grant is not None and not grant.can_read:
+            text = f"A key of role '{grant.role}' cannot read; use query or admin. (ACCESS_DENIED)"
             raise QueryFailed(f"Code: {DENIED}. DB::Exception: {text}", DENIED)
         return grant
 
-    async def _refuse(self, send: Send, error: Refused) -> None:
+    async def _count_and_send(self, send: Send, error: HttpError) -> None:
         self.counters.errors += 1
-        if isinstance(error, NoLane):
+        if isinstance(error, NoSlot):
             self.counters.refused[error.reason] += 1
-        await _refused(send, error)
+        await _send_http_error(send, error)
 
-    async def _arrive(self, arrival: Arrival, request: Request, receive: Receive) -> None:
-        """Read the body, each part counted as it comes."""
-        announced = request.headers.get("content-length", "")
-        coming = int(announced) if announced.isdecimal() else 0
-        if coming > request.limit:
-            raise too_long(request.limit)
-        self._budget.admit(coming)
-        async for part in parts_of(receive):
-            if arrival.size + len(part) > request.limit:
-                raise too_long(request.limit)
-            arrival.add(part)
+    async def _read_body(self, buffer: RequestBuffer, request: Request, receive: Receive) -> None:
+        """Read the body, and count each part as it arrives."""
+        length = request.headers.get("content-length", "")
+        announced = int(length) if length.isdecimal() else 0
+        if announced > request.limit:
+            raise body_too_large(request.limit)
+        self._budget.admit(announced)
+        async for part in body_parts(receive):
+            if buffer.size + len(part) > request.limit:
+                raise body_too_large(request.limit)
+            buffer.add(part)
 
-    async def _answer(
+    async def _run(
         self,
         request: Request,
-        arrival: Arrival,
+        buffer: RequestBuffer,
         grant: Grant | None,
         receive: Receive,
         send: Send,
     ) -> None:
-        """Run in one lane from beginning to end: the engine's readers are bound to their thread,
-        and reading a long request would hold up the event loop."""
-        gone = asyncio.ensure_future(receive())  # after the body only a disconnect can come
-        lanes = self._readers if only_reads(grant) else self._others
-        owner, limits = grant.name if grant else "", self._roles.of(grant)
+        """Parse and run a request in one thread.
+
+        The engine's readers are bound to their thread, and parsing a long request would block the
+        event loop.
+        """
+        gone = asyncio.ensure_future(receive())  # only a disconnect can follow the body
+        scheduler = self._reader_scheduler if only_reads(grant) else self._admin_scheduler
+        owner, limits = grant.name if grant else "", self._roles.for_grant(grant)
         fields = request.fields
-        named, timeout = fields.get("session_id", ""), fields.get("session_timeout", "")
+        session_name, timeout = fields.get("session_id", ""), fields.get("session_timeout", "")
         check = fields.get("session_check") == "1"
         try:
-            async with lanes.lane(owner, limits, gone) as lane:
-                work = partial(read, request, arrival, limits)
-                statement = await asyncio.get_running_loop().run_in_executor(lane, work)
-                answer = _answer_to(request, statement, send)
-                async with self._sessions.held(owner, named, timeout, check) as session:
-                    tag = _tag()
+            async with scheduler.slot(owner, limits, gone) as executor:
+                work = partial(parse_request, request, buffer, limits)
+                statement = await asyncio.get_running_loop().run_in_executor(executor, work)
+                response = _make_response(request, statement, send)
+                async with self._sessions.acquire(owner, session_name, timeout, check) as session:
+                    tag = _new_tag()
                     parts = self._runner.run(statement, session, grant, tag)
-                    watch = Watch(self._runner, tag, gone, self._ended, limits)
-                    last = await self._counted(self._parts(parts, watch, lane, answer))
+                    watchdog = QueryWatchdog(self._runner, tag, gone, self._stopping, limits)
+                    finish = await self._measure(
+                        self._send_parts(parts, watchdog, executor, response)
+                    )
         finally:
             gone.cancel()
-        await last()  # who has read this may use the session again
+        await finish()  # after it, the client can use the session again
 
-    async def _counted(self, running: Awaitable[Last]) -> Last:
+    async def _measure(self, running: Awaitable[Finish]) -> Finish:
         self.counters.running += 1
         begun = time.monotonic()
         try:
@@ -185,54 +192,56 @@ class Facade:
             self.counters.running -= 1
             self.counters.seconds.add(time.monotonic() - begun)
 
-    async def _parts(
+    async def _send_parts(
         self,
         parts: Generator[Any, None, None],
-        watch: Watch,
-        lane: ThreadPoolExecutor,
-        answer: Answer,
-    ) -> Last:
-        """Send all but what ends the answer, and return that."""
+        watchdog: QueryWatchdog,
+        executor: ThreadPoolExecutor,
+        response: Response,
+    ) -> Finish:
+        """Send the response except for its end, and return what sends the end."""
         loop = asyncio.get_running_loop()
         try:
-            while not watch.gone.done():
-                part = await watch.over(loop.run_in_executor(lane, _next, parts, answer))
+            while not watchdog.gone.done():
+                part = await watchdog.wait_for(
+                    loop.run_in_executor(executor, _next_part, parts, response)
+                )
                 if part is _END:
                     break
-                async with asyncio.timeout(watch.patience):
-                    await answer.write(part)
-            return answer.end
-        except TimeoutError:  # nobody reads the answer, so nobody can be told
-            self.counters.failed(watch.limits.timeout())
-            raise ClientGone("The client does not read its answer.") from None
+                async with asyncio.timeout(watchdog.read_timeout):
+                    await response.write(part)
+            return response.end
+        except TimeoutError:  # nobody reads the response, so no error can be sent
+            self.counters.failed(watchdog.limits.timeout_error())
+            raise ClientGone("The client does not read its response.") from None
         except QueryFailed as error:
             self.counters.failed(error)
-            return partial(answer.fail, error)
-        # whatever it is, the client must hear of it
+            return partial(response.fail, error)
+        # whatever it is, the client must get the error
         except Exception as error:
             self.counters.errors += 1
             text = f"Code: {NO_CODE}. DB::Exception: {error!r}"
-            return partial(answer.fail, QueryFailed(text, NO_CODE))
+            return partial(response.fail, QueryFailed(text, NO_CODE))
         finally:
-            await loop.run_in_executor(lane, parts.close)
+            await loop.run_in_executor(executor, parts.close)
 
 
-def _tag() -> str:
+def _new_tag() -> str:
     return f"ltrain:{secrets.token_hex(8)}"
 
 
-def _next(parts: Generator[Any, None, None], answer: Answer) -> Any:
+def _next_part(parts: Generator[Any, None, None], response: Response) -> Any:
     part = next(parts, _END)
-    return part if part is _END else answer.pack(part)
+    return part if part is _END else response.pack(part)
 
 
-def _answer_to(request: Request, statement: Statement, send: Send) -> Answer:
+def _make_response(request: Request, statement: Statement, send: Send) -> Response:
     off = request.fields.get("enable_http_compression") == "0"
-    encoding, packs = packer("" if off else request.headers.get("accept-encoding", ""))
-    return Answer(send, statement.form, statement.query_id, encoding, packs)
+    encoding, packs = choose_packer("" if off else request.headers.get("accept-encoding", ""))
+    return Response(send, statement.form, statement.query_id, encoding, packs)
 
 
-async def _refused(send: Send, error: Refused) -> None:
+async def _send_http_error(send: Send, error: HttpError) -> None:
     text = str(error)
     code = code_of(text)
     if error.status in (401, 403) and "Code: " not in text:
@@ -240,4 +249,4 @@ async def _refused(send: Send, error: Refused) -> None:
         text = f"Code: {code}. DB::Exception: {text} (AUTHENTICATION_FAILED)"
     raw = f"{text}\n".encode()
     headers = {"retry_after": "1"} if error.status in (429, 503) else {}
-    await reply(send, error.status, raw, x_clickhouse_exception_code=str(code), **headers)
+    await send_response(send, error.status, raw, x_clickhouse_exception_code=str(code), **headers)

@@ -1,7 +1,8 @@
-"""The first words of clickhouse-go over HTTP, which Grafana speaks.
+"""The handshake of clickhouse-go over HTTP, which Grafana uses.
 
-It asks for `revision()` and reads that one answer as its own revision of ClickHouse's protocol has
-it, later ones as the revision it was told. chDB writes Native blocks of revision 0, so 0 is told.
+The client queries `revision()` and decodes this response in its own revision of ClickHouse's native
+protocol, and later ones in the returned revision. chDB writes Native blocks of revision 0, so the
+response is revision 0.
 """
 
 import re
@@ -9,29 +10,29 @@ import re
 REVISION = re.compile(r"\brevision\(\s*\)", re.I)
 BLOCK_INFO = b"\x01\x00\x02\xff\xff\xff\xff\x00"
 FLAGS_SINCE = 54454
-"""Revisions from here on have a byte behind each column's type: no custom serialization."""
+"""First revision with a byte after each column's type, for custom serialization."""
 
 
-def asks(sql: str, form: str, revision: int) -> bool:
-    """Say whether this is that question."""
+def is_revision_query(sql: str, form: str, revision: int) -> bool:
+    """Return whether a query is the handshake."""
     return revision > 0 and form == "Native" and REVISION.search(sql) is not None
 
 
-def told(sql: str) -> str:
-    """Give the question whose answer is told: revision 0."""
+def zero_revision_query(sql: str) -> str:
+    """Return the query with 0 in place of `revision()`."""
     return REVISION.sub("toUInt32(0)", sql)
 
 
-def block(plain: bytes, revision: int) -> bytes:
-    """Give a block of one row, of strings and 32-bit numbers, as `revision` has it."""
+def revision_block(plain: bytes, revision: int) -> bytes:
+    """Convert a Native block of one row, of strings and 32-bit numbers, to `revision`."""
     columns, rows, at = plain[0], plain[1], 2
-    made = [BLOCK_INFO, plain[:2]]
+    parts = [BLOCK_INFO, plain[:2]]
     for _ in range(columns):
         end = at + 1 + plain[at]  # the name, then the type
         kind = plain[end + 1 : end + 1 + plain[end]]
         end += 1 + plain[end]
-        made.append(plain[at:end] + (b"\0" if revision >= FLAGS_SINCE else b""))
+        parts.append(plain[at:end] + (b"\0" if revision >= FLAGS_SINCE else b""))
         at, end = end, end + (4 * rows if kind == b"UInt32" else 1 + plain[end])
-        made.append(plain[at:end])
+        parts.append(plain[at:end])
         at = end
-    return b"".join(made)
+    return b"".join(parts)

@@ -1,7 +1,7 @@
-"""What one query, and all queries of one key, may take: by role, set in the environment.
+"""Limits of one query and of all queries of one key, by role, from the environment.
 
-ClickHouse enforces most of it. What it does not check in time (a client that does not read its
-answer) the facade ends after the same number of seconds.
+ClickHouse enforces most of them. The HTTP interface ends what ClickHouse does not check in time,
+such as a response that its client does not read, after the same number of seconds.
 """
 
 import os
@@ -14,20 +14,20 @@ from ltrain_instrument.settings import ADMIN_LIMITS, QUERY_LIMITS, Setting
 
 CORES = os.cpu_count() or 1
 READER_THREADS = max(1, CORES // 4)
-"""Of one query of a key that only reads: ingest needs cores, whatever readers do."""
-READER_LANES = max(2, CORES // 2)
-"""Queries of such a key that run at a time, where the environment does not say: a client may ask
-another while it reads the rows of one."""
+"""Threads of one query of a query key: the other cores are for ingest."""
+READER_PARALLEL = max(2, CORES // 2)
+"""Default number of queries of a query key that run in parallel: a client can send one while it
+reads the rows of another."""
 
 NICE = 10
-"""Of a reader's threads, where the process may set it: ingest gets nine times their CPU."""
+"""Nice value of a reader's threads, if the process can set it: ingest gets nine times their CPU."""
 
-WHOLE = 512 << 20
-"""Bytes of an answer in a format that is made in one piece."""
-WHOLE_SHARE = 8
-"""The same for a reader: this part of its memory, as JSON writes six bytes for one."""
+MAX_WHOLE_BYTES = 512 << 20
+"""Bytes of a result in a format that cannot be streamed."""
+WHOLE_MEMORY_DIVISOR = 8
+"""A reader's result has at most this part of its memory limit: JSON writes six bytes for one."""
 
-PARSER = {
+PARSER_LIMITS = {
     "max_parser_depth": 1000,
     "max_parser_backtracks": 100_000,
     "max_ast_depth": 1000,
@@ -35,57 +35,57 @@ PARSER = {
     "max_expanded_ast_elements": 500_000,
     "max_subquery_depth": 100,
 }
-"""ClickHouse's defaults, but for backtracks: a million are ten seconds that nothing interrupts."""
+"""ClickHouse's defaults, with fewer backtracks: a million take ten seconds without interruption."""
 
-CONSTRAINT = 452
+SETTING_CONSTRAINT = 452
 """ClickHouse's SETTING_CONSTRAINT_VIOLATION."""
 
 TIMEOUT = 159
 TOO_LARGE = 396
-MEMORY_OF_ALL = "(total) memory limit exceeded"
-"""What ClickHouse says when the memory of the server is used up, not that of one query."""
-EXCEEDED = {TIMEOUT: "seconds", 158: "rows", 241: "memory"}
-"""Which limit an error of ClickHouse is about."""
+TOTAL_MEMORY_MESSAGE = "(total) memory limit exceeded"
+"""Part of ClickHouse's message when the whole server, not one query, exceeds its memory."""
+LIMIT_OF_CODE = {TIMEOUT: "seconds", 158: "rows", 241: "memory"}
+"""The limit that an error code of ClickHouse reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one role; 0 is none."""
+    """The limits of one role; 0 is no limit."""
 
     setting: str
     """The environment variable that sets them."""
     seconds: int
-    """From the start of a query to the last part of its answer."""
+    """Time from the start of a query to the last part of its response."""
     memory: int
-    """MiB."""
+    """MiB of memory of a query."""
     rows: int
-    """That a query reads."""
+    """Rows that a query reads."""
     disk: int
-    """MiB of temporary files: sorts and groups that do not fit into memory."""
-    text: int
-    """KiB of SQL."""
-    lanes: int
-    """Queries of one key that run at a time."""
-    waiting: int
-    """Queries of one key that wait for a lane."""
+    """MiB of temporary files for sorts and groups that do not fit into memory."""
+    statement: int
+    """KiB of SQL of a statement."""
+    parallel: int
+    """Queries of one key that run at the same time."""
+    queued: int
+    """Queries of one key that wait for a slot."""
     threads: int = 0
-    """Of one query; 0 is ClickHouse's own choice."""
+    """Threads of one query; 0: ClickHouse decides."""
     strict: bool = False
-    """Whether a query's own settings may only lower them."""
+    """Whether a query's own settings can only lower the limits."""
 
     @classmethod
-    def read(
+    def from_environment(
         cls, setting: Setting[dict[str, int]], threads: int = 0, strict: bool = False
     ) -> "Limits":
-        """Return the limits that the environment sets; others keep their default."""
-        default = {"lanes": READER_LANES, **setting.read_as(setting.default)}
+        """Return the limits from the environment variable and, for the others, their defaults."""
+        default = {"parallel": READER_PARALLEL, **setting.read_as(setting.default)}
         values = {**default, **setting.read()}
         return cls(setting.name, **values, threads=threads, strict=strict)
 
     @property
     def settings(self) -> dict[str, int]:
         """ClickHouse's settings that enforce the limits, by name."""
-        wanted = {
+        values = {
             "max_execution_time": self.seconds,
             "max_memory_usage": self.memory << 20,
             "max_rows_to_read": self.rows,
@@ -95,73 +95,82 @@ class Limits:
             "max_threads_for_indexes": self.threads,
             "os_threads_nice_value_query": NICE if self.strict else 0,
         }
-        return {name: value for name, value in wanted.items() if value}
+        return {name: value for name, value in values.items() if value}
 
     @property
-    def whole(self) -> int:
-        """Bytes of an answer that is made in one piece."""
-        return min(WHOLE, (self.memory << 20) // WHOLE_SHARE or WHOLE)
+    def max_whole_bytes(self) -> int:
+        """Bytes of a result that cannot be streamed."""
+        return min(MAX_WHOLE_BYTES, (self.memory << 20) // WHOLE_MEMORY_DIVISOR or MAX_WHOLE_BYTES)
 
-    def check_text(self, sql: bytes) -> None:
-        """Refuse SQL that is too long: parsing cannot be interrupted.
+    def check_length(self, sql: bytes) -> None:
+        """Check the length of a statement: parsing cannot be interrupted.
 
         Raises:
-            QueryFailed: SYNTAX_ERROR, as ClickHouse does above `max_query_size`.
+            QueryFailed: SYNTAX_ERROR, as ClickHouse above `max_query_size`.
         """
-        if self.text and len(sql) > self.text << 10:
+        if self.statement and len(sql) > self.statement << 10:
             raise QueryFailed(
-                f"Code: 62. DB::Exception: The SQL is longer than {self.text} KiB. Put long lists "
-                f"into parameters, {{name:Type}}, or {self.raised('text')}. (SYNTAX_ERROR)",
+                f"Code: 62. DB::Exception: The SQL is longer than {self.statement} KiB. Put long "
+                f"lists into parameters, {{name:Type}}, or {self.how_to_raise('statement')}. "
+                "(SYNTAX_ERROR)",
                 62,
             )
 
     @property
-    def statements(self) -> list[str]:
-        """SQL that sets them, to be run before a session's own SET."""
-        return [f"SET {name} = {value}" for name, value in self._most.items() if value]
+    def set_statements(self) -> list[str]:
+        """The SET statements that a session runs before its own."""
+        return [f"SET {name} = {value}" for name, value in self._enforced.items() if value]
 
     @property
-    def _most(self) -> dict[str, int]:
+    def _enforced(self) -> dict[str, int]:
         return {**self.settings, **(self.parser if self.strict else {})}
 
     @property
     def parser(self) -> dict[str, int]:
-        """ClickHouse's settings of how much SQL it reads."""
-        return {**PARSER, "max_query_size": self.text << 10} if self.text else PARSER
+        """ClickHouse's settings that limit its parser."""
+        return (
+            {**PARSER_LIMITS, "max_query_size": self.statement << 10}
+            if self.statement
+            else PARSER_LIMITS
+        )
 
-    def lowered(self, settings: Mapping[str, str], streamed: bool) -> dict[str, str]:
-        """Return a URL's settings, none above its limit.
+    def lower_settings(self, settings: Mapping[str, str], streamed: bool) -> dict[str, str]:
+        """Return the settings of a URL, with those above a limit lowered to it.
 
         Args:
-            streamed: whether the answer is made in parts; else its size is limited, too.
+            streamed: whether the result is streamed; otherwise its size is limited as well.
         """
-        most = self._most if self.strict else {}
-        own = {
-            name: str(most[name]) if most.get(name) and not _within(value, most[name]) else value
+        limits = self._enforced if self.strict else {}
+        lowered = {
+            name: str(limits[name])
+            if limits.get(name) and not _within(value, limits[name])
+            else value
             for name, value in settings.items()
         }
-        size = own.get("max_result_bytes")
-        if not streamed and (size is None or (self.strict and not _within(size, self.whole))):
-            own["max_result_bytes"] = str(self.whole)
-        return own
+        size = lowered.get("max_result_bytes")
+        if not streamed and (
+            size is None or (self.strict and not _within(size, self.max_whole_bytes))
+        ):
+            lowered["max_result_bytes"] = str(self.max_whole_bytes)
+        return lowered
 
     def check_setting(self, name: str, value: object) -> None:
-        """Refuse a setting of the SQL that would raise a limit.
+        """Check that a setting in the SQL does not raise a limit.
 
         Raises:
             QueryFailed: SETTING_CONSTRAINT_VIOLATION.
         """
-        most = {**self._most, "max_result_bytes": self.whole}
-        if self.strict and most.get(name) and not _within(value, most[name]):
+        limits = {**self._enforced, "max_result_bytes": self.max_whole_bytes}
+        if self.strict and limits.get(name) and not _within(value, limits[name]):
             raise QueryFailed(
-                f"Code: {CONSTRAINT}. DB::Exception: The setting {name} = {value} is above the "
-                f"limit of this key, {most[name]}. Leave it out, set it to less, or raise the "
-                f"limit with {self.setting} in the environment of `ltrain up`. "
+                f"Code: {SETTING_CONSTRAINT}. DB::Exception: The setting {name} = {value} is above "
+                f"the limit of this key, {limits[name]}. Remove it, lower it, or raise the limit "
+                f"with {self.setting} in the environment of `ltrain up`. "
                 "(SETTING_CONSTRAINT_VIOLATION)",
-                CONSTRAINT,
+                SETTING_CONSTRAINT,
             )
 
-    def raised(self, limit: str) -> str:
+    def how_to_raise(self, limit: str) -> str:
         """Return how to raise a limit, as the end of a sentence."""
         value = int(getattr(self, limit))
         return (
@@ -169,28 +178,30 @@ class Limits:
             "`ltrain up`"
         )
 
-    def explained(self, error: QueryFailed) -> QueryFailed:
-        """Add to an error that a limit caused which one it was and how it is raised."""
-        if MEMORY_OF_ALL in str(error):
+    def explain(self, error: QueryFailed) -> QueryFailed:
+        """Add to an error of ClickHouse which limit was exceeded and how to raise it."""
+        if TOTAL_MEMORY_MESSAGE in str(error):
             text = (
-                f"{error} All queries together may take so much: try again, run fewer at a time, "
-                f"or lower what each may take with {self.setting}=lanes=1,memory=512 in the "
-                "environment of `ltrain up`."
+                f"{error} This is the limit of all queries together: try again, run fewer at a "
+                f"time, or lower the limits of each with {self.setting}=parallel=1,memory=512 in "
+                "the environment of `ltrain up`."
             )
             return QueryFailed(text, error.code)
-        limit = EXCEEDED.get(error.code)
+        limit = LIMIT_OF_CODE.get(error.code)
         if error.code == TOO_LARGE and "temporary files" in str(error):
             limit = "disk"
         if limit is None or not getattr(self, limit) or "raise the limit" in str(error):
             return error
-        text = f"{error} A query may take {limit}={getattr(self, limit)}: {self.raised(limit)}."
+        text = (
+            f"{error} A query may take {limit}={getattr(self, limit)}: {self.how_to_raise(limit)}."
+        )
         return QueryFailed(text, error.code)
 
-    def timeout(self) -> QueryFailed:
-        """Return the error of a query whose client took too long to read its answer."""
+    def timeout_error(self) -> QueryFailed:
+        """Return the error of a query whose client read its response too slowly."""
         return QueryFailed(
-            f"Code: {TIMEOUT}. DB::Exception: The query and the reading of its answer took more "
-            f"than {self.seconds} s; {self.raised('seconds')}. (TIMEOUT_EXCEEDED)",
+            f"Code: {TIMEOUT}. DB::Exception: Running the query and reading its response took "
+            f"more than {self.seconds} s; {self.how_to_raise('seconds')}. (TIMEOUT_EXCEEDED)",
             TIMEOUT,
         )
 
@@ -204,30 +215,31 @@ def _within(value: object, limit: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Roles:
+class RoleLimits:
     """The limits of all roles."""
 
     reader: Limits
-    """Of a key that only reads."""
+    """Limits of keys of role query."""
     admin: Limits
-    """Of a key of role admin, and of a store without keys."""
+    """Limits of keys of role admin, and of requests without a key."""
 
     @classmethod
-    def read(cls) -> "Roles":
-        """Return what the environment sets.
+    def from_environment(cls) -> "RoleLimits":
+        """Return the limits from the environment.
 
         Raises:
-            BadSetting: when it cannot be read.
+            BadSetting: a variable is invalid.
         """
         return cls(
-            Limits.read(QUERY_LIMITS, READER_THREADS, strict=True), Limits.read(ADMIN_LIMITS)
+            Limits.from_environment(QUERY_LIMITS, READER_THREADS, strict=True),
+            Limits.from_environment(ADMIN_LIMITS),
         )
 
-    def of(self, grant: Grant | None) -> Limits:
+    def for_grant(self, grant: Grant | None) -> Limits:
         """Return the limits of a request."""
         return self.reader if only_reads(grant) else self.admin
 
 
 def only_reads(grant: Grant | None) -> bool:
-    """Return whether a request's key is of role `query`."""
+    """Return whether the key of a request has the role `query`."""
     return grant is not None and grant.role is Role.QUERY

@@ -1,4 +1,4 @@
-"""Runs one statement in one thread, its answer in parts."""
+"""Run one statement in one thread and yield its response in parts."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -7,83 +7,85 @@ from typing import Any
 
 import pyarrow as pa
 
-from ltrain_collector.engine import Engine, literal, preamble, query_errors
+from ltrain_collector.engine import Engine, query_errors, quote_literal, setup_statements
 from ltrain_collector.errors import QueryFailed
-from ltrain_collector.formats import READS, in_parts, parts
+from ltrain_collector.formats import READING_STATEMENT, is_streamable, stream_result
 from ltrain_collector.grants import Grant
 from ltrain_collector.query import greeting
-from ltrain_collector.query.access import DENIED, FILTERS, Reader, without_hints
-from ltrain_collector.query.limits import TOO_LARGE, Limits, Roles, only_reads
-from ltrain_collector.query.outside import Outside, changes
+from ltrain_collector.query.access import DENIED, TABLE_FILTERS, ReaderPolicy, without_hints
+from ltrain_collector.query.limits import TOO_LARGE, Limits, RoleLimits, only_reads
+from ltrain_collector.query.outside import KeylessPolicy, change_refused
 from ltrain_collector.query.sessions import Session, Sessions
 from ltrain_collector.query.statement import Statement
-from ltrain_collector.query.syntax import Parsed, parse, too_deep
+from ltrain_collector.query.syntax import ParsedStatement, parse_statement, too_deep_error
 
-CHUNK = 1 << 18
-INSERTED = 8 << 20
-"""Bytes that are handed to the engine at a time."""
+CHUNK_BYTES = 1 << 18
+INSERT_CHUNK_BYTES = 8 << 20
+"""Bytes of an insert that are passed to the engine at a time."""
 
 READ_ONLY = QueryFailed(
-    "Code: 164. DB::Exception: Cannot execute query in readonly mode: a GET only reads; POST it. "
+    "Code: 164. DB::Exception: Cannot execute query in readonly mode: a GET only reads; use POST. "
     "(READONLY)",
     164,
 )
-ARROW = {"ArrowStream": pa.ipc.new_stream, "Arrow": pa.ipc.new_file}
-"""Formats that are streamed from the engine's Arrow batches."""
+ARROW_WRITERS = {"ArrowStream": pa.ipc.new_stream, "Arrow": pa.ipc.new_file}
+"""Formats that are streamed from the engine's Arrow batches, and their writers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Runner:
+class QueryRunner:
     engine: Engine
     sessions: Sessions
-    reader: Reader
-    outside: Outside
-    roles: Roles
+    reader: ReaderPolicy
+    outside: KeylessPolicy
+    roles: RoleLimits
 
     def run(
         self, statement: Statement, session: Session | None, grant: Grant | None, tag: str
     ) -> Generator[Any, None, None]:
-        """Yield the answer in parts: first the summary where it is known, then bytes.
+        """Yield the response in parts: the summary of an insert, or bytes.
 
         Args:
-            tag: begins the query's `log_comment`, by which it is found and killed.
+            tag: start of the query's `log_comment`, by which `kill` finds it.
         """
         if statement.rows is not None:
             if only_reads(grant):
                 raise QueryFailed(
-                    f"Code: {DENIED}. DB::Exception: A key of role 'query' inserts nothing; "
-                    "`ltrain key make admin` makes one that does. (ACCESS_DENIED)",
+                    f"Code: {DENIED}. DB::Exception: A key of role 'query' cannot insert; use an "
+                    "admin key, which `ltrain key make admin` makes. (ACCESS_DENIED)",
                     DENIED,
                 )
             if grant is None:
-                raise changes()
+                raise change_refused()
             yield self._insert(statement, session, tag)
             return
         try:
             yield from self._limited(statement, session, grant, tag)
         except RecursionError:
-            raise too_deep() from None
+            raise too_deep_error() from None
         except QueryFailed as error:
-            explained = self.roles.of(grant).explained(error)
+            explained = self.roles.for_grant(grant).explain(error)
             raise (without_hints(explained) if only_reads(grant) else explained) from error
 
     def _limited(
         self, statement: Statement, session: Session | None, grant: Grant | None, tag: str
     ) -> Iterator[bytes]:
-        """Run a statement under the limits of its role."""
-        limits = self.roles.of(grant)
+        """Check a statement and run it under the limits of its role."""
+        limits = self.roles.for_grant(grant)
         parser = limits.parser if limits.strict else {}
-        parsed = parse(self.engine, statement.sql, {name: str(parser[name]) for name in parser})
+        parsed = parse_statement(
+            self.engine, statement.sql, {name: str(parser[name]) for name in parser}
+        )
         form = parsed.form or statement.form
         database, settings = statement.database, dict(statement.settings)
         if only_reads(grant):
             database = "otel" if database in ("", "default") else database
             self.reader.check(parsed, settings, database)
-            settings |= {"readonly": "2", "additional_table_filters": FILTERS}
-        elif statement.reading or grant is None:
+            settings |= {"readonly": "2", "additional_table_filters": TABLE_FILTERS}
+        elif statement.read_only or grant is None:
             if grant is None:
                 self.outside.check(parsed, settings)
-            if statement.reading and session is not None and not parsed.reads:
+            if statement.read_only and session is not None and not parsed.is_read:
                 raise READ_ONLY
             if settings.get("readonly") != "1":
                 settings["readonly"] = "2"
@@ -92,7 +94,7 @@ class Runner:
     def _query(
         self,
         statement: Statement,
-        parsed: Parsed,
+        parsed: ParsedStatement,
         form: str,
         settings: dict[str, str],
         database: str,
@@ -103,86 +105,91 @@ class Runner:
         sql = statement.sql
         settings["log_comment"] = f"{tag} {settings.get('log_comment', '')}".strip()
         own = session.connection if session else None
-        settings = limits.lowered(settings, _streamed(sql, form, settings, own is not None))
+        settings = limits.lower_settings(
+            settings, _is_streamed(sql, form, settings, own is not None)
+        )
         if session is not None and parsed.kind in ("SetQuery", "UseQuery"):
-            self._keep(session, sql, settings)
+            self._remember(session, sql, settings)
             return
         if session is not None and parsed.tree and parsed.tree.get("is_temporary"):
-            own = self.sessions.connect(session)
-        limiting = limits.statements if parsed.reads else []
-        before = [*limiting, *_before(session, statement.database)]
+            own = self.sessions.open_connection(session)
+        limiting = limits.set_statements if parsed.is_read else []
+        setup = [*limiting, *_session_setup(session, statement.database)]
         database = database or "default"
         try:
             if session is not None and own is not None:
-                with _set(session, settings, database, limiting) as connection:
-                    yield from parts(connection, sql, form)
-            elif form in ARROW and READS.match(sql):
-                yield from self._arrow(sql, form, settings, database, before)
-            elif greeting.asks(sql, form, statement.revision):
-                asked = greeting.told(sql)
-                plain = self.engine.formatted(asked, form, settings, database, before)
-                yield greeting.block(b"".join(plain), statement.revision)
+                with _with_settings(session, settings, database, limiting) as connection:
+                    yield from stream_result(connection, sql, form)
+            elif form in ARROW_WRITERS and READING_STATEMENT.match(sql):
+                yield from self._arrow(sql, form, settings, database, setup)
+            elif greeting.is_revision_query(sql, form, statement.revision):
+                result = greeting.zero_revision_query(sql)
+                body = self.engine.export(result, form, settings, database, setup)
+                yield greeting.revision_block(b"".join(body), statement.revision)
             else:
-                yield from self.engine.formatted(sql, form, settings, database, before)
+                yield from self.engine.export(sql, form, settings, database, setup)
         except QueryFailed as error:
-            raise _advised(error, form, settings, limits) from error
+            raise _explain_size(error, form, settings, limits) from error
 
-    def _keep(self, session: Session, sql: str, settings: dict[str, str]) -> None:
-        """Try a SET or USE, then let the session remember it."""
+    def _remember(self, session: Session, sql: str, settings: dict[str, str]) -> None:
+        """Try a SET or USE statement, then add it to the session."""
         statements = [*session.statements, sql]
         self.engine.connect(statements).close()
-        self.sessions.keep(session, statements)
+        self.sessions.set_statements(session, statements)
         if session.connection is not None:
             session.connection.query(sql)
 
     def _insert(self, statement: Statement, session: Session | None, tag: str) -> dict[str, str]:
         rows = memoryview(statement.rows or b"")
-        chunks = (bytes(rows[at : at + INSERTED]) for at in range(0, len(rows), INSERTED))
-        # what is answered for is stored: never later, and never only perhaps
+        chunks = (
+            bytes(rows[at : at + INSERT_CHUNK_BYTES])
+            for at in range(0, len(rows), INSERT_CHUNK_BYTES)
+        )
+        # a successful response means that the rows are stored
         settings = {**statement.settings, "async_insert": "0", "log_comment": tag}
-        if statement.reading:
+        if statement.read_only:
             raise READ_ONLY
         into, form = statement.sql, statement.form
         if session is not None and session.connection is not None:
-            with _set(session, settings, statement.database) as connection:
-                written = self.engine.insert_over(connection, into, form, chunks)
+            with _with_settings(session, settings, statement.database) as connection:
+                written = self.engine.insert_with(connection, into, form, chunks)
         else:
-            before = _before(session, statement.database)
-            with self.engine.session(settings, statement.database or "default", before) as opened:
-                written = self.engine.insert_over(opened, into, form, chunks)
+            setup = _session_setup(session, statement.database)
+            with self.engine.session(settings, statement.database or "default", setup) as opened:
+                written = self.engine.insert_with(opened, into, form, chunks)
         return {"written_rows": str(written), "written_bytes": str(len(rows))}
 
     def _arrow(
-        self, sql: str, form: str, settings: dict[str, str], database: str, before: Iterable[str]
+        self, sql: str, form: str, settings: dict[str, str], database: str, setup: Iterable[str]
     ) -> Iterator[bytes]:
-        sink = _Sink()
-        asked = self.engine.batches(sql, settings, database, before)
-        with asked as (schema, batches), ARROW[form](sink, schema) as writer:
+        sink = _ArrowSink()
+        result = self.engine.batches(sql, settings, database, setup)
+        with result as (schema, batches), ARROW_WRITERS[form](sink, schema) as writer:
             for batch in batches:
                 writer.write_batch(batch)
-                if sink.size > CHUNK:
-                    yield sink.take()
-        yield sink.take()
+                if sink.size > CHUNK_BYTES:
+                    yield sink.drain()
+        yield sink.drain()
 
     def kill(self, tag: str) -> None:
-        """End the query that runs under `tag`, if it does."""
-        found = f"startsWith(Settings['log_comment'], {literal(tag)})"
-        self.engine.command(f"KILL QUERY WHERE {found} ASYNC")
+        """End the query that runs with `tag`, if there is one."""
+        condition = f"startsWith(Settings['log_comment'], {quote_literal(tag)})"
+        self.engine.command(f"KILL QUERY WHERE {condition} ASYNC")
 
 
 @contextmanager
-def _set(
+def _with_settings(
     session: Session, settings: Mapping[str, str], database: str, limiting: Iterable[str] = ()
 ) -> Iterator[Any]:
-    """Yield the session's connection with settings for one query; later ones do not see them."""
-    # once set it could not be taken back; who only reads was looked at already
+    """Yield the session's connection with settings that apply to one query."""
+    # `readonly` cannot be unset again; the statement has been checked already
     own = {name: value for name, value in settings.items() if name != "readonly"}
     connection = session.connection
     with query_errors():
         try:
             for statement in (
                 *(*limiting, *session.statements),
-                *preamble(own, database or "default"),
+                *setup_statements(own, database or "default"),
             ):
                 connection.query(statement)
             yield connection
@@ -194,37 +201,38 @@ def _set(
                 connection.query(statement)
 
 
-def _before(session: Session | None, database: str) -> list[str]:
-    """Return what a query of the session runs first."""
+def _session_setup(session: Session | None, database: str) -> list[str]:
+    """Return the statements that a query of the session runs first."""
     if session is None:
         return []
     return [*session.statements, *(["USE default"] if database == "default" else [])]
 
 
-def _streamed(sql: str, form: str, settings: Mapping[str, str], connected: bool) -> bool:
-    """Return whether the answer is made in parts, which its memory limit covers."""
-    if not READS.match(sql):
+def _is_streamed(sql: str, form: str, settings: Mapping[str, str], connected: bool) -> bool:
+    """Return whether the result is streamed, so that the memory limit covers it."""
+    if not READING_STATEMENT.match(sql):
         return False
-    if form in ARROW:
+    if form in ARROW_WRITERS:
         return not connected
-    return in_parts(form) and "json_array_of_rows" not in f"{sql}{settings}"
+    return is_streamable(form) and "json_array_of_rows" not in f"{sql}{settings}"
 
 
-def _advised(
+def _explain_size(
     error: QueryFailed, form: str, settings: Mapping[str, str], limits: Limits
 ) -> QueryFailed:
-    if error.code != TOO_LARGE or settings.get("max_result_bytes") != str(limits.whole):
+    if error.code != TOO_LARGE or settings.get("max_result_bytes") != str(limits.max_whole_bytes):
         return error
     return QueryFailed(
-        f"{error} Format {form} is answered in one piece of at most {limits.whole >> 20} MiB; "
-        "Native, ArrowStream, RowBinary, JSONEachRow, CSV and TabSeparated, with names too, are "
-        f"streamed. Or {limits.raised('memory')}.",
+        f"{error} A result in format {form} cannot be streamed and has at most "
+        f"{limits.max_whole_bytes >> 20} MiB. Use a streamed format (Native, ArrowStream, "
+        "RowBinary, JSONEachRow, CSV, TabSeparated, also with names), or "
+        f"{limits.how_to_raise('memory')}.",
         error.code,
     )
 
 
-class _Sink:
-    """A file for Arrow to write to, emptied from time to time."""
+class _ArrowSink:
+    """A file that Arrow writes to, and that is drained from time to time."""
 
     closed = False
 
@@ -242,12 +250,12 @@ class _Sink:
     def tell(self) -> int:
         return self._written
 
-    def take(self) -> bytes:
-        parts, self._parts, self.size = self._parts, [], 0
-        return b"".join(parts)
+    def drain(self) -> bytes:
+        stream_result, self._parts, self.size = self._parts, [], 0
+        return b"".join(stream_result)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: nothing is buffered."""
 
     def close(self) -> None:
-        """What was written can still be taken."""
+        """Do nothing: the written bytes can still be drained."""

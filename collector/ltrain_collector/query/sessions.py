@@ -1,8 +1,8 @@
-"""Sessions of ClickHouse's HTTP interface: what SET, USE and temporary tables leave behind.
+"""Sessions of ClickHouse's HTTP interface: the effects of SET, USE and temporary tables.
 
-A session is a list of statements that every query of it runs first. Only one that made a temporary
-table holds a connection, in which all its queries then run. One query at a time: a second is told
-so with ClickHouse's own error.
+A session is a list of statements that each of its queries runs first. Only a session with a
+temporary table has a connection, in which all its queries then run. A session runs one query at a
+time: a second one gets ClickHouse's own error.
 """
 
 import asyncio
@@ -15,23 +15,23 @@ from typing import Any
 from ltrain_collector.engine import Engine
 from ltrain_collector.errors import QueryFailed
 
-TIMEOUT = 60.0
-"""Seconds that a session lives without a query, unless `session_timeout` says otherwise."""
-LONGEST = 3600.0
-GRACE = 1.0
-"""Seconds that a query waits for the one before it: a client that has read all rows, or has left,
-may ask again before that one has ended."""
-MOST = 4096
-"""Sessions at a time; the one that was used longest ago makes room."""
-MOST_CONNECTED = 64
-"""Sessions with temporary tables at a time: each holds a connection."""
+DEFAULT_TIMEOUT = 60.0
+"""Seconds after its last query at which a session expires, unless `session_timeout` is set."""
+MAX_TIMEOUT = 3600.0
+LOCK_TIMEOUT = 1.0
+"""Seconds that a query waits for the previous one: a client that has read all rows, or has
+disconnected, can send the next query before the previous one has ended."""
+MAX_SESSIONS = 4096
+"""Number of sessions; beyond it, the least recently used one is closed."""
+MAX_CONNECTIONS = 64
+"""Number of sessions with temporary tables: each has a connection."""
 
 
-LONGEST_TEXT = 1 << 19
-"""Characters of all SET and USE of a session: every query of it runs them again."""
+MAX_STATEMENT_CHARACTERS = 1 << 19
+"""Characters of all SET and USE of a session: each of its queries runs them again."""
 
 
-_SAID = {
+_MESSAGES = {
     372: "Code: 372. DB::Exception: Session not found",
     373: "Code: 373. DB::Exception: Session is locked by a concurrent client.",
 }
@@ -40,7 +40,7 @@ _SAID = {
 @dataclass(slots=True)
 class Session:
     statements: list[str] = field(default_factory=list)
-    """SET and USE, in their order."""
+    """SET and USE statements, in order."""
     connection: Any = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     expires: float = 0.0
@@ -56,70 +56,70 @@ class Sessions:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._known: dict[tuple[str, str], Session] = {}
+        self._sessions: dict[tuple[str, str], Session] = {}
 
     @asynccontextmanager
-    async def held(
+    async def acquire(
         self, owner: str, name: str, timeout: str, check: bool
     ) -> AsyncIterator[Session | None]:
-        """Give the session, made where it is missing, to one query; None where none is named.
+        """Lock a session for one query, and create it if it is missing; yield None without a name.
 
         Args:
-            owner: whose key it is: nobody enters another's session.
+            owner: the name of the key; keys cannot use sessions of each other.
 
         Raises:
-            QueryFailed: 373 when it is in use, 372 when `check` is set and there is none.
+            QueryFailed: 373 if it is in use, 372 if it is missing and `check` is set.
         """
         if not name:
             yield None
             return
-        seconds = _seconds(timeout)
+        seconds = _parse_timeout(timeout)
         self._expire()
-        session = self._known.pop((owner, name), None)
+        session = self._sessions.pop((owner, name), None)
         if session is None:
             if check:
-                raise QueryFailed(f"{_SAID[372]} (SESSION_NOT_FOUND)", 372)
+                raise QueryFailed(f"{_MESSAGES[372]} (SESSION_NOT_FOUND)", 372)
             session = Session()
-        self._known[owner, name] = session  # the last used is the last in order
+        self._sessions[owner, name] = session  # the most recently used session is last
         try:
-            async with asyncio.timeout(GRACE):
+            async with asyncio.timeout(LOCK_TIMEOUT):
                 await session.lock.acquire()
         except TimeoutError:
-            raise QueryFailed(f"{_SAID[373]} (SESSION_IS_LOCKED)", 373) from None
+            raise QueryFailed(f"{_MESSAGES[373]} (SESSION_IS_LOCKED)", 373) from None
         try:
             yield session
         finally:
             session.lock.release()
             session.expires = time.monotonic() + seconds
 
-    def keep(self, session: Session, statements: list[str]) -> None:
-        """Let a session remember its statements.
+    def set_statements(self, session: Session, statements: list[str]) -> None:
+        """Store the statements of a session.
 
         Raises:
-            QueryFailed: when they are too long.
+            QueryFailed: they are too long.
         """
-        if sum(map(len, statements)) > LONGEST_TEXT:
+        if sum(map(len, statements)) > MAX_STATEMENT_CHARACTERS:
             raise QueryFailed(
                 f"Code: 164. DB::Exception: The SET and USE of this session are longer than "
-                f"{LONGEST_TEXT >> 10} KiB. Begin another session, or send settings in the URL. "
-                "(READONLY)",
+                f"{MAX_STATEMENT_CHARACTERS >> 10} KiB. Start another session, or send "
+                "settings in the URL. (READONLY)",
                 164,
             )
         session.statements = statements
 
-    def connect(self, session: Session) -> Any:
-        """Give the session a connection of its own, for its temporary tables.
+    def open_connection(self, session: Session) -> Any:
+        """Return the session's connection for temporary tables; open it if it has none.
 
         Raises:
-            QueryFailed: when too many have one.
+            QueryFailed: too many sessions have one.
         """
         if session.connection is None:
             if (
-                sum(one.connection is not None for one in list(self._known.values()))
-                >= MOST_CONNECTED
+                sum(one.connection is not None for one in list(self._sessions.values()))
+                >= MAX_CONNECTIONS
             ):
                 raise QueryFailed(
-                    f"Code: 202. DB::Exception: {MOST_CONNECTED} sessions hold temporary tables; "
+                    f"Code: 202. DB::Exception: {MAX_CONNECTIONS} sessions hold temporary tables; "
                     "end one, or let it expire. (TOO_MANY_SIMULTANEOUS_QUERIES)",
                     202,
                 )
@@ -127,28 +127,30 @@ class Sessions:
         return session.connection
 
     def close(self) -> None:
-        """Close what is held."""
-        for session in self._known.values():
+        """Close the connections of all sessions."""
+        for session in self._sessions.values():
             session.close()
 
     def _expire(self) -> None:
         now = time.monotonic()
-        idle = [(key, one) for key, one in self._known.items() if not one.lock.locked()]
+        idle = [(key, one) for key, one in self._sessions.items() if not one.lock.locked()]
         over = [key for key, one in idle if one.expires < now]
-        over += [key for key, one in idle if one.expires >= now][: max(len(self._known) - MOST, 0)]
+        over += [key for key, one in idle if one.expires >= now][
+            : max(len(self._sessions) - MAX_SESSIONS, 0)
+        ]
         for key in over:
-            self._known.pop(key).close()
+            self._sessions.pop(key).close()
 
 
-def _seconds(timeout: str) -> float:
+def _parse_timeout(timeout: str) -> float:
     try:
-        seconds = float(timeout or TIMEOUT)
+        seconds = float(timeout or DEFAULT_TIMEOUT)
     except ValueError:
         seconds = -1.0
-    if not 0 < seconds <= LONGEST:
+    if not 0 < seconds <= MAX_TIMEOUT:
         raise QueryFailed(
             f"Code: 374. DB::Exception: Session timeout '{timeout}' is not above 0 and up to "
-            f"{LONGEST:.0f} seconds. (INVALID_SESSION_TIMEOUT)",
+            f"{MAX_TIMEOUT:.0f} seconds. (INVALID_SESSION_TIMEOUT)",
             374,
         )
     return seconds

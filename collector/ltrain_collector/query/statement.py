@@ -1,4 +1,4 @@
-"""What a ClickHouse-HTTP request asks for, read from its URL, headers and body."""
+"""Parse requests of ClickHouse's HTTP interface: URL, headers and body."""
 
 import re
 import uuid
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
-from ltrain_collector.asgi import Refused
-from ltrain_collector.ingest.budget import Arrival
-from ltrain_collector.query.compression import blocks, unpack
+from ltrain_collector.asgi import HttpError
+from ltrain_collector.ingest.budget import RequestBuffer
+from ltrain_collector.query.compression import decompress_blocks, decompress_body
 from ltrain_collector.query.limits import Limits
 
-TRANSPORT = {
+TRANSPORT_PARAMETERS = {
     "buffer_size",
     "client_protocol_version",
     "compress",
@@ -33,7 +33,7 @@ TRANSPORT = {
     "user",
     "wait_end_of_query",
 }
-"""URL parameters that are about the transport; every other one is a setting or a parameter."""
+"""URL parameters of the transport; all others are settings or query parameters."""
 
 NAME = r"(?:\w+|`[^`\\]+`|\"[^\"\\]+\")"
 COLUMN = rf"\s*{NAME}(?:\.{NAME})*\s*"
@@ -45,26 +45,27 @@ INSERT = re.compile(
     r"FORMAT\s+(\w+)[ \t]*(?:\r?\n|;|$)".encode(),
     re.IGNORECASE | re.DOTALL,
 )
-"""An insert whose rows follow: names and settings only, so that nothing else runs with it."""
-HEAD = 1 << 20
-"""Bytes in which all of an insert before its rows must stand."""
+"""An insert followed by rows: only names and settings, so it can contain no other statement."""
+MAX_INSERT_HEAD = 1 << 20
+"""Bytes within which the rows of an insert must start."""
 
 FORMAT = re.compile(r"\bFORMAT\s+(\w+)[\s;]*$|[\s;]+$", re.IGNORECASE)
-"""What ends a statement."""
-TAIL = 256
-"""Characters in which that is looked for; ClickHouse's own parser finds a FORMAT before them."""
+"""The FORMAT clause or the semicolons at the end of a statement."""
+FORMAT_TAIL = 256
+"""Characters at the end of a statement in which FORMAT is searched; ClickHouse's parser finds an
+earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request, but for its body."""
+    """A request without its body."""
 
     method: str
     fields: Mapping[str, str]
     """Parameters of the URL."""
     headers: Mapping[str, str]
     limit: int
-    """Bytes that the body may have, packed or not."""
+    """Size limit of the body, compressed or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,58 +73,59 @@ class Statement:
     """One query, or one insert where `rows` is not None."""
 
     sql: str
-    """Without its FORMAT; of an insert all that is before it."""
+    """The statement without FORMAT; of an insert, the part before FORMAT."""
     form: str
     settings: Mapping[str, str]
     database: str
-    """'' where the request names none."""
+    """'' if the request names none."""
     rows: bytes | None
-    reading: bool
-    """By its method the request changes nothing."""
+    read_only: bool
+    """Whether the HTTP method allows no changes."""
     query_id: str
     revision: int
-    """Of ClickHouse's own protocol, as the client speaks it; 0 where it does not say."""
+    """The client's revision of ClickHouse's native protocol; 0 if it names none."""
 
 
-def fields_of(url: str) -> dict[str, str]:
-    """Read the URL's parameters."""
+def url_parameters(url: str) -> dict[str, str]:
+    """Parse the parameters of a URL."""
     return dict(parse_qsl(url, keep_blank_values=True))
 
 
-def read(request: Request, arrival: Arrival, limits: Limits) -> Statement:
-    """Read a request; a body of many MiB takes a second.
+def parse_request(request: Request, buffer: RequestBuffer, limits: Limits) -> Statement:
+    """Parse a request; a body of many MiB takes a second.
 
     Raises:
-        Overloaded: when its body, once unpacked, has no place.
-        QueryFailed: when its SQL is too long.
-        Refused: when it uses what is not served here.
+        Overloaded: the decompressed body does not fit into memory.
+        QueryFailed: the SQL is too long.
+        HttpError: the request is invalid or uses a feature that is not supported.
     """
-    fields, headers, body = request.fields, request.headers, arrival.body()
+    fields, headers, body = request.fields, request.headers, buffer.body()
     kind = headers.get("content-type", "")
     if kind.startswith("multipart/form-data"):
-        fields = {**fields, **_form(kind, body)}
+        fields = {**fields, **_form_fields(kind, body)}
         body = b""
     if fields.get("compress") == "1":
-        raise Refused(
+        raise HttpError(
             501,
-            "Code: 48. DB::Exception: Answers in ClickHouse's own compressed blocks (compress=1) "
-            "are not made here; ask with Accept-Encoding: gzip, zstd or lz4. (NOT_IMPLEMENTED)",
+            "Code: 48. DB::Exception: Responses in ClickHouse's own compressed blocks "
+            "(compress=1) are not supported; send Accept-Encoding: gzip, zstd or lz4. "
+            "(NOT_IMPLEMENTED)",
         )
-    body = unpack(body, headers.get("content-encoding", ""), request.limit, arrival.grow)
+    body = decompress_body(body, headers.get("content-encoding", ""), request.limit, buffer.grow)
     if fields.get("decompress") == "1":
-        body = blocks(body, request.limit, arrival.grow)
-    settings = {name: value for name, value in fields.items() if name not in TRANSPORT}
+        body = decompress_blocks(body, request.limit, buffer.grow)
+    settings = {name: value for name, value in fields.items() if name not in TRANSPORT_PARAMETERS}
     query = fields.get("query", "").encode()
     default = fields.get("default_format") or headers.get("x-clickhouse-format", "TabSeparated")
     if not re.fullmatch(r"\w+", default):
-        raise Refused(404, "Code: 73. DB::Exception: Unknown format. (UNKNOWN_FORMAT)")
-    if found := INSERT.match(query or body, 0, HEAD):
-        rows = query[found.end() :] + body if query else body[found.end() :]
-        sql, form = found[1], found[2].decode()
+        raise HttpError(404, "Code: 73. DB::Exception: Unknown format. (UNKNOWN_FORMAT)")
+    if insert := INSERT.match(query or body, 0, MAX_INSERT_HEAD):
+        rows = query[insert.end() :] + body if query else body[insert.end() :]
+        sql, form = insert[1], insert[2].decode()
     else:
         rows = None
         sql, form = b"\n".join(part for part in (query, body) if part), default
-        limits.check_text(sql)
+        limits.check_length(sql)
     text = _text(sql)
     if rows is None:
         text, form = _without_format(text, form)
@@ -133,15 +135,15 @@ def read(request: Request, arrival: Arrival, limits: Limits) -> Statement:
         settings=settings,
         database=fields.get("database") or headers.get("x-clickhouse-database", ""),
         rows=rows,
-        reading=request.method != "POST",
+        read_only=request.method != "POST",
         query_id=fields.get("query_id") or headers.get("x-clickhouse-query-id") or _new_id(),
-        revision=_whole(fields.get("client_protocol_version", "")),
+        revision=_parse_integer(fields.get("client_protocol_version", "")),
     )
 
 
 def _without_format(sql: str, default: str) -> tuple[str, str]:
-    """Return a statement without its FORMAT, and the format."""
-    end = FORMAT.search(sql, max(len(sql) - TAIL, 0))
+    """Return a statement without its FORMAT clause, and the format."""
+    end = FORMAT.search(sql, max(len(sql) - FORMAT_TAIL, 0))
     return (sql[: end.start()], end[1] or default) if end else (sql, default)
 
 
@@ -149,7 +151,7 @@ def _new_id() -> str:
     return str(uuid.uuid4())
 
 
-def _whole(text: str) -> int:
+def _parse_integer(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
@@ -157,13 +159,13 @@ def _text(sql: bytes) -> str:
     try:
         return sql.decode()
     except UnicodeDecodeError as error:
-        raise Refused(
+        raise HttpError(
             400, "Code: 62. DB::Exception: The query is not UTF-8 text. (SYNTAX_ERROR)"
         ) from error
 
 
-def _form(kind: str, body: bytes) -> dict[str, str]:
-    """Read form fields, which is where clients put parameters that are too long for a URL."""
+def _form_fields(kind: str, body: bytes) -> dict[str, str]:
+    """Parse form fields, in which clients send parameters that are too long for a URL."""
     boundary = re.search(r'boundary="?([^";]+)', kind)
     parts = body.split(b"--" + boundary[1].encode())[1:-1] if boundary else []
     fields = {}
@@ -171,8 +173,10 @@ def _form(kind: str, body: bytes) -> dict[str, str]:
         head, _, value = part.partition(b"\r\n\r\n")
         name = re.search(rb'name="([^"]*)"', head)
         if name is None or b"filename=" in head:
-            raise Refused(
-                501, "Code: 48. DB::Exception: External data is not read here. (NOT_IMPLEMENTED)"
+            raise HttpError(
+                501,
+                "Code: 48. DB::Exception: External data (files in a form) is not supported; insert "
+                "it into a table. (NOT_IMPLEMENTED)",
             )
         fields[name[1].decode()] = _text(value.removesuffix(b"\r\n"))
     return fields

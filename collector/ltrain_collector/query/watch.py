@@ -1,69 +1,69 @@
-"""When a query is ended: its client left, its time is over, or its server stops."""
+"""End queries whose client disconnected, whose time limit has passed, or whose server stops."""
 
 import asyncio
 import time
 from typing import Any
 
 from ltrain_collector.errors import QueryFailed
-from ltrain_collector.query.lanes import stopping
+from ltrain_collector.query.lanes import stopping_error
 from ltrain_collector.query.limits import Limits
-from ltrain_collector.query.running import Runner
+from ltrain_collector.query.running import QueryRunner
 
-AGAIN = 0.25
-"""Seconds between two tries to end a query: it may not have begun yet."""
+KILL_INTERVAL = 0.25
+"""Seconds between two attempts to end a query: it may not have started yet."""
 
-LATE = 1.0
-"""Seconds after the time limit of a reader's query at which it is ended from here: ClickHouse's own
-limit comes first where it can."""
+LIMIT_GRACE_SECONDS = 1.0
+"""Seconds after the time limit of a reader's query at which the watchdog ends it: usually,
+ClickHouse's own limit ends it first."""
 
 
-class Watch:
-    """Ends a query whose client left, whose time is over, or whose server stops."""
+class QueryWatchdog:
+    """Ends one query when its client disconnects, its time limit passes, or the server stops."""
 
     def __init__(
         self,
-        runner: Runner,
+        runner: QueryRunner,
         tag: str,
         gone: asyncio.Future[Any],
-        ended: asyncio.Event,
+        stopping: asyncio.Event,
         limits: Limits,
     ) -> None:
         self._runner = runner
         self._tag = tag
         self.gone = gone
-        self._ended = ended
+        self._stopping = stopping
         self.limits = limits
         strict = limits.strict and limits.seconds
-        self._until = time.monotonic() + limits.seconds + LATE if strict else None
+        self._deadline = time.monotonic() + limits.seconds + LIMIT_GRACE_SECONDS if strict else None
 
     @property
-    def left(self) -> float | None:
-        """Seconds until the query is ended; None where its own settings may choose."""
-        return None if self._until is None else max(0.0, self._until - time.monotonic())
+    def remaining(self) -> float | None:
+        """Seconds until the query is ended; None if the watchdog has no time limit."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     @property
-    def patience(self) -> float | None:
-        """Seconds that the client has to read a part of the answer."""
-        return self.left if self.limits.strict else self.limits.seconds or None
+    def read_timeout(self) -> float | None:
+        """Seconds in which the client must read a part of the response."""
+        return self.remaining if self.limits.strict else self.limits.seconds or None
 
-    async def over(self, step: asyncio.Future[Any]) -> Any:
-        """Return the next part, once it is there.
+    async def wait_for(self, step: asyncio.Future[Any]) -> Any:
+        """Wait for the next part of the response and return it.
 
         Raises:
-            QueryFailed: when the query failed, or was ended here.
+            QueryFailed: the query failed, or the watchdog ended it.
         """
-        stopped = asyncio.ensure_future(self._ended.wait())
+        stopped = asyncio.ensure_future(self._stopping.wait())
         waiting = (step, self.gone, stopped)
-        await asyncio.wait(waiting, timeout=self.left, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waiting, timeout=self.remaining, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         if step.done():
             return step.result()
         while not step.done():
             await asyncio.to_thread(self._runner.kill, self._tag)
-            await asyncio.wait((step,), timeout=AGAIN)
+            await asyncio.wait((step,), timeout=KILL_INTERVAL)
         try:
             return step.result()
         except QueryFailed as error:
-            if self._ended.is_set():
-                raise stopping() from error
-            raise (error if self.gone.done() else self.limits.timeout()) from error
+            if self._stopping.is_set():
+                raise stopping_error() from error
+            raise (error if self.gone.done() else self.limits.timeout_error()) from error

@@ -1,4 +1,4 @@
-"""`ltrain import` and `ltrain export`, with what they say while they work."""
+"""Run `ltrain import` and `ltrain export`, with their progress and reports."""
 
 import gzip
 import sys
@@ -10,33 +10,39 @@ from backports import zstd
 from rich.console import Console
 
 from ltrain_collector.errors import BadFormat
-from ltrain_collector.report import told_as
+from ltrain_collector.report import format_report
 from ltrain_collector.store import Store
-from ltrain_collector.transfer.intake import PLACES, Counts, Progress, files_of, take_in
-from ltrain_collector.transfer.output import FORMS, OUTPUTS, counted, strangers
+from ltrain_collector.transfer.intake import (
+    MAX_PLACES,
+    ImportCounts,
+    Progress,
+    import_files,
+    list_files,
+)
+from ltrain_collector.transfer.output import FORMATS, OUTPUTS, count_invalid_ids, export_batches
 
-NAMES = {"traces": "spans", "logs": "log records", "metrics": "data points"}
+RECORD_NAMES = {"traces": "spans", "logs": "log records", "metrics": "data points"}
 
 
-def take_in_files(path: Path, dsn: str | None, as_json: bool, trusted: bool = False) -> bool:
-    """Import, and say whether all of it could be read."""
-    paths = files_of(path)
+def run_import(path: Path, dsn: str | None, as_json: bool, trusted: bool = False) -> bool:
+    """Import files and print a report; return whether all records could be read."""
+    paths = list_files(path)
     console = Console(stderr=True)
     with Store.open(dsn) as store, console.status("") as shown:
         store.migrate()
-        told = {each: number for number, each in enumerate(paths, 1)}
+        report = {each: number for number, each in enumerate(paths, 1)}
 
-        def seen(now: Progress) -> None:
+        def on_progress(now: Progress) -> None:
             where = f"{now.read >> 20} of {now.size >> 20} MiB" if now.size else "a pipe"
-            shown.update(f"{now.path}, {told[now.path]} of {len(paths)} files: {where}")
+            shown.update(f"{now.path}, {report[now.path]} of {len(paths)} files: {where}")
 
-        counts = take_in(store, paths, seen, trusted)
-    print(told_as(_told(counts), as_json), flush=True)
+        counts = import_files(store, paths, on_progress, trusted)
+    print(format_report(_report(counts), as_json), flush=True)
     return not counts.unreadable
 
 
-def _told(counts: Counts) -> dict[str, object]:
-    told: dict[str, object] = {
+def _report(counts: ImportCounts) -> dict[str, object]:
+    report: dict[str, object] = {
         "files": counts.files,
         "records": counts.records,
         "stored": counts.stored,
@@ -44,14 +50,14 @@ def _told(counts: Counts) -> dict[str, object]:
         "unreadable": counts.unreadable,
     }
     if counts.rejected:
-        told["why_rejected"] = dict(counts.rejected)
+        report["why_rejected"] = dict(counts.rejected)
     if counts.places:
-        more = [f"… and {counts.unreadable - PLACES} more"] * (counts.unreadable > PLACES)
-        told["where_unreadable"] = counts.places + more
-    return told
+        more = [f"… and {counts.unreadable - MAX_PLACES} more"] * (counts.unreadable > MAX_PLACES)
+        report["where_unreadable"] = counts.places + more
+    return report
 
 
-def give_out(
+def export_records(
     out: Path | None,
     dsn: str | None,
     run: str | None,
@@ -60,19 +66,19 @@ def give_out(
     form: str,
     signal: str = "traces",
 ) -> None:
-    """Export to `out`, else to standard output.
+    """Export records to `out`, by default to standard output.
 
     Raises:
-        BadFormat: when there is no such form or signal, or a signal has no runs to choose from.
+        BadFormat: the format or the signal is unknown, or metrics are selected by run or rollout.
     """
-    if form not in FORMS:
-        raise BadFormat(f"Format '{form}' is not written here. Choose from: {', '.join(FORMS)}.")
+    if form not in FORMATS:
+        raise BadFormat(f"Unknown format '{form}'. Choose from: {', '.join(FORMATS)}.")
     if signal not in OUTPUTS:
-        raise BadFormat(f"There is no signal '{signal}'. Choose from: {', '.join(OUTPUTS)}.")
+        raise BadFormat(f"Unknown signal '{signal}'. Choose from: {', '.join(OUTPUTS)}.")
     if signal == "metrics" and (run is not None or rollout is not None):
         raise BadFormat(
-            "Metrics are of no run and no rollout. Choose them with --where, as "
-            "\"ServiceName = 'agent'\"."
+            "Metrics belong to no run and no rollout. Remove --run and --rollout, and select "
+            "metrics with --where, e.g. \"ServiceName = 'agent'\"."
         )
     conditions, params = ["true"], dict[str, object]()
     for name, column, value in (("run", "RunId", run), ("rollout", "RolloutId", rollout)):
@@ -81,17 +87,19 @@ def give_out(
             params[name] = value
     conditions += [f"({where})"] if where else []
     count = 0
-    chosen = " AND ".join(conditions)
+    condition = " AND ".join(conditions)
     with Store.open(dsn, create=False) as store, _opened(out) as file:
-        left_out = strangers(store, chosen, params, signal)
-        for records, request in counted(store, chosen, params, signal):
-            file.write(FORMS[form](request))
+        left_out = count_invalid_ids(store, condition, params, signal)
+        for records, request in export_batches(store, condition, params, signal):
+            file.write(FORMATS[form](request))
             count += records
         file.flush()
-    name = NAMES[signal]
+    name = RECORD_NAMES[signal]
     if left_out:
-        told = f"{left_out} {name} were left out: their ids are not 32 and 16 hexadecimal digits."
-        print(told, file=sys.stderr)
+        report = (
+            f"{left_out} {name} were not exported: their ids are not 32 and 16 hexadecimal digits."
+        )
+        print(report, file=sys.stderr)
     if out is not None:
         print(f"{count} {name} of {store.name} are in {out}.")
 

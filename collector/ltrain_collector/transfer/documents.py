@@ -1,8 +1,8 @@
-"""Files of telemetry, cut into documents: JSON texts or protobuf messages, each with its place.
+"""Split files of telemetry into documents: JSON texts or protobuf messages, in bounded memory.
 
-As the Collector's file exporter writes them: a JSON text a line, or messages with their length
-before them in four bytes, big end first; each message perhaps packed with zstd. And JSON texts over
-many lines, one after another. A whole file may be packed with gzip or zstd. In bounded memory.
+It reads what the Collector's file exporter writes: one JSON text per line, or messages after their
+length in four bytes, big-endian, each with or without zstd. It also reads JSON texts over several
+lines. The whole file can be compressed with gzip or zstd.
 """
 
 import gzip
@@ -20,62 +20,62 @@ from backports import zstd
 
 from ltrain_collector.errors import BadRequest
 
-LONGEST = 64 << 20
-"""Bytes of one document: where the Collector's own requests end. JSON takes up to twenty times its
-length in memory."""
+MAX_DOCUMENT_BYTES = 64 << 20
+"""Size limit of one document, as of the Collector's own requests. JSON takes up to twenty times its
+size in memory."""
 
-SKIPPED = 1 << 30
-"""Bytes of a line that is too long, beyond which the file is not read on."""
+MAX_SKIPPED_BYTES = 1 << 30
+"""Bytes of a line that is too long after which the rest of the file is not read."""
 
-STEP = 1 << 20
+STEP_BYTES = 1 << 20
 
-UNPACKED, RATIO = 1 << 30, 250
-"""A file is refused once it has unpacked to more bytes than this and to so many times its size:
-what agents send packs to a tenth, the same span over and over to a hundredth."""
+MIN_BOMB_BYTES, MAX_RATIO = 1 << 30, 250
+"""A file is refused once it has decompressed to more than this and to that many times its size:
+agents' telemetry compresses to a tenth, repetitions of one span to a hundredth."""
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-"""A JSON string, or one that does not end on its line; it never goes back."""
-OPENING = re.compile(rb'\s*\{\s*"(resource|rollout_id)')
-"""How a compact document begins: one that did not end before it is torn."""
+"""A JSON string, also one without an end on its line; the pattern never backtracks."""
+DOCUMENT_START = re.compile(rb'\s*\{\s*"(resource|rollout_id)')
+"""The start of a compact document: a document before it that has not ended is truncated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A JSON text, parsed, or a protobuf message; or why it is neither."""
+    """A parsed JSON text, a protobuf message, or the reason why it cannot be read."""
 
     place: str
-    """File and line, or file and byte."""
+    """File and line, or file and byte offset."""
     json: Any = None
     protobuf: bytes = b""
     fault: str = ""
     read: int = 0
-    """Bytes of the file, packed as it is, that were read until here."""
+    """Bytes of the (compressed) file that have been read."""
 
 
-def documents(path: Path) -> Iterator[Document]:
-    """Give the documents of a file; what cannot be read is one with a fault."""
+def read_documents(path: Path) -> Iterator[Document]:
+    """Yield the documents of a file; an unreadable one has a `fault`."""
     try:
-        with path.open("rb") as raw, _opened(raw) as file:
+        with path.open("rb") as raw, _decompressed(raw) as file:
             head = file.peek(64)  # type: ignore[attr-defined]
-            cut = _texts if head.lstrip()[:1] in (b"{", b"[") else _messages
-            for document in cut(path, file):
+            split = _json_documents if head.lstrip()[:1] in (b"{", b"[") else _protobuf_documents
+            for document in split(path, file):
                 yield replace(document, read=raw.tell() if raw.seekable() else 0)
     except (OSError, EOFError, zstd.ZstdError, zlib.error) as error:
-        yield Document(str(path), fault=f"it ends too early or is damaged: {error}")
+        yield Document(str(path), fault=f"it is truncated or damaged: {error}")
     except BadRequest as error:
         yield Document(str(path), fault=str(error))
 
 
 @contextmanager
-def _opened(raw: BufferedReader) -> Iterator[BufferedIOBase]:
+def _decompressed(raw: BufferedReader) -> Iterator[BufferedIOBase]:
     head = raw.peek(4)
     plain: RawIOBase | None = None
     if head[:2] == GZIP:
-        plain = _Unpacking(gzip.GzipFile(fileobj=raw), raw)
+        plain = _DecompressingReader(gzip.GzipFile(fileobj=raw), raw)
     elif head[:4] == ZSTD:
-        plain = _Unpacking(zstd.ZstdFile(raw), raw)
+        plain = _DecompressingReader(zstd.ZstdFile(raw), raw)
     if plain is None:
         yield raw
         return
@@ -83,8 +83,8 @@ def _opened(raw: BufferedReader) -> Iterator[BufferedIOBase]:
         yield file
 
 
-class _Unpacking(RawIOBase):
-    """Gives what was unpacked before a file that is cut off raises."""
+class _DecompressingReader(RawIOBase):
+    """A decompressed file that returns all data before the error of a truncated one."""
 
     def __init__(self, packed: Any, raw: BufferedReader) -> None:
         self._packed = packed
@@ -98,39 +98,42 @@ class _Unpacking(RawIOBase):
         part = self._packed.read1(len(buffer))
         buffer[: len(part)] = part
         self._size += len(part)
-        if self._size > UNPACKED and self._bomb():
+        if self._size > MIN_BOMB_BYTES and self._is_bomb():
             raise BadRequest(
-                f"it unpacks to more than {RATIO} times its size, {self._size >> 20} MiB so far: "
-                "the rest is not read. Unpack it yourself if it is what it should be"
+                f"it decompresses to more than {MAX_RATIO} times its size, {self._size >> 20} MiB "
+                "so far, so the rest is not read. If it is valid, decompress it before the import"
             )
         return len(part)
 
-    def _bomb(self) -> bool:
-        return self._raw.seekable() and self._size > RATIO * self._raw.tell()
+    def _is_bomb(self) -> bool:
+        return self._raw.seekable() and self._size > MAX_RATIO * self._raw.tell()
 
     def close(self) -> None:
         self._packed.close()
         super().close()
 
 
-def _texts(path: Path, file: BufferedIOBase) -> Iterator[Document]:
+def _json_documents(path: Path, file: BufferedIOBase) -> Iterator[Document]:
     text = bytearray()
     depth, began = 0, 1
-    for number, line in enumerate(iter(lambda: file.readline(LONGEST), b""), 1):
-        if text and OPENING.match(line):
-            yield Document(f"{path}:{began}", fault="it is cut off")
+    for number, line in enumerate(iter(lambda: file.readline(MAX_DOCUMENT_BYTES), b""), 1):
+        if text and DOCUMENT_START.match(line):
+            yield Document(f"{path}:{began}", fault="it is truncated")
             text, depth = bytearray(), 0
         if not text:
             if not line.strip():
                 continue
             began = number
-            if line[-2:-1] == b"}" and (found := _whole(line)) is not None:
-                yield from _each(f"{path}:{number}", found)  # without a look at its brackets
+            if line[-2:-1] == b"}" and (parsed := _parse_line(line)) is not None:
+                yield from _split_list(f"{path}:{number}", parsed)  # the usual case: one line
                 continue
-        if len(text) + len(line) >= LONGEST:
+        if len(text) + len(line) >= MAX_DOCUMENT_BYTES:
             skipped = line[-1:] == b"\n" or _skip(file)
             rest = "" if skipped else "; the rest of the file is not read"
-            why = f"it is longer than {LONGEST >> 20} MiB{rest}. Split it into several documents"
+            why = (
+                f"it is longer than {MAX_DOCUMENT_BYTES >> 20} MiB{rest}. Split it into several "
+                "documents"
+            )
             yield Document(f"{path}:{began}", fault=why)
             if not skipped:
                 return
@@ -139,18 +142,21 @@ def _texts(path: Path, file: BufferedIOBase) -> Iterator[Document]:
         text += line
         depth += _depth(line)
         if depth <= 0:
-            yield from _parsed(f"{path}:{began}", bytes(text))
+            yield from _parse_text(f"{path}:{began}", bytes(text))
             text, depth = bytearray(), 0
     if text:
-        yield Document(f"{path}:{began}", fault="it is cut off")
+        yield Document(f"{path}:{began}", fault="it is truncated")
 
 
 def _skip(file: BufferedIOBase) -> bool:
-    """Read to the end of a line, and return whether it had one."""
-    return any(file.readline(STEP)[-1:] in (b"\n", b"") for _ in range(SKIPPED // STEP))
+    """Read to the end of a line, and return whether it has one."""
+    return any(
+        file.readline(STEP_BYTES)[-1:] in (b"\n", b"")
+        for _ in range(MAX_SKIPPED_BYTES // STEP_BYTES)
+    )
 
 
-def _whole(line: bytes) -> Any:
+def _parse_line(line: bytes) -> Any:
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -158,43 +164,41 @@ def _whole(line: bytes) -> Any:
 
 
 def _depth(line: bytes) -> int:
-    """Return how many more brackets a line opens than it closes."""
+    """Return how many brackets a line opens, less those that it closes."""
     plain = STRING.sub(b"", line)
     return sum(plain.count(each) for each in (b"{", b"[")) - sum(
         plain.count(each) for each in (b"}", b"]")
     )
 
 
-def _parsed(place: str, text: bytes) -> Iterator[Document]:
+def _parse_text(place: str, text: bytes) -> Iterator[Document]:
     try:
-        given = orjson.loads(text)
+        value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         yield Document(place, fault=f"it is not JSON: {error}")
         return
-    yield from _each(place, given)
+    yield from _split_list(place, value)
 
 
-def _each(place: str, given: Any) -> Iterator[Document]:
-    for each in given if isinstance(given, list) else [given]:
+def _split_list(place: str, value: Any) -> Iterator[Document]:
+    for each in value if isinstance(value, list) else [value]:
         yield Document(place, json=each)
 
 
-def _messages(path: Path, file: BufferedIOBase) -> Iterator[Document]:
+def _protobuf_documents(path: Path, file: BufferedIOBase) -> Iterator[Document]:
     at = 0
     while head := file.read(4):
         size = int.from_bytes(head, "big")
         place = f"{path}, byte {at}"
-        if len(head) < 4 or size > LONGEST:
-            why = "it is cut off" if len(head) < 4 else "it is neither OTLP JSON nor its protobuf"
-            if LONGEST < size < LONGEST << 3:
-                why += f", or a message is longer than {LONGEST >> 20} MiB"
+        if len(head) < 4 or size > MAX_DOCUMENT_BYTES:
+            why = "it is truncated" if len(head) < 4 else "it is neither OTLP in JSON nor protobuf"
+            if MAX_DOCUMENT_BYTES < size < MAX_DOCUMENT_BYTES << 3:
+                why += f", or a message is longer than {MAX_DOCUMENT_BYTES >> 20} MiB"
             yield Document(place, fault=why)
             return
         body = file.read(size)
         if len(body) < size:
-            yield Document(
-                place, fault=f"{size} bytes should follow, {len(body)} do: it is cut off"
-            )
+            yield Document(place, fault=f"it is truncated: it has {len(body)} of {size} bytes")
             return
         at += 4 + size
         yield from _message(place, body)
@@ -203,19 +207,21 @@ def _messages(path: Path, file: BufferedIOBase) -> Iterator[Document]:
 def _message(place: str, body: bytes) -> Iterator[Document]:
     if body[:4] == ZSTD:
         try:
-            body = _unpacked(body)
+            body = _decompress(body)
         except (zstd.ZstdError, BadRequest) as error:
             yield Document(place, fault=f"its zstd cannot be read: {error}")
             return
     if body[:1] == b"{":
-        yield from _parsed(place, body)
+        yield from _parse_text(place, body)
     elif body:
         yield Document(place, protobuf=body)
 
 
-def _unpacked(body: bytes) -> bytes:
+def _decompress(body: bytes) -> bytes:
     unpacker = zstd.ZstdDecompressor()
-    plain = unpacker.decompress(body, LONGEST)
+    plain = unpacker.decompress(body, MAX_DOCUMENT_BYTES)
     if not unpacker.eof:
-        raise BadRequest(f"it ends too early, or is longer than {LONGEST >> 20} MiB unpacked")
+        raise BadRequest(
+            f"it is truncated, or longer than {MAX_DOCUMENT_BYTES >> 20} MiB decompressed"
+        )
     return bytes(plain)

@@ -1,4 +1,4 @@
-"""`ltrain import`: files of telemetry into the store; the rest is counted with its reasons."""
+"""Import files of telemetry into the store, and count what cannot be stored, by reason."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -14,26 +14,26 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from ltrain_collector import schema
 from ltrain_collector.errors import BadRequest
 from ltrain_collector.ingest import origin, otlp_json
-from ltrain_collector.ingest.refusals import Refusal
+from ltrain_collector.ingest.refusals import OtlpError
 from ltrain_collector.ingest.rows import Block, Rows
 from ltrain_collector.ingest.signals import LOGS, METRICS, TRACES, Signal
 from ltrain_collector.sender import Sender
 from ltrain_collector.store import Store
 from ltrain_collector.transfer import lightning
-from ltrain_collector.transfer.documents import Document, documents
+from ltrain_collector.transfer.documents import Document, read_documents
 
-BATCH = 16 << 20
-"""Bytes of rows that are inserted at a time."""
+BATCH_BYTES = 16 << 20
+"""Bytes of rows in one insert."""
 
-STEP = 4 << 20
-"""Bytes of a file between two words on how far it is."""
+PROGRESS_BYTES = 4 << 20
+"""Bytes of a file between two reports of progress."""
 
-PLACES = 20
-"""Unreadable places that are named; the others are counted."""
+MAX_PLACES = 20
+"""Number of unreadable places that are listed; further ones are only counted."""
 
 
-KEYS = {"resourceSpans": TRACES, "resourceLogs": LOGS, "resourceMetrics": METRICS}
-"""How the JSON of each signal begins."""
+SIGNAL_KEYS = {"resourceSpans": TRACES, "resourceLogs": LOGS, "resourceMetrics": METRICS}
+"""The top-level JSON key of each signal."""
 
 
 def _is_traces(message: Any) -> bool:
@@ -60,27 +60,27 @@ def _is_metrics(message: Any) -> bool:
     return all(one.WhichOneof("data") for one in islice(metrics, 1))
 
 
-LOOKS: dict[Signal, Callable[[Any], bool]] = {
+IS_SIGNAL: dict[Signal, Callable[[Any], bool]] = {
     TRACES: _is_traces,
     LOGS: _is_logs,
     METRICS: _is_metrics,
 }
-"""Says of a message's first record whether it is of this signal, which protobuf does not tell."""
+"""Checks by the first record whether a message is of this signal, which protobuf does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an import is."""
+    """The progress of an import."""
 
     path: Path
     read: int
-    """Bytes of the file."""
+    """Bytes of the file that have been read."""
     size: int
 
 
 @dataclass(slots=True)
-class Counts:
-    """What became of the records that were read."""
+class ImportCounts:
+    """Counts of stored, rejected and unreadable records."""
 
     files: int = 0
     records: int = 0
@@ -88,86 +88,87 @@ class Counts:
     rejected: Counter[str] = field(default_factory=Counter)
     unreadable: int = 0
     places: list[str] = field(default_factory=list)
-    """Of the first that are unreadable, with the reason."""
+    """The first unreadable places, with the reason."""
 
-    def fault(self, place: str, why: str) -> None:
+    def add_unreadable(self, place: str, why: str) -> None:
         self.unreadable += 1
-        if len(self.places) < PLACES:
+        if len(self.places) < MAX_PLACES:
             self.places.append(f"{place}: {why}")
 
 
-def files_of(path: Path) -> list[Path]:
-    """Give the files of a folder, rotated ones too, hidden ones not; or the file itself.
+def list_files(path: Path) -> list[Path]:
+    """Return the files in a folder, without hidden ones; or the file itself.
 
     Raises:
-        BadRequest: when there is none.
+        BadRequest: there is no file.
     """
     if path.is_file():
         return [path]
-    found = sorted(
+    files = sorted(
         each
         for each in path.rglob("*")
         if each.is_file() and not any(part.startswith(".") for part in each.relative_to(path).parts)
     )
-    if not found:
+    if not files:
         what = "is empty" if path.is_dir() else "does not exist"
         raise BadRequest(
-            f"{path} {what}. Name a file of OTLP (JSON, protobuf; gzip, zstd) or a folder of them."
+            f"{path} {what}. Name a file of OTLP (JSON or protobuf, with gzip, zstd or no "
+            "compression), or a folder of files."
         )
-    return found
+    return files
 
 
-def take_in(
-    store: Store, paths: list[Path], seen: Callable[[Progress], None], trusted: bool = False
-) -> Counts:
+def import_files(
+    store: Store, paths: list[Path], on_progress: Callable[[Progress], None], trusted: bool = False
+) -> ImportCounts:
     """Store all records of the files.
 
     Args:
-        seen: is called for each file, and for each STEP of it.
-        trusted: keep the senders that the files name; else all are of `import`.
+        on_progress: called at the start of each file and after every `PROGRESS_BYTES` of it.
+        trusted: keep the senders in the files; otherwise the sender of all is `import`.
     """
-    counts = Counts()
-    waiting: defaultdict[str, list[Block]] = defaultdict(list)
+    counts = ImportCounts()
+    pending: defaultdict[str, list[Block]] = defaultdict(list)
     size = 0
     for path in paths:
         counts.files += 1
-        for document in _followed(path, seen):
-            rows = _rows(document, counts, trusted)
+        for document in _read_with_progress(path, on_progress):
+            rows = _encode(document, counts, trusted)
             for table, block in rows.blocks.items():
-                waiting[table].append(block)
+                pending[table].append(block)
             size += rows.size
-            if size > BATCH:
-                counts.stored += _insert(store, waiting)
-                waiting.clear()
+            if size > BATCH_BYTES:
+                counts.stored += _insert(store, pending)
+                pending.clear()
                 size = 0
-    counts.stored += _insert(store, waiting)
+    counts.stored += _insert(store, pending)
     return counts
 
 
-def _followed(path: Path, seen: Callable[[Progress], None]) -> Iterator[Document]:
-    size, told = path.stat().st_size, 0
-    seen(Progress(path, 0, size))
-    for document in documents(path):
+def _read_with_progress(path: Path, on_progress: Callable[[Progress], None]) -> Iterator[Document]:
+    size, reported = path.stat().st_size, 0
+    on_progress(Progress(path, 0, size))
+    for document in read_documents(path):
         yield document
-        if document.read >= told + STEP:
-            told = document.read
-            seen(Progress(path, told, size))
+        if document.read >= reported + PROGRESS_BYTES:
+            reported = document.read
+            on_progress(Progress(path, reported, size))
 
 
-def _rows(document: Document, counts: Counts, trusted: bool) -> Rows:
+def _encode(document: Document, counts: ImportCounts, trusted: bool) -> Rows:
     try:
         if document.fault:
             raise BadRequest(document.fault)
-        signal, message = _request(document)
+        signal, message = _parse_document(document)
         if not trusted:
-            origin.forget(message)
-        origin.record(message, Sender.IMPORT, replace=not trusted)
+            origin.remove_sender(message)
+        origin.set_sender(message, Sender.IMPORT, replace=not trusted)
         rows = signal.encode(message, None)
-    except (BadRequest, Refusal) as error:
-        counts.fault(document.place, str(error))
+    except (BadRequest, OtlpError) as error:
+        counts.add_unreadable(document.place, str(error))
         return Rows({})
     except RecursionError:
-        counts.fault(document.place, "it is nested too deeply")
+        counts.add_unreadable(document.place, "it is nested too deeply")
         return Rows({})
     counts.records += rows.count + rows.rejected
     if rows.rejected:
@@ -175,30 +176,30 @@ def _rows(document: Document, counts: Counts, trusted: bool) -> Rows:
     return rows
 
 
-def _request(document: Document) -> tuple[Signal, Any]:
+def _parse_document(document: Document) -> tuple[Signal, Any]:
     if document.json is None:
-        return _of_bytes(document.protobuf)
+        return _parse_protobuf(document.protobuf)
     if lightning.is_span(document.json):
-        return TRACES, lightning.request(document.json)
-    for key, signal in KEYS.items():
+        return TRACES, lightning.span_request(document.json)
+    for key, signal in SIGNAL_KEYS.items():
         if isinstance(document.json, dict) and key in document.json:
-            return signal, otlp_json.message_of(document.json, signal.request)
+            return signal, otlp_json.message_from_json(document.json, signal.request)
     keys = ", ".join(list(document.json)[:3]) if isinstance(document.json, dict) else "no object"
-    raise BadRequest(f"it has none of {', '.join(KEYS)} (but {keys})")
+    raise BadRequest(f"it has none of the keys {', '.join(SIGNAL_KEYS)}, but {keys}")
 
 
-def _of_bytes(body: bytes) -> tuple[Signal, Any]:
-    for signal, looks in LOOKS.items():
+def _parse_protobuf(body: bytes) -> tuple[Signal, Any]:
+    for signal, is_signal in IS_SIGNAL.items():
         try:
             message = signal.request.FromString(body)
         except DecodeError:
             continue
-        if looks(message):
+        if is_signal(message):
             return signal, message
-    raise BadRequest("it is neither OTLP JSON nor its protobuf")
+    raise BadRequest("it is neither OTLP in JSON nor protobuf")
 
 
-def _insert(store: Store, waiting: dict[str, list[Block]]) -> int:
-    for table, blocks in waiting.items():
-        store.insert_rows(schema.into(table), b"".join(block.payload for block in blocks))
-    return sum(block.rows for blocks in waiting.values() for block in blocks)
+def _insert(store: Store, pending: dict[str, list[Block]]) -> int:
+    for table, blocks in pending.items():
+        store.insert_rows(schema.insert_target(table), b"".join(block.payload for block in blocks))
+    return sum(block.rows for blocks in pending.values() for block in blocks)

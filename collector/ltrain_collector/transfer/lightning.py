@@ -1,4 +1,4 @@
-"""agent-lightning's own spans, as its store dumps them in JSON, become OTLP."""
+"""Convert the JSON spans that agent-lightning's store dumps to OTLP."""
 
 from typing import Any
 
@@ -9,38 +9,38 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from ltrain_collector.errors import BadRequest
 
 SCOPE = "agentlightning"
-"""Its dumps do not say which instrumentation made a span."""
+"""The scope of all spans: the dumps do not contain the instrumentation."""
 
 STATUS = {"OK": Status.STATUS_CODE_OK, "ERROR": Status.STATUS_CODE_ERROR}
 
 
 def is_span(document: Any) -> bool:
-    """Say whether a document is one of its spans."""
+    """Return whether a document is a span of agent-lightning."""
     return (
         isinstance(document, dict) and {"rollout_id", "span_id", "sequence_id"} <= document.keys()
     )
 
 
-def request(document: dict[str, Any]) -> ExportTraceServiceRequest:
-    """Give one span as a request.
+def span_request(document: dict[str, Any]) -> ExportTraceServiceRequest:
+    """Convert one span to a request.
 
     Raises:
-        BadRequest: when a field is not of the type that agent-lightning 0.3 gives it.
+        BadRequest: a field does not have the type of agent-lightning 0.3.
     """
     try:
-        return _request(document)
+        return _convert(document)
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise BadRequest(f"It is not a span of agent-lightning 0.3: {error!r}") from error
+        raise BadRequest(f"it is not a span of agent-lightning 0.3: {error!r}") from error
 
 
-def _request(document: dict[str, Any]) -> ExportTraceServiceRequest:
-    made = ExportTraceServiceRequest()
-    resource = made.resource_spans.add()
-    said = dict((document.get("resource") or {}).get("attributes") or {})
-    said["agentlightning.rollout_id"] = document["rollout_id"]
-    said["agentlightning.attempt_id"] = document["attempt_id"]
-    said["agentlightning.span_sequence_id"] = document["sequence_id"]
-    _fill(resource.resource.attributes, said)
+def _convert(document: dict[str, Any]) -> ExportTraceServiceRequest:
+    request = ExportTraceServiceRequest()
+    resource = request.resource_spans.add()
+    attributes = dict((document.get("resource") or {}).get("attributes") or {})
+    attributes["agentlightning.rollout_id"] = document["rollout_id"]
+    attributes["agentlightning.attempt_id"] = document["attempt_id"]
+    attributes["agentlightning.span_sequence_id"] = document["sequence_id"]
+    _add_attributes(resource.resource.attributes, attributes)
     scoped = resource.scope_spans.add()
     scoped.scope.name = SCOPE
     span = scoped.spans.add(name=document["name"], kind=Span.SPAN_KIND_INTERNAL)
@@ -52,27 +52,27 @@ def _request(document: dict[str, Any]) -> ExportTraceServiceRequest:
     status = document.get("status") or {}
     span.status.code = STATUS.get(str(status.get("status_code")), Status.STATUS_CODE_UNSET)
     span.status.message = status.get("description") or ""
-    _fill(span.attributes, document.get("attributes") or {})
+    _add_attributes(span.attributes, document.get("attributes") or {})
     for event in document.get("events") or ():
         added = span.events.add(name=event["name"], time_unix_nano=_nanoseconds(event["timestamp"]))
-        _fill(added.attributes, event.get("attributes") or {})
+        _add_attributes(added.attributes, event.get("attributes") or {})
     for link in document.get("links") or ():
         ids = {key: bytes.fromhex(link["context"][key]) for key in ("trace_id", "span_id")}
-        _fill(span.links.add(**ids).attributes, link.get("attributes") or {})
-    return made
+        _add_attributes(span.links.add(**ids).attributes, link.get("attributes") or {})
+    return request
 
 
 def _nanoseconds(seconds: float | None) -> int:
-    # microseconds are what a float of seconds holds of today's times
+    # a float of Unix seconds is precise to microseconds
     return round((seconds or 0) * 1e6) * 1000
 
 
-def _fill(attributes: Any, said: dict[str, Any]) -> None:
-    for key, value in said.items():
-        _set(attributes.add(key=key).value, value)
+def _add_attributes(target: Any, attributes: dict[str, Any]) -> None:
+    for key, value in attributes.items():
+        _set_value(target.add(key=key).value, value)
 
 
-def _set(into: AnyValue, value: Any) -> None:
+def _set_value(into: AnyValue, value: Any) -> None:
     if isinstance(value, bool):
         into.bool_value = value
     elif isinstance(value, int):
@@ -82,6 +82,6 @@ def _set(into: AnyValue, value: Any) -> None:
     elif isinstance(value, list | tuple):
         into.array_value.SetInParent()
         for each in value:
-            _set(into.array_value.values.add(), each)
+            _set_value(into.array_value.values.add(), each)
     elif value is not None:
         into.string_value = str(value)

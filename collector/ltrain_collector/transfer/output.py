@@ -1,4 +1,4 @@
-"""`ltrain export`: stored records as OTLP, as the Collector's file exporter writes it."""
+"""Export stored records as OTLP, in the format of the Collector's file exporter."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,53 +14,54 @@ from ltrain_collector.store import Store
 from ltrain_collector.transfer import log_records, points, spans
 from ltrain_collector.transfer.fields import Row
 
-RECORDS = 512
-"""Of one request, as OpenTelemetry's exporters send."""
+BATCH_RECORDS = 512
+"""Records of one request, as OpenTelemetry's exporters send them."""
 
 
-def line(request: Any) -> bytes:
-    """Give a request as a line of JSON."""
-    return orjson.dumps(otlp_json.document_of(request)) + b"\n"
+def to_json_line(request: Any) -> bytes:
+    """Return a request as a line of JSON."""
+    return orjson.dumps(otlp_json.message_to_json(request)) + b"\n"
 
 
-def framed(request: Any) -> bytes:
-    """Give a request as protobuf with its length before it."""
+def to_framed_protobuf(request: Any) -> bytes:
+    """Return a request as protobuf after its length."""
     body = bytes(request.SerializeToString())
     return len(body).to_bytes(4, "big") + body
 
 
-FORMS: dict[str, Callable[[Any], bytes]] = {"json": line, "proto": framed}
+FORMATS: dict[str, Callable[[Any], bytes]] = {"json": to_json_line, "proto": to_framed_protobuf}
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """How the rows of a table go out."""
+    """How the rows of a table are exported."""
 
     table: str
     request: Callable[[Sequence[Row]], Any]
     order: str = ""
-    """SQL that the query ends with; spans have an order of their own."""
-    whole: str = "true"
-    """SQL of the rows whose ids are OpenTelemetry's; others can be in a table, not in OTLP."""
+    """The end of the query's SQL; empty for spans, which `rollouts` orders."""
+    valid_ids: str = "true"
+    """SQL condition of rows with valid OpenTelemetry ids; OTLP cannot contain others."""
 
     @property
     def view(self) -> str:
-        return schema.view_of(self.table)
+        return schema.view_name(self.table)
 
 
 OUTPUTS: dict[str, tuple[Output, ...]] = {
     "traces": (
         Output(
             schema.TRACES,
-            spans.request,
-            whole="match(TraceId, '^[0-9a-f]{32}$') AND match(SpanId, '^[0-9a-f]{16}$')",
+            spans.traces_request,
+            valid_ids="match(TraceId, '^[0-9a-f]{32}$') AND match(SpanId, '^[0-9a-f]{16}$')",
         ),
     ),
     "logs": (
         Output(
             schema.LOGS,
-            log_records.request,
-            f"ORDER BY RunId, RolloutId, Attempt, TraceId, Timestamp {schema.in_order()}",
+            log_records.logs_request,
+            "ORDER BY RunId, RolloutId, Attempt, TraceId, Timestamp "
+            f"{schema.ordered_read_settings()}",
             "match(TraceId, '^([0-9a-f]{32})?$') AND match(SpanId, '^([0-9a-f]{16})?$')",
         ),
     ),
@@ -68,50 +69,54 @@ OUTPUTS: dict[str, tuple[Output, ...]] = {
         Output(
             table,
             request,
-            f"ORDER BY ServiceName, MetricName, Attributes, TimeUnix {schema.in_order()}",
+            "ORDER BY ServiceName, MetricName, Attributes, TimeUnix "
+            f"{schema.ordered_read_settings()}",
         )
         for table, request in points.REQUESTS.items()
     ),
 }
-"""The tables of each signal."""
+"""The exported tables of each signal."""
 
 
-def strangers(store: Store, where: str, params: dict[str, object], signal: str = "traces") -> int:
-    """Count the records that cannot be written as OTLP, for their ids."""
+def count_invalid_ids(
+    store: Store, where: str, params: dict[str, object], signal: str = "traces"
+) -> int:
+    """Return the number of records that OTLP cannot contain because of their ids."""
     return sum(
         int(
             store.query(
-                f"SELECT count() AS n FROM {out.view} WHERE ({where}) AND NOT ({out.whole})", params
+                f"SELECT count() AS n FROM {out.view} WHERE ({where}) AND NOT ({out.valid_ids})",
+                params,
             )["n"].item()
         )
         for out in OUTPUTS[signal]
     )
 
 
-def requests(
+def export_requests(
     store: Store, where: str, params: dict[str, object], signal: str = "traces"
 ) -> Iterator[Any]:
-    """Give what `where` selects, whole rollouts one after another, each record once."""
-    for _, request in counted(store, where, params, signal):
+    """Yield requests with the records that `where` selects: each once, rollout by rollout."""
+    for _, request in export_batches(store, where, params, signal):
         yield request
 
 
-def counted(
+def export_batches(
     store: Store, where: str, params: dict[str, object], signal: str
 ) -> Iterator[tuple[int, Any]]:
-    """Do as `requests` does, each request with the number of its records."""
+    """Yield the requests of `export_requests`, each with its number of records."""
     for out in OUTPUTS[signal]:
-        columns = ", ".join(f"`{name}`" for name in schema.WRITTEN[out.table])
-        chosen = f"({where}) AND {out.whole}"
-        sql = f"SELECT {columns} FROM {out.view} WHERE {chosen} {out.order}"
+        columns = ", ".join(f"`{name}`" for name in schema.INSERT_COLUMNS[out.table])
+        condition = f"({where}) AND {out.valid_ids}"
+        sql = f"SELECT {columns} FROM {out.view} WHERE {condition} {out.order}"
         frames = (
             store.stream(sql, params)
             if out.order
-            else rollouts.stream(store, columns, chosen, params)
+            else rollouts.stream_rollouts(store, columns, condition, params)
         )
         rows = (row for frame in frames for row in _rows(frame))
-        while few := list(islice(rows, RECORDS)):
-            yield len(few), out.request(few)
+        while batch := list(islice(rows, BATCH_RECORDS)):
+            yield len(batch), out.request(batch)
 
 
 def _rows(frame: pl.DataFrame) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Rows of `otel.metrics_*` become an OTLP request again."""
+"""Convert rows of `otel.metrics_*` to OTLP requests."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 
 from ltrain_collector import schema
-from ltrain_collector.transfer.fields import Row, fill, id_of, zipped
+from ltrain_collector.transfer.fields import Row, add_attributes, nested_rows, parse_id
 
 HEAD = (
     "ResourceAttributes",
@@ -21,22 +21,22 @@ HEAD = (
     "ScopeSchemaUrl",
 )
 METRIC = ("MetricName", "MetricDescription", "MetricUnit", "AggregationTemporality", "IsMonotonic")
-"""What all points of a metric share; a kind has all of them or the first ones."""
+"""Columns that all points of a metric share; some kinds have only the first ones."""
 
 
 def _request(kind: str, point: Callable[[Any, Row], None], rows: Sequence[Row]) -> Any:
-    made = ExportMetricsServiceRequest()
+    request = ExportMetricsServiceRequest()
     resource: list[Any] = []
     metric: list[Any] = []
     for row in rows:
         head = [row[name] for name in HEAD]
         if head != resource:
-            owner = made.resource_metrics.add(schema_url=row["ResourceSchemaUrl"])
-            fill(owner.resource.attributes, row["ResourceAttributes"])
+            owner = request.resource_metrics.add(schema_url=row["ResourceSchemaUrl"])
+            add_attributes(owner.resource.attributes, row["ResourceAttributes"])
             scoped = owner.scope_metrics.add(schema_url=row["ScopeSchemaUrl"])
             scoped.scope.name, scoped.scope.version = row["ScopeName"], row["ScopeVersion"]
             scoped.scope.dropped_attributes_count = row["ScopeDroppedAttrCount"]
-            fill(scoped.scope.attributes, row["ScopeAttributes"])
+            add_attributes(scoped.scope.attributes, row["ScopeAttributes"])
             resource, metric = head, []
         what = [row.get(name) for name in METRIC]
         if what != metric:
@@ -45,9 +45,9 @@ def _request(kind: str, point: Callable[[Any, Row], None], rows: Sequence[Row]) 
         one = data.data_points.add()
         one.start_time_unix_nano, one.time_unix_nano = row["StartTimeUnix"], row["TimeUnix"]
         one.flags = row["Flags"]
-        fill(one.attributes, row["Attributes"])
+        add_attributes(one.attributes, row["Attributes"])
         point(one, row)
-    return made
+    return request
 
 
 def _metric(metric: Any, kind: str, row: Row) -> Any:
@@ -89,16 +89,16 @@ def _spread(point: Any, row: Row) -> None:
 
 def _summary(point: Any, row: Row) -> None:
     point.count, point.sum = row["Count"], row["Sum"]
-    for quantile, value in zipped(row, "ValueAtQuantiles", "Quantile", "Value"):
+    for quantile, value in nested_rows(row, "ValueAtQuantiles", "Quantile", "Value"):
         point.quantile_values.add(quantile=quantile, value=value)
 
 
 def _exemplars(point: Any, row: Row) -> None:
     names = ("FilteredAttributes", "TimeUnix", "Value", "SpanId", "TraceId")
-    for said, at, value, span, trace in zipped(row, "Exemplars", *names):
-        ids = {"span_id": id_of(span), "trace_id": id_of(trace)}
+    for attributes, at, value, span, trace in nested_rows(row, "Exemplars", *names):
+        ids = {"span_id": parse_id(span), "trace_id": parse_id(trace)}
         one = point.exemplars.add(time_unix_nano=at, as_double=value, **ids)
-        fill(one.filtered_attributes, said)
+        add_attributes(one.filtered_attributes, attributes)
 
 
 REQUESTS: dict[str, Callable[[Sequence[Row]], ExportMetricsServiceRequest]] = {
@@ -108,4 +108,4 @@ REQUESTS: dict[str, Callable[[Sequence[Row]], ExportMetricsServiceRequest]] = {
     schema.EXPONENTIAL_HISTOGRAMS: partial(_request, "exponential_histogram", _exponential),
     schema.SUMMARIES: partial(_request, "summary", _summary),
 }
-"""Give the request whose data points are rows of a table, in their order."""
+"""Functions by table that return a request with the data points of rows, in their order."""

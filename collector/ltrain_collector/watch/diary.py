@@ -1,11 +1,10 @@
-"""A collector's own measures in its own store: every 15 seconds a row of each.
+"""Store the collector's own metrics in its own store: one row per metric every 15 seconds.
 
-* They come in as OTLP metrics of the service `ltrain-collector`, a histogram as two sums, its count
-  and its sum; a counter that never counted has none.
-* They are not counted as what they measure, neither accepted nor inserted: an idle collector's
-  counters stand still.
-* A round that the engine refuses is left out, and counted: the next one says all of it, since
-  counters only grow.
+* They are stored as OTLP metrics of the service `ltrain-collector`. A histogram is stored as two
+  sums, its count and its sum; a counter of 0 is not stored.
+* They do not count as accepted or inserted rows: the counters of an idle collector do not change.
+* A round that the engine cannot store is skipped and counted. Counters only grow, so the next round
+  contains everything.
 """
 
 import asyncio
@@ -19,85 +18,87 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 
-from ltrain_collector.claims import SERVICE
-from ltrain_collector.ingest.counters import Tally
+from ltrain_collector.claims import COLLECTOR_SERVICE
+from ltrain_collector.ingest.counters import Histogram
 from ltrain_collector.watch.health import Health
 from ltrain_collector.watch.measures import MEASURES, Kind, Measure
 from ltrain_collector.watch.state import State
 
-EVERY = 15.0
-"""Seconds from one round to the next."""
+INTERVAL = 15.0
+"""Seconds between two rounds."""
 
 CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 
 logger = logging.getLogger(__name__)
 
 
-class Diary:
-    """Writes rounds until it is stopped; lives in the intake's event loop."""
+class SelfMetrics:
+    """Stores a round of metrics at each interval until it is stopped; used from one event loop."""
 
-    def __init__(self, health: Health, every: float = EVERY) -> None:
+    def __init__(self, health: Health, every: float = INTERVAL) -> None:
         self._health = health
-        self._watched = health.watched
+        self._monitor = health.monitor
         self._every = every
-        self._writing: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin; the first round is written after one interval."""
-        self._writing = asyncio.create_task(self._run())
+        """Start; the first round is stored after one interval."""
+        self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """End; a round that is being written is finished by its thread."""
-        if self._writing is not None:
-            self._writing.cancel()
-            await asyncio.gather(self._writing, return_exceptions=True)
+        """Stop; a thread finishes a round that is being stored."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        told = False
+        warned = False
         while True:
             await asyncio.sleep(self._every)
-            self._health.recent.note()
+            self._health.recent.take_snapshot()
             try:
-                await self._watched.intake.keep(request(await self._watched.state()))
-                told = False
-            # whatever the store has, the next round must have its turn
+                await self._monitor.intake.store_self_metrics(
+                    metrics_request(await self._monitor.state())
+                )
+                warned = False
+            # whatever the error is, the next round must run
             except Exception as error:
-                self._watched.missed += 1
-                if not told:
-                    logger.warning("ltrain: its own measures could not be stored: %s", error)
-                told = True
+                self._monitor.missed += 1
+                if not warned:
+                    logger.warning("ltrain: the collector's metrics were not stored: %s", error)
+                warned = True
 
 
-def request(state: State) -> ExportMetricsServiceRequest:
-    """Give a round as OTLP."""
-    made = ExportMetricsServiceRequest()
-    resource = made.resource_metrics.add()
-    about = {
-        "service.name": SERVICE,
+def metrics_request(state: State) -> ExportMetricsServiceRequest:
+    """Return the metrics of a state as an OTLP request."""
+    request = ExportMetricsServiceRequest()
+    resource = request.resource_metrics.add()
+    resource_attributes = {
+        "service.name": COLLECTOR_SERVICE,
         "service.version": state.program,
         "host.name": socket.gethostname(),
     }
-    for key, text in about.items():
+    for key, text in resource_attributes.items():
         resource.resource.attributes.add(key=key).value.string_value = text
     scoped = resource.scope_metrics.add()
     scoped.scope.name = "ltrain.collector"
     now, begun = time.time_ns(), int(state.begun * 1e9)
     for measure in MEASURES:
-        found = [
+        readings = [
             (suffix, labels, number)
             for labels, value in measure.read(state)
             for suffix, number in _numbers(value)
         ]
-        for suffix in dict.fromkeys(suffix for suffix, _, _ in found):
+        for suffix in dict.fromkeys(suffix for suffix, _, _ in readings):
             metric = scoped.metrics.add(name=measure.name + suffix, description=measure.doc)
-            for each, labels, number in found:
+            for each, labels, number in readings:
                 if each == suffix:
                     _point(metric, measure, labels, number, begun, now)
-    return made
+    return request
 
 
-def _numbers(value: float | Tally) -> Iterator[tuple[str, float]]:
-    if isinstance(value, Tally):
+def _numbers(value: float | Histogram) -> Iterator[tuple[str, float]]:
+    if isinstance(value, Histogram):
         yield "_count", sum(value.counts)
         yield "_sum", value.sum
     else:

@@ -1,4 +1,4 @@
-"""`/metrics`: the measures as Prometheus reads them."""
+"""`/metrics`: the collector's metrics in Prometheus' format."""
 
 from collections.abc import Iterable
 from itertools import accumulate
@@ -16,11 +16,11 @@ from prometheus_client.registry import Collector
 from ltrain_collector.watch.measures import MEASURES, Kind, Measure, Value
 from ltrain_collector.watch.state import State
 
-KIND = "text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def text(state: State) -> bytes:
-    """Give all measures in Prometheus' text format."""
+def render(state: State) -> bytes:
+    """Return all metrics in Prometheus' text format."""
     registry = CollectorRegistry()
     registry.register(_Measures(state))
     return generate_latest(registry)
@@ -31,7 +31,7 @@ class _Measures(Collector):
         self._state = state
 
     def describe(self) -> list[Metric]:
-        return []  # else the registry collects once more, for the names
+        return []  # otherwise the registry collects once more for the names
 
     def collect(self) -> Iterable[Metric]:
         for measure in MEASURES:

@@ -1,40 +1,40 @@
-"""`/health`: how a collector stands, in a few numbers, for probes and for `ltrain doctor`."""
+"""`/health`: the state of a collector in a few numbers, for probes and `ltrain doctor`."""
 
 from typing import Any
 
 from ltrain_collector.watch.recent import Recent
-from ltrain_collector.watch.state import Watched
+from ltrain_collector.watch.state import Monitor
 
 
 class Health:
-    """What is told to whoever asks."""
+    """The report of `/health`."""
 
-    def __init__(self, watched: Watched) -> None:
-        self.watched = watched
-        self.recent = Recent(watched.intake.counters)
+    def __init__(self, monitor: Monitor) -> None:
+        self.monitor = monitor
+        self.recent = Recent(monitor.intake.counters)
 
-    def told(self) -> dict[str, Any]:
-        """Give the counters since the start, those of the last minutes, disk and version."""
-        intake = self.watched.intake
+    def report(self) -> dict[str, Any]:
+        """Return counters since the start and of the last minutes, disk space and version."""
+        intake = self.monitor.intake
         tables = intake.counters.tables.values()
         signals = {
             name: {
-                "requests": of.requests,
-                "accepted": of.accepted,
-                "rejected": of.rejected,
-                "refused": dict(of.refused),
+                "requests": counters.requests,
+                "accepted": counters.accepted,
+                "rejected": counters.rejected,
+                "refused": dict(counters.refused),
             }
-            for name, of in intake.counters.signals.items()
+            for name, counters in intake.counters.signals.items()
         }
-        size, free = self.watched.disk()
+        size, free = self.monitor.disk()
         return {
-            "status": self.watched.fault() or "ok",
-            "version": self.watched.program,
-            "requests": sum(of.requests for of in intake.counters.signals.values()),
+            "status": self.monitor.failure() or "ok",
+            "version": self.monitor.program,
+            "requests": sum(counters.requests for counters in intake.counters.signals.values()),
             **signals,
-            "inserts": sum(of.inserts for of in tables),
-            "failures": sum(of.failures for of in tables),
-            "waiting_bytes": intake.budget.waiting,
-            "recent": self.recent.told(),
+            "inserts": sum(counters.inserts for counters in tables),
+            "failures": sum(counters.failures for counters in tables),
+            "waiting_bytes": intake.budget.in_use,
+            "recent": self.recent.summary(),
             "disk": {"size": size, "free": free},
         }

@@ -1,29 +1,29 @@
-"""What a collector measures of itself, a row each: for `/metrics`, the store and the docs."""
+"""The collector's own metrics, one entry each, for `/metrics`, the store and the docs."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ltrain_collector.ingest.counters import SignalCounters, TableCounters, Tally
+from ltrain_collector.ingest.counters import Histogram, SignalCounters, TableCounters
 from ltrain_collector.watch.state import State
 
-Value = float | Tally
+Value = float | Histogram
 Readings = Iterable[tuple[tuple[str, ...], Value]]
-"""Values, each with those of the measure's labels."""
+"""Values, each with the values of the metric's labels."""
 
 
 class Kind(StrEnum):
     COUNTER = "counter"
-    """Only grows, from 0 at the process's start."""
+    """Only grows, from 0 at the start of the process."""
     GAUGE = "gauge"
-    """As it is now."""
+    """The current value."""
     HISTOGRAM = "histogram"
-    """How often a value was at most each bound, and their sum."""
+    """Counts of values up to each bound, and their sum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One thing that is measured."""
+    """One metric of the collector."""
 
     name: str
     kind: Kind
@@ -70,28 +70,28 @@ MEASURES = (
     _signals(
         "requests_total",
         COUNTER,
-        "OTLP requests that were answered with success.",
+        "OTLP requests with a successful response.",
         lambda of: of.requests,
     ),
-    _signals("accepted_total", COUNTER, "Records that are stored.", lambda of: of.accepted),
+    _signals("accepted_total", COUNTER, "Stored records.", lambda of: of.accepted),
     _signals(
         "rejected_total",
         COUNTER,
-        "Records of answered requests that cannot be stored: partial_success.",
+        "Records of successful requests that were not stored: partial_success.",
         lambda of: of.rejected,
     ),
     _signals(
         "doubled_total",
         COUNTER,
-        "Records among the accepted whose request had been stored before, byte for byte: sent "
-        "again, and read once.",
-        lambda of: of.doubled,
+        "Accepted records of requests whose bytes had been stored before: they were sent again, "
+        "and are read once.",
+        lambda of: of.duplicates,
     ),
     Measure(
         "ltrain_collector_refused_total",
         COUNTER,
         ("signal", "reason"),
-        "OTLP requests that were not taken: malformed, too_large, unsupported, too_slow, "
+        "OTLP requests that were not stored: malformed, too_large, unsupported, too_slow, "
         "overloaded, engine.",
         _refused,
     ),
@@ -115,36 +115,36 @@ MEASURES = (
         "Bytes of requests that are being read, decoded or inserted.",
         lambda state: state.waiting,
     ),
-    _tables("inserts_total", COUNTER, "Inserts that were tried.", lambda of: of.inserts),
+    _tables("inserts_total", COUNTER, "Attempted inserts.", lambda of: of.inserts),
     _tables(
         "insert_failures_total",
         COUNTER,
-        "Requests whose rows the engine refused.",
+        "Requests whose rows the engine could not store.",
         lambda of: of.failures,
     ),
     _tables(
         "inserted_rows_total",
         COUNTER,
-        "Rows that were inserted, copies included.",
+        "Inserted rows, duplicates included.",
         lambda of: of.inserted,
     ),
     _tables(
         "rows_per_insert",
         HISTOGRAM,
-        "Rows of an insert that was made.",
+        "Rows per successful insert.",
         lambda of: of.rows,
     ),
     _plain(
         "query_seconds",
         HISTOGRAM,
-        "Seconds of a query or insert of the ClickHouse port, to the last part of its answer; its "
-        "count is the number of them.",
+        "Seconds from the start of a query or insert of the ClickHouse port to the last part of "
+        "its response; the count is the number of queries.",
         lambda state: state.queries.seconds,
     ),
     _plain(
         "query_errors_total",
         COUNTER,
-        "Queries of the ClickHouse port that failed or were not let in.",
+        "Queries of the ClickHouse port that failed or were refused.",
         lambda state: state.queries.errors,
     ),
     Measure(
@@ -152,61 +152,61 @@ MEASURES = (
         COUNTER,
         ("reason",),
         "Queries of the ClickHouse port that a limit ended (seconds, rows, memory, size, syntax), "
-        "that their key may not ask (denied, setting), that found no lane (waiting, patience, "
-        "stopping) or no memory (bytes), or that were ended with their client or "
-        "the server (ended).",
+        "that their key does not allow (denied, setting), that got no slot (waiting, patience, "
+        "stopping) or no memory (bytes), or that ended because the client disconnected or the "
+        "server stopped (ended).",
         lambda state: [((reason,), count) for reason, count in state.queries.refused.items()],
     ),
     _plain(
         "queries_running",
         GAUGE,
-        "Queries of the ClickHouse port that have begun and not ended.",
+        "Queries of the ClickHouse port that are running.",
         lambda state: state.queries.running,
     ),
     Measure(
         "ltrain_collector_store_rows",
         GAUGE,
         ("table",),
-        "Rows on disk, copies that no merge took out yet included.",
+        "Rows on disk, duplicates that no merge has removed yet included.",
         _rows,
     ),
     Measure("ltrain_collector_store_bytes", GAUGE, ("table",), "Bytes on disk.", _bytes),
     _plain(
         "disk_free_bytes",
         GAUGE,
-        "Free bytes of the disk that the store is on.",
+        "Free bytes of the store's disk.",
         lambda state: state.free,
     ),
     _plain(
         "disk_size_bytes",
         GAUGE,
-        "Bytes of the disk that the store is on.",
+        "Size of the store's disk in bytes.",
         lambda state: state.size,
     ),
     _plain(
         "resident_bytes",
         GAUGE,
-        "Memory of the process, the engine's included.",
+        "Resident memory of the process, the engine included.",
         lambda state: state.resident,
     ),
-    _plain("cpu_seconds_total", COUNTER, "CPU of the process.", lambda state: state.cpu),
+    _plain("cpu_seconds_total", COUNTER, "CPU seconds of the process.", lambda state: state.cpu),
     _plain(
         "start_time_seconds",
         GAUGE,
-        "When the process began, in Unix seconds.",
+        "Start of the process in Unix seconds.",
         lambda state: state.begun,
     ),
     _plain(
         "missed_rounds_total",
         COUNTER,
-        "Rounds of these measures that could not be put into the store.",
+        "Rounds of these metrics that could not be stored.",
         lambda state: state.missed,
     ),
     Measure(
         "ltrain_collector_info",
         GAUGE,
         ("version",),
-        "1; its label is ltrain's version.",
+        "1, with ltrain's version as a label.",
         lambda state: [((state.program,), 1.0)],
     ),
 )

@@ -1,62 +1,62 @@
-"""What went wrong in the last minutes: the counters now, less those of then."""
+"""Counts of the last five minutes: current counters less those of an earlier snapshot."""
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from ltrain_collector.ingest.counters import SECONDS, Counters
+from ltrain_collector.ingest.counters import SECONDS_BOUNDS, Counters
 
-ROUNDS = 20
-"""Notes that are kept: of five minutes."""
+MAX_SNAPSHOTS = 20
+"""Number of snapshots: one every 15 seconds for five minutes."""
 
-SHARE = 0.95
-"""Of requests that were stored within what is told as the lag."""
+LAG_QUANTILE = 0.95
+"""Share of requests that were stored within the reported lag."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Note:
-    """Of all signals together."""
+class _Snapshot:
+    """Counters of all signals together."""
 
     requests: int = 0
     rejected: int = 0
     failures: int = 0
     refused: Counter[str] = field(default_factory=Counter)
-    lag: tuple[int, ...] = (0,) * (len(SECONDS) + 1)
+    lag: tuple[int, ...] = (0,) * (len(SECONDS_BOUNDS) + 1)
 
 
 class Recent:
-    """Notes of a collector's counters, one a round."""
+    """Snapshots of a collector's counters."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
-        self._notes = deque([_Note()], maxlen=ROUNDS)
+        self._snapshots = deque([_Snapshot()], maxlen=MAX_SNAPSHOTS)
 
-    def note(self) -> None:
-        """Keep how the counters stand."""
-        self._notes.append(self._now())
+    def take_snapshot(self) -> None:
+        """Store the current counters."""
+        self._snapshots.append(self._snapshot())
 
-    def told(self) -> dict[str, Any]:
-        """Give what was counted since the oldest note: five minutes ago, or the start.
+    def summary(self) -> dict[str, Any]:
+        """Return the counts since the oldest snapshot: five minutes ago, or the start.
 
-        `lag` is the seconds, by the bounds of its histogram, in which 95 of 100 requests were
-        stored; what took longer than the last bound is told as that.
+        `lag` is the bound of the histogram, in seconds, within which 95 % of the requests were
+        stored; the last bound also stands for all longer times.
         """
-        now, then = self._now(), self._notes[0]
+        now, then = self._snapshot(), self._snapshots[0]
         lag = [after - before for after, before in zip(now.lag, then.lag, strict=True)]
         return {
             "requests": now.requests - then.requests,
             "rejected": now.rejected - then.rejected,
             "refused": dict(now.refused - then.refused),
             "failures": now.failures - then.failures,
-            "lag": _bound(lag),
+            "lag": _lag_bound(lag),
         }
 
-    def _now(self) -> _Note:
+    def _snapshot(self) -> _Snapshot:
         signals = self._counters.signals.values()
         refused = Counter[str]()
         for of in signals:
             refused.update(of.refused)
-        return _Note(
+        return _Snapshot(
             sum(of.requests for of in signals),
             sum(of.rejected for of in signals),
             sum(of.failures for of in self._counters.tables.values()),
@@ -65,13 +65,13 @@ class Recent:
         )
 
 
-def _bound(counts: list[int]) -> float:
-    """Give the bound below which the share of all is; 0 where there are none."""
-    wanted, seen = SHARE * sum(counts), 0
-    if not wanted:
+def _lag_bound(counts: list[int]) -> float:
+    """Return the bound within which `LAG_QUANTILE` of all counts are; 0 without counts."""
+    target, cumulative = LAG_QUANTILE * sum(counts), 0
+    if not target:
         return 0.0
-    for bound, count in zip(SECONDS, counts, strict=False):
-        seen += count
-        if seen >= wanted:
+    for bound, count in zip(SECONDS_BOUNDS, counts, strict=False):
+        cumulative += count
+        if cumulative >= target:
             return bound
-    return SECONDS[-1]
+    return SECONDS_BOUNDS[-1]

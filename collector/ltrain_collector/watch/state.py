@@ -1,4 +1,4 @@
-"""What is looked at when a collector measures itself, all at one moment."""
+"""The state of a collector at one moment, from which its metrics are computed."""
 
 import asyncio
 import json
@@ -12,13 +12,13 @@ from ltrain_collector.engine import Engine
 from ltrain_collector.errors import QueryFailed, StoreGone
 from ltrain_collector.ingest.counters import Counters
 from ltrain_collector.ingest.intake import Intake
-from ltrain_collector.listen.refusals import Refusals
-from ltrain_collector.migration import program
+from ltrain_collector.listen.refusals import RefusalCounts
+from ltrain_collector.migration import program_version
 from ltrain_collector.query.counters import QueryCounters
 
 PAGE = 4096
 
-PARTS = (
+TABLE_SIZES = (
     "SELECT concat(database, '.', table) AS name, sum(rows) AS rows, sum(bytes_on_disk) AS bytes "
     "FROM system.parts WHERE active AND database = 'otel' GROUP BY name ORDER BY name"
 )
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table as it lies on disk, copies that no merge took out yet included."""
+    """The size of a table, duplicates that no merge has removed yet included."""
 
     rows: int
     bytes: int
@@ -36,20 +36,20 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A collector at one moment."""
+    """The state of a collector at one moment."""
 
     counters: Counters
     queries: QueryCounters
     blocked: dict[str, int]
     """Requests that were refused before they were read, by reason."""
     waiting: int
-    """Bytes of requests that are here."""
+    """Bytes of requests in memory."""
     missed: int
-    """Rounds of measures that could not be stored."""
+    """Rounds of the collector's metrics that could not be stored."""
     tables: dict[str, Table]
     free: int
     size: int
-    """Bytes of the disk."""
+    """Size of the disk in bytes; `free` are the free ones."""
     resident: int
     cpu: float
     begun: float
@@ -57,8 +57,8 @@ class State:
     program: str
 
 
-class Watched:
-    """A collector, as it is looked at."""
+class Monitor:
+    """Reads the state of a running collector."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Watched:
         queries: QueryCounters,
         engine: Engine,
         folder: Path,
-        refusals: Refusals,
+        refusals: RefusalCounts,
     ) -> None:
         self.intake = intake
         self.missed = 0
@@ -75,17 +75,17 @@ class Watched:
         self._folder = folder
         self._refusals = refusals
         self._begun = time.time()
-        self.program = program()
+        self.program = program_version()
 
     async def state(self) -> State:
-        """Look at everything; the engine is asked off the event loop."""
+        """Return the current state; the engine is queried in a thread."""
         tables = await asyncio.to_thread(self._tables)
         size, free = self.disk()
         return State(
             counters=self.intake.counters,
             queries=self._queries,
             blocked=self._refusals.by_reason(),
-            waiting=self.intake.budget.waiting,
+            waiting=self.intake.budget.in_use,
             missed=self.missed,
             tables=tables,
             free=free,
@@ -96,8 +96,8 @@ class Watched:
             program=self.program,
         )
 
-    def fault(self) -> str:
-        """Return why nothing can be stored; '' when nothing is known to be wrong."""
+    def failure(self) -> str:
+        """Return why nothing can be stored, or '' if no reason is known."""
         try:
             self._engine.presence.check()
         except StoreGone as error:
@@ -105,19 +105,19 @@ class Watched:
         return ""
 
     def disk(self) -> tuple[int, int]:
-        """Return the bytes of the store's disk, and those that are free."""
-        there = next(each for each in (self._folder, *self._folder.parents) if each.exists())
-        disk = shutil.disk_usage(there)
+        """Return the size and the free bytes of the store's disk."""
+        existing = next(each for each in (self._folder, *self._folder.parents) if each.exists())
+        disk = shutil.disk_usage(existing)
         return disk.total, disk.free
 
     def _tables(self) -> dict[str, Table]:
         try:
-            text = b"".join(self._engine.formatted(PARTS, "JSONEachRow", QUOTED)).decode()
-        except QueryFailed as error:  # the other measures say why, so they are given
+            text = b"".join(self._engine.export(TABLE_SIZES, "JSONEachRow", JSON_SETTINGS)).decode()
+        except QueryFailed as error:  # the other metrics can show why, so they are still returned
             logger.warning("ltrain: the store's size is not known: %s", error)
             return {}
         rows = map(json.loads, text.splitlines())
         return {row["name"]: Table(row["rows"], row["bytes"]) for row in rows}
 
 
-QUOTED = {"output_format_json_quote_64bit_integers": "0"}
+JSON_SETTINGS = {"output_format_json_quote_64bit_integers": "0"}

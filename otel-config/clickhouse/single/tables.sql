@@ -2,6 +2,8 @@
 
 CREATE DATABASE IF NOT EXISTS otel;
 
+DROP VIEW IF EXISTS otel.rewards;
+
 CREATE TABLE IF NOT EXISTS otel.ltrain_migrations
 (
     `step` String,
@@ -22,7 +24,8 @@ INSERT INTO otel.ltrain_migrations (step, version, program) VALUES
 ('04_domain',4,'0.1.0'),
 ('08_sender_logs',7,'0.1.0'),
 ('08_sender_traces',5,'0.1.0'),
-('views',8,'0.1.0');
+('09_renamed_views',9,'0.1.0'),
+('views',9,'0.1.0');
 
 CREATE TABLE IF NOT EXISTS otel.otel_logs
 (
@@ -458,6 +461,27 @@ SELECT
 FROM otel.otel_traces
 FINAL;
 
+CREATE OR REPLACE VIEW otel.evaluations AS
+SELECT
+    Timestamp AS judged,
+    RunId AS run,
+    Mode AS mode,
+    Wave AS wave,
+    TaskId AS task,
+    RolloutId AS rollout,
+    Attempt AS attempt,
+    if((SpanAttributes['gen_ai.evaluation.name']) != '', SpanAttributes['gen_ai.evaluation.name'], 'reward') AS name,
+    toFloat64OrNull(SpanAttributes['gen_ai.evaluation.score.value']) AS value,
+    SpanAttributes['gen_ai.evaluation.score.label'] AS label,
+    SpanAttributes['gen_ai.evaluation.explanation'] AS explanation,
+    SpanAttributes['ltrain.reward.scope'] AS scope,
+    multiIf((Sender NOT IN ('service', 'admin', 'local')), 'agent', ScopeName = 'ltrain.runner', 'runner', ScopeName = 'ltrain.gateway', 'gateway', 'agent') AS source,
+    TraceId AS trace,
+    SpanId AS span,
+    ParentSpanId AS parent
+FROM otel.spans
+WHERE SpanName = 'gen_ai.evaluation.result';
+
 CREATE OR REPLACE VIEW otel.llm_calls AS
 SELECT
     Timestamp AS started,
@@ -484,27 +508,6 @@ SELECT
 FROM otel.spans
 WHERE (ScopeName = 'ltrain.gateway') AND (Sender IN ('service', 'admin', 'local')) AND (GenAiOp != '');
 
-CREATE OR REPLACE VIEW otel.rewards AS
-SELECT
-    Timestamp AS judged,
-    RunId AS run,
-    Mode AS mode,
-    Wave AS wave,
-    TaskId AS task,
-    RolloutId AS rollout,
-    Attempt AS attempt,
-    if((SpanAttributes['gen_ai.evaluation.name']) != '', SpanAttributes['gen_ai.evaluation.name'], 'reward') AS name,
-    toFloat64OrNull(SpanAttributes['gen_ai.evaluation.score.value']) AS value,
-    SpanAttributes['gen_ai.evaluation.score.label'] AS label,
-    SpanAttributes['gen_ai.evaluation.explanation'] AS explanation,
-    SpanAttributes['ltrain.reward.scope'] AS scope,
-    multiIf((Sender NOT IN ('service', 'admin', 'local')), 'agent', ScopeName = 'ltrain.runner', 'runner', ScopeName = 'ltrain.gateway', 'gateway', 'agent') AS source,
-    TraceId AS trace,
-    SpanId AS span,
-    ParentSpanId AS parent
-FROM otel.spans
-WHERE SpanName = 'gen_ai.evaluation.result';
-
 CREATE OR REPLACE VIEW otel.reward_by_task AS
 SELECT
     run,
@@ -519,7 +522,7 @@ SELECT
     min(value) AS lowest,
     max(value) AS highest,
     stddevPop(value) AS spread
-FROM otel.rewards
+FROM otel.evaluations
 WHERE isNotNull(value)
 GROUP BY
     run,

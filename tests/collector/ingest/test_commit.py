@@ -10,19 +10,19 @@ from ltrain_collector.ingest.rows import Block
 
 
 async def together(group: GroupCommit, *payloads: bytes) -> list[BaseException | None]:
-    """Commit all at once and give what each was told."""
+    """Commit all blocks at once, and return the result or error of each."""
     task = asyncio.create_task(group.run())
     commits = (group.commit(Block(payload, 1)) for payload in payloads)
-    told = await asyncio.gather(*commits, return_exceptions=True)
+    results = await asyncio.gather(*commits, return_exceptions=True)
     task.cancel()
-    return told
+    return results
 
 
 def test_what_arrives_together_is_inserted_once() -> None:
     inserted: list[list[bytes]] = []
-    told = asyncio.run(together(GroupCommit(inserted.append, 0.01), b"a", b"b", b"c"))
+    results = asyncio.run(together(GroupCommit(inserted.append, 0.01), b"a", b"b", b"c"))
     assert inserted == [[b"a", b"b", b"c"]]
-    assert told == [None, None, None]
+    assert results == [None, None, None]
 
 
 @pytest.mark.parametrize("error", [QueryFailed("Code: 27. DB::Exception", 27), ValueError("?")])
@@ -34,9 +34,9 @@ def test_the_bad_one_fails_alone(error: Exception, caplog: pytest.LogCaptureFixt
             raise error
         inserted.extend(payloads)
 
-    told = asyncio.run(together(GroupCommit(insert, 0.01), b"a", b"bad", b"c"))
+    results = asyncio.run(together(GroupCommit(insert, 0.01), b"a", b"bad", b"c"))
     assert inserted == [b"a", b"c"]
-    assert [type(one) for one in told] == [type(None), Unavailable, type(None)]
+    assert [type(one) for one in results] == [type(None), Unavailable, type(None)]
     assert "1 rows could not be inserted" in caplog.text
 
 
@@ -47,7 +47,7 @@ def test_a_group_is_not_larger_than_memory_allows(monkeypatch: pytest.MonkeyPatc
     assert inserted == [[b"123", b"456"], [b"78", b"9"]]
 
 
-def test_inserts_keep_their_pace() -> None:
+def test_inserts_keep_their_interval() -> None:
     async def one_after_another() -> float:
         group = GroupCommit(lambda _: None, 0.01, pace=0.1)
         task = asyncio.create_task(group.run())
@@ -67,9 +67,9 @@ def test_times_of_many_months_are_not_tried_again() -> None:
             "Code: 252. DB::Exception: Too many partitions for single INSERT block", 252
         )
 
-    told = asyncio.run(together(GroupCommit(insert, 0.01), b"a"))
-    assert isinstance(told[0], Malformed)
-    assert "more than 100 months" in str(told[0])
+    results = asyncio.run(together(GroupCommit(insert, 0.01), b"a"))
+    assert isinstance(results[0], Malformed)
+    assert "more than 100 different months" in str(results[0])
 
 
 def test_what_was_done_is_counted() -> None:

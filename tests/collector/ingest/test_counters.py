@@ -4,18 +4,18 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from ltrain_collector.ingest.counters import Tally
-from ltrain_collector.migration import program
+from ltrain_collector.ingest.counters import Histogram
+from ltrain_collector.migration import program_version
 
 
-def test_a_measure_is_counted_under_its_bound() -> None:
-    tally = Tally((1, 10))
+def test_a_value_is_counted_below_its_bound() -> None:
+    tally = Histogram((1, 10))
     for value in (0.5, 1, 2, 10, 11):
         tally.add(value)
     assert (tally.counts, tally.sum) == ([2, 2, 1], 24.5)
 
 
-def test_health_says_what_was_done(
+def test_health_reports_the_counters(
     start: Callable[..., Any], request_of: Callable[..., bytes], tmp_path: Path
 ) -> None:
     up = start(tmp_path / "store")
@@ -39,7 +39,7 @@ def test_health_says_what_was_done(
     nothing = {"requests": 0, "accepted": 0, "rejected": 0, "refused": {}}
     assert health == {
         "status": "ok",
-        "version": program(),
+        "version": program_version(),
         "requests": 3,
         "traces": {"requests": 2, "accepted": 2, "rejected": 1, "refused": {}},
         "logs": {**nothing, "refused": {"malformed": 1}},

@@ -11,11 +11,11 @@ from tests.asking import health, post
 from ltrain_collector.store import Store
 
 SMALL = ("unshare", "--map-root-user", "--mount", "sh", "-c")
-"""A mount of our own, which ends with its process."""
+"""Runs a command in its own mount namespace, which ends with the process."""
 
 
 def small_disk(directory: Path) -> tuple[str, ...]:
-    """The command that runs another with a disk of 64 MiB at `directory`."""
+    """Return the command that runs another one with a disk of 64 MiB at `directory`."""
     script = 'mount -t tmpfs -o size=64m none "$0" && exec "$@"'
     command = (*SMALL, script, str(directory))
     if not shutil.which("unshare") or subprocess.run((*command, "true")).returncode:
@@ -23,7 +23,7 @@ def small_disk(directory: Path) -> tuple[str, ...]:
     return command
 
 
-def test_a_full_disk_is_said_and_freed_it_is_used_again(
+def test_a_full_disk_is_reported_and_freed_it_is_used_again(
     start: Callable[..., Any], request_of: Callable[..., bytes], tmp_path: Path
 ) -> None:
     up = start(tmp_path / "store", within=small_disk(tmp_path))
@@ -45,6 +45,6 @@ def test_a_full_disk_is_said_and_freed_it_is_used_again(
     with Store.open(up.dsn) as store:
         stored = store.query("SELECT TraceId, count() AS n FROM otel.spans GROUP BY 1 ORDER BY 1")
     assert stored["n"].to_list() == [64, 64, 64]
-    told = health(up.otlp)
-    assert told["traces"]["refused"] == {"engine": 2}
-    assert (told["traces"]["accepted"], told["failures"]) == (192, 2)
+    report = health(up.otlp)
+    assert report["traces"]["refused"] == {"engine": 2}
+    assert (report["traces"]["accepted"], report["failures"]) == (192, 2)

@@ -1,4 +1,4 @@
-"""What OpenTelemetry's own exporters send, over both protocols, is what is read."""
+"""Everything that OpenTelemetry's own exporters send over both protocols can be queried."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""A store whose folder goes away under a running server."""
+"""A running server whose store folder is removed."""
 
 import shutil
 from collections.abc import Callable
@@ -36,10 +36,10 @@ def test_nothing_is_acknowledged_and_health_says_why(
         answer = post(up.otlp, request_of((2, 1)))
         assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
         assert b"was removed or replaced while it was open" in answer.body
-    told = ask(up.otlp, "GET", "/health")
-    assert told.status == 503
-    assert told.json["status"].startswith(f"The store's folder {tmp_path / 'store'} was removed")
-    assert told.json["traces"]["refused"] == {"engine": 2}
+    report = ask(up.otlp, "GET", "/health")
+    assert report.status == 503
+    assert report.json["status"].startswith(f"The store's folder {tmp_path / 'store'} was removed")
+    assert report.json["traces"]["refused"] == {"engine": 2}
     assert ask(up.otlp, "GET", "/metrics").status == 200
 
 
@@ -48,7 +48,7 @@ def test_an_insert_into_a_folder_that_is_gone_is_an_error(tmp_path: Path) -> Non
     try:
         engine.command("CREATE TABLE default.t (a Int64) ENGINE = MergeTree ORDER BY a")
         shutil.rmtree(tmp_path / "store")
-        with pytest.raises(StoreGone, match=r"ltrain store restore COPY"):
+        with pytest.raises(StoreGone, match=r"ltrain store restore BACKUP"):
             engine.insert("INSERT INTO default.t (a)", "TSV", [b"1\n"])
         assert not (tmp_path / "store").exists()
     finally:

@@ -31,15 +31,15 @@ def channel(up: Any) -> Iterator[grpc.Channel]:
 
 
 def failure(channel: grpc.Channel, method: str, body: bytes, **options: Any) -> grpc.RpcError:
-    """Send bytes and give the error they are answered with."""
+    """Send bytes, and return the error in the response."""
     with pytest.raises(grpc.RpcError) as caught:
         channel.unary_unary(method)(body, timeout=20, **options)
     return caught.value
 
 
 def detail(error: grpc.RpcError) -> status_pb2.Status:
-    given = dict(error.trailing_metadata())["grpc-status-details-bin"]
-    return status_pb2.Status.FromString(given)
+    serialized = dict(error.trailing_metadata())["grpc-status-details-bin"]
+    return status_pb2.Status.FromString(serialized)
 
 
 @pytest.mark.parametrize("packing", list(grpc.Compression))
@@ -59,23 +59,23 @@ def test_spans_are_readable_once_they_are_answered_for(
 def test_what_cannot_be_is_counted_in_the_answer(channel: grpc.Channel) -> None:
     logs = ExportLogsServiceRequest()
     logs.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=2**63)
-    told = LogsServiceStub(channel).Export(logs).partial_success  # type: ignore[no-untyped-call]
-    assert told.rejected_log_records == 1
+    partial = LogsServiceStub(channel).Export(logs).partial_success  # type: ignore[no-untyped-call]
+    assert partial.rejected_log_records == 1
     metrics = ExportMetricsServiceRequest()
     metric = metrics.resource_metrics.add().scope_metrics.add().metrics.add()
     metric.gauge.data_points.add(time_unix_nano=2**63)
-    told = MetricsServiceStub(channel).Export(metrics).partial_success  # type: ignore[no-untyped-call]
-    assert told.rejected_data_points == 1
-    assert told.error_message == "time_unix_nano is more than a year ahead"
+    partial = MetricsServiceStub(channel).Export(metrics).partial_success  # type: ignore[no-untyped-call]
+    assert partial.rejected_data_points == 1
+    assert partial.error_message == "time_unix_nano is more than a year ahead"
 
 
 @pytest.mark.parametrize(
     ("body", "says"),
     [
         (b"\xff\xff", "not an OTLP ExportTraceServiceRequest"),
-        (gzip.compress(b"x" * 1000, mtime=0)[:-9], "gzip body ends too early"),
-        (gzip.compress(bytes(65 << 20), 1, mtime=0), "longer than 64 MiB"),
-        (zlib.compress(bytes(65 << 20), 1), "longer than 64 MiB"),
+        (gzip.compress(b"x" * 1000, mtime=0)[:-9], "gzip body is truncated"),
+        (gzip.compress(bytes(65 << 20), 1, mtime=0), "larger than the limit of 64 MiB"),
+        (zlib.compress(bytes(65 << 20), 1), "larger than the limit of 64 MiB"),
     ],
 )
 def test_a_bad_message_is_not_tried_again(channel: grpc.Channel, body: bytes, says: str) -> None:
@@ -100,17 +100,17 @@ def test_another_service_is_not_here(channel: grpc.Channel) -> None:
 def test_a_key_that_is_shown_is_checked(
     up: Any, channel: grpc.Channel, request_of: Callable[..., bytes]
 ) -> None:
-    """The server asks for none."""
+    """The store has no keys, but a key in a request is checked."""
     body = request_of((9, 9), ltrain__rollout__id="grpc-bound")
-    good = Keys(up.directory).sign(Identity(rollout="grpc-bound"), 600)
-    for key in ("lt_unknown", Keys(up.directory).sign(Identity(rollout="grpc-bound"), -1)):
+    good = Keys(up.directory).sign_bound(Identity(rollout="grpc-bound"), 600)
+    for key in ("lt_unknown", Keys(up.directory).sign_bound(Identity(rollout="grpc-bound"), -1)):
         error = failure(channel, TRACES, body, metadata=[("authorization", f"Bearer {key}")])
         assert error.code() is grpc.StatusCode.PERMISSION_DENIED
     metadata = [("authorization", f"Bearer {good}")]
     assert channel.unary_unary(TRACES)(body, timeout=20, metadata=metadata) == b""
 
 
-def test_a_client_that_goes_away_leaves_nothing_behind(
+def test_a_client_that_disconnects_leaves_nothing_in_memory(
     up: Any, channel: grpc.Channel, request_of: Callable[..., bytes]
 ) -> None:
     for number in range(20):

@@ -1,4 +1,4 @@
-"""What no client should send harms nobody: a good one beside it is served all the while."""
+"""Hostile requests do not disturb other clients, which are served all the time."""
 
 import gzip
 import json
@@ -18,7 +18,7 @@ from google.rpc import status_pb2
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests.asking import ask, health
 
-from ltrain_collector.ingest.rowbinary import length
+from ltrain_collector.ingest.rowbinary import varint
 from ltrain_collector.store import Store
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
@@ -29,29 +29,29 @@ TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 MIB = 1 << 20
 
 MEMORY = 1500 * MIB
-"""What the server may use after all of it."""
+"""MiB of memory that the server can use at the end of the tests."""
 
 
 class GoodClient(threading.Thread):
-    """Sends one span after another and keeps what it was told."""
+    """Sends one span after another and records the statuses of the responses."""
 
     def __init__(self, port: int, request_of: Callable[..., bytes]) -> None:
         super().__init__()
         self.port = port
         self.request_of = request_of
         self.stopped = threading.Event()
-        self.told: list[int] = []
+        self.statuses: list[int] = []
         self.slowest = 0.0
 
     def run(self) -> None:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
         while not self.stopped.is_set():
-            body = self.request_of((2, len(self.told) + 1), ltrain__rollout__id="good")
+            body = self.request_of((2, len(self.statuses) + 1), ltrain__rollout__id="good")
             begun = time.monotonic()
             connection.request("POST", "/v1/traces", body, PROTOBUF)
             answer = connection.getresponse()
             answer.read()
-            self.told.append(answer.status)
+            self.statuses.append(answer.status)
             self.slowest = max(self.slowest, time.monotonic() - begun)
         connection.close()
 
@@ -60,7 +60,7 @@ class GoodClient(threading.Thread):
 def server(
     tmp_path_factory: pytest.TempPathFactory, request_of: Callable[..., bytes], run_up: Any
 ) -> Iterator[Any]:
-    """A server for all of these tests, with a good client that none of them may harm."""
+    """A server for all of these tests, and a client whose requests must always succeed."""
     up = run_up(tmp_path_factory.mktemp("hostile") / "store")
     good = GoodClient(up.otlp, request_of)
     good.start()
@@ -68,11 +68,11 @@ def server(
         yield up
         good.stopped.set()
         good.join()
-        assert set(good.told) == {200}
+        assert set(good.statuses) == {200}
         assert good.slowest < 30
         with Store.open(up.dsn) as store:
             sql = "SELECT count() AS n FROM otel.spans WHERE RolloutId = 'good'"
-            assert store.query(sql)["n"].item() == len(good.told)
+            assert store.query(sql)["n"].item() == len(good.statuses)
         assert health(up.otlp)["waiting_bytes"] == 0
         assert psutil.Process(up.process.pid).memory_info().rss < MEMORY
     finally:
@@ -101,15 +101,15 @@ def call(up: Any, body: bytes) -> grpc.RpcError | None:
 
 
 def nested(deep: int) -> bytes:
-    """A request with a value that holds a value that holds a value."""
+    """Return a request with a value nested `depth` times."""
     heads: list[bytes] = []
     size = 0
     for _ in range(deep):
         for tag in (b"\x0a", b"\x2a"):  # ArrayValue.values, AnyValue.array_value
-            heads.append(tag + length(size))
+            heads.append(tag + varint(size))
             size += len(heads[-1])
     for tag in (b"\x12", b"\x0a", b"\x0a", b"\x0a"):  # value, attributes, resource, resource_spans
-        heads.append(tag + length(size))
+        heads.append(tag + varint(size))
         size += len(heads[-1])
     return b"".join(reversed(heads))
 
@@ -121,11 +121,11 @@ def nested_json(deep: int) -> bytes:
 
 
 def of_span(fields: bytes) -> bytes:
-    """A request with a span that has these fields besides its own."""
+    """Return a request with a span that has additional raw fields."""
     start = (1_790_000_000_000_000_000).to_bytes(8, "little")
     body = b"\x0a\x10" + b"\x05" * 16 + b"\x12\x08" + b"\x05" * 8 + b"\x39" + start + fields
     for tag in (b"\x12", b"\x12", b"\x0a"):  # spans, scope_spans, resource_spans
-        body = tag + length(len(body)) + body
+        body = tag + varint(len(body)) + body
     return body
 
 
@@ -138,7 +138,7 @@ def many_attributes(request_of: Callable[..., bytes]) -> bytes:
 
 
 def repeated() -> bytes:
-    """A resource of 8 MiB with a thousand spans."""
+    """Return a request with a resource of 8 MiB and a thousand spans."""
     request = ExportTraceServiceRequest()
     resource = request.resource_spans.add()
     resource.resource.attributes.add(key="k").value.string_value = "x" * 8 * MIB
@@ -159,15 +159,15 @@ WRONG_TEXT = b"\x0a\x05\x1a\x03\xed\xa0\x80"
         (WRONG_TEXT, 400, "not an OTLP"),
         (nested(100_000), 400, "not an OTLP"),
         (repeated(), 413, "repeat more than 64 MiB"),
-        (of_span(b"\x5a\x00" * (32 * MIB - 100)), 413, "holds more than 2097152 spans"),
+        (of_span(b"\x5a\x00" * (32 * MIB - 100)), 413, "contains more than 2097152 messages"),
         (of_span(b"\x5a\x00" * (2 * MIB - 100)), 200, ""),
     ],
     ids=["noise", "surrogate", "nested", "repeated", "too many events", "many events"],
 )
 def test_a_hostile_message(server: Any, body: bytes, status: int, says: str) -> None:
-    told = post(server, body, PROTOBUF)
-    assert told[0] == status
-    assert says in told[1]
+    statuses = post(server, body, PROTOBUF)
+    assert statuses[0] == status
+    assert says in statuses[1]
     error = call(server, body)
     if error:
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -199,17 +199,20 @@ def test_a_bomb(server: Any, encoding: str, body: bytes) -> None:
     before = psutil.Process(server.process.pid).memory_info().rss
     for _ in range(4):
         status, says = post(server, body, {**PROTOBUF, "Content-Encoding": encoding})
-        assert (status, says) == (413, "The body is longer than 64 MiB. Send less at a time.")
+        assert (status, says) == (
+            413,
+            "The body is larger than the limit of 64 MiB. Send less at a time.",
+        )
         if encoding != "zstd":
             error = call(server, body)
-            assert error and "longer than 64 MiB" in error.details()
+            assert error and "larger than the limit of 64 MiB" in error.details()
     assert psutil.Process(server.process.pid).memory_info().rss - before < 400 * MIB
 
 
 def test_a_million_attributes(server: Any, request_of: Callable[..., bytes]) -> None:
     assert post(server, many_attributes(request_of), PROTOBUF) == (200, "")
     with Store.open(server.dsn) as store:
-        sql = "SELECT length(SpanAttributes) AS n FROM otel.spans WHERE TraceId = {t:String}"
+        sql = "SELECT varint(SpanAttributes) AS n FROM otel.spans WHERE TraceId = {t:String}"
         assert store.query(sql, {"t": f"{3:032x}"})["n"].to_list() == [1_000_000]
 
 
@@ -225,12 +228,12 @@ def test_json_of_many_attributes(server: Any) -> None:
     assert post(server, body, JSON) == (200, "")
     assert post(server, b"[" * (17 * MIB), JSON) == (
         413,
-        "The body is longer than 16 MiB. Send less at a time.",
+        "The body is larger than the limit of 16 MiB. Send less at a time.",
     )
 
 
 def raw(up: Any, *parts: bytes, port: int = 0) -> bytes:
-    """Send bytes, end the sending, and give all that is answered."""
+    """Send bytes, close the sending side, and return the response."""
     with socket.create_connection(("127.0.0.1", port or up.otlp), 30) as connection:
         for part in parts:
             connection.sendall(part)
@@ -255,17 +258,17 @@ HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: applicatio
         (b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n", b"400"),
     ],
 )
-def test_a_length_that_cannot_be(server: Any, head: bytes, status: bytes) -> None:
+def test_an_impossible_content_length(server: Any, head: bytes, status: bytes) -> None:
     assert raw(server, HEAD + head).split()[1] == status
 
 
 def test_a_length_that_is_too_short_ends_the_connection(server: Any) -> None:
     answer = raw(server, HEAD + b"Content-Length: 0\r\n\r\n" + b"more than that")
-    told = [line.split()[1] for line in answer.split(b"\r\n") if line.startswith(b"HTTP")]
-    assert told[-1] == b"400"
+    statuses = [line.split()[1] for line in answer.split(b"\r\n") if line.startswith(b"HTTP")]
+    assert statuses[-1] == b"400"
 
 
-def test_a_length_that_is_too_long_is_a_client_that_left(server: Any) -> None:
+def test_a_content_length_that_is_too_long_is_a_disconnect(server: Any) -> None:
     assert raw(server, HEAD + b"Content-Length: 1000\r\n\r\n" + b"half") == b""
 
 
@@ -275,7 +278,7 @@ def test_what_is_no_grpc(server: Any, noise: bytes) -> None:
     assert call(server, b"") is None
 
 
-def test_a_body_that_does_not_end_is_given_up(server: Any) -> None:
+def test_a_body_that_does_not_arrive_in_time_is_refused(server: Any) -> None:
     never = threading.Event()
     channel = grpc.insecure_channel(f"127.0.0.1:{server.grpc}")
     stalled = channel.stream_unary(TRACES).future(iter(never.wait, None), timeout=30)
@@ -295,7 +298,7 @@ def test_a_body_that_does_not_end_is_given_up(server: Any) -> None:
     assert answer.split()[1] == b"503"
     assert b"retry-after: 1" in answer
     assert stalled.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert stalled.details() == "No whole message came in 10 seconds."
+    assert stalled.details() == "No complete message arrived within 10 seconds."
     never.set()
     channel.close()
     assert health(server.otlp)["traces"]["refused"]["too_slow"] == 2

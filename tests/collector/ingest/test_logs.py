@@ -4,7 +4,7 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 
-from ltrain_collector.ingest.logs import encode
+from ltrain_collector.ingest.logs import encode_logs
 from ltrain_collector.ingest.signals import LOGS
 from ltrain_collector.store import Store
 
@@ -75,7 +75,7 @@ def test_a_record_that_was_sent_twice_is_read_once_as_it_was_first(folder: Store
     assert bodies == ["another", "no such table"]
 
 
-def test_a_record_without_a_time_has_the_one_it_was_seen_at(folder: Store) -> None:
+def test_a_record_without_a_time_has_its_observed_time(folder: Store) -> None:
     request, record = one_record()
     record.time_unix_nano = 0
     folder.insert_otlp(request.SerializeToString(), LOGS)
@@ -88,7 +88,7 @@ def test_a_record_without_a_time_has_the_one_it_was_seen_at(folder: Store) -> No
 
 
 @pytest.mark.parametrize("trace", [b"", b"\x01", bytes(16), b"\x01" * 17])
-def test_an_id_that_cannot_be_is_none_and_the_record_stays(folder: Store, trace: bytes) -> None:
+def test_an_invalid_id_is_empty_and_the_record_stays(folder: Store, trace: bytes) -> None:
     request, record = one_record()
     record.trace_id = record.span_id = trace
     folder.insert_otlp(request.SerializeToString(), LOGS)
@@ -100,6 +100,6 @@ def test_a_record_of_another_age_is_rejected_alone() -> None:
     late = request.resource_logs[0].scope_logs[0].log_records.add()
     late.CopyFrom(record)
     late.time_unix_nano = 2**63
-    rows = encode(request)
+    rows = encode_logs(request)
     assert (rows.count, rows.rejected) == (1, 1)
     assert rows.reason == "time_unix_nano is more than a year ahead"

@@ -10,7 +10,7 @@ REQUEST = ExportTraceServiceRequest.DESCRIPTOR
 
 
 def counted(body: bytes) -> int:
-    return messages._count(body, messages._messages(REQUEST))
+    return messages._count_messages(body, messages._message_fields(REQUEST))
 
 
 def test_every_message_is_counted(request_of: Callable[..., bytes]) -> None:
@@ -25,18 +25,18 @@ def test_a_group_hides_nothing(request_of: Callable[..., bytes]) -> None:
     assert counted(b"\x0b\x0c" + body) == counted(b"\x0b" + body + b"\x0c") == counted(body)
 
 
-def test_more_than_is_allowed_is_refused(
+def test_too_many_messages_are_refused(
     monkeypatch: pytest.MonkeyPatch, request_of: Callable[..., bytes]
 ) -> None:
-    monkeypatch.setattr(messages, "CERTAIN", 10)
-    monkeypatch.setattr(messages, "MESSAGES", 7)
-    messages.check(request_of((1, 1)), REQUEST)
-    with pytest.raises(TooLarge, match="more than 7 spans"):
-        messages.check(request_of((1, 1), (1, 2)), REQUEST)
+    monkeypatch.setattr(messages, "UNCOUNTED_BYTES", 10)
+    monkeypatch.setattr(messages, "MAX_MESSAGES", 7)
+    messages.check_count(request_of((1, 1)), REQUEST)
+    with pytest.raises(TooLarge, match="more than 7 messages"):
+        messages.check_count(request_of((1, 1), (1, 2)), REQUEST)
 
 
 def test_what_is_cut_off_is_left_to_the_decoder(
     monkeypatch: pytest.MonkeyPatch, request_of: Callable[..., bytes]
 ) -> None:
-    monkeypatch.setattr(messages, "CERTAIN", 10)
-    messages.check(request_of((1, 1))[:-40] + b"\x0a", REQUEST)
+    monkeypatch.setattr(messages, "UNCOUNTED_BYTES", 10)
+    messages.check_count(request_of((1, 1))[:-40] + b"\x0a", REQUEST)

@@ -7,7 +7,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
-from ltrain_collector.ingest.metrics import encode
+from ltrain_collector.ingest.metrics import encode_metrics
 from ltrain_collector.ingest.signals import METRICS
 from ltrain_collector.store import Store
 
@@ -175,11 +175,11 @@ def test_a_point_of_another_age_is_rejected_alone() -> None:
     request, metric = one_metric()
     metric.sum.data_points.add(time_unix_nano=2**63)
     metric.sum.data_points.add(time_unix_nano=0)
-    rows = encode(request)
+    rows = encode_metrics(request)
     assert (rows.count, rows.rejected) == (1, 1)
     assert rows.reason == "time_unix_nano is more than a year ahead"
 
 
 def test_a_metric_without_points_is_nothing() -> None:
     request, _ = one_metric()
-    assert encode(request).blocks == {}
+    assert encode_metrics(request).blocks == {}

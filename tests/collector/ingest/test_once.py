@@ -1,4 +1,4 @@
-"""What is sent again is read once, also where the copies come by different ways and commits."""
+"""Duplicate requests are read once, also over different protocols and in different commits."""
 
 import threading
 from collections.abc import Callable
@@ -71,15 +71,15 @@ def test_a_request_that_is_sent_again_is_read_once(
                 assert post(up.otlp, body, signal.path).status == 200
             assert channel.unary_unary(f"/{signal.service}/Export")(body) == b""
             with ThreadPoolExecutor(4) as pool:  # and some of one insert
-                told = pool.map(lambda _, s=signal, b=body: post(up.otlp, b, s.path), range(4))
-                assert {answer.status for answer in told} == {200}
+                answers = pool.map(lambda _, s=signal, b=body: post(up.otlp, b, s.path), range(4))
+                assert {answer.status for answer in answers} == {200}
         expected = {"spans": 20, "logs": 20, "metrics_gauge": 20, "metrics_sum": 20}
         assert counted(store) == expected
         copies = store.query("SELECT count() AS n FROM otel.otel_logs")["n"].item()
         assert copies > 20  # they are there, and not read
 
 
-def test_one_clock_that_is_wild_fails_alone(up: Any, request_of: Callable[..., bytes]) -> None:
+def test_one_wrong_clock_fails_alone(up: Any, request_of: Callable[..., bytes]) -> None:
     wild = b"".join(
         request_of((9, number + 1), start=NOON - number * MONTH, ltrain__rollout__id="wild")
         for number in range(150)
@@ -92,11 +92,11 @@ def test_one_clock_that_is_wild_fails_alone(up: Any, request_of: Callable[..., b
         return post(up.otlp, body)
 
     with ThreadPoolExecutor(9) as pool:
-        told = list(pool.map(send, [wild, *good]))
-    assert told[0].status == 400
-    says = status_pb2.Status.FromString(told[0].body).message
-    assert says.startswith("The times of this request are of more than 100 months.")
-    assert {answer.status for answer in told[1:]} == {200}
+        answers = list(pool.map(send, [wild, *good]))
+    assert answers[0].status == 400
+    says = status_pb2.Status.FromString(answers[0].body).message
+    assert says.startswith("The times in this request are in more than 100 different months.")
+    assert {answer.status for answer in answers[1:]} == {200}
     with Store.open(up.dsn) as store:
         sql = "SELECT RolloutId FROM otel.spans WHERE RolloutId IN ('wild', 'tame')"
         assert store.query(sql)["RolloutId"].to_list() == ["tame"] * 8

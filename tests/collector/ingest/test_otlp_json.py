@@ -8,7 +8,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ltrain_collector.ingest.otlp_json import parse
+from ltrain_collector.ingest.otlp_json import parse_json
 from ltrain_collector.ingest.refusals import Malformed
 
 SPAN = {
@@ -38,7 +38,7 @@ def of_spans(*spans: object) -> bytes:
 
 
 def parsed(*spans: object) -> Any:
-    message = parse(of_spans(*spans), ExportTraceServiceRequest)
+    message = parse_json(of_spans(*spans), ExportTraceServiceRequest)
     return message.resource_spans[0].scope_spans[0].spans
 
 
@@ -64,7 +64,7 @@ def test_a_span_of_the_specification_is_read() -> None:
 
 def test_logs_and_metrics_are_read() -> None:
     record = {"timeUnixNano": "5", "traceId": "01" * 16, "severityNumber": 9, "body": {}}
-    logs: Any = parse(
+    logs: Any = parse_json(
         json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}).encode(),
         ExportLogsServiceRequest,
     )
@@ -72,7 +72,7 @@ def test_logs_and_metrics_are_read() -> None:
     assert (read.time_unix_nano, read.trace_id, read.severity_number) == (5, b"\x01" * 16, 9)
     point = {"timeUnixNano": 5, "bucketCounts": ["1", 2], "explicitBounds": [0.5], "sum": 1}
     metric = {"name": "m", "histogram": {"dataPoints": [point], "aggregationTemporality": 2}}
-    metrics: Any = parse(
+    metrics: Any = parse_json(
         json.dumps({"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}).encode(),
         ExportMetricsServiceRequest,
     )
@@ -88,14 +88,14 @@ def test_logs_and_metrics_are_read() -> None:
         ("traceId", 5, "traceId"),
         ("startTimeUnixNano", "soon", "startTimeUnixNano"),
         ("startTimeUnixNano", -1, "startTimeUnixNano"),
-        ("startTimeUnixNano", 1.5, "an integer is wanted, not 1.5"),
+        ("startTimeUnixNano", 1.5, "expected an integer, not 1.5"),
         ("startTimeUnixNano", "9" * 5000, "startTimeUnixNano"),
-        ("startTimeUnixNano", True, "an integer is wanted"),
+        ("startTimeUnixNano", True, "expected an integer"),
         ("kind", "SERVER", "kind cannot be 'SERVER'"),
-        ("name", 5, "a text is wanted, not 5"),
-        ("attributes", {"a": 1}, "an array is wanted, not dict"),
-        ("attributes", [5], "KeyValue is an object, not 5"),
-        ("status", [], "Status is an object, not list"),
+        ("name", 5, "expected a string, not 5"),
+        ("attributes", {"a": 1}, "expected an array, not dict"),
+        ("attributes", [5], "KeyValue must be an object, not 5"),
+        ("status", [], "Status must be an object, not list"),
     ],
 )
 def test_a_field_that_cannot_be_is_named(field: str, value: object, says: str) -> None:
@@ -109,7 +109,7 @@ def test_a_field_that_cannot_be_is_named(field: str, value: object, says: str) -
 )
 def test_what_is_not_json_is_refused(body: bytes) -> None:
     with pytest.raises(Malformed, match="not an OTLP ExportTraceServiceRequest in JSON"):
-        parse(body, ExportTraceServiceRequest)
+        parse_json(body, ExportTraceServiceRequest)
 
 
 @pytest.mark.parametrize("deep", [99, 1000, 100_000])
@@ -117,4 +117,4 @@ def test_messages_within_messages_have_an_end(deep: int) -> None:
     value = '{"arrayValue":{"values":[' * deep + "{}" + "]}}" * deep
     body = f'{{"resourceSpans":[{{"resource":{{"attributes":[{{"value":{value}}}]}}}}]}}'
     with pytest.raises(Malformed):
-        parse(body.encode(), ExportTraceServiceRequest)
+        parse_json(body.encode(), ExportTraceServiceRequest)

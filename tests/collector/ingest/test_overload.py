@@ -1,4 +1,4 @@
-"""More than memory should hold is refused before it is read, and taken once there is room."""
+"""Requests beyond the memory limit are refused before they are read, and accepted later."""
 
 import socket
 import threading
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def holding(up: Any, size: int) -> socket.socket:
-    """Send a request, but for its last byte."""
+    """Send a request without its last byte."""
     connection = socket.create_connection(("127.0.0.1", up.otlp), 30)
     connection.sendall(HEAD + f"Content-Length: {size + 1}\r\n\r\n".encode() + bytes(size))
     return connection
@@ -33,7 +33,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
         threading.Event().wait(0.05)
 
 
-def test_beyond_what_may_wait_clients_come_back_later(
+def test_beyond_the_memory_limit_clients_retry_later(
     start: Callable[..., Any], request_of: Callable[..., bytes], tmp_path: Path
 ) -> None:
     up = start(tmp_path / "store")

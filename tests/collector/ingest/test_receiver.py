@@ -60,7 +60,7 @@ def test_requests_that_arrive_together_are_inserted_together(
     assert count(store, "together") == 16
 
 
-def test_an_impossible_span_is_told_and_the_others_stay(
+def test_an_invalid_span_is_reported_and_the_others_stay(
     up: Any, store: Store, request_of: Callable[..., bytes]
 ) -> None:
     good = request_of((1, 1), (1, 2), ltrain__rollout__id="partly")
@@ -83,31 +83,31 @@ ZIPPED = {**PROTOBUF, "Content-Encoding": "gzip"}
         ("/v1/traces", b"\xff\xff", PROTOBUF, 400, "not an OTLP ExportTraceServiceRequest"),
         ("/v1/logs", b"\xff\xff", PROTOBUF, 400, "not an OTLP ExportLogsServiceRequest"),
         ("/v1/metrics", b"{", JSON, 400, "not an OTLP ExportMetricsServiceRequest in JSON"),
-        ("/v1/traces", b"abc", ZIPPED, 400, "not gzip"),
+        ("/v1/traces", b"abc", ZIPPED, 400, "not valid gzip"),
         ("/v1/traces", gzip.compress(bytes(65 << 20), 1, mtime=0), ZIPPED, 413, "than 64 MiB"),
         ("/v1/traces", b"", {**PROTOBUF, "Content-Length": str(1 << 40)}, 413, "than 64 MiB"),
         ("/v1/traces", b"abc", {**PROTOBUF, "Content-Encoding": "br"}, 415, "zstd or none"),
         ("/v1/trace", b"", PROTOBUF, 404, "POST /v1/traces"),
     ],
 )
-def test_a_bad_request_is_told_what_is_wrong(
+def test_a_bad_request_gets_the_reason(
     up: Any, path: str, body: bytes, headers: dict[str, str], status: int, says: str
 ) -> None:
     answer = ask(up.otlp, "POST", path, body, headers)
     assert answer.status == status
-    told = status_pb2.Status()
+    rpc_status = status_pb2.Status()
     if headers is JSON or (status == 415 and "Content-Encoding" not in headers):
-        json_format.Parse(answer.body, told)
+        json_format.Parse(answer.body, rpc_status)
     else:
-        told.ParseFromString(answer.body)
-    assert told.code
-    assert says in told.message
+        rpc_status.ParseFromString(answer.body)
+    assert rpc_status.code
+    assert says in rpc_status.message
 
 
-def test_another_method_is_told_which_is_served(up: Any) -> None:
+def test_another_method_gets_the_supported_one(up: Any) -> None:
     answer = ask(up.otlp, "GET", "/v1/logs")
     assert answer.status == 405
-    assert answer.json["message"] == "GET /v1/logs is not served here; POST /v1/logs is."
+    assert answer.json["message"] == "GET /v1/logs is not served; use POST /v1/logs."
 
 
 def test_json_is_answered_in_json(up: Any, store: Store) -> None:
@@ -128,8 +128,8 @@ def test_json_is_answered_in_json(up: Any, store: Store) -> None:
             "errorMessage": "start_time_unix_nano is 0 or more than a year ahead",
         }
     }
-    given = store.query("SELECT TraceId, SpanName FROM otel.spans WHERE RolloutId = 'json'")
-    assert given.rows() == [("0a" * 16, "from a browser")]
+    stored = store.query("SELECT TraceId, SpanName FROM otel.spans WHERE RolloutId = 'json'")
+    assert stored.rows() == [("0a" * 16, "from a browser")]
     assert ask(up.otlp, "POST", "/v1/logs", b"{}", JSON)[:2] == (200, b"{}")
 
 
@@ -162,7 +162,7 @@ def test_an_empty_request_is_a_good_one(up: Any) -> None:
     assert post(up.otlp, b"")[:2] == (200, b"")
 
 
-def test_a_client_that_leaves_in_the_middle_harms_nobody(up: Any) -> None:
+def test_a_client_that_disconnects_in_mid_stream_affects_no_other(up: Any) -> None:
     connection = HTTPConnection("127.0.0.1", up.otlp)
     connection.putrequest("POST", "/v1/traces")
     connection.putheader("Content-Type", "application/x-protobuf")

@@ -10,7 +10,7 @@ from ltrain_collector.errors import BadRequest
 from ltrain_collector.ingest import writer
 from ltrain_collector.ingest.refusals import TooLarge
 from ltrain_collector.ingest.signals import TRACES
-from ltrain_collector.ingest.traces import encode
+from ltrain_collector.ingest.traces import encode_traces
 from ltrain_collector.store import Store
 
 NOON = 1_790_000_000_000_000_000
@@ -86,7 +86,7 @@ def test_a_span_is_stored_as_the_exporter_stores_it(folder: Store) -> None:
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(attributes=st.dictionaries(st.text(max_size=200), st.text(max_size=40_000), max_size=8))
-def test_any_text_comes_back_as_it_went_in(folder: Store, attributes: dict[str, str]) -> None:
+def test_any_text_is_returned_unchanged(folder: Store, attributes: dict[str, str]) -> None:
     request, span = one_span()
     folder.command("TRUNCATE TABLE otel.otel_traces")
     for key, value in attributes.items():
@@ -96,7 +96,7 @@ def test_any_text_comes_back_as_it_went_in(folder: Store, attributes: dict[str, 
     assert row["SpanAttributes"] == attributes
 
 
-def test_an_end_before_the_start_is_a_duration_of_nought(folder: Store) -> None:
+def test_an_end_before_the_start_is_a_duration_of_zero(folder: Store) -> None:
     request, span = one_span()
     span.end_time_unix_nano = 0
     span.kind, span.status.code = 99, 99  # type: ignore[assignment]
@@ -116,17 +116,17 @@ def test_an_end_before_the_start_is_a_duration_of_nought(folder: Store) -> None:
         ("start_time_unix_nano", 2**63, "more than a year ahead"),
     ],
 )
-def test_an_impossible_span_is_rejected_alone(field: str, value: object, reason: str) -> None:
+def test_only_an_invalid_span_is_rejected(field: str, value: object, reason: str) -> None:
     request, span = one_span()
     good = request.resource_spans[0].scope_spans[0].spans.add()
     good.CopyFrom(span)
     setattr(span, field, value)
-    given = encode(request)
-    assert (given.count, given.rejected) == (1, 1)
-    assert reason in given.reason
+    rows = encode_traces(request)
+    assert (rows.count, rows.rejected) == (1, 1)
+    assert reason in rows.reason
 
 
-def test_a_parent_of_noughts_is_none(folder: Store) -> None:
+def test_a_parent_id_of_zeros_is_none(folder: Store) -> None:
     request, span = one_span()
     span.parent_span_id = bytes(8)
     folder.insert_otlp(request.SerializeToString())
@@ -134,17 +134,17 @@ def test_a_parent_of_noughts_is_none(folder: Store) -> None:
 
 
 def test_a_resource_is_not_repeated_beyond_measure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "REPEATED", 500)
+    monkeypatch.setattr(writer, "MAX_REPEATED_BYTES", 500)
     request, span = one_span()
     request.resource_spans[0].resource.attributes.add(key="k").value.string_value = "x" * 200
-    assert encode(request).count == 1
+    assert encode_traces(request).count == 1
     spans = request.resource_spans[0].scope_spans[0].spans
     spans.add().CopyFrom(span)
     spans.add().CopyFrom(span)
     with pytest.raises(TooLarge, match="Send less at a time"):
-        encode(request)
+        encode_traces(request)
 
 
-def test_bytes_that_are_no_request_are_refused() -> None:
+def test_bytes_that_are_not_a_request_are_refused() -> None:
     with pytest.raises(BadRequest, match="application/json"):
-        TRACES.rows(b'{"resourceSpans": []}')
+        TRACES.encode_body(b'{"resourceSpans": []}')

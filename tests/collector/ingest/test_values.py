@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-from ltrain_collector.ingest.values import text
+from ltrain_collector.ingest.values import value_text
 
 
 def floating(value: float) -> AnyValue:
@@ -34,7 +34,7 @@ def test_every_kind_of_value_becomes_text(
 ) -> None:
     value = AnyValue()
     fill(value)
-    assert text(value) == expected
+    assert value_text(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_every_kind_of_value_becomes_text(
     ],
 )
 def test_a_double_is_written_as_go_writes_it(value: float, expected: str) -> None:
-    assert text(floating(value)) == expected
+    assert value_text(floating(value)) == expected
 
 
 def test_a_structure_is_json_without_blanks_and_with_its_keys_in_order() -> None:
@@ -64,27 +64,27 @@ def test_a_structure_is_json_without_blanks_and_with_its_keys_in_order() -> None
         inner.add(bytes_value=b"\x01")
         inner.add(bool_value=True)
     items = '[2,"<\\"\\u2028\\n","AQ==",true]'
-    assert text(value) == f'{{"a":{items},"b":{items}}}'
+    assert value_text(value) == f'{{"a":{items},"b":{items}}}'
 
 
 def test_an_infinite_log_probability_does_not_lose_the_others() -> None:
     value = AnyValue()
     for number in (-0.5, -math.inf, math.nan):
         value.array_value.values.add(double_value=number)
-    assert text(value) == "[-0.5,-Infinity,NaN]"
+    assert value_text(value) == "[-0.5,-Infinity,NaN]"
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_every_double_comes_back(value: float) -> None:
-    assert float(text(floating(value))) == value
+def test_every_double_is_returned_unchanged(value: float) -> None:
+    assert float(value_text(floating(value))) == value
 
 
 @given(st.dictionaries(st.text(), st.lists(st.text())))
-def test_every_structure_comes_back(structure: dict[str, list[str]]) -> None:
+def test_every_structure_is_returned_unchanged(structure: dict[str, list[str]]) -> None:
     value = AnyValue(kvlist_value={})  # type: ignore[arg-type]
     for key, items in structure.items():
         inner = value.kvlist_value.values.add(key=key).value
         inner.array_value.SetInParent()
         for item in items:
             inner.array_value.values.add(string_value=item)
-    assert json.loads(text(value)) == structure
+    assert json.loads(value_text(value)) == structure

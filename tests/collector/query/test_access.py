@@ -1,4 +1,4 @@
-"""A key that only reads, in the hands of somebody who wants more."""
+"""A query key in the hands of an attacker."""
 
 import signal
 from collections.abc import Iterator
@@ -12,17 +12,17 @@ from tests.collector.conftest import Up, start_up
 
 from ltrain_collector.grants import Role
 from ltrain_collector.keys import Keys
-from ltrain_collector.query.access import FUNCTIONS
+from ltrain_collector.query.access import FORBIDDEN_FUNCTIONS
 
 Asked = tuple[int, str, str]
 
 
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Up, str, str]]:
-    """A server, its admin's key and a reader's."""
+    """A server, an admin key and a query key."""
     where = tmp_path_factory.mktemp("keyed") / "store"
     keys = Keys(where)
-    admin, reader = (keys.make(role)[0] for role in (Role.ADMIN, Role.QUERY))
+    admin, reader = (keys.make_key(role)[0] for role in (Role.ADMIN, Role.QUERY))
     up = start_up(where)
     ask(up, admin, "CREATE TABLE default.secret (a String) ENGINE = MergeTree ORDER BY a")
     ask(up, admin, "INSERT INTO default.secret VALUES ('hidden')")
@@ -199,7 +199,7 @@ ATTACKS = [
 
 @pytest.mark.parametrize("sql", ATTACKS)
 @pytest.mark.parametrize("method", ["POST", "GET"])
-def test_an_attacker_gets_nothing(
+def test_an_attacker_reads_nothing(
     keyed: tuple[Up, str, str], tmp_path: Path, sql: str, method: str
 ) -> None:
     up, admin, reader = keyed
@@ -207,11 +207,11 @@ def test_an_attacker_gets_nothing(
     out = tmp_path / "out"
     text = sql.format(file=tmp_path / "canary.txt", out=out)
     fields = {"param_t": "secret"} if "Identifier" in sql else {}
-    status, code, said = ask(up, reader, text, method, **fields)
-    assert status in (400, 403, 404, 500), said
+    status, code, message = ask(up, reader, text, method, **fields)
+    assert status in (400, 403, 404, 500), message
     assert code != "0"
-    assert "hidden" not in said
-    assert "canary\n" not in said
+    assert "hidden" not in message
+    assert "canary\n" not in message
     assert not out.exists()
     assert ask(up, admin, "SELECT a FROM otel.notes")[2] == "seen\n"
 
@@ -260,7 +260,7 @@ def test_the_url_does_not_end_reading_only(keyed: tuple[Up, str, str]) -> None:
     assert ask(up, reader, sql, **in_session)[2] == "2\n"
 
 
-def test_a_session_is_its_keys_own(keyed: tuple[Up, str, str]) -> None:
+def test_a_session_belongs_to_its_key(keyed: tuple[Up, str, str]) -> None:
     up, admin, reader = keyed
     shared = {"session_id": "shared"}
     sql = "CREATE TEMPORARY TABLE mine AS SELECT 'hidden' AS a"
@@ -286,7 +286,7 @@ def test_functions_that_ask_a_model_are_known(keyed: tuple[Up, str, str]) -> Non
     sql = "SELECT name FROM system.functions WHERE categories = 'AI'"
     names = ask(up, admin, sql)[2].split()
     assert len(names) > 5
-    assert [name for name in names if not FUNCTIONS.fullmatch(name)] == []
+    assert [name for name in names if not FORBIDDEN_FUNCTIONS.fullmatch(name)] == []
 
 
 def test_a_readers_request_is_short(keyed: tuple[Up, str, str]) -> None:

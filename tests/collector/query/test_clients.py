@@ -1,4 +1,4 @@
-"""Clients that nobody here wrote: clickhouse-connect, curl, what Grafana's data source sends."""
+"""Third-party clients: clickhouse-connect, curl, and the requests of Grafana's data source."""
 
 import asyncio
 import gzip
@@ -94,7 +94,7 @@ def test_the_asynchronous_client(up: Any, client: Client) -> None:
     assert asyncio.run(work()) == [[(99,)], [{"id": 0}, {"id": 1}], 300_000]
 
 
-def test_a_session_keeps_what_was_set(up: Any) -> None:
+def test_a_session_keeps_its_settings(up: Any) -> None:
     with clickhouse_connect.get_client(
         host="127.0.0.1", port=up.sql, password=up.key, session_id="keeps"
     ) as client:
@@ -135,9 +135,9 @@ def test_what_fails_to_be_set_is_not_kept(up: Any) -> None:
 
 
 def test_a_session_has_one_query_at_a_time(up: Any) -> None:
-    told: list[int] = []
+    statuses: list[int] = []
     held = threading.Thread(
-        target=lambda: told.append(
+        target=lambda: statuses.append(
             ask(up, f"{SLOW} SETTINGS max_execution_time = 3", session_id="l").status
         )
     )
@@ -149,7 +149,7 @@ def test_a_session_has_one_query_at_a_time(up: Any) -> None:
     assert b"Session is locked by a concurrent client" in answer.body
     assert ask(up, "SELECT 1", session_id="other").body == b"1\n"
     held.join()
-    assert told == [408]
+    assert statuses == [408]
     assert ask(up, "SELECT 1", session_id="l").body == b"1\n"
 
 
@@ -214,7 +214,7 @@ def test_errors_have_clickhouses_code_and_status(up: Any, sql: str, status: int,
     assert answer.body.startswith(f"Code: {code}. DB::Exception: ".encode())
 
 
-def test_curl_asks_and_inserts(up: Any, client: Client, tmp_path: Path) -> None:
+def test_curl_queries_and_inserts(up: Any, client: Client, tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{up.sql}/"
     assert curl(url) == "Ok.\n"
     assert curl(f"{url}?query=SELECT%201") == "1\n"
@@ -277,7 +277,7 @@ def test_a_format_with_a_head_has_it_once(up: Any, form: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd", "lz4"])
-def test_answers_are_packed_as_asked(up: Any, encoding: str) -> None:
+def test_responses_are_compressed_as_requested(up: Any, encoding: str) -> None:
     sql = "SELECT number FROM numbers(100000)"
     answer = asking.ask(up.sql, "POST", "/", sql, {"Accept-Encoding": encoding}, timeout=60)
     assert answer.headers["Content-Encoding"] == encoding
@@ -299,7 +299,7 @@ def unpacked(body: bytes, encoding: str) -> bytes:
     return zlib.decompress(body, 31 if encoding == "gzip" else 15)
 
 
-def test_a_body_that_unpacks_to_too_much_is_refused(up: Any) -> None:
+def test_a_body_that_decompresses_to_too_much_is_refused(up: Any) -> None:
     from backports import zstd
 
     body = zstd.compress(bytes(1 << 20)) * 1100
@@ -313,10 +313,10 @@ def test_a_body_that_unpacks_to_too_much_is_refused(up: Any) -> None:
         ({"compress": "1"}, {}, 501, "Accept-Encoding"),
         ({"decompress": "1"}, {}, 400, "compressed blocks"),
         ({}, {"Content-Encoding": "br"}, 415, "gzip, deflate, lz4, zstd"),
-        ({}, {"Content-Encoding": "gzip"}, 400, "not gzip"),
+        ({}, {"Content-Encoding": "gzip"}, 400, "not valid gzip"),
     ],
 )
-def test_what_is_not_served_is_said(
+def test_what_is_not_served_is_reported(
     up: Any, fields: dict[str, str], headers: dict[str, str], status: int, says: str
 ) -> None:
     url = "/?" + urlencode(fields)
@@ -326,7 +326,7 @@ def test_what_is_not_served_is_said(
 
 def test_external_data_is_refused_with_a_sentence(client: Client) -> None:
     rows = ExternalData(file_name="x", data=b"1\n", fmt="CSV", structure=["a Int32"])
-    with pytest.raises(DatabaseError, match="External data is not read here"):
+    with pytest.raises(DatabaseError, match=r"External data .* is not supported"):
         client.query("SELECT * FROM x", external_data=rows)
 
 
@@ -336,7 +336,7 @@ def test_a_query_that_is_no_text_is_refused(up: Any) -> None:
 
 
 @pytest.mark.parametrize("form", ["TSV", "ArrowStream", "JSON"])
-def test_a_client_that_leaves_ends_its_query(up: Any, form: str) -> None:
+def test_a_client_that_disconnects_ends_its_query(up: Any, form: str) -> None:
     before = running(up)
     connection = HTTPConnection("127.0.0.1", up.sql, timeout=60)
     connection.request("POST", "/", f"{SLOW} FORMAT {form}")
@@ -358,7 +358,7 @@ def wait_until(met: Any, seconds: float = 20.0) -> None:
 
 
 def test_answers_stream_in_bounded_memory(up: Any) -> None:
-    """Each answer is 800 MB or more; the server grows by less than 300."""
+    """Each response is 800 MB or more; the server's memory grows by less than 300 MB."""
     server = psutil.Process(up.process.pid)
     wide = "SELECT concat(toString(number), repeat('x', 1000)) AS s FROM numbers(800000)"
     for form in ("ArrowStream", "JSONEachRow", "CSVWithNames"):
@@ -375,7 +375,7 @@ def test_answers_stream_in_bounded_memory(up: Any) -> None:
         assert grown < 300 << 20, form
 
 
-def test_an_answer_in_one_piece_is_limited(up: Any) -> None:
+def test_a_result_that_is_not_streamed_is_limited(up: Any) -> None:
     sql = "SELECT concat(toString(number), repeat('x', 1000)) FROM numbers(800000) FORMAT JSON"
     answer = ask(up, sql)
     assert (answer.status, answer.headers["X-ClickHouse-Exception-Code"]) == (500, "396")
@@ -410,7 +410,7 @@ class Grafana:
         return self._rows(gzip.decompress(answer.body))
 
     def _rows(self, body: bytes) -> list[tuple[object, ...]]:
-        """Decode as its `Block.Decode` does: the revision decides what stands around the data."""
+        """Decode as `Block.Decode` of clickhouse-go does: the format depends on the revision."""
         rows: list[tuple[object, ...]] = []
         at = 0
 
@@ -452,7 +452,7 @@ class Grafana:
 @pytest.mark.parametrize("keyed", [False, True])
 def test_grafanas_data_source(up: Any, start: Any, tmp_path: Path, keyed: bool) -> None:
     if keyed:
-        key, _ = Keys(tmp_path / "store").make(Role.QUERY, "grafana")
+        key, _ = Keys(tmp_path / "store").make_key(Role.QUERY, "grafana")
         grafana = Grafana(start(tmp_path / "store").sql, key)
     else:
         grafana = Grafana(up.sql)

@@ -28,8 +28,8 @@ def test_a_stock_client_inserts_and_queries(client: Client) -> None:
     rows = [[number, f"x{number}", {"a": str(number)}] for number in range(1000)]
     summary = client.insert("t", rows, column_names=["id", "s", "m"])
     assert summary.written_rows == 1000
-    given = client.query("SELECT * FROM t ORDER BY id LIMIT 2").result_rows
-    assert given == [(0, "x0", {"a": "0"}), (1, "x1", {"a": "1"})]
+    result = client.query("SELECT * FROM t ORDER BY id LIMIT 2").result_rows
+    assert result == [(0, "x0", {"a": "0"}), (1, "x1", {"a": "1"})]
 
 
 def test_parameters_of_both_kinds(client: Client) -> None:
@@ -55,7 +55,7 @@ def test_inserts_may_be_compressed(up: Any, client: Client, compression: str | b
     assert client.command("SELECT count() FROM t") == 1
 
 
-def test_arrow_goes_in_and_streams_out(client: Client) -> None:
+def test_arrow_is_inserted_and_streamed(client: Client) -> None:
     client.insert_arrow("t", pa.table({"id": pa.array([9], pa.uint64()), "s": ["z"]}))
     assert client.query_arrow("SELECT id, s FROM t").to_pylist() == [{"id": 9, "s": "z"}]
     with client.query_arrow_stream("SELECT number FROM numbers(1000000)") as stream:
@@ -99,13 +99,13 @@ def test_a_failed_insert_leaves_nothing(client: Client) -> None:
     assert client.command("SELECT count() FROM t") == 0
 
 
-def test_an_error_in_mid_stream_is_told(client: Client) -> None:
+def test_an_error_in_mid_stream_is_reported(client: Client) -> None:
     sql = "SELECT throwIf(number = 1000000) FROM numbers(2000000) SETTINGS max_threads = 1"
     with pytest.raises(StreamFailureError, match="Code: 395"):
         _ = client.query(sql).result_rows
 
 
-def test_a_reader_that_leaves_frees_its_lane(up: Any, client: Client) -> None:
+def test_a_reader_that_disconnects_frees_its_slot(up: Any, client: Client) -> None:
     for _ in range(10):  # more than there are lanes
         connection = HTTPConnection("127.0.0.1", up.sql, timeout=20)
         connection.request("GET", "/?query=SELECT+number+FROM+numbers(10000000000)")
@@ -130,7 +130,7 @@ def test_reading_only_is_kept_to(up: Any) -> None:
     assert (answer.status, answer.headers["X-ClickHouse-Exception-Code"]) == (500, "164")
 
 
-def test_a_web_page_is_not_served(up: Any) -> None:
+def test_a_web_page_is_refused(up: Any) -> None:
     headers = {"Origin": "http://evil.example"}
     assert ask(up.sql, "POST", "/", b"SELECT 1", headers).status == 403
 

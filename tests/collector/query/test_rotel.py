@@ -1,4 +1,4 @@
-"""Rotel, a collector nobody here wrote, in front: its own ClickHouse exporter into our table."""
+"""Rotel, a third-party collector, writes to ltrain's table with its own ClickHouse exporter."""
 
 import random
 import re
@@ -24,7 +24,7 @@ from ltrain_collector.store import Store
 
 @contextmanager
 def rotel(sql: int, key: str, compression: str, log: Path) -> Iterator[int]:
-    """Run it between two ports; gives the one that takes OTLP over HTTP."""
+    """Run Rotel in front of ClickHouse's port; yield its port of OTLP over HTTP."""
     found = find_spec("rotel")
     assert found and found.origin
     http, grpc = free(), free()
@@ -75,7 +75,7 @@ def wait_until(met: Any, log: Path, seconds: float = 30.0) -> None:
 def test_rotel_in_front_loses_nothing(
     tmp_path: Path, start: Any, request_of: Any, compression: str
 ) -> None:
-    key, _ = Keys(tmp_path / "store").make(Role.ADMIN, "rotel")
+    key, _ = Keys(tmp_path / "store").make_key(Role.ADMIN, "rotel")
     up = start(tmp_path / "store")
     log = tmp_path / "rotel.log"
     with (
@@ -113,8 +113,8 @@ def copies(store: Store, rollout: str) -> int:
 
 
 def test_rotel_without_a_key_is_not_let_in(tmp_path: Path, start: Any, request_of: Any) -> None:
-    key, _ = Keys(tmp_path / "store").make(Role.ADMIN)
-    query, _ = Keys(tmp_path / "store").make(Role.QUERY)
+    key, _ = Keys(tmp_path / "store").make_key(Role.ADMIN)
+    query, _ = Keys(tmp_path / "store").make_key(Role.QUERY)
     up = start(tmp_path / "store")
     log = tmp_path / "rotel.log"
     with rotel(up.sql, query, "lz4", log) as port:
@@ -127,11 +127,11 @@ def test_rotel_without_a_key_is_not_let_in(tmp_path: Path, start: Any, request_o
 DROPPED = re.compile(r"dropping data.*telemetry_type: \"(\w+)\"")
 
 
-def test_kill_9_behind_rotel_doubles_nothing_and_loses_what_rotel_drops(
+def test_kill_9_behind_rotel_duplicates_nothing_and_loses_what_rotel_drops(
     tmp_path: Path, start: Any
 ) -> None:
-    """Rotel answers at once; it tries again where nobody listens, not where a request broke off."""
-    key, _ = Keys(tmp_path / "store").make(Role.ADMIN, "rotel")
+    """Rotel responds before it exports, and retries only if nobody listens."""
+    key, _ = Keys(tmp_path / "store").make_key(Role.ADMIN, "rotel")
     up = start(tmp_path / "store")
     log = tmp_path / "rotel.log"
     with rotel(up.sql, key, "lz4", log) as port:

@@ -1,4 +1,4 @@
-"""Log records and metrics go out and come in again, row by row, beside the spans."""
+"""Export and import of log records and metrics, row by row, together with spans."""
 
 import json
 from collections.abc import Callable
@@ -25,8 +25,8 @@ from ltrain.cli import app
 from ltrain_collector import schema
 from ltrain_collector.ingest.signals import LOGS, METRICS
 from ltrain_collector.store import Store
-from ltrain_collector.transfer.intake import STEP, Counts, Progress, take_in
-from ltrain_collector.transfer.output import FORMS, requests
+from ltrain_collector.transfer.intake import PROGRESS_BYTES, ImportCounts, Progress, import_files
+from ltrain_collector.transfer.output import FORMATS, export_requests
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CAPTURES = sorted(FIXTURES.glob("*.logs.otlp.json"))
@@ -35,8 +35,8 @@ VIEWS = {signal.view: signal for signal in schema.SIGNALS.values()}
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
-"""A metric has a name: without one protobuf does not tell it from a log record."""
-said = st.lists(st.tuples(texts, texts), max_size=3, unique_by=lambda pair: pair[0])
+"""A metric needs a name: without one, its protobuf looks like that of a log record."""
+attribute_pairs = st.lists(st.tuples(texts, texts), max_size=3, unique_by=lambda pair: pair[0])
 times = st.integers(NOON - 10**18, NOON)
 numbers = st.floats(allow_nan=False) | st.just(float("nan"))
 large = st.integers(0, 2**64 - 1)
@@ -54,10 +54,10 @@ def log_requests(draw: Any) -> ExportLogsServiceRequest:
     made = ExportLogsServiceRequest()
     for _ in range(draw(st.integers(1, 3))):
         resource = made.resource_logs.add(schema_url=draw(texts))
-        fill(resource.resource.attributes, draw(said))
+        fill(resource.resource.attributes, draw(attribute_pairs))
         scoped = resource.scope_logs.add(schema_url=draw(texts))
         scoped.scope.name, scoped.scope.version = draw(texts), draw(texts)
-        fill(scoped.scope.attributes, draw(said))
+        fill(scoped.scope.attributes, draw(attribute_pairs))
         for _ in range(draw(st.integers(1, 3))):
             at = draw(st.just(0) | times)
             record = scoped.log_records.add(time_unix_nano=at, severity_text=draw(texts))
@@ -65,7 +65,7 @@ def log_requests(draw: Any) -> ExportLogsServiceRequest:
             record.flags, record.event_name = draw(st.integers(0, 255)), draw(texts)
             record.trace_id, record.span_id = draw(ids)
             record.body.string_value = draw(texts)
-            fill(record.attributes, draw(said))
+            fill(record.attributes, draw(attribute_pairs))
     return made
 
 
@@ -79,7 +79,7 @@ def points_of(metric: Any, draw: Any, kind: str) -> None:
     for _ in range(draw(st.integers(1, 3))):
         point = data.data_points.add(time_unix_nano=draw(times), flags=draw(st.integers(0, 9)))
         point.start_time_unix_nano = draw(st.just(0) | times)
-        fill(point.attributes, draw(said))
+        fill(point.attributes, draw(attribute_pairs))
         if kind in ("gauge", "sum"):
             point.as_double = draw(numbers)
         else:
@@ -102,7 +102,7 @@ def points_of(metric: Any, draw: Any, kind: str) -> None:
             trace, span = draw(ids)
             one = point.exemplars.add(time_unix_nano=draw(times), trace_id=trace, span_id=span)
             one.as_double = draw(numbers)
-            fill(one.filtered_attributes, draw(said))
+            fill(one.filtered_attributes, draw(attribute_pairs))
 
 
 @st.composite
@@ -111,11 +111,11 @@ def metric_requests(draw: Any) -> ExportMetricsServiceRequest:
     kinds = ("gauge", "sum", "histogram", "exponential_histogram", "summary")
     for _ in range(draw(st.integers(1, 2))):
         resource = made.resource_metrics.add(schema_url=draw(texts))
-        fill(resource.resource.attributes, draw(said))
+        fill(resource.resource.attributes, draw(attribute_pairs))
         scoped = resource.scope_metrics.add(schema_url=draw(texts))
         scoped.scope.name, scoped.scope.version = draw(texts), draw(texts)
         scoped.scope.dropped_attributes_count = draw(st.integers(0, 9))
-        fill(scoped.scope.attributes, draw(said))
+        fill(scoped.scope.attributes, draw(attribute_pairs))
         for _ in range(draw(st.integers(1, 4))):
             metric = scoped.metrics.add(name=draw(names), description=draw(texts))
             metric.unit = draw(texts)
@@ -124,7 +124,7 @@ def metric_requests(draw: Any) -> ExportMetricsServiceRequest:
 
 
 def rows(store: Store, view: str) -> Any:
-    columns = ", ".join(f"`{name}`" for name in schema.WRITTEN[VIEWS[view].table])
+    columns = ", ".join(f"`{name}`" for name in schema.INSERT_COLUMNS[VIEWS[view].table])
     return store.query(f"SELECT {columns} FROM {view} ORDER BY cityHash64({columns})")
 
 
@@ -132,8 +132,8 @@ def held(store: Store) -> dict[str, Any]:
     return {view: found for view in VIEWS if (found := rows(store, view)).height}
 
 
-def imported(store: Store, *paths: Path, trusted: bool = False) -> Counts:
-    return take_in(store, list(paths), lambda progress: None, trusted)
+def imported(store: Store, *paths: Path, trusted: bool = False) -> ImportCounts:
+    return import_files(store, list(paths), lambda progress: None, trusted)
 
 
 def emptied(store: Store) -> None:
@@ -142,11 +142,11 @@ def emptied(store: Store) -> None:
 
 
 def goes_round(store: Store, signal: str, file: Path) -> None:
-    """Assert that what a store holds of a signal comes back from each form of its export."""
+    """Assert that an import of each format of a signal's export restores the same rows."""
     before = held(store)
     count = sum(frame.height for frame in before.values())
-    for form, written in FORMS.items():
-        file.write_bytes(b"".join(map(written, requests(store, "true", {}, signal))))
+    for form, written in FORMATS.items():
+        file.write_bytes(b"".join(map(written, export_requests(store, "true", {}, signal))))
         emptied(store)
         for _ in range(2):
             counts = imported(store, file, trusted=True)  # its own export
@@ -176,7 +176,7 @@ def test_import_of_exported_metrics_is_the_same_rows(made: ExportMetricsServiceR
 
 
 def measured() -> bytes:
-    """What the SDK exports of one instrument of each kind, an exponential histogram too."""
+    """Return the SDK's export of one instrument of each kind and an exponential histogram."""
     reader = InMemoryMetricReader()
     view = View(
         instrument_type=Histogram,
@@ -200,23 +200,30 @@ def framed(body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: path.name)
-def test_captured_logs_come_in_and_go_round(folder: Store, tmp_path: Path, capture: Path) -> None:
+def test_captured_logs_are_imported_and_exported(
+    folder: Store, tmp_path: Path, capture: Path
+) -> None:
     counts = imported(folder, capture)
     assert counts.stored == counts.records > 0 == counts.unreadable
     assert rows(folder, "otel.logs").height == counts.stored
     goes_round(folder, "logs", tmp_path / "out")
 
 
-def test_messages_of_each_signal_are_told_apart(
+def test_messages_of_each_signal_are_distinguished(
     folder: Store, tmp_path: Path, request_of: Callable[..., bytes]
 ) -> None:
     logs = ExportLogsServiceRequest()
     logs.resource_logs.add().scope_logs.add().log_records.add(severity_text="without a time")
-    seen = ExportLogsServiceRequest()
-    seen.resource_logs.add().scope_logs.add().log_records.add(
+    observed = ExportLogsServiceRequest()
+    observed.resource_logs.add().scope_logs.add().log_records.add(
         observed_time_unix_nano=NOON
     ).body.string_value = "\x0a\x00"
-    bodies = [measured(), request_of((1, 1)), logs.SerializeToString(), seen.SerializeToString()]
+    bodies = [
+        measured(),
+        request_of((1, 1)),
+        logs.SerializeToString(),
+        observed.SerializeToString(),
+    ]
     wild = request_of((1, 2)).replace((1).to_bytes(16, "big"), bytes(16))
     (tmp_path / "all").write_bytes(b"".join(map(framed, [*bodies, wild])))
     counts = imported(folder, tmp_path / "all")
@@ -241,13 +248,13 @@ def test_what_the_sdk_measures_goes_round(folder: Store, tmp_path: Path) -> None
     assert folder.query(sql).rows() == expected
 
 
-def test_of_an_attribute_given_twice_one_goes_out(folder: Store, tmp_path: Path) -> None:
+def test_of_a_duplicate_attribute_one_is_exported(folder: Store, tmp_path: Path) -> None:
     logs = ExportLogsServiceRequest()
     record = logs.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=NOON)
     fill(record.attributes, [("a", "1"), ("a", "2")])
     folder.insert_otlp(logs.SerializeToString(), LOGS)
     (tmp_path / "out").write_bytes(
-        b"".join(map(FORMS["proto"], requests(folder, "true", {}, "logs")))
+        b"".join(map(FORMATS["proto"], export_requests(folder, "true", {}, "logs")))
     )
     emptied(folder)
     imported(folder, tmp_path / "out")
@@ -269,10 +276,12 @@ def test_the_command_chooses(folder: Store, tmp_path: Path) -> None:
     folder.insert_otlp(measured(), METRICS)
 
     def bodies(*argv: str) -> list[str]:
-        said = [json.loads(line) for line in ltrain("--signal", "logs", *argv).stdout.splitlines()]
+        attribute_pairs = [
+            json.loads(line) for line in ltrain("--signal", "logs", *argv).stdout.splitlines()
+        ]
         return [
             record["body"]["stringValue"]
-            for request in said
+            for request in attribute_pairs
             for resource in request["resourceLogs"]
             for scoped in resource["scopeLogs"]
             for record in scoped["logRecords"]
@@ -286,20 +295,22 @@ def test_the_command_chooses(folder: Store, tmp_path: Path) -> None:
     assert done.output.startswith("1 data points of chdb://")
     assert imported(folder, out).stored == 1
     folder.command("INSERT INTO otel.otel_logs (Timestamp, TraceId) VALUES (now(), 'mine')")
-    assert "1 log records were left out: their ids" in ltrain("--signal", "logs").output
+    assert "1 log records were not exported: their ids" in ltrain("--signal", "logs").output
     wrong = ltrain("--signal", "metrics", "--run", "r")
-    assert "Metrics are of no run and no rollout" in str(wrong.exception)
+    assert "Metrics belong to no run and no rollout" in str(wrong.exception)
     assert "Choose from: traces, logs, metrics" in str(ltrain("--signal", "x").exception)
 
 
 @pytest.mark.parametrize("name", ["plain", "plain.gz", "plain.zst"])
-def test_a_large_file_says_how_far_it_is(folder: Store, tmp_path: Path, name: str) -> None:
+def test_an_import_of_a_large_file_reports_progress(
+    folder: Store, tmp_path: Path, name: str
+) -> None:
     import gzip
     import random
 
     from backports import zstd
 
-    noise = random.Random(7).randbytes(3 * STEP // 2).hex()
+    noise = random.Random(7).randbytes(3 * PROGRESS_BYTES // 2).hex()
     text = b"".join(
         json.dumps({"resourceSpans": [], "x": noise[at : at + 65536]}).encode() + b"\n"
         for at in range(0, len(noise), 65536)
@@ -307,9 +318,9 @@ def test_a_large_file_says_how_far_it_is(folder: Store, tmp_path: Path, name: st
     packs: dict[str, Callable[[bytes], bytes]]
     packs = {"plain": bytes, "plain.gz": gzip.compress, "plain.zst": zstd.compress}
     (tmp_path / name).write_bytes(packs[name](text))
-    told: list[Progress] = []
-    take_in(folder, [tmp_path / name], told.append)
-    assert len(told) >= 2
-    assert told[0].read == 0
+    reports: list[Progress] = []
+    import_files(folder, [tmp_path / name], reports.append)
+    assert len(reports) >= 2
+    assert reports[0].read == 0
     size = (tmp_path / name).stat().st_size
-    assert all(STEP <= each.read <= each.size == size for each in told[1:])
+    assert all(PROGRESS_BYTES <= each.read <= each.size == size for each in reports[1:])

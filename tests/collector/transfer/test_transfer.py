@@ -1,4 +1,4 @@
-"""What goes out comes in again, row by row; what does not come in is counted with its place."""
+"""Exported rows can be imported again; unreadable records are counted with their places."""
 
 import json
 from collections.abc import Callable
@@ -17,24 +17,24 @@ from typer.testing import CliRunner
 from ltrain.cli import app
 from ltrain_collector.errors import BadRequest
 from ltrain_collector.store import Store
-from ltrain_collector.transfer.intake import Counts, files_of, take_in
-from ltrain_collector.transfer.output import FORMS, requests
+from ltrain_collector.transfer.intake import ImportCounts, import_files, list_files
+from ltrain_collector.transfer.output import FORMATS, export_requests
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 NOON = 1_790_000_000_000_000_000
 ROWS = "SELECT * EXCEPT IngestedAt FROM otel.spans ORDER BY TraceId, SpanId, Timestamp"
 
 
-def imported(store: Store, *paths: Path, trusted: bool = False) -> Counts:
-    return take_in(store, list(paths), lambda path: None, trusted)
+def imported(store: Store, *paths: Path, trusted: bool = False) -> ImportCounts:
+    return import_files(store, list(paths), lambda path: None, trusted)
 
 
 def exported(store: Store, form: str, where: str = "true") -> bytes:
-    return b"".join(FORMS[form](request) for request in requests(store, where, {}))
+    return b"".join(FORMATS[form](request) for request in export_requests(store, where, {}))
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-said = st.dictionaries(texts, texts, max_size=3)
+string_maps = st.dictionaries(texts, texts, max_size=3)
 times = st.integers(NOON - 10**18, NOON)
 spans = st.fixed_dictionaries(
     {
@@ -45,11 +45,11 @@ spans = st.fixed_dictionaries(
         "took": st.integers(0, 10**12),
         "parent": st.sampled_from([b"", b"12345678"]),
         "status": st.tuples(st.integers(0, 2), texts),
-        "attributes": said,
-        "resource": said,
+        "attributes": string_maps,
+        "resource": string_maps,
         "scope": st.tuples(texts, texts),
-        "events": st.lists(st.tuples(times, texts, said), max_size=2),
-        "links": st.lists(st.tuples(texts, said), max_size=2),
+        "events": st.lists(st.tuples(times, texts, string_maps), max_size=2),
+        "links": st.lists(st.tuples(texts, string_maps), max_size=2),
     }
 )
 
@@ -82,7 +82,7 @@ def request_of_spans(made: list[dict[str, Any]]) -> bytes:
 
 
 @settings(max_examples=25, deadline=None)
-@given(made=st.lists(spans, min_size=1, max_size=5), form=st.sampled_from(sorted(FORMS)))
+@given(made=st.lists(spans, min_size=1, max_size=5), form=st.sampled_from(sorted(FORMATS)))
 def test_import_of_an_export_is_the_same_rows(made: list[dict[str, Any]], form: str) -> None:
     with TemporaryDirectory() as home, Store.open(f"chdb://{home}/one") as store:
         store.migrate()
@@ -95,15 +95,15 @@ def test_import_of_an_export_is_the_same_rows(made: list[dict[str, Any]], form: 
         assert_frame_equal(store.query(ROWS), before)
 
 
-def test_every_fixture_comes_in_and_goes_round(folder: Store, tmp_path: Path) -> None:
+def test_every_fixture_is_imported_and_exported(folder: Store, tmp_path: Path) -> None:
     files = [
-        path for path in files_of(FIXTURES) if "logs" not in path.name and ".sql" not in path.name
+        path for path in list_files(FIXTURES) if "logs" not in path.name and ".sql" not in path.name
     ]
     counts = imported(folder, *files)
     assert (counts.records, counts.stored, counts.unreadable) == (787, 787, 0)
     before = folder.query(ROWS)
     assert before.height == 787
-    for form in FORMS:
+    for form in FORMATS:
         (tmp_path / form).write_bytes(exported(folder, form))
         folder.command("TRUNCATE TABLE otel.otel_traces")
         assert imported(folder, tmp_path / form).stored == 787
@@ -188,7 +188,7 @@ def test_the_commands(folder: Store, tmp_path: Path) -> None:
     (source / "b.txt").write_text("hello there")
     done = ltrain("import", str(source))
     assert done.exit_code == 1
-    assert "b.txt, byte 0: it is neither OTLP JSON nor its protobuf" in done.stdout
+    assert "b.txt, byte 0: it is neither OTLP in JSON nor protobuf" in done.stdout
     for name in ("x.json.gz", "x.json.zst"):
         out = tmp_path / name
         assert ltrain("export", str(out)).exit_code == 0
@@ -197,7 +197,7 @@ def test_the_commands(folder: Store, tmp_path: Path) -> None:
     folder.command(
         "INSERT INTO otel.otel_traces (Timestamp, TraceId, SpanId) VALUES (now(), 'mine', 'odd')"
     )
-    assert "1 spans were left out: their ids" in ltrain("export", str(out)).output
+    assert "1 spans were not exported: their ids" in ltrain("export", str(out)).output
     assert imported(folder, out).stored == count
     assert "Choose from: json, proto" in str(ltrain("export", "--format", "xml").exception)
     assert isinstance(ltrain("import", str(tmp_path / "none")).exception, BadRequest)
@@ -219,13 +219,13 @@ def test_a_rollout_stays_together(folder: Store, request_of: Callable[..., bytes
     assert exported(folder, "json", "RolloutId = 'none'") == b""
 
 
-def test_a_store_of_no_spans_gives_none(folder: Store) -> None:
+def test_a_store_without_spans_exports_none(folder: Store) -> None:
     assert exported(folder, "proto") == b""
     assert isinstance(folder.query(ROWS), pl.DataFrame)
 
 
 @pytest.mark.parametrize("name", ["empty", "missing"])
-def test_nothing_to_read_is_said(tmp_path: Path, name: str) -> None:
+def test_a_folder_without_files_is_reported(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadRequest, match=r"(is empty|does not exist)\. Name a file of OTLP"):
-        files_of(tmp_path / name)
+        list_files(tmp_path / name)

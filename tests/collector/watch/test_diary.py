@@ -1,4 +1,4 @@
-"""A collector's measures in its own store: rounds are written, count nothing, and end."""
+"""The collector stores its own metrics: rounds are written, do not count themselves, and end."""
 
 import asyncio
 import os
@@ -15,21 +15,21 @@ from tests.asking import ask
 from ltrain_collector.embedded import EmbeddedBackend
 from ltrain_collector.engine import Engine
 from ltrain_collector.errors import QueryFailed
-from ltrain_collector.ingest.budget import Arrival
+from ltrain_collector.ingest.budget import RequestBuffer
 from ltrain_collector.ingest.intake import Intake
 from ltrain_collector.ingest.signals import TRACES
-from ltrain_collector.listen.refusals import Refusals
+from ltrain_collector.listen.refusals import RefusalCounts
 from ltrain_collector.query.counters import QueryCounters
 from ltrain_collector.store import Store
-from ltrain_collector.watch.diary import Diary
+from ltrain_collector.watch.diary import SelfMetrics
 from ltrain_collector.watch.health import Health
-from ltrain_collector.watch.state import Watched
+from ltrain_collector.watch.state import Monitor
 
 HEALTH = "SELECT name, toString(labels) AS labels, value FROM otel.collector_health"
 
 
 def watched(engine: Engine, folder: Path) -> Health:
-    return Health(Watched(Intake(engine), QueryCounters(), engine, folder, Refusals()))
+    return Health(Monitor(Intake(engine), QueryCounters(), engine, folder, RefusalCounts()))
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -52,18 +52,18 @@ def test_rounds_are_rows_and_count_nothing(
 
     async def run() -> None:
         health = watched(engine, tmp_path)
-        intake = health.watched.intake
-        with Arrival(intake.budget) as arrival:
+        intake = health.monitor.intake
+        with RequestBuffer(intake.budget) as arrival:
             arrival.add(request_of((1, 1), (1, 2)))
-            await intake.take(TRACES, arrival)
-        diary = Diary(health, every=0.05)
+            await intake.ingest(TRACES, arrival)
+        diary = SelfMetrics(health, every=0.05)
         diary.start()
         await until(lambda: rounds() >= 3)
         await diary.stop()
         written = rounds()
         assert intake.counters.signals["metrics"].accepted == 0
         assert sum(of.inserts for of in intake.counters.tables.values()) == 1
-        assert health.watched.missed == 0
+        assert health.monitor.missed == 0
         await asyncio.sleep(0.2)
         assert rounds() == written  # it has ended
 
@@ -81,10 +81,10 @@ def test_rounds_are_rows_and_count_nothing(
             ("store_rows", table): 2,
             ("waiting_bytes", "{}"): 0,
         }
-        told = {
+        warnings = {
             (f"ltrain_collector_{name}", labels): value for (name, labels), value in sums.items()
         }
-        assert {key: found.get(key) for key in told} == told
+        assert {key: found.get(key) for key in warnings} == warnings
         assert ("ltrain_collector_rejected_total", signal) not in found  # it never counted
         row = store.query(
             "SELECT DISTINCT ServiceName, ResourceAttributes['service.version'] AS version, "
@@ -104,10 +104,10 @@ def test_a_round_that_the_engine_refuses_is_counted_and_the_next_is_written(
 
     async def run() -> None:
         health = watched(engine, tmp_path)
-        diary = Diary(health, every=0.05)
+        diary = SelfMetrics(health, every=0.05)
         engine.command("RENAME TABLE otel.otel_metrics_gauge TO otel.away")
         diary.start()
-        await until(lambda: health.watched.missed >= 2)
+        await until(lambda: health.monitor.missed >= 2)
         engine.command("RENAME TABLE otel.away TO otel.otel_metrics_gauge")
         await until(lambda: written(store) > 0)
         await diary.stop()
@@ -116,8 +116,8 @@ def test_a_round_that_the_engine_refuses_is_counted_and_the_next_is_written(
         asyncio.run(run())
     finally:
         engine.close()
-    said = [each.message for each in caplog.records if "its own measures" in each.message]
-    assert len(said) == 1
+    messages = [one.message for one in caplog.records if "collector's metrics" in one.message]
+    assert len(messages) == 1
 
 
 def written(store: Store) -> int:

@@ -1,4 +1,4 @@
-"""`/metrics` of a real `ltrain up`, as Prometheus' own parser reads it, and in the docs."""
+"""`/metrics` of a real `ltrain up`, read by Prometheus' own parser and compared with the docs."""
 
 import re
 from collections.abc import Callable
@@ -17,7 +17,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 def samples(port: int, key: str = "") -> dict[tuple[str, ...], float]:
-    """Give each value by its name and the values of its labels."""
+    """Return each value by name and label values."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     answer = ask(port, "GET", "/metrics", headers=headers)
     assert answer.status == 200
@@ -40,8 +40,8 @@ def test_what_was_done_is_measured(
     twice = request_of((1, 1), (1, 2))
     sent = [("traces", twice), ("traces", twice), ("traces", request_of((1, 3), start=0))]
     sent += [("logs", b"\xff"), ("metrics", b"")]
-    told = [post(up.otlp, body, f"/v1/{signal}").status for signal, body in sent]
-    assert told == [200, 200, 200, 400, 200]
+    statuses = [post(up.otlp, body, f"/v1/{signal}").status for signal, body in sent]
+    assert statuses == [200, 200, 200, 400, 200]
     with Store.open(up.dsn) as store:
         assert store.query("SELECT count() AS n FROM otel.spans")["n"].item() == 2
         before = samples(up.otlp)["query_seconds_count",]
@@ -82,7 +82,7 @@ def test_what_was_done_is_measured(
 
 def test_who_may_read_it(start: Callable[..., Any], tmp_path: Path) -> None:
     keys = Keys(tmp_path / "store")
-    made = {role: keys.make(role)[0] for role in Role}
+    made = {role: keys.make_key(role)[0] for role in Role}
     up = start(tmp_path / "store")
     for role in (Role.QUERY, Role.ADMIN):
         assert samples(up.otlp, made[role])["requests_total", "traces"] == 0
@@ -94,7 +94,7 @@ def test_a_page_in_a_browser_may_not(up: Any) -> None:
     assert refused(up.otlp, Origin="http://evil.example") == 403
 
 
-def test_every_measure_is_in_the_docs() -> None:
+def test_every_metric_is_in_the_docs() -> None:
     rows = re.findall(
         r"^\| `(ltrain_collector_\w+)` \| (\w+) \| (.*?) \| (.+) \|$",
         (DOCS / "collector.md").read_text(),

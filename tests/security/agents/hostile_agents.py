@@ -1,4 +1,4 @@
-"""Agents that would rather be left out than fail: what each tries is in its task's input."""
+"""Agents that try to be excluded instead of failing; the task's input names the attempt."""
 
 import ctypes
 import json
@@ -23,7 +23,7 @@ def ask(llm: Any, text: str) -> Any:
 
 
 def write_to_pipes(text: str) -> None:
-    """Write what the runner may take for a result to every descriptor that is open."""
+    """Write what could look like a result to every open descriptor."""
     for number in map(int, os.listdir("/proc/self/fd")):
         if number < 3:
             continue
@@ -66,19 +66,19 @@ def post(name: str, **attributes: Any) -> int:
     span.start_time_unix_nano = time.time_ns()
     span.trace_id, span.span_id = os.urandom(16), os.urandom(8)
     for key, value in attributes.items():
-        said = span.attributes.add(key=key.replace("__", ".")).value
-        said.string_value = str(value)
+        value_of_attribute = span.attributes.add(key=key.replace("__", ".")).value
+        value_of_attribute.string_value = str(value)
     header, _, key = os.environ["OTEL_EXPORTER_OTLP_HEADERS"].partition("=")
     headers = {header: unquote(key), "Content-Type": "application/x-protobuf"}
     url = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] + "/v1/traces"
-    asked = urllib.request.Request(url, request.SerializeToString(), headers)
-    with urllib.request.urlopen(asked) as answer:
-        given = otlp.ExportTraceServiceResponse.FromString(answer.read())
-    return int(given.partial_success.rejected_spans)
+    outgoing = urllib.request.Request(url, request.SerializeToString(), headers)
+    with urllib.request.urlopen(outgoing) as answer:
+        exported = otlp.ExportTraceServiceResponse.FromString(answer.read())
+    return int(exported.partial_success.rejected_spans)
 
 
 def forge(task: dict[str, Any], llm: Any) -> Any:
-    """Return what the collector rejects of what an agent would like to say."""
+    """Return how many forged records the collector rejects."""
     worth = {"gen_ai__evaluation__name": "reward", "gen_ai__evaluation__score__value": 9}
     return {
         "thought": post("thought"),
@@ -101,7 +101,7 @@ def deep() -> Any:
 
 
 def solve(task: dict[str, Any], llm: Any) -> Any:
-    """Fail in the way that the input names; succeed in any second try."""
+    """Fail in the way that the input names; succeed in a second attempt."""
     how, _, marks = task["input"].partition(" ")
     if how in ("kills", "terminates", "crashes"):
         time.sleep(0.2)  # its neighbours are in the worker by then
@@ -146,12 +146,12 @@ def solve(task: dict[str, Any], llm: Any) -> Any:
 
 
 def reward(task: dict[str, Any], result: Any) -> float:
-    """Give 1 to a good result; a result that is no text breaks it."""
+    """Return 1 for a good result, and fail on a result that is not text."""
     return float(result.startswith("good"))
 
 
 def gold(task: dict[str, Any], result: Any) -> float:
-    """Give 1 where the agent's result has the task's gold."""
+    """Return 1 if the agent's result has the task's gold."""
     return float(str(task["gold"]) in json.dumps(result))
 
 
@@ -162,7 +162,7 @@ def keep(task: dict[str, Any], result: Any) -> float:
 
 
 def look(task: dict[str, Any], llm: Any) -> Any:
-    """Return all that an agent can see without an effort."""
+    """Return everything that an agent can easily see."""
     from ltrain_instrument import task as handed
 
     try:

@@ -87,8 +87,8 @@ class Served:
 def served(home: Path, outside: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """`ltrain up` with keys, one of which this process has; `outside` is only the gateway."""
     keys = Keys(home.absolute() / "store")
-    ingest, _ = keys.make(Role.INGEST)
-    query, _ = keys.make(Role.QUERY)
+    ingest, _ = keys.make_key(Role.INGEST)
+    query, _ = keys.make_key(Role.QUERY)
     argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(home / "store")]
     ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
     up = subprocess.Popen([*argv, *ports], stdout=subprocess.PIPE, text=True)
@@ -137,7 +137,7 @@ def test_an_evaluation_of_an_agent_is_stored_as_the_agents(
     assert not [secret for secret in secrets if secret in values]
 
     with Store.open(served.dsn) as store:
-        rewards = store.query("SELECT source, rollout, name, value FROM otel.rewards").rows()
+        rewards = store.query("SELECT source, rollout, name, value FROM otel.evaluations").rows()
         rollout = result.identity.rollout
         words = {("runner", rollout, "reward", 1.0), ("agent", rollout, "reward", 9.0)}
         assert set(rewards) == words
@@ -228,7 +228,7 @@ def test_a_key_is_bound_to_the_full_identity_of_its_attempt(
     environ = signer.attempt_environment(identity, 60)
     scheme, key = str(environ["OTEL_EXPORTER_OTLP_HEADERS"]).split("%20")
     assert scheme == "Authorization=Bearer"
-    grant = keys.admit({"authorization": f"Bearer {key}"})
+    grant = keys.require_key({"authorization": f"Bearer {key}"})
     assert grant.identity == {n: str(v) for n, v in identity.attributes().items()}
 
 
@@ -252,7 +252,7 @@ def test_keys_for_a_remote_store_are_signed_only_with_its_secret(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    Keys(home.absolute() / "store").make(Role.QUERY)
+    Keys(home.absolute() / "store").make_key(Role.QUERY)
     monkeypatch.setenv("LTRAIN_STORE", "http://any:key@store.example:8123")
     assert StoreKeys.from_home(home, {}) is None
     monkeypatch.setenv("LTRAIN_STORE_SECRET", "s" * 32)
@@ -263,7 +263,7 @@ def test_keys_for_a_remote_store_are_signed_only_with_its_secret(
 
 def test_an_unreadable_secret_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LTRAIN_STORE", raising=False)
-    Keys(home.absolute() / "store").make(Role.QUERY)
+    Keys(home.absolute() / "store").make_key(Role.QUERY)
     (home / "store.secret").mkdir()
     with pytest.raises(BadSetting, match="Set LTRAIN_STORE_SECRET to the secret"):
         StoreKeys.from_home(home, {})

@@ -17,9 +17,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from ltrain_collector.asgi import Refused as BadStoreKey
+from ltrain_collector.asgi import HttpError as BadStoreKey
 from ltrain_collector.keys import Keys
-from ltrain_collector.listen.refusals import Refusals
+from ltrain_collector.listen.refusals import RefusalCounts
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
@@ -67,7 +67,7 @@ class Gateway:
         self.attempts = AttemptRegistry()
         self.since = time.time()
         """Unix seconds since which it answers; a runner detects a restart by it."""
-        self.refusals = Refusals()
+        self.refusals = RefusalCounts()
         self._keys = Keyring(secret)
         self._tracer = provider.get_tracer(attributes.SCOPE_GATEWAY)
 
@@ -195,10 +195,10 @@ class Gateway:
         Raises:
             BadKey: when the call has no valid key, or one that is bound to a rollout or a run.
         """
-        if self._store_keys is None or not self._store_keys.guarded:
+        if self._store_keys is None or not self._store_keys.requires_key:
             return
         try:
-            grant = self._store_keys.admit(headers)
+            grant = self._store_keys.require_key(headers)
         except BadStoreKey as error:
             raise BadKey(
                 f"{error} This store requires keys, so /v1 needs a key of any role: "

@@ -17,8 +17,8 @@ import uvicorn
 import uvloop
 
 from ltrain_collector.keys import Keys
-from ltrain_collector.listen.browsers import Guard
-from ltrain_collector.listen.connection import protocol
+from ltrain_collector.listen.browsers import BrowserGuard
+from ltrain_collector.listen.connection import connection_factory
 from ltrain_collector.listen.descriptors import Descriptors, raise_limit
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.settings import ALLOW_HOSTS
@@ -190,8 +190,8 @@ def _config(gateway: Gateway) -> uvicorn.Config:
     raise_limit()
     refusals = gateway.refusals
     return uvicorn.Config(
-        Guard(gateway.app(), ALLOW_HOSTS.read(), refusals),
-        http=protocol(Descriptors.now(), refusals),
+        BrowserGuard(gateway.app(), ALLOW_HOSTS.read(), refusals),
+        http=connection_factory(Descriptors.measure(), refusals),
         ws="none",
         lifespan="off",
         log_level="warning",

@@ -19,7 +19,7 @@ from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-from ltrain_collector.dsn import Server, parse
+from ltrain_collector.dsn import Server, parse_dsn
 from ltrain_instrument import loopback, settings
 from ltrain_train.deaths import DEATH_WINDOW, MAX_DEATHS, RestartLimit
 from ltrain_train.errors import NotReachable
@@ -107,7 +107,7 @@ class Services:
             )
 
     def _store_service(self) -> RequiredService:
-        address = parse(self.store_url)
+        address = parse_dsn(self.store_url)
         if not isinstance(address, Server) or not self.store_url.startswith("http"):
             raise NotReachable(
                 f"LTRAIN_STORE={self.store_url} is not a server, and agents can send spans to a "

@@ -24,7 +24,7 @@ GROUP BY rollout
 
 EVALUATED_SQL = """
 SELECT rollout, name, argMax(value, (judged, span)) AS value
-FROM otel.rewards
+FROM otel.evaluations
 WHERE run = {run:String} AND mode = {mode:String} AND wave = {wave:UInt32}
     AND (trace, span) IN (SELECT TraceId, SpanId FROM otel.spans WHERE RunId = {run:String} AND %s)
 GROUP BY rollout, name

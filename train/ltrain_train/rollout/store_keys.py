@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
-from ltrain_collector.bound_keys import sign, store_secret
+from ltrain_collector.bound_keys import sign_bound, store_secret
 from ltrain_collector.keys import Keys
 from ltrain_instrument.delivery import Authorization, traces_url
 from ltrain_instrument.errors import BadSetting
@@ -74,12 +74,12 @@ class StoreKeys:
 
     def attempt_environment(self, identity: Identity, seconds: float) -> dict[str, str | None]:
         """Return the variables of one attempt's process, with a key valid for `seconds`."""
-        key = sign(self.secret, identity, seconds, rewards=True)
+        key = sign_bound(self.secret, identity, seconds, rewards=True)
         return self._environment(key, self._attempt_home(identity))
 
     def run_environment(self, name: str) -> dict[str, str | None]:
         """Return the variables of a process that runs attempts of a run."""
-        key = sign(self.secret, Identity(run=name), RUN_KEY_SECONDS, rewards=True)
+        key = sign_bound(self.secret, Identity(run=name), RUN_KEY_SECONDS, rewards=True)
         return self._environment(key, self._agents / name)
 
     def send_leftovers(self, identity: Identity) -> bool:
@@ -89,7 +89,7 @@ class StoreKeys:
             whether the collector has all of them; then the attempt's empty folders are removed.
         """
         home = self._attempt_home(identity)
-        key = sign(self.secret, identity, 2 * LEFTOVER_TIMEOUT, rewards=True)
+        key = sign_bound(self.secret, identity, 2 * LEFTOVER_TIMEOUT, rewards=True)
         authorization = Authorization(lambda: f"Bearer {key}")
         if not send_leftover_spans(
             home / "spool", timeout=LEFTOVER_TIMEOUT, authorization=authorization
@@ -137,7 +137,7 @@ class StoreKeys:
 
     def _accepted(self) -> bool:
         """Return whether the collector accepts the keys; True if it does not answer."""
-        if accepts_key(f"Bearer {sign(self.secret, Identity(run='probe'), 60)}"):
+        if accepts_key(f"Bearer {sign_bound(self.secret, Identity(run='probe'), 60)}"):
             return True
         _logger.warning(
             "ltrain: agents send with ltrain's own headers, because %s refuses keys signed "
@@ -152,7 +152,7 @@ def _is_local_store(folder: Path | None, headers: Mapping[str, str]) -> bool:
     """Return whether spans appear to go to an ltrain store on this machine."""
     if folder is None or not (is_local_collector() and store_exists(folder)):
         return False
-    return Keys(folder).guarded or not any(map(_authorizes, headers.values()))
+    return Keys(folder).requires_key or not any(map(_authorizes, headers.values()))
 
 
 def _authorizes(headers: str) -> bool:

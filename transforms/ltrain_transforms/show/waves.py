@@ -48,7 +48,7 @@ EVALUATIONS = """
 SELECT mode, wave, name, source, sum(score) AS total, toInt64(count()) AS rollouts FROM (
     SELECT toString(mode) AS mode, toInt64(wave) AS wave, rollout, name, source,
         argMax(value, (judged, span)) AS score
-    FROM otel.rewards
+    FROM otel.evaluations
     WHERE run = {{run:String}} AND rollout != '' AND scope != 'call' AND isFinite(value)
     GROUP BY mode, wave, rollout, name, source
 ) WHERE (mode, wave, rollout) NOT IN (

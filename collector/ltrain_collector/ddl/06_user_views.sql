@@ -1,5 +1,5 @@
--- For people: one row a closed attempt, an evaluation, a call that the gateway answered. What only a
--- runner or a gateway may say is taken from the senders that a recipe trusts by default.
+-- Views for users: one row per closed attempt, per evaluation and per call that the gateway answered.
+-- Outcomes and gateway calls are read only from the senders that a recipe trusts by default.
 CREATE OR REPLACE VIEW otel.rollouts AS
 SELECT
     Timestamp AS closed,
@@ -13,7 +13,7 @@ SELECT
 FROM otel.spans
 WHERE SpanName = 'ltrain.rollout' AND Sender IN ('service', 'admin', 'local');
 
-CREATE OR REPLACE VIEW otel.rewards AS
+CREATE OR REPLACE VIEW otel.evaluations AS
 SELECT
     Timestamp AS judged,
     RunId AS run, Mode AS mode, Wave AS wave, TaskId AS task, RolloutId AS rollout, Attempt AS attempt,

@@ -1,4 +1,4 @@
--- Questions that everybody asks, by name.
+-- Reports on tools, tokens, rewards and the collector.
 CREATE OR REPLACE VIEW otel.tool_calls AS
 SELECT
     Timestamp AS started,
@@ -49,7 +49,7 @@ SELECT
     run, mode, wave, task, name, source, min(judged) AS first_judged,
     count() AS judged_times, avg(value) AS mean, min(value) AS lowest, max(value) AS highest,
     stddevPop(value) AS spread
-FROM otel.rewards
+FROM otel.evaluations
 WHERE isNotNull(value)
 GROUP BY run, mode, wave, task, name, source;
 

@@ -1,0 +1,2 @@
+-- Views that have another name now: otel.rewards is otel.evaluations.
+DROP VIEW IF EXISTS otel.rewards;
