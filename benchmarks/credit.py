@@ -1,4 +1,4 @@
-"""Seconds of each estimator, from narrow frames to advantages, over a million transitions."""
+"""Seconds of each estimator on a million transitions, from rewards to advantages."""
 
 import json
 import sys
@@ -9,24 +9,24 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.credit import chosen, compared, narrow, transitions
+from ltrain_transforms.credit import credit_inputs, outcome_advantages, select_groups, transitions
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.tables import CALLS, EXECUTIONS, REWARDS
 
 EXECUTIONS_MADE = 100_000
 TURNS = 10
-"""LLM calls of an execution; each asks a tool, and two agents' calls enclose them: 22 calls."""
+"""LLM calls of an execution; with a tool call each and two enclosing agent calls: 22 calls."""
 GROUP = 8
 STATES = 5
-"""Different states that a turn of a group may be in."""
-AT_MOST = 10.0
-"""Seconds an estimator may take; judged in CPU seconds, which a busy machine hardly stretches."""
+"""Number of different states of one turn in a group."""
+MAX_SECONDS = 10.0
+"""Limit of an estimator, in CPU seconds, which depend little on the load of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """What the rest of the pipeline hands to credit."""
+    """The input of credit."""
 
     executions: pl.DataFrame
     calls: pl.DataFrame
@@ -34,22 +34,22 @@ class Wave:
     outcomes: pl.DataFrame
 
 
-def wave(executions: int) -> Wave:
-    """Make executions of a planner and the writer below it, by arithmetic on their numbers."""
+def make_wave(executions: int) -> Wave:
+    """Make executions of a planner agent with a writer agent below it, computed from numbers."""
     n, seq = pl.col("n"), pl.col("seq")
-    of = pl.select(n=pl.int_range(executions)).with_columns(
+    frame = pl.select(n=pl.int_range(executions)).with_columns(
         execution_id=n.hash(1).cast(pl.String).str.pad_start(64, "0") + ".1",
         task_id=(n // GROUP).cast(pl.String),
         value=(n.hash(2) % 4).cast(pl.Float64) / 4,
         rule=pl.lit("answer"),
         source=pl.lit("runner"),
     )
-    calls = of.select("n", "execution_id").join(
+    calls = frame.select("n", "execution_id").join(
         pl.select(seq=pl.int_range(2 * TURNS + 2)), how="cross"
     )
     key, turn = n * 100 + seq, (seq - 2) // 2
     is_agent, is_llm, writes = seq < 2, seq % 2 == 0, (turn % 2 == 1) & (seq > 1) | (seq == 1)
-    told = calls.with_columns(
+    call_rows = calls.with_columns(
         call_id=_span(key),
         parent_id=pl.when(seq > 0).then(_span(n * 100 + writes.and_(seq > 1).cast(pl.Int64))),
         kind=pl.when(is_agent)
@@ -66,12 +66,12 @@ def wave(executions: int) -> Wave:
     )
     grouped = {"mode": pl.lit("train"), "run_id": pl.lit("bench"), "end": n}
     group_id = pl.lit("bench/train/0/") + pl.col("task_id")
-    failed = told.filter(pl.col("kind") == "llm")
+    failed = call_rows.filter(pl.col("kind") == "llm")
     return Wave(
-        _table(EXECUTIONS.schema, of.with_columns(group_id=group_id, **grouped)),
-        _table({**CALLS.schema, "state_digest": pl.String()}, told),
-        pl.concat([_table(REWARDS.schema, failed), _table(REWARDS.schema, of)]),
-        of.select("execution_id", reward="value"),
+        _table(EXECUTIONS.schema, frame.with_columns(group_id=group_id, **grouped)),
+        _table({**CALLS.schema, "state_digest": pl.String()}, call_rows),
+        pl.concat([_table(REWARDS.schema, failed), _table(REWARDS.schema, frame)]),
+        frame.select("execution_id", reward="value"),
     )
 
 
@@ -80,7 +80,7 @@ def _span(key: pl.Expr) -> pl.Expr:
 
 
 def _table(schema: Any, frame: pl.DataFrame) -> pl.DataFrame:
-    """Give the frame the schema's columns, null where it has none."""
+    """Return the frame with the columns of the schema; missing columns are null."""
     return frame.select(
         (pl.col(name) if name in frame.columns else pl.lit(None)).cast(dtype).alias(name)
         for name, dtype in schema.items()
@@ -88,7 +88,7 @@ def _table(schema: Any, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def recipes() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name a recipe's `credit` for each estimator."""
+    """Yield a name and the recipe's `credit` for each estimator."""
     for name in ESTIMATORS:
         peers = {"peers": "agent"} if name == "rae" else {}
         yield f"outcome {name}", {"outcome": {"estimator": name, **peers}}
@@ -102,42 +102,43 @@ def recipes() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "combine rewards", {"combine": "rewards"}
 
 
-def run(credit: dict[str, Any], given: Wave) -> dict[str, float]:
-    """Credit the wave."""
-    said = {"policy": [{"name": "policy"}], "reward": [{"name": "answer", "evaluation": "reward"}]}
-    recipe = Recipe.model_validate({**said, "credit": credit})
-    began, cpu = time.monotonic(), time.process_time()
-    calls = narrow(recipe, given.calls, given.executions)
-    ranked = compared(recipe, given.executions, given.outcomes, given.rewards, calls)
-    credited = transitions(recipe, ranked, calls, given.rewards)
-    kept, _ = chosen(recipe, ranked, credited)
-    seconds = {"s": time.monotonic() - began, "cpu_s": time.process_time() - cpu}
-    if kept.is_empty():
+def run(credit: dict[str, Any], wave: Wave) -> dict[str, float]:
+    """Assign credit to the wave, and return seconds and number of transitions."""
+    base = {"policy": [{"name": "policy"}], "reward": [{"name": "answer", "evaluation": "reward"}]}
+    recipe = Recipe.model_validate({**base, "credit": credit})
+    start, cpu = time.monotonic(), time.process_time()
+    calls = credit_inputs(recipe, wave.calls, wave.executions)
+    ranked = outcome_advantages(recipe, wave.executions, wave.outcomes, wave.rewards, calls)
+    credited = transitions(recipe, ranked, calls, wave.rewards)
+    selected, _ = select_groups(recipe, ranked, credited)
+    seconds = {"s": time.monotonic() - start, "cpu_s": time.process_time() - cpu}
+    if selected.is_empty():
         raise SystemExit(f"{credit} left nothing to train on")
     return {"transitions": credited.height, **{k: round(v, 2) for k, v in seconds.items()}}
 
 
 def main() -> None:
-    given = wave(EXECUTIONS_MADE)
-    run({}, given)  # the first run starts threads
-    taken = {}
+    wave = make_wave(EXECUTIONS_MADE)
+    run({}, wave)  # the first run starts threads
+    results = {}
     for name, credit in recipes():
-        taken[name] = run(credit, given)
-        print(json.dumps({"name": name, **taken[name]}), flush=True)
-    slowest = max(taken, key=lambda name: taken[name]["s"])
+        results[name] = run(credit, wave)
+        print(json.dumps({"name": name, **results[name]}), flush=True)
+    slowest = max(results, key=lambda name: results[name]["s"])
     print(
         json.dumps(
             {
                 "name": "credit",
-                "value": taken[slowest]["s"],
-                "unit": f"s of the slowest ({slowest}) over 1 M transitions, at most {AT_MOST:g}",
+                "value": results[slowest]["s"],
+                "unit": f"s of the slowest ({slowest}) over 1 M transitions, "
+                f"at most {MAX_SECONDS:g}",
                 "peer": None,
                 "ratio": None,
-                "cpu_s": max(each["cpu_s"] for each in taken.values()),
+                "cpu_s": max(each["cpu_s"] for each in results.values()),
             }
         )
     )
-    sys.exit(any(each["cpu_s"] > AT_MOST for each in taken.values()))
+    sys.exit(any(each["cpu_s"] > MAX_SECONDS for each in results.values()))
 
 
 if __name__ == "__main__":

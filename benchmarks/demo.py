@@ -1,4 +1,4 @@
-"""The demo from a cold start, seeds 0 and 1: seconds, score on held-out questions at both ends."""
+"""The demo from a cold start, seeds 0 and 1: seconds, held-out score before and after."""
 
 import json
 import os
@@ -16,10 +16,10 @@ MODEL = Path(".ltrain/models/smollm2")
 
 def run(seed: int, home: Path) -> dict[str, Any]:
     """Run the demo once and read its journal."""
-    began = time.monotonic()
+    start = time.monotonic()
     command = [LTRAIN, "demo", "--seed", str(seed), "--home", str(home), "--model", str(MODEL)]
     subprocess.run(command, check=True, env={**os.environ, "COLUMNS": "100"})
-    wall = time.monotonic() - began
+    wall = time.monotonic() - start
     journal = json.loads((home / "runs" / "text-to-sql" / "journal.json").read_text())
     scores = [w["evaluations"]["reward"] for w in journal["waves"] if w["mode"] == "val"]
     updates = sum(w["published"] is not None for w in journal["waves"])

@@ -1,4 +1,4 @@
-"""Bytes on disk of chats whose history grows with each call: our table and the exporter's own."""
+"""Bytes on disk of chats with growing histories: the table of ltrain and of the exporter."""
 
 import argparse
 import json
@@ -14,10 +14,10 @@ from ltrain_collector.store import Store
 
 ROLLOUTS = 250
 TURNS = 20
-AT_MOST = 0.2
-"""Of the exporter's bytes."""
+MAX_RATIO = 0.2
+"""Limit, as a share of the exporter's bytes."""
 
-# the Collector's ClickHouse exporter, as it creates its table by itself; no TTL, the spans are old
+# the table that the Collector's ClickHouse exporter creates, without TTL, since the spans are old
 EXPORTER = """
 CREATE TABLE theirs.otel_traces (
     Timestamp DateTime64(9) CODEC(Delta, ZSTD(1)),
@@ -51,46 +51,48 @@ BYTES = (
 )
 
 
-def words(made: random.Random) -> list[str]:
-    """Give text to cut prompts from, by a law of few common and many rare words."""
-    known = [
+def random_words(chance: random.Random) -> list[str]:
+    """Return words for prompts, with a few common and many rare words."""
+    vocabulary = [
         "".join(
-            made.choice("bcdfghjklmnprst") + made.choice("aeiou") for _ in range(made.randint(1, 4))
+            chance.choice("bcdfghjklmnprst") + chance.choice("aeiou")
+            for _ in range(chance.randint(1, 4))
         )
         for _ in range(6000)
     ]
-    return made.choices(known, [1 / (rank + 3) for rank in range(len(known))], k=400_000)
+    weights = [1 / (rank + 3) for rank in range(len(vocabulary))]
+    return chance.choices(vocabulary, weights, k=400_000)
 
 
-def chats(rollouts: int) -> pl.DataFrame:
-    """Make chats: each call's input is all that was said before it; calls of many run at once."""
-    made = random.Random(3)
-    pool = words(made)
+def make_chats(rollouts: int) -> pl.DataFrame:
+    """Make chats that run in parallel; the input of a call is the whole history before it."""
+    chance = random.Random(3)
+    pool = random_words(chance)
 
     def text(size: int) -> str:
-        at = made.randrange(len(pool) - 2000)
+        at = chance.randrange(len(pool) - 2000)
         return " ".join(pool[at : at + size // 5])[:size]
 
     rows = []
     for rollout in range(rollouts):
-        name = f"{made.getrandbits(128):032x}"
-        said = [{"role": "system", "content": text(1200)}]
+        name = f"{chance.getrandbits(128):032x}"
+        history = [{"role": "system", "content": text(1200)}]
         for turn in range(TURNS):
-            said.append({"role": "user", "content": text(made.randint(300, 2500))})
-            asked = json.dumps(said)
-            said.append({"role": "assistant", "content": text(made.randint(200, 1500))})
+            history.append({"role": "user", "content": text(chance.randint(300, 2500))})
+            prompt = json.dumps(history)
+            history.append({"role": "assistant", "content": text(chance.randint(200, 1500))})
             attributes = {
                 "ltrain.run.id": "bench",
                 "ltrain.rollout.id": name,
                 "ltrain.attempt.id": "1",
                 "gen_ai.operation.name": "chat",
                 "gen_ai.request.model": "m",
-                "gen_ai.input.messages": asked,
-                "gen_ai.output.messages": json.dumps(said[-1:]),
+                "gen_ai.input.messages": prompt,
+                "gen_ai.output.messages": json.dumps(history[-1:]),
             }
             at = 1_790_000_000_000_000_000 + turn * 10**10 + rollout * 10**6
-            rows.append((at, name, f"{made.getrandbits(64):016x}", attributes))
-    made.shuffle(rows)
+            rows.append((at, name, f"{chance.getrandbits(64):016x}", attributes))
+    chance.shuffle(rows)
     columns = ["Timestamp", "TraceId", "SpanId", "SpanAttributes"]
     frame = pl.DataFrame(
         [list(column) for column in zip(*rows, strict=True)],
@@ -111,8 +113,8 @@ def chats(rollouts: int) -> pl.DataFrame:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rollouts", type=int, default=ROLLOUTS)
-    given = parser.parse_args()
-    spans = chats(given.rollouts)
+    arguments = parser.parse_args()
+    spans = make_chats(arguments.rollouts)
     size, cpu = dict[str, int](), dict[str, float]()
     with (
         tempfile.TemporaryDirectory() as directory,
@@ -123,11 +125,11 @@ def main() -> None:
         store.command(EXPORTER)
         for database in ("otel", "theirs"):
             table = f"{database}.otel_traces"
-            began = time.process_time()
-            for some in spans.iter_slices(500):
-                store.insert(table, some)
+            start = time.process_time()
+            for rows in spans.iter_slices(500):
+                store.insert(table, rows)
             store.command(f"OPTIMIZE TABLE {table} FINAL")
-            cpu[database] = round(time.process_time() - began, 2)
+            cpu[database] = round(time.process_time() - start, 2)
             size[database] = int(store.query(BYTES, {"database": database})["n"].item())
         raw = store.query("SELECT sum(byteSize(SpanAttributes)) AS n FROM theirs.otel_traces")["n"]
         same = f"SELECT count(), sum(cityHash64(SpanAttributes)) FROM {schema.TRACES} FINAL"
@@ -141,7 +143,7 @@ def main() -> None:
                 "name": "disk",
                 "value": round(size["otel"] / 1e6, 2),
                 "unit": f"MB of {spans.height} spans ({raw.item() / 1e6:.0f} MB), "
-                f"at most {AT_MOST:g} of the exporter's own table",
+                f"at most {MAX_RATIO:g} of the exporter's own table",
                 "peer": round(size["theirs"] / 1e6, 2),
                 "ratio": round(ratio, 3),
                 "cpu_s": cpu["otel"],
@@ -149,7 +151,7 @@ def main() -> None:
             }
         )
     )
-    sys.exit(ratio > AT_MOST)
+    sys.exit(ratio > MAX_RATIO)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""OTLP over HTTP to durable rows: spans a CPU-second of `ltrain up`, seconds until an answer."""
+"""OTLP over HTTP to durable rows: spans per CPU second of `ltrain up`, seconds per answer."""
 
 import json
 import os
@@ -24,35 +24,35 @@ LTRAIN = Path(sys.executable).with_name("ltrain")
 RUNS = 3
 TICKS = os.sysconf("SC_CLK_TCK")
 IDLE = 1.0
-"""Seconds without any CPU after which merges are over."""
+"""Seconds without CPU use after which merges are finished."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """How spans are sent."""
+    """A load of spans."""
 
     name: str
     requests: int
     spans: int
-    """Of a request."""
+    """Spans of a request."""
     clients: int
-    at_least: int
-    """Spans a CPU-second: the bar."""
+    minimum: int
+    """The minimum of spans per CPU second."""
 
     def pause(self) -> float:
-        """Give the seconds between a client's requests at half the rate of the bar."""
-        return self.clients * self.spans / (self.at_least / 2)
+        """Return the seconds between requests of a client at half the minimum rate."""
+        return self.clients * self.spans / (self.minimum / 2)
 
 
 LOADS = (
-    Load("large", requests=120, spans=512, clients=16, at_least=10_000),
-    Load("small", requests=3000, spans=8, clients=64, at_least=4_000),
+    Load("large", requests=120, spans=512, clients=16, minimum=10_000),
+    Load("small", requests=3000, spans=8, clients=64, minimum=4_000),
 )
 
 
 @contextmanager
 def collector(folder: Path) -> Iterator[tuple[int, str, str]]:
-    """Start `ltrain up` on one core; give its process, and where it takes spans and SQL."""
+    """Start `ltrain up` on one core; yield its process id and its addresses of OTLP and SQL."""
     ports = ("--otlp-port", "0", "--http-port", "0")
     process = subprocess.Popen(
         [*("taskset", "-c", "0"), str(LTRAIN), "up", "--dir", str(folder), *ports],
@@ -64,7 +64,7 @@ def collector(folder: Path) -> Iterator[tuple[int, str, str]]:
     otlp = re.search(r"OTLP on (http://[\d.:]+)", ready)
     sql = re.search(r"SQL on (http://[\d.:]+)", ready)
     if otlp is None or sql is None:
-        raise SystemExit(f"ltrain up said: {ready}")
+        raise SystemExit(f"Unexpected output of ltrain up: {ready}")
     try:
         yield process.pid, otlp[1], sql[1]
     finally:
@@ -72,56 +72,57 @@ def collector(folder: Path) -> Iterator[tuple[int, str, str]]:
         process.wait()
 
 
-def cpu(place: str) -> float:
-    """Give the CPU seconds of a process or thread, by its folder in /proc."""
-    fields = Path(place, "stat").read_text().rpartition(")")[2].split()
+def cpu_seconds(folder: str) -> float:
+    """Return the CPU seconds of a process or thread, by its folder in /proc."""
+    fields = Path(folder, "stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def settled(process: str) -> float:
-    """Wait until the process does nothing more, and give its CPU seconds."""
-    before = cpu(process)
+def idle_cpu_seconds(process: str) -> float:
+    """Wait until the process is idle, and return its CPU seconds."""
+    before = cpu_seconds(process)
     while True:
         time.sleep(IDLE)
-        now = cpu(process)
+        now = cpu_seconds(process)
         if now - before < 0.05:
             return now
         before = now
 
 
 def run(load: Load, place: Path, pause: float) -> tuple[float, float, float]:
-    """Send all; give the server's CPU seconds, those of its HTTP, and a client's median wait."""
+    """Send a load; return CPU seconds of the server and of its HTTP, and the median latency."""
     file = place / f"{load.name}.bin"
     with tempfile.TemporaryDirectory(dir=place) as name, collector(Path(name) / "store") as up:
         pid, otlp, sql = up
         process, loop = f"/proc/{pid}", f"/proc/{pid}/task/{pid}"
-        before, before_loop = settled(process), cpu(loop)
+        before, before_loop = idle_cpu_seconds(process), cpu_seconds(loop)
         client = (sys.executable, AGENTS / "exporting.py", otlp, file, load.clients, pause)
         command = ["taskset", "-c", "1", *map(str, client)]
-        took = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-        seconds, in_loop = settled(process) - before, cpu(loop) - before_loop
+        latencies = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+        seconds = idle_cpu_seconds(process) - before
+        in_loop = cpu_seconds(loop) - before_loop
         with Store.open(sql) as store:
             [rows] = store.query("SELECT count() AS rows FROM otel.spans")["rows"].to_list()
     if rows != load.requests * load.spans:
         raise SystemExit(f"{load.requests * load.spans} spans were sent and {rows} are stored")
-    return seconds, in_loop, median(took)
+    return seconds, in_loop, median(latencies)
 
 
-def encoding(file: Path) -> float:
-    """Give the CPU seconds that our Python takes to make rows of all requests."""
+def encoding_seconds(file: Path) -> float:
+    """Return the CPU seconds that Python needs to make rows of all requests."""
     body, spent = file.read_bytes(), 0.0
     at = 0
     while at < len(body):
         (length,) = struct.unpack_from("<I", body, at)
-        began = time.process_time()
+        start = time.process_time()
         encode(ExportTraceServiceRequest.FromString(body[at + 4 : at + 4 + length]))
-        spent += time.process_time() - began
+        spent += time.process_time() - start
         at += 4 + length
     return spent
 
 
 def main() -> None:
-    found = {}
+    rates = {}
     with tempfile.TemporaryDirectory(prefix="ltrain-ingest-") as name:
         place = Path(name)
         for load in LOADS:
@@ -130,25 +131,25 @@ def main() -> None:
             subprocess.run(talking, check=True)
             runs = [run(load, place, 0) for _ in range(RUNS)]
             seconds, in_loop, _ = (median(each) for each in zip(*runs, strict=True))
-            _, _, waited = run(load, place, load.pause())
+            _, _, latency = run(load, place, load.pause())
             spans = load.requests * load.spans
-            found[load.name] = round(spans / seconds)
-            told = {
+            rates[load.name] = round(spans / seconds)
+            result = {
                 "load": load.name,
-                "spans_a_cpu_second": found[load.name],
+                "spans_a_cpu_second": rates[load.name],
                 "runs": [round(spans / each[0]) for each in runs],
                 "http_share": round(in_loop / seconds, 3),
-                "rows_share": round(encoding(file) / seconds, 3),
-                "p50_s": round(waited, 3),
-                "p50_at_spans_a_second": load.at_least // 2,
+                "rows_share": round(encoding_seconds(file) / seconds, 3),
+                "p50_s": round(latency, 3),
+                "p50_at_spans_a_second": load.minimum // 2,
             }
-            print(json.dumps(told), flush=True)
-    bars = ", ".join(f"{load.name} at least {load.at_least}" for load in LOADS)
+            print(json.dumps(result), flush=True)
+    bars = ", ".join(f"{load.name} at least {load.minimum}" for load in LOADS)
     print(
         json.dumps(
             {
                 "name": "ingest",
-                "value": found["large"],
+                "value": rates["large"],
                 "unit": f"spans a CPU-second, 512 a request ({bars})",
                 "peer": None,
                 "ratio": None,

@@ -1,4 +1,4 @@
-"""CPU that instrumentation adds to calls, a span and a start, beside the stock instrumentors."""
+"""CPU time that instrumentation adds to calls, spans and start-up, beside stock instrumentors."""
 
 import json
 import os
@@ -14,8 +14,8 @@ LAUNCHER = str(Path(sys.executable).with_name("opentelemetry-instrument"))
 RUNS = 3
 LETTERS = {"short": 500, "long": 20_000}
 IMPORTS = {"openai": "import openai", "langchain": "import langchain_openai, langchain.agents"}
-AT_MOST = 1.5
-"""CPU milliseconds that may be added to a LangChain call, short prompt."""
+MAX_ADDED = 1.5
+"""Limit of the CPU milliseconds added to a LangChain call with a short prompt."""
 
 STOCK = {
     "OTEL_PYTHON_DISTRO": "distro",
@@ -24,7 +24,7 @@ STOCK = {
     "OTEL_METRICS_EXPORTER": "none",
     "OTEL_LOGS_EXPORTER": "none",
     "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-    # the pair alone: OpenInference for LangChain, traceloop for openai
+    # only two remain: OpenInference for LangChain, traceloop for openai
     "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "httpx,httpx2,threading,requests,aiohttp-client",
 }
 WAYS: Mapping[str, tuple[list[str], Mapping[str, str]]] = {
@@ -32,24 +32,24 @@ WAYS: Mapping[str, tuple[list[str], Mapping[str, str]]] = {
     "stock": ([LAUNCHER, sys.executable], STOCK),
     "ltrain": ([LAUNCHER, sys.executable], {}),
 }
-"""How an agent is started, and with which environment."""
+"""Commands that start an agent, each with its environment."""
 
 
 def environment(place: Path, port: int, extra: Mapping[str, str]) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "LTRAIN_"))}
-    given = {
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "LTRAIN_"))}
+    addresses = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
         "OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1",
         "OPENAI_API_KEY": "none",
         "LTRAIN_HOME": str(place / "home"),
     }
-    return kept | given | dict(extra)
+    return inherited | addresses | dict(extra)
 
 
-def added_a_call(place: Path, port: int) -> dict[str, dict[str, float]]:
-    """Give CPU milliseconds of each call, by client and prompt, then by way."""
-    found: dict[str, dict[str, list[float]]] = {}
-    for _ in range(RUNS):  # in turns, so that a busy machine weighs on all
+def call_milliseconds(place: Path, port: int) -> dict[str, dict[str, float]]:
+    """Return CPU milliseconds per call, by client and prompt, then by kind of start."""
+    measured: dict[str, dict[str, list[float]]] = {}
+    for _ in range(RUNS):  # alternating, so that other load affects all of them
         for client in IMPORTS:
             for size, letters in LETTERS.items():
                 for way, (command, extra) in WAYS.items():
@@ -60,38 +60,38 @@ def added_a_call(place: Path, port: int) -> dict[str, dict[str, float]]:
                         stdout=subprocess.PIPE,
                         text=True,
                     )
-                    each = found.setdefault(f"{client} {size}", {}).setdefault(way, [])
+                    each = measured.setdefault(f"{client} {size}", {}).setdefault(way, [])
                     each.append(float(done.stdout))
-    return {what: {way: median(all_) for way, all_ in by.items()} for what, by in found.items()}
+    return {what: {way: median(all_) for way, all_ in by.items()} for what, by in measured.items()}
 
 
-def start_up(place: Path, port: int) -> dict[str, dict[str, float]]:
-    """Give CPU seconds of a process that only imports, by client, then by way."""
-    found: dict[str, dict[str, list[float]]] = {}
+def startup_seconds(place: Path, port: int) -> dict[str, dict[str, float]]:
+    """Return CPU seconds of a process that only imports, by client, then by kind of start."""
+    measured: dict[str, dict[str, list[float]]] = {}
     for _ in range(RUNS):
         for client, imports in IMPORTS.items():
             for way, (command, extra) in WAYS.items():
                 before = os.times()
-                given = environment(place, port, extra)
-                subprocess.run([*command, "-c", imports], env=given, check=True)
+                environ = environment(place, port, extra)
+                subprocess.run([*command, "-c", imports], env=environ, check=True)
                 after = os.times()
-                took = after.children_user + after.children_system
-                took -= before.children_user + before.children_system
-                found.setdefault(client, {}).setdefault(way, []).append(took)
-    return {what: {way: median(all_) for way, all_ in by.items()} for what, by in found.items()}
+                seconds = after.children_user + after.children_system
+                seconds -= before.children_user + before.children_system
+                measured.setdefault(client, {}).setdefault(way, []).append(seconds)
+    return {what: {way: median(all_) for way, all_ in by.items()} for what, by in measured.items()}
 
 
-def spooled() -> None:
-    """Print what a span costs on its way to the disk, by the length of its prompt."""
+def print_spool_costs() -> None:
+    """Print the cost of writing a span to disk, by the length of its prompt."""
     for letters in (500, 5000, 20_000):
         command = [sys.executable, str(AGENTS / "spooling.py"), str(letters)]
         runs = [json.loads(subprocess.check_output(command, text=True)) for _ in range(RUNS)]
-        found = {f"{part}_us": median(run[part] for run in runs) for part in runs[0]}
-        print(json.dumps({"span_letters": letters, **found}))
+        costs = {f"{part}_us": median(run[part] for run in runs) for part in runs[0]}
+        print(json.dumps({"span_letters": letters, **costs}))
 
 
 def main() -> None:
-    spooled()
+    print_spool_costs()
     with tempfile.TemporaryDirectory(prefix="ltrain-instrument-") as name:
         server = subprocess.Popen(
             [sys.executable, str(AGENTS / "answering.py")], stdout=subprocess.PIPE, text=True
@@ -99,27 +99,29 @@ def main() -> None:
         assert server.stdout is not None
         port = int(server.stdout.readline())
         try:
-            calls = added_a_call(Path(name), port)
-            starts = start_up(Path(name), port)
+            calls = call_milliseconds(Path(name), port)
+            starts = startup_seconds(Path(name), port)
         finally:
             server.kill()
             server.wait()
-    over = {
+    added = {
         what: {way: round(by[way] - by["bare"], 2) for way in ("stock", "ltrain")}
         for what, by in calls.items()
     }
     for what, by in calls.items():
-        print(json.dumps({"call": what, "bare_ms": round(by["bare"], 2), "added_ms": over[what]}))
+        print(json.dumps({"call": what, "bare_ms": round(by["bare"], 2), "added_ms": added[what]}))
     for client, by in starts.items():
-        took = {way: round(by[way] - by["bare"], 2) for way in ("stock", "ltrain")}
-        print(json.dumps({"start": client, "bare_s": round(by["bare"], 2), "added_s": took}))
-    value, peer = over["langchain short"]["ltrain"], over["langchain short"]["stock"]
+        added_seconds = {way: round(by[way] - by["bare"], 2) for way in ("stock", "ltrain")}
+        print(
+            json.dumps({"start": client, "bare_s": round(by["bare"], 2), "added_s": added_seconds})
+        )
+    value, peer = added["langchain short"]["ltrain"], added["langchain short"]["stock"]
     print(
         json.dumps(
             {
                 "name": "instrument",
                 "value": value,
-                "unit": f"CPU ms added to a LangChain call, short prompt, at most {AT_MOST:g}",
+                "unit": f"CPU ms added to a LangChain call, short prompt, at most {MAX_ADDED:g}",
                 "peer": peer,
                 "ratio": round(value / peer, 2),
             }

@@ -1,4 +1,4 @@
-"""Minutes of writers, readers and prunes at once: errors, lost and doubled rows, memory."""
+"""Writers, readers and prunes in parallel for minutes: errors, lost and duplicate rows, memory."""
 
 import argparse
 import json
@@ -30,69 +30,69 @@ from ltrain_collector.store import Store
 
 SECONDS = 300
 PRUNE = 30
-"""Seconds from one prune to the next."""
+"""Seconds between two prunes."""
 OLD = 90
-"""Days: the age of every second rollout, and what is older than a third of it is pruned."""
+"""Age of every second rollout in days; rollouts older than a third of it are pruned."""
 RECORDS = 32
-"""Of one request."""
+"""Records of one request."""
 PACE = 0.1
-"""Seconds from one request of a writer to its next."""
-AGAIN = 5
-"""Of so many requests one is sent twice, as by a client that did not hear of the first."""
-FLAT = 1.25
-"""The server's memory at the end, of that at minute 1, at most: medians of a tenth of the time."""
+"""Seconds between two requests of a writer."""
+DUPLICATE_EVERY = 5
+"""Every fifth request is sent twice, as by a client that did not receive the first answer."""
+MAX_GROWTH = 1.25
+"""Limit of the memory at the end over that at minute 1; both are medians of a tenth of the time."""
 DAY = 86_400 * 10**9
-SEEN = {
+VIEWS = {
     "traces": ("spans", "SpanId"),
     "logs": ("logs", "Body"),
     "metrics": ("metrics_gauge", "Value"),
 }
-"""Of each signal the view, and the column that tells its records apart in one request."""
+"""For each signal its view, and the column that distinguishes the records of one request."""
 
 
 @dataclass
 class Soak:
-    """What is going on, and what was found."""
+    """The state and the results of the soak test."""
 
     otlp: int
     dsn: str
     pid: int
     ended: threading.Event = field(default_factory=threading.Event)
-    stored: dict[str, set[str]] = field(default_factory=lambda: {name: set() for name in SEEN})
-    """Of each signal the requests that were answered with success, by name; old ones begin so."""
+    stored: dict[str, set[str]] = field(default_factory=lambda: {name: set() for name in VIEWS})
+    """For each signal the names of the stored requests; the names of old ones begin with `old`."""
     errors: list[str] = field(default_factory=list)
     retries: int = 0
     queries: int = 0
     pruned: int = 0
     memory: list[float] = field(default_factory=list)
-    """MB of the server, one a second."""
+    """MB of the server, once per second."""
 
-    def guarded(self, work: Callable[[], None]) -> threading.Thread:
-        """Give a thread that does `work` until the end, and notes what it raises."""
+    def make_thread(self, work: Callable[[], None]) -> threading.Thread:
+        """Return a thread that repeats `work` until the end and records its errors."""
 
         def run() -> None:
             while not self.ended.is_set():
                 try:
                     work()
-                except Exception as error:  # whatever it is, it counts
+                except Exception as error:  # broad: every error counts
                     self.errors.append(f"{type(error).__name__}: {error}"[:300])
                     self.ended.wait(1)
 
         return threading.Thread(target=run)
 
 
-def request(signal: str, name: str, number: int, begun: int) -> bytes:
+def request(signal: str, name: str, number: int, start: int) -> bytes:
     """Make a request of `RECORDS` records of rollout `name`."""
-    at = begun - (OLD * DAY if name.startswith("old") else 0) + number * 10**6
+    at = start - (OLD * DAY if name.startswith("old") else 0) + number * 10**6
     kinds: dict[str, Any] = {
         "traces": ExportTraceServiceRequest,
         "logs": ExportLogsServiceRequest,
         "metrics": ExportMetricsServiceRequest,
     }
-    made = kinds[signal]()
-    resource = getattr(made, f"resource_{'spans' if signal == 'traces' else signal}").add()
-    about = {"service.name": "soak", "ltrain.run.id": "soak", "ltrain.rollout.id": name}
-    for key, text in about.items():
+    message = kinds[signal]()
+    resource = getattr(message, f"resource_{'spans' if signal == 'traces' else signal}").add()
+    attributes = {"service.name": "soak", "ltrain.run.id": "soak", "ltrain.rollout.id": name}
+    for key, text in attributes.items():
         resource.resource.attributes.add(key=key).value.string_value = text
     scoped = getattr(resource, f"scope_{'spans' if signal == 'traces' else signal}").add()
     if signal == "metrics":
@@ -107,19 +107,19 @@ def request(signal: str, name: str, number: int, begun: int) -> bytes:
             log.body.string_value = str(record)
         else:
             points.add(time_unix_nano=at + record, as_double=record)
-    return bytes(made.SerializeToString())
+    return bytes(message.SerializeToString())
 
 
 def write(soak: Soak, signal: str, writer: int) -> Callable[[], None]:
-    """Give what sends one request until it is stored, some of them twice."""
-    begun, sent = time.time_ns(), 0
+    """Return a function that sends one request until it is stored, and every fifth one twice."""
+    start, sent = time.time_ns(), 0
 
     def work() -> None:
         nonlocal sent
         sent += 1
         name = f"{'old' if sent % 2 else 'new'}-{signal}-{writer}-{sent}"
-        body = request(signal, name, sent, begun)
-        for _ in range(1 + (sent % AGAIN == 0)):
+        body = request(signal, name, sent, start)
+        for _ in range(1 + (sent % DUPLICATE_EVERY == 0)):
             while not deliver(soak, signal, body):
                 if soak.ended.is_set():
                     return
@@ -132,38 +132,38 @@ def write(soak: Soak, signal: str, writer: int) -> Callable[[], None]:
 
 
 def deliver(soak: Soak, signal: str, body: bytes) -> bool:
-    """Send a request; say whether it is stored.
+    """Send a request and return whether it is stored.
 
     Raises:
-        ValueError: when it never will be.
+        ValueError: when the collector refuses it.
     """
     connection = HTTPConnection("127.0.0.1", soak.otlp, timeout=30)
     try:
         kind = {"Content-Type": "application/x-protobuf"}
         connection.request("POST", f"/v1/{signal}", body, kind)
         answer = connection.getresponse()
-        said = answer.read()
+        content = answer.read()
     except (OSError, HTTPException):
         return False
     finally:
         connection.close()
     if answer.status not in (200, 503):
-        raise ValueError(f"{answer.status} {said!r}")
+        raise ValueError(f"{answer.status} {content!r}")
     return answer.status == 200
 
 
 def readers(soak: Soak, store: Store) -> list[Callable[[], None]]:
-    """Give what reads: frames, streams of whole rollouts, a client nobody here wrote."""
+    """Return readers of frames, of streams of whole rollouts, and with another client library."""
     client = clickhouse_connect.get_client(dsn=soak.dsn)
     newest = "Timestamp > now() - INTERVAL 1 DAY"
 
-    def asked() -> None:
+    def query_views() -> None:
         for view in ("rollouts", "token_use", "collector_health"):
             store.query(f"SELECT * FROM otel.{view}")
         store.query("SELECT RolloutId, count() FROM otel.spans GROUP BY 1")
         rest(4)
 
-    def streamed() -> None:
+    def stream_rollouts() -> None:
         before = ""
         for frame in store.stream(f"SELECT * FROM otel.spans WHERE {newest} {ROLLOUT_ORDER}"):
             if frame["RolloutId"][0] < before:
@@ -171,7 +171,7 @@ def readers(soak: Soak, store: Store) -> list[Callable[[], None]]:
             before = frame["RolloutId"][-1]
         rest(1)
 
-    def connected() -> None:
+    def query_with_client() -> None:
         client.query("SELECT count() FROM otel.logs WHERE RunId = 'soak'")
         with client.query_row_block_stream(f"SELECT * FROM otel.spans WHERE {newest}") as blocks:
             for _ in blocks:
@@ -182,48 +182,49 @@ def readers(soak: Soak, store: Store) -> list[Callable[[], None]]:
         soak.queries += queries
         soak.ended.wait(0.5)
 
-    return [asked, streamed, connected]
+    return [query_views, stream_rollouts, query_with_client]
 
 
 def remove(soak: Soak, store: Store, every: float) -> None:
-    """Prune the old rollouts, after a while."""
+    """Prune the old rollouts after `every` seconds."""
     if soak.ended.wait(every):
         return
     choice = Choice(before=days_ago(OLD / 3))
-    soak.pruned += sum(one.rows for one in prune(store, choice, really=True))
+    soak.pruned += sum(part.rows for part in prune(store, choice, really=True))
 
 
 def measure(soak: Soak) -> None:
-    """Note the server's memory."""
+    """Record the memory of the server."""
     pages = int(Path(f"/proc/{soak.pid}/statm").read_text().split()[1])
     soak.memory.append(pages * 4096 / 1e6)
     soak.ended.wait(1)
 
 
-def judged(store: Store, stored: dict[str, set[str]]) -> tuple[int, int, int]:
-    """Give the records that are lost, those that are there twice, and all that are there."""
+def count_records(store: Store, stored: dict[str, set[str]]) -> tuple[int, int, int]:
+    """Return the numbers of lost records, of duplicates, and of all records in the store."""
     lost = doubled = there = 0
-    for signal, (view, key) in SEEN.items():
+    for signal, (view, key) in VIEWS.items():
         name = "MetricName" if signal == "metrics" else "ResourceAttributes['ltrain.rollout.id']"
         sql = (
             f"SELECT {name} AS name, count() AS n, uniqExact({key}) AS once FROM otel.{view} "
             "WHERE ServiceName = 'soak' GROUP BY name"
         )
-        found = {name: (n, once) for name, n, once in store.query(sql).rows()}
-        there += sum(n for n, _ in found.values())
-        doubled += sum(n - once for n, once in found.values())
-        for kept in (one for one in stored[signal] if one.startswith("new")):
-            lost += RECORDS - found.get(kept, (0, 0))[1]
+        counts = {name: (n, once) for name, n, once in store.query(sql).rows()}
+        there += sum(n for n, _ in counts.values())
+        doubled += sum(n - once for n, once in counts.values())
+        for name in stored[signal]:
+            if name.startswith("new"):
+                lost += RECORDS - counts.get(name, (0, 0))[1]
     return lost, doubled, there
 
 
 def run(soak: Soak, seconds: float, every: float) -> dict[str, object]:
-    """Let all of it go on for `seconds`; give what was found."""
+    """Run all threads for `seconds` and return the results."""
     with Store.open(soak.dsn) as store:
         writing = [("traces", 1), ("traces", 2), ("logs", 3), ("metrics", 4)]
         work = [*(write(soak, *each) for each in writing), *readers(soak, store)]
         work += [lambda: measure(soak), lambda: remove(soak, store, every)]
-        threads = [soak.guarded(one) for one in work]
+        threads = [soak.make_thread(function) for function in work]
         for thread in threads:
             thread.start()
         try:
@@ -232,7 +233,7 @@ def run(soak: Soak, seconds: float, every: float) -> dict[str, object]:
             soak.ended.set()
             for thread in threads:
                 thread.join()
-        lost, doubled, there = judged(store, soak.stored)
+        lost, doubled, there = count_records(store, soak.stored)
     tenth = max(1, len(soak.memory) // 10)
     first = min(60, len(soak.memory) // 2)
     return {
@@ -252,35 +253,36 @@ def run(soak: Soak, seconds: float, every: float) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=SECONDS)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
         argv = [sys.executable, "-m", "ltrain", "up", "--dir", f"{directory}/store", *ports]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout
             otlp, _, sql = re.findall(r"[\d.]+\.\d+:(\d+)", server.stdout.readline())
-            key = sign_owner(store_secret(Path(directory, "store")), given.seconds + 3600)
+            key = sign_owner(store_secret(Path(directory, "store")), arguments.seconds + 3600)
             soak = Soak(int(otlp), f"http://owner:{key}@127.0.0.1:{sql}", server.pid)
             try:
-                found = run(soak, given.seconds, PRUNE)
+                results = run(soak, arguments.seconds, PRUNE)
             finally:
                 server.terminate()
     for error in soak.errors[:20]:
         print(error)
-    last, first = found["mb_at_the_end"], found["mb_at_minute_1"]
+    last, first = results["mb_at_the_end"], results["mb_at_minute_1"]
     assert isinstance(last, int) and isinstance(first, int)
     ratio = round(last / first, 3)
-    told = {
+    summary = {
         "name": "soak",
         "value": last,
-        "unit": f"MB of the server after {given.seconds:g} s, at most {FLAT:g} of minute 1; no "
-        "error, nothing lost, nothing doubled",
+        "unit": f"MB of the server after {arguments.seconds:g} s, at most {MAX_GROWTH:g} of "
+        "minute 1; no error, nothing lost, nothing doubled",
         "peer": first,
         "ratio": ratio,
-        **found,
+        **results,
     }
-    print(json.dumps(told))
-    sys.exit(bool(found["errors"] or found["lost"] or found["doubled"]) or ratio > FLAT)
+    print(json.dumps(summary))
+    failed = results["errors"] or results["lost"] or results["doubled"]
+    sys.exit(bool(failed) or ratio > MAX_GROWTH)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""CPU seconds of `ltrain --help`, beside those of a Python that imports typer alone."""
+"""CPU seconds of `ltrain --help`, beside a Python process that only imports typer."""
 
 import json
 import os
@@ -13,7 +13,7 @@ PEER = "import typer; typer.main.get_command(typer.Typer(callback=lambda: None))
 
 
 def cpu_seconds(*command: str) -> float:
-    """Run `command` and give the user and system time it took."""
+    """Run `command` and return its user and system time."""
     before = os.times()
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
     after = os.times()
@@ -25,7 +25,7 @@ def cpu_seconds(*command: str) -> float:
 def main() -> None:
     help_, peer = [], []
     cpu_seconds(LTRAIN, "--help")  # the first run compiles
-    for _ in range(RUNS):  # in turns, so that a busy machine weighs on both
+    for _ in range(RUNS):  # alternating, so that other load affects both
         help_.append(cpu_seconds(LTRAIN, "--help"))
         peer.append(cpu_seconds(sys.executable, "-c", PEER))
     value, base = median(help_), median(peer)

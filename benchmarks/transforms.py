@@ -1,4 +1,4 @@
-"""Stored spans to parquet samples: spans a minute, MB/s, peak memory, at one or more sizes."""
+"""Stored spans to parquet samples: spans per minute, MB/s and peak memory, at several sizes."""
 
 import argparse
 import json
@@ -16,12 +16,12 @@ from typing import Any
 from ltrain_collector.store import Store
 
 SPANS = 16
-"""Of a rollout."""
+"""Spans of a rollout."""
 PEER_ROLLOUTS = 1_000
 WATCH = 0.5
-"""Seconds between two looks at the memory."""
+"""Seconds between two measurements of memory."""
 CHUNK = 2_500
-"""Rollouts that are generated at a time."""
+"""Rollouts per INSERT."""
 
 RECIPE = """
 source = { run = "bench" }
@@ -39,9 +39,9 @@ value = "-0.2"
 credit_to = "requester"
 """
 
-# A rollout: a LangGraph agent of four turns and one tool, which the first turn asks for. A turn's
-# prompt is the chat so far, the one before it with its answer and a message of 150 tokens more:
-# 1,050, 1,350, 1,650 and 1,950 tokens; 150 are sampled each.
+# A rollout: a LangGraph agent with four turns and one tool, which the first turn calls. The prompt
+# of a turn is the chat so far: the previous prompt, its answer and a message of 150 tokens. That is
+# 1,050, 1,350, 1,650 and 1,950 tokens; each turn samples 150.
 SOURCE = """
 WITH
     {first} + number AS n,
@@ -133,7 +133,7 @@ COLUMNS = (
 
 
 def fill(folder: Path, spans: int) -> None:
-    """Write `spans` spans into a store, in a process of its own."""
+    """Write `spans` spans to a store."""
     every = ", ".join((GRAPH, NODES, FRAMEWORK, GATEWAY, TOOL, REWARD, CLOSING))
     source = SOURCE.replace("{spans}", every)
     with Store.open(f"chdb://{folder}") as store:
@@ -146,22 +146,22 @@ def fill(folder: Path, spans: int) -> None:
 
 
 def measure(folder: Path, place: Path, workers: int) -> dict[str, Any]:
-    """Build as a user would, and say what it took."""
+    """Run `ltrain build` and return its cost."""
     recipe, out = place / "ltrain.toml", place / "out"
     recipe.write_text(RECIPE)
     command = [sys.executable, "-m", "ltrain", "build", str(recipe), "--store", f"chdb://{folder}"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    began = time.monotonic()
+    start = time.monotonic()
     command += ["--out", str(out), "--workers", str(workers), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as building:
-        peak = _watched(building)
-        told = building.stdout.read() if building.stdout else ""
+        peak = _peak_memory(building)
+        output = building.stdout.read() if building.stdout else ""
     if building.returncode:
         sys.exit(building.returncode)
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    counts = json.loads(told)["counts"]
+    counts = json.loads(output)["counts"]
     written = sum(file.stat().st_size for file in out.rglob("*.parquet"))
     return {"seconds": seconds, "cpu": cpu, "peak": peak, "written": written} | {
         "transitions": counts["transitions"],
@@ -169,11 +169,11 @@ def measure(folder: Path, place: Path, workers: int) -> dict[str, Any]:
     }
 
 
-def _watched(building: subprocess.Popen[str]) -> int:
-    """Give the most memory, bytes, that it and its processes held together until it ended."""
+def _peak_memory(building: subprocess.Popen[str]) -> int:
+    """Wait for the process and return the peak memory of it and its descendants, in bytes."""
     peak = 0
     while building.poll() is None:
-        peak = max(peak, sum(map(_held, _with_descendants(building.pid))))
+        peak = max(peak, sum(map(_memory, _with_descendants(building.pid))))
         time.sleep(WATCH)
     return peak
 
@@ -186,8 +186,8 @@ def _with_descendants(pid: int) -> Iterator[int]:
                 yield from _with_descendants(int(child))
 
 
-def _held(pid: int) -> int:
-    """Give a process's memory, bytes, pages that several share by their parts of them."""
+def _memory(pid: int) -> int:
+    """Return the proportional set size of a process, in bytes."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -195,32 +195,35 @@ def _held(pid: int) -> int:
     return 0
 
 
-def one(spans: int, workers: int, temporary: str | None, made: Path | None) -> dict[str, Any]:
+def run_size(
+    spans: int, workers: int, temporary: str | None, existing: Path | None
+) -> dict[str, Any]:
+    """Measure one size, on the store in `existing` or on a new one."""
     with tempfile.TemporaryDirectory(prefix="ltrain-transforms-", dir=temporary) as name:
-        folder = made or Path(name) / "store"
-        if made is None:
+        folder = existing or Path(name) / "store"
+        if existing is None:
             print(f"generating {spans} spans in {folder}", file=sys.stderr)
-            fill_apart = [sys.executable, __file__, "--fill", str(folder), "--spans", str(spans)]
-            subprocess.run(fill_apart, check=True)
+            fill_command = [sys.executable, __file__, "--fill", str(folder), "--spans", str(spans)]
+            subprocess.run(fill_command, check=True)
         with Store.open(f"chdb://{folder}") as store:
             [size] = store.query(
                 "SELECT sum(byteSize(SpanAttributes)) AS size FROM otel.otel_traces"
             )["size"]
-        found = measure(folder, Path(name), workers)
-    seconds = found["seconds"]
+        cost = measure(folder, Path(name), workers)
+    seconds = cost["seconds"]
     return {
         "spans": spans,
         "workers": workers,
         "spans_per_minute": round(60 * spans / seconds),
         "megabytes_per_second": round(size / 1e6 / seconds, 1),
-        "cpu_us_per_span": round(1e6 * found["cpu"] / spans, 1),
-        "peak_megabytes": round(found["peak"] / 1e6),
-        **{name: found[name] for name in ("transitions", "samples", "written", "seconds", "cpu")},
+        "cpu_us_per_span": round(1e6 * cost["cpu"] / spans, 1),
+        "peak_megabytes": round(cost["peak"] / 1e6),
+        **{name: cost[name] for name in ("transitions", "samples", "written", "seconds", "cpu")},
     }
 
 
-def beside(python: str) -> dict[str, Any]:
-    """Measure agent-lightning's adapter, in memory and alone, by an interpreter that has it."""
+def run_peer(python: str) -> dict[str, Any]:
+    """Measure the adapter of agent-lightning, in memory, with an interpreter that has it."""
     script = Path(__file__).parent / "peers" / "agent_lightning.py"
     done = subprocess.run(
         [python, str(script), str(PEER_ROLLOUTS)],
@@ -229,26 +232,27 @@ def beside(python: str) -> dict[str, Any]:
         text=True,
         env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"},
     )
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--spans", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--fill", type=Path, help="only make a store there")
-    parser.add_argument("--store", type=Path, help="one that --fill made, of that many spans")
-    parser.add_argument("--peer", help="an interpreter with agentlightning==0.3.0")
-    parser.add_argument("--dir", default=None, help="where the stores are made")
-    given = parser.parse_args()
-    if given.fill:
-        fill(given.fill, given.spans[0])
+    parser.add_argument("--fill", type=Path, help="only create a store in this folder")
+    parser.add_argument("--store", type=Path, help="a store from --fill, with this many spans")
+    parser.add_argument("--peer", help="the path of a Python with agentlightning==0.3.0")
+    parser.add_argument("--dir", default=None, help="the folder for temporary stores")
+    arguments = parser.parse_args()
+    if arguments.fill:
+        fill(arguments.fill, arguments.spans[0])
         return
-    runs = [one(spans, given.workers, given.dir, given.store) for spans in given.spans]
+    options = (arguments.workers, arguments.dir, arguments.store)
+    runs = [run_size(spans, *options) for spans in arguments.spans]
     for run in runs:
         print(json.dumps(run))
-    peer = beside(given.peer) if given.peer else None
+    peer = run_peer(arguments.peer) if arguments.peer else None
     if peer is not None:
         print(json.dumps(peer))
     first, last = runs[0], runs[-1]

@@ -1,11 +1,11 @@
-"""`make docs`: the ClickHouse statements of `otel-config/`, read from a new store.
+"""`make docs`: write the ClickHouse statements of `otel-config/`, read from a new store.
 
-Nothing is told twice: whatever tables and views a new store has, a single server gets as they are,
-and a cluster gets each table as two, a replicated `…_local` on every shard and a Distributed one
-under the table's own name, so that exporters, views and readers need not know.
+A single server gets the tables and views of a new store as they are. A cluster gets two tables for
+each: a replicated `…_local` on every shard, and a Distributed table under the original name, so
+exporters, views and queries are the same on both.
 
-A row's copies must meet on one shard, or nothing would ever deduplicate them. So the shard is
-chosen by columns of the sorting key alone: the rollout, else the trace, else the whole key.
+All copies of a row must be on one shard to be deduplicated. So only columns of the sorting key
+choose the shard: the rollout, else the trace, else the whole key.
 """
 
 import re
@@ -19,16 +19,16 @@ from ltrain_collector.store import Store
 FOLDER = Path(__file__).resolve().parent.parent / "otel-config" / "clickhouse"
 ON = "ON CLUSTER '{cluster}'"
 DEFINER = "DEFINER = CURRENT_USER SQL SECURITY DEFINER"
-HEAD = "-- Made from what the collector makes in a new store, by `make docs`; changes go there.\n\n"
+HEAD = "-- Made by `make docs` from the schema of a new store; change the schema instead.\n\n"
 
 READ = """
-SELECT name, engine, sorting_key AS key, formatQuery(create_table_query) AS made,
+SELECT name, engine, sorting_key AS key, formatQuery(create_table_query) AS statement,
     if(as_select = '', '', formatQuery(as_select)) AS selects
 FROM system.tables WHERE database = 'otel' ORDER BY name
 """
 COLUMNS = """
 SELECT name, is_in_sorting_key = 1 AS keyed, default_kind AS kind,
-    concat('`', name, '` ', type, ' ', default_kind, ' ', default_expression) AS said,
+    concat('`', name, '` ', type, ' ', default_kind, ' ', default_expression) AS definition,
     compression_codec AS codec
 FROM system.columns WHERE database = 'otel' AND table = {table:String} ORDER BY position
 """
@@ -43,14 +43,14 @@ class Relation:
     engine: str
     key: str
     """The sorting key of a table, `a, b, c`."""
-    made: str
-    """The statement that makes it."""
+    statement: str
+    """The statement that creates it."""
     selects: str
     """The query of a view."""
     later: tuple[tuple[str, str], ...] = ()
-    """Columns of a table that an older one may lack, and their codecs."""
+    """Definitions of the columns that an older table may lack, and their codecs."""
     rows: str = ""
-    """What a new store's table holds: columns and values, as INSERT has them."""
+    """The initial rows of a table: columns and values of an INSERT."""
 
     @property
     def rank(self) -> int:
@@ -61,55 +61,57 @@ class Relation:
 
 
 def relations() -> list[Relation]:
-    """Give what a new store has, each after what it reads."""
+    """Return the tables and views of a new store, each after those that it reads."""
     with TemporaryDirectory() as folder, Store.open(f"chdb://{folder}/store") as store:
         store.migrate()
-        found = [Relation(**row) for row in store.query(READ).to_dicts()]
-        left = [each if each.rank else _filled(each, store) for each in found]
-    left.sort(key=lambda each: each.rank)
-    made: list[Relation] = []
-    while left:
-        ready = next(each for each in left if not any(map(each.reads, left)))
-        left.remove(ready)
-        made.append(ready)
-    return made
+        unordered = [Relation(**row) for row in store.query(READ).to_dicts()]
+        remaining = [
+            each if each.rank else _with_columns_and_rows(each, store) for each in unordered
+        ]
+    remaining.sort(key=lambda each: each.rank)
+    ordered: list[Relation] = []
+    while remaining:
+        ready = next(each for each in remaining if not any(map(each.reads, remaining)))
+        remaining.remove(ready)
+        ordered.append(ready)
+    return ordered
 
 
-def _filled(each: Relation, store: Store) -> Relation:
+def _with_columns_and_rows(each: Relation, store: Store) -> Relation:
     columns = store.query(COLUMNS, {"table": each.name}).to_dicts()
     later = tuple(
-        (column["said"], column["codec"])
+        (column["definition"], column["codec"])
         for column in columns
         if column["kind"] == "MATERIALIZED" and not column["keyed"]
     )
-    given = ", ".join(column["name"] for column in columns if not column["kind"])
-    values = f"SELECT trimRight(formatRow('Values', {given})) FROM otel.{each.name} ORDER BY ALL"
+    inserted = ", ".join(column["name"] for column in columns if not column["kind"])
+    values = f"SELECT trimRight(formatRow('Values', {inserted})) FROM otel.{each.name} ORDER BY ALL"
     rows = ",\n".join(store.query(values).to_series()) if "otel_" not in each.name else ""
-    return replace(each, later=later, rows=rows and f"({given}) VALUES\n{rows}")
+    return replace(each, later=later, rows=rows and f"({inserted}) VALUES\n{rows}")
 
 
-def single(found: list[Relation]) -> Iterator[str]:
-    """Give the statements for one server."""
+def single_server(stored: list[Relation]) -> Iterator[str]:
+    """Yield the statements for a single server."""
     yield "CREATE DATABASE IF NOT EXISTS otel"
-    for each in found:
+    for each in stored:
         if each.engine == "View":
             yield f"CREATE OR REPLACE VIEW otel.{each.name} AS\n{each.selects}"
         elif each.engine == "MaterializedView":
             yield _materialized(each)
         else:
-            yield each.made.replace("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1)
+            yield each.statement.replace("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1)
             yield from _altered(f"otel.{each.name}", each, codecs=True)
             yield from _inserted(each)
 
 
-def cluster(found: list[Relation]) -> Iterator[str]:
-    """Give the statements for a cluster, which are run once, on any node of it."""
+def cluster(stored: list[Relation]) -> Iterator[str]:
+    """Yield the statements for a cluster, which run once, on any node."""
     yield f"CREATE DATABASE IF NOT EXISTS otel {ON}"
-    for each in found:
+    for each in stored:
         if each.engine == "View":
             yield f"CREATE OR REPLACE VIEW otel.{each.name} {ON} AS\n{each.selects}"
         elif each.engine == "MaterializedView":
-            # it works on the rows of its own shard
+            # it reads and writes the rows of its own shard
             local = re.sub(r"\b(TO|FROM) otel\.(\w+)", r"\1 otel.\2_local", _materialized(each))
             yield local.replace(f"otel.{each.name}", f"otel.{each.name} {ON}", 1)
         else:
@@ -117,21 +119,25 @@ def cluster(found: list[Relation]) -> Iterator[str]:
 
 
 def _materialized(each: Relation) -> str:
-    target = re.search(r"\bTO otel\.(\w+)", each.made)
+    target = re.search(r"\bTO otel\.(\w+)", each.statement)
     if target is None:
-        raise ValueError(f"otel.{each.name} has no table of its own to write to (TO …).")
+        raise ValueError(
+            f"The materialized view otel.{each.name} has no target table. Add TO otel.<table>."
+        )
     head = f"CREATE MATERIALIZED VIEW IF NOT EXISTS otel.{each.name}"
-    # whoever inserts needs no right to read, which the view does
+    # the definer reads, so a user who inserts needs no right to read
     return f"{head}\nTO otel.{target[1]}\n{DEFINER} AS\n{each.selects}"
 
 
 def _spread(each: Relation) -> Iterator[str]:
-    engine = ENGINE.search(each.made)
+    engine = ENGINE.search(each.statement)
     if engine is None:
-        raise ValueError(f"otel.{each.name} is of no MergeTree engine, which alone is replicated.")
+        raise ValueError(
+            f"The engine of otel.{each.name} is not a MergeTree, so it cannot be replicated."
+        )
     arguments = f"'/clickhouse/tables/{{shard}}/otel/{each.name}', '{{replica}}'"
     arguments += f", {engine[2]}" if engine[2] else ""
-    local = each.made.replace(
+    local = each.statement.replace(
         f"CREATE TABLE otel.{each.name}",
         f"CREATE TABLE IF NOT EXISTS otel.{each.name}_local {ON}",
         1,
@@ -147,11 +153,11 @@ def _spread(each: Relation) -> Iterator[str]:
 
 
 def _altered(table: str, each: Relation, codecs: bool) -> Iterator[str]:
-    """Give what brings an older table to these columns."""
+    """Yield the ALTER that adds missing columns to an older table."""
     if each.later:
         lines = (
-            f"    ADD COLUMN IF NOT EXISTS {said}{f' {codec}' if codecs and codec else ''}"
-            for said, codec in each.later
+            f"    ADD COLUMN IF NOT EXISTS {definition}{f' {codec}' if codecs and codec else ''}"
+            for definition, codec in each.later
         )
         yield f"ALTER TABLE {table}\n" + ",\n".join(lines)
 
@@ -162,19 +168,22 @@ def _inserted(each: Relation) -> Iterator[str]:
 
 
 def shard(key: str) -> str:
-    """Give the expression that deals rows to shards, for a table with this sorting key."""
-    chosen = f"cityHash64({key})"
+    """Return the sharding expression of a table with this sorting key."""
+    expression = f"cityHash64({key})"
     for column in ("TraceId", "RolloutId"):
         if column in key.split(", "):
-            chosen = f"if({column} != '', cityHash64({column}), {chosen})"
-    return chosen
+            expression = f"if({column} != '', cityHash64({column}), {expression})"
+    return expression
 
 
 def files() -> dict[str, str]:
-    """Give the text of each file below `otel-config/clickhouse`, by its name."""
-    found = relations()
-    made = {"single/tables.sql": single(found), "cluster/tables.sql": cluster(found)}
-    return {name: HEAD + ";\n\n".join(each) + ";\n" for name, each in made.items()}
+    """Return the text of each file below `otel-config/clickhouse`, by its name."""
+    stored = relations()
+    statements = {
+        "single/tables.sql": single_server(stored),
+        "cluster/tables.sql": cluster(stored),
+    }
+    return {name: HEAD + ";\n\n".join(each) + ";\n" for name, each in statements.items()}
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""`make docs`: Grafana's dashboards in `otel-config/`, made from the panels in `setup/panels`.
+"""`make docs`: write Grafana's dashboards to `otel-config/`, from the panels in `setup/panels`.
 
-A panel is a title, a kind and a query with the macros of Grafana's ClickHouse data source. Its
-`columns` are what the query gives, which a test holds it to.
+A panel has a title, a kind and a query with the macros of Grafana's ClickHouse data source. Its
+`columns` are the columns of the result, which a test checks.
 """
 
 import json
@@ -18,7 +18,7 @@ SOURCE = {"type": PLUGIN, "uid": "${datasource}"}
 HALF, WHOLE, HEIGHT = 12, 24, 8
 """Grafana's grid has 24 columns."""
 FORMATS = {"timeseries": 0, "trend": 1, "table": 1, "stat": 1, "traces": 3}
-"""What the data source calls the shape of an answer."""
+"""The data source's code for the format of a result, by kind of panel."""
 NAMES = (
     "SELECT DISTINCT {column} AS name FROM {table} WHERE {column} != '' ORDER BY name LIMIT 1000"
 )
@@ -42,7 +42,7 @@ VARIABLES = {
         False,
     ),
 }
-"""Label, query, and whether several may be chosen and all are at first."""
+"""Label, query, and whether several values may be selected (all of them by default)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class Panel:
     sql: str
     columns: list[str]
     unit: str = ""
-    """Of every number."""
+    """The unit of every number."""
     units: dict[str, str] = field(default_factory=dict)
-    """Of some columns."""
+    """Units of single columns."""
     x: str = ""
-    """The column along the bottom, where that is not time."""
+    """The column of the x axis, if that is not time."""
     wide: bool = False
 
 
@@ -70,17 +70,17 @@ class Dashboard:
 
 
 def dashboards() -> list[Dashboard]:
-    """Give what `setup/panels` declares."""
-    made = []
+    """Read the dashboards that `setup/panels` declares."""
+    loaded = []
     for path in sorted(PANELS.glob("*.toml")):
         declared = tomllib.loads(path.read_text())
         panels = [Panel(**each) for each in declared.pop("panel")]
-        made.append(Dashboard(name=path.stem, panels=panels, **declared))
-    return made
+        loaded.append(Dashboard(name=path.stem, panels=panels, **declared))
+    return loaded
 
 
 def document(dashboard: Dashboard) -> dict[str, Any]:
-    """Give a dashboard as Grafana imports it."""
+    """Return a dashboard in the format that Grafana imports."""
     return {
         "uid": f"ltrain-{dashboard.name}",
         "title": dashboard.title,
@@ -145,8 +145,8 @@ def _source() -> dict[str, Any]:
 
 
 def _variable(name: str) -> dict[str, Any]:
-    label, query, several = VARIABLES[name]
-    chosen = {"current": {"text": ["All"], "value": ["$__all"]}} if several else {}
+    label, query, multiple = VARIABLES[name]
+    current = {"current": {"text": ["All"], "value": ["$__all"]}} if multiple else {}
     return {
         "name": name,
         "label": label,
@@ -154,14 +154,14 @@ def _variable(name: str) -> dict[str, Any]:
         "datasource": SOURCE,
         "query": query,
         "refresh": 2,
-        "multi": several,
-        "includeAll": several,
-        **chosen,
+        "multi": multiple,
+        "includeAll": multiple,
+        **current,
     }
 
 
 def files() -> dict[str, str]:
-    """Give the text of each dashboard, by its file's name."""
+    """Return the text of each dashboard, by the name of its file."""
     return {
         f"{each.name}.json": json.dumps(document(each), indent=2) + "\n" for each in dashboards()
     }

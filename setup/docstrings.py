@@ -1,4 +1,4 @@
-"""The string literals under names: what a constant or a field says about itself."""
+"""The string literals below names, which document constants and fields."""
 
 import ast
 from collections.abc import Iterator
@@ -7,15 +7,15 @@ from pathlib import Path
 from types import ModuleType
 
 
-def below_names(module: ModuleType) -> dict[str, str]:
-    """Give what the literal under each name says; a class's names are `Class.name`."""
+def name_docs(module: ModuleType) -> dict[str, str]:
+    """Return the literal below each name; names in a class are `Class.name`."""
     assert module.__file__ is not None  # only namespace packages have none
     tree = ast.parse(Path(module.__file__).read_text())
-    found = dict(_pairs(tree.body))
+    docs = dict(_pairs(tree.body))
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
-            found |= {f"{node.name}.{name}": text for name, text in _pairs(node.body)}
-    return found
+            docs |= {f"{node.name}.{name}": text for name, text in _pairs(node.body)}
+    return docs
 
 
 def _pairs(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""pip, quietly: its output goes to a log, its progress to few lines, its error to the user."""
+"""Run pip: its output goes to a log, its progress is a few lines, its error goes to the user."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
-"""PyTorch's own index of CPU wheels; asked only where the plain index has no such wheel."""
+"""PyTorch's index of CPU wheels, used only if the default index has no such wheel."""
 NOT_FOUND = "No matching distribution found"
 TICK = 10
-"""Seconds between two signs of life."""
-ELSEWHERE = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_REQUIRE_VIRTUALENV")
-"""What would make pip look or install outside of the environment."""
+"""Seconds between two lines of progress."""
+PIP_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_REQUIRE_VIRTUALENV")
+"""Variables that would make pip read or install outside of the environment."""
 
 
 class SetupFailed(Exception):
-    """A step that did not succeed; its text is for the user."""
+    """A step that failed; its text is for the user."""
 
 
-def say(name: str, text: str) -> None:
+def print_progress(name: str, text: str) -> None:
     """Print one line of progress."""
     print(f"{name:<13} {text}", flush=True)
 
 
 @dataclass(frozen=True)
 class Commands:
-    """Runs commands one after another, their output in one log."""
+    """Runs commands in sequence, with their output in one log."""
 
     log: Path
-    held: int
-    """Descriptor of the set-up's lock. Children inherit it: when this process is killed, the next
-    set-up waits for them instead of writing into the same environment."""
-    tick: Callable[[float, str], None] = lambda seconds, said: None
-    """Called every few seconds with the time since the start and all that was said."""
+    lock: int
+    """Descriptor of the lock of the set-up. Children inherit it: if this process is killed, the
+    next set-up waits for them and does not write to the same environment."""
+    tick: Callable[[float, str], None] = lambda seconds, output: None
+    """Called every few seconds with the seconds since the start and the output so far."""
 
-    def ticking(self, tick: Callable[[float, str], None]) -> Commands:
+    def with_tick(self, tick: Callable[[float, str], None]) -> Commands:
         return replace(self, tick=tick)
 
     async def run(self, *command: str) -> None:
-        """Run `command` to its end; a cancellation ends it first.
+        """Run `command` to its end; a cancellation terminates it.
 
         Raises:
-            SetupFailed: when it exits with an error, with the last thing it said.
+            SetupFailed: when it exits with an error; the message has its last output.
         """
-        began, mark = time.monotonic(), self.log.stat().st_size if self.log.exists() else 0
-        environ = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
+        start, offset = time.monotonic(), self.log.stat().st_size if self.log.exists() else 0
+        environ = {name: value for name, value in os.environ.items() if name not in PIP_VARIABLES}
         with self.log.open("ab") as out:
             child = await asyncio.create_subprocess_exec(
                 *command,
@@ -56,25 +56,25 @@ class Commands:
                 stdout=out,
                 stderr=out,
                 env=environ | {"PIP_USER": "0"},
-                pass_fds=(self.held,),
+                pass_fds=(self.lock,),
             )
         try:
-            await self._watch(child, began, mark)
+            await self._watch(child, start, offset)
         finally:
             if child.returncode is None:
                 child.terminate()
                 await child.wait()
         if child.returncode:
-            raise SetupFailed(self._reason(mark, command))
+            raise SetupFailed(self._reason(offset, command))
 
     async def pip(self, python: Path, *arguments: str) -> None:
-        """Install exactly what `arguments` name, nothing that they depend on."""
+        """Install exactly the named packages, without dependencies."""
         pip = (str(python), "-m", "pip", "--disable-pip-version-check", "--no-input", "install")
         exactly = ("--progress-bar", "off", "--no-deps", "--no-build-isolation", "--use-pep517")
         await self.run(*pip, *exactly, *arguments)
 
     async def torch(self, python: Path, pin: str) -> None:
-        """Install torch's CPU build from the index in use, else from PyTorch's own."""
+        """Install the CPU build of torch from the default index, else from PyTorch's index."""
         try:
             await self.pip(python, pin)
         except SetupFailed as failure:
@@ -82,21 +82,21 @@ class Commands:
                 raise
             await self.pip(python, "--index-url", TORCH_INDEX, pin)
 
-    async def _watch(self, child: asyncio.subprocess.Process, began: float, mark: int) -> None:
+    async def _watch(self, child: asyncio.subprocess.Process, start: float, offset: int) -> None:
         while child.returncode is None:
             try:
                 await asyncio.wait_for(child.wait(), TICK)
             except asyncio.TimeoutError:  # noqa: UP041 - another class before Python 3.11
-                self.tick(time.monotonic() - began, self._said(mark))
+                self.tick(time.monotonic() - start, self._output(offset))
 
-    def _said(self, mark: int) -> str:
+    def _output(self, offset: int) -> str:
         with self.log.open("rb") as file:
-            file.seek(mark)
+            file.seek(offset)
             return file.read().decode(errors="replace")
 
-    def _reason(self, mark: int, command: tuple[str, ...]) -> str:
-        """Give what a failed command said after `mark`, its errors first."""
-        lines = [line.strip() for line in self._said(mark).splitlines() if line.strip()]
+    def _reason(self, offset: int, command: tuple[str, ...]) -> str:
+        """Return the last output of a failed command after `offset`, errors first."""
+        lines = [line.strip() for line in self._output(offset).splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith(("ERROR", "Error", "OSError"))]
-        said = " ".join((errors or lines)[-2:])
-        return f"`{' '.join(command[:4])} …` failed: {said} The whole of it: {self.log}"
+        last = " ".join((errors or lines)[-2:])
+        return f"`{' '.join(command[:4])} …` failed: {last} All of its output is in {self.log}."

@@ -1,8 +1,8 @@
-"""`make lock`: resolves `setup/*.in` into full lock files.
+"""`make lock`: resolve `setup/*.in` to complete lock files.
 
-`python3.11 -m setup.lock [NAME ...]`. A fresh environment with the newest pip resolves (an old
-one backtracks for an hour); nothing is installed. Comments of the `.in` file go along, and its
-lines `# without NAME: reason` take a package out of what was resolved.
+Run `python3.11 -m setup.lock [NAME ...]`. The newest pip resolves in a temporary environment (an
+old pip backtracks for an hour) and installs nothing. Comments of the `.in` file are copied, and a
+line `# without NAME: reason` removes a package from the result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from setup import machine
 from setup.installer import NOT_FOUND, TORCH_INDEX
-from setup.pins import canonical, read
+from setup.pins import canonical, read_lock
 
 FOLDER = Path(__file__).resolve().parent
 HEAD = "# Every package of the environment `{name}`; made by `make lock` from setup/{name}.in.\n"
@@ -28,7 +28,7 @@ REASON = re.compile(r"^([\w.-]+)[^#\n]*  # (.+)$", re.MULTILINE)
 
 
 def resolve(source: Path) -> dict[str, str]:
-    """Give name -> version of all that `source` asks for and what that needs."""
+    """Return name -> version of the requirements in `source` and all their dependencies."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         pip = [f"{folder}/bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -40,35 +40,35 @@ def resolve(source: Path) -> dict[str, str]:
             fault = _run([*command, "--extra-index-url", TORCH_INDEX, "-r", str(source)])
         if fault:
             sys.exit(fault)
-        chosen = json.loads(report.read_text())["install"]
-    pairs = ((each["metadata"]["name"], each["metadata"]["version"]) for each in chosen)
+        resolved = json.loads(report.read_text())["install"]
+    pairs = ((each["metadata"]["name"], each["metadata"]["version"]) for each in resolved)
     return {canonical(name): version for name, version in pairs}
 
 
 def _run(command: list[str]) -> str:
-    """Give what pip says went wrong, or nothing."""
+    """Run pip and return its errors; empty if it succeeded."""
     done = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)
     errors = [line for line in done.stderr.splitlines() if "ERROR" in line]
     return ("\n".join(errors) or done.stderr) if done.returncode else ""
 
 
-def write(name: str) -> None:
-    """Resolve `<name>.in` and write `<name>.lock`, and say what changed."""
+def write_lock(name: str) -> None:
+    """Resolve `<name>.in`, write `<name>.lock`, and print what changed."""
     source, lock = FOLDER / f"{name}.in", FOLDER / f"{name}.lock"
-    began, before = time.monotonic(), read(lock) if lock.exists() else {}
+    start, before = time.monotonic(), read_lock(lock) if lock.exists() else {}
     text = source.read_text()
     pins = resolve(source)
     for unwanted in WITHOUT.findall(text):
         pins.pop(canonical(unwanted), None)
-    told = REASON.findall(text) + PINNED.findall(text)
-    reasons = {canonical(package): reason for package, reason in told}
+    comments = REASON.findall(text) + PINNED.findall(text)
+    reasons = {canonical(package): reason for package, reason in comments}
     lines = [_line(package, pins[package], reasons) for package in sorted(pins)]
     lock.write_text(HEAD.format(name=name) + "".join(lines))
     changed = sorted(
         package for package in {*before, *pins} if before.get(package) != pins.get(package)
     )
-    took = time.monotonic() - began
-    print(f"{lock.name}: {len(pins)} packages, {len(changed)} changed, {took:.0f} s")
+    seconds = time.monotonic() - start
+    print(f"{lock.name}: {len(pins)} packages, {len(changed)} changed, {seconds:.0f} s")
     for package in changed:
         print(f"  {package} {before.get(package, '-')} -> {pins.get(package, '-')}")
 
@@ -80,9 +80,11 @@ def _line(package: str, version: str, reasons: dict[str, str]) -> str:
 
 def main(names: Sequence[str]) -> None:
     if sys.version_info[:2] != machine.PYTHON:
-        sys.exit(f"The locks are for Python 3.11; this is {sys.version.split()[0]}.")
+        sys.exit(
+            f"The locks are for Python 3.11; this is {sys.version.split()[0]}. Run python3.11."
+        )
     for name in names or [each.stem for each in sorted(FOLDER.glob("*.in"))]:
-        write(name)
+        write_lock(name)
 
 
 if __name__ == "__main__":

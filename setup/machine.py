@@ -1,6 +1,7 @@
-"""What this machine must have, said before anything is installed.
+"""The requirements of the set-up on this machine, checked before anything is installed.
 
-Standard library only, and readable by any Python 3: the user's own interpreter runs it.
+It uses only the standard library and the syntax of any Python 3, since the user's interpreter runs
+it.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ GIGABYTE = 1e9
 
 
 def faults(root: Path, need: float) -> list[str]:
-    """Give a sentence for each thing that stands against `need` gigabytes of set-up in `root`."""
-    found = [_python(), _venv(), _platform(), _libc(), _processor(), _disk(root, need)]
-    return [fault for fault in found if fault]
+    """Return a sentence for each requirement that a set-up of `need` gigabytes in `root` lacks."""
+    checks = [_python(), _venv(), _platform(), _libc(), _processor(), _disk(root, need)]
+    return [fault for fault in checks if fault]
 
 
 def _python() -> str:
     if sys.version_info[:2] == PYTHON:
         return ""
-    given = platform.python_version()
+    version = platform.python_version()
     return (
-        f"Python {given} was given ({sys.executable}); the locks are for CPython 3.11, whose CPU "
-        "wheels they name. Install python3.11, or name one: make setup PYTHON=/path/to/python3.11"
+        f"This is Python {version} ({sys.executable}); the locks are for CPython 3.11. Install "
+        "python3.11, or name one: make setup PYTHON=/path/to/python3.11"
     )
 
 
@@ -66,7 +67,7 @@ def _processor() -> str:
     try:
         flags = Path("/proc/cpuinfo").read_text()
     except OSError:
-        return ""  # not readable: vLLM itself will say
+        return ""  # not readable: vLLM itself checks
     if "avx2" in flags or "flags" not in flags:
         return ""
     return "This processor has no AVX2, which vLLM's CPU kernels need. Use a newer one."
@@ -77,18 +78,18 @@ def _disk(root: Path, need: float) -> str:
     if free >= need:
         return ""
     return (
-        f"{free:.1f} GB are free in {root}; the set-up takes {need:.1f} GB. "
-        "Free some, or clone onto a larger disk."
+        f"Only {free:.1f} GB are free in {root}; the set-up takes {need:.1f} GB. "
+        "Free disk space, or clone onto a larger disk."
     )
 
 
 def size(folder: Path) -> float:
-    """Give the gigabytes that `folder` takes on disk; 0 where it is not there."""
+    """Return the size of `folder` on disk in gigabytes; 0 if it does not exist."""
     total = 0
     for path, _, names in os.walk(folder):
         for name in names:
             try:
                 total += os.lstat(os.path.join(path, name)).st_blocks * 512
             except FileNotFoundError:
-                continue  # an installer at work removes its temporary files
+                continue  # a running installer removes its temporary files
     return total / GIGABYTE

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 
 def page(source: str, lines: Iterable[str]) -> str:
-    """Join paragraphs under a remark that says where they come from."""
-    head = f"<!-- Made from {source} by `make docs`; changes go there. -->\n"
+    """Join paragraphs below a comment that names their source."""
+    head = f"<!-- Made from {source} by `make docs`; make changes there. -->\n"
     return head + "".join(f"\n{line}\n" for line in lines)
 
 

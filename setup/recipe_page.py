@@ -1,4 +1,4 @@
-"""The page of the recipe's keys, read off its models."""
+"""The page about the keys of the recipe, generated from its pydantic models."""
 
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, StrEnum
@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from setup.docstrings import below_names
+from setup.docstrings import name_docs
 from setup.markdown import code, table
 
 from ltrain_transforms import recipe
@@ -19,51 +19,51 @@ SCALARS = {Any: "anything", str: "text", int: "integer", float: "number", bool: 
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
-def lines() -> list[str]:
+def recipe_lines() -> list[str]:
     modules = (
         import_module(f"{recipe.__name__}.{each.name}") for each in iter_modules(recipe.__path__)
     )
-    told = dict(pair for module in modules for pair in below_names(module).items())
+    docs = dict(pair for module in modules for pair in name_docs(module).items())
     return [
         "# The recipe",
-        "One TOML file says which executions, agents, rules, credit and filters a training uses. "
-        "It is checked on load: an unknown key, a wrong type or a rule that cannot be is an error "
-        "that names it. Its digest is stamped on every dataset, training span and checkpoint.",
-        *_below(recipe.Recipe, "", told),
+        "One TOML file selects the executions, agents, rules, credit and filters of a training. "
+        "It is checked on load: an unknown key, a wrong type or an invalid rule is an error "
+        "that names it. Every dataset, training span and checkpoint carries its digest.",
+        *_sections(recipe.Recipe, "", docs),
         "## Estimators",
-        "What `credit.outcome.estimator` may be; [credit.md](credit.md) says what each is for, and "
-        "how to add one.",
+        "The values of `credit.outcome.estimator`. [credit.md](credit.md) explains when to use "
+        "each, and how to add one.",
         table(("name", "what it computes"), _estimators(ESTIMATORS)),
-        "What `credit.outcome.peers` may be.",
-        table(("peers", "what is compared with what"), _choices(recipe.Peers, told)),
-        "What `credit.step.estimator` may be.",
+        "The values of `credit.outcome.peers`:",
+        table(("peers", "what is compared with what"), _choices(recipe.Peers, docs)),
+        "The values of `credit.step.estimator`:",
         table(("name", "what it computes"), _estimators(STEP_ESTIMATORS)),
         "## Rules",
-        "A `[[reward]]` with `on` is a rule: it looks at every call of that kind. `when` and "
-        "`value` are SQL over the columns of [`calls`](tables.md#calls) and the ready columns of "
-        "[rules.md](rules.md); aggregates and window functions are refused. The kinds are those of "
-        "`on`; who is credited is one of:",
-        table(("credit_to", "who"), _choices(recipe.Credited, told)),
+        "A `[[reward]]` with `on` is a rule: it reads every call of that kind. `when` and "
+        "`value` are SQL over the columns of [`calls`](tables.md#calls) and the derived columns of "
+        "[rules.md](rules.md); aggregates and window functions are refused. `credit_to` names the "
+        "call that is credited:",
+        table(("credit_to", "who"), _choices(recipe.Credited, docs)),
     ]
 
 
-def _below(section: type[BaseModel], path: str, told: dict[str, str]) -> Iterator[str]:
-    """Describe the sections in `section`, each with its keys before its own sections."""
+def _sections(section: type[BaseModel], path: str, docs: dict[str, str]) -> Iterator[str]:
+    """Yield the text of each nested section, its keys before its own nested sections."""
     for name, field in section.model_fields.items():
         inner, many = _inner(field.annotation)
         if inner is None:
             continue
-        place = f"{path}.{name}".lstrip(".")
-        keys = [_key(inner, *item, told) for item in inner.model_fields.items() if _is_key(item[1])]
+        full_name = f"{path}.{name}".lstrip(".")
+        keys = [_key(inner, *item, docs) for item in inner.model_fields.items() if _is_key(item[1])]
         if keys:
-            yield f"## `{'[[' if many else '['}{place}{']]' if many else ']'}`"
+            yield f"## `{'[[' if many else '['}{full_name}{']]' if many else ']'}`"
             yield from [inner.__doc__] if inner.__doc__ else []
-            yield table(("key", "type", "default", "what it says"), keys)
-        yield from _below(inner, place, told)
+            yield table(("key", "type", "default", "meaning"), keys)
+        yield from _sections(inner, full_name, docs)
 
 
 def _inner(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
-    """Find the section that an annotation stands for, and whether there may be several."""
+    """Return the section that an annotation names, if any, and whether it is a list of sections."""
     choices = [each for each in get_args(annotation) or (annotation,) if each is not NoneType]
     first = choices[0]
     if isinstance(first, type) and issubclass(first, BaseModel) and choices[1:] in ([], [...]):
@@ -76,9 +76,9 @@ def _is_key(field: FieldInfo) -> bool:
 
 
 def _key(
-    section: type[BaseModel], name: str, field: FieldInfo, told: dict[str, str]
+    section: type[BaseModel], name: str, field: FieldInfo, docs: dict[str, str]
 ) -> tuple[str, str, str, str]:
-    doc = told.get(f"{section.__name__}.{name}", "")
+    doc = docs.get(f"{section.__name__}.{name}", "")
     bounds = [
         f"{sign} {getattr(each, word):g}"
         for each in field.metadata
@@ -133,6 +133,6 @@ def _estimators(functions: Mapping[str, Callable[..., Any]]) -> Iterator[tuple[s
         yield f"`{name}`", (function.__doc__ or "").split("\n\n")[0]
 
 
-def _choices(choices: type[StrEnum], told: dict[str, str]) -> Iterator[tuple[str, str]]:
+def _choices(choices: type[StrEnum], docs: dict[str, str]) -> Iterator[tuple[str, str]]:
     for each in choices:
-        yield f"`{each.value}`", told[f"{choices.__name__}.{each.name}"]
+        yield f"`{each.value}`", docs[f"{choices.__name__}.{each.name}"]

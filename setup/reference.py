@@ -1,6 +1,7 @@
-"""`make docs`: the pages of `docs/` that are made from code.
+"""`make docs`: write the pages of `docs/` that are generated from code.
 
-`python -m setup.reference` writes them; `--check` only says which are stale, with exit status 1.
+`python -m setup.reference` writes them. With `--check` it only names those that are out of date,
+with exit status 1.
 """
 
 import sys
@@ -9,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from setup import recipe_page
-from setup.docstrings import below_names
+from setup.docstrings import name_docs
 from setup.markdown import code, page, table
+from setup.recipe_page import recipe_lines
 
 from ltrain.cli import app
 from ltrain_instrument import attributes
@@ -45,37 +46,37 @@ REASONS = {
 }
 
 
-def settings() -> str:
+def settings_page() -> str:
     lines = [
         "# Settings",
-        "Read from the environment. OpenTelemetry's own variables (`OTEL_*`) work as its "
-        "documentation says; the one that ltrain's processes share is repeated here.",
+        "ltrain reads these environment variables. OpenTelemetry's own (`OTEL_*`) work as "
+        "its documentation describes; the one that all processes of ltrain read is listed here.",
         table(
-            ("variable", "default", "what it decides"),
+            ("variable", "default", "meaning"),
             ((f"`{each.name}`", code(each.default), each.doc) for each in SETTINGS),
         ),
     ]
     return page("ltrain_instrument/settings.py", lines)
 
 
-def commands() -> str:
+def commands_page() -> str:
     group: Any = typer.main.get_command(app)
     lines = [
         "# Commands",
-        "Exit status: 0 done, 1 failed (one sentence says what was given, what is allowed and what "
-        "mends it), 2 wrong use. `ltrain COMMAND --help` says what this page says.",
+        "Exit status: 0 for success, 1 for an error (the message has the value, the allowed values "
+        "and a fix), 2 for wrong usage. `ltrain COMMAND --help` prints the text of this page.",
     ]
     for name, command in commands_of(group):
         paragraphs = [" ".join(part.split()) for part in command.help.split("\n\n")]
         lines += [f"## ltrain {name}", *(_example(part) for part in paragraphs)]
         context = typer.Context(command)
         rows = [_parameter(each, context) for each in command.params if not each.hidden]
-        lines.append(table(("argument", "type", "default", "what it says"), rows))
-    return page("the commands' own help", lines)
+        lines.append(table(("argument", "type", "default", "meaning"), rows))
+    return page("the help of the commands", lines)
 
 
 def commands_of(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
-    """Give every command by what is typed for it, those of groups too."""
+    """Yield every command with the words that the user types, commands of groups included."""
     for name in sorted(group.commands):
         command = group.commands[name]
         if hasattr(command, "commands"):
@@ -84,56 +85,69 @@ def commands_of(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{before}{name}", command
 
 
-def tables() -> str:
+def tables_page() -> str:
     lines = [
         "# Tables",
-        "What traces become, one parquet file a table. Times are nanoseconds since the epoch. "
-        "`execution_id` is the key that the tables share.",
+        "A dataset holds these tables, one folder of parquet files each. Times are nanoseconds "
+        "since the epoch. All tables have the key `execution_id`.",
     ]
     for each in TABLES:
         rows = ((f"`{it.name}`", f"`{it.dtype}`", it.doc) for it in each.columns)
-        lines += [f"## {each.name}", each.row, table(("column", "type", "a cell"), rows)]
-    lines += ["## Reasons of drops", "Every input is in the lineage of an output, or here."]
-    told = [(stage, why, text) for stage, texts in REASONS.items() for why, text in texts.items()]
-    reasons = ((stage, f"`{why}`", text.replace("{}", "…")) for stage, why, text in told)
-    lines.append(table(("stage", "reason", "what it means"), reasons))
-    lines += ["## Why rows begin", "What `begins` of a sample says; [samples.md](samples.md)."]
-    meant = below_names(breaks)
-    why = ((f"`{each.value}`", meant[f"Begins.{each.name}"]) for each in breaks.Begins)
-    lines.append(table(("begins", "what it means"), why))
+        lines += [f"## {each.name}", each.row, table(("column", "type", "meaning"), rows)]
+    lines += [
+        "## Reasons of drops",
+        "Every input is in the lineage of an output, or in `drops` with one of these reasons.",
+    ]
+    reasons = (
+        (stage, f"`{reason}`", text.replace("{}", "…"))
+        for stage, texts in REASONS.items()
+        for reason, text in texts.items()
+    )
+    lines.append(table(("stage", "reason", "meaning"), reasons))
+    lines += [
+        "## Why rows begin",
+        "The values of the column `begins` of a sample; see [samples.md](samples.md).",
+    ]
+    docs = name_docs(breaks)
+    begins = ((f"`{each.value}`", docs[f"SplitReason.{each.name}"]) for each in breaks.SplitReason)
+    lines.append(table(("begins", "meaning"), begins))
     return page("ltrain_transforms/tables", lines)
 
 
-def recipes() -> str:
-    return page("ltrain_transforms/recipe", recipe_page.lines())
+def recipe_page() -> str:
+    return page("ltrain_transforms/recipe", recipe_lines())
 
 
-def names() -> str:
-    told = below_names(attributes)
+def attributes_page() -> str:
+    docs = name_docs(attributes)
     constants = {name: value for name, value in vars(attributes).items() if name.isupper()}
     kinds = {
         "Attributes": [n for n in constants if not n.startswith(("SPAN_", "SCOPE_"))],
         "Spans": [n for n in constants if n.startswith("SPAN_")],
         "Tracers": [n for n in constants if n.startswith("SCOPE_")],
     }
-    lines = ["# Attributes and spans", "The names that ltrain writes beside OpenTelemetry's own."]
-    for kind, chosen in kinds.items():
-        rows = ((f"`{constants[name]}`", told[name]) for name in chosen)
+    lines = [
+        "# Attributes and spans",
+        "The names that ltrain writes in addition to OpenTelemetry's own.",
+    ]
+    for kind, selected in kinds.items():
+        rows = ((f"`{constants[name]}`", docs[name]) for name in selected)
         lines += [f"## {kind}", table(("name", "meaning"), rows)]
     return page("ltrain_instrument/attributes.py", lines)
 
 
-def instrumentors() -> str:
+def instrumentors_page() -> str:
     lines = [
         "# Instrumentors",
-        "Of the instrumentors of one library exactly one is active: the first of its list that is "
-        "installed and fits the library's version. "
-        f"`{INSTRUMENTORS.name}=openai=openinference,mcp=none` chooses others, by the names below; "
-        "`none` is nobody. `OTEL_PYTHON_DISABLED_INSTRUMENTATIONS` works as OpenTelemetry says. "
-        "An instrumentor loads when the agent imports the library. One that is not in this list "
-        "loads at the start. `ltrain doctor` says what is chosen here, what is left out and why.",
-        "No instrumentor records token ids as ltrain's gateway does; what is said of ids is where "
-        "there is no gateway.",
+        "ltrain activates one instrumentor per library: the first in its list that is installed "
+        "and supports the version of the library. "
+        f"`{INSTRUMENTORS.name}=openai=openinference,mcp=none` selects others by the names below; "
+        "`none` disables the library. `OTEL_PYTHON_DISABLED_INSTRUMENTATIONS` works as in "
+        "OpenTelemetry. An instrumentor loads when the agent imports the library. An instrumentor "
+        "that is not in this list loads at the start. `ltrain doctor` prints which ones are "
+        "selected, which are not, and why.",
+        "The gateway of ltrain records token ids; no instrumentor records all of what it does. "
+        "Remarks on token ids below are for agents without the gateway.",
     ]
     for each in LIBRARIES:
         imports = ", ".join(f"`{name}`" for name in each.targets)
@@ -148,27 +162,27 @@ def instrumentors() -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "settings.md": settings,
-    "commands.md": commands,
-    "tables.md": tables,
-    "recipe.md": recipes,
-    "attributes.md": names,
-    "instrumentors.md": instrumentors,
+    "settings.md": settings_page,
+    "commands.md": commands_page,
+    "tables.md": tables_page,
+    "recipe.md": recipe_page,
+    "attributes.md": attributes_page,
+    "instrumentors.md": instrumentors_page,
 }
 
 
-def stale() -> list[str]:
-    """Give the pages that do not say what the code says."""
-    there = {name: DOCS / name for name in PAGES}
+def stale_pages() -> list[str]:
+    """Return the pages that differ from what the code generates."""
+    paths = {name: DOCS / name for name in PAGES}
     return [
         name
-        for name, path in there.items()
+        for name, path in paths.items()
         if not path.exists() or path.read_text() != PAGES[name]()
     ]
 
 
 def _example(paragraph: str) -> str:
-    """Put an example into a block of its own, as it is typed."""
+    """Return an example as a code block, and another paragraph as it is."""
     if not paragraph.startswith("Example: "):
         return paragraph
     return f"```\n{paragraph.removeprefix('Example: ')}\n```"
@@ -176,10 +190,10 @@ def _example(paragraph: str) -> str:
 
 def _parameter(each: Any, context: typer.Context) -> tuple[str, str, str, str]:
     names = [*each.opts, *each.secondary_opts]
-    shown = ", ".join(f"`{name}`" for name in names)
+    spellings = ", ".join(f"`{name}`" for name in names)
     default = "required" if each.required else _value(each.default)
     return (
-        shown,
+        spellings,
         str(each.display_type(context)).strip("<>"),
         default,
         " ".join((each.help or "").split()),
@@ -193,10 +207,10 @@ def _value(value: object) -> str:
 
 
 def main() -> None:
-    old = stale()
+    stale = stale_pages()
     if "--check" in sys.argv[1:]:
-        sys.exit(f"Stale in docs/: {', '.join(old)}. `make docs` mends it." if old else 0)
-    for name in old:
+        sys.exit(f"Out of date in docs/: {', '.join(stale)}. Run `make docs`." if stale else 0)
+    for name in stale:
         (DOCS / name).write_text(PAGES[name]())
         print(f"docs/{name}")
 

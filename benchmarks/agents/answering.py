@@ -1,4 +1,4 @@
-"""A model server and OTLP sink that answers at once; prints its port."""
+"""A model server and OTLP sink that answers at once; it prints its port."""
 
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,7 +16,8 @@ ANSWER = {
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    wbufsize = 1 << 16  # one packet an answer: a second one would wait for the client's word
+    wbufsize = 1 << 16
+    """One packet per answer: a second one would wait for the client's acknowledgement."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))

@@ -1,4 +1,4 @@
-"""Calls a model in a loop, and prints its CPU milliseconds a call: `calling.py CLIENT LETTERS`."""
+"""Call a model in a loop and print CPU milliseconds per call: `calling.py CLIENT LETTERS`."""
 
 import gc
 import sys
@@ -9,8 +9,8 @@ from typing import Any
 WARM, CALLS = 100, 1000
 
 
-def caller(client: str, letters: int) -> Callable[[], Any]:
-    """Give a function that makes one call with a prompt of so many letters."""
+def make_caller(client: str, letters: int) -> Callable[[], Any]:
+    """Return a function that makes one call with a prompt of `letters` characters."""
     text = "lorem ipsum dolor " * (letters // 18)
     if client == "openai":
         from openai import OpenAI
@@ -25,7 +25,7 @@ def caller(client: str, letters: int) -> Callable[[], Any]:
 
 
 def main() -> None:
-    call = caller(sys.argv[1], int(sys.argv[2]))
+    call = make_caller(sys.argv[1], int(sys.argv[2]))
     flush = getattr(_provider(), "force_flush", lambda: None)
     for _ in range(WARM):
         call()
@@ -34,7 +34,7 @@ def main() -> None:
     before = time.process_time()
     for _ in range(CALLS):
         call()
-    flush()  # what is exported later was caused here
+    flush()  # the export is part of the cost
     print(1e3 * (time.process_time() - before) / CALLS)
 
 

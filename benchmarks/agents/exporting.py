@@ -1,7 +1,7 @@
-"""Sends what `talking.py` wrote, from several clients: `exporting.py URL FILE CLIENTS PAUSE`.
+"""Send the requests of `talking.py` from several clients: `exporting.py URL FILE CLIENTS PAUSE`.
 
-Each client sends its next request PAUSE seconds after it began with the last, or as soon as that is
-answered. Prints the seconds of each request from its first try to its answer, as JSON.
+Each client sends its next request PAUSE seconds after the start of the previous one, or when that
+is answered. Prints the seconds from first attempt to answer of each request, as JSON.
 """
 
 import json
@@ -16,52 +16,52 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
-AGAIN = (429, 503)
+RETRIED = (429, 503)
 
 
-def bodies(file: Path) -> deque[bytes]:
-    found: deque[bytes] = deque()
+def read_requests(file: Path) -> deque[bytes]:
+    bodies: deque[bytes] = deque()
     with file.open("rb") as opened:
         while length := opened.read(4):
-            found.append(opened.read(struct.unpack("<I", length)[0]))
-    return found
+            bodies.append(opened.read(struct.unpack("<I", length)[0]))
+    return bodies
 
 
-def export(address: str, waiting: deque[bytes], pause: float, took: list[float]) -> None:
+def export(address: str, queue: deque[bytes], pause: float, durations: list[float]) -> None:
     connection = HTTPConnection(address)
-    began = time.perf_counter() - pause * random.random()
+    start = time.perf_counter() - pause * random.random()
     while True:
-        time.sleep(max(0, began + pause - time.perf_counter()))
+        time.sleep(max(0, start + pause - time.perf_counter()))
         try:
-            body = waiting.popleft()
+            body = queue.popleft()
         except IndexError:
             return
-        began = time.perf_counter()
+        start = time.perf_counter()
         while True:
             connection.request("POST", "/v1/traces", body, PROTOBUF)
             answer = connection.getresponse()
-            said = answer.read()
-            if answer.status not in AGAIN:
+            content = answer.read()
+            if answer.status not in RETRIED:
                 break
             time.sleep(float(answer.headers.get("Retry-After", "1")))
         if answer.status != 200:
-            raise SystemExit(f"{answer.status}: {said!r}")
-        took.append(time.perf_counter() - began)
+            raise SystemExit(f"{answer.status}: {content!r}")
+        durations.append(time.perf_counter() - start)
 
 
 def main() -> None:
     url, file, clients, pause = sys.argv[1:]
-    waiting, took = bodies(Path(file)), list[float]()
+    queue, durations = read_requests(Path(file)), list[float]()
     address = urlsplit(url).netloc
     threads = [
-        threading.Thread(target=export, args=(address, waiting, float(pause), took))
+        threading.Thread(target=export, args=(address, queue, float(pause), durations))
         for _ in range(int(clients))
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    print(json.dumps(took))
+    print(json.dumps(durations))
 
 
 if __name__ == "__main__":

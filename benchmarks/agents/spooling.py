@@ -1,7 +1,7 @@
-"""Ends spans with prompts of so many letters; prints what they cost on their way, in CPU us a span.
+"""End spans with prompts of LETTERS characters and print the CPU microseconds per span.
 
-`encode`: to serialise them, as every exporter must. `spool`: to write them to a file before `end()`
-returns, and to delete that once a request of 100 spans is acknowledged.
+`encode` is the serialization, which every exporter needs. `spool` is the write to a file before
+`end()` returns, and its deletion after a request of 100 spans is acknowledged.
 """
 
 import json
@@ -19,44 +19,44 @@ from ltrain_instrument.encoding import Encoder
 from ltrain_instrument.spool import Spool
 
 SPANS, TURNS = 100, 50
-NOBODY = "http://127.0.0.1:9"
+UNREACHABLE = "http://127.0.0.1:9"
 
 
-class Kept(SpanProcessor):
-    """Keeps the ended spans."""
+class SpanRecorder(SpanProcessor):
+    """Records the ended spans."""
 
     def __init__(self) -> None:
         self.spans: list[ReadableSpan] = []
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Keep it."""
+        """Record a span."""
         self.spans.append(span)
 
 
-def ended(letters: int) -> list[ReadableSpan]:
-    """Return spans as an instrumentor makes them."""
-    kept = Kept()
+def ended_spans(letters: int) -> list[ReadableSpan]:
+    """Return spans like those of an instrumentor."""
+    recorder = SpanRecorder()
     provider = TracerProvider(resource=Resource.create({"service.name": "agent"}))
-    provider.add_span_processor(kept)
+    provider.add_span_processor(recorder)
     tracer = provider.get_tracer("agent")
     text = {"gen_ai.input.messages": "lorem ipsum " * (letters // 12), "gen_ai.request.model": "m"}
     counts = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 3}
     for number in range(SPANS):
         tracer.start_span(f"chat {number}", attributes={**text, **counts}).end()
-    return kept.spans
+    return recorder.spans
 
 
 def cost(work: Callable[[], object]) -> float:
-    """Return CPU microseconds a span, of this thread."""
+    """Return the CPU microseconds per span of this thread."""
     before = time.thread_time()
     work()
     return 1e6 * (time.thread_time() - before) / SPANS
 
 
-def spooled(folder: Path, requests: list[bytes]) -> float:
-    """Return what writing, handing to the sender and deleting costs."""
-    spool = Spool(folder, NOBODY, gather=3600)
-    spool.flush(10)  # it has looked for what others left
+def spool_cost(folder: Path, requests: list[bytes]) -> float:
+    """Return the cost of writing, handing over to the sender, and deleting."""
+    spool = Spool(folder, UNREACHABLE, gather=3600)
+    spool.flush(10)  # after it has scanned the folder
 
     def write() -> None:
         for request in requests:
@@ -69,22 +69,22 @@ def spooled(folder: Path, requests: list[bytes]) -> float:
             b"".join(record.request for record in batch)
         segment.remove()
 
-    took = cost(write) + cost(hand_over)
+    total = cost(write) + cost(hand_over)
     spool.close(0)
-    return took
+    return total
 
 
 def main() -> None:
-    spans, encoder = ended(int(sys.argv[1])), Encoder()
+    spans, encoder = ended_spans(int(sys.argv[1])), Encoder()
     encode, spool = [], []
     with tempfile.TemporaryDirectory(prefix="ltrain-spooling-") as name:
         for _ in range(TURNS):
             requests: list[bytes] = []
             encode.append(cost(lambda: requests.extend(map(encoder.request, spans))))  # noqa: B023
-            spool.append(spooled(Path(name), requests))
-    # The least of all turns is what it costs where nothing else uses the caches
-    found = {"encode": median(encode), "spool": median(spool), "spool_least": min(spool)}
-    print(json.dumps({what: round(took, 1) for what, took in found.items()}))
+            spool.append(spool_cost(Path(name), requests))
+    # The minimum is the cost when nothing else uses the caches
+    costs = {"encode": median(encode), "spool": median(spool), "spool_least": min(spool)}
+    print(json.dumps({name: round(value, 1) for name, value in costs.items()}))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Writes OTLP requests as agents send them: `talking.py FILE REQUESTS SPANS [SEED]`.
+"""Write OTLP requests like those of agents: `talking.py FILE REQUESTS SPANS [SEED]`.
 
-A span has about 5 KB, twenty attributes, and is a model's call or a tool's, in turns; ten to forty
-are a rollout. A request is behind its length, four bytes little-endian.
+A span has about 5 KB and twenty attributes; model calls and tool calls alternate. A rollout has ten
+to forty spans. Each request follows its length, four bytes little-endian.
 """
 
 import json
@@ -23,18 +23,18 @@ Value = str | int | float
 
 
 class Words:
-    """Text whose words are as unequal as a language's, so that it compresses like one."""
+    """Text with the word frequencies of a language, so that it compresses like one."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         syllables = [a + b for a in "bcdfghjklmnprstvw" for b in "aeiou"]
         words = ["".join(chance.choices(syllables, k=chance.randint(1, 4))) for _ in range(6000)]
         weights = [1 / (place + 3) for place in range(len(words))]
-        self._said = " ".join(chance.choices(words, weights, k=400_000))
+        self._text = " ".join(chance.choices(words, weights, k=400_000))
 
     def text(self, letters: int) -> str:
-        begin = self._chance.randrange(len(self._said) - letters)
-        return self._said[begin : begin + letters]
+        begin = self._chance.randrange(len(self._text) - letters)
+        return self._text[begin : begin + letters]
 
 
 def requests(count: int, spans: int, seed: int) -> Iterator[bytes]:
@@ -45,14 +45,14 @@ def requests(count: int, spans: int, seed: int) -> Iterator[bytes]:
     for number in range(count):
         request = ExportTraceServiceRequest()
         group = request.resource_spans.add()
-        _say(group.resource.attributes, _resource(chance))
+        _set_attributes(group.resource.attributes, _resource(chance))
         scoped = group.scope_spans.add()
         scoped.scope.name, scoped.scope.version = "opentelemetry.instrumentation.openai", "2.1b0"
-        while (left := spans - len(scoped.spans)) > 0:
+        while (remaining := spans - len(scoped.spans)) > 0:
             at = began + number * 5 * SECOND + chance.randrange(3 * SECOND)
             rollout = _rollout(chance)
             trace, root = chance.randbytes(16), chance.randbytes(8)
-            for place in range(min(left, chance.randint(10, 40))):
+            for place in range(min(remaining, chance.randint(10, 40))):
                 span = scoped.spans.add(trace_id=trace, start_time_unix_nano=at)
                 span.span_id = chance.randbytes(8) if place else root
                 span.parent_span_id = root if place else b""
@@ -91,9 +91,9 @@ def _chat(
     span: Span, chance: random.Random, words: Words, rollout: dict[str, Value], system: str
 ) -> None:
     model = chance.choice(MODELS)
-    asked, answered = words.text(chance.randint(1500, 5000)), words.text(chance.randint(500, 2000))
+    prompt, answer = words.text(chance.randint(1500, 5000)), words.text(chance.randint(500, 2000))
     span.name, span.kind = f"chat {model}", Span.SPAN_KIND_CLIENT
-    said: dict[str, Value] = {
+    attributes: dict[str, Value] = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "openai",
         "gen_ai.request.model": model,
@@ -106,44 +106,44 @@ def _chat(
         "gen_ai.usage.output_tokens": chance.randint(10, 900),
         "server.address": "127.0.0.1",
         "server.port": 8000,
-        "gen_ai.input.messages": json.dumps([_message("system", system), _message("user", asked)]),
-        "gen_ai.output.messages": json.dumps([_message("assistant", answered)]),
+        "gen_ai.input.messages": json.dumps([_message("system", system), _message("user", prompt)]),
+        "gen_ai.output.messages": json.dumps([_message("assistant", answer)]),
     }
-    _say(span.attributes, rollout | said)
+    _set_attributes(span.attributes, rollout | attributes)
     finish = span.attributes.add(key="gen_ai.response.finish_reasons").value.array_value
     finish.values.add(string_value="stop")
     if chance.random() < 0.3:
         event = span.events.add(name="gen_ai.choice", time_unix_nano=span.end_time_unix_nano)
-        _say(event.attributes, {"index": 0, "finish_reason": "stop"})
+        _set_attributes(event.attributes, {"index": 0, "finish_reason": "stop"})
 
 
 def _tool(span: Span, chance: random.Random, words: Words, rollout: dict[str, Value]) -> None:
     tool = chance.choice(TOOLS)
-    query, found = words.text(chance.randint(400, 1500)), words.text(chance.randint(1500, 6000))
+    query, result = words.text(chance.randint(400, 1500)), words.text(chance.randint(1500, 6000))
     span.name, span.kind = f"execute_tool {tool}", Span.SPAN_KIND_INTERNAL
-    said: dict[str, Value] = {
+    attributes: dict[str, Value] = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": tool,
         "gen_ai.tool.call.id": f"call_{chance.getrandbits(96):024x}",
         "gen_ai.tool.type": "function",
         "gen_ai.tool.call.arguments": json.dumps({"query": query}),
-        "gen_ai.tool.call.result": found,
+        "gen_ai.tool.call.result": result,
     }
-    _say(span.attributes, rollout | said)
+    _set_attributes(span.attributes, rollout | attributes)
     if chance.random() < 0.05:
         span.status.code, span.status.message = Status.STATUS_CODE_ERROR, "ToolError"
         event = span.events.add(name="exception", time_unix_nano=span.end_time_unix_nano)
-        _say(event.attributes, {"exception.stacktrace": words.text(800)})
+        _set_attributes(event.attributes, {"exception.stacktrace": words.text(800)})
 
 
 def _message(role: str, content: str) -> dict[str, object]:
     return {"role": role, "parts": [{"type": "text", "content": content}]}
 
 
-def _say(attributes: Any, said: dict[str, Value]) -> None:
-    for key, value in said.items():
+def _set_attributes(target: Any, attributes: dict[str, Value]) -> None:
+    for key, value in attributes.items():
         kind = {str: "string_value", int: "int_value", float: "double_value"}[type(value)]
-        setattr(attributes.add(key=key).value, kind, value)
+        setattr(target.add(key=key).value, kind, value)
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
-"""agent-lightning 0.3.0's TracerTraceToTriplet on its own spans, for `benchmarks/transforms.py`.
+"""TracerTraceToTriplet of agent-lightning 0.3.0 on its own spans, for `benchmarks/transforms.py`.
 
-Run by an interpreter that has `agentlightning==0.3.0`: `agent_lightning.py ROLLOUTS`. The rollouts
-have the shape of the other benchmark's: 16 spans, four LLM calls of 1,500 and 150 tokens.
+Run it with an interpreter that has `agentlightning==0.3.0`: `agent_lightning.py ROLLOUTS`. The
+rollouts have the same shape as in `transforms.py`: 16 spans, four LLM calls of 1,500 and 150
+tokens.
 """
 
 import json
@@ -16,16 +17,16 @@ from agentlightning.types import Span
 chance = random.Random(0)
 
 
-def rollout(number: int) -> list[Any]:
-    """Make one rollout's spans: a graph, four nodes, each with a chat model and its SDK span."""
+def make_rollout(number: int) -> list[Any]:
+    """Make the spans of a rollout: a graph and four nodes, each with a chat model and SDK span."""
     trace = f"{number:032x}"
     spans: list[Any] = []
 
     def add(identity: int, parent: int | None, name: str, at: float, **attributes: Any) -> None:
-        said = {key.replace("__", "."): value for key, value in attributes.items()}
+        values = {key.replace("__", "."): value for key, value in attributes.items()}
         spans.append(
             Span.from_attributes(
-                attributes=said,
+                attributes=values,
                 rollout_id=f"r{number}",
                 attempt_id="1",
                 sequence_id=identity,
@@ -68,12 +69,12 @@ def rollout(number: int) -> list[Any]:
 
 
 def main() -> None:
-    rollouts = [rollout(number) for number in range(int(sys.argv[1]))]
+    rollouts = [make_rollout(number) for number in range(int(sys.argv[1]))]
     adapter = TracerTraceToTriplet()
     adapter.adapt(rollouts[0])
-    began, cpu = time.monotonic(), time.process_time()
+    start, cpu = time.monotonic(), time.process_time()
     triplets = sum(len(adapter.adapt(spans)) for spans in rollouts)
-    seconds, cpu = time.monotonic() - began, time.process_time() - cpu
+    seconds, cpu = time.monotonic() - start, time.process_time() - cpu
     spans = sum(map(len, rollouts))
     print(
         json.dumps(

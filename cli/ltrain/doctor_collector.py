@@ -1,6 +1,6 @@
-"""What `ltrain doctor` asks a running collector: how it does at `/health`, and who we are to it.
+"""Checks of `ltrain doctor` on a running collector: its `/health`, its schema and the key.
 
-A collector of another make has no `/health` of this form, and is not judged by it.
+Another OpenTelemetry collector has no `/health` of this form; its health is not checked.
 """
 
 import json
@@ -14,101 +14,104 @@ from ltrain_collector import dsn, schema
 from ltrain_instrument.delivery import traces_url
 from ltrain_instrument.diagnosis import Finding, State
 
-LAG = 2.5
-"""Seconds in which 95 of 100 requests should be stored."""
-FREE = 1 << 30
-SHARE = 0.05
-"""Bytes of a disk, and its part, that should be free: merges write a table's parts anew."""
+MAX_LAG = 2.5
+"""Seconds within which 95% of requests should be stored."""
+MIN_FREE = 1 << 30
+MIN_FREE_SHARE = 0.05
+"""Bytes and share of a disk that should be free: merges rewrite the parts of a table."""
 
-ENDED = ("malformed", "too_large", "unsupported")
-"""Why a request is refused for ever: its client gives up."""
+PERMANENT = ("malformed", "too_large", "unsupported")
+"""Reasons of refusals that a client does not retry."""
 
 Fault = tuple[State, str, str]
-"""How bad, what, and what mends it."""
+"""State, problem and fix."""
 
 
 def health(timeout: float) -> Finding | None:
-    """Say how the collector does that agents send to; None where it has nothing to say."""
+    """Check the health of the collector that agents send to; None if it does not report any."""
     base = traces_url().removesuffix("/v1/traces")
     try:
         status, text = fetch(f"{base}/health", timeout)
-        told: Any = json.loads(text) if status in (200, 503) else None
+        answer: Any = json.loads(text) if status in (200, 503) else None
     except (OSError, HTTPException, ValueError):
-        return None  # who takes spans there was asked already
-    if not isinstance(told, dict) or "recent" not in told:
+        return None  # the check `collector` reports this
+    if not isinstance(answer, dict) or "recent" not in answer:
         return None
-    faults = list(judged(told))
+    faults = list(health_faults(answer))
     if not faults:
-        recent = told["recent"]
-        found = f"{recent['requests']} requests in five minutes, none refused"
-        return Finding("health", State.OK, found)
+        recent = answer["recent"]
+        summary = f"{recent['requests']} requests in five minutes, none refused"
+        return Finding("health", State.OK, summary)
     worst = State.FAULT if any(state is State.FAULT for state, _, _ in faults) else State.NOTE
-    mends = " ".join(dict.fromkeys(mend for _, _, mend in faults))
-    return Finding("health", worst, "; ".join(found for _, found, _ in faults), mends)
+    fixes = " ".join(dict.fromkeys(fix for _, _, fix in faults))
+    return Finding("health", worst, "; ".join(problem for _, problem, _ in faults), fixes)
 
 
-def judged(told: dict[str, Any]) -> Iterator[Fault]:
-    """Give what is wrong by what `/health` tells."""
-    recent, disk = told["recent"], told["disk"]
+def health_faults(answer: dict[str, Any]) -> Iterator[Fault]:
+    """Yield the faults in an answer of `/health`."""
+    recent, disk = answer["recent"], answer["disk"]
     log = "The log of `ltrain up` has the reasons."
-    if told.get("status", "ok") != "ok":
-        yield State.FAULT, told["status"], log
+    if answer.get("status", "ok") != "ok":
+        yield State.FAULT, answer["status"], log
     refused = {reason: count for reason, count in recent["refused"].items() if count}
     if refused:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(refused.items()))
-        lost = any(reason in ENDED for reason in refused)
-        mend = (
-            "What is malformed, too_large or unsupported is lost: mend its sender."
+        lost = any(reason in PERMANENT for reason in refused)
+        fix = (
+            "Requests that are malformed, too_large or unsupported are lost: fix their sender."
             if lost
-            else "Its senders try again; give the collector more room, or send less at a time."
+            else "The senders retry. Raise the limits of the collector, or send smaller requests."
         )
-        yield State.FAULT, f"requests refused in the last five minutes: {reasons}", mend
+        yield State.FAULT, f"requests refused in the last five minutes: {reasons}", fix
     if recent["rejected"]:
-        mend = "Their senders hear why in partial_success: a wrong clock, ids that are none, a key."
-        yield State.NOTE, f"{recent['rejected']} records rejected in the last five minutes", mend
+        fix = "partial_success tells their senders why: a wrong clock, invalid ids, or a key."
+        yield State.NOTE, f"{recent['rejected']} records rejected in the last five minutes", fix
     if recent["failures"]:
         yield State.FAULT, f"{recent['failures']} inserts failed in the last five minutes", log
-    if recent["lag"] > LAG:
-        found = f"requests are stored after as much as {recent['lag']:g} s"
-        yield State.FAULT, found, "Its machine is busy: move other work, or send less."
-    if disk["free"] < FREE or disk["free"] < SHARE * disk["size"]:
-        found = f"{disk['free'] / FREE:.2f} GiB of the store's disk are free"
-        mend = "`ltrain store prune --older-than DAYS` makes room, or a larger disk does."
-        yield State.FAULT, found, mend
-    if told["version"] != version("ltrain"):
-        found = f"it is ltrain {told['version']}, this is {version('ltrain')}"
-        yield State.NOTE, found, "pip install --upgrade ltrain where it is older."
+    if recent["lag"] > MAX_LAG:
+        problem = f"requests are stored after up to {recent['lag']:g} s"
+        yield State.FAULT, problem, "The machine is busy: move other work away, or send less."
+    if disk["free"] < MIN_FREE or disk["free"] < MIN_FREE_SHARE * disk["size"]:
+        problem = f"only {disk['free'] / MIN_FREE:.2f} GiB of the store's disk are free"
+        fix = "Remove old traces with `ltrain store prune --older-than DAYS`, or use a larger disk."
+        yield State.FAULT, problem, fix
+    if answer["version"] != version("ltrain"):
+        problem = f"it is ltrain {answer['version']}, this is {version('ltrain')}"
+        yield State.NOTE, problem, "Run `pip install --upgrade ltrain` where the older one is."
 
 
 def store(server: dsn.Server, timeout: float) -> Finding | None:
-    """Say what a query meets: a key that is missing or wrong, tables of another version."""
-    sent = {"X-ClickHouse-User": server.user, "X-ClickHouse-Key": server.password}
-    status, answer = fetch(f"{server}/", timeout, schema.VERSION, sent)
+    """Check the key and the schema version with one query; None if both are fine."""
+    headers = {"X-ClickHouse-User": server.user, "X-ClickHouse-Key": server.password}
+    status, answer = fetch(f"{server}/", timeout, schema.VERSION, headers)
     text = answer.decode(errors="replace").strip()
     if status in (401, 403):
-        known = "LTRAIN_STORE=http://any:KEY@host:8123; `ltrain key make query` makes one."
-        found = "its key is not taken" if server.password else "it wants a key"
-        return Finding("store", State.FAULT, f"{server}: {found}", f"Give it as {known}")
-    mend = "`ltrain store migrate` brings an older one to this version, once."
+        problem = "it refuses the key" if server.password else "it requires a key"
+        fix = (
+            "Make a key with `ltrain key make query`, and pass it as "
+            "LTRAIN_STORE=http://any:KEY@host:8123."
+        )
+        return Finding("store", State.FAULT, f"{server}: {problem}", fix)
+    fix = "Update an older store to this version with `ltrain store migrate`, once."
     if status != 200:
-        return Finding("store", State.FAULT, f"{server}: {text.splitlines()[0][:200]}", mend)
+        return Finding("store", State.FAULT, f"{server}: {text.splitlines()[0][:200]}", fix)
     steps = len(schema.steps())
     if text.isdecimal() and int(text) != steps:
-        found = f"{server}: its tables are of version {text}, this ltrain's are of {steps}"
-        return Finding("store", State.FAULT, found, mend)
+        problem = f"{server}: its schema has version {text}, this ltrain needs version {steps}"
+        return Finding("store", State.FAULT, problem, fix)
     return None
 
 
 def fetch(
     url: str, timeout: float, body: str | None = None, headers: dict[str, str] | None = None
 ) -> tuple[int, bytes]:
-    """Return status and body of what an address answers; with a body it is a POST."""
+    """Send a GET, or a POST with a body, and return status and body of the response."""
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=timeout)
     try:
         connection.request("POST" if body else "GET", parts.path, body, headers or {})
-        answer = connection.getresponse()
-        return answer.status, answer.read(1 << 20)
+        response = connection.getresponse()
+        return response.status, response.read(1 << 20)
     finally:
         connection.close()

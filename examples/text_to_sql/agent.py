@@ -1,6 +1,6 @@
-"""A text-to-SQL agent in LangGraph: write a query, run it, and rewrite it once when it fails.
+"""A text-to-SQL agent in LangGraph: write a query, run it, and rewrite it once if it fails.
 
-Nothing in it knows of ltrain. Alone, against any OpenAI-compatible server:
+The agent does not import ltrain. To run it alone, against any OpenAI-compatible server:
 
     OPENAI_BASE_URL=http://127.0.0.1:8000/v1 opentelemetry-instrument \\
         python agent.py "How many singers are from France?"
@@ -32,14 +32,14 @@ PROMPT: tuple[BaseMessage, ...] = (
     HumanMessage("How many stadiums are in Lima?"),
     AIMessage("SELECT count(*) FROM stadium WHERE city = 'Lima';"),
 )
-LONGEST_ERROR = 80
-"""Characters of SQLite's message that the model is shown."""
+MAX_ERROR = 80
+"""Characters of SQLite's error message that the model sees."""
 
 _DATABASE = Database()
 
 
 class Endpoint(Protocol):
-    """Where the model answers."""
+    """The address of the model."""
 
     @property
     def base_url(self) -> str: ...
@@ -60,7 +60,7 @@ class State(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What a run of the graph is given besides its state."""
+    """The context of a run of the graph."""
 
     chat: ChatOpenAI
 
@@ -77,7 +77,7 @@ def write_query(state: State, runtime: Runtime[Model]) -> State:
 
 
 def execute_query(state: State) -> State:
-    """Run the query with the tool; a failure is the tool's, and the next node's to mend."""
+    """Run the query with the tool; the next node fixes a query that fails."""
     try:
         return {"rows": execute_sql.invoke({"sql": state["sql"]}), "error": None}
     except QueryFailed as failure:
@@ -85,19 +85,19 @@ def execute_query(state: State) -> State:
 
 
 def rewrite_query(state: State, runtime: Runtime[Model]) -> State:
-    """Show the model the error, and the question again."""
-    complaint = f"Error: {(state['error'] or '')[:LONGEST_ERROR]}. {state['question']}"
-    asked = _ask(runtime.context.chat, [*state["messages"], HumanMessage(complaint)])
-    return {**asked, "rewritten": True}
+    """Send the error and the question to the model again."""
+    retry = f"Error: {(state['error'] or '')[:MAX_ERROR]}. {state['question']}"
+    answered = _ask(runtime.context.chat, [*state["messages"], HumanMessage(retry)])
+    return {**answered, "rewritten": True}
 
 
 def _ask(chat: ChatOpenAI, messages: list[BaseMessage]) -> State:
     answer = chat.invoke(messages)
-    return {"messages": [*messages, answer], "sql": sql_of(answer.text)}
+    return {"messages": [*messages, answer], "sql": extract_sql(answer.text)}
 
 
-def sql_of(text: str) -> str:
-    """Take the query out of an answer: inside its fence if it has one, up to the first ';'."""
+def extract_sql(text: str) -> str:
+    """Return the query in an answer: inside its code fence if it has one, up to the first ';'."""
     fenced = re.search(r"```(?:sql|sqlite)?\s*(.*?)(?:```|$)", text, re.DOTALL | re.IGNORECASE)
     return (fenced[1] if fenced else text).strip().split(";")[0].strip()
 
@@ -109,7 +109,7 @@ def _after_execution(state: State) -> Literal["rewrite_query", "__end__"]:
 
 @cache
 def graph() -> CompiledStateGraph[State, Model, State, State]:
-    """Compile the agent, once a process."""
+    """Compile the agent, once per process."""
     builder = StateGraph(State, context_schema=Model)
     builder.add_node("write_query", write_query)
     builder.add_node("execute_query", execute_query)
@@ -142,7 +142,7 @@ def _chat(llm: Endpoint) -> ChatOpenAI:
 
 
 def solve(task: Mapping[str, Any], llm: Endpoint) -> dict[str, Any]:
-    """Answer `task["input"]`: the last query, its rows or its error, and whether it ran."""
+    """Answer `task["input"]`; return the last query, its rows or error, and whether it ran."""
     final = graph().invoke({"question": task["input"]}, context=Model(_chat(llm)))
     error = final["error"]
     return {"sql": final["sql"], "rows": final["rows"], "error": error, "executed": error is None}
@@ -158,7 +158,7 @@ class EnvironmentEndpoint:
 
 
 def main(arguments: list[str]) -> None:
-    """Answer the question of the command line, else the task in LTRAIN_TASK; print JSON."""
+    """Answer the question on the command line, else the task in LTRAIN_TASK, and print JSON."""
     if not arguments and "LTRAIN_TASK" not in os.environ:
         sys.exit('usage: python agent.py "How many singers are from France?"')
     task = {"input": " ".join(arguments)} if arguments else json.loads(os.environ["LTRAIN_TASK"])

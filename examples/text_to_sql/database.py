@@ -1,4 +1,4 @@
-"""A small SQLite database of singers, stadiums and concerts, made from a seed and read only."""
+"""A small read-only SQLite database of singers, stadiums and concerts, made from a seed."""
 
 import random
 import re
@@ -9,7 +9,7 @@ SCHEMA = """\
 singer(name, country, age)
 stadium(name, city, capacity)
 concert(title, year, singer, stadium)"""
-"""The schema as the agent reads it."""
+"""The schema that the agent sees."""
 
 COUNTRIES = (
     *("France", "Japan", "Brazil", "Canada", "Spain", "Kenya", "Norway", "India"),
@@ -45,9 +45,9 @@ CREATE TABLE singer (name TEXT, country TEXT, age INT);
 CREATE TABLE stadium (name TEXT, city TEXT, capacity INT);
 CREATE TABLE concert (title TEXT, year INT, singer TEXT, stadium TEXT);"""
 
-_MOST_ROWS = 500
-_MOST_STEPS = 200
-"""Thousands of SQLite's virtual machine instructions: a cross join of a small model ends here."""
+_MAX_ROWS = 500
+_MAX_STEPS = 200
+"""Limit in thousands of SQLite's virtual machine instructions, which ends a cross join."""
 
 Rows = list[list[str | int | float | None]]
 
@@ -61,16 +61,16 @@ class Database:
 
     def __init__(self, seed: int = 7) -> None:
         self._lock = threading.Lock()
-        # The one connection is shared; two cursors at a time on it fail inside sqlite3.
+        # One connection is shared; two cursors on it at the same time fail inside sqlite3.
         self._connection = sqlite3.connect(":memory:", check_same_thread=False)
         _fill(self._connection, random.Random(seed))
         self._connection.execute("PRAGMA query_only = ON")
 
     def rows(self, sql: str) -> Rows:
-        """Run one SELECT and give at most 500 rows.
+        """Run one SELECT and return at most 500 rows.
 
         Raises:
-            QueryFailed: with SQLite's own words.
+            QueryFailed: with the message of SQLite.
         """
         if not re.match(r"\s*(select|with)\b", sql, re.IGNORECASE):
             raise QueryFailed("not a SELECT statement")
@@ -78,52 +78,54 @@ class Database:
             return self._read(sql)
 
     def _read(self, sql: str) -> Rows:
-        beats = iter(range(_MOST_STEPS))
-        self._connection.set_progress_handler(lambda: next(beats, None) is None, 1000)
+        steps = iter(range(_MAX_STEPS))
+        self._connection.set_progress_handler(lambda: next(steps, None) is None, 1000)
         try:
-            return [list(row) for row in self._connection.execute(sql).fetchmany(_MOST_ROWS)]
+            return [list(row) for row in self._connection.execute(sql).fetchmany(_MAX_ROWS)]
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
             raise QueryFailed(str(error)) from error
         finally:
             self._connection.set_progress_handler(None, 0)
 
 
-def _fill(connection: sqlite3.Connection, dice: random.Random) -> None:
-    singers = _singers(dice)
+def _fill(connection: sqlite3.Connection, chance: random.Random) -> None:
+    singers = _singers(chance)
     connection.executescript(_TABLES)
     connection.executemany("INSERT INTO singer VALUES (?, ?, ?)", singers)
-    connection.executemany("INSERT INTO stadium VALUES (?, ?, ?)", _stadiums(dice))
+    connection.executemany("INSERT INTO stadium VALUES (?, ?, ?)", _stadiums(chance))
     names = [name for name, _, _ in singers]
-    connection.executemany("INSERT INTO concert VALUES (?, ?, ?, ?)", _concerts(dice, names))
+    connection.executemany("INSERT INTO concert VALUES (?, ?, ?, ?)", _concerts(chance, names))
 
 
-def _singers(dice: random.Random) -> list[tuple[str, str, int]]:
+def _singers(chance: random.Random) -> list[tuple[str, str, int]]:
     """Two singers of each country at least, the rest at random and uneven."""
     names = [f"{first} {last}" for last in _LAST_NAMES for first in _FIRST_NAMES]
-    more = dice.choices(COUNTRIES, range(2, 2 + len(COUNTRIES)), k=len(names) - 2 * len(COUNTRIES))
+    more = chance.choices(
+        COUNTRIES, range(2, 2 + len(COUNTRIES)), k=len(names) - 2 * len(COUNTRIES)
+    )
     countries = [*COUNTRIES, *COUNTRIES, *more]
     return [
-        (name, country, dice.randint(18, 70))
+        (name, country, chance.randint(18, 70))
         for name, country in zip(names, countries, strict=True)
     ]
 
 
-def _stadiums(dice: random.Random) -> list[tuple[str, str, int]]:
+def _stadiums(chance: random.Random) -> list[tuple[str, str, int]]:
     """Two stadiums of each city, so that the largest of a city is not its only one."""
     cities = [*CITIES, *CITIES]
-    dice.shuffle(cities)
-    capacities = dice.sample(range(5_000, 90_000, 1_000), k=len(STADIUMS))
+    chance.shuffle(cities)
+    capacities = chance.sample(range(5_000, 90_000, 1_000), k=len(STADIUMS))
     return list(zip(STADIUMS, cities, capacities, strict=True))
 
 
-def _concerts(dice: random.Random, singers: list[str]) -> list[tuple[str, int, str, str]]:
+def _concerts(chance: random.Random, singers: list[str]) -> list[tuple[str, int, str, str]]:
     """One concert a year and a stadium at least, the rest at random and uneven."""
     titles = [f"{adjective} {noun}" for adjective in _ADJECTIVES for noun in _NOUNS]
-    dice.shuffle(titles)
-    years = [*YEARS, *dice.choices(YEARS, range(2, 2 + len(YEARS)), k=len(titles) - len(YEARS))]
-    stadiums = [*STADIUMS, *dice.choices(STADIUMS, k=len(titles) - len(STADIUMS))]
-    dice.shuffle(stadiums)
+    chance.shuffle(titles)
+    years = [*YEARS, *chance.choices(YEARS, range(2, 2 + len(YEARS)), k=len(titles) - len(YEARS))]
+    stadiums = [*STADIUMS, *chance.choices(STADIUMS, k=len(titles) - len(STADIUMS))]
+    chance.shuffle(stadiums)
     return [
-        (title, year, dice.choice(singers), stadium)
+        (title, year, chance.choice(singers), stadium)
         for title, year, stadium in zip(titles, years, stadiums, strict=True)
     ]

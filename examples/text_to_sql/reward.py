@@ -11,13 +11,13 @@ _DATABASE = Database()
 
 
 def score(task: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, float]:
-    """Give `reward`, 1.0 for the gold query's rows in any order, and `executed`, which only tells.
+    """Return `reward`, 1.0 if the rows are those of the gold query in any order, and `executed`.
 
-    A policy that executes more and answers less shows as the two drifting apart.
+    `executed` is only for diagnosis: it shows a policy that executes more and answers less.
     """
     executed = bool(result["executed"])
-    right = executed and _multiset(result["rows"]) == _multiset(_gold_rows(task["gold"]))
-    return {"reward": float(right), "executed": float(executed)}
+    correct = executed and _multiset(result["rows"]) == _multiset(_gold_rows(task["gold"]))
+    return {"reward": float(correct), "executed": float(executed)}
 
 
 @cache

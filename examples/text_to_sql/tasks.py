@@ -1,7 +1,7 @@
-"""The questions, from templates: `python tasks.py` writes train.jsonl and val.jsonl.
+"""Make the questions from templates: `python tasks.py` writes train.jsonl and val.jsonl.
 
 A slot value (a country, a year, a stadium, ...) of a question in `val` occurs in no question of
-`train`, whatever its template.
+`train`, with any template.
 """
 
 import json
@@ -23,7 +23,7 @@ SLOTS: dict[str, tuple[str | int, ...]] = {
     "city": tuple(city for city in CITIES if city != "Lima"),  # Lima is in the agent's prompt
     "year": tuple(range(2004, 2018)),
 }
-"""What may stand in a question; each has at least TRAIN_VALUES + VAL_VALUES values."""
+"""The values of each slot: at least TRAIN_VALUES + VAL_VALUES."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Template:
     slot: str
     question: str
     gold: str
-    """The query whose rows are the right answer."""
+    """The query whose rows are the correct answer."""
 
 
 TEMPLATES = (
@@ -115,13 +115,13 @@ TEMPLATES = (
 class Question:
     id: str
     input: str
-    """What the agent is asked."""
+    """The question to the agent."""
     kind: str
     gold: str
 
 
 def split(slot: str, seed: int = 0) -> tuple[list[str | int], list[str | int]]:
-    """Give the values of `slot` that training may use, and those that validation does."""
+    """Return the values of `slot` for training and for validation."""
     values = list(SLOTS[slot])
     random.Random(f"{seed}/{slot}").shuffle(values)
     return values[:TRAIN_VALUES], values[TRAIN_VALUES : TRAIN_VALUES + VAL_VALUES]
@@ -132,8 +132,8 @@ def questions(seed: int = 0) -> tuple[list[Question], list[Question]]:
     train: list[Question] = []
     val: list[Question] = []
     for template in TEMPLATES:
-        ours, held_out = split(template.slot, seed)
-        train += _fill(template, ours)
+        training, held_out = split(template.slot, seed)
+        train += _fill(template, training)
         val += _fill(template, held_out)
     return train, val
 

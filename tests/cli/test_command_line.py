@@ -1,4 +1,4 @@
-"""The `ltrain` command as a user's shell sees it."""
+"""The `ltrain` command run as from a user's shell."""
 
 import json
 import os
@@ -35,14 +35,14 @@ def test_help_names_the_commands(tmp_path: Path) -> None:
     [("trian",), ("up", "--prot", "1"), ("up", "--http-port", "many"), ("sql",)],
     ids=["command", "option", "value", "argument"],
 )
-def test_wrong_use_is_status_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_is_status_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = ltrain(tmp_path, *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("Usage: ltrain")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("build", "absent.toml"), "No recipe at absent.toml"),
         (("build", "typo.toml"), "Did you mean 'agents'?"),
@@ -52,24 +52,24 @@ def test_wrong_use_is_status_2(tmp_path: Path, arguments: tuple[str, ...]) -> No
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
 )
-def test_mistake_is_one_sentence_and_status_1(
-    tmp_path: Path, arguments: tuple[str, ...], said: str
+def test_mistake_is_one_message_and_status_1(
+    tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     (tmp_path / "typo.toml").write_text('[[policy]]\nname = "p"\nagent = ["a"]\n')
     (tmp_path / "broken.toml").write_text("[policy")
     done = ltrain(tmp_path, *arguments)
     assert done.returncode == 1
-    assert done.stderr.startswith("ltrain: ") and said in done.stderr
+    assert done.stderr.startswith("ltrain: ") and message in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_absent_store_is_said(tmp_path: Path) -> None:
+def test_absent_store_is_an_error(tmp_path: Path) -> None:
     done = ltrain(tmp_path, "sql", "SELECT 1")
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
     assert str(tmp_path / "store") in done.stderr
 
 
-def test_unknown_kind_of_store_is_said(tmp_path: Path) -> None:
+def test_unknown_kind_of_store_is_an_error(tmp_path: Path) -> None:
     done = ltrain(tmp_path, "sql", "SELECT 1", "--store", "oracle://x")
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
     assert "oracle" in done.stderr and "chdb://" in done.stderr
@@ -93,6 +93,6 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (
         1,
-        "ltrain: This command needs polars, which is not installed here. "
-        "It comes with: pip install 'ltrain[store]'\n",
+        "ltrain: This command needs polars, which is not installed. "
+        "Install it with: pip install 'ltrain[store]'\n",
     )

@@ -1,4 +1,4 @@
-"""`ltrain doctor` as a user's shell sees it, with servers that answer, hang or are away."""
+"""`ltrain doctor` run as from a user's shell, with servers that answer, hang or are absent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Broken:
 
 
 class Answers(BaseHTTPRequestHandler):
-    """Says yes to everything."""
+    """Answers every request with 200."""
 
     def do_GET(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -64,7 +64,7 @@ sys.modules.update(dict.fromkeys(lacking.split()))
 from ltrain.cli import main
 main()
 """
-"""`ltrain` where only the agent's part is installed."""
+"""`ltrain` in an environment with only the agent's dependencies."""
 
 
 def doctor(
@@ -75,10 +75,10 @@ def doctor(
     command: tuple[str, ...] = (LTRAIN,),
     **environ: str,
 ) -> tuple[int, str]:
-    """Run it; with a timeout that a busy machine keeps, where the servers answer at all."""
-    ours = ("LTRAIN_", "OTEL_", "TRACELOOP_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    given = {
+    """Run the command; the timeout is long enough for a busy machine."""
+    prefixes = ("LTRAIN_", "OTEL_", "TRACELOOP_")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
+    addresses = {
         "LTRAIN_HOME": str(tmp_path / "home"),
         "OTEL_EXPORTER_OTLP_ENDPOINT": url,
         "LTRAIN_STORE": url,
@@ -86,7 +86,7 @@ def doctor(
     }
     done = subprocess.run(
         [*command, "doctor", "--timeout", str(timeout), *args],
-        env=kept | given | environ,
+        env=inherited | addresses | environ,
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -105,19 +105,19 @@ def states(out: str) -> dict[str, tuple[str, str]]:
 def test_all_is_well(tmp_path: Path, answering: str) -> None:
     status, out = doctor(tmp_path, answering)
     assert (status, out.splitlines()[-1]) == (0, "all is well")
-    assert f"takes spans at {answering}/v1/traces" in out
+    assert f"accepts spans at {answering}/v1/traces" in out
     status, out = doctor(tmp_path, answering, "--json")
     assert (status, json.loads(out)["well"]) == (0, True)
     found = states(out)
     assert found["python"][0] == "ok"
-    assert found["collector"] == ("ok", f"takes spans at {answering}/v1/traces")
+    assert found["collector"] == ("ok", f"accepts spans at {answering}/v1/traces")
     assert found["store"] == ("ok", f"answers at {answering}")
     assert found["gateway"] == ("ok", f"answers at {answering}")
     assert found["openai"][1].startswith("opentelemetry-instrumentation-openai ")
     assert found["spool"] == ("ok", f"empty ({tmp_path}/home/spool)")
 
 
-def test_it_needs_no_more_than_an_agents_environment_has(tmp_path: Path, answering: str) -> None:
+def test_it_runs_in_the_environment_of_an_agent(tmp_path: Path, answering: str) -> None:
     here = (sys.executable, "-c", LIGHT)
     _, out = doctor(tmp_path, answering, "--json", command=here)
     found = states(out)
@@ -127,8 +127,8 @@ def test_it_needs_no_more_than_an_agents_environment_has(tmp_path: Path, answeri
     assert states(out)["vllm"] == ("fault", f"There is no Python at '{tmp_path}/none'")
 
 
-def test_a_home_that_cannot_be_looked_at_is_a_fault(tmp_path: Path, answering: str) -> None:
-    # What stat(2) refuses even to root, as it refuses others a home that they may not enter
+def test_a_home_that_cannot_be_read_is_a_fault(tmp_path: Path, answering: str) -> None:
+    # a name for which stat(2) fails even for root, like a home that others may not enter
     home = tmp_path / ("x" * 300)
     store = f"chdb://{home}/store"
     status, out = doctor(tmp_path, answering, "--json", LTRAIN_HOME=str(home), LTRAIN_STORE=store)
@@ -156,7 +156,7 @@ def test_secrets_in_addresses_are_not_shown(tmp_path: Path) -> None:
     assert "s3cret" not in out
 
 
-def test_what_is_misconfigured_is_named_with_its_mend(tmp_path: Path, answering: str) -> None:
+def test_a_misconfiguration_is_named_with_its_fix(tmp_path: Path, answering: str) -> None:
     status, out = doctor(
         tmp_path,
         answering,
@@ -225,7 +225,7 @@ def test_a_failing_instrumentor_is_named(tmp_path: Path, answering: str) -> None
         ),
     ],
 )
-def test_variables_that_fight(name: str, value: str, why: str) -> None:
+def test_conflicting_variables_are_faults(name: str, value: str, why: str) -> None:
     found = Finding(name, State.FAULT, f"{name}={value}: {why}", f"Unset {name}.")
     assert list(variables({name: value})) == [found]
 
@@ -238,24 +238,24 @@ def test_grpc_without_its_exporter_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_content_that_is_switched_off_is_a_note() -> None:
     (found,) = variables({"TRACELOOP_TRACE_CONTENT": "false"})
-    said = "TRACELOOP_TRACE_CONTENT=false: messages are not recorded"
-    assert (found.state, found.found) == (State.NOTE, said)
+    problem = "TRACELOOP_TRACE_CONTENT=false: messages are not recorded"
+    assert (found.state, found.found) == (State.NOTE, problem)
     quiet = {"OTEL_SDK_DISABLED": "false", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "100000"}
     assert list(variables(quiet)) == []
     assert list(settings({})) == []
 
 
-def test_what_waits_and_what_was_refused(tmp_path: Path) -> None:
+def test_waiting_and_refused_files(tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     (folder / "refused").mkdir(parents=True)
     (folder / "a.otlp").write_bytes(b"x" * (1 << 20))
     (folder / "refused" / "b.otlp").write_bytes(b"x")
-    said = f"1 files, 1.0 MiB, wait for the collector in {folder}"
+    summary = f"1 files, 1.0 MiB, wait for the collector in {folder}"
     fresh, refused = spool(tmp_path)
-    assert (fresh.state, fresh.found) == (State.OK, said)
+    assert (fresh.state, fresh.found) == (State.OK, summary)
     assert refused.state is State.FAULT
     assert refused.found.startswith("1 files of spans that the collector refused are in ")
     hour = time.time() - 3600
     os.utime(folder / "a.otlp", (hour, hour))
     old, _ = spool(tmp_path)
-    assert (old.state, old.found) == (State.FAULT, f"{said}, the oldest 60 minutes")
+    assert (old.state, old.found) == (State.FAULT, f"{summary}, the oldest 60 minutes")

@@ -1,4 +1,4 @@
-"""`ltrain doctor` about a real `ltrain up`: what it refused, its disk, its keys, its lag."""
+"""`ltrain doctor` on a real `ltrain up`: refused requests, disk, keys and lag."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.asking import post
 
-from ltrain.doctor_collector import judged
+from ltrain.doctor_collector import health_faults
 from ltrain_collector.grants import Role
 from ltrain_collector.keys import Keys
 from ltrain_instrument.diagnosis import State
@@ -27,7 +27,7 @@ Up = Callable[..., tuple[int, int]]
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Up]:
-    """Start servers that are ended with the test; give the ports of OTLP and SQL."""
+    """Start servers that end with the test, and return the ports of OTLP and SQL."""
     running: list[subprocess.Popen[str]] = []
 
     def begin(*within: str) -> tuple[int, int]:
@@ -45,17 +45,17 @@ def up(tmp_path: Path) -> Iterator[Up]:
 
 
 def doctor(tmp_path: Path, otlp: int, store: str, **environ: str) -> dict[str, dict[str, str]]:
-    """Give what is found, by its name."""
-    ours = ("LTRAIN_", "OTEL_", "TRACELOOP_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    given = {
+    """Return the findings by name."""
+    prefixes = ("LTRAIN_", "OTEL_", "TRACELOOP_")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
+    addresses = {
         "LTRAIN_HOME": str(tmp_path / "home"),
         "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{otlp}",
         "LTRAIN_STORE": store,
     }
     done = subprocess.run(
         [LTRAIN, "doctor", "--timeout", "50", "--json"],
-        env=kept | given | environ,
+        env=inherited | addresses | environ,
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -66,28 +66,28 @@ def doctor(tmp_path: Path, otlp: int, store: str, **environ: str) -> dict[str, d
     return {each["name"]: each for each in found}
 
 
-def test_what_was_refused_is_said(tmp_path: Path, up: Up) -> None:
+def test_refused_requests_are_a_fault(tmp_path: Path, up: Up) -> None:
     otlp, sql = up()
     store = f"http://127.0.0.1:{sql}"
     found = doctor(tmp_path, otlp, store)
     assert (found["health"]["state"], found["store"]["state"]) == ("ok", "ok")
-    none = "requests in five minutes, none refused"  # its own, where that was counted by then
+    none = "requests in five minutes, none refused"  # 1 if its own is counted already
     assert found["health"]["found"] in (f"0 {none}", f"1 {none}")
     assert [post(otlp, body).status for body in (b"\xff", b"\xfe")] == [400, 400]
     health = doctor(tmp_path, otlp, store)["health"]
     assert health["state"] == "fault"
     assert health["found"] == "requests refused in the last five minutes: 2 malformed"
-    assert health["mend"].endswith("is lost: mend its sender.")
+    assert health["mend"].endswith("are lost: fix their sender.")
 
 
-def test_a_key_that_is_missing_or_wrong_is_said(tmp_path: Path, up: Up) -> None:
+def test_a_missing_or_wrong_key_is_a_fault(tmp_path: Path, up: Up) -> None:
     keys = Keys(tmp_path / "store")
     made = {role: keys.make(role)[0] for role in Role}
     otlp, sql = up()
     found = doctor(tmp_path, otlp, f"http://127.0.0.1:{sql}")
     assert found["collector"]["state"] == "fault"
     assert found["collector"]["mend"].startswith("Set OTEL_EXPORTER_OTLP_HEADERS")
-    assert found["store"]["found"] == f"http://127.0.0.1:{sql}: it wants a key"
+    assert found["store"]["found"] == f"http://127.0.0.1:{sql}: it requires a key"
     assert "ltrain key make query" in found["store"]["mend"]
     assert found["health"]["state"] == "ok"
 
@@ -95,7 +95,7 @@ def test_a_key_that_is_missing_or_wrong_is_said(tmp_path: Path, up: Up) -> None:
     wrong = f"http://any:{made[Role.INGEST]}@127.0.0.1:{sql}"
     found = doctor(tmp_path, otlp, wrong, OTEL_EXPORTER_OTLP_HEADERS=header)
     assert "A key of role 'query' does not put spans in" in found["collector"]["found"]
-    assert found["store"]["found"] == f"http://127.0.0.1:{sql}: its key is not taken"
+    assert found["store"]["found"] == f"http://127.0.0.1:{sql}: it refuses the key"
     assert all(key not in json.dumps(found) for key in made.values())
 
     header = f"authorization=Bearer%20{made[Role.INGEST]}"
@@ -104,16 +104,16 @@ def test_a_key_that_is_missing_or_wrong_is_said(tmp_path: Path, up: Up) -> None:
     assert (found["collector"]["state"], found["store"]["state"]) == ("ok", "ok")
 
 
-def test_a_disk_that_is_nearly_full_is_said(tmp_path: Path, up: Up) -> None:
+def test_a_nearly_full_disk_is_a_fault(tmp_path: Path, up: Up) -> None:
     script = ('mount -t tmpfs -o size=64m none "$0" && exec "$@"', str(tmp_path / "disk"))
     (tmp_path / "disk").mkdir()
     if not shutil.which("unshare") or subprocess.run((*SMALL, *script, "true")).returncode:
-        pytest.skip("this machine lets nobody mount a disk of his own")
+        pytest.skip("users may not mount a disk on this machine")
     (tmp_path / "store").symlink_to(tmp_path / "disk" / "store")
     otlp, sql = up(*SMALL, script[0].replace("&& exec", '&& mkdir "$0/store" && exec'), script[1])
     health = doctor(tmp_path, otlp, f"http://127.0.0.1:{sql}")["health"]
     assert health["state"] == "fault"
-    assert re.fullmatch(r"0\.0\d GiB of the store's disk are free", health["found"])
+    assert re.fullmatch(r"only 0\.0\d GiB of the store's disk are free", health["found"])
     assert "ltrain store prune" in health["mend"]
 
 
@@ -125,8 +125,8 @@ def test_a_store_that_was_removed_is_a_fault(tmp_path: Path, up: Up) -> None:
     assert "was removed or replaced while it was open" in health["found"]
 
 
-def test_everything_that_is_wrong_is_said() -> None:
-    told = {
+def test_every_fault_of_health_is_reported() -> None:
+    answer = {
         "version": "0.0.1",
         "recent": {
             "requests": 9,
@@ -137,12 +137,12 @@ def test_everything_that_is_wrong_is_said() -> None:
         },
         "disk": {"size": 1 << 40, "free": 40 << 30},
     }
-    found = [(state, what) for state, what, _ in judged(told)]
+    found = [(state, what) for state, what, _ in health_faults(answer)]
     assert found[:5] == [
         (State.FAULT, "requests refused in the last five minutes: 2 engine, 1 overloaded"),
         (State.NOTE, "3 records rejected in the last five minutes"),
         (State.FAULT, "2 inserts failed in the last five minutes"),
-        (State.FAULT, "requests are stored after as much as 10 s"),
-        (State.FAULT, "40.00 GiB of the store's disk are free"),
+        (State.FAULT, "requests are stored after up to 10 s"),
+        (State.FAULT, "only 40.00 GiB of the store's disk are free"),
     ]
     assert found[5][1].startswith("it is ltrain 0.0.1, this is ")

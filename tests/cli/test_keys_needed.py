@@ -1,4 +1,4 @@
-"""A store that needs a key: what is said where there is none, or a wrong one."""
+"""The errors of a store that requires a key, without a key and with a wrong one."""
 
 import re
 import subprocess
@@ -19,7 +19,7 @@ from ltrain_train.loop.services import Services
 
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, dict[Role, str]]]:
-    """Give the ports of OTLP and SQL of `ltrain up`, and its keys by their roles."""
+    """Yield the ports of OTLP and SQL of `ltrain up`, and its keys by role."""
     folder = tmp_path_factory.mktemp("keyed") / "store"
     keys = {role: Keys(folder).make(role)[0] for role in (Role.INGEST, Role.QUERY)}
     argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(folder)]
@@ -35,18 +35,18 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, 
         up.stdout.close()
 
 
-def test_doctor_says_which_key_is_missing(
+def test_doctor_reports_the_missing_key(
     keyed: tuple[str, str, dict[Role, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     otlp, sql, keys = keyed
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{otlp}")
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_HEADERS", raising=False)
-    for key, how in (("", "it wants a key"), ("any:lt_wrong@", "its key is not taken")):
+    for key, how in (("", "it requires a key"), ("any:lt_wrong@", "it refuses the key")):
         monkeypatch.setenv("LTRAIN_STORE", f"http://{key}127.0.0.1:{sql}")
         found = store(50)
         assert found.state is State.FAULT
         assert found.found == f"http://127.0.0.1:{sql}: {how}"
-        assert "`ltrain key make query` makes one" in found.mend
+        assert "with `ltrain key make query`" in found.mend
     monkeypatch.setenv("LTRAIN_STORE", f"http://any:{keys[Role.QUERY]}@127.0.0.1:{sql}")
     assert store(50).state is State.OK
     found = collector(50)
@@ -59,7 +59,7 @@ def test_doctor_says_which_key_is_missing(
 @pytest.mark.parametrize(
     ("key", "how"), [("", "without a key"), ("any:lt_wrong@", "with this key or password")]
 )
-def test_a_store_that_needs_a_key_says_so(
+def test_a_store_that_needs_a_key_refuses_to_open(
     keyed: tuple[str, str, dict[Role, str]], key: str, how: str
 ) -> None:
     with pytest.raises(StoreUnreachable, match=rf"{how}\. Put one that reads .*`ltrain key make"):

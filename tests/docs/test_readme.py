@@ -1,4 +1,4 @@
-"""What the README tells to type and to write is what is there."""
+"""The commands, the recipe and the make targets in the README exist."""
 
 import re
 import tomllib
@@ -13,13 +13,13 @@ README = (Path(__file__).parents[2] / "README.md").read_text()
 MAKEFILE = (Path(__file__).parents[2] / "Makefile").read_text()
 
 
-def test_its_recipe_is_one() -> None:
+def test_its_recipe_is_valid() -> None:
     (block,) = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
     recipe = Recipe.model_validate(tomllib.loads(block))
     assert [reward.name for reward in recipe.reward] == ["answer", "tool-failed"]
 
 
-def test_its_commands_and_options_are_there() -> None:
+def test_its_commands_and_options_exist() -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     typed = [line for line in README.splitlines() if line.strip().startswith(".venv/bin/ltrain")]
     assert len(typed) == 3
@@ -29,6 +29,6 @@ def test_its_commands_and_options_are_there() -> None:
         assert {word for word in rest if word.startswith("--")} <= known
 
 
-def test_its_targets_are_there() -> None:
+def test_its_targets_exist() -> None:
     for target in re.findall(r"^make (\w+)", README, re.MULTILINE):
         assert re.search(rf"^{target}:.*## ", MAKEFILE, re.MULTILINE)

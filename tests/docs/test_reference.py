@@ -1,4 +1,4 @@
-"""The pages made from code are not stale, and nothing that code declares is missing there."""
+"""The generated pages are up to date, and the docs describe everything that code declares."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from ltrain.cli import app
 from ltrain_instrument import attributes
 from ltrain_instrument.settings import SETTINGS
 from ltrain_transforms import exports, faults, membership, selection, unusable
-from ltrain_transforms.breaks import Begins
+from ltrain_transforms.breaks import SplitReason
 from ltrain_transforms.dialects import DIALECTS, events, gateway
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
 from ltrain_transforms.exports import FORMATS
@@ -22,21 +22,21 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def rows(page: str) -> dict[str, list[str]]:
-    """Give the cells of every table row of a page, by the first cell without its backquotes."""
+    """Return the other cells of every table row of a page, by its first cell without backquotes."""
     lines = re.findall(r"^\| (.+) \|$", (DOCS / page).read_text(), re.MULTILINE)
     cells = [re.split(r" (?<!\\)\| ", line) for line in lines]
     return {first.strip("`"): others for first, *others in cells}
 
 
-def test_pages_say_what_the_code_says() -> None:
-    assert reference.stale() == [], "`make docs` mends it"
+def test_generated_pages_are_up_to_date() -> None:
+    assert reference.stale_pages() == [], "run `make docs`"
 
 
-def test_every_setting_is_told() -> None:
+def test_every_setting_is_documented() -> None:
     assert {each.name for each in SETTINGS} <= rows("settings.md").keys()
 
 
-def test_every_command_is_told_with_an_example() -> None:
+def test_every_command_is_documented_with_an_example() -> None:
     text = (DOCS / "commands.md").read_text()
     for name, _ in reference.commands_of(typer.main.get_command(app)):
         part = text.split(f"## ltrain {name}\n")[1].split("\n## ")[0]
@@ -44,70 +44,72 @@ def test_every_command_is_told_with_an_example() -> None:
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_every_column_is_told(table: Table) -> None:
+def test_every_column_is_documented(table: Table) -> None:
     text = (DOCS / "tables.md").read_text().split(f"## {table.name}\n")[1].split("\n## ")[0]
     assert all(f"| `{column.name}` |" in text for column in table.columns)
 
 
-def test_every_recipe_key_is_told_with_its_meaning() -> None:
-    told = rows("recipe.md")
+def test_every_recipe_key_is_documented_with_its_meaning() -> None:
+    documented = rows("recipe.md")
     for section in (Recipe.model_fields[name].annotation for name in ("source", "filter", "train")):
         assert section is not None
         for key in section.model_fields:
-            assert told[key][-1], f"{key} has no docstring"
+            assert documented[key][-1], f"{key} has no docstring"
 
 
-def test_every_rule_kind_credit_and_estimator_is_told() -> None:
-    told = rows("recipe.md")
-    assert all(kind in told["on"][0] for kind in ("llm", "tool", "retrieval", "embedding", "node"))
+def test_every_rule_kind_credit_and_estimator_is_documented() -> None:
+    documented = rows("recipe.md")
+    assert all(
+        kind in documented["on"][0] for kind in ("llm", "tool", "retrieval", "embedding", "node")
+    )
     estimators = {*ESTIMATORS, *STEP_ESTIMATORS}
-    assert {*Credited, *Peers, *estimators} <= told.keys()
-    assert {field.alias or name for name, field in Reward.model_fields.items()} <= told.keys()
+    assert {*Credited, *Peers, *estimators} <= documented.keys()
+    assert {field.alias or name for name, field in Reward.model_fields.items()} <= documented.keys()
 
 
-def test_every_dialect_is_told_with_the_reasons_of_its_drops() -> None:
+def test_every_dialect_is_documented_with_the_reasons_of_its_drops() -> None:
     text = (DOCS / "dialects.md").read_text()
     dialects = (*DIALECTS, events.DIALECT, gateway.DIALECT)
-    told = rows("dialects.md")
-    assert {dialect.name for dialect in dialects} <= told.keys()
+    documented = rows("dialects.md")
+    assert {dialect.name for dialect in dialects} <= documented.keys()
     reasons = {*membership.REASONS, *faults.SPAN_REASONS, *faults.ATTRIBUTE_REASONS}
     assert [reason for reason in sorted(reasons) if f"`{reason}`" not in text] == []
 
 
-def test_why_rows_begin_filters_and_exports_are_told() -> None:
+def test_reasons_filters_and_exports_are_documented() -> None:
     page = (DOCS / "samples.md").read_text()
-    told = rows("samples.md").keys() | set(re.findall(r"`(\w+)`", page))
-    assert {*Begins, *FORMATS, *unusable.REASONS, *selection.REASONS} <= told
+    documented = rows("samples.md").keys() | set(re.findall(r"`(\w+)`", page))
+    assert {*SplitReason, *FORMATS, *unusable.REASONS, *selection.REASONS} <= documented
     assert set(exports.REASONS) <= rows_of("tables.md", "exports")
 
 
 def rows_of(page: str, stage: str) -> set[str]:
-    """Give the reasons that a page tells of one stage."""
+    """Return the reasons that a page lists for one stage."""
     return set(re.findall(rf"^\| {stage} \| `(\w+)`", (DOCS / page).read_text(), re.MULTILINE))
 
 
-def test_every_estimator_is_told_with_its_equation_paper_and_use() -> None:
-    told = rows("credit.md")
+def test_every_estimator_is_documented_with_its_equation_paper_and_use() -> None:
+    documented = rows("credit.md")
     for name, function in {**ESTIMATORS, **STEP_ESTIMATORS}.items():
-        equation, paper, use = told[name]
+        equation, paper, use = documented[name]
         source = re.search(r"arXiv [0-9.]+[0-9]|Williams 1992", function.__doc__ or "")
         assert source is not None and source[0] in paper, name
         assert "=" in equation and use, name
 
 
-def test_every_key_of_credit_is_told() -> None:
-    told, keys = rows("recipe.md"), set(Credit.model_fields) - {"outcome", "process", "step"}
+def test_every_key_of_credit_is_documented() -> None:
+    documented, keys = rows("recipe.md"), set(Credit.model_fields) - {"outcome", "process", "step"}
     for name in ("Outcome", "Process", "Step"):
         keys |= set(getattr(credit, name).model_fields)
-    assert [key for key in sorted(keys) if not told[key][-1]] == []
+    assert [key for key in sorted(keys) if not documented[key][-1]] == []
 
 
-def test_every_attribute_is_told() -> None:
+def test_every_attribute_is_documented() -> None:
     names = {value for name, value in vars(attributes).items() if name.isupper()}
     assert names <= rows("attributes.md").keys()
 
 
-def test_index_names_every_page_and_links_lead_somewhere() -> None:
+def test_index_names_every_page_and_links_are_valid() -> None:
     index = (DOCS / "README.md").read_text()
     pages = {path.name for path in DOCS.glob("*.md")} - {"README.md"}
     assert [page for page in sorted(pages) if f"]({page})" not in index] == []

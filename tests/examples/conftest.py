@@ -1,4 +1,4 @@
-"""The example's modules, and a server for its model."""
+"""The modules of the example, and a fake server for its model."""
 
 import importlib
 import importlib.util
@@ -20,7 +20,7 @@ def folder() -> Path:
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """Import a module of the example as its own folder would."""
+    """Import a module of the example with its folder on the path."""
     monkeypatch.syspath_prepend(str(FOLDER))
     return importlib.import_module
 

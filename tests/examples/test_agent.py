@@ -1,4 +1,4 @@
-"""The example's agent against a server: alone, under both distros, and in ltrain's workers."""
+"""The agent of the example with a fake server: alone, with both distros, and in workers."""
 
 import json
 import os
@@ -78,7 +78,7 @@ def test_a_failed_query_is_rewritten_once(folder: Path, outside: Any, tmp_path: 
 
 
 @pytest.mark.parametrize(("distro", "clients", "every"), [("ltrain", 0, 12), ("stock", 2, 14)])
-def test_it_is_traced_without_a_line_of_its_own(
+def test_it_is_traced_without_changes(
     folder: Path, outside: Any, tmp_path: Path, distro: str, clients: int, every: int
 ) -> None:
     outside.rules, outside.reply = [("Error:", GOOD)], BAD
@@ -93,7 +93,7 @@ def test_it_is_traced_without_a_line_of_its_own(
     assert len({span.trace for span in spans}) == 1 or distro == "stock"
 
 
-def test_ltrains_workers_give_one_trace_a_rollout_and_the_gold_query_its_reward(
+def test_workers_record_one_trace_per_rollout_and_reward_the_gold_query(
     folder: Path, outside: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", outside.url)

@@ -14,7 +14,7 @@ from ltrain_transforms.recipe import Recipe
 Import = Callable[[str], ModuleType]
 
 
-def test_the_task_files_are_what_the_templates_make(module: Import, folder: Path) -> None:
+def test_the_task_files_match_the_templates(module: Import, folder: Path) -> None:
     made = module("tasks").questions()
     for name, rows in zip(("train", "val"), made, strict=True):
         on_disk = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
@@ -53,7 +53,7 @@ def test_every_gold_query_has_an_answer(module: Import) -> None:
         ("SELECT '\0", "null character"),
     ],
 )
-def test_what_is_no_query_fails_in_sqlites_words(module: Import, sql: str, says: str) -> None:
+def test_an_invalid_query_fails_with_sqlites_message(module: Import, sql: str, says: str) -> None:
     database = module("database")
     with pytest.raises(database.QueryFailed, match=says):
         database.Database().rows(sql)
@@ -78,9 +78,9 @@ def test_many_threads_share_the_database(module: Import) -> None:
 )
 def test_rows_count_as_a_multiset(module: Import, rows: list[list[object]], score: float) -> None:
     gold = "SELECT 'Ana', 1 UNION ALL SELECT 'Ben', 2"
-    given = {"sql": "", "rows": rows, "error": None, "executed": True}
+    result = {"sql": "", "rows": rows, "error": None, "executed": True}
     expected = {"reward": score, "executed": 1.0}
-    assert module("reward").score({"gold": gold}, given) == expected
+    assert module("reward").score({"gold": gold}, result) == expected
 
 
 def test_a_query_that_did_not_run_scores_nothing(module: Import) -> None:
@@ -98,11 +98,11 @@ def test_a_query_that_did_not_run_scores_nothing(module: Import) -> None:
         ("", ""),
     ],
 )
-def test_the_query_is_taken_out_of_the_answer(module: Import, answer: str, sql: str) -> None:
-    assert module("agent").sql_of(answer) == sql
+def test_the_query_is_extracted_from_the_answer(module: Import, answer: str, sql: str) -> None:
+    assert module("agent").extract_sql(answer) == sql
 
 
-def test_the_recipe_is_one(folder: Path) -> None:
+def test_the_recipe_is_valid(folder: Path) -> None:
     recipe = Recipe.load(folder / "ltrain.toml")
     assert recipe.rollout is not None
     assert recipe.policy[0].agents == ("write_query", "rewrite_query")

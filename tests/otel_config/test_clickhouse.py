@@ -89,7 +89,7 @@ def ok(answers: list[Any]) -> list[Any]:
 
 def test_the_files_say_what_a_new_store_has() -> None:
     for name, text in cluster.files().items():
-        assert (CLICKHOUSE / name).read_text() == text, "`make docs` mends it"
+        assert (CLICKHOUSE / name).read_text() == text, "run `make docs`"
 
 
 def test_both_sets_of_tables_are_made_and_can_be_made_again(ask: Ask) -> None:
@@ -113,7 +113,7 @@ def test_rows_of_a_new_store_are_written_again_as_they_are() -> None:
     steps = cluster.Relation(
         "steps", "ReplacingMergeTree", "step", made, "", rows="(step) VALUES\n('a')"
     )
-    for given in (list(cluster.single([steps])), list(cluster.cluster([steps]))):
+    for given in (list(cluster.single_server([steps])), list(cluster.cluster([steps]))):
         assert given[-1] == "INSERT INTO otel.steps (step) VALUES\n('a')"
 
 

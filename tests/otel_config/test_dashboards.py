@@ -100,7 +100,7 @@ def run(store: Store, sql: str, chosen: dict[str, list[str] | None]) -> pl.DataF
 def test_dashboards_say_what_the_panels_declare() -> None:
     made = dashboards.files()
     there = {path.name: path.read_text() for path in dashboards.FOLDER.glob("*.json")}
-    assert there == made, "`make docs` mends it"
+    assert there == made, "run `make docs`"
 
 
 @EACH
@@ -160,7 +160,7 @@ def test_what_some_panels_say_of_the_run(store: Store) -> None:
     assert [row["version"] for row in rows("Versions")] == [2, 1]
     (tokens,) = rows("Tokens by version")
     assert (tokens["input_tokens"], tokens["output_tokens"]) == (80, 16)
-    (behind,) = rows("Versions behind, of the calls that were answered")
+    (behind,) = rows("Staleness of calls, in policy versions")
     # the second wave's call was answered by version 0, after version 1 was loaded
     assert (behind["mean"], behind["most"]) == (0.5, 1)
     names = [row["name"] for row in rows("The rollout, span by span")]

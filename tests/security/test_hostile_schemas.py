@@ -1,4 +1,4 @@
-"""A tool's schema is the agent's own text: checking it takes bounded time, whatever it asks for."""
+"""An agent writes the schemas of its tools: a check takes bounded time with any schema."""
 
 import json
 import time
@@ -24,7 +24,7 @@ DISTINCT = [{"a": number} for number in range(4_000)]
 def in_time(schema: Any, value: Any) -> bool:
     began = time.process_time()
     try:
-        return tool_faults.fits(json.dumps(schema), json.dumps(value))
+        return tool_faults.matches_schema(json.dumps(schema), json.dumps(value))
     finally:
         assert time.process_time() - began < 5, "seconds"
 
@@ -34,7 +34,7 @@ def test_a_pattern_takes_linear_time() -> None:
     request = {"type": "tool_call", "name": "t", "arguments": {"a": SLOW}}
     output = json.dumps([{"role": "assistant", "parts": [request]}])
     began = time.process_time()
-    assert tool_faults.faults(json.dumps([tool]), output) == (0, 1)
+    assert tool_faults.count_faulty_requests(json.dumps([tool]), output) == (0, 1)
     assert time.process_time() - began < 5
 
 
@@ -61,9 +61,7 @@ def test_a_pattern_takes_linear_time() -> None:
     ],
     ids=lambda cell: json.dumps(cell)[:40],
 )
-def test_a_schema_that_cannot_be_checked_holds_nothing_against_a_value(
-    schema: Any, value: Any
-) -> None:
+def test_a_schema_that_cannot_be_checked_accepts_any_value(schema: Any, value: Any) -> None:
     assert in_time(schema, value)
 
 
@@ -108,4 +106,4 @@ def test_a_large_request_of_an_honest_tool_is_checked() -> None:
 
 
 def test_arguments_that_are_nested_too_deep_are_no_json() -> None:
-    assert not tool_faults.fits('{"type": "object"}', deep(5_000))
+    assert not tool_faults.matches_schema('{"type": "object"}', deep(5_000))

@@ -31,11 +31,11 @@ from tests.security.hostile import (
 from tests.transforms.made import NOON, Row, span, spans
 
 from ltrain_transforms.calls import calls
-from ltrain_transforms.pipeline import Derived, derive
+from ltrain_transforms.pipeline import DerivedTables, derive
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.show import page, terminal
-from ltrain_transforms.show.rollout import Rollout
-from ltrain_transforms.show.tree import tree
+from ltrain_transforms.show.rollout import RolloutTables
+from ltrain_transforms.show.tree import build_tree
 
 RECIPE = """
 source = { run = "r", idle_timeout = 5.0 }
@@ -73,7 +73,7 @@ TOGETHER = 20
 """Traces of one build: a frame costs about as much for twenty as for one."""
 
 
-def built(traces: list[Trace]) -> Derived:
+def built(traces: list[Trace]) -> DerivedTables:
     """Build and show; every span must be in a lineage or in the drops."""
     rows = frame(traces)
     made = derive(rows, RECIPES)
@@ -90,13 +90,15 @@ def built(traces: list[Trace]) -> Derived:
     return made
 
 
-def _show(made: Derived) -> None:
+def _show(made: DerivedTables) -> None:
     """Lay out the first execution, as a terminal, a page and a program are shown it."""
     own = pl.col("execution_id") == "e0.1"
     tables = {name: table.filter(own) for name, table in made.tables.items() if name != "drops"}
-    shown = tree(Rollout("ro0", {**tables, "drops": made.tables["drops"]}, made.outcomes, "test"))
-    terminal.show(shown, Console(file=StringIO(), width=80))
-    page.page(shown).encode()
+    shown = build_tree(
+        RolloutTables("ro0", {**tables, "drops": made.tables["drops"]}, made.outcomes, "test")
+    )
+    terminal.print_shown(shown, Console(file=StringIO(), width=80))
+    page.render_page(shown).encode()
     json.dumps(shown.data, default=str)
 
 
@@ -314,9 +316,9 @@ def test_a_store_of_hostile_traces_is_built(tmp_path: Path) -> None:
 
     from ltrain_collector.store import Store
     from ltrain_transforms.build import build
-    from ltrain_transforms.exports import Options, write
+    from ltrain_transforms.exports import ExportOptions, export_dataset
     from ltrain_transforms.exports.converted import BadExport
-    from ltrain_transforms.rules_report import stored
+    from ltrain_transforms.rules_report import report_rules
     from ltrain_transforms.source import Selection
 
     with Store.open(f"chdb://{tmp_path}/store") as store:
@@ -324,8 +326,10 @@ def test_a_store_of_hostile_traces_is_built(tmp_path: Path) -> None:
         store.insert_otlp(request([trace(seed) for seed in range(150)]))
         made = build(store, RECIPES, tmp_path / "out", run="r", mode=None)
         assert made.counts["executions"] > 100
-        assert stored(store, RECIPES, Selection(run="r", mode=None)).executions > 100
+        assert report_rules(store, RECIPES, Selection(run="r", mode=None)).executions > 100
     for form in ("tasks", "sft", "preferences", "verl"):
         suffix = "parquet" if form == "verl" else "jsonl"
         with suppress(BadExport):  # a sentence: nothing of this form is left
-            write(made, form, Options(None, None, None, 1, None), tmp_path / f"{form}.{suffix}")
+            export_dataset(
+                made, form, ExportOptions(None, None, None, 1, None), tmp_path / f"{form}.{suffix}"
+            )

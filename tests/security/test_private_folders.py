@@ -17,7 +17,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument.private import is_private, make_private
 from ltrain_instrument.segment import Segment
 from ltrain_train.policy.versions import Policies
-from ltrain_transforms.parts import beside
+from ltrain_transforms.parts import temporary_sibling
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def test_spool_policies_and_datasets_are_private_by_themselves(tmp_path: Path) -
     assert open_ones(tmp_path / "spool") == []
     Policies(tmp_path / "home").draft("policy")
     assert open_ones(tmp_path / "home") == []
-    with beside(tmp_path / "datasets" / "d1") as draft:
+    with temporary_sibling(tmp_path / "datasets" / "d1") as draft:
         assert open_ones(draft) == open_ones(draft.parent) == []
 
 
@@ -89,7 +89,7 @@ def test_a_folder_that_exists_keeps_its_mode_and_doctor_says_so(
     assert not is_private(folder) and is_private(folder / "a") and is_private(folder / "a" / "b")
     monkeypatch.setenv("LTRAIN_HOME", str(folder))
     [finding] = home()
-    assert finding.mend == f"Close it: chmod 700 {folder}"
+    assert finding.mend == f"Run: chmod 700 {folder}"
     folder.chmod(0o700)
     assert list(home()) == []
 

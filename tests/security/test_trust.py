@@ -31,11 +31,11 @@ from ltrain_instrument.segment import Segment
 from ltrain_train.rollout.standing import finished
 from ltrain_train.service_key import ServiceKey, open_service
 from ltrain_transforms.barrier import incomplete_rollouts
-from ltrain_transforms.pipeline import Derived, derive
+from ltrain_transforms.pipeline import DerivedTables, derive
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.roles import trusted_senders
-from ltrain_transforms.show.rollout import candidates, rollout
-from ltrain_transforms.show.waves import waves as waves_shown
+from ltrain_transforms.show.rollout import candidates, read_rollout
+from ltrain_transforms.show.waves import query_waves
 from ltrain_transforms.source import Selection, read_spans
 from ltrain_transforms.waves import read_waves
 
@@ -240,13 +240,13 @@ def beside(scene: Scene) -> None:
     whole(scene, 0.25, sample=7)
 
 
-def trained(found: Derived, attempt: Attempt) -> list[list[int]]:
+def trained(found: DerivedTables, attempt: Attempt) -> list[list[int]]:
     """Return the sampled tokens of each of an attempt's rows."""
     rows = found.tables["samples"].filter(execution_id=attempt.execution)
     return sorted(rows["response_ids"].to_list())
 
 
-def built(store: Store, text: str = "") -> Derived:
+def built(store: Store, text: str = "") -> DerivedTables:
     """Return all tables of a recipe with `text` before its sections."""
     recipe = recipe_of(text)
     spans, _ = read_spans(store, recipe.source, Selection())
@@ -257,7 +257,7 @@ def recipe_of(text: str) -> Recipe:
     return Recipe.model_validate(tomllib.loads(RECIPE.strip()) | tomllib.loads(text))
 
 
-def reasons(found: Derived, stage: str) -> list[str]:
+def reasons(found: DerivedTables, stage: str) -> list[str]:
     return sorted(found.tables["drops"].filter(stage=stage)["reason"])
 
 
@@ -766,9 +766,9 @@ def test_a_run_and_its_rollouts_are_shown_by_the_senders_that_the_recipe_trusts(
     recipe = recipe_of('source = { run = "demo", trust = ["ingest"] }')
     [found] = candidates(folder, attempt.rollout, recipe.source.trust)
     assert (found["mode"], found["wave"], found["task"]) == ("train", 0, "t1")
-    shown = rollout(folder, recipe, "a recipe", found)
+    shown = read_rollout(folder, recipe, "a recipe", found)
     assert sorted(shown.group["reward"]) == [0.25, 1.0]
     assert shown.tables["samples"]["response_ids"].to_list() == [[4, 5]]
-    run = waves_shown(folder, "demo", trusted_senders(recipe.source.trust))
+    run = query_waves(folder, "demo", trusted_senders(recipe.source.trust))
     assert run.waves.select("mode", "wave", "rollouts", "counting").rows() == [("train", 0, 2, 2)]
     assert run.outcomes.rows() == [("train", 0, "ok", 2)]

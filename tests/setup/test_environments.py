@@ -1,4 +1,4 @@
-"""Set-up under conditions that forbid it, that were cut off, or that others share.
+"""The set-up on unsuitable machines, after interruptions, and in parallel.
 
 Nothing is installed: each test runs the real script in a copy of setup/, with a pip that only
 writes metadata where one is called at all.
@@ -31,12 +31,12 @@ for pin in (word for word in sys.argv if "==" in word):
     (folder / "RECORD").write_text("")
 print(*sys.argv[1:])
 """
-"""Stands in for pip at the process border."""
+"""A fake pip, which replaces the real one at the process border."""
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A repository with small locks, and a folder of environments that have the pip above."""
+    """A repository with small lock files and the fake pip."""
     shutil.copytree(ROOT / "setup", tmp_path / "setup", ignore=lambda *_: ["__pycache__"])
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "setup" / "main.lock").write_text("# all\nwheel==0.48.0\nOne_Name==1.0  # odd\n")
@@ -47,7 +47,7 @@ def root(tmp_path: Path) -> Path:
 def set_up(
     root: Path, *names: str, before: str = "", **environ: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the set-up after `before`, which may bend what the standard library says."""
+    """Run the set-up after the code `before`, which may patch the standard library."""
     code = f"import sys; sys.argv[1:] = {list(names)!r}\n{before}\n{RUN}"
     return subprocess.run(
         [sys.executable, "-c", code],
@@ -60,7 +60,7 @@ def set_up(
 
 
 def environment(root: Path, name: str = ".venv") -> Path:
-    """Make an environment whose pip is the one above; gives its site-packages."""
+    """Make an environment with the fake pip, and return its site-packages."""
     folder = root / name
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     packages = folder / "lib" / "python3.11" / "site-packages"
@@ -71,7 +71,7 @@ def environment(root: Path, name: str = ".venv") -> Path:
 
 
 @pytest.mark.parametrize(
-    ("before", "said"),
+    ("before", "message"),
     [
         ("sys.version_info = (3, 12, 1)", "the locks are for CPython 3.11"),
         ("sys.modules['ensurepip'] = None", "sudo apt install python3.11-venv"),
@@ -85,21 +85,21 @@ def environment(root: Path, name: str = ".venv") -> Path:
     ids=["python", "venv", "disk", "machine", "libc"],
 )
 def test_machine_is_checked_before_anything_is_installed(
-    root: Path, before: str, said: str
+    root: Path, before: str, message: str
 ) -> None:
     done = set_up(root, before=before)
     assert done.returncode == 1
-    assert done.stderr.startswith("setup: ") and said in done.stderr
+    assert done.stderr.startswith("setup: ") and message in done.stderr
     assert "Traceback" not in done.stderr
     assert not (root / ".venv").exists() and not (root / ".ltrain").exists()
 
 
-def test_every_fault_is_said_at_once(root: Path) -> None:
+def test_all_faults_are_printed_together(root: Path) -> None:
     done = set_up(root, before="sys.version_info = (3, 9); sys.modules['ensurepip'] = None")
     assert [line.split()[0] for line in done.stderr.splitlines()] == ["setup:", "setup:"]
 
 
-def test_unknown_environment_is_said(root: Path) -> None:
+def test_an_unknown_environment_is_an_error(root: Path) -> None:
     done = set_up(root, "mian")
     assert (done.returncode, done.stderr) == (
         1,
@@ -107,7 +107,7 @@ def test_unknown_environment_is_said(root: Path) -> None:
     )
 
 
-def test_installs_what_lacks_and_then_only_looks(root: Path) -> None:
+def test_installs_what_is_missing_and_then_only_checks(root: Path) -> None:
     packages = environment(root)
     first = set_up(root, "main")
     assert first.returncode == 0, first.stderr
@@ -117,7 +117,7 @@ def test_installs_what_lacks_and_then_only_looks(root: Path) -> None:
     assert (second.returncode, second.stdout) == (0, "")
 
 
-def test_goes_on_after_an_interruption(root: Path) -> None:
+def test_continues_after_an_interruption(root: Path) -> None:
     packages = environment(root)
     whole, cut = packages / "wheel-0.48.0.dist-info", packages / "one_name-1.0.dist-info"
     for folder in (whole, cut):
@@ -192,7 +192,7 @@ def test_what_is_no_environment_is_not_touched(root: Path) -> None:
     assert (root / ".venv" / "notes.txt").read_text() == "mine"
 
 
-def test_two_set_ups_take_turns(root: Path) -> None:
+def test_two_set_ups_run_in_sequence(root: Path) -> None:
     environment(root)
     (root / ".ltrain").mkdir()
     with (root / ".ltrain" / "setup.lock").open("w") as lock:
@@ -204,13 +204,13 @@ def test_two_set_ups_take_turns(root: Path) -> None:
             text=True,
         )
         assert other.stdout is not None
-        assert "another set-up is at work" in other.stdout.readline()
+        assert "another set-up is running" in other.stdout.readline()
         assert not (root / ".venv" / "ltrain-setup").exists()
-    said, _ = other.communicate(timeout=30)
-    assert other.returncode == 0 and "ready: 2 packages" in said
+    output, _ = other.communicate(timeout=30)
+    assert other.returncode == 0 and "ready: 2 packages" in output
 
 
-def test_a_stopped_set_up_stops_pip_and_says_how_to_go_on(root: Path) -> None:
+def test_an_interrupted_set_up_stops_pip_and_explains_how_to_continue(root: Path) -> None:
     environment(root)
     process = subprocess.Popen(
         [sys.executable, "-m", "setup.environments", "main"],
@@ -224,8 +224,8 @@ def test_a_stopped_set_up_stops_pip_and_says_how_to_go_on(root: Path) -> None:
         time.sleep(0.05)
     time.sleep(0.3)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=10)
-    assert (process.returncode, said) == (1, "setup: interrupted. Call again to go on.\n")
+    _, errors = process.communicate(timeout=10)
+    assert (process.returncode, errors) == (1, "setup: interrupted. Run it again to continue.\n")
     assert not (root / ".venv" / "ltrain-setup").exists()
     with (root / ".ltrain" / "setup.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no pip is left that holds it
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no running pip holds it

@@ -1,4 +1,4 @@
-"""The lock files cover what the package and the `.in` files ask for."""
+"""The lock files cover the requirements of the package and of the `.in` files."""
 
 import tomllib
 from pathlib import Path
@@ -11,13 +11,13 @@ ROOT = Path(__file__).parents[2]
 SETUP = ROOT / "setup"
 
 
-def asked(name: str) -> list[Requirement]:
+def required(name: str) -> list[Requirement]:
     lines = (line.split("#")[0].strip() for line in (SETUP / f"{name}.in").read_text().split("\n"))
     return [Requirement(line) for line in lines if line]
 
 
 def declared() -> list[Requirement]:
-    """Give what pyproject.toml asks for, its extras included."""
+    """Return the requirements in pyproject.toml, including those of extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     groups = [project["dependencies"], *project["optional-dependencies"].values()]
     requirements = [Requirement(text) for group in groups for text in group]
@@ -25,8 +25,8 @@ def declared() -> list[Requirement]:
 
 
 def unmet(requirements: list[Requirement], lock: str) -> list[Requirement]:
-    """Give those that a lock does not pin in a version that they allow."""
-    pinned = pins.read(SETUP / f"{lock}.lock")
+    """Return the requirements without a matching pin in a lock."""
+    pinned = pins.read_lock(SETUP / f"{lock}.lock")
     return [
         each
         for each in requirements
@@ -35,23 +35,23 @@ def unmet(requirements: list[Requirement], lock: str) -> list[Requirement]:
 
 
 @pytest.mark.parametrize("name", ["main", "vllm", "frameworks", "openai2"])
-def test_lock_covers_what_is_asked_for(name: str) -> None:
-    assert unmet(asked(name), name) == [], "`make lock` resolves them"
+def test_lock_covers_its_requirements(name: str) -> None:
+    assert unmet(required(name), name) == [], "run `make lock`"
 
 
 def test_locks_cover_the_package() -> None:
-    """The instrumentors of frameworks are where the frameworks are."""
-    left = declared()
+    """The locks of the frameworks cover the instrumentors of the frameworks."""
+    remaining = declared()
     for name in ("main", "frameworks", "openai2"):
-        left = unmet(left, name)
-    assert left == [], "`make lock` resolves them"
+        remaining = unmet(remaining, name)
+    assert remaining == [], "run `make lock`"
 
 
 def test_what_breaks_vllm_is_left_out() -> None:
-    pinned = pins.read(SETUP / "vllm.lock")
+    pinned = pins.read_lock(SETUP / "vllm.lock")
     assert pinned.keys() & {"torchvision", "torchaudio", "torchcodec", "triton"} == set()
 
 
 def test_both_environments_have_one_torch() -> None:
-    versions = {pins.read(SETUP / f"{lock}.lock")["torch"] for lock in ("main", "vllm")}
+    versions = {pins.read_lock(SETUP / f"{lock}.lock")["torch"] for lock in ("main", "vllm")}
     assert versions == {"2.13.0+cpu"}

@@ -1,6 +1,6 @@
-"""Builds a dataset on a Ray cluster of two nodes: `on_ray.py STORE RECIPE OUT SPANS_A_BATCH`.
+"""Build a dataset on a Ray cluster of two nodes: `on_ray.py STORE RECIPE OUT SPANS_A_BATCH`.
 
-A process of its own: Ray warns, logs and keeps threads.
+It runs in its own process, since Ray warns, logs and keeps threads.
 """
 
 import sys
@@ -12,20 +12,20 @@ from ray.cluster_utils import Cluster
 from ltrain_collector.store import Store
 from ltrain_transforms.build import build
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.workers import workers
+from ltrain_transforms.workers import open_workers
 
 cluster: Any = Cluster(
     initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
 )
 try:
     cluster.add_node(num_cpus=1)
-    with Store.open(sys.argv[1]) as store, workers(0, ray=cluster.address) as crew:
+    with Store.open(sys.argv[1]) as store, open_workers(0, ray=cluster.address) as ray_workers:
         build(
             store,
             Recipe.load(Path(sys.argv[2])),
             Path(sys.argv[3]),
             spans_a_batch=int(sys.argv[4]),
-            workers=crew,
+            workers=ray_workers,
         )
 finally:
     cluster.shutdown()

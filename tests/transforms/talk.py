@@ -1,4 +1,4 @@
-"""Build calls with literal tokens, as the frames that `samples` reads."""
+"""Calls with literal tokens, as the frames that `samples` reads."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def recipe(**more: Any) -> Recipe:
 
 @dataclass
 class Talk:
-    """A list of calls in their order; every log-probability is -0.5."""
+    """Calls in order; every log-probability is -0.5."""
 
     calls: list[dict[str, Any]] = field(default_factory=list)
 
@@ -34,7 +34,7 @@ class Talk:
         prompt: Sequence[int],
         response: Sequence[int],
         *,
-        asked: Sequence[Message] | None = None,
+        messages: Sequence[Message] | None = None,
         answer: Message | None = None,
         execution: str = "e1",
         **cells: Any,
@@ -54,7 +54,7 @@ class Talk:
                 "prompt_token_ids": list(prompt),
                 "response_token_ids": [list(response)],
                 "response_logprobs": [[-0.5] * len(response)],
-                "input": None if asked is None else json.dumps(asked),
+                "input": None if messages is None else json.dumps(messages),
                 "output": None if answer is None else json.dumps([answer]),
                 "advantage": float(number + 1),
                 "reward": -float(number),
@@ -79,8 +79,8 @@ class Talk:
             _frame(EXECUTIONS, executions),
         )
 
-    def samples(self, custom: Recipe | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
-        return samples(custom or recipe(), *self.frames())
+    def samples(self, recipe_: Recipe | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
+        return samples(recipe_ or recipe(), *self.frames())
 
     def rows(self, **more: Any) -> list[list[str]]:
         """Return the calls of each row, in the order in which the rows begin."""

@@ -1,4 +1,4 @@
-"""Why a row begins: a real chat template that strips thinking, and histories that changed."""
+"""Split reasons: a real chat template that strips thinking, and histories that changed."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from tests.transforms.talk import Message, Talk, message
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 QWEN = """
-{%- set asked = namespace(last=0) -%}
+{%- set last_user = namespace(index=0) -%}
 {%- for each in messages -%}
-  {%- if each.role == 'user' -%}{%- set asked.last = loop.index0 -%}{%- endif -%}
+  {%- if each.role == 'user' -%}{%- set last_user.index = loop.index0 -%}{%- endif -%}
 {%- endfor -%}
 {%- for each in messages -%}
   {%- if each.role == 'assistant' -%}
     {%- set content = each.content -%}
-    {%- if loop.index0 < asked.last and '</think>' in content -%}
+    {%- if loop.index0 < last_user.index and '</think>' in content -%}
       {%- set content = content.split('</think>')[-1].lstrip('\n') -%}
     {%- endif -%}
     {{- '<|im_start|>assistant\n' + content + '<|im_end|>\n' -}}
@@ -30,14 +30,14 @@ QWEN = """
 {%- endfor -%}
 {{- '<|im_start|>assistant\n' -}}
 """
-"""As Qwen3's: thinking before the last question is left out, thinking since is kept."""
+"""Like Qwen3's: it omits thinking before the last question and includes later thinking."""
 
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<think>", "</think>"]
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    """A byte-level BPE with merges of its own."""
+    """Return a byte-level BPE tokenizer with its own merges."""
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -52,7 +52,7 @@ def tokenizer() -> Any:
 
 @dataclass
 class Chat:
-    """A client that sends its whole history each time, and a server that renders it."""
+    """A client that sends its complete history each time, and a server that renders it."""
 
     tokenizer: Any
     talk: Talk = field(default_factory=Talk)
@@ -62,14 +62,14 @@ class Chat:
         self.history.append({"role": role, "content": text})
 
     def answers(self, text: str, ids: Sequence[int] | None = None, **cells: Any) -> str:
-        """Sample `text`, as `ids` where they are given, and put it into the history."""
+        """Sample `text`, as `ids` if they are passed, and append it to the history."""
         prompt = jinja2.Environment().from_string(QWEN).render(messages=self.history)
-        asked = [message(each["role"], each["content"]) for each in self.history]
+        messages = [message(each["role"], each["content"]) for each in self.history]
         sampled = ids or self.tokenizer.encode(f"{text}<|im_end|>").ids
         call = self.talk.call(
             self.tokenizer.encode(prompt).ids,
             sampled,
-            asked=asked,
+            messages=messages,
             answer=message("assistant", text),
             **cells,
         )
@@ -84,7 +84,7 @@ class Chat:
         yield from frame.select(columns).iter_rows()
 
     def check(self, frame: pl.DataFrame) -> None:
-        """See that every call is trained under the very tokens it was sampled under."""
+        """Check that every call is trained with exactly the tokens that it was sampled with."""
         prompts = {call["call_id"]: call["prompt_token_ids"] for call in self.talk.calls}
         for row in frame.to_dicts():
             whole = [*row["prompt_ids"], *row["response_ids"]]
@@ -92,7 +92,7 @@ class Chat:
                 assert whole[: len(row["prompt_ids"]) + offset] == prompts[call]
 
     def text(self, call: int, until: int) -> str:
-        """Decode the beginning of a call's prompt."""
+        """Return the text of the beginning of a call's prompt."""
         ids = self.talk.calls[call]["prompt_token_ids"][:until]
         return str(self.tokenizer.decode(ids, skip_special_tokens=False))
 
@@ -105,7 +105,7 @@ def chat(tokenizer: Any) -> Chat:
     return made
 
 
-def test_a_template_that_strips_thinking_makes_no_wrong_merge(chat: Chat) -> None:
+def test_a_template_that_strips_thinking_causes_no_wrong_merge(chat: Chat) -> None:
     chat.answers("<think>\nabout the question\n</think>\n\nselect")
     chat.hears("tool", "forty two")
     chat.answers("<think>\nforty\n</think>\n\nthe answer is forty two")
@@ -121,7 +121,7 @@ def test_a_template_that_strips_thinking_makes_no_wrong_merge(chat: Chat) -> Non
     )
 
 
-def test_thinking_that_the_client_leaves_out_is_the_templates_doing(chat: Chat) -> None:
+def test_thinking_that_the_client_omits_counts_as_template(chat: Chat) -> None:
     chat.answers("<think>\nabout\n</think>\n\nthe answer")
     chat.history[-1]["content"] = "the answer"
     chat.hears("user", "where")
@@ -141,7 +141,7 @@ def test_an_answer_in_other_ids_is_retokenised(chat: Chat) -> None:
     assert second[3] == len(chat.talk.calls[0]["prompt_token_ids"])
 
 
-def test_a_tokenizer_is_not_blamed_for_what_the_template_rendered(chat: Chat) -> None:
+def test_a_difference_in_rendered_text_is_not_retokenised(chat: Chat) -> None:
     chat.answers("select")
     chat.hears("user", "where")
     chat.answers("forty")
@@ -167,7 +167,7 @@ def test_a_compacted_and_an_edited_history_are_rewritten(chat: Chat) -> None:
     assert [row[1] for row in chat.rows()] == ["first", "rewritten", "rewritten"]
 
 
-def test_an_earlier_point_that_is_gone_on_from_is_a_branch(chat: Chat) -> None:
+def test_continuing_an_earlier_point_is_a_branch(chat: Chat) -> None:
     chat.answers("select")
     point = list(chat.history)
     chat.hears("user", "where")
@@ -183,7 +183,7 @@ def test_an_earlier_point_that_is_gone_on_from_is_a_branch(chat: Chat) -> None:
     ]
 
 
-def test_a_sub_agent_is_a_conversation_of_its_own(chat: Chat) -> None:
+def test_a_sub_agent_is_another_conversation(chat: Chat) -> None:
     chat.answers("select")
     mine = list(chat.history)
     chat.history = [mine[0], {"role": "user", "content": "the answer is"}]
@@ -193,7 +193,7 @@ def test_a_sub_agent_is_a_conversation_of_its_own(chat: Chat) -> None:
     assert [row[:2] for row in chat.rows()] == [(["c0", "c2"], "first"), (["c1"], "conversation")]
 
 
-def test_examples_in_a_prompt_are_no_history(chat: Chat) -> None:
+def test_examples_in_a_prompt_are_not_history(chat: Chat) -> None:
     for role, text in (("assistant", "forty"), ("user", "where")):
         chat.hears(role, text)
     examples = chat.history[:-1]
@@ -218,7 +218,7 @@ def test_a_summary_in_place_of_the_turns_is_rewritten(chat: Chat) -> None:
     ]
 
 
-def test_another_temperature_is_named(chat: Chat) -> None:
+def test_another_temperature_is_a_reason(chat: Chat) -> None:
     chat.answers("select")
     chat.hears("user", "where")
     chat.answers("forty", temperature=0.5)
@@ -235,7 +235,7 @@ def test_another_temperature_is_named(chat: Chat) -> None:
         ((7, 7), "unknown", 0),
     ],
 )
-def test_without_messages_the_tokens_must_do(
+def test_without_messages_the_tokens_decide(
     prompt: tuple[int, ...], reason: str, differs_at: int
 ) -> None:
     talk = Talk()
@@ -246,16 +246,16 @@ def test_without_messages_the_tokens_must_do(
     assert (row["begins"], row["differs_from"], row["differs_at"]) == (reason, "c1", differs_at)
 
 
-def test_a_tools_arguments_are_the_same_as_text_and_as_an_object(tokenizer: Any) -> None:
-    """One dialect writes arguments as JSON, another as an object: that is no other history."""
-    told = {"type": "tool_call", "id": "1", "name": "add"}
-    asked = [message("user", "add")]
-    answer = message("assistant", "", {**told, "arguments": {"a": 1, "b": 2}})
-    echoed = message("assistant", "", {**told, "arguments": '{"b": 2, "a": 1}'})
+def test_tool_arguments_compare_equal_as_text_and_as_object(tokenizer: Any) -> None:
+    """One dialect writes arguments as JSON, another as an object; the history is the same."""
+    request = {"type": "tool_call", "id": "1", "name": "add"}
+    prompt = [message("user", "add")]
+    answer = message("assistant", "", {**request, "arguments": {"a": 1, "b": 2}})
+    echoed = message("assistant", "", {**request, "arguments": '{"b": 2, "a": 1}'})
     result = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "1", "response": "3"}]}
     talk = Talk()
-    talk.call((1, 2), (3, 4), asked=asked, answer=answer)
-    talk.call((1, 2, 9, 9, 5), (6,), asked=[*asked, echoed, result], answer=message("user", ""))
+    talk.call((1, 2), (3, 4), messages=prompt, answer=answer)
+    talk.call((1, 2, 9, 9, 5), (6,), messages=[*prompt, echoed, result], answer=message("user", ""))
     assert talk.samples()[0]["begins"].to_list() == ["first", "retokenised"]
 
 
@@ -272,32 +272,32 @@ ANSWER = tuple(range(10, 20))
     ],
     ids=["left out", "put in", "other ids", "another end"],
 )
-def test_what_was_left_out_or_put_in_is_the_templates_doing(
+def test_text_removed_or_inserted_counts_as_template(
     rendered: tuple[int, ...], reason: str
 ) -> None:
-    asked, answer = [message("user", "add")], message("assistant", "three")
+    prompt, answer = [message("user", "add")], message("assistant", "three")
     talk = Talk()
-    talk.call((1, 2), ANSWER, asked=asked, answer=answer)
-    more = [*asked, answer, message("user", "sure?")]
-    talk.call((1, 2, *rendered, 7, 7), (3,), asked=more, answer=answer)
+    talk.call((1, 2), ANSWER, messages=prompt, answer=answer)
+    more = [*prompt, answer, message("user", "sure?")]
+    talk.call((1, 2, *rendered, 7, 7), (3,), messages=more, answer=answer)
     assert talk.samples()[0]["begins"].to_list() == ["first", reason]
 
 
 @pytest.mark.parametrize("broken", ["", "[", "{}", "[]", "3", '["x"]'])
-def test_messages_that_cannot_be_read_are_none(broken: str) -> None:
+def test_unreadable_messages_count_as_missing(broken: str) -> None:
     talk = Talk()
     talk.call((1, 2), (3,), input=broken, output=broken)
     talk.call((1, 9), (3,), input=broken, output=broken)
     assert talk.samples()[0]["begins"].to_list() == ["first", "unknown"]
 
 
-def test_arguments_that_are_nested_too_deep_compare_as_text() -> None:
-    told = {"type": "tool_call", "name": "add"}
+def test_deeply_nested_arguments_compare_as_text() -> None:
+    request = {"type": "tool_call", "name": "add"}
     first, second = (
-        [message("user", "add"), message("assistant", "", {**told, "arguments": "[" * levels})]
+        [message("user", "add"), message("assistant", "", {**request, "arguments": "[" * levels})]
         for levels in (100_000, 100_001)
     )
     talk = Talk()
-    talk.call((1, 2), (3,), asked=first, answer=message("assistant", "three"))
-    talk.call((1, 9), (3,), asked=second, answer=message("assistant", "three"))
+    talk.call((1, 2), (3,), messages=first, answer=message("assistant", "three"))
+    talk.call((1, 9), (3,), messages=second, answer=message("assistant", "three"))
     assert talk.samples()[0]["begins"].to_list() == ["first", "conversation"]

@@ -1,4 +1,4 @@
-"""However a build is cut and whoever works on it, the same traces give the same dataset."""
+"""The same traces build the same dataset, with any batches and any workers."""
 
 import subprocess
 import sys
@@ -14,11 +14,11 @@ from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.errors import NoCluster, NoDataset, Unwritable
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.tables import TABLES
-from ltrain_transforms.workers import workers
+from ltrain_transforms.workers import open_workers
 
 
 def fill(scene: Any) -> None:
-    """Three waves of two tasks; a tool fails, an attempt is repeated, one has no reward."""
+    """Add three waves of two tasks with a failed tool, a repeated attempt and a missing reward."""
     for wave in range(3):
         for task in ("t1", "t2"):
             for sample in range(3):
@@ -46,7 +46,7 @@ def rows(dataset: Dataset) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("spans", [1, 40])
-def test_how_it_is_cut_changes_no_row(
+def test_the_batches_change_no_row(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path, spans: int
 ) -> None:
     fill(scene)
@@ -65,12 +65,12 @@ def files(root: Path) -> dict[str, bytes]:
     return {str(file.relative_to(root)): file.read_bytes() for file in found}
 
 
-def test_who_works_changes_no_byte(
+def test_the_workers_change_no_byte(
     scene: Any, recipe_file: Path, recipe: Recipe, tmp_path: Path
 ) -> None:
     fill(scene)
     dsn = f"chdb://{tmp_path}/store"
-    with Store.open(dsn) as store, workers(2) as two:
+    with Store.open(dsn) as store, open_workers(2) as two:
         store.migrate()
         store.insert_otlp(scene.request())
         build(store, recipe, tmp_path / "alone", spans_a_batch=40)
@@ -84,7 +84,7 @@ def test_who_works_changes_no_byte(
 def test_rollouts_of_one_trace_are_read_together(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path
 ) -> None:
-    """A span that names no rollout finds its own above it only where all of its trace is read."""
+    """A span without a rollout id gets that of its ancestors, so the whole trace must be read."""
     first, second = (scene.attempt("t1", sample) for sample in range(2))
     second.trace = first.trace
     for attempt in (first, second):
@@ -151,7 +151,7 @@ def test_an_update_builds_all_where_something_changed(
     )
 
 
-def test_what_a_killed_build_left_is_removed(
+def test_the_draft_of_a_killed_build_is_removed(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path
 ) -> None:
     fill(scene)
@@ -174,14 +174,14 @@ def test_an_update_builds_all_where_the_dataset_is_damaged(
     (tmp_path / "out/calls/00000.parquet").write_bytes(b"PAR1")
     for file in (tmp_path / "out/samples").iterdir():
         file.unlink()
-    assert not built.whole
+    assert not built.is_intact
     again = build(store, recipe, tmp_path / "out", update=True)
-    assert again.whole
+    assert again.is_intact
     assert again.id == built.id
 
 
 @pytest.mark.parametrize("out", ["taken", "taken/below"])
-def test_a_place_that_cannot_be_written_is_named(
+def test_a_folder_that_cannot_be_written_is_an_error(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path, out: str
 ) -> None:
     wave_of(scene, 0)
@@ -192,7 +192,7 @@ def test_a_place_that_cannot_be_written_is_named(
     assert (tmp_path / "taken").read_text() == "a file"
 
 
-def test_an_address_without_a_cluster_is_named() -> None:
+def test_an_address_without_a_cluster_is_an_error() -> None:
     refused = pytest.raises(NoCluster, match=r"No Ray cluster at 127\.0\.0\.1:1: .* refused")
-    with refused, workers(2, "127.0.0.1:1"):
+    with refused, open_workers(2, "127.0.0.1:1"):
         pass

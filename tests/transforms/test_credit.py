@@ -1,4 +1,4 @@
-"""Advantages, from literal rewards; the numbers of grpo are verl 0.9.1's own."""
+"""Advantages from literal rewards; the expected numbers of grpo are those of verl 0.9.1."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ def edited(path: Path, more: str) -> Recipe:
 
 
 def by_sample(tables: Tables, column: str) -> list[Any]:
-    """Give `column` of the transitions by sample index and call order."""
+    """Return `column` of the transitions by sample index and call order."""
     where = tables["executions"].select("execution_id", "sample_index")
     joined = tables["transitions"].join(where, "execution_id")
     return joined.sort("sample_index", "t")[column].to_list()
@@ -41,7 +41,7 @@ def group(scene: Any, rewards: list[float], task: str = "t1") -> list[Any]:
     return made
 
 
-def test_grpo_is_verls(scene: Any, read_back: ReadBack, recipe: Recipe) -> None:
+def test_grpo_equals_verls(scene: Any, read_back: ReadBack, recipe: Recipe) -> None:
     group(scene, [1.0, 0.0, 0.0, 0.5])
     tables = derive(read_back(scene), recipe).tables
     expected = [1.3055798, -0.7833479, -0.7833479, 0.2611160]
@@ -49,7 +49,7 @@ def test_grpo_is_verls(scene: Any, read_back: ReadBack, recipe: Recipe) -> None:
     assert by_sample(tables, "advantage") == pytest.approx(expected, abs=1e-6)
 
 
-def test_every_call_of_an_execution_has_its_one_outcome(
+def test_all_calls_of_an_execution_share_its_outcome_advantage(
     scene: Any, read_back: ReadBack, recipe: Recipe
 ) -> None:
     first, _ = group(scene, [1.0, 0.0])
@@ -63,7 +63,7 @@ def test_every_call_of_an_execution_has_its_one_outcome(
     assert by_sample(tables, "outcome_advantage") == pytest.approx(expected, abs=1e-6)
 
 
-def test_alone_and_without_spread_are_drops(
+def test_executions_alone_or_without_spread_are_drops(
     scene: Any, read_back: ReadBack, recipe: Recipe
 ) -> None:
     (alone,) = group(scene, [1.0], "single")
@@ -79,7 +79,7 @@ def test_alone_and_without_spread_are_drops(
     assert flat["advantage"].to_list() == [0.0, 0.0]
 
 
-def test_a_group_with_process_alone_is_trained(
+def test_a_group_with_process_rewards_only_is_trained(
     scene: Any, read_back: ReadBack, recipe: Recipe
 ) -> None:
     for sample, error in enumerate(("boom()", "")):
@@ -95,7 +95,7 @@ def test_a_group_with_process_alone_is_trained(
 
 
 def failing(scene: Any) -> None:
-    """Three rollouts: fail then succeed, succeed, fail then fail."""
+    """Play three rollouts: fail then succeed, succeed, fail then fail."""
     for sample, errors in enumerate((("boom()", ""), ("",), ("boom()", "boom()"))):
         rollout = scene.attempt("t1", sample)
         for node, error in zip(("write", "rewrite"), errors, strict=False):
@@ -105,7 +105,7 @@ def failing(scene: Any) -> None:
         rollout.close()
 
 
-def test_reward_to_go_less_the_mean_at_the_same_agents_kth_call(
+def test_reward_to_go_minus_the_mean_at_the_same_turn_index(
     scene: Any, read_back: ReadBack, recipe: Recipe
 ) -> None:
     failing(scene)
@@ -117,7 +117,7 @@ def test_reward_to_go_less_the_mean_at_the_same_agents_kth_call(
     assert by_sample(tables, "process_advantage") == pytest.approx(expected)
 
 
-def test_calls_in_parallel_share_their_place_and_are_no_peers_of_each_other(
+def test_parallel_calls_share_a_turn_index_and_are_not_peers(
     scene: Any, read_back: ReadBack, recipe: Recipe
 ) -> None:
     for sample in range(2):
@@ -162,7 +162,7 @@ def test_a_call_without_a_peer_has_no_process_advantage(
         ('returns = "discounted"\ngamma = 0.0', [-0.2, 0.0, 0.0, -0.2, -0.1]),
     ],
 )
-def test_other_returns(
+def test_the_other_kinds_of_returns(
     scene: Any, read_back: ReadBack, recipe_file: Path, process: str, returns: list[float]
 ) -> None:
     failing(scene)
@@ -173,16 +173,18 @@ def test_other_returns(
     assert by_sample(tables, "advantage") == pytest.approx([2 * one for one in returns])
 
 
-def test_the_widest_groups_are_kept(scene: Any, read_back: ReadBack, recipe_file: Path) -> None:
+def test_max_groups_selects_the_widest_groups(
+    scene: Any, read_back: ReadBack, recipe_file: Path
+) -> None:
     narrow = group(scene, [0.4, 0.5], "narrow")
     wide = group(scene, [0.0, 1.0], "wide")
     tables = derive(read_back(scene), edited(recipe_file, "[filter]\nmax_groups = 1\n")).tables
     assert reasons(tables, "groups") == {one.execution: "low_spread" for one in narrow}
-    kept = tables["samples"]["execution_id"].to_list()
-    assert sorted(kept) == sorted(one.execution for one in wide)
+    sampled = tables["samples"]["execution_id"].to_list()
+    assert sorted(sampled) == sorted(one.execution for one in wide)
 
 
-def test_what_does_not_count_is_not_compared(
+def test_executions_that_do_not_count_are_not_compared(
     scene: Any, read_back: ReadBack, recipe: Recipe
 ) -> None:
     group(scene, [1.0, 0.0])
@@ -216,7 +218,7 @@ def test_failed_agents_can_be_dropped(scene: Any, read_back: ReadBack, recipe_fi
     assert by_sample(tables, "outcome_advantage")[0] == pytest.approx(0.7071058, abs=1e-6)
 
 
-def test_states_of_real_traces_are_the_anchors_of_steps(
+def test_step_estimators_compare_the_states_of_traces(
     scene: Any, read_back: ReadBack, recipe_file: Path
 ) -> None:
     for sample, (table, reward) in enumerate((("singers", 1.0), ("singers", 0.0), ("bands", 0.0))):
@@ -224,10 +226,10 @@ def test_states_of_real_traces_are_the_anchors_of_steps(
         rollout.llm("write", state={"table": table})
         rollout.evaluate(reward)
         rollout.close()
-    found = derive(read_back(scene), edited(recipe_file, "[credit.step]\nweight = 2.0\n")).tables
-    assert by_sample(found, "step_advantage") == [0.5, -0.5, 0.0]
+    tables = derive(read_back(scene), edited(recipe_file, "[credit.step]\nweight = 2.0\n")).tables
+    assert by_sample(tables, "step_advantage") == [0.5, -0.5, 0.0]
     fused = [1.1547005 + 1.0, -0.5773503 - 1.0, -0.5773503]
-    assert by_sample(found, "advantage") == pytest.approx(fused, abs=1e-5)
+    assert by_sample(tables, "advantage") == pytest.approx(fused, abs=1e-5)
 
 
 def test_transitions_cover_every_policy_of_the_recipe(

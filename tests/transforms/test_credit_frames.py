@@ -1,4 +1,4 @@
-"""Credit on narrow frames: fusion, returns, agents, policies, and what must never reach a row."""
+"""Credit on narrow frames: fusion, returns, agents, policies, and values that are not finite."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from tests.transforms.waves import Called, Run, Wave, recipe
 
-from ltrain_transforms.credit import narrow
-from ltrain_transforms.credit.ordering import code
-from ltrain_transforms.credit.returns import discounted
+from ltrain_transforms.credit import credit_inputs
+from ltrain_transforms.credit.ordering import integer_codes
+from ltrain_transforms.credit.returns import discounted_returns
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
 
 NAN, INF = float("nan"), float("inf")
@@ -25,93 +25,98 @@ def centred(**outcome: Any) -> dict[str, Any]:
     return {"outcome": {"estimator": "dr_grpo", **outcome}}
 
 
-def test_the_three_are_fused_with_their_weights() -> None:
+def test_the_three_advantages_are_fused_with_their_weights() -> None:
     first = Run(1.0, (Called(reward=0.5, state="s"), Called(state="a")))
     second = Run(0.0, (Called(state="s"), Called(state="b")))
     credit = centred() | {"process": {"weight": 2.0}, "step": {"weight": 4.0, "gamma": 0.5}}
-    found = Wave.of(first, second).credited(recipe(credit))
-    assert found.column("outcome_advantage") == {
+    credited = Wave.of(first, second).credited(recipe(credit))
+    assert credited.column("outcome_advantage") == {
         "e0.0": 0.5,
         "e0.1": 0.5,
         "e1.0": -0.5,
         "e1.1": -0.5,
     }
-    assert found.column("process_advantage") == {
+    assert credited.column("process_advantage") == {
         "e0.0": 0.25,
         "e0.1": 0.0,
         "e1.0": -0.25,
         "e1.1": 0.0,
     }
     # in state s: 0.5 + 0.5 x 1 against 0
-    assert found.column("step_advantage") == {"e0.0": 0.5, "e0.1": 0.0, "e1.0": -0.5, "e1.1": 0.0}
-    assert found.column("advantage") == {"e0.0": 3.0, "e0.1": 0.5, "e1.0": -3.0, "e1.1": -0.5}
+    assert credited.column("step_advantage") == {
+        "e0.0": 0.5,
+        "e0.1": 0.0,
+        "e1.0": -0.5,
+        "e1.1": 0.0,
+    }
+    assert credited.column("advantage") == {"e0.0": 3.0, "e0.1": 0.5, "e1.0": -3.0, "e1.1": -0.5}
 
 
-def test_combined_as_rewards_the_sum_is_compared() -> None:
+def test_combine_rewards_compares_the_sum() -> None:
     wave = Wave.of(Run(1.0, (Called(reward=0.5), tool(0.25))), Run(0.0))
-    found = wave.credited(recipe(centred() | {"combine": "rewards"}))
-    assert found.column("outcome_advantage") == {"e0.0": 0.875, "e1.0": -0.875}
-    assert found.column("process_advantage") == {"e0.0": 0.0, "e1.0": 0.0}
-    assert found.column("advantage") == {"e0.0": 0.875, "e1.0": -0.875}
-    assert found.column("returns") == {"e0.0": 0.75, "e1.0": 0.0}
+    credited = wave.credited(recipe(centred() | {"combine": "rewards"}))
+    assert credited.column("outcome_advantage") == {"e0.0": 0.875, "e1.0": -0.875}
+    assert credited.column("process_advantage") == {"e0.0": 0.0, "e1.0": 0.0}
+    assert credited.column("advantage") == {"e0.0": 0.875, "e1.0": -0.875}
+    assert credited.column("returns") == {"e0.0": 0.75, "e1.0": 0.0}
 
 
-def test_gae_leaves_values_to_the_trainer_and_carries_every_reward() -> None:
+def test_gae_has_no_advantage_and_carries_all_rewards() -> None:
     calls = (tool(9.0), Called(reward=0.1), tool(0.2), Called(agent="judge"), Called(reward=0.3))
     wave = Wave.of(Run(1.0, calls), Run(1.0, task=None))
     policy = [{"name": "sql", "agents": ["writer"]}]
-    found = wave.credited(recipe({"outcome": {"estimator": "gae"}}, policy=policy))
-    rewards = found.column("reward")
-    # what came before the first call is nothing that the policy did
+    credited = wave.credited(recipe({"outcome": {"estimator": "gae"}}, policy=policy))
+    rewards = credited.column("reward")
+    # rewards before the first call belong to no step of the policy
     assert rewards == {"e0.1": pytest.approx(0.3), "e0.4": pytest.approx(1.3), "e1.0": 1.0}
-    assert set(found.column("advantage").values()) == {0.0}
-    assert (found.kept, found.drops) == (["e0", "e1"], {})
+    assert set(credited.column("advantage").values()) == {0.0}
+    assert (credited.selected, credited.drops) == (["e0", "e1"], {})
 
 
-def test_running_baselines_train_traffic_that_has_no_groups() -> None:
+def test_running_baselines_train_traffic_without_groups() -> None:
     runs = [Run(value, task=None) for value in (1.0, 0.0, 1.0)]
-    found = Wave.of(*runs).credited(recipe({"outcome": {"estimator": "running"}}))
-    assert found.column("advantage") == {"e0.0": None, "e1.0": -1.0, "e2.0": 0.5}
-    assert (found.kept, found.drops) == (["e1", "e2"], {"e0": "alone"})
+    credited = Wave.of(*runs).credited(recipe({"outcome": {"estimator": "running"}}))
+    assert credited.column("advantage") == {"e0.0": None, "e1.0": -1.0, "e2.0": 0.5}
+    assert (credited.selected, credited.drops) == (["e1", "e2"], {"e0": "alone"})
     grouped = Wave.of(*runs).credited(recipe())
     assert set(grouped.drops.values()) == {"alone"}
 
 
-def test_equal_outcomes_are_zero_variance_whatever_rounding_says() -> None:
+def test_outcomes_that_differ_by_rounding_have_no_spread() -> None:
     runs = [Run(0.1 + 0.2), Run(0.3)]
-    found = Wave.of(*runs).credited(recipe())
-    assert found.column("advantage") == {"e0.0": 0.0, "e1.0": 0.0}
-    assert found.drops == {"e0": "no_spread", "e1": "no_spread"}
+    credited = Wave.of(*runs).credited(recipe())
+    assert credited.column("advantage") == {"e0.0": 0.0, "e1.0": 0.0}
+    assert credited.drops == {"e0": "no_spread", "e1": "no_spread"}
 
 
 @pytest.mark.parametrize("fault", [NAN, INF])
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_what_is_no_number_reaches_no_advantage(estimator: str, fault: float) -> None:
+def test_nan_and_infinite_rewards_reach_no_advantage(estimator: str, fault: float) -> None:
     sound = [Run(value, (Called(tokens=3),)) for value in (1.0, 0.0, 0.5)]
     peers = {"peers": "agent"} if estimator == "rae" else {}
-    told = recipe({"outcome": {"estimator": estimator, **peers}})
-    alone = Wave.of(*sound).credited(told)
+    credit_recipe = recipe({"outcome": {"estimator": estimator, **peers}})
+    alone = Wave.of(*sound).credited(credit_recipe)
     for faulty in (Run(fault), Run(1.0, (Called(reward=fault),))):
-        found = Wave.of(*sound, faulty).credited(told)
-        assert found.drops["e3"] == "not_finite"
-        assert found.column("advantage") == alone.column("advantage")
+        credited = Wave.of(*sound, faulty).credited(credit_recipe)
+        assert credited.drops["e3"] == "not_finite"
+        assert credited.column("advantage") == alone.column("advantage")
 
 
-def test_an_agent_is_compared_with_the_same_agents_part() -> None:
+def test_an_agent_is_compared_with_the_same_agent_of_the_group() -> None:
     both = (Called("planner"), Called("writer"))
     wave = Wave.of(Run(1.0, both), Run(0.0, (Called("planner"),)), Run(0.0, both))
-    found = wave.credited(recipe(centred(peers="agent")))
+    credited = wave.credited(recipe(centred(peers="agent")))
     third = pytest.approx(-1 / 3)
-    assert found.column("outcome_advantage") == {
+    assert credited.column("outcome_advantage") == {
         "e0.0": pytest.approx(2 / 3), "e0.1": 0.5, "e1.0": third, "e2.0": third, "e2.1": -0.5,
     }  # fmt: skip
 
 
-def test_an_agent_that_acted_once_in_the_group_has_zero_and_is_no_drop() -> None:
+def test_an_agent_without_peers_has_zero_and_is_no_drop() -> None:
     wave = Wave.of(Run(1.0, (Called("planner"), Called("judge"))), Run(0.0, (Called("planner"),)))
-    found = wave.credited(recipe(centred(peers="agent")))
-    assert found.column("outcome_advantage") == {"e0.0": 0.5, "e0.1": 0.0, "e1.0": -0.5}
-    assert found.drops == {}
+    credited = wave.credited(recipe(centred(peers="agent")))
+    assert credited.column("outcome_advantage") == {"e0.0": 0.5, "e0.1": 0.0, "e1.0": -0.5}
+    assert credited.drops == {}
     strangers = Wave.of(Run(1.0, (Called("a"),)), Run(0.0, (Called("b"),)))
     assert set(strangers.credited(recipe(centred(peers="agent"))).drops.values()) == {"alone"}
 
@@ -131,15 +136,15 @@ def test_sub_agents_are_compared_under_their_parent() -> None:
     lone = (agent("proposer"), Called("proposer", parent=0, reward=0.5), agent("solver", 0, 4.0))
     one = (*lone, Called("solver", parent=2))
     wave = Wave.of(Run(0.0, proposal), Run(0.0, one), Run(0.0, one))
-    found = wave.credited(recipe(centred(peers="parent") | {"combine": "rewards"}))
-    outcome = found.column("outcome_advantage")
+    credited = wave.credited(recipe(centred(peers="parent") | {"combine": "rewards"}))
+    outcome = credited.column("outcome_advantage")
     assert (outcome["e0.3"], outcome["e0.5"]) == (0.5, -0.5)
-    # proposers over the group: 0, 0.5 and 0.5; solvers without siblings likewise: 4 and 4
+    # proposers over the group: 0, 0.5 and 0.5; solvers without siblings: 4 and 4
     assert outcome["e0.1"] == pytest.approx(-1 / 3)
     assert (outcome["e1.1"], outcome["e1.3"]) == (pytest.approx(1 / 6), 0.0)
 
 
-def test_what_encloses_others_is_judged_when_it_ends() -> None:
+def test_a_reward_on_an_enclosing_call_takes_effect_when_it_ends() -> None:
     def at(start: int, end: int, **more: Any) -> Called:
         return Called(more={"start": start, "end": end}, **more)
 
@@ -150,20 +155,20 @@ def test_what_encloses_others_is_judged_when_it_ends() -> None:
         at(5, 6, agent="helper", kind="tool"),
         at(9, 10),
     )
-    told = recipe({"process": {"baseline": "none"}})
-    found = Wave.of(Run(1.0, calls), Run(0.0)).credited(told)
+    credit_recipe = recipe({"process": {"baseline": "none"}})
+    credited = Wave.of(Run(1.0, calls), Run(0.0)).credited(credit_recipe)
     returns = {"e0.0": 1.0, "e0.2": 1.0, "e0.4": 0.0, "e1.0": 0.0}
-    assert found.column("returns") == returns
-    assert set(found.column("reward").values()) == {0.0}, "it was given to another call"
+    assert credited.column("returns") == returns
+    assert set(credited.column("reward").values()) == {0.0}, "another call has the reward"
     critic = Wave.of(Run(1.0, calls)).credited(recipe({"outcome": {"estimator": "gae"}}))
     assert critic.column("reward") == {"e0.0": 0.0, "e0.2": 1.0, "e0.4": 1.0}
 
 
-def test_parents_that_form_a_circle_enclose_nothing() -> None:
+def test_a_cycle_of_parents_encloses_nothing() -> None:
     circle = (Called(kind="node", parent=1), Called(kind="node", parent=0), Called(parent=0))
-    told = recipe(centred(peers="parent") | {"combine": "rewards"})
-    found = Wave.of(Run(1.0, circle), Run(0.0, circle)).credited(told)
-    assert found.column("outcome_advantage") == {"e0.2": 0.5, "e1.2": -0.5}
+    credit_recipe = recipe(centred(peers="parent") | {"combine": "rewards"})
+    credited = Wave.of(Run(1.0, circle), Run(0.0, circle)).credited(credit_recipe)
+    assert credited.column("outcome_advantage") == {"e0.2": 0.5, "e1.2": -0.5}
 
 
 def test_a_call_belongs_to_the_first_policy_that_selects_it() -> None:
@@ -179,9 +184,9 @@ def test_a_call_belongs_to_the_first_policy_that_selects_it() -> None:
         {"name": "first", "agents": ["planner"]},
         {"name": "second", "agents": ["planner", "writer"]},
     ]
-    found = Wave.of(Run(1.0, calls), Run(0.0, calls)).credited(recipe(policy=policy))
+    credited = Wave.of(Run(1.0, calls), Run(0.0, calls)).credited(recipe(policy=policy))
     policies = {
-        call: name for call, name in found.column("policy").items() if call.startswith("e0")
+        call: name for call, name in credited.column("policy").items() if call.startswith("e0")
     }
     assert policies == {"e0.0": "first", "e0.1": "second", "e0.4": "second"}
 
@@ -203,9 +208,9 @@ def test_a_policy_selects_by_node_mode_and_sql(policy: dict[str, Any], trained: 
         Called(more={"model": "small-1", "status": "error", "node": "draft"}),
         Called(more={"status": "ok"}),
     )
-    told = recipe(policy=[{"name": "sql", **policy}])
-    found = Wave.of(Run(1.0, calls), Run(0.0)).credited(told)
-    assert [call for call in found.column("policy") if call.startswith("e0")] == trained
+    credit_recipe = recipe(policy=[{"name": "sql", **policy}])
+    credited = Wave.of(Run(1.0, calls), Run(0.0)).credited(credit_recipe)
+    assert [call for call in credited.column("policy") if call.startswith("e0")] == trained
 
 
 CALLS = st.builds(
@@ -233,11 +238,11 @@ CREDITS = [
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(RUNS, min_size=1, max_size=6), st.sampled_from(CREDITS), st.randoms())
-def test_neither_order_nor_batches_change_a_number(
+def test_order_and_batches_change_no_advantage(
     runs: list[Run], credit: dict[str, Any], random: Any
 ) -> None:
-    wave, told = Wave.of(*runs), recipe(credit)
-    whole = wave.credited(told)
+    wave, credit_recipe = Wave.of(*runs), recipe(credit)
+    whole = wave.credited(credit_recipe)
     order = random.sample(range(len(runs)), len(runs))
     rank = pl.DataFrame({"execution_id": [f"e{n}" for n in range(len(runs))], "rank": order})
 
@@ -245,20 +250,24 @@ def test_neither_order_nor_batches_change_a_number(
         return frame.join(rank, "execution_id").sort("rank", maintain_order=True).drop("rank")
 
     frames = map(shuffled, (wave.executions, wave.calls, wave.rewards, wave.outcomes))
-    again = Wave(*frames).credited(told)
+    again = Wave(*frames).credited(credit_recipe)
     by = ["execution_id", "t"]
     assert_frame_equal(whole.transitions.sort(by), again.transitions.sort(by), check_exact=True)
-    assert (whole.kept, whole.drops) == (again.kept, again.drops)
+    assert (whole.selected, whole.drops) == (again.selected, again.drops)
     batches = [
-        narrow(
-            told, wave.calls.filter(execution_id=name), wave.executions.filter(execution_id=name)
+        credit_inputs(
+            credit_recipe,
+            wave.calls.filter(execution_id=name),
+            wave.executions.filter(execution_id=name),
         )
         for name in rank["execution_id"]
     ]
-    assert_frame_equal(pl.concat(batches), narrow(told, wave.calls, wave.executions))
+    assert_frame_equal(
+        pl.concat(batches), credit_inputs(credit_recipe, wave.calls, wave.executions)
+    )
     advantage = whole.transitions["advantage"].drop_nulls()
     assert advantage.is_finite().all()
-    assert {*whole.kept, *whole.drops} == set(rank["execution_id"])
+    assert {*whole.selected, *whole.drops} == set(rank["execution_id"])
 
 
 @settings(deadline=None)
@@ -268,7 +277,7 @@ def test_neither_order_nor_batches_change_a_number(
     ),
     st.sampled_from([0.0, 0.3, 0.9, 1.0]),
 )
-def test_returns_are_the_sum_they_are_defined_by(
+def test_returns_equal_their_definition(
     executions: list[list[tuple[bool, int]]], gamma: float
 ) -> None:
     rows: list[tuple[int, int, float]] = []
@@ -281,20 +290,22 @@ def test_returns_are_the_sum_they_are_defined_by(
         sum(gamma ** (t - turn) * r for n, t, r in rows[place:] if n == number)
         for place, (number, turn, _) in enumerate(rows)
     ]
-    frame = pl.DataFrame(rows, ["execution", "turn", "felt"], orient="row")
-    assert discounted(frame, gamma).to_list() == pytest.approx(expected, abs=1e-9)
+    frame = pl.DataFrame(rows, ["execution", "turn", "effective_reward"], orient="row")
+    assert discounted_returns(frame, gamma).to_list() == pytest.approx(expected, abs=1e-9)
 
 
-def test_numbers_of_names_do_not_grow_with_what_was_seen_before() -> None:
+def test_integer_codes_do_not_depend_on_earlier_categories() -> None:
     pl.Series([f"state-{n}" for n in range(1000)]).cast(pl.Categorical)
     agents = pl.DataFrame({"agent": ["new-b", None, "new-a", "new-b"]})
-    numbers = agents.select(code("agent")).to_series()
+    numbers = agents.select(integer_codes("agent")).to_series()
     assert sorted(numbers.unique()) == [1, 2, 3]
     assert numbers[0] == numbers[3]
 
 
 def test_a_long_execution_loses_no_precision() -> None:
-    frame = pl.DataFrame({"execution": [0] * 5000, "turn": range(5000), "felt": [1.0] * 5000})
-    found = discounted(frame, 0.5)
-    assert found[0] == pytest.approx(2.0)
-    assert found[4998] == pytest.approx(1.5)
+    frame = pl.DataFrame(
+        {"execution": [0] * 5000, "turn": range(5000), "effective_reward": [1.0] * 5000}
+    )
+    returns = discounted_returns(frame, 0.5)
+    assert returns[0] == pytest.approx(2.0)
+    assert returns[4998] == pytest.approx(1.5)

@@ -1,4 +1,4 @@
-"""What a recipe may say of credit and policies, and estimators that other packages bring."""
+"""Credit and policies of a recipe, and estimators of other packages."""
 
 import re
 import sys
@@ -50,7 +50,7 @@ def load(folder: Path, text: str) -> Recipe:
             "[[policy]]\nname = 'b'\nwhere = 'stattus = 1'\n",
             r"Policy 'b', where = \"stattus = 1\".*stattus.*Columns: .*status",
         ),
-        ("[[policy]]\nname = 'b'\nwhere = 'seq + 1'\n", r"gives Int.*must give true or false"),
+        ("[[policy]]\nname = 'b'\nwhere = 'seq + 1'\n", r"returns Int.*must return true or false"),
         ("[[policy]]\nname = 'b'\nwhere = 'max(seq) > 1'\n", r"aggregates are refused"),
         (
             "[[policy]]\nname = 'b'\nmodes = ['training']\n",
@@ -58,7 +58,7 @@ def load(folder: Path, text: str) -> Recipe:
         ),
     ],
 )
-def test_a_fault_is_named(tmp_path: Path, more: str, says: str) -> None:
+def test_an_invalid_recipe_is_refused(tmp_path: Path, more: str, says: str) -> None:
     with pytest.raises(BadRecipe, match=says):
         load(tmp_path, POLICY + REWARD + more)
 
@@ -70,7 +70,7 @@ def test_a_learner_without_critic_refuses_gae(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("policies", "name"), [("aa", "samples"), ("aba", "wave.a")])
-def test_the_learner_reads_the_rows_of_its_policy_alone(
+def test_the_learner_reads_only_the_rows_of_its_policy(
     tmp_path: Path, policies: str, name: str
 ) -> None:
     ids = "123"[: len(policies)]
@@ -90,54 +90,59 @@ def test_the_learner_reads_the_rows_of_its_policy_alone(
 
 
 def installed(folder: Path, module: str, estimators: str) -> None:
-    """Lay out a package as pip leaves it: a module and its entry points."""
+    """Write a package as pip installs it: a module and its entry points."""
     (folder / "my_estimators.py").write_text(module)
-    told = folder / "my_estimators-1.0.dist-info"
-    told.mkdir()
-    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: my-estimators\nVersion: 1.0\n")
-    (told / "entry_points.txt").write_text(estimators)
+    metadata = folder / "my_estimators-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my-estimators\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(estimators)
 
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that packages are found in."""
+    """Return a folder from which packages are imported."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "my_estimators", raising=False)
     return tmp_path
 
 
-def test_the_estimator_of_the_docs_works(elsewhere: Path) -> None:
+def test_the_estimator_in_the_docs_works(elsewhere: Path) -> None:
     blocks: dict[str, str] = {}
     for kind, block in re.findall(r"```(\w+)\n(.*?)```", DOCS.read_text(), re.DOTALL):
         if "against_best" in block:
             blocks[kind] = block
     points = blocks["toml"].replace('project.entry-points."ltrain.estimators"', "ltrain.estimators")
     installed(elsewhere, blocks["python"], points.replace('"', ""))
-    told = recipe({"outcome": {"estimator": "against_best"}})
-    found = Wave.of(Run(1.0), Run(0.25), Run(7.0, task="u")).credited(told)
-    assert found.column("advantage") == {"e0.0": 0.0, "e1.0": -0.75, "e2.0": None}
-    assert found.drops == {"e2": "alone"}
+    credit_recipe = recipe({"outcome": {"estimator": "against_best"}})
+    credited = Wave.of(Run(1.0), Run(0.25), Run(7.0, task="u")).credited(credit_recipe)
+    assert credited.column("advantage") == {"e0.0": 0.0, "e1.0": -0.75, "e2.0": None}
+    assert credited.drops == {"e2": "alone"}
 
 
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("members['reward'] * float('nan')", "'mine' gave 2 of 2 rows a NaN or an infinity"),
-        ("members['reward'].head(1)", "'mine' was given 2 rows and gave 1 rows"),
-        ("3.0", "was given 2 rows and gave <class 'float'>"),
+        (
+            "members['reward'] * float('nan')",
+            "'mine' returned a NaN or an infinity for 2 of 2 rows",
+        ),
+        ("members['reward'].head(1)", "'mine' received 2 rows and returned 1 rows"),
+        ("3.0", "received 2 rows and returned <class 'float'>"),
     ],
 )
-def test_an_estimator_that_is_none_is_named(elsewhere: Path, body: str, says: str) -> None:
+def test_invalid_advantages_of_an_estimator_are_refused(
+    elsewhere: Path, body: str, says: str
+) -> None:
     module = f"def mine(members, settings):\n    return {body}\n"
     installed(elsewhere, module, "[ltrain.estimators]\nmine = my_estimators:mine\n")
     with pytest.raises(BadEstimator, match=re.escape(says)):
         Wave.of(Run(1.0), Run(0.0)).credited(recipe({"outcome": {"estimator": "mine"}}))
 
 
-def test_a_step_estimator_can_be_brought_too(elsewhere: Path) -> None:
+def test_a_package_may_add_a_step_estimator(elsewhere: Path) -> None:
     module = "def late(steps, settings):\n    return steps['turn_index'] * settings.gamma\n"
     installed(elsewhere, module, "[ltrain.step_estimators]\nlate = my_estimators:late\n")
     credit: dict[str, Any] = {"step": {"estimator": "late", "gamma": 0.5}}
-    found = Wave.of(Run(1.0, (Called(), Called(), Called())), Run(1.0)).credited(recipe(credit))
-    steps = found.column("step_advantage")
+    credited = Wave.of(Run(1.0, (Called(), Called(), Called())), Run(1.0)).credited(recipe(credit))
+    steps = credited.column("step_advantage")
     assert steps == {"e0.0": 0.0, "e0.1": 0.5, "e0.2": 1.0, "e1.0": 0.0}

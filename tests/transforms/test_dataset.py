@@ -48,15 +48,19 @@ def test_a_dataset_is_a_folder_of_tables_and_a_manifest(
     for table in TABLES:
         assert opened.table(table.name).schema == table.schema
         assert_frame_equal(opened.table(table.name), made.table(table.name))
-    said = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert (said["id"], said["schema"], said["recipe_digest"]) == (made.id, 1, recipe.digest)
-    assert (said["base"], said["policy_versions"]) == ({"model": "m1"}, {"sql": [0]})
-    assert (said["task_files"], said["drops"]) == (["d1g357"], {})
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert (manifest["id"], manifest["schema"], manifest["recipe_digest"]) == (
+        made.id,
+        1,
+        recipe.digest,
+    )
+    assert (manifest["base"], manifest["policy_versions"]) == ({"model": "m1"}, {"sql": [0]})
+    assert (manifest["task_files"], manifest["drops"]) == (["d1g357"], {})
     names = sorted(path.name for path in tmp_path.iterdir() if path.name != "store")
     assert names == ["ltrain.toml", "out"]
 
 
-def test_the_id_is_the_rows_whatever_their_order(
+def test_the_id_does_not_depend_on_the_order_of_rows(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path
 ) -> None:
     fill(scene)
@@ -97,7 +101,7 @@ def test_spans_without_a_call_are_drops(
     assert drops.select("stage", "id", "reason").rows() == [("spans", post, "not_a_call")]
 
 
-def test_an_empty_store_is_named(store: Store, recipe: Recipe, tmp_path: Path) -> None:
+def test_an_empty_store_is_an_error(store: Store, recipe: Recipe, tmp_path: Path) -> None:
     with pytest.raises(
         NothingToBuild,
         match=r"run demo, mode train.*condition: run 0.*Runs in the store: none",
@@ -106,7 +110,7 @@ def test_an_empty_store_is_named(store: Store, recipe: Recipe, tmp_path: Path) -
     assert not (tmp_path / "out").exists()
 
 
-def test_a_store_without_tables_is_named(recipe: Recipe, tmp_path: Path) -> None:
+def test_a_store_without_tables_is_an_error(recipe: Recipe, tmp_path: Path) -> None:
     with (
         Store.open(f"chdb://{tmp_path}/bare") as bare,
         pytest.raises(NothingToBuild, match="holds no execution"),
@@ -114,7 +118,7 @@ def test_a_store_without_tables_is_named(recipe: Recipe, tmp_path: Path) -> None
         build(bare, recipe, tmp_path / "out")
 
 
-def test_the_runs_that_are_there_are_named(
+def test_the_runs_in_the_store_are_named(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path
 ) -> None:
     store.insert_otlp(fill(scene).request())
@@ -124,7 +128,7 @@ def test_the_runs_that_are_there_are_named(
         build(store, recipe, tmp_path / "out", wave=9)
 
 
-def test_a_condition_that_is_no_sql_is_said_with_the_columns(
+def test_an_invalid_condition_is_an_error_with_the_columns(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path
 ) -> None:
     store.insert_otlp(fill(scene).request())
@@ -133,14 +137,14 @@ def test_a_condition_that_is_no_sql_is_said_with_the_columns(
         build(store, recipe.model_copy(update={"source": wrong}), tmp_path / "out")
 
 
-def test_a_folder_that_is_no_dataset_is_left_alone(
+def test_a_folder_that_is_not_a_dataset_is_not_changed(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path
 ) -> None:
     store.insert_otlp(fill(scene).request())
     precious = tmp_path / "out" / "thesis.txt"
     precious.parent.mkdir()
     precious.write_text("all of it")
-    with pytest.raises(NoDataset, match="is no dataset"):
+    with pytest.raises(NoDataset, match="is not a dataset"):
         build(store, recipe, tmp_path / "out")
     assert precious.read_text() == "all of it"
     with pytest.raises(NoDataset, match=r"no readable manifest\.json"):
@@ -153,7 +157,7 @@ def test_a_mistyped_table_is_offered_its_neighbour(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("manifest", ["{", "{}", "[]", '{"id": "a", "counts": null}'])
-def test_a_manifest_that_is_none_is_named(tmp_path: Path, manifest: str) -> None:
+def test_an_invalid_manifest_is_an_error(tmp_path: Path, manifest: str) -> None:
     (tmp_path / "manifest.json").write_text(manifest)
     with pytest.raises(NoDataset, match="has no readable manifest"):
         Dataset.open(tmp_path)

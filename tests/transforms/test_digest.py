@@ -1,4 +1,4 @@
-"""The digest of rows: whatever their order and their cut, and nothing that differs looks alike."""
+"""The digest of rows does not depend on order and files, and differs for different rows."""
 
 import polars as pl
 import pytest
@@ -24,7 +24,7 @@ def frame(*rows: tuple[object, ...]) -> pl.DataFrame:
     return pl.DataFrame(list(rows), SCHEMA, orient="row")
 
 
-def test_order_and_cut_change_nothing() -> None:
+def test_order_and_files_change_nothing() -> None:
     whole = frame(*ROWS)
     assert rows_digest(whole.reverse()) == rows_digest(whole)
     for cut in range(len(ROWS) + 1):
@@ -47,10 +47,10 @@ def test_what_differs_has_another_digest(other: tuple[object, ...]) -> None:
 
 
 def test_nothing_and_empty_differ() -> None:
-    (a, text, said, ids, choices) = ROWS[0]
+    (a, text, output, ids, choices) = ROWS[0]
     for empty, nothing in (("", None), ([], None)):
         column = 1 if empty == "" else 3
-        rows = [[a, text, said, ids, choices] for _ in range(2)]
+        rows = [[a, text, output, ids, choices] for _ in range(2)]
         rows[0][column], rows[1][column] = empty, nothing
         one, other = (rows_digest(frame(tuple(row))) for row in rows)
         assert one != other

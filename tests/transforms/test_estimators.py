@@ -1,4 +1,4 @@
-"""Estimators on literal numbers, each worked out by hand, and the algebra that must hold."""
+"""Estimators on literal numbers, computed by hand, and the algebraic properties that must hold."""
 
 from typing import Any
 
@@ -20,14 +20,14 @@ Rows = list[dict[str, Any]]
 
 
 def members(*rows: dict[str, Any]) -> pl.DataFrame:
-    told = []
+    filled = []
     for number, row in enumerate(rows):
-        usual = {"group": 0, "track": 0, "end": number, "calls": 1, "tokens": 1.0}
-        told.append({**usual, **row})
-    peers = [sum(row["group"] == other["group"] for other in told) for row in told]
+        defaults = {"group": 0, "track": 0, "end": number, "calls": 1, "tokens": 1.0}
+        filled.append({**defaults, **row})
+    peers = [sum(row["group"] == other["group"] for other in filled) for row in filled]
     components = sorted({name for row in rows for name in row if name.startswith("reward:")})
     schema = {**MEMBERS, **dict.fromkeys(components, pl.Float64())}
-    rows_ = [{**row, "peers": count} for row, count in zip(told, peers, strict=True)]
+    rows_ = [{**row, "peers": count} for row, count in zip(filled, peers, strict=True)]
     return pl.DataFrame([{name: row.get(name) for name in schema} for row in rows_], schema)
 
 
@@ -41,32 +41,32 @@ def rewards(*values: float) -> Rows:
 
 def test_max_rl_divides_by_the_mean() -> None:
     assert outcome("max_rl", *rewards(1, 0, 0, 0)) == pytest.approx([3.0, -1.0, -1.0, -1.0])
-    assert outcome("max_rl", *rewards(-1, 1)) == [0.0, 0.0], "a mean of 0 says nothing"
+    assert outcome("max_rl", *rewards(-1, 1)) == [0.0, 0.0], "a mean of 0 is no baseline"
 
 
-def test_lightning_counts_an_execution_once_a_call() -> None:
+def test_lightning_counts_an_execution_once_per_call() -> None:
     # returns 1, 0, 0, 0 over four transitions: mean 1/4, deviation 1/2
-    found = outcome("lightning", {"reward": 1.0, "calls": 1}, {"reward": 0.0, "calls": 3})
-    assert found == pytest.approx([1.5, -0.5], abs=1e-5)
+    advantages = outcome("lightning", {"reward": 1.0, "calls": 1}, {"reward": 0.0, "calls": 3})
+    assert advantages == pytest.approx([1.5, -0.5], abs=1e-5)
     assert outcome("grpo", *rewards(1, 0)) == pytest.approx([0.7071058, -0.7071058])
     idle = outcome("lightning", {"reward": 1.0, "calls": 1}, {"reward": 0.0, "calls": 0})
     assert idle == [0.0, 0.0], "one transition has no deviation"
 
 
-def test_opo_weighs_by_length_and_falls_back_to_the_mean() -> None:
-    found = outcome("opo", {"reward": 1.0, "tokens": 30.0}, {"reward": 0.0, "tokens": 10.0})
-    assert found == pytest.approx([0.25, -0.75])
+def test_opo_weights_by_length_and_falls_back_to_the_mean() -> None:
+    advantages = outcome("opo", {"reward": 1.0, "tokens": 30.0}, {"reward": 0.0, "tokens": 10.0})
+    assert advantages == pytest.approx([0.25, -0.75])
     silent = outcome("opo", {"reward": 1.0, "tokens": 0.0}, {"reward": 0.0, "tokens": 0.0})
     assert silent == [0.5, -0.5]
 
 
-def test_grpo_passk_moves_only_the_best() -> None:
-    found = outcome("grpo_passk", *rewards(1.0, 0.5, 0.0))
-    assert found == pytest.approx([1.0, 0.0, 0.0], abs=1e-5)
+def test_grpo_passk_is_nonzero_only_for_the_best() -> None:
+    advantages = outcome("grpo_passk", *rewards(1.0, 0.5, 0.0))
+    assert advantages == pytest.approx([1.0, 0.0, 0.0], abs=1e-5)
     assert outcome("grpo_passk", *rewards(1, 1, 0)) == [0.0, 0.0, 0.0]
 
 
-def test_gdpo_hears_a_component_that_a_sum_would_drown() -> None:
+def test_gdpo_scales_each_component() -> None:
     rows: Rows = [
         {"reward": 10.0, "reward:big": 10.0, "reward:small": 0.0},
         {"reward": 0.1, "reward:big": 0.0, "reward:small": 0.1},
@@ -75,7 +75,7 @@ def test_gdpo_hears_a_component_that_a_sum_would_drown() -> None:
     assert weighed == pytest.approx([-0.7071068, 0.7071068], abs=1e-5)
 
 
-def test_running_knows_only_what_ended_before() -> None:
+def test_running_uses_only_earlier_executions() -> None:
     rows: Rows = [
         {"reward": 1.0, "end": 30},
         {"reward": 0.0, "end": 10},
@@ -87,7 +87,7 @@ def test_running_knows_only_what_ended_before() -> None:
     assert outcome("running", *later)[:4] == [0.5, None, 1.0, None]
 
 
-def test_rae_keeps_a_mean_for_each_agent_from_zero() -> None:
+def test_rae_has_a_mean_for_each_agent_that_begins_at_zero() -> None:
     first, second = (
         [{"reward": r, "track": 0} for r in (1.0, 1.0, 0.0)],
         [{"reward": -1.0, "track": 1}],
@@ -97,7 +97,7 @@ def test_rae_keeps_a_mean_for_each_agent_from_zero() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(ESTIMATORS) - {"running", "rae", "gae"}))
-def test_who_is_alone_has_none_and_changes_nobody_elses(name: str) -> None:
+def test_a_member_alone_has_no_advantage_and_changes_no_other(name: str) -> None:
     two = [{"reward": 1.0, "reward:a": 1.0}, {"reward": 0.0, "reward:a": 0.0}]
     with_one = outcome(name, *two, {"reward": 7.0, "reward:a": 7.0, "group": 1})
     assert with_one[2] is None
@@ -106,12 +106,12 @@ def test_who_is_alone_has_none_and_changes_nobody_elses(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(ESTIMATORS) - {"running", "rae", "gae"}))
-def test_a_group_that_is_worth_the_same_has_exactly_zero(name: str) -> None:
+def test_a_group_of_equal_returns_has_exactly_zero(name: str) -> None:
     third = [{"reward": 0.1 + 0.2, "reward:a": 0.3}, {"reward": 0.3, "reward:a": 0.3}]
     assert outcome(name, *third) == pytest.approx([0.0, 0.0], abs=1e-7)
 
 
-def test_gae_gives_nothing() -> None:
+def test_gae_is_zero() -> None:
     assert outcome("gae", *rewards(1, 0)) == [0.0, 0.0]
 
 
@@ -136,15 +136,15 @@ def test_advantages_of_a_group_sum_to_zero(groups: list[list[tuple[int, int, int
     weights = {"lightning": "calls", "opo": "tokens"}
     for name in ("grpo", "dr_grpo", "rloo", "max_rl", "lightning", "opo"):
         weight = pl.col(weights[name]) if name in weights else pl.lit(1.0)
-        told = frame.with_columns(a=ESTIMATORS[name](frame, OutcomeSettings()))
-        sums = told.group_by("group").agg((pl.col("a") * weight).sum())["a"]
+        estimated = frame.with_columns(a=ESTIMATORS[name](frame, OutcomeSettings()))
+        sums = estimated.group_by("group").agg((pl.col("a") * weight).sum())["a"]
         assert sums.to_list() == pytest.approx([0.0] * len(groups), abs=1e-6), name
     for name in ("reinforce_pp", "reinforce_pp_baseline"):
         white = ESTIMATORS[name](frame, OutcomeSettings())
         assert (white * frame["tokens"]).sum() == pytest.approx(0.0, abs=1e-6)
-        told = pl.select(w=white, n=frame["tokens"])
+        whitened = pl.select(w=white, n=frame["tokens"])
         square = (pl.col("w").pow(2) * pl.col("n")).sum()
-        variance = told.select(square / (pl.col("n").sum() - 1)).item()
+        variance = whitened.select(square / (pl.col("n").sum() - 1)).item()
         # the 1e-8 that verl adds to a variance weighs where that is small itself: 1e-5 at the least
         assert variance == pytest.approx(1.0, abs=5e-3) or white.abs().max() == 0.0
 
@@ -174,7 +174,7 @@ def test_the_order_of_rollouts_changes_no_advantage(
 
 
 def steps(*rows: dict[str, Any]) -> pl.DataFrame:
-    usual = {
+    defaults = {
         "group": 0,
         "policy": 0,
         "place": 0,
@@ -183,8 +183,8 @@ def steps(*rows: dict[str, Any]) -> pl.DataFrame:
         "outcome": 0.0,
         "returns": 0.0,
     }
-    told = [{**usual, **row} for row in rows]
-    return pl.DataFrame([{name: row.get(name) for name in STEPS} for row in told], STEPS)
+    filled = [{**defaults, **row} for row in rows]
+    return pl.DataFrame([{name: row.get(name) for name in STEPS} for row in filled], STEPS)
 
 
 def step(name: str, *rows: dict[str, Any], **settings: Any) -> list[float]:
@@ -204,7 +204,7 @@ def test_gigpo_compares_returns_in_one_state() -> None:
     assert scaled == pytest.approx([0.7071048, 0.0, -0.7071048, 0.0, 0.0], abs=1e-5)
 
 
-def test_hgpo_weighs_a_longer_shared_history_more() -> None:
+def test_hgpo_weights_a_longer_shared_history_more() -> None:
     paths = (((1, 5), 1.0), ((1, 5), 0.0), ((2, 5), 0.0))
     rows: Rows = [
         {"execution": number, "anchor": anchor, "returns": outcome}
@@ -229,7 +229,7 @@ def test_a_history_does_not_reach_into_another_execution() -> None:
     assert step("hgpo", *rows, history=3) == [0.5, 0.0, -0.5, 0.0]
 
 
-def test_turn_level_compares_what_the_turn_was_given() -> None:
+def test_turn_level_compares_the_rewards_of_the_turn() -> None:
     rows: Rows = [
         {"execution": 0, "turn_index": 0, "reward": 1.0, "returns": 5.0},
         {"execution": 0, "turn_index": 1, "reward": 0.0},
@@ -251,7 +251,7 @@ def test_graph_values_pass_through_shared_states() -> None:
     assert step("graph", *rows, gamma=1.0) == pytest.approx(expected)
 
 
-def test_graph_values_settle_where_states_come_back() -> None:
+def test_graph_values_converge_on_cycles() -> None:
     rows: Rows = [{"execution": 0, "anchor": 1, "outcome": one} for one in (0.0, 0.0, 1.0)]
     value = 1 / (3 - 2 * 0.9)  # V = (2 gamma V + 1) / 3
     expected = [-0.1 * value, -0.1 * value, 1 - value]
@@ -261,10 +261,10 @@ def test_graph_values_settle_where_states_come_back() -> None:
 
 
 @pytest.mark.parametrize("name", STEP_ESTIMATORS)
-def test_no_steps_give_no_advantages(name: str) -> None:
+def test_without_steps_there_are_no_advantages(name: str) -> None:
     assert step(name) == []
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_no_members_give_no_advantages(name: str) -> None:
+def test_without_members_there_are_no_advantages(name: str) -> None:
     assert outcome(name) == []

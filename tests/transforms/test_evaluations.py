@@ -1,4 +1,4 @@
-"""Everything that says what something is worth is read: spans, events, annotations, logs."""
+"""Evaluations are read from spans, events, annotations and log records."""
 
 import json
 from collections.abc import Callable
@@ -21,7 +21,7 @@ JUDGE = "judge"
 
 
 def stored(store: Store, name: str) -> pl.DataFrame:
-    """A capture's spans, through OTLP and chDB."""
+    """Return a capture's spans, through OTLP and chDB."""
     for request in requests(name, stamped=False):
         store.insert_otlp(request)
     spans, drops = read_spans(store, Source(), Selection())
@@ -29,9 +29,9 @@ def stored(store: Store, name: str) -> pl.DataFrame:
     return spans
 
 
-def heard(spans: pl.DataFrame) -> list[tuple[Any, ...]]:
-    found, _ = evaluations(spans, calls(spans)[0])
-    return found.select("call_id", "name", "source", "value", "evidence").rows()
+def counted_rows(spans: pl.DataFrame) -> list[tuple[Any, ...]]:
+    counted, _ = evaluations(spans, calls(spans)[0])
+    return counted.select("call_id", "name", "source", "value", "evidence").rows()
 
 
 def reasons(spans: pl.DataFrame) -> list[tuple[str, str]]:
@@ -42,7 +42,7 @@ def reasons(spans: pl.DataFrame) -> list[tuple[str, str]]:
 def test_agent_lightnings_annotations_are_read(store: Store) -> None:
     spans = stored(store, "reward__agentlightning-0.3.0.otlp.json")
     assert spans["execution_id"].unique().to_list() == ["ro-1.at-0"]
-    assert sorted(heard(spans), key=str) == [
+    assert sorted(counted_rows(spans), key=str) == [
         (None, "efficiency", "agent", 0.8, "09062b4e03d3e35f"),
         (None, "primary", "agent", 0.5, "1a60bdb48ecf393b"),
         (None, "task_completion", "agent", 1.0, "09062b4e03d3e35f"),
@@ -51,9 +51,9 @@ def test_agent_lightnings_annotations_are_read(store: Store) -> None:
 
 
 def test_opentelemetrys_and_openinferences_are_read(store: Store) -> None:
-    """An agent's span says 1 by an event and an annotation; a later carrier says 0, twice."""
+    """An agent's span has score 1 in an event and an annotation; a later span has 0, twice."""
     spans = stored(store, "reward__otel-and-openinference.otlp.json")
-    assert heard(spans) == [(None, "reward", "agent", 0.0, "184ac4b0208dae12")]
+    assert counted_rows(spans) == [(None, "reward", "agent", 0.0, "184ac4b0208dae12")]
     early, late = "186b79b670a761f3", "184ac4b0208dae12"
     assert reasons(spans) == [(late, "repeated"), (early, "repeated"), (early, "repeated")]
 
@@ -65,24 +65,24 @@ def test_a_log_record_is_read(store: Store) -> None:
     bare = agent.with_columns(
         attributes=pl.Series([{}], dtype=SPANS.schema["attributes"]), events=pl.lit("[]")
     )
-    assert heard(bare) == [(None, "reward", "agent", 1.0, "186b79b670a761f3")]
-    assert heard(spans)[0][3] == 0.0, "the carrier span ended later"
+    assert counted_rows(bare) == [(None, "reward", "agent", 1.0, "186b79b670a761f3")]
+    assert counted_rows(spans)[0][3] == 0.0, "the carrier span ended later"
 
 
-def test_a_log_record_outside_of_any_span_judges_the_rollout(
-    scene: Any, read_back: ReadBack
-) -> None:
+def test_a_log_record_outside_of_spans_judges_the_rollout(scene: Any, read_back: ReadBack) -> None:
     rollout = scene.attempt()
     rollout.emit("chat", "sdk", {"gen_ai.operation.name": "chat"})
     said = {"gen_ai.evaluation.name": "mood", "gen_ai.evaluation.score.value": "0.5"}
     made = json.dumps([["gen_ai.evaluation.result", None, json.dumps(said), 7, "agent", False]])
-    found = read_back(scene).with_columns(logs=pl.when(pl.col("name") == "chat").then(pl.lit(made)))
-    [(execution, name, _, value, evidence)] = heard(found)
+    logged = read_back(scene).with_columns(
+        logs=pl.when(pl.col("name") == "chat").then(pl.lit(made))
+    )
+    [(execution, name, _, value, evidence)] = counted_rows(logged)
     assert (execution, name, value) == (None, "mood", 0.5)
-    assert evidence == f"log of {found['execution_id'][0]} at 7"
+    assert evidence == f"log of {logged['execution_id'][0]} at 7"
 
 
-def test_an_annotation_judges_its_own_span_or_the_whole(scene: Any, read_back: ReadBack) -> None:
+def test_an_annotation_judges_its_span_or_the_execution(scene: Any, read_back: ReadBack) -> None:
     rollout = scene.attempt()
     chat = {"gen_ai.operation.name": "chat"}
 
@@ -94,7 +94,7 @@ def test_an_annotation_judges_its_own_span_or_the_whole(scene: Any, read_back: R
     own |= said("trace.evaluations.0.evaluation", "reward", 1.0)
     own |= said("session.annotations.0.annotation", "mood", 0.75)
     call = rollout.emit("chat", "sdk", {**chat, **own, "annotations.0.annotation.label": "fine"})
-    assert sorted(heard(read_back(scene)), key=lambda row: str(row[1])) == [
+    assert sorted(counted_rows(read_back(scene)), key=lambda row: str(row[1])) == [
         (None, "mood", "agent", 0.75, call),
         (call, "quality", "agent", 0.5, call),
         (None, "reward", "agent", 1.0, call),
@@ -102,7 +102,7 @@ def test_an_annotation_judges_its_own_span_or_the_whole(scene: Any, read_back: R
     ]
 
 
-def test_agent_lightnings_link_finds_the_call(scene: Any, read_back: ReadBack) -> None:
+def test_agent_lightnings_link_identifies_the_call(scene: Any, read_back: ReadBack) -> None:
     rollout = scene.attempt()
     chat = {"gen_ai.operation.name": "chat", "gen_ai.response.id": "chatcmpl-7"}
     call = rollout.emit("chat", "sdk", chat)
@@ -114,21 +114,21 @@ def test_agent_lightnings_link_finds_the_call(scene: Any, read_back: ReadBack) -
     for name, score in (("primary", 1.0), ("late", 0.5)):
         reward = {"agentlightning.reward.0.name": name, "agentlightning.reward.0.value": score}
         rollout.emit("agentlightning.annotation", "agl", {**reward, **link})
-    found = [(judged, name, value) for judged, name, _, value, _ in heard(read_back(scene))]
-    assert sorted(found) == [(call, "late", 0.5), (call, "primary", 1.0)]
+    scores = [(judged, name, value) for judged, name, _, value, _ in counted_rows(read_back(scene))]
+    assert sorted(scores) == [(call, "late", 0.5), (call, "primary", 1.0)]
 
 
-def test_a_reward_that_is_no_number_is_named(scene: Any, read_back: ReadBack) -> None:
+def test_a_score_that_is_no_number_is_a_drop(scene: Any, read_back: ReadBack) -> None:
     rollout = scene.attempt()
     numbers = ("much", float("nan"), float("inf"), 1e308, "")
     ids = [rollout.evaluate(value, f"n{at}") for at, value in enumerate(numbers)]
     spans = read_back(scene)
-    assert heard(spans) == []
+    assert counted_rows(spans) == []
     expected = ("no_value", "not_finite", "not_finite", "not_finite", "no_value")
     assert reasons(spans) == sorted(zip(ids, expected, strict=True))
 
 
-def test_two_that_differ_at_one_moment_contradict_each_other(
+def test_different_scores_of_one_moment_contradict_each_other(
     scene: Any, read_back: ReadBack
 ) -> None:
     rollout = scene.attempt()
@@ -137,7 +137,7 @@ def test_two_that_differ_at_one_moment_contradict_each_other(
     one, other = rollout.evaluate(0.0, **at), rollout.evaluate(1.0, **at)
     alike = [rollout.evaluate(0.5, "style", **at) for _ in range(2)]
     spans = read_back(scene)
-    assert heard(spans) == [(None, "style", "runner", 0.5, max(alike))]
+    assert counted_rows(spans) == [(None, "style", "runner", 0.5, max(alike))]
     assert reasons(spans) == sorted(
         [
             (first, "repeated"),
@@ -152,7 +152,7 @@ def test_two_that_differ_at_one_moment_contradict_each_other(
     )
 
 
-def test_of_the_events_of_one_span_the_last_counts(scene: Any, read_back: ReadBack) -> None:
+def test_the_last_event_of_a_span_counts(scene: Any, read_back: ReadBack) -> None:
     rollout = scene.attempt()
     said = [
         ("gen_ai.evaluation.result", {"gen_ai.evaluation.score.value": score})
@@ -160,7 +160,7 @@ def test_of_the_events_of_one_span_the_last_counts(scene: Any, read_back: ReadBa
     ]
     call = rollout.emit("chat", "sdk", {"gen_ai.operation.name": "chat"}, events=said)
     spans = read_back(scene)
-    assert heard(spans) == [(call, "reward", "agent", 1.0, call)]
+    assert counted_rows(spans) == [(call, "reward", "agent", 1.0, call)]
     assert reasons(spans) == [(call, "repeated")]
 
 
@@ -177,7 +177,7 @@ SAID = st.lists(
 
 @settings(deadline=None, max_examples=50)
 @given(said=SAID, order=st.randoms(use_true_random=False))
-def test_every_word_counts_once_or_is_a_drop_whatever_the_order(
+def test_every_evaluation_counts_once_or_is_a_drop_in_any_order(
     said: list[tuple[str, str, str, int]], order: Any
 ) -> None:
     rows = [
@@ -196,11 +196,11 @@ def test_every_word_counts_once_or_is_a_drop_whatever_the_order(
     ]
     columns = {name: [row.get(name) for row in rows] for name in SPANS.schema}
     spans = pl.DataFrame(columns, SPANS.schema)
-    found, drops = evaluations(spans, CALLS.empty())
-    assert sorted([*found["evidence"], *drops["id"]]) == sorted(spans["span_id"])
-    assert found.select("execution_id", "name").is_duplicated().sum() == 0
+    counted, drops = evaluations(spans, CALLS.empty())
+    assert sorted([*counted["evidence"], *drops["id"]]) == sorted(spans["span_id"])
+    assert counted.select("execution_id", "name").is_duplicated().sum() == 0
     mixed = list(range(spans.height))
     order.shuffle(mixed)
     again = evaluations(spans[mixed], CALLS.empty())
-    for one, other in zip((found, drops), again, strict=True):
+    for one, other in zip((counted, drops), again, strict=True):
         assert sorted(one.rows(), key=repr) == sorted(other.rows(), key=repr)

@@ -1,4 +1,4 @@
-"""Every ready rule is told, loads, fires on a trace made for it and not on one that must not."""
+"""Every ready rule is documented, loads, and fires on the trace made for it and not on another."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from ltrain_transforms import library
 from ltrain_transforms.errors import BadRecipe
 from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import Recipe, Reward
-from ltrain_transforms.rules_report import stored
+from ltrain_transforms.rules_report import report_rules
 from ltrain_transforms.source import Selection
 from ltrain_transforms.tables import SIGNALS
 
@@ -29,7 +29,7 @@ OFFERED = json.dumps([{"type": "function", "name": "execute_query", "parameters"
 
 
 def asks(name: str, arguments: object) -> Play:
-    """The model asks for a tool that it was offered, or was not."""
+    """Play an LLM call that requests a tool, offered or not."""
     call = {"id": "c1", "name": name, "arguments": arguments}
     offered = {"gen_ai.tool.definitions": OFFERED}
     return lambda it: it.llm(text="", tool_calls=[call], gateway=offered)
@@ -40,7 +40,7 @@ def says(text: str, **gateway: object) -> Play:
 
 
 def result(text: str, later: str, error: str = "") -> Play:
-    """A tool's result, and what the model says after it."""
+    """Play a tool's result and the model's answer after it."""
 
     def play(it: Any) -> None:
         it.llm("write")
@@ -60,20 +60,20 @@ def tools(*more: dict[str, Any]) -> Play:
 
 
 def agents(*outcomes: str) -> Play:
-    """Agents within agents, from the outermost, each with a call; any may have failed."""
+    """Play nested agents from the outermost, each with a call; any may have failed."""
 
     def play(it: Any) -> None:
         parent = ""
         for name, error in zip(("write", "judge"), outcomes, strict=False):
-            said = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
-            parent = it.emit("invoke_agent", "sdk", said, error=error, parent=parent)
+            attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
+            parent = it.emit("invoke_agent", "sdk", attributes, error=error, parent=parent)
             it.emit("chat", "sdk", {"gen_ai.operation.name": "chat"}, parent=parent)
 
     return play
 
 
 def slow(seconds: float) -> Play:
-    """A tool that takes so long."""
+    """Play a tool that takes so many seconds."""
 
     def play(it: Any) -> None:
         it.llm()
@@ -106,10 +106,10 @@ CASES: dict[str, tuple[Play, float | list[float], Play]] = {
     "token-cost": (says("a", **{"gen_ai.usage.output_tokens": 100}), -0.005, says("a")),
     "progress": (PROGRESS, [0.25, 0.5, -0.75], tools({"result": "no json"})),
 }  # fmt: skip
-"""The trace that it fires on, what it gives there, and the trace that it must not fire on."""
+"""The trace on which a rule fires, its value there, and a trace on which it must not fire."""
 
 OTHERS = {"completion-time", "latency", "evaluator"}
-"""They have tests of their own below."""
+"""Rules with their own tests below."""
 
 
 def judged(path: Path, name: str, more: str = "") -> Recipe:
@@ -119,59 +119,59 @@ def judged(path: Path, name: str, more: str = "") -> Recipe:
 
 
 def by_sample(spans: pl.DataFrame, recipe: Recipe, rule: str) -> dict[int, list[float]]:
-    """What a rule gives, by the k of the rollout."""
+    """Return the values of a rule by sample index."""
     tables = derive(spans, recipe).tables
     own = tables["rewards"].filter(pl.col("rule") == rule)
-    found = own.join(tables["executions"].select("execution_id", "sample_index"), "execution_id")
-    by = found.group_by("sample_index", maintain_order=True).agg("value")
+    joined = own.join(tables["executions"].select("execution_id", "sample_index"), "execution_id")
+    by = joined.group_by("sample_index", maintain_order=True).agg("value")
     return {sample: values for sample, values in by.iter_rows()}
 
 
 def examples(language: str) -> list[str]:
-    """The blocks of the page in a language."""
+    """Return the code blocks of the page in a language."""
     blocks = (DOCS / "rules.md").read_text().split("```")[1::2]
     return [block.removeprefix(language) for block in blocks if block.startswith(f"{language}\n")]
 
 
-def test_the_rules_of_the_page_load(tmp_path: Path) -> None:
+def test_the_rules_in_the_docs_load(tmp_path: Path) -> None:
     path = tmp_path / "ltrain.toml"
     path.write_text('[[policy]]\nname = "sql"\n' + examples("toml")[0])
     names = [reward.name for reward in Recipe.load(path).reward]
     assert names == ["tool-failed", "sql-only", "empty-result"]
 
 
-def test_the_function_of_the_page_is_a_rule() -> None:
+def test_the_function_in_the_docs_is_a_rule() -> None:
     scope: dict[str, Any] = {}
     exec(examples("python")[0], scope)
     rows = {"call_id": ["a", "b"], "kind": ["tool", "llm"], "start": [0, 0], "end": [0, 5 * SECOND]}
-    given = scope["slow_start"](pl.DataFrame(rows))
-    assert given.rows() == [("b", pytest.approx(-0.3))]
+    contributions = scope["slow_start"](pl.DataFrame(rows))
+    assert contributions.rows() == [("b", pytest.approx(-0.3))]
 
 
 def test_the_wheel_holds_every_rule() -> None:
     builder = WheelBuilder(str(DOCS.parent))
     shipped = {each.distribution_path for each in builder.recurse_included_files()}
-    files = {f"ltrain_transforms/rules/{name}.toml" for name in library.names()}
+    files = {f"ltrain_transforms/rules/{name}.toml" for name in library.rule_names()}
     assert files <= shipped
 
 
-def test_no_rule_is_without_a_case() -> None:
-    assert CASES.keys() | OTHERS == set(library.names())
+def test_every_rule_has_a_case() -> None:
+    assert CASES.keys() | OTHERS == set(library.rule_names())
 
 
-@pytest.mark.parametrize("name", library.names())
-def test_it_loads_and_is_told_with_its_source(name: str) -> None:
+@pytest.mark.parametrize("name", library.rule_names())
+def test_it_loads_and_is_documented_with_its_source(name: str) -> None:
     assert Reward.model_validate({"use": name}).name == name
-    said = library.about(name)
-    assert "Source: " in said
-    told = (DOCS / "rules.md").read_text()
-    assert f"| `{name}` |" in told
+    comment = library.rule_comment(name)
+    assert "Source: " in comment
+    page = (DOCS / "rules.md").read_text()
+    assert f"| `{name}` |" in page
     for source in ("2508.03680", "2605.26494", "2501.12948", "2503.14476", "2609.27532"):
-        assert source not in said or source in told
+        assert source not in comment or source in page
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_fires_where_it_must_and_nowhere_else(
+def test_it_fires_only_on_its_trace(
     scene: Any, read_back: ReadBack, recipe_file: Path, name: str
 ) -> None:
     fires, value, quiet = CASES[name]
@@ -180,13 +180,13 @@ def test_it_fires_where_it_must_and_nowhere_else(
         play(rollout)
         rollout.evaluate(1.0)
         rollout.close()
-    found = by_sample(read_back(scene), judged(recipe_file, name), name)
+    values = by_sample(read_back(scene), judged(recipe_file, name), name)
     expected = value if isinstance(value, list) else [value]
-    assert found == {0: pytest.approx(expected)}
+    assert values == {0: pytest.approx(expected)}
 
 
 @pytest.mark.parametrize("name", ["completion-time", "latency"])
-def test_speed_is_judged_beside_the_median_of_the_group(
+def test_times_are_compared_with_the_median_of_the_group(
     scene: Any, read_back: ReadBack, recipe_file: Path, name: str
 ) -> None:
     for sample, seconds in enumerate((1, 2, 6)):
@@ -198,12 +198,12 @@ def test_speed_is_judged_beside_the_median_of_the_group(
     slow(0.5)(failed)
     failed.evaluate(0.0)
     failed.close()
-    found = by_sample(read_back(scene), judged(recipe_file, name), name)
+    values = by_sample(read_back(scene), judged(recipe_file, name), name)
     # the median of 0.5, 1, 2 and 6 seconds is 1.5; the fastest gave a wrong answer
-    assert {k: round(values[0], 2) for k, values in found.items()} == {0: 0.03, 1: -0.03, 2: -0.1}
+    assert {k: round(first, 2) for k, (first, *_) in values.items()} == {0: 0.03, 1: -0.03, 2: -0.1}
 
 
-def test_an_evaluator_is_heard_by_name_within_bounds(
+def test_evaluator_takes_an_evaluation_by_name_within_bounds(
     scene: Any, read_back: ReadBack, recipe_file: Path
 ) -> None:
     rollout = scene.attempt()
@@ -217,14 +217,14 @@ def test_an_evaluator_is_heard_by_name_within_bounds(
     assert own.rows() == [(call, "agent", 1.0)]
 
 
-def test_on_a_capture_of_real_agents(store: Store) -> None:
-    """A LangGraph agent with RAG, one whose tool fails softly, one that misnames an argument."""
+def test_ready_rules_on_a_capture_of_real_agents(store: Store) -> None:
+    """A LangGraph agent with RAG, one with a soft failure of a tool, one with a wrong argument."""
     for request in requests("langgraph__openinference-0.1.80-genai.otlp.json", stamped=True):
         store.insert_otlp(request)
-    rules = [{"use": name} for name in library.names()]
+    rules = [{"use": name} for name in library.rule_names()]
     recipe = Recipe.model_validate({"policy": [{"name": "any"}], "reward": rules})
-    found = stored(store, recipe, Selection()).rules
-    fired = found.filter(pl.col("fired") > 0).select("rule", "fired", "total").rows()
+    report = report_rules(store, recipe, Selection()).rules
+    fired = report.filter(pl.col("fired") > 0).select("rule", "fired", "total").rows()
     assert {rule: (times, round(total, 3)) for rule, times, total in fired} == {
         "format-json": (1, -0.5),
         "format-regex": (1, -0.5),
@@ -244,11 +244,11 @@ def test_every_key_and_parameter_can_be_overridden(recipe_file: Path) -> None:
     assert Reward.model_validate(rule.model_dump(by_alias=True)) == rule
 
 
-def test_a_mistyped_rule_is_offered_its_neighbour(recipe_file: Path) -> None:
+def test_a_mistyped_rule_gets_a_suggestion(recipe_file: Path) -> None:
     with pytest.raises(BadRecipe, match=r"Unknown ready rule 'tool-faild'.*'tool-failed'"):
         judged(recipe_file, "tool-faild")
 
 
-def test_every_ready_column_is_told() -> None:
-    told = (DOCS / "rules.md").read_text()
-    assert [name for name in SIGNALS.schema if f"| `{name}` |" not in told] == []
+def test_every_derived_column_is_documented() -> None:
+    page = (DOCS / "rules.md").read_text()
+    assert [name for name in SIGNALS.schema if f"| `{name}` |" not in page] == []

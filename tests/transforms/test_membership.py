@@ -1,4 +1,4 @@
-"""Which execution a span belongs to: its own word, its trace's, its ancestors', its links'."""
+"""Membership of spans and log records: by own id, trace, ancestor, link, session."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,7 @@ def owners(*made: dict[str, Any], execution: str = "rollout") -> dict[str, str]:
 ROOT = unresolved("root", rollout_id="r1", attempt="1")
 
 
-def test_a_span_without_a_word_is_of_its_trace() -> None:
+def test_a_span_without_an_id_belongs_to_its_trace() -> None:
     assert owners(ROOT, unresolved("http")) == {"root": "r1.1", "http": "r1.1"}
 
 
@@ -42,22 +42,22 @@ def test_in_a_trace_of_several_rollouts_the_nearest_ancestor_decides() -> None:
     assert resolved == {"root": "r1.1", "other": "r2.1", "below": "r2.1", "deeper": "r2.1"}
 
 
-def test_parents_are_looked_for_in_their_own_trace() -> None:
+def test_parents_are_searched_in_their_own_trace() -> None:
     shared = unresolved("root", rollout_id="r2", attempt="1", trace_id="u")
     second = unresolved("second", rollout_id="r3", attempt="1", trace_id="u")
     below = unresolved("below", parent="root", trace_id="u")
     assert owners(ROOT, shared, second, below)["below"] == "r2.1"
 
 
-def test_a_link_decides_for_the_span_and_the_rest_of_its_trace() -> None:
+def test_a_link_decides_for_the_span_and_its_trace() -> None:
     judged = unresolved("judge", trace_id="u", links=["nowhere", "root"])
     below = unresolved("scored", trace_id="u", parent="judge")
     beside = unresolved("beside", trace_id="u")
     assert set(owners(ROOT, judged, below, beside).values()) == {"r1.1"}
 
 
-def test_a_rollout_without_an_attempt_is_of_the_attempt_that_its_trace_knows() -> None:
-    """A Node process that is handed the rollout as baggage says no attempt."""
+def test_a_rollout_without_an_attempt_takes_that_of_its_trace() -> None:
+    """A Node process that gets the rollout as baggage sets no attempt."""
     second = unresolved("second", rollout_id="r1", attempt="2", trace_id="u")
     nodes = unresolved("tool", rollout_id="r1", trace_id="u")
     apart = unresolved("apart", rollout_id="r9", trace_id="v")
@@ -65,7 +65,7 @@ def test_a_rollout_without_an_attempt_is_of_the_attempt_that_its_trace_knows() -
     assert (resolved["tool"], resolved["apart"]) == ("r1.2", "r9.1")
 
 
-def test_sessions_and_traces_are_executions_where_a_recipe_says_so() -> None:
+def test_sessions_and_traces_are_executions_if_the_recipe_says_so() -> None:
     made = [
         unresolved("a", session_id="s", trace_id="t1"),
         unresolved("b", trace_id="t1"),
@@ -77,7 +77,7 @@ def test_sessions_and_traces_are_executions_where_a_recipe_says_so() -> None:
     assert owners(*made) == {}
 
 
-def test_what_belongs_to_none_and_what_is_there_twice_are_drops() -> None:
+def test_unresolved_and_duplicate_spans_are_drops() -> None:
     apart = unresolved("apart", trace_id="u")
     resolved, drops = resolve_spans(spans(ROOT, ROOT, apart), "rollout")
     assert resolved["span_id"].to_list() == ["root"]
@@ -87,7 +87,7 @@ def test_what_belongs_to_none_and_what_is_there_twice_are_drops() -> None:
     ]
 
 
-def test_log_records_find_their_rollout() -> None:
+def test_log_records_belong_to_their_rollout() -> None:
     known = spans(
         span("a", execution_id="r1.1", trace_id="t"),
         span("b", execution_id="r2.1", trace_id="u"),
@@ -112,10 +112,10 @@ def test_log_records_find_their_rollout() -> None:
     assert set(drops["reason"]) == {"unresolved"}
 
 
-def test_servers_that_know_no_rollout_and_linked_rewards_are_read_from_the_store(
+def test_spans_without_rollout_and_linked_rewards_are_read_from_the_store(
     store: Store, scene: Any
 ) -> None:
-    """vLLM below the gateway, an MCP server in Node, an evaluator with a trace of its own."""
+    """vLLM below the gateway, an MCP server in Node, an evaluator with its own trace."""
     rollout = scene.attempt(attempt=2)
     rollout.llm()
     gateway = rollout.spans[0].span

@@ -1,4 +1,4 @@
-"""The sorted contexts give what looking at every one of them would give."""
+"""The search in sorted contexts gives the results of a search through all of them."""
 
 from array import array
 
@@ -28,22 +28,22 @@ def test_the_longest_prefix_and_the_nearest_context(
 ) -> None:
     rows = OpenRows()
     slow: list[tuple[int, int, float, Tokens]] = []  # opener, last, temperature, context
-    told: list[Tokens] = []
-    for call, (prompt, response, heat, earlier) in enumerate(calls):
-        if earlier is not None and earlier < len(told):
-            prompt = [*told[earlier], *prompt]
-        told.append([*prompt, *response])
-        fitting = [one for one in slow if one[2] == heat and one[3] == prompt[: len(one[3])]]
+    contexts: list[Tokens] = []
+    for call, (prompt, response, temperature, earlier) in enumerate(calls):
+        if earlier is not None and earlier < len(contexts):
+            prompt = [*contexts[earlier], *prompt]
+        contexts.append([*prompt, *response])
+        fitting = [one for one in slow if one[2] == temperature and one[3] == prompt[: len(one[3])]]
         expected = max(fitting, key=lambda one: (len(one[3]), -one[0]), default=None)
-        row = rows.take(coded(prompt), heat)
+        row = rows.pop_prefix(coded(prompt), temperature)
         assert (row and (row.opener, row.last)) == (expected and expected[:2])
         if row is None or expected is None:
             near = max(slow, key=lambda one: (agreed(one[3], prompt), -one[0]), default=None)
-            found = (-1, -1) if near is None else (near[1], agreed(near[3], prompt))
-            assert rows.nearest(coded(prompt)) == found
-            row = Row(call, call, heat)
+            nearest = (-1, -1) if near is None else (near[1], agreed(near[3], prompt))
+            assert rows.find_nearest(coded(prompt)) == nearest
+            row = Row(call, call, temperature)
         else:
             slow.remove(expected)
             row.last = call
-        rows.put(row, coded(told[-1]))
-        slow.append((row.opener, call, heat, told[-1]))
+        rows.insert(row, coded(contexts[-1]))
+        slow.append((row.opener, call, temperature, contexts[-1]))

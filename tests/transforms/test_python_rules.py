@@ -1,4 +1,4 @@
-"""A Python rule is found by its entry point; what it gives is checked, what it raises is named."""
+"""Python rules: entry points, checks of the returned frame, and errors of the function."""
 
 import re
 from collections.abc import Callable
@@ -18,7 +18,7 @@ RULES = '''
 import polars as pl
 
 def first_call_pays(calls, much=-0.1):
-    """The first LLM call of an execution pays for its failed tools."""
+    """Charge the first LLM call of an execution for its failed tools."""
     failed = calls.filter(kind="tool", status="error")
     first = calls.filter(kind="llm")["call_id"][0]
     return failed.select(call_id=pl.lit(first), value=pl.lit(much), evidence="call_id")
@@ -53,13 +53,13 @@ NAMES = ("first_call_pays", "whole", "stranger", "raises", "a_list", "misspelt",
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package with entry points, as an installer leaves it."""
+    """Write a package with entry points, as an installer does."""
     (tmp_path / "my_rules.py").write_text(RULES)
-    told = tmp_path / "my_rules-1.0.dist-info"
-    told.mkdir()
-    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: my-rules\nVersion: 1.0\n")
+    metadata = tmp_path / "my_rules-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my-rules\nVersion: 1.0\n")
     points = "".join(f"{name} = my_rules:{name}\n" for name in NAMES)
-    (told / "entry_points.txt").write_text(f"[ltrain.rules]\n{points}")
+    (metadata / "entry_points.txt").write_text(f"[ltrain.rules]\n{points}")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(__import__("sys").modules, "my_rules", raising=False)
 
@@ -80,13 +80,13 @@ def played(scene: Any) -> tuple[list[str], list[str]]:
     return firsts, tools
 
 
-def test_it_gives_what_it_says_within_bounds(
+def test_its_contributions_count_within_bounds(
     scene: Any, read_back: ReadBack, recipe_file: Path, installed: None
 ) -> None:
     firsts, tools = played(scene)
     rule = 'name = "pays"\npython = "first_call_pays"\nparams = { much = -0.2 }\nmin = -0.3\n'
-    found = derive(read_back(scene), ruled(recipe_file, rule)).tables["rewards"]
-    rows = found.select("call_id", "rule", "source", "value", "evidence").rows()
+    rewards = derive(read_back(scene), ruled(recipe_file, rule)).tables["rewards"]
+    rows = rewards.select("call_id", "rule", "source", "value", "evidence").rows()
     expected = [
         (firsts[at // 2], "pays", "rule", pytest.approx((-0.2, -0.1)[at % 2]), tools[at])
         for at in range(4)
@@ -94,13 +94,13 @@ def test_it_gives_what_it_says_within_bounds(
     assert sorted(rows, key=str) == sorted(expected, key=str)
 
 
-def test_it_sees_one_execution_at_a_time(
+def test_it_receives_one_execution_at_a_time(
     scene: Any, read_back: ReadBack, recipe_file: Path, installed: None
 ) -> None:
     played(scene)
     recipe = ruled(recipe_file, 'name = "whole"\npython = "whole"\n')
-    found = derive(read_back(scene), recipe).tables["rewards"]
-    assert found.select("call_id", "value").rows() == [(None, 1.0), (None, 1.0)]
+    rewards = derive(read_back(scene), recipe).tables["rewards"]
+    assert rewards.select("call_id", "value").rows() == [(None, 1.0), (None, 1.0)]
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,13 @@ def test_it_sees_one_execution_at_a_time(
     [
         ("stranger", "it names a call in `call_id` that the execution does not have: nobody"),
         ("raises", "KeyError: 'tool'"),
-        ("a_list", "it gave a list; it must give a Polars frame"),
+        ("a_list", "it returned a list; it must return a Polars frame"),
         ("misspelt", "Unknown column 'evidense'.*Did you mean 'evidence'"),
-        ("valueless", "it gave no column 'value'"),
-        ("texts", "it gave values of String"),
+        ("valueless", "it returned no column 'value'"),
+        ("texts", "it returned values of type String"),
     ],
 )
-def test_what_it_does_wrong_is_a_drop_of_each_execution(
+def test_its_errors_are_a_drop_of_each_execution(
     scene: Any, read_back: ReadBack, recipe_file: Path, installed: None, name: str, says: str
 ) -> None:
     played(scene)
@@ -138,7 +138,7 @@ def test_a_function_that_cannot_be_imported_ends_the_build(
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_not_finite_is_a_drop(
+def test_values_that_are_not_finite_are_drops(
     scene: Any, read_back: ReadBack, recipe_file: Path, installed: None
 ) -> None:
     played(scene)
@@ -150,14 +150,12 @@ def test_what_is_not_finite_is_a_drop(
     assert drops["detail"][0] == "mine: the rule fired, and its value is NaN or infinite"
 
 
-def test_a_name_that_nobody_declares_is_offered_its_neighbour(
-    recipe_file: Path, installed: None
-) -> None:
+def test_an_undeclared_name_gets_a_suggestion(recipe_file: Path, installed: None) -> None:
     with pytest.raises(BadRecipe, match=r"Unknown Python rule 'hole'.*Did you mean 'whole'.*"
                        r"\[project.entry-points.\"ltrain.rules\"\]"):  # fmt: skip
         ruled(recipe_file, 'name = "mine"\npython = "hole"\n')
 
 
-def test_it_credits_whom_it_names(recipe_file: Path, installed: None) -> None:
+def test_credit_to_is_refused(recipe_file: Path, installed: None) -> None:
     with pytest.raises(BadRecipe, match="a Python rule names the calls itself"):
         ruled(recipe_file, 'name = "mine"\npython = "whole"\ncredit_to = "last"\n')

@@ -81,8 +81,8 @@ def test_a_fault_is_named(tmp_path: Path, more: str, says: str) -> None:
     [
         ("statuss = 'error'", "-0.2", "statuss.*Columns: .*status"),
         ("status = ", "-0.2", "when = "),
-        ("name", "-0.2", "gives String; it must give true or false"),
-        ("true", "'much'", "it must give a number"),
+        ("name", "-0.2", "returns String; it must return true or false"),
+        ("true", "'much'", "it must return a number"),
         ("true", "sum(gap)", "aggregates are refused"),
         ("true", "max(seq) + seq", "aggregates are refused"),
         ("true", "lag(seq)", "aggregates are refused"),
@@ -113,10 +113,10 @@ def test_good_sql_loads(tmp_path: Path, when: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("let", "says"),
     [
-        ('rows = "$.rows"', 'must read "column:\\$.path"'),
-        ('rows = "result:$.ro[ws"', r"\$\.ro\[ws' is no JSON path"),
-        ('rows = "gap:$.rows"', "the column one of: .*result"),
-        ('status = "result:$.status"', "there is a column of that name"),
+        ('rows = "$.rows"', 'write it as "column:\\$.path"'),
+        ('rows = "result:$.ro[ws"', r"\$\.ro\[ws' is not a JSON path"),
+        ('rows = "gap:$.rows"', "with a column of: .*result"),
+        ('status = "result:$.status"', "a column of that name exists already"),
     ],
 )
 def test_a_bad_name_for_json_is_named(tmp_path: Path, let: str, says: str) -> None:

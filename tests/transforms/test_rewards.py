@@ -1,3 +1,5 @@
+"""Rewards of a recipe on literal traces: rules over calls, evaluations, and failed agents."""
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,9 @@ ReadBack = Callable[[Any], pl.DataFrame]
 AGENT = "ltrain.instrument"
 
 
-def given(spans: pl.DataFrame, recipe: Recipe) -> list[tuple[Any, ...]]:
-    found = derive(spans, recipe).tables["rewards"]
-    return found.select("call_id", "rule", "source", "value", "evidence").rows()
+def reward_rows(spans: pl.DataFrame, recipe: Recipe) -> list[tuple[Any, ...]]:
+    rewards = derive(spans, recipe).tables["rewards"]
+    return rewards.select("call_id", "rule", "source", "value", "evidence").rows()
 
 
 def reasons(spans: pl.DataFrame, recipe: Recipe) -> dict[str, str]:
@@ -22,12 +24,12 @@ def reasons(spans: pl.DataFrame, recipe: Recipe) -> dict[str, str]:
     return dict(drops.select("id", "reason").iter_rows())
 
 
-def ruled(path: Path, rule: str) -> Recipe:
+def load_rule(path: Path, rule: str) -> Recipe:
     path.write_text(path.read_text().split("[[reward]]")[0] + "[[reward]]\n" + rule)
     return Recipe.load(path)
 
 
-def test_a_failed_tool_costs_its_author_within_the_bound(
+def test_a_failed_tool_costs_its_requester_up_to_the_bound(
     scene: Any, read_back: ReadBack, recipe: Recipe
 ) -> None:
     rollout = scene.attempt()
@@ -35,24 +37,24 @@ def test_a_failed_tool_costs_its_author_within_the_bound(
     for node, error in (("write", "boom()"), ("rewrite", "boom()"), ("rewrite", "boom()")):
         calls.append(rollout.llm(node))
         tools.append(rollout.tool(error=error))
-    judged = rollout.evaluate(0.0)
+    evaluation = rollout.evaluate(0.0)
     rollout.close()
-    found = given(read_back(scene), recipe)
-    assert found == [
-        (None, "answer", "runner", 0.0, judged),
+    rewards = reward_rows(read_back(scene), recipe)
+    assert rewards == [
+        (None, "answer", "runner", 0.0, evaluation),
         (calls[0], "tool-failed", "rule", -0.2, tools[0]),
         (calls[1], "tool-failed", "rule", pytest.approx(-0.1), tools[1]),
         (calls[2], "tool-failed", "rule", pytest.approx(0.0), tools[2]),
     ]
 
 
-def test_a_rule_that_credits_nobody_is_a_drop(
+def test_a_rule_without_a_call_to_credit_is_a_drop(
     scene: Any, read_back: ReadBack, recipe: Recipe
 ) -> None:
     rollout = scene.attempt()
     tool = rollout.tool(error="boom()")
     spans = read_back(scene)
-    assert given(spans, recipe) == []
+    assert reward_rows(spans, recipe) == []
     assert reasons(spans, recipe)[tool] == "uncredited"
 
 
@@ -61,7 +63,7 @@ def test_a_rule_that_credits_nobody_is_a_drop(
     [("self", "tool"), ("requester", "second"), ("previous", "second"), ("last", "third"),
      ("rollout", None)],
 )  # fmt: skip
-def test_whom_a_rule_credits(
+def test_credit_to_selects_the_credited_call(
     scene: Any, read_back: ReadBack, recipe_file: Path, credit_to: str, credited: str | None
 ) -> None:
     rollout = scene.attempt()
@@ -69,14 +71,12 @@ def test_whom_a_rule_credits(
     names["tool"] = rollout.tool()
     names["third"] = rollout.llm("write")
     rule = f'name = "r"\non = "tool"\nvalue = "1"\nweight = 2.0\ncredit_to = "{credit_to}"\n'
-    found = given(read_back(scene), ruled(recipe_file, rule))
+    rewards = reward_rows(read_back(scene), load_rule(recipe_file, rule))
     expected = names[credited] if credited else None
-    assert found == [(expected, "r", "rule", 2.0, names["tool"])]
+    assert rewards == [(expected, "r", "rule", 2.0, names["tool"])]
 
 
-def test_json_inside_a_result_has_a_name(
-    scene: Any, read_back: ReadBack, recipe_file: Path
-) -> None:
+def test_let_names_json_inside_a_result(scene: Any, read_back: ReadBack, recipe_file: Path) -> None:
     rollout = scene.attempt()
     rollout.llm()
     rollout.tool(result='{"rows": 3}')
@@ -86,36 +86,36 @@ def test_json_inside_a_result_has_a_name(
         'value = "CAST(rows AS DOUBLE) / 10"\nlet = { rows = "result:$.rows" }\n'
         'credit_to = "rollout"\n'
     )
-    found = given(read_back(scene), ruled(recipe_file, rule))
-    assert [value for _, _, _, value, _ in found] == [pytest.approx(0.3)]
+    rewards = reward_rows(read_back(scene), load_rule(recipe_file, rule))
+    assert [value for _, _, _, value, _ in rewards] == [pytest.approx(0.3)]
 
 
-def test_of_several_evaluations_the_last_counts(
+def test_the_last_of_several_evaluations_counts(
     scene: Any, read_back: ReadBack, recipe: Recipe
 ) -> None:
     rollout = scene.attempt()
     first, last = rollout.evaluate(0.0), rollout.evaluate(1.0)
     other, broken = rollout.evaluate(5.0, "style"), rollout.evaluate("much")
     spans = read_back(scene)
-    assert given(spans, recipe) == [(None, "answer", "runner", 1.0, last)]
-    found = reasons(spans, recipe)
-    assert (found[first], found[broken]) == ("repeated", "no_value")
-    assert found[other] == "unheard"
+    assert reward_rows(spans, recipe) == [(None, "answer", "runner", 1.0, last)]
+    drops = reasons(spans, recipe)
+    assert (drops[first], drops[broken]) == ("repeated", "no_value")
+    assert drops[other] == "unheard"
 
 
-@pytest.mark.parametrize(("heard", "value"), [("runner", 0.0), ("agent", 1.0)])
-def test_whose_word_counts(
-    scene: Any, read_back: ReadBack, recipe_file: Path, heard: str, value: float
+@pytest.mark.parametrize(("source", "value"), [("runner", 0.0), ("agent", 1.0)])
+def test_from_selects_the_source_of_an_evaluation(
+    scene: Any, read_back: ReadBack, recipe_file: Path, source: str, value: float
 ) -> None:
     rollout = scene.attempt()
     rollout.evaluate(0.0)
     rollout.evaluate(1.0, by=AGENT)
-    rule = f'name = "answer"\nevaluation = "reward"\nfrom = "{heard}"\n'
-    found = given(read_back(scene), ruled(recipe_file, rule))
-    assert [row[3] for row in found] == [value]
+    rule = f'name = "answer"\nevaluation = "reward"\nfrom = "{source}"\n'
+    rewards = reward_rows(read_back(scene), load_rule(recipe_file, rule))
+    assert [row[3] for row in rewards] == [value]
 
 
-def test_an_evaluation_of_a_call_credits_it(
+def test_an_evaluation_of_a_call_credits_that_call(
     scene: Any, read_back: ReadBack, recipe_file: Path
 ) -> None:
     rollout = scene.attempt()
@@ -126,28 +126,28 @@ def test_an_evaluation_of_a_call_credits_it(
     rollout.evaluate(4.0, scope="rollout", parent=above)
     lost = rollout.evaluate(5.0, scope="call")
     spans = read_back(scene)
-    recipe = ruled(recipe_file, 'name = "answer"\nevaluation = "reward"\n')
-    found = [(call, value) for call, _, _, value, _ in given(spans, recipe)]
-    assert found == [(linked, 1.0), (above, 3.0), (None, 4.0)]
+    recipe = load_rule(recipe_file, 'name = "answer"\nevaluation = "reward"\n')
+    credited = [(call, value) for call, _, _, value, _ in reward_rows(spans, recipe)]
+    assert credited == [(linked, 1.0), (above, 3.0), (None, 4.0)]
     assert reasons(spans, recipe)[lost] == "no_target"
 
 
-def test_an_event_on_a_span_judges_its_call(
+def test_an_evaluation_event_judges_the_call_of_its_span(
     scene: Any, read_back: ReadBack, recipe_file: Path
 ) -> None:
     rollout = scene.attempt()
-    said = {"gen_ai.evaluation.name": "reward", "gen_ai.evaluation.score.value": 0.5}
+    score = {"gen_ai.evaluation.name": "reward", "gen_ai.evaluation.score.value": 0.5}
     chat = {"gen_ai.operation.name": "chat"}
-    event = [("gen_ai.evaluation.result", said)]
+    event = [("gen_ai.evaluation.result", score)]
     call = rollout.emit("chat", "sdk", chat, events=event)
     rule = 'name = "answer"\nevaluation = "reward"\nfrom = "agent"\n'
-    assert given(read_back(scene), ruled(recipe_file, rule)) == [
+    assert reward_rows(read_back(scene), load_rule(recipe_file, rule)) == [
         (call, "answer", "agent", 0.5, call)
     ]
 
 
 @pytest.mark.parametrize("outcome", ["error", "timeout"])
-def test_a_failed_agent_has_the_recipes_reward(
+def test_a_failed_agent_gets_the_recipes_reward(
     scene: Any, read_back: ReadBack, recipe: Recipe, outcome: str
 ) -> None:
     rollout = scene.attempt()
@@ -155,14 +155,14 @@ def test_a_failed_agent_has_the_recipes_reward(
     rollout.close(outcome)
     closing = rollout.spans[-1].span
     spans = read_back(scene)
-    assert given(spans, recipe) == [(None, "answer", "recipe", 0.0, closing)]
+    assert reward_rows(spans, recipe) == [(None, "answer", "recipe", 0.0, closing)]
     assert derive(spans, recipe).outcomes.rows() == [(rollout.execution, 0.0)]
 
 
-def test_what_the_runner_said_of_a_failed_agent_counts(
+def test_a_runners_evaluation_of_a_failed_agent_counts(
     scene: Any, read_back: ReadBack, recipe: Recipe
 ) -> None:
     rollout = scene.attempt()
-    judged = rollout.evaluate(0.25)
+    evaluation = rollout.evaluate(0.25)
     rollout.close("timeout")
-    assert given(read_back(scene), recipe) == [(None, "answer", "runner", 0.25, judged)]
+    assert reward_rows(read_back(scene), recipe) == [(None, "answer", "runner", 0.25, evaluation)]

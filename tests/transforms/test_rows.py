@@ -1,4 +1,4 @@
-"""Which calls share a training row, and what the row holds, from literal tokens."""
+"""Rows from literal tokens: the calls that share one, and its columns."""
 
 import re
 
@@ -12,7 +12,7 @@ from tests.transforms.talk import Talk, recipe
 from ltrain_transforms.tables import SAMPLES
 
 
-def test_an_extension_joins_the_row_and_what_came_between_is_masked() -> None:
+def test_a_continuing_call_joins_the_row_and_tokens_between_are_masked() -> None:
     talk = Talk()
     talk.call((1, 2), (3, 4))
     talk.call((1, 2, 3, 4, 9, 9), (5,), policy_version=1)
@@ -53,14 +53,16 @@ def test_an_extension_joins_the_row_and_what_came_between_is_masked() -> None:
         ((3, 4), "it begins anew"),
     ],
 )
-def test_what_does_not_extend_exactly_starts_a_row(prompt: tuple[int, ...], why: str) -> None:
+def test_a_prompt_that_does_not_continue_exactly_starts_a_row(
+    prompt: tuple[int, ...], why: str
+) -> None:
     talk = Talk()
     talk.call((1, 2), (3, 4))
     talk.call(prompt, (5,))
     assert talk.rows() == [["c0"], ["c1"]], why
 
 
-def test_of_two_branches_the_first_goes_on_and_the_second_starts_a_row() -> None:
+def test_the_first_of_two_branches_joins_and_the_second_starts_a_row() -> None:
     talk = Talk()
     talk.call((1,), (2,))
     talk.call((1, 2, 7), (3,))
@@ -79,7 +81,7 @@ def test_two_sub_agents_whose_calls_interleave_make_two_rows() -> None:
 
 
 def test_five_steps_with_a_break_at_the_fourth_make_two_samples() -> None:
-    """prime-rl's case: its docs' example of best-effort interleaving."""
+    """The example of best-effort interleaving in the docs of prime-rl."""
     talk = Talk()
     context: tuple[int, ...] = (1, 2)
     for step in range(5):
@@ -124,7 +126,7 @@ def test_a_compacted_history_starts_a_row_that_later_calls_join() -> None:
     assert talk.rows() == [["c0", "c1"], ["c2", "c3"]]
 
 
-def test_the_longest_context_is_gone_on_with() -> None:
+def test_a_call_joins_the_longest_context() -> None:
     talk = Talk()
     talk.call((1,), (2,))
     talk.call((1,), (2, 3))
@@ -132,7 +134,7 @@ def test_the_longest_context_is_gone_on_with() -> None:
     assert talk.rows() == [["c0"], ["c1", "c2"]]
 
 
-def test_of_equal_rows_the_first_is_gone_on_with() -> None:
+def test_of_equal_rows_a_call_joins_the_first() -> None:
     talk = Talk()
     for prompt in ((1,), (1,), (1,), (1, 2, 3), (1, 2, 3)):
         talk.call(prompt, (2,))
@@ -156,7 +158,7 @@ def test_another_temperature_policy_or_execution_starts_a_row(other: dict[str, o
     assert sorted(talk.rows()) == [["c0"], ["c1"]]
 
 
-def test_the_temperature_that_nobody_set_is_the_apis_default() -> None:
+def test_a_missing_temperature_is_the_apis_default() -> None:
     talk = Talk()
     talk.call((1,), (2,), temperature=None)
     talk.call((1, 2, 3), (4,), temperature=1.0)
@@ -164,7 +166,7 @@ def test_the_temperature_that_nobody_set_is_the_apis_default() -> None:
     assert talk.samples()[0]["temperature"].to_list() == [1.0]
 
 
-def test_a_row_goes_on_in_the_next_to_begin_after_its_end() -> None:
+def test_the_next_sample_is_the_next_row_that_begins_after_the_end() -> None:
     talk = Talk()
     talk.call((1,), (2,))
     talk.call((7,), (8,))
@@ -186,7 +188,7 @@ def test_a_row_goes_on_in_the_next_to_begin_after_its_end() -> None:
         ("rollout", [[0.25, 0.25, 0.0, 0.25], [0.25], [0.5, 0.5]]),
     ],
 )
-def test_what_is_weighed_equally_sums_to_the_same(
+def test_units_of_equal_weight_have_the_same_sum(
     loss_weighting: str, expected: list[list[float]]
 ) -> None:
     talk = Talk()
@@ -198,7 +200,7 @@ def test_what_is_weighed_equally_sums_to_the_same(
     assert frame["loss_weight"].to_list() == expected
 
 
-def test_the_policies_of_one_rollout_are_weighed_apart() -> None:
+def test_the_policies_of_one_rollout_are_weighted_separately() -> None:
     talk = Talk()
     talk.call((1,), (2, 3))
     talk.call((8,), (5,), policy="judge")
@@ -208,7 +210,7 @@ def test_the_policies_of_one_rollout_are_weighed_apart() -> None:
     assert frame["next_sample_id"].null_count() == 2, "a value goes on within its own policy"
 
 
-def test_of_a_row_that_is_too_long_goes_what_does_not_fit_or_all() -> None:
+def test_too_long_drops_the_calls_that_do_not_fit_or_the_row() -> None:
     talk = Talk()
     talk.call((1,), (2,))
     talk.call((1, 2, 3), (4,))
@@ -216,9 +218,9 @@ def test_of_a_row_that_is_too_long_goes_what_does_not_fit_or_all() -> None:
     talk.call((8,), (9,))
     drops = {}
     for what, rows in (("call", [["c0", "c1"], ["c3"]]), ("row", [["c3"]])):
-        asked = {"max_tokens": 4, "too_long": what}
-        assert talk.rows(filter=asked) == rows
-        drops[what] = talk.samples(recipe(filter=asked))[1].select("id", "reason").rows()
+        filters = {"max_tokens": 4, "too_long": what}
+        assert talk.rows(filter=filters) == rows
+        drops[what] = talk.samples(recipe(filter=filters))[1].select("id", "reason").rows()
     assert drops["call"] == [("c2", "too_long")]
     assert drops["row"] == [(call, "too_long") for call in ("c0", "c1", "c2")]
 
@@ -235,13 +237,13 @@ CALL = st.tuples(
 
 
 def talk_of(plan: list[tuple[str, int | None, list[int], list[int], float, str]]) -> Talk:
-    """Make calls, some of which go on from an earlier one."""
+    """Return calls, some of which continue an earlier one."""
     talk = Talk()
-    for execution, earlier, prompt, response, heat, policy in plan:
+    for execution, earlier, prompt, response, temperature, policy in plan:
         if earlier is not None and earlier < len(talk.calls):
             before = talk.calls[earlier]
             prompt = [*before["prompt_token_ids"], *before["response_token_ids"][0], *prompt]
-        talk.call(prompt, response, execution=execution, temperature=heat, policy=policy)
+        talk.call(prompt, response, execution=execution, temperature=temperature, policy=policy)
     return talk
 
 
@@ -272,13 +274,13 @@ def test_every_call_is_in_one_row_with_its_own_tokens_or_in_drops(
             spoken[offset : offset + length] = [1] * length
         assert row["response_mask"] == spoken
         for name in ("rollout_logprobs", "advantages", "loss_weight", "token_rewards"):
-            silent = [x for x, said in zip(row[name], spoken, strict=True) if not said]
+            silent = [x for x, is_sampled in zip(row[name], spoken, strict=True) if not is_sampled]
             assert not any(silent), name
 
 
 @settings(deadline=None)
 @given(st.lists(CALL, max_size=9))
-def test_cutting_into_batches_and_order_change_nothing(
+def test_batches_and_order_change_no_row(
     plan: list[tuple[str, int | None, list[int], list[int], float, str]],
 ) -> None:
     talk = talk_of(plan)

@@ -1,4 +1,4 @@
-"""`ltrain rules`: what each rule gives on stored traces, and why another gives nothing."""
+"""`ltrain rules`: what each rule gives on stored traces, and why some give nothing."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from ltrain.cli import app
 from ltrain_collector.store import Store
 from ltrain_transforms.errors import NothingToBuild
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.rules_report import stored
+from ltrain_transforms.rules_report import report_rules
 from ltrain_transforms.source import Selection
 
 DEMO = Selection(run="demo")
@@ -44,7 +44,7 @@ name = "style"
 evaluation = "style"
 
 [[reward]]
-name = "said"
+name = "opinion"
 evaluation = "opinion"
 """
 
@@ -59,7 +59,7 @@ value = "1"
 
 @pytest.fixture
 def played(scene: Any) -> Any:
-    """Two rollouts of a task: a right one whose tool works, a wrong one whose tool fails twice."""
+    """Two rollouts of a task: a correct one with a tool that works, and a wrong one."""
     right, wrong = scene.attempt(sample=0), scene.attempt(sample=1)
     right.llm()
     right.tool(result="Lisbon")
@@ -84,7 +84,7 @@ def rules(recipe_file: Path) -> Path:
 
 def test_each_rule_with_what_it_gives(played: Any, store: Store, rules: Path) -> None:
     store.insert_otlp(played.request())
-    made = stored(store, Recipe.load(rules), DEMO)
+    made = report_rules(store, Recipe.load(rules), DEMO)
     assert (made.executions, made.judged) == (2, 2)
     columns = ("rule", "looks_at", "seen", "fired", "executions", "total", "mean", "correlation")
     right, wrong = (attempt.rollout for attempt in played.attempts)
@@ -100,13 +100,13 @@ def test_each_rule_with_what_it_gives(played: Any, store: Store, rules: Path) ->
 
 def test_why_a_rule_gives_nothing(played: Any, store: Store, rules: Path) -> None:
     store.insert_otlp(played.request())
-    made = stored(store, Recipe.load(rules), DEMO)
+    made = report_rules(store, Recipe.load(rules), DEMO)
     assert dict(made.rules.filter(fired=0).select("rule", "silent").rows()) == {
-        "result-used": "all it gives is left out: gated 1",
-        "retrieved": "the traces hold no retrieval call; kinds in them: llm, node, tool",
-        "cheap": "`when` is true for none of 4 llm calls, and null for 4: no output_tokens there",
-        "style": "nobody says 'style'; evaluations there: opinion, reward",
-        "said": "only agent says 'opinion', and from is 'runner'",
+        "result-used": "all its contributions are left out: gated 1",
+        "retrieved": "the traces hold no retrieval call; kinds in the traces: llm, node, tool",
+        "cheap": "`when` is true for none of 4 llm calls, and null for 4, which lack output_tokens",
+        "style": "no evaluation is named 'style'; names in the traces: opinion, reward",
+        "opinion": "evaluations named 'opinion' come from agent only, and from is 'runner'",
     }
     left = dict(
         made.rules.filter(pl.col("left_out").is_not_null()).select("rule", "left_out").rows()
@@ -115,10 +115,10 @@ def test_why_a_rule_gives_nothing(played: Any, store: Store, rules: Path) -> Non
 
 
 @pytest.mark.parametrize("spans", [1, 60])
-def test_how_it_is_cut_changes_nothing_that_is_said(
+def test_the_batches_do_not_change_the_report(
     scene: Any, store: Store, rules: Path, spans: int
 ) -> None:
-    """Groups lie in several batches; of three rollouts two are compared, gated and judged."""
+    """Groups are in several batches; two of three rollouts are compared, gated and judged."""
     rules.write_text(rules.read_text() + LATE)
     for wave in range(2):
         for task in ("t1", "t2", "t3"):
@@ -132,13 +132,13 @@ def test_how_it_is_cut_changes_nothing_that_is_said(
                     rollout.evaluate(sample / 3)
                 rollout.close()
     store.insert_otlp(scene.request())
-    recipe, told = Recipe.load(rules), []
+    recipe, calls = Recipe.load(rules), []
 
     def progress(phase: str, done: int, total: int) -> None:
-        told.append((phase, done, total))
+        calls.append((phase, done, total))
 
-    whole = stored(store, recipe, DEMO)
-    cut = stored(store, recipe, DEMO, spans_a_batch=spans, progress=progress)
+    whole = report_rules(store, recipe, DEMO)
+    cut = report_rules(store, recipe, DEMO, spans_a_batch=spans, progress=progress)
     assert cut.rules.rows() == whole.rules.rows()
     assert (cut.executions, cut.judged) == (whole.executions, whole.judged) == (18, 12)
     fired = dict(cut.rules.select("rule", "fired").rows())
@@ -146,30 +146,28 @@ def test_how_it_is_cut_changes_nothing_that_is_said(
     silent = dict(cut.rules.select("rule", "silent").rows())
     assert (
         silent["slow"]
-        == "`when` is true for none of 18 executions, and null for 6: no reward there"
+        == "`when` is true for none of 18 executions, and null for 6, which lack reward"
     )
     assert silent["cheap"] == (
-        "`when` is true for none of 36 llm calls, and null for 36: no output_tokens there"
+        "`when` is true for none of 36 llm calls, and null for 36, which lack output_tokens"
     )
-    assert len(told) == told[-1][2] > 3
-    assert {phase for phase, _, _ in told} == {"trace"}
+    assert len(calls) == calls[-1][2] > 3
+    assert {phase for phase, _, _ in calls} == {"trace"}
 
 
-def test_the_command_prints_it(played: Any, store: Store, rules: Path) -> None:
+def test_the_command_prints_the_report(played: Any, store: Store, rules: Path) -> None:
     store.insert_otlp(played.request())
     store.close()
-    asked = ["rules", str(rules), "--store", store.name, "--run", "demo"]
-    told = CliRunner().invoke(app, asked, env={"COLUMNS": "200"})
-    assert told.exit_code == 0, told.output
-    assert "2 executions, 2 of them judged" in told.output
-    assert "style gives nothing: nobody says 'style'" in told.output
-    said = json.loads(CliRunner().invoke(app, [*asked, "--json"]).output)
-    assert [row["rule"] for row in said["rules"]][:2] == ["answer", "tool-failed"]
-    assert said["rules"][1]["total"] == pytest.approx(-0.3)
+    arguments = ["rules", str(rules), "--store", store.name, "--run", "demo"]
+    done = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    assert "2 executions, 2 of them judged" in done.output
+    assert "style gives nothing: no evaluation is named 'style'" in done.output
+    report = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).output)
+    assert [row["rule"] for row in report["rules"]][:2] == ["answer", "tool-failed"]
+    assert report["rules"][1]["total"] == pytest.approx(-0.3)
 
 
-def test_an_empty_selection_says_so(store: Store, recipe: Recipe) -> None:
-    with pytest.raises(
-        NothingToBuild, match=r"no execution of what .* selects .run nobody, wave 3"
-    ):
-        stored(store, recipe, Selection(run="nobody", wave=3))
+def test_an_empty_selection_is_an_error(store: Store, recipe: Recipe) -> None:
+    with pytest.raises(NothingToBuild, match=r"no execution that .* selects .run nobody, wave 3"):
+        report_rules(store, recipe, Selection(run="nobody", wave=3))

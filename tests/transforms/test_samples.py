@@ -13,7 +13,7 @@ ReadBack = Callable[[Any], pl.DataFrame]
 
 
 def two_turns(scene: Any, second: tuple[int, ...]) -> Any:
-    """A rollout of two calls, and a peer that makes the reward a difference."""
+    """Play a rollout of two calls, and a peer with another reward."""
     rollout = scene.attempt("t1", 0)
     rollout.llm("write", (1, 2, 3), (4, 5))
     rollout.tool(error="boom()")
@@ -28,13 +28,13 @@ def two_turns(scene: Any, second: tuple[int, ...]) -> Any:
     return rollout
 
 
-def test_the_two_turn_task_gives_two_rows_that_are_linked(
+def test_the_two_turn_task_gives_two_linked_rows(
     scene: Any, read_back: ReadBack, recipe: Recipe
 ) -> None:
     rollout = two_turns(scene, (2, 3, 30))
-    found = derive(read_back(scene), recipe).tables["samples"]
+    samples = derive(read_back(scene), recipe).tables["samples"]
     first, second = (
-        found.filter(pl.col("execution_id") == rollout.execution)
+        samples.filter(pl.col("execution_id") == rollout.execution)
         .sort(pl.col("next_sample_id").is_null())
         .to_dicts()
     )
@@ -52,13 +52,13 @@ def test_the_two_turn_task_gives_two_rows_that_are_linked(
     assert (first["call_versions"], first["call_offsets"]) == ([0], [0])
 
 
-def test_a_prompt_that_extends_gives_one_row(
+def test_a_prompt_that_continues_the_tokens_gives_one_row(
     scene: Any, read_back: ReadBack, recipe: Recipe
 ) -> None:
     rollout = two_turns(scene, (1, 2, 3, 4, 5, 30))
-    found = derive(read_back(scene), recipe).tables["samples"]
-    (row,) = found.filter(pl.col("execution_id") == rollout.execution).to_dicts()
-    assert found.schema == SAMPLES.schema
+    samples = derive(read_back(scene), recipe).tables["samples"]
+    (row,) = samples.filter(pl.col("execution_id") == rollout.execution).to_dicts()
+    assert samples.schema == SAMPLES.schema
     assert row["response_ids"] == [4, 5, 30, 8]
     assert row["response_mask"] == [1, 1, 0, 1]
     assert row["loss_weight"] == [1.0, 1.0, 0.0, 1.0]

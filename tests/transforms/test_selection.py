@@ -1,4 +1,4 @@
-"""Which executions count: every reason against it is told, and a recipe may lift some."""
+"""Selection of executions: each reason to leave one out, and the reasons a recipe may allow."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from ltrain_transforms.recipe import Filter, Policy
-from ltrain_transforms.selection import REASONS, counting, trained, trained_by
+from ltrain_transforms.selection import REASONS, is_trained, select_executions, trained_policy
 from ltrain_transforms.tables import CALLS, DROPS, EXECUTIONS
 
 CASES: dict[str, dict[str, Any]] = {
@@ -16,7 +16,7 @@ CASES: dict[str, dict[str, Any]] = {
     "incomplete": {"complete": False},
     "withheld": {"withheld": True},
     "failed": {"outcome": "timeout"},
-    "unrewarded": {"execution_id": "nobody said"},
+    "unrewarded": {"execution_id": "not evaluated"},
 }
 
 
@@ -27,9 +27,9 @@ def execution(**cells: Any) -> dict[str, Any]:
 
 def counted(rule: Filter, *rows: dict[str, Any]) -> tuple[list[str], pl.DataFrame]:
     frame = pl.DataFrame(rows, EXECUTIONS.schema)
-    kept, drops = counting(frame, pl.Series(["e1", "e2"]), rule)
-    assert (kept.schema, drops.schema) == (EXECUTIONS.schema, DROPS.schema)
-    return kept["execution_id"].to_list(), drops
+    selected, drops = select_executions(frame, pl.Series(["e1", "e2"]), rule)
+    assert (selected.schema, drops.schema) == (EXECUTIONS.schema, DROPS.schema)
+    return selected["execution_id"].to_list(), drops
 
 
 def test_every_reason_has_a_case() -> None:
@@ -37,26 +37,26 @@ def test_every_reason_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("reason", CASES)
-def test_it_is_a_drop_with_its_reason_in_a_sentence(reason: str) -> None:
+def test_an_execution_left_out_is_a_drop_with_a_sentence(reason: str) -> None:
     bad = execution(**{"execution_id": "e2", **CASES[reason]})
-    kept, drops = counted(Filter(failed="drop"), execution(), bad)
-    assert kept == ["e1"]
+    selected, drops = counted(Filter(failed="drop"), execution(), bad)
+    assert selected == ["e1"]
     assert drops.rows() == [("executions", bad["execution_id"], reason, REASONS[reason])]
 
 
-def test_what_no_runner_dispatched_joins_no_group_of_one() -> None:
+def test_an_execution_without_dispatch_joins_no_dispatched_group() -> None:
     groups = [("g", True), ("g", False), ("h", False), (None, False), (None, True)]
     rows = [
         execution(execution_id=f"e{n}", group_id=group, dispatched=dispatched)
         for n, (group, dispatched) in enumerate(groups)
     ]
     frame = pl.DataFrame(rows, EXECUTIONS.schema)
-    kept, drops = counting(frame, frame["execution_id"], Filter())
-    assert kept["execution_id"].to_list() == ["e0", "e2", "e3", "e4"]
+    selected, drops = select_executions(frame, frame["execution_id"], Filter())
+    assert selected["execution_id"].to_list() == ["e0", "e2", "e3", "e4"]
     assert drops["reason"].to_list() == ["incomplete"]
 
 
-def test_what_an_agent_withheld_counts_unless_failures_are_dropped() -> None:
+def test_withheld_spans_count_as_failed_unless_failures_are_dropped() -> None:
     bad = execution(execution_id="e2", withheld=True)
     assert counted(Filter(), bad)[0] == ["e2"]
     assert counted(Filter(failed="drop", allow=("incomplete",)), bad)[0] == ["e2"]
@@ -68,21 +68,21 @@ def test_the_agents_own_outcomes_count(outcome: str | None) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["ok", "error", "timeout"])
-def test_who_was_not_evaluated_never_counts_as_a_zero(outcome: str) -> None:
-    kept, drops = counted(Filter(), execution(outcome=outcome, execution_id="e3"))
-    assert (kept, drops["reason"].to_list()) == ([], ["unrewarded"])
+def test_an_execution_without_evaluation_does_not_count_as_zero(outcome: str) -> None:
+    selected, drops = counted(Filter(), execution(outcome=outcome, execution_id="e3"))
+    assert (selected, drops["reason"].to_list()) == ([], ["unrewarded"])
 
 
-def test_of_several_reasons_the_gravest_is_told() -> None:
+def test_the_most_serious_reason_is_given() -> None:
     lost = execution(superseded=True, outcome="infra", complete=False, execution_id="e3")
     assert counted(Filter(), lost)[1]["reason"].to_list() == ["superseded"]
 
 
-def test_a_recipe_may_keep_what_is_incomplete_and_nothing_of_ours() -> None:
+def test_a_recipe_may_allow_incomplete_but_not_infra() -> None:
     rule = Filter(allow=("incomplete",))
     rows = [execution(complete=False), execution(execution_id="e2", outcome="infra")]
-    kept, drops = counted(rule, *rows)
-    assert (kept, drops["reason"].to_list()) == (["e1"], ["infra"])
+    selected, drops = counted(rule, *rows)
+    assert (selected, drops["reason"].to_list()) == (["e1"], ["infra"])
 
 
 WHERE = {
@@ -93,11 +93,11 @@ WHERE = {
     "a date": ("CAST(output AS DATE) IS NULL OR LENGTH(output) = 2", "x"),
     "no column": ("CAST('5' AS INT) = 5", "x"),
 }
-"""A predicate, and the output of a call that is made to break it."""
+"""A predicate, and the output of a call that breaks it."""
 
 
 @pytest.mark.parametrize(("where", "hostile"), WHERE.values(), ids=WHERE)
-def test_a_where_holds_of_each_call_alone_whatever_another_says(where: str, hostile: str) -> None:
+def test_where_depends_on_each_call_alone(where: str, hostile: str) -> None:
     outputs = ["5 ", hostile, "5 ", None, hostile]
     rows = [
         {**dict.fromkeys(CALLS.schema), "kind": "llm", "output": output, "input_tokens": 5}
@@ -107,9 +107,9 @@ def test_a_where_holds_of_each_call_alone_whatever_another_says(where: str, host
 
     def selected(*indices: int) -> list[bool]:
         frame = pl.DataFrame([rows[index] for index in indices], CALLS.schema)
-        named = frame.with_columns(mode=pl.lit("train")).lazy().select(trained_by([policy]))
-        found = frame.select(trained(policy)).to_series().to_list()
-        assert [name == "p" for name in named.collect().to_series()] == found
-        return [bool(one) for one in found]
+        named = frame.with_columns(mode=pl.lit("train")).lazy().select(trained_policy([policy]))
+        trained = frame.select(is_trained(policy)).to_series().to_list()
+        assert [name == "p" for name in named.collect().to_series()] == trained
+        return [bool(one) for one in trained]
 
     assert selected(*range(len(rows))) == [selected(index)[0] for index in range(len(rows))]

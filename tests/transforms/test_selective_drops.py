@@ -1,4 +1,4 @@
-"""A wave whose drops go with low reward raises an alarm; one whose drops are chance does not."""
+"""A wave whose drops correlate with low reward raises an alarm; random drops do not."""
 
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,14 @@ from ltrain_transforms import faults
 from ltrain_transforms.build import build
 from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.selective_drops import CHOSEN, Alarm, by_wave, lower
+from ltrain_transforms.selective_drops import AGENT_CAUSED, Alarm, alarms_by_wave, mann_whitney_p
 from ltrain_transforms.show import dataset
 from ltrain_transforms.unusable import REASONS
 
 
-def test_every_reason_of_an_unusable_call_is_declared() -> None:
-    assert set(REASONS) <= set(CHOSEN)
-    assert set(faults.SPAN_REASONS) <= set(CHOSEN)
+def test_every_row_filter_is_declared_as_caused_by_the_agent() -> None:
+    assert set(REASONS) <= set(AGENT_CAUSED)
+    assert set(faults.SPAN_REASONS) <= set(AGENT_CAUSED)
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ def test_every_reason_of_an_unusable_call_is_declared() -> None:
         ([], [1.0], 1.0),
     ],
 )
-def test_the_test(low: list[float], others: list[float], p: float) -> None:
-    assert lower(low, others) == pytest.approx(p, abs=0.001)
+def test_mann_whitney_p(low: list[float], others: list[float], p: float) -> None:
+    assert mann_whitney_p(low, others) == pytest.approx(p, abs=0.001)
 
 
 def play(scene: Any, plan: list[tuple[float, bool]]) -> None:
@@ -45,44 +45,44 @@ def play(scene: Any, plan: list[tuple[float, bool]]) -> None:
         rollout.close()
 
 
-def test_an_agent_that_drops_its_bad_rollouts_is_told_of(
+def test_an_agent_that_drops_its_bad_rollouts_raises_an_alarm(
     store: Store, recipe: Recipe, tmp_path: Path, scene: Any
 ) -> None:
     play(scene, [(0.0, True)] * 6 + [(0.0, False)] * 2 + [(1.0, False)] * 8)
     store.insert_otlp(scene.request())
     made = build(store, recipe, tmp_path / "out", run=scene.run)
     sentence = (
-        "wave 0: calls dropped as `constrained` go with low reward (0.00 beside 0.80, p = 0.0017): "
-        "the agent may be choosing what is trained; see docs/samples.md"
+        "wave 0: executions with calls dropped as `constrained` have low rewards "
+        "(mean 0.00, others 0.80, p = 0.0017): the agent may choose which rollouts are trained; "
+        "see docs/samples.md"
     )
     assert made.manifest["alarms"] == {"demo/train/0": [sentence]}
-    shown = [part for part in dataset.report(made).parts if part.title == "Alarms"]
+    shown = [part for part in dataset.dataset_report(made).parts if part.title == "Alarms"]
     assert [getattr(part, "rows", None) for part in shown] == [(("demo/train/0", sentence),)]
 
 
-def test_drops_that_are_chance_raise_none(scene: Any, read_back: Any, recipe: Recipe) -> None:
+def test_random_drops_raise_no_alarm(scene: Any, read_back: Any, recipe: Recipe) -> None:
     play(scene, [(float(n % 2), n % 3 == 0) for n in range(24)])
     tables = derive(read_back(scene), recipe).tables
-    assert by_wave(lambda name: tables[name].lazy()) == {}
+    assert alarms_by_wave(lambda name: tables[name].lazy()) == {}
 
 
-def test_a_broken_span_is_a_loss_of_its_execution(
-    scene: Any, read_back: Any, recipe: Recipe
-) -> None:
+def test_a_broken_span_counts_for_its_execution(scene: Any, read_back: Any, recipe: Recipe) -> None:
     play(scene, [(0.0, False)] * 6 + [(1.0, False)] * 8)
     for attempt in scene.attempts[:6]:
         attempt.emit("loop", "mine", {}, span=attempt.id(900), parent=attempt.id(900))
     tables = derive(read_back(scene), recipe).tables
-    [sentence] = by_wave(lambda name: tables[name].lazy())["demo/train/0"]
-    assert "dropped as `cyclic_parents` go with low reward (0.00 beside 1.00" in sentence
+    [sentence] = alarms_by_wave(lambda name: tables[name].lazy())["demo/train/0"]
+    assert "dropped as `cyclic_parents` have low rewards (mean 0.00, others 1.00" in sentence
 
 
 def test_a_wave_of_a_run_prints_its_alarms() -> None:
-    told = str(Alarm("demo", 3, "constrained", 0.12, 0.71, 0.001))
+    message = str(Alarm("demo", 3, "constrained", 0.12, 0.71, 0.001))
     wave = Wave(
-        mode="train", wave=3, version=1, rollouts=8, outcomes={}, evaluations={}, alarms=[told]
+        mode="train", wave=3, version=1, rollouts=8, outcomes={}, evaluations={}, alarms=[message]
     )
     assert line(wave).splitlines()[1] == (
-        "alarm: wave 3: calls dropped as `constrained` go with low reward (0.12 beside 0.71, "
-        "p = 0.0010): the agent may be choosing what is trained; see docs/samples.md"
+        "alarm: wave 3: executions with calls dropped as `constrained` have low rewards "
+        "(mean 0.12, others 0.71, p = 0.0010): the agent may choose which rollouts are trained; "
+        "see docs/samples.md"
     )

@@ -1,4 +1,4 @@
-"""`ltrain build` and `ltrain show`, as a user types them."""
+"""`ltrain build` and `ltrain show` as subprocesses."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def test_a_rollout_is_shown_by_the_beginning_of_its_id(folder: Path, scene: Any)
     assert '  input question = "who sings?"' in shown
     assert [line for line in shown if line in calls] == calls
     assert shown[-1] == "judged by ltrain.toml"
-    assert "\x1b" not in done.stdout, "colours are for terminals"
+    assert "\x1b" not in done.stdout, "colours are only for terminals"
 
 
 def row_of(folder: Path, attempt: Any) -> str:
@@ -91,34 +91,34 @@ def test_a_rollout_as_json(folder: Path, scene: Any) -> None:
     assert [call["kind"] for call in shown["calls"]] == ["node", "llm", "node", "tool"]
 
 
-def test_what_is_not_there_is_said(folder: Path) -> None:
+def test_an_unknown_id_is_an_error(folder: Path) -> None:
     publish(folder, 0)
     done = ltrain(folder, "show", "demmo")
     assert (done.returncode, done.stdout) == (1, "")
     assert re.fullmatch(
-        r"ltrain: Nothing is called 'demmo'\. Looked for a dataset \(the folder demmo, or by id in "
-        r"\.ltrain/datasets\); a policy in \.ltrain/policies \(there: sql\); a run in chdb://\S+ "
-        r"\(there: demo\); a rollout whose id begins so in chdb://\S+\. Did you mean the run "
-        r"'demo'\? `ltrain sql .*` lists rollouts\.\n",
+        r"ltrain: Nothing is called 'demmo'\. Searched for a dataset \(the folder demmo, or by "
+        r"id in \.ltrain/datasets\); a policy in \.ltrain/policies \(there: sql\); "
+        r"a run in chdb://\S+ \(there: demo\); a rollout whose id begins so in chdb://\S+\. "
+        r"Did you mean the run 'demo'\? `ltrain sql .*` lists rollouts\.\n",
         done.stderr,
     )
     several = ltrain(folder, "show", "rollout:")
-    assert "begins the ids of 2 rollouts" in several.stderr
+    assert "is the beginning of 2 rollout ids" in several.stderr
     version = ltrain(folder, "show", "sql@7")
     assert "Policy 'sql' has no version 7" in version.stderr
-    assert "Versions: 0." in version.stderr
+    assert "Choose from: 0." in version.stderr
     other = ltrain(folder, "show", "policy:demo")
-    assert "Looked for a policy in .ltrain/policies (there: sql)." in other.stderr
+    assert "Searched for a policy in .ltrain/policies (there: sql)." in other.stderr
 
 
-def test_without_a_store_it_says_so(tmp_path: Path) -> None:
+def test_a_missing_store_is_an_error(tmp_path: Path) -> None:
     done = ltrain(tmp_path, "show", "demo")
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
     assert "Nothing is called 'demo'" in done.stderr
     assert "There is no store in" in done.stderr
 
 
-def test_a_page_is_written_where_it_is_asked_for(folder: Path, scene: Any) -> None:
+def test_a_page_is_written_to_the_file(folder: Path, scene: Any) -> None:
     done = ltrain(folder, "show", scene.attempts[0].rollout, "--html", "page.html")
     assert done.stdout == f"rollout {scene.attempts[0].rollout}: page.html\n"
     assert (folder / "page.html").read_text().startswith("<!doctype html>")
@@ -127,14 +127,14 @@ def test_a_page_is_written_where_it_is_asked_for(folder: Path, scene: Any) -> No
 
 
 def publish(folder: Path, *numbers: int) -> None:
-    """Write versions as `Policies` does."""
+    """Write versions in the format of `Policies`."""
     for number in numbers:
         version = folder / ".ltrain" / "policies" / "sql" / f"v{number}"
         version.mkdir(parents=True)
-        said = {"policy": "sql", "version": number, "created": 1_790_000_000 + number}
-        said |= {"parent": number - 1, "dataset": f"d{number}", "recipe": "r"} if number else {}
+        manifest = {"policy": "sql", "version": number, "created": 1_790_000_000 + number}
+        manifest |= {"parent": number - 1, "dataset": f"d{number}", "recipe": "r"} if number else {}
         files = {"model.safetensors": {"size": 1500, "sha256": "ab" * 32}}
-        (version / "policy.json").write_text(json.dumps(said | {"files": files}))
+        (version / "policy.json").write_text(json.dumps(manifest | {"files": files}))
     (version.parent / "current").write_text("0\n")
 
 
@@ -147,7 +147,7 @@ def test_a_dataset_is_built_and_shown(folder: Path) -> None:
     assert json.loads(built.stdout)["id"] in shown.stdout
 
 
-def test_a_bad_recipe_and_an_empty_selection_are_one_sentence(folder: Path) -> None:
+def test_a_bad_recipe_and_an_empty_selection_are_one_message(folder: Path) -> None:
     recipe = folder / "ltrain.toml"
     none = ltrain(folder, "build", "--run", "nobody")
     assert (none.returncode, len(none.stderr.splitlines())) == (1, 1)

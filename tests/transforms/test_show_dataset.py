@@ -1,4 +1,4 @@
-"""What is told of a dataset, and of two."""
+"""The reports on one dataset and on the difference of two."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from ltrain_transforms.build import build
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.errors import NoDataset, NothingToShow
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.show.difference import recipe_keys
+from ltrain_transforms.show.difference import recipe_differences
 from ltrain_transforms.show.lookup import look_up
 from ltrain_transforms.show.report import Cell, Facts, Grid, Report
 
@@ -51,24 +51,23 @@ def test_content_and_lineage(made: Dataset, recipe: Recipe, tmp_path: Path) -> N
     assert lineage["recipe"] == recipe.digest
     assert (lineage["task files"], lineage["base"]) == ("d1g357", "model m1")
     assert lineage["selected"] == "mode train, run demo"
-    told = {row[0]: row[1:] for row in rows(found, "Distribution")}
-    assert told["outcome of an execution"] == (2, 0, 0, 0.5, 0.5, 1, 1)
-    assert told["trained tokens of a row"] == (2, 2, 2, 2, 2, 2, 2)
-    assert told["advantage of a call"][1] == pytest.approx(-0.807, abs=1e-3)
+    numbers = {row[0]: row[1:] for row in rows(found, "Distribution")}
+    assert numbers["outcome of an execution"] == (2, 0, 0, 0.5, 0.5, 1, 1)
+    assert numbers["trained tokens of a row"] == (2, 2, 2, 2, 2, 2, 2)
+    assert numbers["advantage of a call"][1] == pytest.approx(-0.807, abs=1e-3)
 
 
-def test_names_that_nothing_bears_are_told(
+def test_unknown_names_of_the_recipe_are_listed(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path
 ) -> None:
-    """Misspelt ones: no call is selected, and no state is ever the same."""
     store.insert_otlp(fill(scene, "t1").request())
-    said = recipe.model_dump(by_alias=True) | {
+    misspelt = recipe.model_dump(by_alias=True) | {
         "policy": [{"name": "sql", "agents": ["wrtie"]}, {"name": "sqll"}],
         "credit": {"step": {"state": ["awnser"]}},
     }
-    made = build(store, Recipe.model_validate(said), tmp_path / "out")
+    made = build(store, Recipe.model_validate(misspelt), tmp_path / "out")
     agents, policy, (state, variable) = rows(
-        look_up(str(made.path), home=tmp_path), "Named in vain"
+        look_up(str(made.path), home=tmp_path), "Unknown names in the recipe"
     )
     near = "Unknown agent or node 'wrtie'. Choose from: write. Did you mean 'write'?"
     assert agents == ("policy.agents", near)
@@ -118,7 +117,7 @@ def test_a_difference_names_keys_executions_and_advantages(
 def test_recipe_keys_that_are_in_one_only() -> None:
     one = {"filter": {"max_tokens": 1}, "reward": [{"name": "a", "value": "1"}], "policy": []}
     other = {"filter": {"max_tokens": 2}, "reward": [], "policy": []}
-    assert list(recipe_keys(one, other)) == [
+    assert list(recipe_differences(one, other)) == [
         ("filter.max_tokens", "1", "2"),
         ("reward", "not there", "[]"),
         ("reward[a].name", "a", "not there"),
@@ -127,15 +126,19 @@ def test_recipe_keys_that_are_in_one_only() -> None:
 
 
 def test_against_compares_datasets_only(made: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(NothingToShow, match=r"--against compares two datasets, and 'demo' is none"):
+    with pytest.raises(
+        NothingToShow, match=r"--against compares two datasets, and 'demo' is not one"
+    ):
         look_up(made.id, home=tmp_path, against="demo")
 
 
-def test_a_dataset_that_cannot_be_read_is_said(made: Dataset, tmp_path: Path) -> None:
+def test_a_damaged_dataset_is_an_error(made: Dataset, tmp_path: Path) -> None:
     (part,) = (made.path / "samples").glob("*.parquet")
     pl.read_parquet(part).drop("begins").write_parquet(part)
-    with pytest.raises(NoDataset, match=r"first is damaged or was made by another version.*begins"):
+    with pytest.raises(
+        NoDataset, match=r"first is damaged or was built by another version.*begins"
+    ):
         look_up(made.id, home=tmp_path)
     part.write_bytes(part.read_bytes()[:-9])
-    with pytest.raises(NoDataset, match=r"`ltrain build` makes it again"):
+    with pytest.raises(NoDataset, match=r"Build it again with `ltrain build`"):
         look_up(made.id, home=tmp_path)

@@ -1,4 +1,4 @@
-"""The pages as a browser reads them: whole, self-contained, and harmless whatever a trace says."""
+"""The HTML pages as a browser parses them: complete, self-contained and safe with any trace."""
 
 import json
 import re
@@ -24,7 +24,7 @@ VOID = {"meta", "img", "br", "link"}
 
 
 class Page(HTMLParser):
-    """Every tag with its attributes, and the text outside of style and script."""
+    """Collects every tag with its attributes, and the text outside of style and script."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -56,7 +56,7 @@ class Page(HTMLParser):
 
 @pytest.fixture
 def shown(scene: Any, recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Store the scene and give the page of what an id stands for."""
+    """Return a function that stores the scene and returns the page of an id."""
     monkeypatch.chdir(recipe_file.parent)
 
     def of(identifier: str) -> str:
@@ -65,14 +65,14 @@ def shown(scene: Any, recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
             store.insert_otlp(scene.request())
         dsn = f"chdb://{recipe_file.parent}/store"
         found = look_up(identifier, home=recipe_file.parent / ".ltrain", dsn=dsn)
-        page.write(found, Path("page.html"))
+        page.write_page(found, Path("page.html"))
         return Path("page.html").read_text()
 
     return of
 
 
 def two(scene: Any) -> Any:
-    """A group of two: one whose query failed, with an answer that is dropped, and one that ran."""
+    """Add a group of two rollouts: the query of the first fails, and one answer is dropped."""
     for sample in range(2):
         rollout = scene.attempt("t1", sample)
         rollout.dispatch()
@@ -89,11 +89,12 @@ def test_every_call_reward_credit_and_drop_is_on_the_page(
     scene: Any, shown: Callable[..., str]
 ) -> None:
     rollout = two(scene)
-    seen = Page(shown(rollout.rollout))
-    assert seen.open == []
-    calls = [said for tag, said in seen.tags if tag == "details" and "call" in str(said["class"])]
-    assert [said["id"] for said in calls] == [f"a1c{seq}" for seq in range(6)]
-    for said in (
+    parsed = Page(shown(rollout.rollout))
+    assert parsed.open == []
+    details = [attributes for tag, attributes in parsed.tags if tag == "details"]
+    calls = [attributes for attributes in details if "call" in str(attributes["class"])]
+    assert [attributes["id"] for attributes in calls] == [f"a1c{seq}" for seq in range(6)]
+    for text in (
         f"rollout {rollout.rollout}",
         "run demo, mode train, wave 0, task t1, sample 0, domain db",
         "outcome reward 0; its group of 2: mean 0.500",
@@ -107,7 +108,7 @@ def test_every_call_reward_credit_and_drop_is_on_the_page(
         "who sings?",
         "Judged by ltrain.toml.",
     ):
-        assert said in seen.text
+        assert text in parsed.text
 
 
 def test_a_hostile_trace_is_text(scene: Any, shown: Callable[..., str]) -> None:
@@ -119,34 +120,34 @@ def test_a_hostile_trace_is_text(scene: Any, shown: Callable[..., str]) -> None:
     hostile.evaluate(1.0, name=EVIL)
     hostile.close()
     text = shown(hostile.rollout)
-    seen = Page(text)
-    assert seen.open == []
+    parsed = Page(text)
+    assert parsed.open == []
     assert text.count(EVIL) == 0
-    assert seen.text.count("</script><script>alert(1)</script>") > 5
-    assert [tag for tag, _ in seen.tags].count("script") == 1
-    harmless(seen)
+    assert parsed.text.count("</script><script>alert(1)</script>") > 5
+    assert [tag for tag, _ in parsed.tags].count("script") == 1
+    harmless(parsed)
 
 
-def harmless(seen: Page) -> None:
-    """Nothing is loaded, nothing runs but the page's own script, no markup came from the trace."""
-    names = {tag for tag, _ in seen.tags}
+def harmless(parsed: Page) -> None:
+    """Check that nothing is loaded, only the page's script runs, and traces add no markup."""
+    names = {tag for tag, _ in parsed.tags}
     assert not names & {"img", "link", "iframe", "object", "embed", "form", "base", "audio"}
-    for tag, said in seen.tags:
-        for name, value in said.items():
+    for tag, attributes in parsed.tags:
+        for name, value in attributes.items():
             assert not name.startswith("on"), (tag, name)
             assert name not in ("src", "style", "srcset", "action", "data"), (tag, name)
             assert name != "href" or str(value).startswith("#a")
     policies = [
-        str(said["content"])
-        for _, said in seen.tags
-        if said.get("http-equiv") == "Content-Security-Policy"
+        str(attributes["content"])
+        for _, attributes in parsed.tags
+        if attributes.get("http-equiv") == "Content-Security-Policy"
     ]
     assert len(policies) == 1
     assert policies[0].startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in policies[0]
 
 
-def test_the_policy_names_the_style_and_the_script_that_are_there(
+def test_the_policy_allows_only_the_own_style_and_script(
     scene: Any, shown: Callable[..., str]
 ) -> None:
     from base64 import b64encode
@@ -160,7 +161,7 @@ def test_the_policy_names_the_style_and_the_script_that_are_there(
     assert not re.search(r"(?:https?:)?//\w", text), "an address outside"
 
 
-def test_what_steers_a_reader_is_visible(scene: Any, shown: Callable[..., str]) -> None:
+def test_control_characters_are_visible(scene: Any, shown: Callable[..., str]) -> None:
     rollout = scene.attempt("t1", 0)
     rollout.dispatch()
     rollout.llm("write", text="\x1b[2J\u202eevil 😀")
@@ -171,7 +172,7 @@ def test_what_steers_a_reader_is_visible(scene: Any, shown: Callable[..., str]) 
     assert visible("half \ud83d, whole 😀\t\n") == "half \\ud83d, whole 😀\t\n"
 
 
-def test_a_history_is_told_once_and_long_texts_are_folded(
+def test_a_history_is_shown_once_and_long_texts_are_folded(
     scene: Any, shown: Callable[..., str]
 ) -> None:
     rollout = scene.attempt("t1", 0)
@@ -179,26 +180,26 @@ def test_a_history_is_told_once_and_long_texts_are_folded(
     rollout.llm("write", text="first " * 400)
     rollout.llm("write", text="x" * 30_000)
     rollout.close()
-    seen = Page(shown(rollout.rollout))
-    assert "It begins with 1 message of #1 sql." in seen.text
-    assert ("a", {"href": "#a1c1"}) in seen.tags
-    assert "10,000 more characters are not on this page" in seen.text
-    assert sum(said.get("class") == "fold" for _, said in seen.tags) >= 2
+    parsed = Page(shown(rollout.rollout))
+    assert "It begins with 1 message of #1 sql." in parsed.text
+    assert ("a", {"href": "#a1c1"}) in parsed.tags
+    assert "10,000 more characters are not on this page" in parsed.text
+    assert sum(attributes.get("class") == "fold" for _, attributes in parsed.tags) >= 2
 
 
 def test_a_chart_has_axes_lines_and_a_legend() -> None:
     series = (("up <b>", ((0.0, 0.25), (1.0, float("nan")), (2.0, 0.5), (3.0, 0.75))), ("flat", ()))
     chart = Chart("Reward & co", "wave", "mean", series)
     grid = Grid("Numbers", ("wave", "what"), ((0, "<i>"), (1, None)))
-    text = page.page(Report("run <x>", "", (Facts("Run", (("a", "<b>"),)), chart, grid), {}))
-    seen = Page(text)
-    harmless(seen)
-    assert [tag for tag, _ in seen.tags].count("circle") == 3
-    assert [tag for tag, _ in seen.tags].count("polyline") == 1
-    for said in ("run <x>", "Reward & co", "wave", "mean", "up <b>", "0.75", "<i>"):
-        assert said in seen.text
+    text = page.render_page(Report("run <x>", "", (Facts("Run", (("a", "<b>"),)), chart, grid), {}))
+    parsed = Page(text)
+    harmless(parsed)
+    assert [tag for tag, _ in parsed.tags].count("circle") == 3
+    assert [tag for tag, _ in parsed.tags].count("polyline") == 1
+    for text in ("run <x>", "Reward & co", "wave", "mean", "up <b>", "0.75", "<i>"):
+        assert text in parsed.text
 
 
-def test_a_page_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_page_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NothingToShow, match=r"cannot be written to .*No such file"):
-        page.write(Report("t", "", (), {}), tmp_path / "absent" / "page.html")
+        page.write_page(Report("t", "", (), {}), tmp_path / "absent" / "page.html")

@@ -1,4 +1,4 @@
-"""A policy version's lineage, and the contract with who writes `policy.json`."""
+"""The lineage of a policy version, and the format of `policy.json`."""
 
 import json
 from pathlib import Path
@@ -12,10 +12,10 @@ from ltrain_transforms.show.report import Facts, Grid, Report
 
 
 def publish(home: Path, number: int, parent: int | None) -> None:
-    """Write a version as `Policies` does, by its own model."""
+    """Write a version with the model that `Policies` uses."""
     folder = home / "policies" / "sql" / f"v{number}"
     folder.mkdir(parents=True)
-    said = PolicyVersion(
+    version = PolicyVersion(
         policy="sql",
         version=number,
         parent=parent,
@@ -24,7 +24,7 @@ def publish(home: Path, number: int, parent: int | None) -> None:
         created=1_790_000_000.5 + number,
         files={"model.safetensors": PolicyFile(size=1_500_000, sha256="ab" * 32)},
     )
-    (folder / "policy.json").write_text(said.model_dump_json(indent=2) + "\n")
+    (folder / "policy.json").write_text(version.model_dump_json(indent=2) + "\n")
 
 
 def lineage(found: object) -> Grid:
@@ -34,7 +34,7 @@ def lineage(found: object) -> Grid:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Version 3 was trained from 1: 2 was rolled back."""
+    """Four versions; version 3 was trained from 1, since 2 was rolled back."""
     for number, parent in ((0, None), (1, 0), (2, 1), (3, 1)):
         publish(tmp_path, number, parent)
     (tmp_path / "policies" / "sql" / "current").write_text("3\n")
@@ -80,14 +80,14 @@ def test_the_dataset_is_found_in_the_home(home: Path) -> None:
     assert ("dataset", f"d3 in {folder}") in facts.rows
 
 
-def test_what_cannot_be_read_is_said(home: Path) -> None:
+def test_a_damaged_version_is_an_error(home: Path) -> None:
     path = home / "policies" / "sql" / "v3" / "policy.json"
     path.write_text('{"policy": "sql"}')
-    with pytest.raises(NothingToShow, match=r"v3/policy\.json cannot be read as docs/policies\.md"):
+    with pytest.raises(NothingToShow, match=r"v3/policy\.json is not a valid policy\.json"):
         look_up("sql@3", home=home)
 
 
-def test_what_is_read_is_what_the_contract_says() -> None:
+def test_the_docs_describe_every_field() -> None:
     page = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
     for key in [*PolicyVersion.model_fields, *PolicyFile.model_fields]:
         assert f"`{key}`" in page

@@ -1,4 +1,4 @@
-"""A run's curves are what its spans say."""
+"""The report on a run, computed from its spans."""
 
 from pathlib import Path
 from typing import Any
@@ -7,19 +7,19 @@ import pytest
 
 from ltrain_collector.store import Store
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.show.judged import judged
-from ltrain_transforms.show.lookup import look_up, silent
+from ltrain_transforms.show.judged import apply_recipe
+from ltrain_transforms.show.lookup import ignore_status, look_up
 from ltrain_transforms.show.report import Chart, Facts, Grid, Report
-from ltrain_transforms.show.run import report
-from ltrain_transforms.show.waves import waves
+from ltrain_transforms.show.run import run_report
+from ltrain_transforms.show.waves import query_waves
 
 SECOND = 1_000_000_000
 TRACE = "ab" * 16
 
 
 @pytest.fixture
-def told(scene: Any, recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> Report:
-    """Three waves of a group of two, a validation, an update each but of the last."""
+def shown(scene: Any, recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> Report:
+    """The report on three waves of a group of two, a validation, and two updates."""
     monkeypatch.chdir(recipe_file.parent)
     for wave in range(3):
         for sample in range(2):
@@ -56,9 +56,9 @@ def attempt(scene: Any, wave: int, sample: int, **more: Any) -> Any:
 
 
 def learn(scene: Any, wave: int, name: str, begin: int, end: int, **metrics: float) -> None:
-    """A span of the learner, `begin` seconds after the wave began."""
+    """Add a span of the learner, `begin` seconds after the start of the wave."""
     first = next(one for one in scene.attempts if one.identity.wave == wave).spans[0].start
-    said = {
+    attributes = {
         "ltrain.policy.name": "sql",
         "ltrain.policy.version": wave + (name == "ltrain.policy.publish"),
         "ltrain.dataset.id": f"d{wave}",
@@ -66,53 +66,53 @@ def learn(scene: Any, wave: int, name: str, begin: int, end: int, **metrics: flo
     }
     times = {"start": first + begin * SECOND, "end": first + end * SECOND}
     scene.attempts[0].emit(
-        name, "ltrain.learner", said, named=False, trace=TRACE, process="learner", **times
+        name, "ltrain.learner", attributes, named=False, trace=TRACE, process="learner", **times
     )
 
 
-def chart(told: Report, title: str) -> dict[str, tuple[tuple[float, float], ...]]:
-    (found,) = (one for one in told.parts if isinstance(one, Chart) and one.title == title)
+def chart(shown: Report, title: str) -> dict[str, tuple[tuple[float, float], ...]]:
+    (found,) = (one for one in shown.parts if isinstance(one, Chart) and one.title == title)
     return dict(found.series)
 
 
-def grid(told: Report, title: str) -> Grid:
-    (found,) = (one for one in told.parts if isinstance(one, Grid) and one.title == title)
+def grid(shown: Report, title: str) -> Grid:
+    (found,) = (one for one in shown.parts if isinstance(one, Grid) and one.title == title)
     return found
 
 
-def test_evaluations_by_wave_without_rollouts_that_do_not_count(told: Report) -> None:
-    assert chart(told, "Reward in training") == {
+def test_evaluations_by_wave_without_rollouts_that_do_not_count(shown: Report) -> None:
+    assert chart(shown, "Reward in training") == {
         "reward": ((0, 0.0), (1, 0.25), (2, 0.5)),
         "speed (by the agent)": ((0, 1.0), (1, 1.0), (2, 1.0)),
     }
-    assert chart(told, "Validation") == {"reward": ((1, 0.75),)}
+    assert chart(shown, "Validation") == {"reward": ((1, 0.75),)}
 
 
-def test_rules_and_drops_by_wave(told: Report) -> None:
-    assert chart(told, "Reward by rule") == {
+def test_rules_and_drops_by_wave(shown: Report) -> None:
+    assert chart(shown, "Reward by rule") == {
         "answer": ((0, 0.0), (1, 0.25), (2, 0.5)),
         "tool-failed": ((0, 0), (1, -0.1), (2, 0)),
     }
-    assert chart(told, "Drops in training") == {
+    assert chart(shown, "Drops in training") == {
         "executions: infra": ((0, 1), (1, 0), (2, 0)),
         "groups: no_spread": ((0, 2), (1, 0), (2, 0)),
         "rewards: unheard": ((0, 2), (1, 2), (2, 2)),
     }
 
 
-def test_seconds_and_metrics_come_from_the_learner_s_spans(told: Report) -> None:
-    spent = chart(told, "Time in training")
+def test_seconds_and_metrics_come_from_the_learner_s_spans(shown: Report) -> None:
+    spent = chart(shown, "Time in training")
     assert list(spent) == ["rollouts", "settle + build", "train", "publish"]
     assert spent["train"] == ((0, 10.0), (1, 10.0))
     assert spent["publish"] == ((0, 3.0), (1, 3.0))
     for wave in range(2):
         generated, settled = spent["rollouts"][wave][1], spent["settle + build"][wave][1]
         assert generated + settled == pytest.approx(10.0)
-    assert chart(told, "Step: loss") == {"loss": ((0, 0.375), (1, 0.375))}
+    assert chart(shown, "Step: loss") == {"loss": ((0, 0.375), (1, 0.375))}
 
 
-def test_a_row_a_wave(told: Report) -> None:
-    waves = grid(told, "Waves")
+def test_there_is_one_row_per_wave(shown: Report) -> None:
+    waves = grid(shown, "Waves")
     kinds = ("infra", "ok", "timeout")
     columns = ("wave", "policy", "rollouts", *kinds, "samples", "tokens", "steps", "dataset")
     assert waves.columns == columns
@@ -124,13 +124,13 @@ def test_a_row_a_wave(told: Report) -> None:
     )
 
 
-def test_without_a_recipe_rules_and_drops_are_not_guessed(told: Report, recipe_file: Path) -> None:
+def test_without_a_recipe_rules_and_drops_are_not_guessed(shown: Report, recipe_file: Path) -> None:
     recipe_file.unlink()
     dsn = f"chdb://{recipe_file.parent}/store"
     found = look_up("run:demo", home=Path(".ltrain"), dsn=dsn)
     assert isinstance(found, Report)
     assert found.data["rules"] is None
-    assert chart(found, "Reward in training") == chart(told, "Reward in training")
+    assert chart(found, "Reward in training") == chart(shown, "Reward in training")
     titles = [one.title for one in found.parts if isinstance(one, Chart)]
     assert "Reward by rule" not in titles and "Drops in training" not in titles
     assert ("judged by", "no recipe: no ltrain.toml here; --recipe names one") in (
@@ -152,7 +152,7 @@ def test_production_traffic_has_no_outcomes_and_is_shown(
     assert grid(found, "Waves").rows == (("prod 0", "sql@0", 2, None, None, None, None),)
 
 
-def test_a_run_without_rollouts_is_empty_and_no_error(
+def test_a_run_without_rollouts_is_empty(
     scene: Any, store: Store, recipe_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(recipe_file.parent)
@@ -165,9 +165,9 @@ def test_a_run_without_rollouts_is_empty_and_no_error(
 
 
 def run_of(store: Store, recipe: Path) -> Report:
-    found = waves(store, "demo")
-    of_recipe = judged(store, Recipe.load(recipe), "demo", found.waves, silent)
-    return report("demo", found, of_recipe, "its recipe")
+    found = query_waves(store, "demo")
+    of_recipe = apply_recipe(store, Recipe.load(recipe), "demo", found.waves, ignore_status)
+    return run_report("demo", found, of_recipe, "its recipe")
 
 
 def test_a_run_shows_the_alarms_of_its_waves(scene: Any, store: Store, recipe_file: Path) -> None:
@@ -181,4 +181,4 @@ def test_a_run_shows_the_alarms_of_its_waves(scene: Any, store: Store, recipe_fi
     [alarms] = [one for one in parts if isinstance(one, Facts) and one.title == "Alarms"]
     [(place, sentence)] = alarms.rows
     assert place == "demo/train/0"
-    assert "calls dropped as `constrained` go with low reward (0.00 beside 0.80" in str(sentence)
+    assert "dropped as `constrained` have low rewards (mean 0.00, others 0.80" in str(sentence)

@@ -1,4 +1,4 @@
-"""Every row of a rollout's tables stands in its tree once, however odd the trace."""
+"""Every row of the tables of a rollout is in its tree once, with any trace."""
 
 import re
 from typing import Any
@@ -9,41 +9,43 @@ from rich.console import Console
 from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.show import terminal
-from ltrain_transforms.show.rollout import Rollout
-from ltrain_transforms.show.tree import Tree, tree
+from ltrain_transforms.show.rollout import RolloutTables
+from ltrain_transforms.show.tree import RolloutTree, build_tree
 from ltrain_transforms.tables import CALLS, TABLES
 
 SECOND = 1_000_000_000
 
 
-def derived(spans: pl.DataFrame, recipe: Recipe) -> Rollout:
+def derived(spans: pl.DataFrame, recipe: Recipe) -> RolloutTables:
     found = derive(spans, recipe)
-    return Rollout("r1", found.tables, found.outcomes, "a recipe")
+    return RolloutTables("r1", found.tables, found.outcomes, "a recipe")
 
 
-def printed(shown: Tree, width: int = 80) -> str:
+def printed(shown: RolloutTree, width: int = 80) -> str:
     console = Console(width=width, force_terminal=False)
     with console.capture() as captured:
-        terminal.show(shown, console)
+        terminal.print_shown(shown, console)
     return captured.get().replace("\xa0", " ")
 
 
 def call(name: str, parent: str | None, seq: int, **more: Any) -> dict[str, Any]:
-    said = {"execution_id": "r1.1", "call_id": name, "seq": seq, "parent_id": parent}
-    said |= {"start": seq * SECOND, "end": (seq + 2) * SECOND, "kind": "agent", "name": name}
-    said |= {"status": "ok", "source_spans": [name]}
-    return dict.fromkeys(CALLS.schema.names()) | said | more
+    row = {"execution_id": "r1.1", "call_id": name, "seq": seq, "parent_id": parent}
+    row |= {"start": seq * SECOND, "end": (seq + 2) * SECOND, "kind": "agent", "name": name}
+    row |= {"status": "ok", "source_spans": [name]}
+    return dict.fromkeys(CALLS.schema.names()) | row | more
 
 
-def of(*calls: dict[str, Any]) -> Tree:
-    """The tree of these calls, in an attempt that began at 0."""
+def of(*calls: dict[str, Any]) -> RolloutTree:
+    """Build the tree of these calls, in an attempt that starts at 0."""
     tables = {table.name: table.empty() for table in TABLES}
     tables["calls"] = pl.DataFrame(list(calls), CALLS.schema)
     began = {"execution_id": "r1.1", "attempt": 1, "start": 0, "wall": 9.0, "critical_path": 9.0}
     there = {"superseded": False, "complete": True, "outcome": "ok", **began}
     columns = dict.fromkeys(tables["executions"].columns) | there
     tables["executions"] = pl.DataFrame([columns], tables["executions"].schema)
-    return tree(Rollout("r1", tables, pl.DataFrame({"execution_id": [], "reward": []}), "none"))
+    return build_tree(
+        RolloutTables("r1", tables, pl.DataFrame({"execution_id": [], "reward": []}), "none")
+    )
 
 
 def test_everything_is_in_it_once(scene: Any, read_back: Any, recipe: Recipe) -> None:
@@ -57,7 +59,7 @@ def test_everything_is_in_it_once(scene: Any, read_back: Any, recipe: Recipe) ->
     rollout.evaluate(1.0, name="nobody's")
     rollout.close()
     found = derived(read_back(scene), recipe)
-    shown = tree(found)
+    shown = build_tree(found)
     (attempt,) = shown.attempts
     counted = {
         "calls": len(attempt.steps),
@@ -72,7 +74,7 @@ def test_everything_is_in_it_once(scene: Any, read_back: Any, recipe: Recipe) ->
     assert counted["drops"] == 3, "alone, unheard, not a call"
 
 
-def test_trained_tokens_are_told_by_call_and_row(
+def test_trained_tokens_are_listed_by_call_and_row(
     scene: Any, read_back: Any, recipe: Recipe
 ) -> None:
     for sample in range(2):
@@ -84,10 +86,12 @@ def test_trained_tokens_are_told_by_call_and_row(
         rollout.llm("write", (1, 9), (4,))
         rollout.evaluate(float(sample))
         rollout.close()
-    shown = tree(derived(read_back(scene), recipe))
+    shown = build_tree(derived(read_back(scene), recipe))
     for attempt in shown.attempts:
-        told = [[(one.tokens, one.row) for one in step.trained] for step in attempt.steps]
-        rows = sorted(pair for pairs in told for pair in pairs)
+        tokens_and_rows = [
+            [(one.tokens, one.row) for one in step.trained] for step in attempt.steps
+        ]
+        rows = sorted(pair for pairs in tokens_and_rows for pair in pairs)
         assert sorted(tokens for tokens, _ in rows) == [1, 2, 3]
         assert {row for tokens, row in rows if tokens > 1} != {
             row for tokens, row in rows if tokens == 1
@@ -129,7 +133,7 @@ def test_calls_are_nested_and_circles_are_not() -> None:
     ]
 
 
-def test_a_very_deep_trace_is_laid_out() -> None:
+def test_a_very_deep_trace_is_rendered() -> None:
     calls = [call(str(n), str(n - 1) if n else None, n) for n in range(1200)]
     shown = of(*calls)
     assert shown.attempts[0].steps[-1].depth == 1199
@@ -139,7 +143,7 @@ def test_a_very_deep_trace_is_laid_out() -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_a_trace_cannot_steer_the_terminal() -> None:
+def test_a_trace_cannot_control_the_terminal() -> None:
     evil = "\x1b]0;owned\x07\x1b[2J\u202e[bold]"
     shown = of(call(evil, None, 0, agent=evil, error_type=evil, kind="tool", result=evil))
     text = printed(shown)

@@ -1,4 +1,4 @@
-"""Ready columns: what a rule reads of a call beside the columns of `calls`."""
+"""Derived columns, which rules may name beside the columns of `calls`."""
 
 import json
 from typing import Any
@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 
 from ltrain_transforms.recipe import Recipe, Reward
-from ltrain_transforms.scripts import foreign, mix
-from ltrain_transforms.signals import MAKERS, READS, with_fit, with_signals
+from ltrain_transforms.scripts import foreign_script_share, minority_script_share
+from ltrain_transforms.signals import DERIVATIONS, INPUTS, add_derived_columns, add_schema_match
 from ltrain_transforms.tables import CALLS, SIGNALS
-from ltrain_transforms.tool_faults import check_schema, faults, fits
+from ltrain_transforms.tool_faults import count_faulty_requests, matches_schema, schema_error
 
 OPENAI = {"type": "function", "function": {"name": "f", "parameters": {"required": ["x"]}}}
 GEN_AI = {"type": "function", "name": "f", "parameters": {"required": ["x"]}}
@@ -18,12 +18,12 @@ ANTHROPIC = {"name": "f", "input_schema": '{"required": ["x"]}'}
 
 
 def answer(*requests: tuple[str | None, Any]) -> str:
-    parts = [{"type": "tool_call", "name": name, "arguments": said} for name, said in requests]
+    parts = [{"type": "tool_call", "name": name, "arguments": value} for name, value in requests]
     return json.dumps([{"role": "assistant", "parts": parts}])
 
 
 @pytest.mark.parametrize("shape", [OPENAI, GEN_AI, ANTHROPIC])
-def test_requests_are_held_against_every_shape_of_definition(shape: dict[str, Any]) -> None:
+def test_requests_are_checked_against_every_shape_of_definition(shape: dict[str, Any]) -> None:
     offered = json.dumps([shape])
     requests: tuple[tuple[str | None, Any], ...] = (
         ("f", {"x": 1}),
@@ -33,7 +33,7 @@ def test_requests_are_held_against_every_shape_of_definition(shape: dict[str, An
         ("g", {}),
         (None, {}),
     )
-    assert faults(offered, answer(*requests)) == (2, 2)
+    assert count_faulty_requests(offered, answer(*requests)) == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -46,15 +46,17 @@ def test_requests_are_held_against_every_shape_of_definition(shape: dict[str, An
         ("[3]", answer(("f", {}))),
     ],
 )
-def test_what_cannot_be_judged_is_null(offered: str | None, output: str | None) -> None:
-    assert faults(offered, output) == (None, None)
+def test_requests_that_cannot_be_checked_are_null(offered: str | None, output: str | None) -> None:
+    assert count_faulty_requests(offered, output) == (None, None)
 
 
-def test_a_schema_that_is_none_holds_nothing_against_anyone() -> None:
+def test_an_invalid_schema_accepts_any_arguments() -> None:
     broken = [{"name": "f", "parameters": {"type": "objct"}}]
-    assert faults(json.dumps(broken), answer(("f", {"x": 1}))) == (0, 0)
-    assert check_schema({"type": "objct"}) is not None
-    assert fits('{"type": "integer"}', "3") and not fits('{"type": "integer"}', '"3"')
+    assert count_faulty_requests(json.dumps(broken), answer(("f", {"x": 1}))) == (0, 0)
+    assert schema_error({"type": "objct"}) is not None
+    assert matches_schema('{"type": "integer"}', "3") and not matches_schema(
+        '{"type": "integer"}', '"3"'
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,11 +75,14 @@ def test_a_schema_that_is_none_holds_nothing_against_anyone() -> None:
         ("words", None, 0.0, None),
     ],
 )
-def test_scripts_that_a_text_mixes(
+def test_shares_of_scripts(
     text: str | None, shown: str | None, mixed: float | None, strange: float | None
 ) -> None:
-    said, input_ = (pl.Series([one], dtype=pl.String) for one in (text, shown))
-    assert (mix(said)[0], foreign(said, input_)[0]) == (mixed, strange)
+    answer_, input_ = (pl.Series([one], dtype=pl.String) for one in (text, shown))
+    assert (minority_script_share(answer_)[0], foreign_script_share(answer_, input_)[0]) == (
+        mixed,
+        strange,
+    )
 
 
 def calls(*rows: dict[str, Any]) -> pl.DataFrame:
@@ -90,8 +95,8 @@ def calls(*rows: dict[str, Any]) -> pl.DataFrame:
 
 
 def says(text: str) -> str:
-    said = [{"role": "assistant", "parts": [{"type": "text", "content": text}]}]
-    return json.dumps(said, ensure_ascii=False)  # as `calls` writes it
+    messages = [{"role": "assistant", "parts": [{"type": "text", "content": text}]}]
+    return json.dumps(messages, ensure_ascii=False)  # as `calls` writes it
 
 
 @pytest.mark.parametrize(
@@ -106,30 +111,30 @@ def says(text: str) -> str:
         ("", "anything", None),
     ],
 )
-def test_a_result_is_used_where_something_new_of_it_is_said(
+def test_a_result_is_used_if_a_later_answer_repeats_a_new_word(
     result: str, later: str, used: bool | None
 ) -> None:
-    """The requester had been asked for a capital."""
+    """The requester's input asks for a capital."""
     trace = calls(
         {"input": '[{"content": "the capital?"}]', "output": answer(("f", {}))},
         {"kind": "tool", "result": result, "requested_by": "0"},
         {"input": f'[{{"content": "{result}"}}]', "output": says(later)},
     )
-    assert with_signals(trace, ["used"])["used"].to_list() == [None, used, None]
+    assert add_derived_columns(trace, ["used"])["used"].to_list() == [None, used, None]
 
 
-def test_a_result_that_nobody_could_use_is_not_judged() -> None:
+def test_a_result_without_a_later_call_is_null() -> None:
     trace = calls({"output": says("a")}, {"kind": "tool", "result": "b23", "requested_by": "0"})
-    assert with_signals(trace, ["used"])["used"].to_list() == [None, None]
+    assert add_derived_columns(trace, ["used"])["used"].to_list() == [None, None]
 
 
-def test_the_final_answer_is_the_last_that_has_text() -> None:
+def test_the_final_answer_is_the_last_one_with_text() -> None:
     trace = calls({"output": says("a")}, {"output": says("b")}, {"output": answer(("f", {}))})
-    assert with_signals(trace, ["final"])["final"].to_list() == [False, True, False]
+    assert add_derived_columns(trace, ["final"])["final"].to_list() == [False, True, False]
 
 
-def test_depth_counts_agents_and_survives_a_circle() -> None:
-    """A workflow around an agent around a sub-agent; then two nodes that enclose each other."""
+def test_depth_counts_agents_and_ends_on_a_cycle() -> None:
+    """A workflow around an agent with a sub-agent; then two nodes that are each other's parent."""
     trace = calls(
         {"kind": "agent"},
         {"kind": "agent", "parent_id": "0"},
@@ -140,17 +145,17 @@ def test_depth_counts_agents_and_survives_a_circle() -> None:
         {"kind": "node", "parent_id": "7"},
         {"kind": "node", "parent_id": "6"},
     )
-    assert with_signals(trace, ["depth"])["depth"].to_list() == [0, 0, 1, 1, 1, 2, 0, 0]
+    assert add_derived_columns(trace, ["depth"])["depth"].to_list() == [0, 0, 1, 1, 1, 2, 0, 0]
 
 
-def test_a_result_may_have_to_fit_too() -> None:
+def test_fits_checks_results_too() -> None:
     trace = calls({"output": says('{"a": 1}')}, {"kind": "tool", "output": "[]"}, {"kind": "tool"})
-    assert with_fit(trace, {"type": "object"})["fits"].to_list() == [True, False, None]
+    assert add_schema_match(trace, {"type": "object"})["fits"].to_list() == [True, False, None]
 
 
-def test_every_ready_column_is_made_from_columns_of_calls() -> None:
-    assert set(READS) == set(SIGNALS.schema) == {*MAKERS, "fits"}
-    for name, reads in READS.items():
+def test_every_derived_column_declares_its_inputs() -> None:
+    assert set(INPUTS) == set(SIGNALS.schema) == {*DERIVATIONS, "fits"}
+    for name, reads in INPUTS.items():
         assert set(reads) <= set(CALLS.schema)
         keys = {"name": "r", "on": "llm", "value": "1", "when": f"{name} IS NULL", "schema": {}}
         usual = Reward.model_validate(keys)

@@ -1,4 +1,4 @@
-"""Every reason why a call is no row: it is told, in an order, and a recipe may keep some."""
+"""Row filters: each reason to drop a call, their order, and the reasons a recipe may allow."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ CASES: dict[str, dict[str, Any]] = {
     "redacted": {"redacted": True},
     "truncated": {"truncated": True},
     "multimodal": {
-        "asked": [message("user", "", {"type": "image_url", "image_url": {"url": "x"}})]
+        "messages": [message("user", "", {"type": "image_url", "image_url": {"url": "x"}})]
     },
     "no_tokens": {"response_token_ids": None},
     "several_choices": {"response_token_ids": [[3], [4]], "response_logprobs": [[-0.5], [-0.5]]},
@@ -32,7 +32,7 @@ def test_every_reason_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("reason", CASES)
-def test_the_call_is_a_drop_with_its_reason_in_a_sentence(reason: str) -> None:
+def test_an_unusable_call_is_a_drop_with_a_sentence(reason: str) -> None:
     talk = Talk()
     talk.call((1, 2), (3,))
     talk.call((1, 2), (4,), **CASES[reason])
@@ -41,7 +41,7 @@ def test_the_call_is_a_drop_with_its_reason_in_a_sentence(reason: str) -> None:
     assert drops.rows() == [("rows", "c1", reason, REASONS[reason])]
 
 
-def test_a_recipe_may_trust_what_the_agents_process_recorded() -> None:
+def test_a_recipe_may_trust_token_ids_of_the_agents_process() -> None:
     talk = Talk()
     talk.call((1, 2), (4,), token_source="capture")
     trusting = {"name": "sql", "token_source": "capture"}
@@ -52,7 +52,7 @@ def test_a_recipe_may_trust_what_the_agents_process_recorded() -> None:
 @pytest.mark.parametrize(
     "reason", ["redacted", "truncated", "undelivered", "constrained", "no_version"]
 )
-def test_a_recipe_may_keep_what_it_names(reason: str) -> None:
+def test_a_recipe_may_allow_a_reason(reason: str) -> None:
     talk = Talk()
     talk.call((1, 2), (4,), **CASES[reason])
     rows, drops = talk.samples(recipe(filter={"allow": [reason]}))
@@ -72,13 +72,13 @@ def test_a_recipe_may_keep_what_it_names(reason: str) -> None:
         ({"response_logprobs": []}, "no_logprobs"),
     ],
 )
-def test_ids_and_log_probabilities_that_are_no_good(cells: dict[str, Any], reason: str) -> None:
+def test_invalid_ids_and_log_probabilities_are_drops(cells: dict[str, Any], reason: str) -> None:
     talk = Talk()
     talk.call((1, 2), (4,), **cells)
     assert talk.samples()[1]["reason"].to_list() == [reason]
 
 
-def test_flags_that_nobody_set_leave_nothing_out() -> None:
+def test_missing_flags_drop_nothing() -> None:
     talk = Talk()
     talk.call((1, 2), (4,), constrained=None, delivered=None, redacted=None, truncated=None)
     assert talk.samples()[0].height == 1
@@ -97,7 +97,7 @@ PARTS = [
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: str(part["type"]))
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")], ids=["dense", "spaced"])
-def test_parts_that_are_no_text_are_multimodal(
+def test_parts_other_than_text_are_multimodal(
     part: dict[str, Any], separators: tuple[str, str]
 ) -> None:
     talk = Talk()
@@ -111,5 +111,5 @@ def test_parts_that_are_no_text_are_multimodal(
 )
 def test_text_about_images_is_text(text: str) -> None:
     talk = Talk()
-    talk.call((1, 2), (4,), asked=[message("user", text)])
+    talk.call((1, 2), (4,), messages=[message("user", text)])
     assert talk.samples()[0].height == 1

@@ -1,4 +1,4 @@
-"""Every outcome estimator that verl has gives verl's own numbers, on random groups and masks."""
+"""Outcome estimators that verl has too give verl's numbers, on random groups and masks."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from ltrain_transforms.estimators import ESTIMATORS, MEMBERS, OutcomeSettings
 PROGRAM = Path(__file__).with_name("verl_advantages.py")
 SEEDS = range(12)
 TOKENS = 9
-OURS: dict[str, tuple[str, dict[str, Any]]] = {
+VERL_ESTIMATORS: dict[str, tuple[str, dict[str, Any]]] = {
     "grpo": ("grpo", {"by_std": True}),
     "dr_grpo": ("grpo", {"by_std": False}),
     "rloo": ("rloo", {}),
@@ -27,11 +27,11 @@ OURS: dict[str, tuple[str, dict[str, Any]]] = {
     "gdpo": ("gdpo", {"weights": [1.0, 0.25, 2.0]}),
     "lightning": ("grpo", {"by_std": True}),
 }
-"""By our name: verl's, and what its function is told."""
+"""By the name here: verl's name and the arguments of its function."""
 
 
 def batch(seed: int) -> dict[str, Any]:
-    """Give random groups of two to six in random order, with holes in the masks."""
+    """Return random groups of two to six in random order, with holes in the masks."""
     random = Random(seed)
     groups = [g for g in range(random.randint(1, 5)) for _ in range(random.randint(2, 6))]
     random.shuffle(groups)
@@ -63,27 +63,30 @@ def members(case: dict[str, Any], calls: list[int] | None = None) -> pl.DataFram
 
 
 def transitions_of(case: dict[str, Any], calls: list[int]) -> dict[str, Any]:
-    """Give a response for each call of an execution, with its execution's score."""
+    """Return a response for each call of an execution, with its execution's score."""
     repeated = [row for row, count in enumerate(calls) for _ in range(count)]
     return {name: [case[name][row] for row in repeated] for name in ("groups", "scores", "mask")}
 
 
 @pytest.fixture(scope="module")
 def verls() -> dict[str, list[list[list[float]]]]:
-    """Ask verl for every estimator and seed at once."""
-    asked: list[dict[str, Any]] = []
-    for ours, (estimator, more) in OURS.items():
+    """Return verl's advantages of every estimator and seed, from one process."""
+    requests: list[dict[str, Any]] = []
+    for name, (estimator, more) in VERL_ESTIMATORS.items():
         for seed in SEEDS:
             case = batch(seed)
-            if ours == "lightning":
+            if name == "lightning":
                 case = transitions_of(case, lengths(seed, case))
-            asked.append({**case, "estimator": estimator, **more})
+            requests.append({**case, "estimator": estimator, **more})
     done = subprocess.run(
-        [sys.executable, str(PROGRAM)], input=json.dumps(asked), capture_output=True, text=True
+        [sys.executable, str(PROGRAM)], input=json.dumps(requests), capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    return {ours: found[at * len(SEEDS) : (at + 1) * len(SEEDS)] for at, ours in enumerate(OURS)}
+    responses = json.loads(done.stdout)
+    return {
+        name: responses[at * len(SEEDS) : (at + 1) * len(SEEDS)]
+        for at, name in enumerate(VERL_ESTIMATORS)
+    }
 
 
 def lengths(seed: int, case: dict[str, Any]) -> list[int]:
@@ -91,18 +94,22 @@ def lengths(seed: int, case: dict[str, Any]) -> list[int]:
     return [random.randint(1, 4) for _ in case["groups"]]
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_it_is_verls(name: str, verls: dict[str, list[list[list[float]]]]) -> None:
+@pytest.mark.parametrize("name", VERL_ESTIMATORS)
+def test_it_equals_verls(name: str, verls: dict[str, list[list[list[float]]]]) -> None:
     weights = dict(zip(("reward:a", "reward:b", "reward:c"), (1.0, 0.25, 2.0), strict=True))
     moved = False
     for seed, expected in zip(SEEDS, verls[name], strict=True):
         case = batch(seed)
         calls = lengths(seed, case) if name == "lightning" else None
-        ours = ESTIMATORS[name](members(case, calls), OutcomeSettings(weights=weights)).to_list()
+        frame = members(case, calls)
+        advantages = ESTIMATORS[name](frame, OutcomeSettings(weights=weights)).to_list()
         if calls is not None:
-            ours = [one for one, count in zip(ours, calls, strict=True) for _ in range(count)]
+            repeated = zip(advantages, calls, strict=True)
+            advantages = [one for one, count in repeated for _ in range(count)]
             case = transitions_of(case, calls)
-        tokens = [[one * on for on in mask] for one, mask in zip(ours, case["mask"], strict=True)]
+        tokens = [
+            [one * on for on in mask] for one, mask in zip(advantages, case["mask"], strict=True)
+        ]
         assert [*chain(*tokens)] == pytest.approx([*chain(*expected)], abs=1e-5)
-        moved = moved or any(abs(one) > 0.1 for one in ours)
+        moved = moved or any(abs(one) > 0.1 for one in advantages)
     assert moved, "all advantages were 0, which proves nothing"

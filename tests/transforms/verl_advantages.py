@@ -15,7 +15,7 @@ from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
 
 class Config(dict[str, Any]):
-    """What verl reads of its configuration."""
+    """The configuration that verl reads."""
 
     gamma = 1.0
 
@@ -25,29 +25,29 @@ def advantages(case: dict[str, Any]) -> list[list[float]]:
     last = _last(mask)
     rewards = torch.zeros_like(mask)
     rewards[torch.arange(len(mask)), last] = torch.tensor(case["scores"], dtype=torch.float64)
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "token_level_rewards": rewards,
         "response_mask": mask,
         "index": np.array(case["groups"]),
         "config": Config(norm_adv_by_std_in_grpo=True),
     }
     if case["estimator"] == "grpo":
-        given["norm_adv_by_std_in_grpo"] = case["by_std"]
+        arguments["norm_adv_by_std_in_grpo"] = case["by_std"]
     if case["estimator"] == "gdpo":
-        given |= _components(case, mask)
+        arguments |= _components(case, mask)
     estimate: Any = get_adv_estimator_fn(case["estimator"])  # type: ignore[no-untyped-call]
-    found, _ = estimate(**given)
-    return [list(map(float, row)) for row in found]
+    advantage, _ = estimate(**arguments)
+    return [list(map(float, row)) for row in advantage]
 
 
 def _last(mask: torch.Tensor) -> torch.Tensor:
-    """Give the last sampled token of each response, where its reward is."""
+    """Return the last sampled token of each response, where its reward is."""
     places = torch.arange(mask.shape[1]).expand_as(mask)
     return torch.where(mask > 0, places, -1).max(dim=1).values
 
 
 def _components(case: dict[str, Any], mask: torch.Tensor) -> dict[str, Any]:
-    """Give verl the rewards one by one; it puts each at the last attended token."""
+    """Return the rewards one by one; verl puts each at the last attended token."""
     ended = torch.arange(mask.shape[1]) <= _last(mask).unsqueeze(1)
     return {
         "config": Config(

@@ -1,4 +1,4 @@
-"""Build waves of executions with literal calls and rewards, as the credit stage reads them."""
+"""Waves of executions with literal calls and rewards: the inputs of credit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.credit import chosen, compared, narrow, transitions
+from ltrain_transforms.credit import credit_inputs, outcome_advantages, select_groups, transitions
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.tables import CALLS, EXECUTIONS, REWARDS
 
@@ -20,7 +20,7 @@ class Called:
     state: str | None = None
     kind: str = "llm"
     parent: int | None = None
-    """Index of the enclosing call."""
+    """Index of the call that encloses it."""
     tokens: int | None = None
     more: dict[str, Any] = field(default_factory=dict)
     """Other columns of `calls`."""
@@ -45,7 +45,7 @@ class Wave:
 
     @classmethod
     def of(cls, *runs: Run) -> "Wave":
-        """Return a wave of executions e0, e1, … in order, with calls e0.0, e0.1, …"""
+        """Return executions e0, e1, … with calls e0.0, e0.1, …; each ends after the one before."""
         executions = [_execution(f"e{n}", n, run) for n, run in enumerate(runs)]
         calls = [
             _call(f"e{n}", k, c) for n, run in enumerate(runs) for k, c in enumerate(run.calls)
@@ -63,33 +63,35 @@ class Wave:
         )
 
     def credited(self, recipe: Recipe) -> "Credited":
-        calls = narrow(recipe, self.calls, self.executions)
-        ranked = compared(recipe, self.executions, self.outcomes, self.rewards, calls)
+        calls = credit_inputs(recipe, self.calls, self.executions)
+        ranked = outcome_advantages(recipe, self.executions, self.outcomes, self.rewards, calls)
         rows = transitions(recipe, ranked, calls, self.rewards)
-        kept, drops = chosen(recipe, ranked, rows)
-        return Credited(ranked, rows, sorted(kept), dict(drops.select("id", "reason").iter_rows()))
+        selected, drops = select_groups(recipe, ranked, rows)
+        return Credited(
+            ranked, rows, sorted(selected), dict(drops.select("id", "reason").iter_rows())
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Credited:
     compared: pl.DataFrame
     transitions: pl.DataFrame
-    kept: list[str]
+    selected: list[str]
     drops: dict[str, str]
 
     def column(self, name: str) -> dict[str, Any]:
-        """Return a column of the transitions by call, in order of their names."""
+        """Return a column of the transitions by call, sorted by call."""
         return dict(self.transitions.sort("call_id").select("call_id", name).iter_rows())
 
 
 def recipe(credit: dict[str, Any] | None = None, **more: Any) -> Recipe:
-    """Return a recipe with one policy whose outcome is the evaluation `reward`."""
-    sections = {
+    """Return a recipe of one policy whose outcome is the evaluation `reward`."""
+    keys = {
         "policy": [{"name": "sql"}],
         "reward": [{"name": "answer", "evaluation": "reward"}],
         "credit": credit or {},
     }
-    return Recipe.model_validate(sections | more)
+    return Recipe.model_validate(keys | more)
 
 
 def _parts(run: Run) -> dict[str, float]:
@@ -114,7 +116,7 @@ def _call(execution: str, seq: int, call: Called) -> dict[str, Any]:
 
 
 def _rewards(execution: str, run: Run) -> list[dict[str, Any]]:
-    of_executions: list[dict[str, Any]] = [
+    of_execution: list[dict[str, Any]] = [
         {"rule": rule, "value": value, "call_id": None} for rule, value in _parts(run).items()
     ]
     of_calls: list[dict[str, Any]] = [
@@ -123,8 +125,7 @@ def _rewards(execution: str, run: Run) -> list[dict[str, Any]]:
         if call.reward
     ]
     return [
-        {"execution_id": execution, "source": "runner", **row}
-        for row in [*of_executions, *of_calls]
+        {"execution_id": execution, "source": "runner", **row} for row in [*of_execution, *of_calls]
     ]
 
 

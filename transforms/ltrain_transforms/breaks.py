@@ -1,9 +1,9 @@
-"""Why a row begins where it does: what kept its first call from joining an earlier row.
+"""Split reasons: why the first call of a row did not join an earlier row.
 
-The call is compared with the row that its tokens agree with longest. Ids cannot be decoded here,
-so the messages decide: first whether the history goes on from that row's last call, or from an
-earlier one, or was changed; then, where it goes on and only the ids differ, where the first
-differing token lies.
+The call is compared with the row that has the longest common token prefix with its prompt. Token
+ids cannot be decoded here, so the messages decide. They tell whether the history continues from the
+last call of that row, continues from an earlier one, or was changed. Where it continues and only
+the ids differ, the position of the first different token decides.
 """
 
 from enum import StrEnum
@@ -21,115 +21,119 @@ from ltrain_transforms.history import (
     parse_messages,
     share_message,
 )
-from ltrain_transforms.rows import Merged, Turns
+from ltrain_transforms.rows import Merges, Turns
 
-RESUMES = 4
-"""So many equal tokens say that two renderings go on alike."""
+MATCH_LENGTH = 4
+"""Number of equal tokens after which two renderings count as equal again."""
 
 
-class Begins(StrEnum):
+class SplitReason(StrEnum):
     FIRST = "first"
     """The first call of its execution and policy."""
     CONVERSATION = "conversation"
-    """Another conversation: no message but the system's is in the row before, as in a sub-agent."""
+    """Another conversation, as in a sub-agent: it shares at most the system message."""
     BRANCH = "branch"
-    """It continues an earlier point of a row that has gone on since, or samples it again."""
+    """It continues an earlier point of a row that went on since, or samples that point again."""
     TEMPLATE = "template"
-    """The history goes on, and the chat template rendered a part of it anew, as when thinking is
-    stripped from earlier turns."""
+    """The history continues, and the chat template rendered a part of it differently, as when it
+    removes the thinking of earlier turns."""
     RETOKENISED = "retokenised"
-    """The history goes on, and an answer came back in other ids than were sampled."""
+    """The history continues, and an answer came back in other ids than were sampled."""
     REWRITTEN = "rewritten"
     """The history was changed: compacted, summarised, shortened or edited."""
     TEMPERATURE = "temperature"
-    """The tokens go on, and it was sampled at another temperature."""
+    """The tokens continue the row, and the temperature differs."""
     UNKNOWN = "unknown"
     """The tokens differ, and the messages were not recorded."""
 
 
-def begins(turns: Turns, found: Merged, asked: pl.DataFrame) -> dict[str, pl.Series]:
-    """Make the columns of `SAMPLES` that say why each row begins.
+def split_reasons(turns: Turns, merges: Merges, messages: pl.DataFrame) -> dict[str, pl.Series]:
+    """Return the columns of `SAMPLES` `begins`, `differs_from` and `differs_at`.
 
     Args:
-        asked: of each call its `call_id`, and its messages `input` and `output`, JSON or null.
+        messages: `call_id` of each call, and its messages `input` and `output`, JSON or null.
     """
-    openers = np.flatnonzero(found.begins)
-    against = found.against[openers]
-    judge = _Judge(turns, found, asked["input"], asked["output"])
+    openers = np.flatnonzero(merges.is_opener)
+    nearest = merges.nearest[openers]
+    classifier = _Classifier(turns, merges, messages["input"], messages["output"])
     reasons = [
-        Begins.FIRST.value if other < 0 else judge.reason(call, other).value
-        for call, other in zip(openers.tolist(), against.tolist(), strict=True)
+        SplitReason.FIRST.value if other < 0 else classifier.reason(call, other).value
+        for call, other in zip(openers.tolist(), nearest.tolist(), strict=True)
     ]
-    broken = pl.Series(against >= 0)
-    seen = pl.select(pl.when(broken).then(pl.Series(against))).to_series()
-    agreed = pl.select(pl.when(broken).then(pl.Series(found.agreed[openers]))).to_series()
+    has_nearest = pl.Series(nearest >= 0)
+    index = pl.select(pl.when(has_nearest).then(pl.Series(nearest))).to_series()
+    common = pl.select(pl.when(has_nearest).then(pl.Series(merges.common[openers]))).to_series()
     return {
         "begins": pl.Series(reasons, dtype=pl.String),
-        "differs_from": asked["call_id"].gather(seen),
-        "differs_at": agreed,
+        "differs_from": messages["call_id"].gather(index),
+        "differs_at": common,
     }
 
 
-class _Judge:
-    def __init__(self, turns: Turns, found: Merged, inputs: pl.Series, outputs: pl.Series) -> None:
-        self.turns, self.found = turns, found
+class _Classifier:
+    def __init__(self, turns: Turns, merges: Merges, inputs: pl.Series, outputs: pl.Series) -> None:
+        self.turns, self.merges = turns, merges
         self.inputs, self.outputs = inputs, outputs
-        self.ends = turns.ends
-        self.asked = lru_cache(maxsize=64)(self._asked)
-        self.heard = lru_cache(maxsize=64)(self._heard)
+        self.input_messages = lru_cache(maxsize=64)(self._input_messages)
+        self.history_after = lru_cache(maxsize=64)(self._history_after)
 
-    def reason(self, call: int, against: int) -> Begins:
-        """Say why `call` did not join the row that ended with `against`."""
-        agreed = int(self.found.agreed[call])
-        if agreed == self.ends[against]:
-            return Begins.TEMPERATURE
-        opener = int(self.found.opener[against])
-        mine, last = self.asked(call), self.heard(against)
-        if not mine or not last:
-            return self._by_tokens(call, against, agreed)
-        shared = common_prefix(mine, last)
-        if shared == len(last) < len(mine):
-            return self._rendered(call, against, agreed)
-        # what stands before is a prompt that other conversations may have too: examples, say
-        asked = len(self.asked(opener))
-        sampled = range(asked, len(last))
-        again = shared == len(mine) and shared in sampled and is_assistant(last[shared])
-        if again or (shared - 1 in sampled and is_assistant(last[shared - 1])):
-            return Begins.BRANCH
-        own = last[asked - 1 :]
-        return Begins.REWRITTEN if share_message(mine, own) else Begins.CONVERSATION
+    def reason(self, call: int, nearest: int) -> SplitReason:
+        """Return why `call` did not join the row whose last call is `nearest`."""
+        common = int(self.merges.common[call])
+        if common == self.turns.lengths[nearest]:
+            return SplitReason.TEMPERATURE
+        opener = int(self.merges.openers[nearest])
+        prompt, history = self.input_messages(call), self.history_after(nearest)
+        if not prompt or not history:
+            return self._reason_from_tokens(call, nearest, common)
+        shared = common_prefix(prompt, history)
+        if shared == len(history) < len(prompt):
+            return self._rendering_reason(call, nearest, common)
+        # the opener's messages are a prompt that other conversations may share, such as examples
+        opening = len(self.input_messages(opener))
+        sampled = range(opening, len(history))
+        resampled = shared == len(prompt) and shared in sampled and is_assistant(history[shared])
+        if resampled or (shared - 1 in sampled and is_assistant(history[shared - 1])):
+            return SplitReason.BRANCH
+        conversation = history[opening - 1 :]
+        if share_message(prompt, conversation):
+            return SplitReason.REWRITTEN
+        return SplitReason.CONVERSATION
 
-    def _asked(self, call: int) -> list[Message]:
+    def _input_messages(self, call: int) -> list[Message]:
         return parse_messages(self.inputs[call])
 
-    def _heard(self, call: int) -> list[Message]:
-        """Give the history that `call` left behind, what it was asked and its answer, or none."""
-        asked, answer = self.asked(call), parse_messages(self.outputs[call])[:1]
-        return asked + answer if asked and answer else []
+    def _history_after(self, call: int) -> list[Message]:
+        """Return the input messages of `call` and its answer; empty if either is missing."""
+        messages, answer = self.input_messages(call), parse_messages(self.outputs[call])[:1]
+        return messages + answer if messages and answer else []
 
-    def _rendered(self, call: int, against: int, agreed: int) -> Begins:
-        """Tell a template from a tokeniser: the history is the same, the ids are not."""
-        prompt, response = self.turns.prompts[against], self.turns.responses[against]
-        if agreed < len(prompt):  # rendered by the template both times
-            return Begins.TEMPLATE
-        if any(map(has_thinking, parse_messages(self.outputs[against])[:1])):
-            return Begins.TEMPLATE
-        before, now = response[agreed - len(prompt) :], self.turns.prompts[call][agreed:]
-        left_out, put_in = _found_in(now[:RESUMES], before), _found_in(before[:RESUMES], now)
-        return Begins.TEMPLATE if left_out or put_in else Begins.RETOKENISED
+    def _rendering_reason(self, call: int, nearest: int, common: int) -> SplitReason:
+        """Tell the template from the tokeniser: the history is the same, the ids are not."""
+        prompt, response = self.turns.prompts[nearest], self.turns.responses[nearest]
+        if common < len(prompt):  # the template rendered this part both times
+            return SplitReason.TEMPLATE
+        if any(map(has_thinking, parse_messages(self.outputs[nearest])[:1])):
+            return SplitReason.TEMPLATE
+        before, after = response[common - len(prompt) :], self.turns.prompts[call][common:]
+        removed = _occurs(after[:MATCH_LENGTH], before)
+        inserted = _occurs(before[:MATCH_LENGTH], after)
+        return SplitReason.TEMPLATE if removed or inserted else SplitReason.RETOKENISED
 
-    def _by_tokens(self, call: int, against: int, agreed: int) -> Begins:
-        """Judge without messages: it ends inside the row, or leaves it between two calls."""
-        lengths, opener = self.turns.prompts.lengths, int(self.found.opener[against])
-        of_row = opener + np.flatnonzero(self.found.opener[opener : against + 1] == opener)
-        between = (self.ends[of_row[:-1]] <= agreed) & (agreed < lengths[of_row[1:]])
-        inside = agreed == lengths[call]
-        return Begins.BRANCH if inside or between.any() else Begins.UNKNOWN
+    def _reason_from_tokens(self, call: int, nearest: int, common: int) -> SplitReason:
+        """Decide without messages: a branch ends inside the row, or leaves it between two calls."""
+        prompt_lengths, opener = self.turns.prompts.lengths, int(self.merges.openers[nearest])
+        of_row = opener + np.flatnonzero(self.merges.openers[opener : nearest + 1] == opener)
+        ends = self.turns.lengths[of_row[:-1]]
+        leaves_between = (ends <= common) & (common < prompt_lengths[of_row[1:]])
+        ends_inside = common == prompt_lengths[call]
+        is_branch = ends_inside or leaves_between.any()
+        return SplitReason.BRANCH if is_branch else SplitReason.UNKNOWN
 
 
-def _found_in(few: Any, many: Any) -> bool:
-    """Say whether `few` tokens occur in `many`, one after the other, not at its very beginning."""
-    if len(few) < RESUMES or len(many) <= RESUMES:
+def _occurs(needle: Any, tokens: Any) -> bool:
+    """Return whether `needle` occurs in `tokens` as a whole, but not at their very beginning."""
+    if len(needle) < MATCH_LENGTH or len(tokens) <= MATCH_LENGTH:
         return False
-    windows = np.lib.stride_tricks.sliding_window_view(many[1:], RESUMES)
-    return bool((windows == few).all(axis=1).any())
+    windows = np.lib.stride_tricks.sliding_window_view(tokens[1:], MATCH_LENGTH)
+    return bool((windows == needle).all(axis=1).any())

@@ -1,4 +1,4 @@
-"""The store's spans -> a dataset, in bounded memory, the same whatever the number of workers."""
+"""Build a dataset from the spans of a store, in bounded memory and with any number of workers."""
 
 import json
 from collections import Counter
@@ -16,19 +16,19 @@ from ltrain_transforms.batches import SPANS_PER_BATCH, plan_batches
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.digest import BITS, dataset_id
 from ltrain_transforms.manifest import MANIFEST, SCHEMA_VERSION, Manifest
-from ltrain_transforms.parts import Draft, Part, draft
+from ltrain_transforms.parts import Draft, Part, open_draft
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.source import ExecutionBatch, Selection, read_spans, spans_query, watermark
 from ltrain_transforms.tables import TABLES
 from ltrain_transforms.waves import WaveStates, are_unchanged, has_late_spans, read_waves
-from ltrain_transforms.workers import Here, Workers
+from ltrain_transforms.workers import LocalWorker, Workers
 
 Progress = Callable[[str, int, int], None]
-"""Is told the phase, and how many of how many batches are done."""
+"""Called with the phase, the number of batches done and the number of all batches."""
 
 
-def silent(phase: str, done: int, total: int) -> None:
-    """Say nothing."""
+def ignore_progress(phase: str, done: int, total: int) -> None:
+    """Report nothing."""
 
 
 def build(
@@ -43,41 +43,42 @@ def build(
     update: bool = False,
     workers: Workers | None = None,
     spans_a_batch: int = SPANS_PER_BATCH,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> Dataset:
-    """Make a dataset of what `store` holds and write it to `out`, in place of one that is there.
+    """Build a dataset from the spans of `store` and write it to `out`, replacing a dataset there.
 
     Args:
-        run: instead of the recipe's `source.run`.
-        mode: train, val or prod; None is all.
+        run: replaces the recipe's `source.run`.
+        mode: train, val or prod; None selects all.
         base: digests of base model, tokenizer and chat template, for the manifest.
-        update: keep the waves that the dataset in `out` has, if all is as it was, and add
-            those that have been closed since; else all is built.
-        workers: who does the work; None is this process.
-        spans_a_batch: about how many spans are in memory together; changes no row.
+        update: keep the waves of the dataset in `out` and add the waves closed since. The whole
+            dataset is built again when its recipe, query or stored waves have changed.
+        workers: where the batches are processed; None is this process.
+        spans_a_batch: approximate number of spans in memory at once; it changes no row.
 
     Raises:
         NothingToBuild: when the recipe's source selects no execution.
-        NoDataset: when `out` is there and is no dataset.
+        NoDataset: when `out` exists and is not a dataset.
         Unwritable: when `out` cannot be written, or the disk is full.
     """
-    question = Question(store, recipe, Selection(run=run, mode=mode, wave=wave), dict(base or {}))
-    planned = _plan(question, out, update, spans_a_batch)
-    with draft(out) as folder:
-        work = _Build(question, planned, folder, workers or Here(), progress)
-        if planned.known is not None:
-            work.keep(out, planned.known)
+    selection = Selection(run=run, mode=mode, wave=wave)
+    request = BuildRequest(store, recipe, selection, dict(base or {}))
+    build_plan = _plan(request, out, update, spans_a_batch)
+    with open_draft(out) as folder:
+        work = _Build(request, build_plan, folder, workers or LocalWorker(), progress)
+        if build_plan.previous is not None:
+            work.reuse(out, build_plan.previous)
         work.trace()
         work.credit()
-        work.join()
+        work.build_rows()
         manifest = work.manifest()
-        (folder.folder / MANIFEST).write_text(manifest.text())
+        (folder.folder / MANIFEST).write_text(manifest.to_json())
     return Dataset(manifest.id, out, manifest.counts)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked of a store."""
+class BuildRequest:
+    """Which spans of which store a dataset is built from, and by which recipe."""
 
     store: Store
     recipe: Recipe
@@ -85,7 +86,7 @@ class Question:
     base: dict[str, str]
 
     def manifest(self) -> dict[str, Any]:
-        """Give what the manifest says of it."""
+        """Return the fields of `Manifest` that describe the request."""
         sql, parameters = spans_query(self.recipe.source, self.selection)
         return {
             "store": self.store.name,
@@ -98,29 +99,29 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What is to be done."""
+class BuildPlan:
+    """The batches to build, and the waves that they are of."""
 
     watermark: str
     waves: WaveStates
     batches: list[ExecutionBatch]
     selection: Selection
-    """What of the question is not there already."""
+    """The part of the request that the existing dataset does not hold."""
     newest: int | None
-    """When the newest of all selected spans ended, in nanoseconds."""
-    known: dict[str, Any] | None
-    """The manifest of the dataset that is kept and added to."""
+    """The end of the newest of all selected spans, in nanoseconds."""
+    previous: dict[str, Any] | None
+    """The manifest of the dataset that the new waves are added to."""
 
 
 @dataclass(slots=True)
 class _Build:
-    question: Question
-    plan: Plan
+    request: BuildRequest
+    plan: BuildPlan
     folder: Draft
     workers: Workers
     progress: Progress
     first: int = 0
-    """The number of the first new file."""
+    """The number of the first new file of each table."""
     rows: Counter[str] = field(default_factory=Counter)
     digests: Counter[str] = field(default_factory=Counter)
     drops: Counter[str] = field(default_factory=Counter)
@@ -132,56 +133,58 @@ class _Build:
 
     @property
     def numbers(self) -> range:
-        """Of the files of each table, one a batch."""
+        """The numbers of the new files of each table: one file per batch."""
         return range(self.first, self.first + len(self.plan.batches))
 
-    def keep(self, out: Path, known: dict[str, Any]) -> None:
-        """Take over what the dataset in `out` has."""
-        self.first = self.folder.take(out)
-        self.rows.update(known["counts"])
-        self.digests.update({name: int(text, 16) for name, text in known["digests"].items()})
-        self.drops.update(known["drops"])
-        self.savings.update(known["savings"])
-        self.mismatches = known["capture_mismatch"]
-        self.task_files.update(known["task_files"])
-        self.rewards.update(known["rewards"])
-        self.versions = {name: set(found) for name, found in known["policy_versions"].items()}
+    def reuse(self, out: Path, manifest: dict[str, Any]) -> None:
+        """Link the files of the dataset in `out` and start from the counts of its manifest."""
+        self.first = self.folder.link_files(out)
+        self.rows.update(manifest["counts"])
+        self.digests.update({name: int(text, 16) for name, text in manifest["digests"].items()})
+        self.drops.update(manifest["drops"])
+        self.savings.update(manifest["savings"])
+        self.mismatches = manifest["capture_mismatch"]
+        self.task_files.update(manifest["task_files"])
+        self.rewards.update(manifest["rewards"])
+        policies = manifest["policy_versions"].items()
+        self.versions = {name: set(numbers) for name, numbers in policies}
 
     def trace(self) -> None:
-        for done, told in enumerate(self.workers.map(phases.trace, self._read()), 1):
-            self._add(told.parts)
-            self.mismatches += told.mismatches
-            self.task_files |= told.task_files
-            self.rewards |= told.rewards
-            for policy, numbers in told.versions.items():
+        summaries = self.workers.map(phases.trace_batch, self._read())
+        for done, summary in enumerate(summaries, 1):
+            self._add(summary.parts)
+            self.mismatches += summary.mismatches
+            self.task_files |= summary.task_files
+            self.rewards |= summary.rewards
+            for policy, numbers in summary.versions.items():
                 self.versions.setdefault(policy, set()).update(numbers)
             self.progress("trace", done, len(self.plan.batches))
 
-    def _read(self) -> Iterator[phases.Batch]:
-        store, recipe = self.question.store, self.question.recipe
+    def _read(self) -> Iterator[phases.TraceJob]:
+        store, recipe = self.request.store, self.request.recipe
         for number, batch in zip(self.numbers, self.plan.batches, strict=True):
             spans, unresolved = read_spans(store, recipe.source, self.plan.selection, batch)
-            path = self.folder.hand_over("work/spans", number, spans)
-            yield phases.Batch(self.folder, recipe, number, path, unresolved, self.plan.newest)
+            path = self.folder.write_shared("work/spans", number, spans)
+            yield phases.TraceJob(self.folder, recipe, number, path, unresolved, self.plan.newest)
 
     def credit(self) -> None:
-        """Leave each batch its transitions; what is dropped here gets files after theirs."""
+        """Write the transitions by batch, and the drops to files with later numbers."""
         if not self.plan.batches:
             return
         for number, executions in enumerate(
-            phases.rounds(self.folder, self.question.recipe), self.numbers.stop
+            phases.credit_rounds(self.folder, self.request.recipe), self.numbers.stop
         ):
-            drops = phases.credit(self.folder, self.question.recipe, number, executions)
-            self._add([self.folder.write("drops", number, drops)])
+            drops = phases.credit_round(self.folder, self.request.recipe, number, executions)
+            self._add([self.folder.write_table("drops", number, drops)])
             self.drops.update(drops["reason"])
 
-    def join(self) -> None:
-        recipe = self.question.recipe
-        every = (phases.Credited(self.folder, recipe, number) for number in self.numbers)
-        for done, told in enumerate(self.workers.map(phases.join, every), 1):
-            self._add(told.parts)
-            self.drops += told.drops
-            self.savings += told.savings
+    def build_rows(self) -> None:
+        recipe = self.request.recipe
+        jobs = (phases.RowsJob(self.folder, recipe, number) for number in self.numbers)
+        for done, summary in enumerate(self.workers.map(phases.build_rows, jobs), 1):
+            self._add(summary.parts)
+            self.drops += summary.drops
+            self.savings += summary.savings
             self.progress("rows", done, len(self.plan.batches))
 
     def _add(self, parts: Sequence[Part]) -> None:
@@ -192,12 +195,12 @@ class _Build:
     def manifest(self) -> Manifest:
         return Manifest(
             id=dataset_id(self.digests),
-            **self.question.manifest(),
+            **self.request.manifest(),
             watermark=self.plan.watermark,
             waves=self.plan.waves,
             task_files=sorted(self.task_files),
             rewards=sorted(self.rewards),
-            policy_versions={name: sorted(found) for name, found in sorted(self.versions.items())},
+            policy_versions={name: sorted(ids) for name, ids in sorted(self.versions.items())},
             digests={name: f"{digest:032x}" for name, digest in sorted(self.digests.items())},
             counts={table.name: self.rows[table.name] for table in TABLES},
             drops=dict(sorted(self.drops.items())),
@@ -207,42 +210,45 @@ class _Build:
         )
 
     def _alarms(self) -> dict[str, list[str]]:
-        if not all(self.folder.table(name).exists() for name in selective_drops.TABLES):
-            return {}  # no batch, no wave
-        return selective_drops.by_wave(lambda name: pl.scan_parquet(self.folder.table(name)))
+        if not all(self.folder.table_folder(name).exists() for name in selective_drops.TABLES):
+            return {}  # nothing was built
+        return selective_drops.alarms_by_wave(
+            lambda name: pl.scan_parquet(self.folder.table_folder(name))
+        )
 
 
-def _plan(question: Question, out: Path, update: bool, spans: int) -> Plan:
-    store, recipe, selection = question.store, question.recipe, question.selection
+def _plan(request: BuildRequest, out: Path, update: bool, spans: int) -> BuildPlan:
+    store, recipe, selection = request.store, request.recipe, request.selection
     with explain_query_errors(store, recipe.source, selection):
         mark, newest = watermark(store, recipe.source, selection)
-        seen = read_waves(store, recipe.source, selection)
-        known = _known(question, out, seen) if update else None
-        if known is not None:
-            closed = {place: wave for place, wave in seen.items() if wave["closed"]}
-            rest = tuple({*known["waves"], *(seen.keys() - closed.keys())})
-            selection, seen = replace(selection, without=rest), closed
+        stored = read_waves(store, recipe.source, selection)
+        previous = _reusable(request, out, stored) if update else None
+        if previous is not None:
+            closed = {name: wave for name, wave in stored.items() if wave["closed"]}
+            skipped = tuple({*previous["waves"], *(stored.keys() - closed.keys())})
+            selection, stored = replace(selection, without=skipped), closed
         batches = plan_batches(store, recipe.source, selection, spans)
-    if not batches and known is None:
+    if not batches and previous is None:
         raise empty_selection(store, recipe.source, selection)
-    return Plan(mark, seen, batches, selection, newest, known)
+    return BuildPlan(mark, stored, batches, selection, newest, previous)
 
 
-def _known(question: Question, out: Path, seen: WaveStates) -> dict[str, Any] | None:
-    """Give the manifest of the dataset in `out` if all of it may stay."""
-    if not (out / MANIFEST).exists() or phases.reach(question.recipe) == "time":
+def _reusable(request: BuildRequest, out: Path, stored: WaveStates) -> dict[str, Any] | None:
+    """Return the manifest of the dataset in `out` if new waves may be added to it, else None."""
+    if not (out / MANIFEST).exists() or phases.credit_scope(request.recipe) == "time":
         return None
     dataset = Dataset.open(out)
     before = dataset.manifest
-    asked = {"schema": SCHEMA_VERSION, **question.manifest()}
-    if any(before.get(name) != json.loads(json.dumps(asked[name])) for name in asked):
+    required = {"schema": SCHEMA_VERSION, **request.manifest()}
+    if any(before.get(name) != json.loads(json.dumps(required[name])) for name in required):
         return None
-    there: WaveStates = before["waves"]
-    stays = bool(there) and are_unchanged(there, seen) and all(w["closed"] for w in there.values())
+    built: WaveStates = before["waves"]
+    all_closed = bool(built) and all(wave["closed"] for wave in built.values())
     if (
-        not stays
-        or not dataset.whole
-        or has_late_spans(question.store, question.recipe.source, there, before["watermark"])
+        not all_closed
+        or not are_unchanged(built, stored)
+        or not dataset.is_intact
+        or has_late_spans(request.store, request.recipe.source, built, before["watermark"])
     ):
         return None
     return before

@@ -1,4 +1,4 @@
-"""Commands of this package: build a dataset, show it, convert it, try out rules."""
+"""The commands of this package: build, show and convert a dataset, and report on rules."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ def build(
     recipe: Annotated[Path, typer.Argument(help="The recipe.")] = Path("ltrain.toml"),
     store: StoreOption = None,
     out: Annotated[
-        Path | None, typer.Option(help="The dataset's folder; default: .ltrain/datasets/RUN.")
+        Path | None, typer.Option(help="The folder of the dataset; default: .ltrain/datasets/RUN.")
     ] = None,
     run: Annotated[
         str | None, typer.Option(help="The run to read; default: the recipe's source.run.")
@@ -30,40 +30,41 @@ def build(
     mode: Annotated[str, typer.Option(help="train, val, prod or all.")] = "train",
     wave: Annotated[int | None, typer.Option(min=0, help="Only this wave.")] = None,
     update: Annotated[
-        bool, typer.Option("--update", help="Keep the waves it has, add those closed since.")
+        bool,
+        typer.Option("--update", help="Keep its waves and add those closed since."),
     ] = False,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes at work; default: one a core.")
+        int | None, typer.Option(min=1, help="Worker processes; default: one per core.")
     ] = None,
     ray: Annotated[
-        str | None, typer.Option(help="Address of a Ray cluster that does the work instead.")
+        str | None, typer.Option(help="Address of a Ray cluster that runs the workers instead.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Turn stored traces into a dataset: a folder of parquet files with a manifest.
+    """Build a dataset from stored traces: a folder of parquet files with a manifest.
 
     Example: ltrain build ltrain.toml --out datasets/first
     """
     from rich.console import Console
 
     from ltrain_collector.store import Store
-    from ltrain_transforms.build import build as make
-    from ltrain_transforms.progress import followed
+    from ltrain_transforms.build import build as build_dataset
+    from ltrain_transforms.progress import show_progress
     from ltrain_transforms.recipe import Recipe
     from ltrain_transforms.show import dataset, terminal
-    from ltrain_transforms.workers import workers as at_work
+    from ltrain_transforms.workers import open_workers
 
     if mode not in ("train", "val", "prod", "all"):
-        raise typer.BadParameter(f"'{mode}' is not a mode: train, val, prod or all.")
+        raise typer.BadParameter(f"'{mode}' is not a mode. Choose from: train, val, prod, all.")
     loaded = Recipe.load(recipe)
     folder = out or HOME.read() / "datasets" / (run or loaded.source.run or recipe.stem)
     count = workers or len(os.sched_getaffinity(0))
     with (
         Store.open(store, create=False) as opened,
-        at_work(count, ray) as crew,
-        followed(trace="batches", rows="batches") as progress,
+        open_workers(count, ray) as opened_workers,
+        show_progress(trace="batches", rows="batches") as progress,
     ):
-        made = make(
+        built = build_dataset(
             opened,
             loaded,
             folder,
@@ -71,13 +72,13 @@ def build(
             mode=None if mode == "all" else mode,
             wave=wave,
             update=update,
-            workers=crew,
+            workers=opened_workers,
             progress=progress,
         )
     if as_json:
-        typer.echo((made.path / "manifest.json").read_text(), nl=False)
+        typer.echo((built.path / "manifest.json").read_text(), nl=False)
     else:
-        terminal.show(dataset.report(made), Console())
+        terminal.print_shown(dataset.dataset_report(built), Console())
 
 
 @app.command()
@@ -86,29 +87,30 @@ def show(
         str,
         typer.Argument(
             metavar="ID",
-            help="Looked for in this order: a dataset's folder or id, a policy NAME or "
+            help="Searched in this order: the folder or id of a dataset, a policy NAME or "
             "NAME@VERSION, a run, the beginning of a rollout's id. KIND:ID (dataset, policy, run, "
-            "rollout) looks for one kind only.",
+            "rollout) searches one kind only.",
         ),
     ],
     recipe: Annotated[
         Path | None,
-        typer.Option(help="The recipe a rollout or run is judged by; default: ltrain.toml."),
+        typer.Option(help="The recipe with the rewards; default: ltrain.toml."),
     ] = None,
     against: Annotated[
-        str | None, typer.Option(help="Another dataset: show how the first differs from it.")
+        str | None, typer.Option(help="Another dataset, to show how the first one differs from it.")
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option(help="Write one self-contained page to this file instead.", dir_okay=False),
+        typer.Option(help="Write one self-contained page to this file.", dir_okay=False),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a rollout, a run, a dataset or a policy version; as a page with --html.
+    """Show a rollout, a run, a dataset or a policy version; as an HTML page with --html.
 
-    A rollout is a tree of calls with state, rewards, advantages, trained tokens and drops; a run is
-    its curves by wave; a dataset its content and lineage; a policy version where it comes from.
+    A rollout is shown as a tree of calls with state, rewards, advantages, trained tokens and
+    drops; a run as curves by wave; a dataset with its content and lineage; a policy version with
+    its lineage.
 
     Example: ltrain show 3f2a --html rollout.html
     """
@@ -120,7 +122,7 @@ def show(
     from ltrain_transforms.show.lookup import look_up
 
     if html is not None and as_json:
-        raise typer.BadParameter("--html and --json exclude each other.")
+        raise typer.BadParameter("--html and --json exclude each other. Choose one.")
     with Console(stderr=True).status("reading") as status:
         shown = look_up(
             identifier,
@@ -128,40 +130,40 @@ def show(
             dsn=store,
             recipe=recipe,
             against=against,
-            say=lambda what: status.update(f"reading {what}"),
+            report_status=lambda what: status.update(f"reading {what}"),
         )
     if html is not None:
         from ltrain_transforms.show import page
 
-        page.write(shown, html)
+        page.write_page(shown, html)
         typer.echo(f"{shown.title}: {html}")
     elif as_json:
         typer.echo(json.dumps(shown.data, indent=2, default=str))
     else:
-        terminal.show(shown, Console())
+        terminal.print_shown(shown, Console())
 
 
 @app.command()
 def convert(
-    dataset: Annotated[Path, typer.Argument(help="A dataset's folder.")],
+    dataset: Annotated[Path, typer.Argument(help="The folder of a dataset.")],
     to: Annotated[str, typer.Option(help="tasks, sft, preferences, rendered or verl.")],
-    out: Annotated[Path, typer.Option(help="The file: .jsonl; of rendered and verl .parquet.")],
+    out: Annotated[Path, typer.Option(help="A .jsonl file; for rendered, verl: .parquet.")],
     policy: Annotated[
-        str | None, typer.Option(help="Only this policy's calls [default: every policy's].")
+        str | None, typer.Option(help="Only the calls of this policy [default: of every policy].")
     ] = None,
     at_least: Annotated[
-        float | None, typer.Option(help="sft, rendered: the least outcome of a rollout.")
+        float | None, typer.Option(help="sft, rendered: the minimum outcome of a rollout.")
     ] = None,
     best: Annotated[
-        int | None, typer.Option(min=1, help="sft, rendered: so many rollouts of a group.")
+        int | None, typer.Option(min=1, help="sft, rendered: the best N rollouts of each group.")
     ] = None,
-    pairs: Annotated[int, typer.Option(min=1, help="preferences: the most pairs of a group.")] = 1,
+    pairs: Annotated[int, typer.Option(min=1, help="preferences: at most N per group.")] = 1,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="rendered: a folder with a tokenizer and chat template.")
+        Path | None, typer.Option(help="rendered: a folder with a tokenizer and a chat template.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a dataset in another form: tasks to run again, chats, preference pairs, verl's prompts.
+    """Convert a dataset to tasks, chats, preference pairs, rendered rows or the prompts of verl.
 
     Example: ltrain convert .ltrain/datasets/demo --to sft --at-least 1 --out best.jsonl
     """
@@ -169,22 +171,22 @@ def convert(
 
     from ltrain_transforms.dataset import Dataset
     from ltrain_transforms.errors import writing_output
-    from ltrain_transforms.exports import Options, write
-    from ltrain_transforms.progress import followed
+    from ltrain_transforms.exports import ExportOptions, export_dataset
+    from ltrain_transforms.progress import show_progress
 
-    options = Options(policy, at_least, best, pairs, tokenizer)
+    options = ExportOptions(policy, at_least, best, pairs, tokenizer)
     with (
-        writing_output(f"The form {to}", out),
-        followed(read="batches", pairs="groups", write="pieces") as progress,
+        writing_output(f"The {to} file", out),
+        show_progress(read="batches", pairs="groups", write="pieces") as progress,
     ):
-        told = write(Dataset.open(dataset), to, options, out, progress)
+        manifest = export_dataset(Dataset.open(dataset), to, options, out, progress)
     if as_json:
-        typer.echo(json.dumps(told))
+        typer.echo(json.dumps(manifest))
         return
-    typer.echo(f"{out}: {told['rows']} rows of {to} from dataset {told['dataset']}")
-    for reason, count in told["drops"].items():
+    typer.echo(f"{out}: {manifest['rows']} rows of {to} from dataset {manifest['dataset']}")
+    for reason, count in manifest["drops"].items():
         typer.echo(f"left out: {count} {reason}")
-    typer.echo(f"{out}.manifest.json says what each row was made from.")
+    typer.echo(f"{out}.manifest.json lists what each row was made from.")
 
 
 @app.command()
@@ -198,7 +200,7 @@ def rules(
     wave: Annotated[int | None, typer.Option(min=0, help="Only this wave.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what each reward of a recipe gives on stored traces, and which give nothing and why.
+    """Report what each reward of a recipe gives on stored traces, and why some give nothing.
 
     Example: ltrain rules ltrain.toml --run demo --wave 3
     """
@@ -208,23 +210,23 @@ def rules(
     from rich.console import Console
 
     from ltrain_collector.store import Store
-    from ltrain_transforms.progress import followed
+    from ltrain_transforms.progress import show_progress
     from ltrain_transforms.recipe import Recipe
-    from ltrain_transforms.rules_report import stored
-    from ltrain_transforms.rules_view import lay_out
+    from ltrain_transforms.rules_report import report_rules
+    from ltrain_transforms.rules_view import render_report
     from ltrain_transforms.source import Selection
 
     if mode not in ("train", "val", "prod", "all"):
-        raise typer.BadParameter(f"'{mode}' is not a mode: train, val, prod or all.")
+        raise typer.BadParameter(f"'{mode}' is not a mode. Choose from: train, val, prod, all.")
     loaded = Recipe.load(recipe)
     selection = Selection(run=run, mode=None if mode == "all" else mode, wave=wave)
     with (
         Store.open(store, create=False) as opened,
-        followed(trace="batches") as progress,
+        show_progress(trace="batches") as progress,
     ):
-        report = stored(opened, loaded, selection, progress=progress)
+        report = report_rules(opened, loaded, selection, progress=progress)
     if as_json:
-        said = {**asdict(report), "rules": report.rules.to_dicts()}
-        typer.echo(json.dumps(said, indent=2))
+        result = {**asdict(report), "rules": report.rules.to_dicts()}
+        typer.echo(json.dumps(result, indent=2))
     else:
-        Console().print(lay_out(report))
+        Console().print(render_report(report))

@@ -1,4 +1,4 @@
-"""A dataset: a directory with a folder of parquet files a table, and `manifest.json`."""
+"""A dataset: a directory with one folder of parquet files per table, and `manifest.json`."""
 
 import json
 from collections.abc import Sequence
@@ -21,24 +21,24 @@ class Dataset:
     """Rows of each table."""
 
     def table(self, name: str) -> pl.DataFrame:
-        """Give one of its tables.
+        """Read a table.
 
         Raises:
-            UnknownName: when there is none of that name.
+            UnknownName: when the dataset has no such table.
         """
         if name not in self.counts:
             raise UnknownName("table", name, self.counts)
         return pl.read_parquet(self.path / name)
 
     @property
-    def batches(self) -> list["Batch"]:
-        """What it was built from piece by piece, each of whole executions."""
+    def batches(self) -> list["DatasetBatch"]:
+        """The batches of whole executions that it was built from."""
         files = (self.path / "executions").glob("*.parquet")
-        return [Batch(self.path, file.name) for file in sorted(files)]
+        return [DatasetBatch(self.path, file.name) for file in sorted(files)]
 
     @property
-    def whole(self) -> bool:
-        """Whether its files are there, can be read and hold the rows that its manifest says."""
+    def is_intact(self) -> bool:
+        """Whether its files can be read and hold as many rows as the manifest counts."""
         try:
             return all(
                 pl.scan_parquet(self.path / name).select(pl.len()).collect().item() == rows
@@ -49,39 +49,40 @@ class Dataset:
 
     @property
     def drops(self) -> pl.DataFrame:
-        """What was left out, with the reason."""
+        """The table `drops`: what was left out, and why."""
         return self.table("drops")
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """What it was made from."""
+        """The content of `manifest.json`, by the fields of `Manifest`."""
         return dict(json.loads((self.path / MANIFEST).read_text()))
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open a dataset that was built.
+        """Open the dataset in the folder `path`.
 
         Raises:
-            NoDataset: when there is none.
+            NoDataset: when the folder has no readable manifest.
         """
         try:
             manifest = json.loads((path / MANIFEST).read_text())
             return cls(manifest["id"], path, dict(manifest["counts"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise NoDataset(
-                f"{path} is no dataset: it has no readable {MANIFEST}. `ltrain build` makes one."
+                f"{path} is not a dataset: it has no readable {MANIFEST}. Build one with "
+                "`ltrain build`."
             ) from error
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Whole executions of a dataset: a file of each table."""
+class DatasetBatch:
+    """Some whole executions of a dataset: one file of each table."""
 
     path: Path
     file: str
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """Give their rows of a table."""
+        """Read the rows of a table, or some of its columns."""
         return pl.read_parquet(
             self.path / name / self.file, columns=None if columns is None else list(columns)
         )

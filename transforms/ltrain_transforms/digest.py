@@ -1,7 +1,7 @@
-"""The digest of a table's rows: a sum, so that neither their order nor their files change it.
+"""The digest of a table's rows: a sum, so neither their order nor their files change it.
 
-Each row is hashed (SHA-256) as a JSON object of its plain cells, then the bytes of its long texts
-and its numeric lists; the first 128 bits are added up. What is the same row twice counts twice.
+The SHA-256 of each row covers a JSON object of its plain cells, then the bytes of its long texts
+and numeric lists; the first 128 bits are added up. A row that occurs twice counts twice.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,11 +14,11 @@ import pyarrow as pa
 
 BITS = 128
 TEXTS = frozenset({"input", "output"})
-"""Columns of messages: kilobytes a cell, which would cost most as JSON."""
+"""Columns of messages, hashed as bytes: a cell has kilobytes, which are slow to encode as JSON."""
 
 
 def rows_digest(frame: pl.DataFrame) -> int:
-    """Sum the digests of all rows."""
+    """Return the sum of the digests of all rows, modulo 2**128."""
     long = [n for n, dtype in frame.schema.items() if n in TEXTS or _numeric_list(dtype)]
     lengths = (_lengths(name, frame.schema[name]) for name in long)
     cells = pl.struct(pl.exclude(long), *lengths).struct.json_encode()
@@ -33,7 +33,7 @@ def rows_digest(frame: pl.DataFrame) -> int:
 
 
 def dataset_id(tables: Mapping[str, int]) -> str:
-    """Name a dataset by the digests of its tables: 16 hexadecimal digits."""
+    """Return the id of a dataset with these table digests: 16 hexadecimal digits."""
     lines = "".join(f"{name} {tables[name]:032x}\n" for name in sorted(tables))
     return sha256(lines.encode()).hexdigest()[:16]
 
@@ -48,7 +48,7 @@ def _numeric_list(dtype: pl.DataType) -> bool:
 
 
 def _lengths(name: str, dtype: pl.DataType) -> pl.Expr:
-    """Give what the bytes alone do not say: how long the list, and each inner list, is."""
+    """Return the length of the list and of each inner list, which the bytes do not contain."""
     column = pl.col(name)
     if dtype == pl.String:
         return column.str.len_bytes()
@@ -57,7 +57,7 @@ def _lengths(name: str, dtype: pl.DataType) -> pl.Expr:
 
 
 def _bytes(cells: pl.Series) -> Iterator[memoryview]:
-    """Give each cell as it lies in memory: a text's UTF-8, a list's numbers, little-endian."""
+    """Yield the bytes of each cell: UTF-8 of a text, little-endian numbers of a list."""
     return _texts(cells) if cells.dtype == pl.String else _numbers(cells)
 
 

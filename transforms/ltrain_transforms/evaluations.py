@@ -1,9 +1,9 @@
-"""What a runner, an agent or anyone else said an execution or a call is worth.
+"""Evaluations: scores that a runner, an agent or another process gave an execution or a call.
 
-It is said by a span named `gen_ai.evaluation.result`, by a span event or a log record of that name,
-by OpenInference's annotations on any span, or by agent-lightning's annotation spans. Of several
-with the same execution, name, source and target the last counts; the others are drops. Two that
-differ and were said at the same moment contradict each other, and neither counts.
+An evaluation is a span named `gen_ai.evaluation.result`, a span event or a log record of that name,
+OpenInference's annotations on any span, or an annotation span of agent-lightning. Of several with
+the same execution, name, source and target the last counts; the others are drops. Evaluations of
+the same moment that differ contradict each other, and none of them counts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,13 +11,20 @@ from collections.abc import Iterator, Mapping, Sequence
 import polars as pl
 
 from ltrain_instrument import attributes
-from ltrain_transforms.annotations import AGENT_LIGHTNING, MARKED, Statement, linked, statements
+from ltrain_transforms.annotations import (
+    AGENT_LIGHTNING,
+    ANNOTATION_PREFIX,
+    Score,
+    find_linked_spans,
+    read_scores,
+)
 from ltrain_transforms.roles import Role
 from ltrain_transforms.spans import Span, iter_spans
 from ltrain_transforms.tables import DROPS, EVALUATIONS
 
 COMPONENTS = ("llm", "tool", "retrieval", "embedding")
-"""Kinds that an evaluation without a scope may judge; in an agent or node it judges the whole."""
+"""Kinds of calls that an evaluation without a scope judges; inside an agent or node, it judges the
+execution."""
 
 FAULTS = {
     "no_value": "evaluation '{}' has no score that is a number",
@@ -27,36 +34,36 @@ FAULTS = {
     "repeated": "a later evaluation '{}' of the same target takes its place",
 }
 
-LARGEST = 1e100
-"""Largest score that counts: the deviation of larger ones overflows."""
+MAX_SCORE = 1e100
+"""Largest score that counts: the standard deviation of larger ones overflows."""
 
-NO_JSON = "json: unsupported value: "
-"""What the ClickHouse exporter writes before a number that JSON has not: NaN, +Inf, -Inf."""
+UNSUPPORTED = "json: unsupported value: "
+"""The ClickHouse exporter's prefix of numbers that JSON lacks: NaN, +Inf, -Inf."""
 
 Owners = Mapping[str, tuple[str, str]]
 """Call and its kind, by each of the call's spans."""
 
-FOUND = pl.Schema({**EVALUATIONS.schema, "step": pl.Int32()})
-"""`EVALUATIONS` with the order of what one span said: itself first, then its events."""
+SCORES = pl.Schema({**EVALUATIONS.schema, "step": pl.Int32()})
+"""`EVALUATIONS` with the order of the scores of one span: its own first, then those of its events.
+"""
 
 
 def evaluations(spans: pl.DataFrame, calls: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Give the evaluations that count, and the others as `DROPS`."""
+    """Return the `EVALUATIONS` that count, and the others as `DROPS`."""
     named = pl.col("name").is_in([attributes.SPAN_EVALUATION, AGENT_LIGHTNING])
     in_events = pl.col("events").str.contains(attributes.SPAN_EVALUATION, literal=True)
-    marked = pl.element().str.contains(MARKED)
-    annotated = pl.col("attributes").map.keys().list.eval(marked).list.any()
-    saying = list(iter_spans(spans.filter(named | in_events | annotated)))
+    is_annotation = pl.element().str.contains(ANNOTATION_PREFIX)
+    annotated = pl.col("attributes").map.keys().list.eval(is_annotation).list.any()
+    scored = list(iter_spans(spans.filter(named | in_events | annotated)))
     owners = _owners(calls)
-    answered = linked(saying, spans)
-    rows = [row for span in saying for row in _rows(span, owners, answered)]
-    logged = pl.col("logs").str.contains(attributes.SPAN_EVALUATION, literal=True)
-    rows += [row for span in iter_spans(spans.filter(logged)) for row in _of_logs(span, owners)]
-    judged = _judged(pl.DataFrame(rows, FOUND, orient="row"))
+    linked = find_linked_spans(scored, spans)
+    rows = [row for span in scored for row in _span_rows(span, owners, linked)]
+    in_logs = pl.col("logs").str.contains(attributes.SPAN_EVALUATION, literal=True)
+    rows += [row for span in iter_spans(spans.filter(in_logs)) for row in _log_rows(span, owners)]
+    marked = _mark_repeated(pl.DataFrame(rows, SCORES, orient="row"))
     counts = pl.col("fault").is_null()
-    return EVALUATIONS.select(judged.filter(counts).lazy()).collect(), _dropped(
-        judged.filter(~counts)
-    )
+    counted = EVALUATIONS.select(marked.filter(counts).lazy()).collect()
+    return counted, _to_drops(marked.filter(~counts))
 
 
 def _owners(calls: pl.DataFrame) -> Owners:
@@ -64,29 +71,31 @@ def _owners(calls: pl.DataFrame) -> Owners:
     return {span: (call, kind) for span, call, kind in spread.iter_rows()}
 
 
-def _rows(span: Span, owners: Owners, answered: Mapping[str, str]) -> Iterator[tuple[object, ...]]:
+def _span_rows(
+    span: Span, owners: Owners, linked: Mapping[str, str]
+) -> Iterator[tuple[object, ...]]:
     source = _source(span.role)
-    for said in statements(span):
-        pointers = [*said.pointers, answered.get(span.span_id, "")]
-        call, fault = _target(said, pointers, owners)
-        value, fault = _number(said.value, fault)
+    for score in read_scores(span):
+        candidates = [*score.candidates, linked.get(span.span_id, "")]
+        call, fault = _target(score, candidates, owners)
+        value, fault = _number(score.value, fault)
         yield (
-            *(span.execution_id, call, said.name, source, value, span.span_id, span.start, fault),
-            said.step,
+            *(span.execution_id, call, score.name, source, value, span.span_id, span.start, fault),
+            score.step,
         )
 
 
-def _of_logs(span: Span, owners: Owners) -> Iterator[tuple[object, ...]]:
-    """Read the log records that are evaluations; each judges the span it was written in."""
+def _log_rows(span: Span, owners: Owners) -> Iterator[tuple[object, ...]]:
+    """Yield a row for each log record that is an evaluation; it judges the span around it."""
     for log in span.logs:
         if log.name == attributes.SPAN_EVALUATION:
             inside = span.span_id if log.in_span else ""
-            said = Statement.of_evaluation(log.attributes, [inside])
-            call, fault = _target(said, said.pointers, owners)
-            value, fault = _number(said.value, fault)
+            score = Score.from_evaluation(log.attributes, [inside])
+            call, fault = _target(score, score.candidates, owners)
+            value, fault = _number(score.value, fault)
             source = _source(log.role)
             evidence = inside or f"log of {span.execution_id} at {log.time}"
-            yield (span.execution_id, call, said.name, source, value, evidence, log.time, fault, 0)
+            yield (span.execution_id, call, score.name, source, value, evidence, log.time, fault, 0)
 
 
 def _source(role: str) -> str:
@@ -94,46 +103,46 @@ def _source(role: str) -> str:
 
 
 def _target(
-    said: Statement, pointers: Sequence[str], owners: Owners
+    score: Score, candidates: Sequence[str], owners: Owners
 ) -> tuple[str | None, str | None]:
-    """Find the call that is judged, null for the whole execution, and what is wrong with that."""
-    call, kind = next((owners[one] for one in pointers if one in owners), (None, None))
-    if said.scope == "rollout" or (said.scope != "call" and kind not in COMPONENTS):
+    """Return the judged call, None for the whole execution, and the fault of the target if any."""
+    call, kind = next((owners[one] for one in candidates if one in owners), (None, None))
+    if score.scope == "rollout" or (score.scope != "call" and kind not in COMPONENTS):
         call = None
-    return call, "no_target" if said.scope == "call" and call is None else None
+    return call, "no_target" if score.scope == "call" and call is None else None
 
 
 def _number(text: str | None, fault: str | None) -> tuple[float | None, str | None]:
     try:
-        value = float((text or "").removeprefix(NO_JSON))
+        value = float((text or "").removeprefix(UNSUPPORTED))
     except ValueError:
         return None, "no_value"
-    return (value, fault) if abs(value) <= LARGEST else (None, "not_finite")
+    return (value, fault) if abs(value) <= MAX_SCORE else (None, "not_finite")
 
 
-def _judged(found: pl.DataFrame) -> pl.DataFrame:
-    """Mark what a later word replaces, and the words of one moment that differ."""
+def _mark_repeated(scores: pl.DataFrame) -> pl.DataFrame:
+    """Set `fault` of scores that a later one replaces, and of those of one moment that differ."""
     target = ("execution_id", "call_id", "name", "source")
-    start, step, sound = pl.col("start"), pl.col("step"), pl.col("fault").is_null()
-    newest = start == start.filter(sound).max().over(target)
-    ordered = found.sort("start", "step", "evidence", "value", maintain_order=True)
-    at_last = ordered.with_columns(newest=sound & newest).with_columns(
+    start, step, valid = pl.col("start"), pl.col("step"), pl.col("fault").is_null()
+    newest = start == start.filter(valid).max().over(target)
+    ordered = scores.sort("start", "step", "evidence", "value", maintain_order=True)
+    marked = ordered.with_columns(newest=valid & newest).with_columns(
         latest=pl.col("newest") & (step == step.filter("newest").max().over(target))
     )
-    alike = (*target, "latest")
-    differ = pl.col("value").n_unique().over(alike) > 1
-    copy = pl.int_range(pl.len()).reverse().over(alike) > 0
+    same_moment = (*target, "latest")
+    differ = pl.col("value").n_unique().over(same_moment) > 1
+    copy = pl.int_range(pl.len()).reverse().over(same_moment) > 0
     fault = (
-        pl.when(~sound).then("fault")
+        pl.when(~valid).then("fault")
         .when(~pl.col("latest") | (copy & ~differ)).then(pl.lit("repeated"))
         .when(differ).then(pl.lit("contradictory"))
     )  # fmt: skip
-    return at_last.with_columns(fault=fault)
+    return marked.with_columns(fault=fault)
 
 
-def _dropped(rest: pl.DataFrame) -> pl.DataFrame:
+def _to_drops(faulty: pl.DataFrame) -> pl.DataFrame:
     sentence = pl.col("fault").replace_strict(FAULTS, return_dtype=pl.String)
-    drops = rest.select(
+    drops = faulty.select(
         stage=pl.lit("rewards"),
         id="evidence",
         reason="fault",

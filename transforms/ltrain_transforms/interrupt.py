@@ -1,6 +1,6 @@
-"""Ctrl-C and SIGTERM: who hears them, and that they wait while polars works.
+"""Handlers of ctrl-C and SIGTERM, which are deferred while polars works.
 
-Polars' Rust code panics on one that falls into a call back to Python.
+The Rust code of polars panics when a signal raises inside one of its calls back to Python.
 """
 
 import signal
@@ -11,29 +11,29 @@ from types import FrameType
 
 
 @contextmanager
-def held_back() -> Iterator[Callable[[], None]]:
-    """Hold ctrl-C and SIGTERM back; what is given raises KeyboardInterrupt once one came.
+def defer_interrupts() -> Iterator[Callable[[], None]]:
+    """Defer ctrl-C and SIGTERM; yield a function that raises KeyboardInterrupt after one arrived.
 
-    A second one ends the process at once.
+    A second signal ends the process at once.
     """
-    came: list[int] = []
+    received: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def record(number: int, frame: FrameType | None) -> None:
         print("\nltrain: stopping after this batch", file=sys.stderr, flush=True)
-        came.append(number)
+        received.append(number)
         signal.signal(number, signal.SIG_DFL)
 
-    def due() -> None:
-        if came:
+    def raise_if_interrupted() -> None:
+        if received:
             raise KeyboardInterrupt
 
-    with heard_by(note):
-        yield due
+    with interrupt_handler(record):
+        yield raise_if_interrupted
 
 
 @contextmanager
-def heard_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Have ctrl-C and SIGTERM go to `handler`, unless they are ignored, and then as before."""
+def interrupt_handler(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle ctrl-C and SIGTERM with `handler`, except a signal that the process ignores."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number, earlier in before.items():
         if earlier is not signal.SIG_IGN:

@@ -1,6 +1,6 @@
-"""The ready rules: one TOML file a rule, which a recipe takes by name and may override.
+"""The ready rules: one TOML file a rule, which a recipe uses by name and may override.
 
-`[[reward]] use = "tool-failed"` is that file's keys, with those of the recipe over them.
+`[[reward]] use = "tool-failed"` takes the keys of that file; keys in the recipe override them.
 """
 
 import tomllib
@@ -14,37 +14,37 @@ FOLDER = files("ltrain_transforms") / "rules"
 
 
 @cache
-def names() -> tuple[str, ...]:
-    """Give the names of all ready rules."""
-    there = (entry.name for entry in FOLDER.iterdir())
-    return tuple(sorted(name.removesuffix(".toml") for name in there if name.endswith(".toml")))
+def rule_names() -> tuple[str, ...]:
+    """Return the names of all ready rules, sorted."""
+    entries = (entry.name for entry in FOLDER.iterdir())
+    return tuple(sorted(name.removesuffix(".toml") for name in entries if name.endswith(".toml")))
 
 
-def text(name: str) -> str:
-    """Give a ready rule as it is written.
+def rule_text(name: str) -> str:
+    """Return the TOML text of a ready rule.
 
     Raises:
-        UnknownName: when there is none of that name.
+        UnknownName: when no ready rule has that name.
     """
-    if name not in names():
-        raise UnknownName("ready rule", name, names())
+    if name not in rule_names():
+        raise UnknownName("ready rule", name, rule_names())
     return (FOLDER / f"{name}.toml").read_text("utf-8")
 
 
-def about(name: str) -> str:
-    """Give the comment that a ready rule begins with: what it is for, and its source."""
-    lines = text(name).splitlines()
+def rule_comment(name: str) -> str:
+    """Return the comment at the start of a ready rule: its purpose and its source."""
+    lines = rule_text(name).splitlines()
     return " ".join(line.removeprefix("#").strip() for line in lines if line.startswith("#"))
 
 
-def overridden(given: dict[str, Any]) -> dict[str, Any]:
-    """Put the keys of `given` over those of the ready rule that it names in `use`.
+def apply_overrides(reward: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys of the ready rule that `use` names, overridden by those of `reward`.
 
-    Its parameters are overridden one by one.
+    Parameters are overridden one by one.
 
     Raises:
-        UnknownName: when there is no such rule.
+        UnknownName: when no ready rule has that name.
     """
-    ready = tomllib.loads(text(str(given["use"])))
-    params = {**ready.get("params", {}), **given.get("params", {})}
-    return {"name": given["use"], **ready, **given, "params": params}
+    ready = tomllib.loads(rule_text(str(reward["use"])))
+    params = {**ready.get("params", {}), **reward.get("params", {})}
+    return {"name": reward["use"], **ready, **reward, "params": params}

@@ -1,4 +1,4 @@
-"""What a dataset was made from."""
+"""The manifest of a dataset: what it was built from, and what it holds."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -18,7 +18,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "samples": ("execution_id", "sample_id"),
     "drops": ("stage", "id", "reason"),
 }
-"""The columns that put each table's rows in an order of their own."""
+"""The columns that the rows of each table are sorted by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,55 +26,54 @@ class Manifest:
     id: str
     schema: int = SCHEMA_VERSION
     store: str
-    """Where the traces were read."""
+    """The store that the traces were read from."""
     query: str
-    """The SQL that selects the spans."""
+    """The SQL that selected the spans."""
     parameters: dict[str, Any]
     watermark: str
-    """When the latest of the spans was ingested, as the store has it."""
+    """The time at which the store ingested the latest of the spans."""
     recipe: dict[str, Any]
     recipe_digest: str
     task_files: list[str]
-    """Digests of the task files that its rollouts came from."""
+    """Digests of the task files of its rollouts."""
     rewards: list[str]
-    """Digests of the reward functions that judged them."""
+    """Digests of the reward functions of its rollouts."""
     base: dict[str, str]
-    """Digests of base model, tokenizer and chat template, as the caller gave them."""
+    """Digests of base model, tokenizer and chat template, from the caller of `build`."""
     policy_versions: dict[str, list[int]]
     waves: dict[str, dict[str, Any]]
-    """Of each, by `<run>/<mode>/<wave>`: its spans, when the last came, whether it is closed."""
+    """By `<run>/<mode>/<wave>`: count of spans, when the last one arrived, and if it is closed."""
     digests: dict[str, str]
-    """Sum of the digests of each table's rows."""
+    """By table: the sum of the digests of its rows."""
     counts: dict[str, int]
-    """Rows of each table."""
+    """By table: its number of rows."""
     drops: dict[str, int]
-    """How many were left out, by reason."""
+    """By reason: how many were left out."""
     alarms: dict[str, list[str]]
-    """By wave as in `waves`: which drops go with low reward, in a sentence each."""
+    """By wave as in `waves`: one sentence for each drop reason that correlates with low reward."""
     savings: dict[str, int]
-    """What merging saved, in prompt tokens, and why rows begin."""
+    """The prompt tokens that merging saved, and the counts of why rows begin."""
     capture_mismatch: int
-    """Calls of which two instruments heard different answers."""
+    """Calls of which two instruments recorded different responses."""
 
-    def text(self) -> str:
-        """Give it as JSON."""
+    def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2, sort_keys=True, default=str) + "\n"
 
 
-def ordered(name: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """Put the rows of a table in their own order."""
+def sort_rows(name: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """Sort the rows of a table by its keys."""
     return frame.sort(KEYS[name], nulls_last=True, maintain_order=True)
 
 
-def versions(calls: pl.DataFrame) -> dict[str, list[int]]:
-    """Give the versions of each policy that answered."""
-    seen = calls.select("policy", "policy_version").drop_nulls().unique().sort(pl.all())
-    found: dict[str, list[int]] = {}
-    for policy, version in seen.iter_rows():
-        found.setdefault(policy, []).append(version)
-    return found
+def policy_versions(calls: pl.DataFrame) -> dict[str, list[int]]:
+    """Return the versions of each policy that answered a call, by the policy's name."""
+    pairs = calls.select("policy", "policy_version").drop_nulls().unique().sort(pl.all())
+    versions: dict[str, list[int]] = {}
+    for policy, version in pairs.iter_rows():
+        versions.setdefault(policy, []).append(version)
+    return versions
 
 
-def reasons(drops: pl.DataFrame) -> dict[str, int]:
+def count_reasons(drops: pl.DataFrame) -> dict[str, int]:
     """Count the drops by reason."""
     return dict(drops.group_by("reason").len().sort("reason").iter_rows())

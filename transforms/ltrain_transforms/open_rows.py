@@ -1,7 +1,8 @@
-"""The rows of an execution that later calls may still join, found by their tokens.
+"""The rows of an execution that later calls may still join, searched by their tokens.
 
-Contexts lie in the order of their bytes, so that those which a prompt goes on from, and the one
-that it agrees with longest, are its neighbours: a rollout of a thousand sub-agents is no square.
+Contexts are sorted by their bytes. So the contexts that a prompt continues, and the one with which
+it has the longest common prefix, are its neighbours: a rollout of a thousand sub-agents does not
+take a thousand squared comparisons.
 """
 
 from bisect import bisect_left, bisect_right
@@ -28,51 +29,51 @@ class OpenRows:
         """All tokens of each row so far, in order."""
         self._rows: list[Row] = []
 
-    def put(self, row: Row, context: bytes) -> None:
-        """Add a row, or one that was taken, with its tokens so far."""
-        place = bisect_right(self._contexts, context)
-        self._contexts.insert(place, context)
-        self._rows.insert(place, row)
+    def insert(self, row: Row, context: bytes) -> None:
+        """Add a new row, or a popped one, with all its tokens so far."""
+        index = bisect_right(self._contexts, context)
+        self._contexts.insert(index, context)
+        self._rows.insert(index, row)
 
-    def take(self, prompt: bytes, temperature: float) -> Row | None:
-        """Take out the row with the longest context that `prompt` begins with; the first of equals.
+    def pop_prefix(self, prompt: bytes, temperature: float) -> Row | None:
+        """Remove and return the row with the longest context that is a prefix of `prompt`.
 
-        None, where no row of that temperature is one.
+        Of equal contexts, the row that began first. None if no row of that temperature is one.
         """
         key = prompt
-        while (place := bisect_right(self._contexts, key) - 1) >= 0:
-            context = self._contexts[place]
+        while (index := bisect_right(self._contexts, key) - 1) >= 0:
+            context = self._contexts[index]
             if not prompt.startswith(context):
-                # a context that the prompt begins with is no longer than what these two share
-                key = prompt[: _agreed(context, prompt) * BYTES]
+                # a context that is a prefix of the prompt is no longer than what these two share
+                key = prompt[: _common_prefix(context, prompt) * BYTES]
                 continue
-            equals = range(bisect_left(self._contexts, context), place + 1)
-            fitting = [one for one in equals if self._rows[one].temperature == temperature]
-            if fitting:
-                chosen = min(fitting, key=lambda one: self._rows[one].opener)
-                del self._contexts[chosen]
-                return self._rows.pop(chosen)
+            equals = range(bisect_left(self._contexts, context), index + 1)
+            candidates = [one for one in equals if self._rows[one].temperature == temperature]
+            if candidates:
+                first = min(candidates, key=lambda one: self._rows[one].opener)
+                del self._contexts[first]
+                return self._rows.pop(first)
             key = context[:-1]
         return None
 
-    def nearest(self, prompt: bytes) -> tuple[int, int]:
-        """Find the row that agrees with `prompt` longest, the first to begin of equals.
+    def find_nearest(self, prompt: bytes) -> tuple[int, int]:
+        """Return the last call of the row with the longest common prefix, and its number of tokens.
 
-        Gives its last call and the number of tokens; -1 and -1, where there is no row.
+        Of equals, the row that began first; -1 and -1 if there is no row.
         """
         if not self._rows:
             return -1, -1
-        place = bisect_right(self._contexts, prompt)
-        beside = self._contexts[max(place - 1, 0) : place + 1]
-        agreed = max(_agreed(context, prompt) for context in beside)
-        shared = prompt[: agreed * BYTES]
-        first = bisect_left(self._contexts, shared)
-        end = bisect_right(self._contexts, shared + b"\xff" * BYTES)  # no id is so great
-        row = min(self._rows[first:end], key=lambda one: one.opener)
-        return row.last, agreed
+        index = bisect_right(self._contexts, prompt)
+        neighbours = self._contexts[max(index - 1, 0) : index + 1]
+        length = max(_common_prefix(context, prompt) for context in neighbours)
+        prefix = prompt[: length * BYTES]
+        begin = bisect_left(self._contexts, prefix)
+        end = bisect_right(self._contexts, prefix + b"\xff" * BYTES)  # larger than any token id
+        row = min(self._rows[begin:end], key=lambda one: one.opener)
+        return row.last, length
 
 
-def _agreed(one: bytes, other: bytes) -> int:
+def _common_prefix(one: bytes, other: bytes) -> int:
     """Count the tokens with which both begin."""
     length = min(len(one), len(other)) // BYTES
     differ = np.frombuffer(one, np.uint32, length) != np.frombuffer(other, np.uint32, length)

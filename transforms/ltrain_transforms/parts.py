@@ -1,6 +1,7 @@
-"""A dataset in the making: numbered parquet files, a folder a table, beside the place it goes to.
+"""A dataset that is being built: numbered parquet files, one folder per table.
 
-It appears whole or not at all. What killed work left is removed by the next.
+The draft lies beside the final folder and is renamed to it when it is complete, so a dataset is
+whole or absent. The next build removes the drafts of processes that were killed.
 """
 
 import os
@@ -15,15 +16,15 @@ import polars as pl
 from ltrain_instrument.private import OWNER_ONLY, make_private
 from ltrain_transforms.digest import rows_digest
 from ltrain_transforms.errors import NoDataset, writing_output
-from ltrain_transforms.manifest import MANIFEST, ordered
+from ltrain_transforms.manifest import MANIFEST, sort_rows
 
 COMPRESSION_LEVEL = 1
-"""Of zstd: a third faster to write than its usual 3, for a few percent more bytes."""
+"""Of zstd: a third faster to write than the default, 3, for a few percent more bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one file holds."""
+    """The content of one file."""
 
     table: str
     rows: int
@@ -32,76 +33,76 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The folder that becomes a dataset; any process may write into it, each file once."""
+    """The folder that becomes a dataset; any process may write to it, each file once."""
 
     folder: Path
 
-    def table(self, name: str) -> Path:
-        """Give the folder of a table, `work/…` for what only the build needs."""
+    def table_folder(self, name: str) -> Path:
+        """Return the folder of a table; `work/…` holds what only the build needs."""
         return self.folder / name
 
-    def write(self, name: str, number: int, frame: pl.DataFrame) -> Part:
-        """Write the rows of a table in their own order."""
-        rows = ordered(name, frame)
-        self.keep(name, number, rows)
+    def write_table(self, name: str, number: int, frame: pl.DataFrame) -> Part:
+        """Write rows of a table, sorted by the keys of the table."""
+        rows = sort_rows(name, frame)
+        self.write_file(name, number, rows)
         return Part(name, rows.height, rows_digest(rows))
 
-    def keep(self, name: str, number: int, frame: pl.DataFrame) -> None:
-        """Write a file as it is."""
-        path = self.file(name, number)
+    def write_file(self, name: str, number: int, frame: pl.DataFrame) -> None:
+        """Write a frame as one parquet file."""
+        path = self.file_path(name, number)
         path.parent.mkdir(parents=True, exist_ok=True)
         frame.write_parquet(path, compression="zstd", compression_level=COMPRESSION_LEVEL)
 
-    def hand_over(self, name: str, number: int, frame: pl.DataFrame) -> Path:
-        """Leave a frame for another process, who maps it: no copy is made there."""
-        path = self.file(name, number).with_suffix(".arrow")
+    def write_shared(self, name: str, number: int, frame: pl.DataFrame) -> Path:
+        """Write a frame as uncompressed Arrow IPC, which another process maps without a copy."""
+        path = self.file_path(name, number).with_suffix(".arrow")
         path.parent.mkdir(parents=True, exist_ok=True)
         frame.write_ipc(path, compression="uncompressed")
         return path
 
-    def take(self, before: Path) -> int:
-        """Have the files of a dataset that was built, and give the next free number."""
+    def link_files(self, dataset: Path) -> int:
+        """Hard-link the files of an existing dataset, and return the next free file number."""
         numbers = [-1]
-        for file in before.glob("*/*.parquet"):
-            target = self.folder / file.relative_to(before)
+        for file in dataset.glob("*/*.parquet"):
+            target = self.folder / file.relative_to(dataset)
             target.parent.mkdir(exist_ok=True)
             os.link(file, target)
             numbers.append(int(file.stem))
         return max(numbers) + 1
 
-    def file(self, name: str, number: int) -> Path:
-        return self.table(name) / f"{number:05}.parquet"
+    def file_path(self, name: str, number: int) -> Path:
+        return self.table_folder(name) / f"{number:05}.parquet"
 
-    def read(self, name: str, number: int, columns: list[str] | None = None) -> pl.DataFrame:
-        return pl.read_parquet(self.file(name, number), columns=columns)
+    def read_file(self, name: str, number: int, columns: list[str] | None = None) -> pl.DataFrame:
+        return pl.read_parquet(self.file_path(name, number), columns=columns)
 
 
 @contextmanager
-def draft(out: Path) -> Iterator[Draft]:
-    """Have a folder to write into; on leaving without an error it takes the place of `out`.
+def open_draft(out: Path) -> Iterator[Draft]:
+    """Open a draft that replaces `out` when the block ends without an error.
 
     Raises:
-        NoDataset: when `out` is there and is no dataset.
+        NoDataset: when `out` exists and is not a dataset.
         Unwritable: when it cannot be written, or the disk is full.
     """
-    before = out.with_name(f".{out.name}-before-{os.getpid()}")
+    previous = out.with_name(f".{out.name}-before-{os.getpid()}")
     with writing_output("The dataset", out):
-        if out.exists() and not (out / MANIFEST).exists() and not _empty(out):
-            raise NoDataset(f"{out} is there and is no dataset; name another folder with --out.")
-        with beside(out) as folder:
+        if out.exists() and not (out / MANIFEST).exists() and not _is_empty_folder(out):
+            raise NoDataset(f"{out} exists and is not a dataset. Choose another folder with --out.")
+        with temporary_sibling(out) as folder:
             yield Draft(folder)
             shutil.rmtree(folder / "work", ignore_errors=True)
             if out.exists():
-                out.rename(before)  # deleting takes time, in which a kill would leave half of it
+                out.rename(previous)  # a rename is atomic; a delete could be killed half-way
             folder.rename(out)
-            shutil.rmtree(before, ignore_errors=True)
+            shutil.rmtree(previous, ignore_errors=True)
 
 
 @contextmanager
-def beside(out: Path) -> Iterator[Path]:
-    """Have an empty folder beside `out`, of its file system; it is gone afterwards."""
+def temporary_sibling(out: Path) -> Iterator[Path]:
+    """Create an empty folder beside `out`, on the same file system, and remove it at the end."""
     make_private(out.parent)
-    _sweep(out)
+    _remove_abandoned(out)
     folder = out.with_name(f".{out.name}-{os.getpid()}").absolute()
     folder.mkdir(OWNER_ONLY)
     try:
@@ -110,12 +111,12 @@ def beside(out: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _empty(out: Path) -> bool:
+def _is_empty_folder(out: Path) -> bool:
     return out.is_dir() and not any(out.iterdir())
 
 
-def _sweep(out: Path) -> None:
-    for left in out.parent.glob(f".{out.name}-*"):
-        process = left.name.rpartition("-")[2]
+def _remove_abandoned(out: Path) -> None:
+    for folder in out.parent.glob(f".{out.name}-*"):
+        process = folder.name.rpartition("-")[2]
         if process.isdigit() and not Path(f"/proc/{process}").exists():
-            shutil.rmtree(left)
+            shutil.rmtree(folder)

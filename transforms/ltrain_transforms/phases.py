@@ -1,7 +1,7 @@
-"""The three phases of a build on files: what a worker does with one batch, and the credit between.
+"""The three phases of a build on files: workers run the first and the third, one batch at a time.
 
-A phase reads what the one before it left in the draft, so any process, on any machine that sees the
-folder, may do a batch.
+A phase reads the files that the phase before it wrote to the draft, so any process on any machine
+that can access the folder may process a batch.
 """
 
 from collections import Counter
@@ -13,126 +13,130 @@ import polars as pl
 
 from ltrain_instrument import attributes
 from ltrain_transforms.estimators import REACH, Reach
-from ltrain_transforms.manifest import versions
+from ltrain_transforms.manifest import policy_versions
 from ltrain_transforms.parts import Draft, Part
-from ltrain_transforms.pipeline import credited, traced
+from ltrain_transforms.pipeline import assign_credit, trace_executions
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.roles import Role
 from ltrain_transforms.samples import COLUMNS, samples
-from ltrain_transforms.savings import savings
-from ltrain_transforms.selection import gathered
+from ltrain_transforms.savings import count_savings
+from ltrain_transforms.selection import concat_table
 from ltrain_transforms.spans import iter_spans
 from ltrain_transforms.tables import DROPS, REWARDS, TRANSITIONS
 
 STEPS = 250_000
-"""Calls that are credited together, unless one wave has more: some 200 bytes each in memory."""
+"""Calls in one round of credit, unless one wave has more; a call takes about 200 bytes."""
 
 WAVE = ("run_id", "mode", "wave")
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Spans of whole executions to trace."""
+class TraceJob:
+    """Phase 1 of one batch: the spans of whole executions."""
 
     folder: Draft
     recipe: Recipe
     number: int
     spans: Path
     unresolved: pl.DataFrame
-    """`DROPS`: spans of theirs that belong to no execution."""
+    """`DROPS`: spans of the batch that belong to no execution."""
     newest: int | None
-    """When the newest of all selected spans ended, in nanoseconds."""
+    """The end of the newest of all selected spans, in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
-    """What a batch says for the manifest."""
+class TraceSummary:
+    """What the manifest needs from phase 1 of a batch."""
 
     parts: list[Part]
     task_files: set[str]
     rewards: set[str]
     versions: dict[str, list[int]]
     mismatches: int
-    """Calls of which two instruments heard different answers."""
+    """Calls of which two instruments recorded different responses."""
 
 
-def trace(batch: Batch) -> Traced:
-    """Phase 1 of a batch: its wide tables are written for good, what credit needs beside them."""
-    spans = pl.read_ipc(batch.spans)
-    batch.spans.unlink()  # the mapping keeps it as long as it is needed
-    found = traced(spans, batch.recipe, batch.newest)
-    folder, number = batch.folder, batch.number
-    executions = found.executions.with_columns(
+def trace_batch(job: TraceJob) -> TraceSummary:
+    """Run phase 1 on a batch: write its wide tables, and the narrow ones that credit reads."""
+    spans = pl.read_ipc(job.spans)
+    job.spans.unlink()  # the memory map keeps the content until it is released
+    traced = trace_executions(spans, job.recipe, job.newest)
+    folder, number = job.folder, job.number
+    executions = traced.executions.with_columns(
         pl.col("source_spans").list.tail(1), batch=pl.lit(number, pl.Int32)
     )
-    folder.keep("work/steps", number, found.steps)
-    folder.keep("work/executions", number, executions)
-    folder.keep("work/rewards", number, found.rewards)
-    folder.keep("work/drops", number, gathered(DROPS, batch.unresolved, found.drops))
+    folder.write_file("work/steps", number, traced.steps)
+    folder.write_file("work/executions", number, executions)
+    folder.write_file("work/rewards", number, traced.rewards)
+    folder.write_file("work/drops", number, concat_table(DROPS, job.unresolved, traced.drops))
     tables = ("calls", "executions", "states")
-    return Traced(
-        [folder.write(name, number, getattr(found, name)) for name in tables],
-        _told(spans, attributes.TASKS_DIGEST),
-        _told(spans, attributes.REWARD_DIGEST),
-        versions(found.calls),
-        found.calls["capture_mismatch"].count(),
+    return TraceSummary(
+        [folder.write_table(name, number, getattr(traced, name)) for name in tables],
+        _rollout_attribute(spans, attributes.TASKS_DIGEST),
+        _rollout_attribute(spans, attributes.REWARD_DIGEST),
+        policy_versions(traced.calls),
+        traced.calls["capture_mismatch"].count(),
     )
 
 
-def _told(spans: pl.DataFrame, name: str) -> set[str]:
-    closing = spans.filter(name=attributes.SPAN_ROLLOUT, role=Role.RUNNER.value)
-    return {said for span in iter_spans(closing) if (said := span.get(name))}
+def _rollout_attribute(spans: pl.DataFrame, name: str) -> set[str]:
+    """Return the values of an attribute on the rollout spans of the runner."""
+    rollout_spans = spans.filter(name=attributes.SPAN_ROLLOUT, role=Role.RUNNER.value)
+    return {value for span in iter_spans(rollout_spans) if (value := span.get(name))}
 
 
-def rounds(folder: Draft, recipe: Recipe) -> Iterator[pl.DataFrame]:
-    """Give the executions that are credited together: as few as the recipe allows, whole waves.
+def credit_rounds(folder: Draft, recipe: Recipe) -> Iterator[pl.DataFrame]:
+    """Yield the executions of each round of credit: whole waves, as few as the recipe allows.
 
-    Waves are packed, about `STEPS` calls a round, where each group stands for itself; an estimator
-    over a batch has a wave a round; one that goes through time has them all.
+    Where the estimator compares within a group, a round packs waves up to about `STEPS` calls;
+    where it compares within a wave, a round is one wave; where it compares over time, one round
+    holds all waves.
     """
-    executions = pl.scan_parquet(folder.table("work/executions"))
-    if reach(recipe) == "time":
+    executions = pl.scan_parquet(folder.table_folder("work/executions"))
+    if credit_scope(recipe) == "time":
         yield executions.sort("execution_id").collect()
         return
     calls = pl.col("llm_calls") + pl.col("tool_calls")
     waves = executions.group_by(WAVE).agg(calls=calls.sum()).collect().sort(WAVE, nulls_last=True)
     packed = (pl.col("calls").cum_sum() - pl.col("calls")) // STEPS
-    number = packed if reach(recipe) == "group" else pl.int_range(pl.len(), dtype=pl.Int64)
+    number = packed if credit_scope(recipe) == "group" else pl.int_range(pl.len(), dtype=pl.Int64)
     wave = pl.struct(WAVE)
-    for _, together in waves.with_columns(round=number).group_by("round", maintain_order=True):
-        chosen = together.select(wave.alias("wave"))["wave"]
-        yield executions.filter(wave.is_in(chosen.implode())).sort("execution_id").collect()
+    for _, rows in waves.with_columns(round=number).group_by("round", maintain_order=True):
+        round_waves = rows.select(wave.alias("wave"))["wave"]
+        yield executions.filter(wave.is_in(round_waves.implode())).sort("execution_id").collect()
 
 
-def reach(recipe: Recipe) -> Reach:
-    """Say how far apart two executions may be that change each other's advantage."""
+def credit_scope(recipe: Recipe) -> Reach:
+    """Return within what executions change each other's advantage: a group, a wave or all time."""
     own = REACH.get(recipe.credit.outcome.estimator, "wave")
     return "wave" if own == "group" and recipe.filter.max_groups is not None else own
 
 
-def credit(folder: Draft, recipe: Recipe, number: int, executions: pl.DataFrame) -> pl.DataFrame:
-    """Phase 2 of whole waves: leaves each batch its rewards and transitions, and gives `DROPS`."""
+def credit_round(
+    folder: Draft, recipe: Recipe, number: int, executions: pl.DataFrame
+) -> pl.DataFrame:
+    """Run phase 2 on whole waves: write rewards and transitions by batch, and return `DROPS`."""
     ids = executions.select("execution_id", "batch")
-    # a filter, not a join: each file is cut down as it is read
-    asked = pl.col("execution_id").is_in(ids["execution_id"].implode())
+    # a filter, not a join: polars pushes it down into the read of each file
+    in_round = pl.col("execution_id").is_in(ids["execution_id"].implode())
     steps, rewards = (
-        pl.scan_parquet(folder.table(f"work/{name}")).filter(asked).collect()
+        pl.scan_parquet(folder.table_folder(f"work/{name}")).filter(in_round).collect()
         for name in ("steps", "rewards")
     )
-    found = credited(steps, executions, rewards, recipe)
-    kept = pl.col("execution_id").is_in(found.kept.implode())
-    rows = found.transitions.with_columns(kept=kept).join(ids, "execution_id")
-    for (batch,), members in rows.group_by("batch", maintain_order=True):
-        folder.keep(f"work/transitions/{batch}", number, members.drop("batch"))
-    given = found.rewards.join(ids, "execution_id", maintain_order="left")
-    for (batch,), members in given.group_by("batch", maintain_order=True):
-        folder.keep(f"work/settled/{batch}", number, members.drop("batch"))
-    return found.drops
+    credit = assign_credit(steps, executions, rewards, recipe)
+    trained = pl.col("execution_id").is_in(credit.trained_ids.implode())
+    transitions = credit.transitions.with_columns(trained=trained).join(ids, "execution_id")
+    for (batch,), rows in transitions.group_by("batch", maintain_order=True):
+        folder.write_file(f"work/transitions/{batch}", number, rows.drop("batch"))
+    gated_rewards = credit.rewards.join(ids, "execution_id", maintain_order="left")
+    for (batch,), rows in gated_rewards.group_by("batch", maintain_order=True):
+        folder.write_file(f"work/gated_rewards/{batch}", number, rows.drop("batch"))
+    return credit.drops
 
 
 @dataclass(frozen=True, slots=True)
-class Credited:
-    """A batch whose transitions have their credit."""
+class RowsJob:
+    """Phase 3 of one batch, whose transitions have their credit."""
 
     folder: Draft
     recipe: Recipe
@@ -140,30 +144,37 @@ class Credited:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """What a batch's rows say for the manifest."""
+class RowsSummary:
+    """What the manifest needs from phase 3 of a batch."""
 
     parts: list[Part]
     drops: Counter[str]
-    """How many, by reason."""
+    """Count by reason."""
     savings: Counter[str]
 
 
-def join(batch: Credited) -> Joined:
-    """Phase 3 of a batch: its rows, and all that was left out of it."""
-    folder, number = batch.folder, batch.number
-    path, settled = (folder.table(f"work/{name}/{number}") for name in ("transitions", "settled"))
-    made = pl.read_parquet(path) if path.exists() else TRANSITIONS.empty().with_columns(kept=False)
-    given = pl.read_parquet(settled) if settled.exists() else REWARDS.empty()
-    trained = made.filter("kept").drop("kept")
-    calls = folder.read("calls", number, list(COLUMNS))
-    executions = folder.read("work/executions", number)
-    rows, unusable = samples(batch.recipe, trained, calls, executions)
-    drops = gathered(DROPS, folder.read("work/drops", number), unusable)
+def build_rows(job: RowsJob) -> RowsSummary:
+    """Run phase 3 on a batch: write its rows and everything that was left out of them."""
+    folder, number = job.folder, job.number
+    transitions = _read_rounds(
+        folder.table_folder(f"work/transitions/{number}"),
+        TRANSITIONS.empty().with_columns(trained=False),
+    )
+    rewards = _read_rounds(folder.table_folder(f"work/gated_rewards/{number}"), REWARDS.empty())
+    trained = transitions.filter("trained").drop("trained")
+    calls = folder.read_file("calls", number, list(COLUMNS))
+    executions = folder.read_file("work/executions", number)
+    rows, unusable = samples(job.recipe, trained, calls, executions)
+    drops = concat_table(DROPS, folder.read_file("work/drops", number), unusable)
     parts = [
-        folder.write("rewards", number, given),
-        folder.write("transitions", number, made.drop("kept")),
-        folder.write("samples", number, rows),
-        folder.write("drops", number, drops),
+        folder.write_table("rewards", number, rewards),
+        folder.write_table("transitions", number, transitions.drop("trained")),
+        folder.write_table("samples", number, rows),
+        folder.write_table("drops", number, drops),
     ]
-    return Joined(parts, Counter(drops["reason"]), Counter(savings(rows)))
+    return RowsSummary(parts, Counter(drops["reason"]), Counter(count_savings(rows)))
+
+
+def _read_rounds(folder: Path, empty: pl.DataFrame) -> pl.DataFrame:
+    """Read what the rounds of credit wrote for a batch; `empty` if no round wrote anything."""
+    return pl.read_parquet(folder) if folder.exists() else empty

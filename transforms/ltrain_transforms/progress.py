@@ -1,4 +1,4 @@
-"""How far long work is, on a terminal; elsewhere nothing is written."""
+"""Progress bars of long work on a terminal; without a terminal nothing is written."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,16 +13,16 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from ltrain_transforms.build import Progress as Told
-from ltrain_transforms.interrupt import held_back
+from ltrain_transforms.build import Progress as ProgressCallback
+from ltrain_transforms.interrupt import defer_interrupts
 
 
 @contextmanager
-def followed(**phases: str) -> Iterator[Told]:
-    """Show a bar a phase on standard error, and hear ctrl-C between two steps of the work.
+def show_progress(**phases: str) -> Iterator[ProgressCallback]:
+    """Show one bar per phase on standard error, and raise KeyboardInterrupt between two steps.
 
     Args:
-        phases: of each what it counts.
+        phases: for each phase the unit that it counts.
     """
     columns = (
         TextColumn("{task.description:<6}"),
@@ -32,14 +32,14 @@ def followed(**phases: str) -> Iterator[Told]:
         TimeElapsedColumn(),
     )
     console = Console(stderr=True)
-    shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    with held_back() as due, shown:
+    bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with defer_interrupts() as raise_if_interrupted, bars:
         tasks: dict[str, TaskID] = {}
 
         def progress(phase: str, done: int, total: int) -> None:
             if phase not in tasks:
-                tasks[phase] = shown.add_task(phase, unit=phases[phase])
-            shown.update(tasks[phase], completed=done, total=total)
-            due()
+                tasks[phase] = bars.add_task(phase, unit=phases[phase])
+            bars.update(tasks[phase], completed=done, total=total)
+            raise_if_interrupted()
 
         yield progress

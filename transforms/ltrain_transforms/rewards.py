@@ -1,21 +1,23 @@
-"""Evaluations and rules -> rewards: each contribution, with the span that made it so.
+"""Evaluations and rules -> rewards: each contribution, with the span that caused it.
 
-AIR: signals in a trace become intermediate rewards (Agent Lightning, section 3.4.2). Rules over
-calls and evaluations see one execution each: `rewards`. Rules over executions and gates need the
-group and the outcome, which are known once all executions are: `settled`.
+AIR: signals in a trace become intermediate rewards (Agent Lightning, section 3.4.2). `rewards` runs
+evaluations and the rules over calls, which read one execution at a time. `apply_gates` runs the
+rules over executions and the gates, which read the group and the outcome and therefore need all
+executions of a wave.
 """
 
 import polars as pl
 
-from ltrain_transforms import contributions
+from ltrain_transforms.contributions import CONTRIBUTIONS, from_call_rules
+from ltrain_transforms.contributions import REASONS as RULE_REASONS
 from ltrain_transforms.recipe import FailedCounts, Recipe, Reward
-from ltrain_transforms.selection import gathered, withheld
-from ltrain_transforms.standing import gated, of_rollouts, standing
+from ltrain_transforms.selection import concat_table, has_withheld_spans
+from ltrain_transforms.standing import from_rollout_rules, group_stats, mark_gated
 from ltrain_transforms.tables import DROPS, REWARDS
 
 REASONS = {
-    **contributions.REASONS,
-    "unheard": "no reward of the recipe takes this evaluation from whoever said it",
+    **RULE_REASONS,
+    "unheard": "no reward of the recipe takes this evaluation from this source",
     "withheld": "spans are missing that the execution's agent ended, so that it counts as failed "
     "and gets filter.failed instead; filter.allow = ['incomplete'] lets evaluations and rules "
     "count",
@@ -26,149 +28,166 @@ REASONS = {
 def rewards(
     recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame, evaluations: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return `rewards` of single executions and, as `DROPS`, what was said or fired in vain.
+    """Return the `REWARDS` of single executions, and the other contributions as `DROPS`.
 
-    Rules over executions and gates are left to `settled`.
+    Rules over executions and gates are left to `apply_gates`.
     """
-    return apart(contributed(recipe, calls, executions, evaluations))
+    return split_contributions(execution_contributions(recipe, calls, executions, evaluations))
 
 
-def settled(
+def apply_gates(
     recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Add what rules over executions give, and take away what gates do not let through.
+    """Add the rewards of rules over executions, and remove the rewards whose gate does not hold.
 
     Args:
-        rewards: those of all executions of the wave, as `rewards` gave them.
+        rewards: what `rewards` returned for all executions of the wave.
 
     Returns:
-        `REWARDS` that count, and the others as `DROPS`.
+        The `REWARDS` that count, and the other contributions as `DROPS`.
     """
     if not any(rule.on == "rollout" or rule.gate is not None for rule in recipe.reward):
         return rewards, DROPS.empty()
-    return apart(resettled(recipe, rewards, executions))
+    return split_contributions(_gated_contributions(recipe, rewards, executions))
 
 
-def contributed(
+def execution_contributions(
     recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame, evaluations: pl.DataFrame
 ) -> pl.DataFrame:
     """Return the `CONTRIBUTIONS` of evaluations and of rules over calls."""
-    asked = [reward for reward in recipe.reward if reward.evaluation]
-    every = gathered(REWARDS, *(_evaluated(reward, evaluations) for reward in asked))
-    void = _void(recipe, executions)
-    judged, voided = every.filter(~void), every.filter(void)
-    failed = _of_failed(recipe, executions, judged)
-    heard = pl.any_horizontal(pl.lit(False), *map(_heard, asked))
-    unheard = evaluations.filter(~heard).with_columns(rule="name")
+    from_rules = (
+        mark_withheld(recipe, rule, executions) for rule in from_call_rules(recipe, calls)
+    )
+    return pl.concat([from_evaluations(recipe, executions, evaluations), *from_rules])
+
+
+def from_evaluations(
+    recipe: Recipe, executions: pl.DataFrame, evaluations: pl.DataFrame
+) -> pl.DataFrame:
+    """Return the `CONTRIBUTIONS` of evaluations, and of `filter.failed` where none judges."""
+    takers = [reward for reward in recipe.reward if reward.evaluation]
+    taken = concat_table(REWARDS, *(_evaluation_rewards(reward, evaluations) for reward in takers))
+    withheld = _of_withholding(recipe, executions)
+    counted, not_counted = taken.filter(~withheld), taken.filter(withheld)
+    failed = _failure_rewards(recipe, executions, counted)
+    is_taken = pl.any_horizontal(pl.lit(False), *map(_takes, takers))
+    unheard = evaluations.filter(~is_taken).with_columns(rule="name")
     return pl.concat(
         [
-            contributions.CONTRIBUTIONS.to_frame(),
-            _with_reason(gathered(REWARDS, judged, failed), None),
-            _with_reason(voided, "withheld"),
+            CONTRIBUTIONS.to_frame(),
+            _with_reason(concat_table(REWARDS, counted, failed), None),
+            _with_reason(not_counted, "withheld"),
             _with_reason(unheard, "unheard"),
-            *(unpaid(recipe, ruled, executions) for ruled in contributions.of_calls(recipe, calls)),
         ]
     )
 
 
-def _void(recipe: Recipe, executions: pl.DataFrame) -> pl.Expr:
-    """Return whether a row is of an execution that withheld spans."""
-    withholding = executions.filter(withheld(recipe.filter))["execution_id"]
+def _of_withholding(recipe: Recipe, executions: pl.DataFrame) -> pl.Expr:
+    """Return whether a row belongs to an execution that withheld spans."""
+    withholding = executions.filter(has_withheld_spans(recipe.filter))["execution_id"]
     return pl.col("execution_id").is_in(withholding.implode())
 
 
-def unpaid(recipe: Recipe, ruled: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
-    """Take away what rules pay to executions that withheld spans; what they take counts.
+def mark_withheld(
+    recipe: Recipe, contributions: pl.DataFrame, executions: pl.DataFrame
+) -> pl.DataFrame:
+    """Mark the positive contributions to executions that withheld spans; negative ones count.
 
     Args:
-        ruled: `CONTRIBUTIONS` of rules.
+        contributions: `CONTRIBUTIONS` of rules.
     """
-    pays = _void(recipe, executions) & pl.col("reason").is_null() & (pl.col("value") > 0)
-    reason = pl.when(pays).then(pl.lit("withheld")).otherwise("reason")
-    return ruled.with_columns(reason=reason)
+    positive = pl.col("reason").is_null() & (pl.col("value") > 0)
+    reason = pl.when(_of_withholding(recipe, executions) & positive).then(pl.lit("withheld"))
+    return contributions.with_columns(reason=reason.otherwise("reason"))
 
 
 def _with_reason(evaluated: pl.DataFrame, reason: str | None) -> pl.DataFrame:
-    """Return what evaluations say as `CONTRIBUTIONS`; None: it counts."""
+    """Return rewards of evaluations as `CONTRIBUTIONS`; without a reason they count."""
     reasons = pl.lit(reason, pl.String).alias("reason"), pl.lit(None, pl.String).alias("error")
-    return evaluated.with_columns(reasons).select(contributions.CONTRIBUTIONS.names())
+    return evaluated.with_columns(reasons).select(CONTRIBUTIONS.names())
 
 
-def resettled(recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
+def _gated_contributions(
+    recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame
+) -> pl.DataFrame:
     """Return `rewards` and those of rules over executions, with a reason where a gate is shut."""
-    late = [rule for rule in recipe.reward if rule.on == "rollout"]
-    gates = [rule for rule in recipe.reward if rule.gate is not None]
-    known = beside(recipe, rewards, executions)
-    every = pl.concat([contributions.CONTRIBUTIONS.to_frame(), *of_rollouts(late, known)])
-    ruled = unpaid(recipe, every, executions)
-    vain = pl.col("reason").is_not_null()
-    fired = REWARDS.select(ruled.filter(~vain).lazy()).collect()
-    through = gated(gates, gathered(REWARDS, rewards, fired), known)
-    names = contributions.CONTRIBUTIONS.names()
-    told = through.with_columns(error=pl.lit(None, pl.String))
-    return pl.concat([told.select(names), ruled.filter(vain).select(names)])
+    rollout_rules = [rule for rule in recipe.reward if rule.on == "rollout"]
+    gated_rules = [rule for rule in recipe.reward if rule.gate is not None]
+    stats = with_group_stats(recipe, rewards, executions)
+    results = pl.concat([CONTRIBUTIONS.to_frame(), *from_rollout_rules(rollout_rules, stats)])
+    marked = mark_withheld(recipe, results, executions)
+    left_out = pl.col("reason").is_not_null()
+    counted = REWARDS.select(marked.filter(~left_out).lazy()).collect()
+    gated = mark_gated(gated_rules, concat_table(REWARDS, rewards, counted), stats)
+    names = CONTRIBUTIONS.names()
+    with_error = gated.with_columns(error=pl.lit(None, pl.String))
+    return pl.concat([with_error.select(names), marked.filter(left_out).select(names)])
 
 
-def beside(recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
-    """Give the executions with `STANDING`: what `rewards` make of them, those with a gate aside."""
-    gates = [rule.name for rule in recipe.reward if rule.gate is not None]
-    open_ones = rewards.filter(~pl.col("rule").is_in(gates))
-    return standing(executions, outcomes(recipe, open_ones, executions))
+def with_group_stats(
+    recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame
+) -> pl.DataFrame:
+    """Return the executions with `GROUP_STATS`, from the rewards of rules that have no gate."""
+    gated = [rule.name for rule in recipe.reward if rule.gate is not None]
+    ungated = rewards.filter(~pl.col("rule").is_in(gated))
+    return group_stats(executions, outcomes(recipe, ungated, executions))
 
 
-def apart(contributed: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def split_contributions(contributions: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Split `CONTRIBUTIONS` into `REWARDS` and `DROPS`: those with a reason do not count."""
     counts = pl.col("reason").is_null()
-    given, vain = contributed.filter(counts), contributed.filter(~counts)
+    counted, left_out = contributions.filter(counts), contributions.filter(~counts)
     sentence = pl.col("reason").replace_strict(REASONS, return_dtype=pl.String)
-    drops = vain.select(
+    drops = left_out.select(
         stage=pl.lit("rewards"),
         id="evidence",
         reason="reason",
         detail=pl.concat_str("rule", sentence, "error", separator=": ", ignore_nulls=True),
     )
-    return REWARDS.select(given.lazy()).collect(), DROPS.select(drops.lazy()).collect()
+    return REWARDS.select(counted.lazy()).collect(), DROPS.select(drops.lazy()).collect()
 
 
 def outcomes(recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
-    """Sum what was given to each whole execution: `execution_id`, `reward`.
+    """Return `execution_id` and `reward`: the sum of the rewards to the execution as a whole.
 
-    Where the recipe names evaluations, an execution without any of them is left out.
+    Where the recipe names evaluations, an execution without any of them has no outcome.
     """
-    whole = rewards.filter(pl.col("call_id").is_null())
-    summed = whole.group_by("execution_id").agg(reward=pl.col("value").sum())
-    judged = whole.filter(pl.col("source") != "rule")["execution_id"].unique()
-    asked = any(reward.evaluation for reward in recipe.reward)
-    there = executions.select("execution_id")
-    if asked:
-        there = there.filter(pl.col("execution_id").is_in(judged.implode()))
-    joined = there.join(summed, "execution_id", "left", maintain_order="left")
+    of_execution = rewards.filter(pl.col("call_id").is_null())
+    sums = of_execution.group_by("execution_id").agg(reward=pl.col("value").sum())
+    evaluated = of_execution.filter(pl.col("source") != "rule")["execution_id"].unique()
+    ids = executions.select("execution_id")
+    if any(reward.evaluation for reward in recipe.reward):
+        ids = ids.filter(pl.col("execution_id").is_in(evaluated.implode()))
+    joined = ids.join(sums, "execution_id", "left", maintain_order="left")
     return joined.with_columns(pl.col("reward").fill_null(0.0))
 
 
-def _heard(reward: Reward) -> pl.Expr:
+def _takes(reward: Reward) -> pl.Expr:
+    """Return whether a reward takes an evaluation, by its name and source."""
     named = pl.col("name") == reward.evaluation
     return named if reward.from_ == "any" else named & (pl.col("source") == reward.from_)
 
 
-def _evaluated(reward: Reward, evaluations: pl.DataFrame) -> pl.DataFrame:
-    rows = evaluations.filter(_heard(reward)).with_columns(
+def _evaluation_rewards(reward: Reward, evaluations: pl.DataFrame) -> pl.DataFrame:
+    rows = evaluations.filter(_takes(reward)).with_columns(
         rule=pl.lit(reward.name),
         value=pl.col("value").clip(reward.min, reward.max) * reward.weight,
     )
     return REWARDS.select(rows.lazy()).collect()
 
 
-def _of_failed(recipe: Recipe, executions: pl.DataFrame, judged: pl.DataFrame) -> pl.DataFrame:
-    """Return the recipe's reward of agents that failed and that nobody evaluated."""
-    asked = [reward for reward in recipe.reward if reward.evaluation]
-    if not asked or not isinstance(recipe.filter.failed, FailedCounts):
+def _failure_rewards(
+    recipe: Recipe, executions: pl.DataFrame, evaluated: pl.DataFrame
+) -> pl.DataFrame:
+    """Return the reward `filter.failed` of executions that failed and that no evaluation judges."""
+    takers = [reward for reward in recipe.reward if reward.evaluation]
+    if not takers or not isinstance(recipe.filter.failed, FailedCounts):
         return REWARDS.empty()
-    first = next((reward for reward in asked if reward.gate is None), asked[0])
-    whole = judged.filter(pl.col("call_id").is_null())["execution_id"]
+    first = next((reward for reward in takers if reward.gate is None), takers[0])
+    judged = evaluated.filter(pl.col("call_id").is_null())["execution_id"]
     failed = executions.filter(
-        pl.col("outcome").is_in(["error", "timeout"]) | withheld(recipe.filter),
-        ~pl.col("execution_id").is_in(whole.implode()),
+        pl.col("outcome").is_in(["error", "timeout"]) | has_withheld_spans(recipe.filter),
+        ~pl.col("execution_id").is_in(judged.implode()),
     ).with_columns(
         call_id=pl.lit(None),
         rule=pl.lit(first.name),

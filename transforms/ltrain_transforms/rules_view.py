@@ -1,4 +1,4 @@
-"""How a report on a recipe's rules looks in the terminal."""
+"""The report on the rules of a recipe, rendered for the terminal."""
 
 from typing import Any
 
@@ -6,17 +6,17 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ltrain_transforms.rules_report import Report
+from ltrain_transforms.rules_report import RulesReport
 
 COLUMNS = ("rule", "looks at", "seen", "fired", "executions", "total", "mean", "r", "examples")
 SHORT = 12
-"""Characters of an id that `ltrain show` finds the rollout by."""
+"""Characters of a rollout id that are shown; `ltrain show` accepts such a prefix."""
 
 NUMBERS = ("seen", "fired", "executions", "total", "mean", "r")
 
 
-def lay_out(report: Report) -> RenderableType:
-    """Lay out a table of the rules, and below it what they leave out and which give nothing."""
+def render_report(report: RulesReport) -> RenderableType:
+    """Render a table of the rules, then what they leave out and which rules give nothing."""
     head = Text(f"{report.executions} executions, {report.judged} of them judged", "bold")
     table = Table(box=None, padding=(0, 1, 0, 0))
     for name in COLUMNS:
@@ -25,7 +25,9 @@ def lay_out(report: Report) -> RenderableType:
     for row in rows:
         table.add_row(*_cells(row))
     notes = [note for row in rows for note in _notes(row)]
-    legend = Text("r: correlation of a rule's sum an execution with what evaluations gave", "dim")
+    legend = Text(
+        "r: correlation of a rule's sum per execution with the reward of evaluations", "dim"
+    )
     return Group(head, table, *notes, legend)
 
 
@@ -46,5 +48,5 @@ def _notes(row: dict[str, Any]) -> list[Text]:
     return []
 
 
-def _number(value: float | None, spelled: str) -> str:
-    return "" if value is None else format(value, spelled)
+def _number(value: float | None, spec: str) -> str:
+    return "" if value is None else format(value, spec)

@@ -1,7 +1,7 @@
-"""Which writing systems a text mixes, by the Unicode script of its letters.
+"""Shares of writing systems in a text, by the Unicode script of its letters.
 
-Han, kana and bopomofo count as one, since Japanese is written in all of them; letters of scripts
-that are not listed count together.
+Han, kana and bopomofo count as one script, since Japanese uses all of them. Letters of scripts that
+are not listed here count as one script together.
 """
 
 import polars as pl
@@ -28,34 +28,36 @@ LATIN = "[A-Za-z]"
 BEYOND_ASCII = r"[^\x00-\x7F]+"
 
 
-def mix(text: pl.Series) -> pl.Series:
-    """Give the share of letters outside the text's commonest script; null without letters."""
-    counts = _counts(text)
+def minority_script_share(text: pl.Series) -> pl.Series:
+    """Return the share of letters outside the text's most frequent script; null without letters."""
+    counts = _count_letters(text)
     total = pl.sum_horizontal(pl.all())
     share = pl.when(total > 0).then(1 - pl.max_horizontal(pl.all()) / total)
     return counts.select(share=share)["share"]
 
 
-def foreign(text: pl.Series, shown: pl.Series) -> pl.Series:
-    """Give the share of letters in scripts that do not occur in `shown`; null without letters."""
-    counts, seen = _counts(text), _occur(shown)
-    strange = [count * ~there.fill_null(True) for count, there in zip(counts, seen, strict=True)]
+def foreign_script_share(text: pl.Series, shown: pl.Series) -> pl.Series:
+    """Return the share of letters in scripts that `shown` does not use; null without letters."""
+    counts, used = _count_letters(text), _scripts_used(shown)
+    foreign = [
+        count * ~present.fill_null(True) for count, present in zip(counts, used, strict=True)
+    ]
     total = counts.sum_horizontal()
-    shares = pl.DataFrame(strange).sum_horizontal() / total
+    shares = pl.DataFrame(foreign).sum_horizontal() / total
     known = pl.DataFrame({"share": shares, "known": (total > 0) & shown.is_not_null()})
     return known.select(share=pl.when("known").then("share"))["share"]
 
 
-def _counts(text: pl.Series) -> pl.DataFrame:
-    """Count the letters of each script; Unicode classes are slow, so they see no ASCII."""
+def _count_letters(text: pl.Series) -> pl.DataFrame:
+    """Count the letters of each script; ASCII is counted apart, since Unicode classes are slow."""
     rest = _beyond_ascii(text)
     columns = {str(at): rest.str.count_matches(pattern) for at, pattern in enumerate(ALL)}
     counts = pl.DataFrame(columns).with_columns(pl.all().cast(pl.Int64))
     return counts.with_columns(counts["0"] + text.str.count_matches(LATIN))
 
 
-def _occur(text: pl.Series) -> list[pl.Series]:
-    """Say of each script whether it occurs."""
+def _scripts_used(text: pl.Series) -> list[pl.Series]:
+    """Return a flag series for each script: whether the text contains it."""
     rest = _beyond_ascii(text)
     latin, *others = (rest.str.contains(pattern) for pattern in ALL)
     return [latin | text.str.contains(LATIN), *others]

@@ -1,7 +1,7 @@
-"""Ready columns: what rules read of a call beside the columns of `calls`.
+"""Derived columns, which rules may name beside the columns of `calls`.
 
-Each looks at one execution only, so that batches cannot change it, and is computed only where a
-rule names it.
+Each is computed from the calls of one execution, so that the cut into batches cannot change it, and
+only where a rule names it.
 """
 
 import json
@@ -11,100 +11,111 @@ import polars as pl
 
 from ltrain_transforms import tool_faults
 from ltrain_transforms.dialects.messages import message_parts, messages_text
-from ltrain_transforms.scripts import foreign, mix
+from ltrain_transforms.scripts import foreign_script_share, minority_script_share
 from ltrain_transforms.untrusted import parse_json
 
 WORD = r"[0-9A-Za-z_\u{80}-\u{2FFF}]{3,}|[0-9]+|[\u{3000}-\u{10FFFF}]"
-"""What a result is recognised by when an answer repeats it: of Chinese and Japanese a character."""
+"""The unit in which an answer may repeat a result: a word, or one Chinese or Japanese character."""
 
 ESCAPE = r"\\[nrtbf]"
-"""JSON's escapes of white space, whose letter would stick to the next word."""
+"""JSON's escapes of white space; without their removal, the letter would join the next word."""
 
-DEEPEST = 100
-"""Levels that are looked at: parents that enclose each other would have no end."""
+MAX_DEPTH = 100
+"""Levels of enclosing calls that are followed: a cycle of parents has no end."""
 
 
-def with_signals(calls: pl.DataFrame, wanted: Collection[str]) -> pl.DataFrame:
-    """Add those of the columns of `SIGNALS` that are wanted; `fits` is each rule's own."""
-    for name, make in MAKERS.items():
-        if name in wanted and name not in calls.columns:
-            calls = make(calls)
+def add_derived_columns(calls: pl.DataFrame, names: Collection[str]) -> pl.DataFrame:
+    """Add those columns of `SIGNALS` that `names` contains, except `fits`."""
+    for name, derive in DERIVATIONS.items():
+        if name in names and name not in calls.columns:
+            calls = derive(calls)
     return calls
 
 
-def with_fit(calls: pl.DataFrame, schema: Mapping[str, object]) -> pl.DataFrame:
-    """Add `fits`: whether an LLM call's answer, else its output, is JSON of this schema."""
+def add_schema_match(calls: pl.DataFrame, schema: Mapping[str, object]) -> pl.DataFrame:
+    """Add `fits`: whether an LLM call's answer, or another call's output, is JSON of `schema`."""
     text = json.dumps(schema)
-    said = with_signals(calls, ["answer"]).select(
+    values = add_derived_columns(calls, ["answer"]).select(
         pl.when(pl.col("kind") == "llm").then("answer").otherwise("output")
     )
-    fits = [None if one is None else tool_faults.fits(text, one) for one in said.to_series()]
+    fits = [
+        None if value is None else tool_faults.matches_schema(text, value)
+        for value in values.to_series()
+    ]
     return calls.with_columns(fits=pl.Series(fits, dtype=pl.Boolean))
 
 
-def _answer(calls: pl.DataFrame) -> pl.DataFrame:
-    is_llm = pl.when(pl.col("kind") == "llm").then("output")
-    said = [_spoken(text) for text in calls.select(is_llm).to_series()]
-    return calls.with_columns(answer=pl.Series(said, dtype=pl.String))
+def _add_answer(calls: pl.DataFrame) -> pl.DataFrame:
+    outputs = pl.when(pl.col("kind") == "llm").then("output")
+    answers = [_answer_text(output) for output in calls.select(outputs).to_series()]
+    return calls.with_columns(answer=pl.Series(answers, dtype=pl.String))
 
 
-def _spoken(output: str | None) -> str | None:
+def _answer_text(output: str | None) -> str | None:
     messages = parse_json(output)
     return (messages_text(messages) or None) if isinstance(messages, list) else None
 
 
-def _final(calls: pl.DataFrame) -> pl.DataFrame:
-    spoken = with_signals(calls, ["answer"])
+def _add_final(calls: pl.DataFrame) -> pl.DataFrame:
+    answered = add_derived_columns(calls, ["answer"])
     order = pl.when(pl.col("answer").is_not_null()).then("seq")
-    return spoken.with_columns(final=(order == order.max().over("execution_id")).fill_null(False))
+    return answered.with_columns(final=(order == order.max().over("execution_id")).fill_null(False))
 
 
-def _seconds(calls: pl.DataFrame) -> pl.DataFrame:
+def _add_seconds(calls: pl.DataFrame) -> pl.DataFrame:
     return calls.with_columns(seconds=(pl.col("end") - pl.col("start")) * 1e-9)
 
 
-def _depth(calls: pl.DataFrame) -> pl.DataFrame:
-    """Count the agents above each call; what only encloses agents, a workflow, is none itself."""
-    above = _above(calls)
-    asked = calls.filter(pl.col("kind") == "llm").select("execution_id", "call_id")
-    nearest = above.join(asked, ["execution_id", "call_id"], "semi").sort("level")
-    own = nearest.unique(["execution_id", "call_id"], keep="first").select("execution_id", "agent")
-    depth = above.join(own.unique(), ["execution_id", "agent"], "semi")
-    counted = depth.group_by("execution_id", "call_id").agg(depth=pl.len().cast(pl.Int32))
-    joined = calls.join(counted, ["execution_id", "call_id"], "left", maintain_order="left")
+def _add_depth(calls: pl.DataFrame) -> pl.DataFrame:
+    """Count the agents above each call.
+
+    An agent counts only if it is the nearest agent of an LLM call; a workflow that merely encloses
+    agents does not.
+    """
+    ancestors = _ancestor_agents(calls)
+    llm = calls.filter(pl.col("kind") == "llm").select("execution_id", "call_id")
+    nearest = (
+        ancestors.join(llm, ["execution_id", "call_id"], "semi")
+        .sort("level")
+        .unique(["execution_id", "call_id"], keep="first")
+        .select("execution_id", "agent")
+    )
+    counted = ancestors.join(nearest.unique(), ["execution_id", "agent"], "semi")
+    depth = counted.group_by("execution_id", "call_id").agg(depth=pl.len().cast(pl.Int32))
+    joined = calls.join(depth, ["execution_id", "call_id"], "left", maintain_order="left")
     return joined.with_columns(pl.col("depth").fill_null(0))
 
 
-def _above(calls: pl.DataFrame) -> pl.DataFrame:
-    """Give each call with each agent that encloses it: `level` 1 is the nearest enclosing call."""
-    tree = calls.select("execution_id", agent="call_id", kind="kind", over="parent_id")
+def _ancestor_agents(calls: pl.DataFrame) -> pl.DataFrame:
+    """Return a row for each call and each agent above it; `level` 1 is the direct parent."""
+    tree = calls.select("execution_id", agent="call_id", kind="kind", parent="parent_id")
     step = calls.select("execution_id", "call_id", agent="parent_id")
-    found = []
-    for level in range(1, DEEPEST):
+    levels = []
+    for level in range(1, MAX_DEPTH):
         step = step.join(tree, ["execution_id", "agent"])
         if step.is_empty():
             break
         agents = step.filter(pl.col("kind") == "agent")
-        found.append(agents.select("execution_id", "call_id", "agent", level=pl.lit(level)))
-        step = step.select("execution_id", "call_id", agent="over")
-    none = step.select("execution_id", "call_id", "agent", level=pl.lit(0)).clear()
-    return pl.concat([none, *found])
+        levels.append(agents.select("execution_id", "call_id", "agent", level=pl.lit(level)))
+        step = step.select("execution_id", "call_id", agent="parent")
+    empty = step.select("execution_id", "call_id", "agent", level=pl.lit(0)).clear()
+    return pl.concat([empty, *levels])
 
 
-def _script_mix(calls: pl.DataFrame) -> pl.DataFrame:
-    spoken = with_signals(calls, ["answer"])
-    return spoken.with_columns(script_mix=mix(spoken["answer"]))
+def _add_script_mix(calls: pl.DataFrame) -> pl.DataFrame:
+    answered = add_derived_columns(calls, ["answer"])
+    return answered.with_columns(script_mix=minority_script_share(answered["answer"]))
 
 
-def _foreign_script(calls: pl.DataFrame) -> pl.DataFrame:
-    spoken = with_signals(calls, ["answer"])
-    is_llm = pl.when(pl.col("kind") == "llm").then("input")
-    shown = pl.Series([_shown(text) for text in calls.select(is_llm).to_series()], dtype=pl.String)
-    return spoken.with_columns(foreign_script=foreign(spoken["answer"], shown))
+def _add_foreign_script(calls: pl.DataFrame) -> pl.DataFrame:
+    answered = add_derived_columns(calls, ["answer"])
+    inputs = calls.select(pl.when(pl.col("kind") == "llm").then("input")).to_series()
+    shown = pl.Series([_shown_text(messages) for messages in inputs], dtype=pl.String)
+    return answered.with_columns(foreign_script=foreign_script_share(answered["answer"], shown))
 
 
-def _shown(text: str | None) -> str | None:
-    """Give all text of the messages in that is not the model's own."""
+def _shown_text(text: str | None) -> str | None:
+    """Return the text of all input messages that the model did not write."""
     messages = parse_json(text)
     if not isinstance(messages, list):
         return None
@@ -117,34 +128,39 @@ def _shown(text: str | None) -> str | None:
     return messages_text(others) + "".join(results)
 
 
-def _tool_faults(calls: pl.DataFrame) -> pl.DataFrame:
+def _add_faulty_requests(calls: pl.DataFrame) -> pl.DataFrame:
     is_llm = calls["kind"] == "llm"
     rows = zip(is_llm, calls["tools"], calls["output"], strict=True)
-    found = [tool_faults.faults(tools, out) if llm else (None, None) for llm, tools, out in rows]
+    counts = [
+        tool_faults.count_faulty_requests(tools, output) if llm else (None, None)
+        for llm, tools, output in rows
+    ]
     return calls.with_columns(
-        unknown_tools=pl.Series([unknown for unknown, _ in found], dtype=pl.Int32),
-        invalid_requests=pl.Series([invalid for _, invalid in found], dtype=pl.Int32),
+        unknown_tools=pl.Series([unknown for unknown, _ in counts], dtype=pl.Int32),
+        invalid_requests=pl.Series([invalid for _, invalid in counts], dtype=pl.Int32),
     )
 
 
-def _used(calls: pl.DataFrame) -> pl.DataFrame:
-    """Look for the words of a tool's result, less what its requester had seen, in later outputs."""
+def _add_used(calls: pl.DataFrame) -> pl.DataFrame:
+    """Search later outputs for the words of a tool's result that its requester had not seen."""
     llm = calls.filter(pl.col("kind") == "llm")
-    said = _words(llm.select("execution_id", "seq", text="output"))
-    last = said.group_by("execution_id", "word").agg(last=pl.col("seq").max())
+    words = _split_words(llm.select("execution_id", "seq", text="output"))
+    last = words.group_by("execution_id", "word").agg(last=pl.col("seq").max())
     latest = llm.group_by("execution_id").agg(latest=pl.col("seq").max())
-    seen = llm.select(
+    contexts = llm.select(
         "execution_id",
         requested_by="call_id",
-        seen=pl.concat_str("input", "output", separator=" ", ignore_nulls=True).str.to_lowercase(),
+        context=pl.concat_str(
+            "input", "output", separator=" ", ignore_nulls=True
+        ).str.to_lowercase(),
     )
     results = calls.filter(pl.col("kind") == "tool").join(latest, "execution_id")
-    asked = results.filter(pl.col("latest") > pl.col("seq")).join(
-        seen, ["execution_id", "requested_by"], "left"
+    followed = results.filter(pl.col("latest") > pl.col("seq")).join(
+        contexts, ["execution_id", "requested_by"], "left"
     )
-    told = ("execution_id", "call_id", "seq", "seen")
-    known = pl.col("seen").str.contains(pl.col("word"), literal=True).fill_null(False)
-    new = _words(asked.select(*told, text="result")).filter(~known)
+    columns = ("execution_id", "call_id", "seq", "context")
+    known = pl.col("context").str.contains(pl.col("word"), literal=True).fill_null(False)
+    new = _split_words(followed.select(*columns, text="result")).filter(~known)
     used = (
         new.join(last, ["execution_id", "word"], "left")
         .group_by("execution_id", "call_id")
@@ -153,27 +169,27 @@ def _used(calls: pl.DataFrame) -> pl.DataFrame:
     return calls.join(used, ["execution_id", "call_id"], "left", maintain_order="left")
 
 
-def _words(rows: pl.DataFrame) -> pl.DataFrame:
-    """Give a row for each word of `text`, as `word`."""
+def _split_words(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return a row for each different word of `text`, as `word`."""
     spaced = pl.col("text").str.replace_all(ESCAPE, " ").str.to_lowercase()
     words = spaced.str.extract_all(WORD).list.unique()
     spread = rows.with_columns(word=words).drop("text").explode("word")
     return spread.filter(pl.col("word").is_not_null())
 
 
-MAKERS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
-    "answer": _answer,
-    "final": _final,
-    "seconds": _seconds,
-    "depth": _depth,
-    "script_mix": _script_mix,
-    "foreign_script": _foreign_script,
-    "unknown_tools": _tool_faults,
-    "invalid_requests": _tool_faults,
-    "used": _used,
+DERIVATIONS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+    "answer": _add_answer,
+    "final": _add_final,
+    "seconds": _add_seconds,
+    "depth": _add_depth,
+    "script_mix": _add_script_mix,
+    "foreign_script": _add_foreign_script,
+    "unknown_tools": _add_faulty_requests,
+    "invalid_requests": _add_faulty_requests,
+    "used": _add_used,
 }
 
-READS: dict[str, tuple[str, ...]] = {
+INPUTS: dict[str, tuple[str, ...]] = {
     "answer": ("kind", "output"),
     "final": ("kind", "output"),
     "seconds": ("start", "end"),
@@ -185,4 +201,4 @@ READS: dict[str, tuple[str, ...]] = {
     "used": ("kind", "input", "output", "result", "requested_by"),
     "fits": ("kind", "output"),
 }
-"""The columns of `calls` that each is made from."""
+"""The columns of `calls` from which each column is derived."""

@@ -1,8 +1,9 @@
-"""A rule's SQL: compiled against declared columns by Polars' own SQL, and checked on load.
+"""SQL of rules: Polars compiles it against declared columns when the recipe is loaded.
 
-A rule sees one row at a time, so that shards cannot change it: aggregates, window functions and
-subqueries are refused, and what asks a clock. What needs neighbours is a ready column: `repeat`,
-`previous_status`, `gap`; what needs a group is one of a rule over the rollout.
+An expression reads one row at a time, so that the cut into batches cannot change its value.
+Aggregates, window functions, subqueries and the clock are therefore refused. Derived columns carry
+what a rule needs of other calls (`repeat`, `previous_status`, `gap`); rules over the rollout read
+the columns of the group.
 """
 
 import json
@@ -20,123 +21,123 @@ from ltrain_transforms.errors import BadRule
 Parameter = str | int | float | bool
 
 QUOTED = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"")
-NEIGHBOURS = re.compile(r"\b(over|select)\b", re.IGNORECASE)
+WINDOW = re.compile(r"\b(over|select)\b", re.IGNORECASE)
 CLOCK = re.compile(r"\b(now|current_date|current_time|current_timestamp)\b", re.IGNORECASE)
 PARAMETER = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|(?<!:):(?P<name>[A-Za-z_]\w*)")
-PATH = re.compile(r"(?P<column>\w+):(?P<path>\$.*)")
-ALONE = (
-    "a rule sees one call at a time; aggregates are refused. For neighbours there are the columns "
-    "repeat, previous_status and gap."
+JSON_PATH = re.compile(r"(?P<column>\w+):(?P<path>\$.*)")
+AGGREGATE = (
+    "an expression reads one call at a time, so aggregates are refused. For earlier calls, use the "
+    "columns repeat, previous_status and gap."
 )
-FOUND = "(found)"
-"""The column that an expression's values are put into; no rule can name it."""
-BEFORE = "SELECT ("
-"""What stands before a rule's text when Polars parses it: its columns count from there."""
+RESULT = "(result)"
+"""Column for the values of an evaluated expression; the parentheses keep rules from naming it."""
+SQL_PREFIX = "SELECT ("
+"""Precedes an expression when Polars parses it, so the column numbers of its errors include it."""
 
 
-def check(rule: str, field: str, text: str, columns: pl.Schema, wanted: type[object]) -> None:
-    """Compile `text` on an empty table of these columns.
+def check_expression(
+    rule: str, field: str, text: str, columns: pl.Schema, expected: type[object]
+) -> None:
+    """Compile the SQL of a rule's field on a table with these columns.
 
     Args:
-        wanted: bool for a predicate, float for a number.
+        expected: bool for a predicate, float for a number.
 
     Raises:
-        BadRule: when it does not parse, names no such column, sees more than one row, or has the
-            wrong type.
+        BadRule: when it does not parse, names an unknown column, reads more than one row, or has
+            the wrong type.
     """
-    where = f"Rule '{rule}', {field} = \"{text}\""
-    _refuse(where, text)
-    dtype = _probed(where, text, columns)
-    if wanted is bool and dtype not in (pl.Boolean, pl.Null):
-        raise BadRule(f"{where} gives {dtype}; it must give true or false.")
-    if wanted is float and not dtype.is_numeric():
-        raise BadRule(f"{where} gives {dtype}; it must give a number.")
+    context = f"Rule '{rule}', {field} = \"{text}\""
+    dtype = _compile(context, text, columns)
+    if expected is bool and dtype not in (pl.Boolean, pl.Null):
+        raise BadRule(f"{context} returns {dtype}; it must return true or false.")
+    if expected is float and not dtype.is_numeric():
+        raise BadRule(f"{context} returns {dtype}; it must return a number.")
 
 
 def check_predicate(field: str, text: str, columns: pl.Schema) -> None:
-    """Compile a predicate that is no rule's.
+    """Compile a predicate outside of a rule, such as `where` of a policy.
 
     Raises:
-        BadRule: as `check` does.
+        BadRule: as `check_expression`.
     """
-    where = f'{field} = "{text}"'
-    _refuse(where, text)
-    dtype = _probed(where, text, columns)
+    context = f'{field} = "{text}"'
+    dtype = _compile(context, text, columns)
     if dtype not in (pl.Boolean, pl.Null):
-        raise BadRule(f"{where} gives {dtype}; it must give true or false.")
+        raise BadRule(f"{context} returns {dtype}; it must return true or false.")
 
 
-def names(*texts: str) -> set[str]:
-    """Give the columns that these expressions name."""
+def column_names(*texts: str) -> set[str]:
+    """Return the columns that these expressions name."""
     return {name for text in texts for name in pl.sql_expr(text).meta.root_names()}
 
 
-def fired(rows: pl.DataFrame, when: str, value: str) -> pl.DataFrame:
-    """Return the rows where `when` holds, with a column `value`.
+def evaluate_rule(rows: pl.DataFrame, when: str, value: str) -> pl.DataFrame:
+    """Return the rows where `when` is true, with a column `value`.
 
-    Where the SQL fails on a row's data, `when` does not hold and `value` is null: what one agent
-    writes changes no other row.
+    Where the SQL fails on a row's data, `when` counts as false and `value` is null, so that the
+    data of one agent cannot change the rows of another.
     """
-    held = rows.filter(_evaluated(rows, when, pl.Boolean()))
-    return held.with_columns(_evaluated(held, value, pl.Float64()).alias("value"))
+    matches = rows.filter(_evaluate(rows, when, pl.Boolean()))
+    return matches.with_columns(_evaluate(matches, value, pl.Float64()).alias("value"))
 
 
-def unknown(rows: pl.DataFrame, when: str) -> pl.DataFrame:
-    """Return the rows where `when` is null: nothing is known of them, or it fails."""
-    return rows.filter(_evaluated(rows, when, pl.Boolean()).is_null())
+def null_rows(rows: pl.DataFrame, when: str) -> pl.DataFrame:
+    """Return the rows where `when` is null, or fails on the row's data."""
+    return rows.filter(_evaluate(rows, when, pl.Boolean()).is_null())
 
 
-def guarded(text: str) -> pl.Expr:
-    """Return a predicate as an expression over all rows; null where it fails on a row's data."""
-    columns = sorted(names(text)) or pl.first()  # any column has the rows' number
+def predicate_expression(text: str) -> pl.Expr:
+    """Return a predicate as a Polars expression; null where it fails on a row's data."""
+    columns = sorted(column_names(text)) or pl.first()  # a constant: any column has the height
     return pl.struct(columns).map_batches(
-        lambda rows: _evaluated(rows.struct.unnest(), text, pl.Boolean()), pl.Boolean
+        lambda rows: _evaluate(rows.struct.unnest(), text, pl.Boolean()), pl.Boolean
     )
 
 
-def _evaluated(rows: pl.DataFrame, text: str, dtype: pl.DataType) -> pl.Series:
+def _evaluate(rows: pl.DataFrame, text: str, dtype: pl.DataType) -> pl.Series:
     """Evaluate an expression row by row; null where it fails."""
-    named = [name for name in rows.columns if name in names(text)] or rows.columns[:1]
-    return _by_halves(rows.select(named), lenient(text), dtype)
+    named = [name for name in rows.columns if name in column_names(text)] or rows.columns[:1]
+    return _evaluate_halves(rows.select(named), compile_lenient(text), dtype)
 
 
-def _by_halves(rows: pl.DataFrame, expression: pl.Expr, dtype: pl.DataType) -> pl.Series:
-    """Evaluate all rows at once; where that fails, each half, down to the rows that fail.
+def _evaluate_halves(rows: pl.DataFrame, expression: pl.Expr, dtype: pl.DataType) -> pl.Series:
+    """Evaluate all rows at once; where that fails, evaluate each half, down to single rows.
 
-    A row's value depends on that row alone: Polars multiplies a column by the reciprocal of a
-    number that it is divided by, but divides where it has one row, one chunk of one row, or one
-    row of a morsel, and the last digit differs.
+    A single row is evaluated twice, in one chunk and in memory: Polars divides a column by a
+    constant through its reciprocal, except where a chunk or morsel has one row, and then the last
+    digit would depend on the batch.
     """
     doubled = pl.concat([rows, rows]) if rows.height == 1 else rows
-    query = doubled.rechunk().lazy().with_columns(expression.alias(FOUND))
+    query = doubled.rechunk().lazy().with_columns(expression.alias(RESULT))
     try:
-        found = query.collect(engine="in-memory")[FOUND].head(rows.height)
-        return found.cast(dtype, strict=False)
+        values = query.collect(engine="in-memory")[RESULT].head(rows.height)
+        return values.cast(dtype, strict=False)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         if rows.height <= 1:
-            return pl.Series(FOUND, [None] * rows.height, dtype)
+            return pl.Series(RESULT, [None] * rows.height, dtype)
     middle = rows.height // 2
     halves = (rows.head(middle), rows.tail(-middle))
-    return pl.concat([_by_halves(half, expression, dtype) for half in halves])
+    return pl.concat([_evaluate_halves(half, expression, dtype) for half in halves])
 
 
 @lru_cache(maxsize=256)
-def lenient(text: str) -> pl.Expr:
-    """Compile an expression whose casts and patterns give null where the data does not fit.
+def compile_lenient(text: str) -> pl.Expr:
+    """Compile an expression whose casts and patterns return null where the data does not fit.
 
-    Polars' CAST ends the query there; TRY_CAST, and every other function that is strict by an
-    option, does not. What has no such option is left to `_by_halves`.
+    Polars' CAST ends the whole query on such data. This sets `strict` to false in every function
+    that has the option; `_evaluate_halves` covers the functions that do not.
     """
     tree = json.loads(pl.sql_expr(text).meta.serialize(format="json"))
-    return pl.Expr.deserialize(StringIO(json.dumps(_unstrict(tree))), format="json")
+    return pl.Expr.deserialize(StringIO(json.dumps(_without_strict(tree))), format="json")
 
 
-def _unstrict(tree: Any) -> Any:
+def _without_strict(tree: Any) -> Any:
     if isinstance(tree, list):
-        return [_unstrict(inner) for inner in tree]
+        return [_without_strict(inner) for inner in tree]
     if not isinstance(tree, dict):
         return tree
-    inner = {name: _unstrict(value) for name, value in tree.items()}
+    inner = {name: _without_strict(value) for name, value in tree.items()}
     if inner.get("options") == "Strict":
         inner["options"] = "NonStrict"
     if inner.get("strict") is True:
@@ -144,116 +145,124 @@ def _unstrict(tree: Any) -> Any:
     return inner
 
 
-def bound(rule: str, text: str, params: Mapping[str, Parameter]) -> str:
-    """Put the values of `params` in place of `:name`, as SQL literals.
+def bind_parameters(rule: str, text: str, params: Mapping[str, Parameter]) -> str:
+    """Replace each `:name` in `text` by the value of that parameter, as an SQL literal.
 
     Raises:
-        BadRule: when the text names a parameter that is not there.
+        BadRule: when `params` has no such parameter.
     """
 
-    def literal(found: re.Match[str]) -> str:
-        name = found["name"]
+    def literal(match: re.Match[str]) -> str:
+        name = match["name"]
         if name is None:  # quoted text
-            return found[0]
+            return match[0]
         if name not in params:
             known = UnknownName("parameter", name, params) if params else "It has no `params`."
             raise BadRule(f"Rule '{rule}' names the parameter ':{name}'. {known}")
-        return _literal(params[name])
+        return _sql_literal(params[name])
 
     return PARAMETER.sub(literal, text)
 
 
-def _literal(value: Parameter) -> str:
+def _sql_literal(value: Parameter) -> str:
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
     return str(value).upper() if isinstance(value, bool) else repr(value)
 
 
-def with_names(rule: str, columns: pl.Schema, let: Mapping[str, str]) -> dict[str, pl.Expr]:
-    """Give a text column for each JSON path of `let`, null where there is none.
+def json_path_columns(rule: str, columns: pl.Schema, let: Mapping[str, str]) -> dict[str, pl.Expr]:
+    """Return a text column for each JSON path of `let`; null where the path matches nothing.
 
     Raises:
-        BadRule: when a path is not `column:$.path` of a text column, or a name is taken.
+        BadRule: when a path is not `column:$.path` of a text column, or a column of that name
+            exists already.
     """
     texts = [name for name, dtype in columns.items() if dtype == pl.String]
-    found = {name: PATH.fullmatch(text) for name, text in let.items()}
-    for name, path in found.items():
-        if path is None or path["column"] not in texts:
+    matches = {name: JSON_PATH.fullmatch(text) for name, text in let.items()}
+    for name, match in matches.items():
+        if match is None or match["column"] not in texts:
             allowed = ", ".join(texts)
             raise BadRule(
-                f'Rule \'{rule}\', let.{name} = "{let[name]}": it must read "column:$.path", '
-                f"the column one of: {allowed}."
+                f'Rule \'{rule}\', let.{name} = "{let[name]}": write it as "column:$.path", with '
+                f"a column of: {allowed}."
             )
         if name in (*columns, "value"):
-            raise BadRule(f"Rule '{rule}', let.{name}: there is a column of that name already.")
-        _compile_path(f"Rule '{rule}', let.{name} = \"{let[name]}\"", path["path"])
+            raise BadRule(
+                f"Rule '{rule}', let.{name}: a column of that name exists already. Choose another."
+            )
+        _compile_path(f"Rule '{rule}', let.{name} = \"{let[name]}\"", match["path"])
     return {
-        name: pl.col(path["column"]).str.json_path_match(path["path"])
-        for name, path in found.items()
-        if path is not None
+        name: pl.col(match["column"]).str.json_path_match(match["path"])
+        for name, match in matches.items()
+        if match is not None
     }
 
 
-def _compile_path(where: str, path: str) -> None:
+def _compile_path(context: str, path: str) -> None:
     try:
         pl.select(pl.lit("{}").str.json_path_match(path))
     except pl.exceptions.PolarsError as error:
-        raise BadRule(f"{where}: '{path}' is no JSON path, such as $.rows or $.a[0].b.") from error
+        raise BadRule(
+            f"{context}: '{path}' is not a JSON path. Write it like $.rows or $.a[0].b."
+        ) from error
 
 
-def _refuse(where: str, text: str) -> None:
+def _compile(context: str, text: str, columns: pl.Schema) -> pl.DataType:
+    """Return the type of an expression over these columns."""
+    _refuse_other_rows_and_clock(context, text)
+    # an aggregate turns these two rows into one
+    probe = pl.DataFrame({name: [None, None] for name in columns}, columns)
+    try:
+        column = probe.lazy().sql(f"{SQL_PREFIX}{text}) AS probed FROM self").collect()["probed"]
+        pl.sql_expr(text)  # raises on more than one expression
+    except pl.exceptions.ColumnNotFoundError as error:
+        raise BadRule(_unknown_column(context, text, str(error), list(columns))) from error
+    except pl.exceptions.PolarsError as error:
+        message = _without_prefix(str(error).split("\n", 1)[0])
+        if "GROUP BY" in message or "OVER clause" in message:
+            raise BadRule(f"{context}: {AGGREGATE}") from error
+        raise BadRule(f"{context}: {message}. Columns: {', '.join(columns)}.") from error
+    if len(column) != 2:
+        raise BadRule(f"{context}: {AGGREGATE}")
+    return column.dtype
+
+
+def _refuse_other_rows_and_clock(context: str, text: str) -> None:
     unquoted = QUOTED.sub("''", text)
-    word = NEIGHBOURS.search(unquoted)
+    word = WINDOW.search(unquoted)
     if word is not None:
         raise BadRule(
-            f"{where}: a rule sees one call at a time; windows and subqueries ({word[0]}) are "
-            "refused. For neighbours there are the columns repeat, previous_status and gap."
+            f"{context}: an expression reads one call at a time, so windows and subqueries "
+            f"({word[0]}) are refused. For earlier calls, use the columns repeat, previous_status "
+            "and gap."
         )
     word = CLOCK.search(unquoted)
     if word is not None:
         raise BadRule(
-            f"{where}: the same traces must give the same rewards, so the clock ({word[0]}) is "
-            "refused. Of times there are the columns start, end and gap."
+            f"{context}: the same traces must give the same rewards, so the clock ({word[0]}) is "
+            "refused. For times, use the columns start, end and gap."
         )
 
 
-def _probed(where: str, text: str, columns: pl.Schema) -> pl.DataType:
-    # two rows, because an aggregate would make one of them
-    probe = pl.DataFrame({name: [None, None] for name in columns}, columns)
-    try:
-        column = probe.lazy().sql(f"{BEFORE}{text}) AS probed FROM self").collect()["probed"]
-        pl.sql_expr(text)  # refuses what is more than one expression
-    except pl.exceptions.ColumnNotFoundError as error:
-        raise BadRule(_unknown(where, text, str(error), list(columns))) from error
-    except pl.exceptions.PolarsError as error:
-        said = _placed(str(error).split("\n", 1)[0])
-        if "GROUP BY" in said or "OVER clause" in said:
-            raise BadRule(f"{where}: {ALONE}") from error
-        raise BadRule(f"{where}: {said}. Columns: {', '.join(columns)}.") from error
-    if len(column) != 2:
-        raise BadRule(f"{where}: {ALONE}")
-    return column.dtype
+def _without_prefix(message: str) -> str:
+    """Make the positions in a Polars message count from the start of the rule's own text."""
+
+    def moved(position: re.Match[str]) -> str:
+        line, column = int(position[1]), int(position[2])
+        return f"line {line}, column {column - len(SQL_PREFIX) if line == 1 else column}"
+
+    return re.sub(r"Line: (\d+), Column: (\d+)", moved, message)
 
 
-def _placed(said: str) -> str:
-    """Count the columns of Polars' message from the beginning of the rule's own text."""
-
-    def moved(place: re.Match[str]) -> str:
-        line, column = int(place[1]), int(place[2])
-        return f"line {line}, column {column - len(BEFORE) if line == 1 else column}"
-
-    return re.sub(r"Line: (\d+), Column: (\d+)", moved, said)
-
-
-def _unknown(where: str, text: str, said: str, columns: list[str]) -> str:
-    found = re.search(r'unable to find column "([^"]+)"', said)
-    name = found[1] if found else ""
-    known = [place for place in re.finditer(rf"\b{re.escape(name)}\b", text) if name]
-    begin = known[0].start() if known else 0
+def _unknown_column(context: str, text: str, message: str, columns: list[str]) -> str:
+    match = re.search(r'unable to find column "([^"]+)"', message)
+    name = match[1] if match else ""
+    positions = [place for place in re.finditer(rf"\b{re.escape(name)}\b", text) if name]
+    begin = positions[0].start() if positions else 0
     line, column = text.count("\n", 0, begin) + 1, begin - (text.rfind("\n", 0, begin) + 1) + 1
     unknown = str(UnknownName("column", name, columns))
     hint = unknown[unknown.rindex(" Did you") :] if " Did you" in unknown else ""
     return (
-        f"{where}: line {line}, column {column}: there is no column '{name}'.{hint} "
+        f"{context}: line {line}, column {column}: there is no column '{name}'.{hint} "
         f"Columns: {', '.join(columns)}."
     )

@@ -1,4 +1,4 @@
-"""What rules give on batches of executions, in columns narrow enough to keep for all of them."""
+"""Sums of what rules give on batches of executions, in few enough columns to keep all of them."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -6,12 +6,17 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from ltrain_transforms import sql
-from ltrain_transforms.contributions import CONTRIBUTIONS, looked_at, over_calls
-from ltrain_transforms.pipeline import observed
+from ltrain_transforms.contributions import CONTRIBUTIONS, is_call_rule, sql_inputs
+from ltrain_transforms.pipeline import observe_spans
 from ltrain_transforms.recipe import Recipe, Reward
-from ltrain_transforms.rewards import apart, beside, contributed, unpaid
-from ltrain_transforms.signals import with_fit
-from ltrain_transforms.standing import gated, of_rollouts
+from ltrain_transforms.rewards import (
+    execution_contributions,
+    mark_withheld,
+    split_contributions,
+    with_group_stats,
+)
+from ltrain_transforms.signals import add_schema_match
+from ltrain_transforms.standing import from_rollout_rules, mark_gated
 from ltrain_transforms.tables import EXECUTIONS
 
 SUMS = pl.Schema(
@@ -23,94 +28,102 @@ SUMS = pl.Schema(
         "value": pl.Float64(),
     }
 )
-"""What a rule gives one execution: how many `CONTRIBUTIONS` of a reason, and their sum."""
+"""One rule on one execution: the count of `CONTRIBUTIONS` with a reason, and their sum."""
 
-WHOLE = ("execution_id", "call_id", "rule", "source", "value")
-"""What the outcome of an execution is made from."""
+OUTCOME_COLUMNS = ("execution_id", "call_id", "rule", "source", "value")
+"""The columns that the outcome of an execution is computed from."""
 
 
 @dataclass(slots=True)
-class Unknown:
-    """Where a rule's predicate is null."""
+class NullPredicates:
+    """The rows on which the predicate of a rule is null."""
 
     rows: int = 0
     nulls: Counter[str] = field(default_factory=Counter)
-    """In how many of them each column that it names is null."""
+    """By column of the predicate: on how many of these rows it is null."""
 
     def add(self, reward: Reward, rows: pl.DataFrame) -> None:
-        """Look at `rows`, which are of the kind that the rule is about."""
+        """Count `rows`, which are of the kind that the rule reads."""
         if reward.schema_ is not None:
-            rows = with_fit(rows, reward.schema_)
-        rows = rows.with_columns(**sql.with_names(reward.name, rows.schema, reward.let))
+            rows = add_schema_match(rows, reward.schema_)
+        rows = rows.with_columns(**sql.json_path_columns(reward.name, rows.schema, reward.let))
         when = reward.bound(reward.when)
-        found = sql.unknown(rows, when)
-        self.rows += found.height
-        self.nulls.update({name: found[name].null_count() for name in sql.names(when)})
+        null_rows = sql.null_rows(rows, when)
+        self.rows += null_rows.height
+        self.nulls.update({name: null_rows[name].null_count() for name in sql.column_names(when)})
 
     @property
-    def empty(self) -> list[str]:
-        """Columns that are null wherever the predicate is."""
+    def null_columns(self) -> list[str]:
+        """Columns that are null on every row on which the predicate is null."""
         return sorted(name for name, count in self.nulls.items() if count == self.rows)
 
 
 @dataclass(slots=True)
-class Tally:
-    """All that was looked at so far."""
+class RuleStatistics:
+    """Sums over the executions that were added so far."""
 
     recipe: Recipe
     executions: pl.DataFrame = field(default_factory=EXECUTIONS.empty)
     sums: pl.DataFrame = field(default_factory=SUMS.to_frame)
-    whole: pl.DataFrame = field(default_factory=lambda: CONTRIBUTIONS.to_frame().select(WHOLE))
+    outcome_rows: pl.DataFrame = field(
+        default_factory=lambda: CONTRIBUTIONS.to_frame().select(OUTCOME_COLUMNS)
+    )
     kinds: Counter[str] = field(default_factory=Counter)
-    """Calls of each kind."""
-    said: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Evaluations by name and source."""
-    spoke: set[str] = field(default_factory=set)
-    """Rules that gave anything, even if it does not count."""
-    unknown: dict[str, Unknown] = field(default_factory=dict)
-    """Of each rule over calls for as long as it gave nothing."""
+    """Count of calls by kind."""
+    evaluations: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Count of evaluations by name and source."""
+    fired: set[str] = field(default_factory=set)
+    """Rules that made a contribution, even if it does not count."""
+    null_predicates: dict[str, NullPredicates] = field(default_factory=dict)
+    """By name of a rule over calls, until the rule makes its first contribution."""
 
     def add(self, spans: pl.DataFrame, newest: int | None) -> None:
-        """Look at `SPANS` of whole executions; `newest` as in `observed`."""
-        found = observed(spans, self.recipe, newest)
-        made = contributed(self.recipe, found.calls, found.executions, found.evaluations)
-        given, _ = apart(made)
-        own = made.filter(pl.col("reason").ne_missing("unheard"))
-        narrow = found.executions.with_columns(pl.col("source_spans").list.tail(1))
+        """Add `SPANS` of whole executions; `newest` as in `observe_spans`."""
+        observed = observe_spans(spans, self.recipe, newest)
+        contributions = execution_contributions(
+            self.recipe, observed.calls, observed.executions, observed.evaluations
+        )
+        rewards, _ = split_contributions(contributions)
+        own = contributions.filter(pl.col("reason").ne_missing("unheard"))
+        narrow = observed.executions.with_columns(pl.col("source_spans").list.tail(1))
         self.executions = pl.concat([self.executions, narrow])
-        self.sums = pl.concat([self.sums, summed(own)])
-        whole = given.filter(pl.col("call_id").is_null())
-        self.whole = pl.concat([self.whole, whole.select(WHOLE)])
-        self.kinds.update(found.calls["kind"])
-        self.said.update(found.evaluations.select("name", "source").iter_rows())
-        self._look(found.calls, set(own["rule"]))
+        self.sums = pl.concat([self.sums, sum_contributions(own)])
+        outcome_rows = rewards.filter(pl.col("call_id").is_null())
+        self.outcome_rows = pl.concat([self.outcome_rows, outcome_rows.select(OUTCOME_COLUMNS)])
+        self.kinds.update(observed.calls["kind"])
+        self.evaluations.update(observed.evaluations.select("name", "source").iter_rows())
+        self.fired |= set(own["rule"])
+        self._count_nulls(observed.calls)
 
-    def _look(self, calls: pl.DataFrame, spoke: set[str]) -> None:
-        """See why rules over calls give nothing."""
-        self.spoke |= spoke
-        asked = (rule for rule in self.recipe.reward if over_calls(rule) and not rule.python)
-        quiet = [rule for rule in asked if rule.name not in self.spoke]
-        seen = looked_at(self.recipe, calls) if quiet else calls
-        for rule in quiet:
-            rows = seen.filter(pl.col("kind") == rule.on)
-            self.unknown.setdefault(rule.name, Unknown()).add(rule, rows)
+    def _count_nulls(self, calls: pl.DataFrame) -> None:
+        """Count null predicates of the rules over calls that have not fired."""
+        rules = (rule for rule in self.recipe.reward if is_call_rule(rule) and not rule.python)
+        silent = [rule for rule in rules if rule.name not in self.fired]
+        columns = sql_inputs(self.recipe, calls) if silent else calls
+        for rule in silent:
+            rows = columns.filter(pl.col("kind") == rule.on)
+            self.null_predicates.setdefault(rule.name, NullPredicates()).add(rule, rows)
 
-    def settled(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Return the executions with `STANDING`, and `SUMS` with rules over them and shut gates."""
-        late = [rule for rule in self.recipe.reward if rule.on == "rollout"]
+    def finish(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return executions with `GROUP_STATS`, and `SUMS` after rules over rollouts and gates."""
+        rollout_rules = [rule for rule in self.recipe.reward if rule.on == "rollout"]
         gates = [rule for rule in self.recipe.reward if rule.gate is not None]
-        known = beside(self.recipe, self.whole, self.executions.sort("execution_id"))
-        fired = of_rollouts(late, known)
-        ruled = [summed(unpaid(self.recipe, one, self.executions)) for one in fired]
-        made = pl.concat([self.sums, *ruled])
+        executions = with_group_stats(
+            self.recipe, self.outcome_rows, self.executions.sort("execution_id")
+        )
+        fired = from_rollout_rules(rollout_rules, executions)
+        rollout_sums = [
+            sum_contributions(mark_withheld(self.recipe, rows, self.executions)) for rows in fired
+        ]
+        sums = pl.concat([self.sums, *rollout_sums])
         counts = pl.col("reason").is_null()
-        through = gated(gates, made.filter(counts), known).select(SUMS.names())
-        every = pl.concat([through, made.filter(~counts)])
-        return known, every.sort("execution_id", maintain_order=True)
+        passed = mark_gated(gates, sums.filter(counts), executions).select(SUMS.names())
+        every = pl.concat([passed, sums.filter(~counts)])
+        return executions, every.sort("execution_id", maintain_order=True)
 
 
-def summed(made: pl.DataFrame) -> pl.DataFrame:
+def sum_contributions(contributions: pl.DataFrame) -> pl.DataFrame:
     """Sum `CONTRIBUTIONS` to `SUMS`."""
-    by = made.group_by("execution_id", "rule", "reason", maintain_order=True)
-    found = by.agg(pl.len().alias("count"), pl.col("value").sum())
-    return found.select(pl.col(name).cast(dtype) for name, dtype in SUMS.items())
+    groups = contributions.group_by("execution_id", "rule", "reason", maintain_order=True)
+    sums = groups.agg(pl.len().alias("count"), pl.col("value").sum())
+    return sums.select(pl.col(name).cast(dtype) for name, dtype in SUMS.items())

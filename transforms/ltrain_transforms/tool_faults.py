@@ -1,7 +1,7 @@
-"""Requests for tools against the tools that were offered: by name, and by their JSON schema.
+"""Checks of tool requests against the offered tools: their names and their JSON schemas.
 
-Offered are the definitions that the request carried, in OpenAI's, Anthropic's or the gen_ai
-conventions' shape. A call that carried none, or that asks for no tool, cannot be judged.
+The offered tools are the definitions in the LLM request, in the shape of OpenAI, Anthropic or the
+gen_ai conventions. A call without definitions or without tool requests cannot be checked.
 """
 
 import json
@@ -20,36 +20,37 @@ from referencing import Registry
 from ltrain_transforms.dialects.messages import tool_requests
 from ltrain_transforms.untrusted import FAILURES, parse_json
 
-Faults = tuple[int | None, int | None]
+FaultCounts = tuple[int | None, int | None]
 """How many requests name no offered tool, and how many break their tool's schema."""
 Keyword = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
-"""Takes a validator, the value of a keyword, an instance and the schema; yields what is wrong."""
+"""Takes a validator, the value of a keyword, an instance and the schema; yields the errors."""
 
-KEPT = 1024
-"""Schemas that stay compiled: an agent has a few, and compiling one takes as long as 50 checks."""
-MOST_SUBSCHEMAS = 1_000
-"""Objects and booleans in a schema that is used: the metaschema takes 0.6 ms for each."""
-MOST_STEPS = 50_000
-"""Steps that checking one answer may take, below a second; a request of 500 rows with ten fields
-takes 40,000. A schema can ask for 2^depth, by a reference to itself in each of two branches."""
+CACHED_SCHEMAS = 1024
+"""Compiled schemas in the cache: an agent has a few, and compiling one costs as much as 50 checks.
+"""
+MAX_SUBSCHEMAS = 1_000
+"""Objects and booleans that a schema may have: the metaschema takes 0.6 ms for each."""
+MAX_STEPS = 50_000
+"""Steps to check one answer, less than a second; a request of 500 rows with ten fields takes
+40,000. A schema with a reference to itself in each of two branches needs 2^depth."""
 PATTERN_STEPS = 20
-"""Of one search by Polars, which takes 200 µs."""
-_left: ContextVar[int] = ContextVar("steps left", default=MOST_STEPS)
+"""Steps that one search by Polars counts as; it takes 200 µs."""
+_steps_left: ContextVar[int] = ContextVar("steps left", default=MAX_STEPS)
 
 
-class Unusable(ValueError):
-    """A schema that needs too many steps, or another document."""
+class UnusableSchema(ValueError):
+    """A schema that needs too many steps, or refers to another document."""
 
 
 def _spend(steps: int) -> None:
-    left = _left.get() - steps
-    _left.set(left)
+    left = _steps_left.get() - steps
+    _steps_left.set(left)
     if left < 0:
-        raise Unusable("too many steps")
+        raise UnusableSchema("it needs too many steps")
 
 
 def _counted(check: Keyword) -> Keyword:
-    """Return a keyword whose every check spends a step, and one an entry of what it looks at."""
+    """Return `check` with a cost: one step a call, and one for each entry of its arguments."""
 
     def counted(
         validator: Any, value: Any, instance: Any, schema: Any
@@ -62,11 +63,11 @@ def _counted(check: Keyword) -> Keyword:
 
 
 def _pattern(_: Any, pattern: Any, instance: Any, __: Any) -> Iterator[ValidationError]:
-    """Search by Polars' regular expressions, which take linear time; what is none is ignored."""
+    """Search with Polars, whose patterns take linear time; a pattern it cannot compile passes."""
     if isinstance(pattern, str) and isinstance(instance, str):
         _spend(PATTERN_STEPS)
-        found = pl.select(pl.lit(instance).str.contains(pattern, strict=False)).item()
-        if found is False:
+        matched = pl.select(pl.lit(instance).str.contains(pattern, strict=False)).item()
+        if matched is False:
             yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
@@ -81,24 +82,24 @@ def _unique(_: Any, unique: Any, instance: Any, __: Any) -> Iterator[ValidationE
 def _additional(
     validator: Any, allowed: Any, instance: Any, schema: Any
 ) -> Iterator[ValidationError]:
-    """Check properties that no other keyword names, where that needs no pattern."""
+    """Check additional properties, except in a schema with `patternProperties`."""
     if "patternProperties" not in schema:
         yield from DRAFT["additionalProperties"](validator, allowed, instance, schema) or ()
 
 
 def _local(validator: Any, reference: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    """Follow a reference within the document; other documents have limits of their own."""
+    """Follow a reference within the document; another document is not counted in steps."""
     if not str(reference).startswith("#"):
-        raise Unusable("it refers to another document")
+        raise UnusableSchema("it refers to another document")
     yield from DRAFT["$ref"](validator, reference, instance, schema) or ()
 
 
 def _ignored(*_: Any) -> None:
-    """Hold nothing against a value."""
+    """Accept any value."""
 
 
 DRAFT: Mapping[str, Keyword] = Draft202012Validator.VALIDATORS
-OWN: Mapping[str, Keyword] = {
+BOUNDED: Mapping[str, Keyword] = {
     "$ref": _local,
     "$dynamicRef": _local,
     "additionalProperties": _additional,
@@ -108,38 +109,38 @@ OWN: Mapping[str, Keyword] = {
     "unevaluatedProperties": _ignored,
     "uniqueItems": _unique,
 }
-"""Keywords that jsonschema checks in more than linear time: by Python's regular expressions, in
-pairs, or by references that no step counts."""
-Bounded = extend(
-    Draft202012Validator, {name: _counted(check) for name, check in {**DRAFT, **OWN}.items()}
+"""Keywords that jsonschema checks in more than linear time: with Python's regular expressions, by
+comparing pairs, or through references that no step counts."""
+BoundedValidator = extend(
+    Draft202012Validator, {name: _counted(check) for name, check in {**DRAFT, **BOUNDED}.items()}
 )
-"""Checks schemas that agents write, in a bounded number of steps."""
+"""Validates against schemas that agents write, in a bounded number of steps."""
 
 
-def faults(offered: str | None, output: str | None) -> Faults:
-    """Count the faulty requests of one answer; null where it cannot be judged."""
+def count_faulty_requests(offered: str | None, output: str | None) -> FaultCounts:
+    """Count the faulty tool requests of one answer; None where they cannot be checked."""
     messages = parse_json(output)
     requests = tool_requests(messages if isinstance(messages, list) else None)
     schemas = _schemas(offered) if offered and requests else {}
     if not schemas:
         return None, None
     known = [request for request in requests if request.get("name") in schemas]
-    _left.set(MOST_STEPS)
-    broken = [
+    _steps_left.set(MAX_STEPS)
+    invalid = [
         request
         for request in known
-        if not _fits(schemas[str(request["name"])], request.get("arguments"))
+        if not _is_valid(schemas[str(request["name"])], request.get("arguments"))
     ]
-    return len(requests) - len(known), len(broken)
+    return len(requests) - len(known), len(invalid)
 
 
-def fits(schema: str, value: Any) -> bool:
+def matches_schema(schema: str, value: Any) -> bool:
     """Return whether `value`, or the JSON in it, is an instance of the JSON schema `schema`."""
-    _left.set(MOST_STEPS)
-    return _fits(schema, value)
+    _steps_left.set(MAX_STEPS)
+    return _is_valid(schema, value)
 
 
-def _fits(schema: str, value: Any) -> bool:
+def _is_valid(schema: str, value: Any) -> bool:
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -148,14 +149,14 @@ def _fits(schema: str, value: Any) -> bool:
     try:
         validator = _validator(schema)
         return validator is None or bool(validator.is_valid({} if value is None else value))
-    # broad: a schema that an agent offers may refer to itself or to nothing, or hold numbers that
-    # nobody can compile; nothing can be held against a value by such a one
+    # broad: an agent's schema may refer to itself or to nothing, or hold numbers that cannot be
+    # compiled; every value counts as valid against such a schema
     except FAILURES:
         return True
 
 
-def check_schema(schema: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with a JSON schema; null where it can be used."""
+def schema_error(schema: Mapping[str, Any]) -> str | None:
+    """Return why a JSON schema is invalid; None where it is valid."""
     try:
         Draft202012Validator.check_schema(dict(schema))
     except SchemaError as error:
@@ -163,37 +164,38 @@ def check_schema(schema: Mapping[str, Any]) -> str | None:
     return None
 
 
-@lru_cache(KEPT)
+@lru_cache(CACHED_SCHEMAS)
 def _schemas(offered: str) -> dict[str, str]:
     """Return the schema of each offered tool's arguments, by the tool's name."""
-    listed = parse_json(offered)
-    tools = [tool for tool in listed if isinstance(tool, dict)] if isinstance(listed, list) else []
-    return dict(_named(tools))
+    entries = parse_json(offered)
+    if not isinstance(entries, list):
+        return {}
+    return dict(_names_and_schemas(tool for tool in entries if isinstance(tool, dict)))
 
 
-def _named(tools: Iterable[dict[str, Any]]) -> Iterable[tuple[str, str]]:
+def _names_and_schemas(tools: Iterable[dict[str, Any]]) -> Iterable[tuple[str, str]]:
     for tool in tools:
         function = tool.get("function")
-        said = function if isinstance(function, dict) else tool
-        schema = said.get("parameters") or said.get("input_schema") or {}
+        definition = function if isinstance(function, dict) else tool
+        schema = definition.get("parameters") or definition.get("input_schema") or {}
         schema = parse_json(schema)
-        if said.get("name"):
-            yield str(said["name"]), json.dumps(schema if isinstance(schema, dict) else {})
+        if definition.get("name"):
+            yield str(definition["name"]), json.dumps(schema if isinstance(schema, dict) else {})
 
 
-@lru_cache(KEPT)
+@lru_cache(CACHED_SCHEMAS)
 def _validator(schema: str) -> Draft202012Validator | None:
-    """Compile a schema; null where it is none or too large: nothing is held against a value."""
-    if sum(map(schema.count, ("{", "true", "false"))) > MOST_SUBSCHEMAS:
+    """Compile a schema; None where it is invalid or too large, so every value counts as valid."""
+    if sum(map(schema.count, ("{", "true", "false"))) > MAX_SUBSCHEMAS:
         return None
-    document = json.loads(schema, object_hook=_anonymous)
-    if check_schema(document):
+    document = json.loads(schema, object_hook=_without_identity)
+    if schema_error(document):
         return None
-    return Bounded(document, registry=Registry())  # an empty one: nothing is fetched
+    return BoundedValidator(document, registry=Registry())  # an empty registry fetches nothing
 
 
-def _anonymous(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema without its draft and address: either leads to checks that are not ours."""
+def _without_identity(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema without `$schema` and `$id`: either would select an unbounded validator."""
     return {
         name: value
         for name, value in fields.items()

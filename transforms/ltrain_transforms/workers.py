@@ -1,7 +1,8 @@
-"""Work spread over processes or machines: results in order, few pieces at a time.
+"""Workers that map a function over jobs: this process, more processes, or a Ray cluster.
 
-A worker process dies with the one that started it, however that one ends, and ignores ctrl-C,
-which is the parent's to hear.
+Results come in the order of the jobs, and only a few jobs are in memory at once. A worker process
+dies when the process that started it ends, however it ends. It ignores ctrl-C, which its parent
+handles.
 """
 
 import ctypes
@@ -17,81 +18,84 @@ from typing import Any, Protocol, TypeVar
 
 from ltrain_transforms.errors import NoCluster
 
-Piece = TypeVar("Piece")
+Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 PR_SET_PDEATHSIG = 1
-"""prctl(2): which signal a process gets when its parent dies."""
+"""The option of prctl(2) that sets the signal a process gets when its parent dies."""
 
-AHEAD = 2
-"""Pieces that a worker may have waiting: each is a batch of spans in memory."""
+MAX_QUEUED = 2
+"""Jobs that may wait for each worker; a job is a batch of spans in memory."""
 
-
-KNOCK = 5.0
-"""Seconds a cluster's head has to answer."""
+CONNECT_TIMEOUT = 5.0
+"""Seconds to connect to the head of a Ray cluster."""
 
 
 class Workers(Protocol):
-    def map(self, function: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
-        """Give the results in the order of the pieces, which are taken as there is room."""
+    def map(self, function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
+        """Yield the results in the order of the jobs, which are taken as workers become free."""
         ...
 
 
-class Here:
+class LocalWorker:
     """This process."""
 
-    def map(self, function: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
-        return map(function, pieces)
+    def map(self, function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
+        return map(function, jobs)
 
 
-class Processes:
-    """Processes of this machine, a core each."""
+class ProcessWorkers:
+    """Processes on this machine, one core each."""
 
     def __init__(self, pool: ProcessPoolExecutor, count: int) -> None:
         self._pool, self._count = pool, count
 
-    def map(self, function: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
+    def map(self, function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
         waiting: deque[Future[Result]] = deque()
-        for piece in pieces:
-            waiting.append(self._pool.submit(function, piece))
-            if len(waiting) > AHEAD * self._count:
+        for job in jobs:
+            waiting.append(self._pool.submit(function, job))
+            if len(waiting) > MAX_QUEUED * self._count:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
 
-class Ray:
-    """The workers of a Ray cluster, whose machines see the dataset's folder under one path."""
+class RayWorkers:
+    """The workers of a Ray cluster whose machines share the folder of the dataset, at one path."""
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray
 
-    def map(self, function: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
+    def map(self, function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
         remote = self._ray.remote(function)
-        room = AHEAD * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        limit = MAX_QUEUED * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
         waiting: deque[Any] = deque()
-        for piece in pieces:
-            waiting.append(remote.remote(piece))
-            if len(waiting) > room:
+        for job in jobs:
+            waiting.append(remote.remote(job))
+            if len(waiting) > limit:
                 yield self._ray.get(waiting.popleft())
         while waiting:
             yield self._ray.get(waiting.popleft())
 
 
 @contextmanager
-def workers(count: int, ray: str | None = None) -> Iterator[Workers]:
-    """Have `count` processes at work, or the cluster at the address `ray`; one is this process."""
+def open_workers(count: int, ray: str | None = None) -> Iterator[Workers]:
+    """Start `count` worker processes, or connect to the Ray cluster at the address `ray`.
+
+    A `count` of 0 or 1 is this process.
+    """
     if ray is not None:
         with _cluster(ray) as cluster:
-            yield Ray(cluster)
+            yield RayWorkers(cluster)
     elif count <= 1:
-        yield Here()
+        yield LocalWorker()
     else:
         with _single_threaded():
-            context = multiprocessing.get_context("spawn")  # polars' threads do not survive a fork
-            pool = ProcessPoolExecutor(count, mp_context=context, initializer=_settle_in)
+            # spawn: the threads of polars do not survive a fork
+            context = multiprocessing.get_context("spawn")
+            pool = ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker)
             try:
-                yield Processes(pool, count)
+                yield ProcessWorkers(pool, count)
             finally:
                 pool.shutdown(cancel_futures=True)
 
@@ -100,7 +104,7 @@ def workers(count: int, ray: str | None = None) -> Iterator[Workers]:
 def _cluster(address: str) -> Iterator[Any]:
     import ray
 
-    _reach(address)
+    _check_reachable(address)
     try:
         ray.init(address=address, log_to_driver=False, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -111,27 +115,27 @@ def _cluster(address: str) -> Iterator[Any]:
         ray.shutdown()
 
 
-def _reach(address: str) -> None:
-    """Knock: Ray itself tries for minutes."""
+def _check_reachable(address: str) -> None:
+    """Raise `NoCluster` after `CONNECT_TIMEOUT`; Ray itself tries for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon or not port.isdigit():  # auto, local: Ray finds it, or says so at once
+    if not colon or not port.isdigit():  # auto, local: Ray fails at once
         return
     try:
-        socket.create_connection((host, int(port)), timeout=KNOCK).close()
+        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT).close()
     except (OSError, OverflowError) as error:
         raise _no_cluster(address, getattr(error, "strerror", None) or str(error)) from error
 
 
 def _no_cluster(address: str, why: str) -> NoCluster:
     return NoCluster(
-        f"No Ray cluster at {address}: {why}. Give --ray the address that `ray start --head` "
-        "prints, host:port; without --ray this machine's cores do the work."
+        f"No Ray cluster at {address}: {why}. Pass --ray the host:port that `ray start --head` "
+        "prints, or leave --ray out to use the cores of this machine."
     )
 
 
 @contextmanager
 def _single_threaded() -> Iterator[None]:
-    """Let polars of the processes that start meanwhile use one thread each."""
+    """Limit polars to one thread in each process that starts during the block."""
     name = "POLARS_MAX_THREADS"
     before = os.environ.get(name)
     os.environ[name] = "1"
@@ -143,6 +147,6 @@ def _single_threaded() -> Iterator[None]:
             os.environ[name] = before
 
 
-def _settle_in() -> None:
+def _start_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

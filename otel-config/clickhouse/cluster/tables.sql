@@ -1,4 +1,4 @@
--- Made from what the collector makes in a new store, by `make docs`; changes go there.
+-- Made by `make docs` from the schema of a new store; change the schema instead.
 
 CREATE DATABASE IF NOT EXISTS otel ON CLUSTER '{cluster}';
 

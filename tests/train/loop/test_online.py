@@ -67,4 +67,4 @@ def test_a_wave_of_senders_that_the_recipe_trusts_is_whole_and_has_its_alarms(
     assert (wave.outcomes, wave.evaluations) == ({"ok": 16}, {"reward": 0.5})
     assert wave.seconds["settle"] < 150
     [alarm] = wave.alarms
-    assert "calls dropped as `constrained` go with low reward (0.00 beside 0.80" in alarm
+    assert "dropped as `constrained` have low rewards (mean 0.00, others 0.80" in alarm

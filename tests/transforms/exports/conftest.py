@@ -1,4 +1,4 @@
-"""Datasets of traffic without token ids, through OTLP, chDB and `build`."""
+"""Datasets of traces without token ids, made with OTLP, chDB and `build`."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -16,9 +16,9 @@ from ltrain_collector.store import Store
 from ltrain_transforms.batches import SPANS_PER_BATCH
 from ltrain_transforms.build import build
 from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.exports import Converted, Options
-from ltrain_transforms.exports.converted import Lines
-from ltrain_transforms.exports.work import Work
+from ltrain_transforms.exports import ExportOptions, ExportResult
+from ltrain_transforms.exports.converted import JsonLines
+from ltrain_transforms.exports.work import ExportJob
 from ltrain_transforms.recipe import Recipe
 
 RECIPE = """
@@ -32,39 +32,41 @@ OPENAI = "opentelemetry.instrumentation.openai.v1"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """A conversion in memory."""
+class Exported:
+    """An export in memory."""
 
     rows: list[dict[str, Any]] | pl.DataFrame
     lineage: list[list[str]]
     drops: pl.DataFrame
 
 
-def converted(form: Callable[[Work], Converted], dataset: Dataset, options: Options) -> Made:
-    """Convert a dataset."""
-    with TemporaryDirectory() as folder, Work(dataset, options, Path(folder)) as work:
-        made = form(work)
-        if isinstance(made.rows, Lines):
-            rows: Any = [json.loads(line) for line in b"".join(made.rows.rows).splitlines()]
+def converted(
+    export: Callable[[ExportJob], ExportResult], dataset: Dataset, options: ExportOptions
+) -> Exported:
+    """Export a dataset to memory."""
+    with TemporaryDirectory() as folder, ExportJob(dataset, options, Path(folder)) as job:
+        result = export(job)
+        if isinstance(result.rows, JsonLines):
+            rows: Any = [json.loads(line) for line in b"".join(result.rows.rows).splitlines()]
         else:
-            rows = pl.concat([pl.DataFrame(), *made.rows.rows], how="diagonal")
-        return Made(rows, made.lineage, made.drops)
+            rows = pl.concat([pl.DataFrame(), *result.rows.rows], how="diagonal")
+        return Exported(rows, result.lineage, result.drops)
 
 
-def lines(made: Made) -> list[dict[str, Any]]:
-    """Give the rows of a conversion to JSON lines."""
+def lines(made: Exported) -> list[dict[str, Any]]:
+    """Return the rows of an export to JSON Lines."""
     assert isinstance(made.rows, list)
     return made.rows
 
 
-def told(role: str, text: str, *parts: Message) -> Message:
+def message(role: str, text: str, *parts: Message) -> Message:
     texts = [{"type": "text", "content": text}] if text else []
     return {"role": role, "parts": [*texts, *parts]}
 
 
 @dataclass
 class Talking:
-    """One rollout of a chat agent, whose SDK's spans hold messages and nothing else."""
+    """One rollout of a chat agent whose spans hold only messages."""
 
     attempt: Any
     history: list[Message] = field(default_factory=list)
@@ -74,16 +76,16 @@ class Talking:
         return self
 
     def answers(self, text: str, *parts: Message, tools: str | None = None) -> str:
-        answer = told("assistant", text, *parts)
-        said = {
+        answer = message("assistant", text, *parts)
+        attributes = {
             "gen_ai.operation.name": "chat",
             "gen_ai.request.model": "helper",
             "gen_ai.input.messages": json.dumps(self.history),
             "gen_ai.output.messages": json.dumps([{**answer, "finish_reason": "stop"}]),
         }
-        said |= {"gen_ai.tool.definitions": tools} if tools else {}
+        attributes |= {"gen_ai.tool.definitions": tools} if tools else {}
         self.history.append(answer)
-        return str(self.attempt.emit("openai.chat", OPENAI, said))
+        return str(self.attempt.emit("openai.chat", OPENAI, attributes))
 
     def ends(self, reward: float | None = None, outcome: str = "ok") -> "Talking":
         if reward is not None:
@@ -111,7 +113,7 @@ def talks(scene: Any) -> Talks:
 
 @pytest.fixture
 def built(scene: Any, store: Store, tmp_path: Path) -> Callable[[], Dataset]:
-    """Build a dataset of all that was said."""
+    """Return a function that builds a dataset of all rollouts."""
 
     def make(recipe: str = RECIPE, name: str = "dataset", spans: int = SPANS_PER_BATCH) -> Dataset:
         path = tmp_path / "helper.toml"
@@ -122,11 +124,11 @@ def built(scene: Any, store: Store, tmp_path: Path) -> Callable[[], Dataset]:
     return make
 
 
-SYSTEM = told("system", "You help.")
+SYSTEM = message("system", "You help.")
 
 
 def question(text: str) -> Sequence[Message]:
-    return SYSTEM, told("user", text)
+    return SYSTEM, message("user", text)
 
 
 GENERATION = "{{- '<|im_start|>assistant\\n' -}}"
@@ -134,7 +136,7 @@ GENERATION = "{{- '<|im_start|>assistant\\n' -}}"
 
 @pytest.fixture(scope="session")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as `save_pretrained` leaves it: a byte-level BPE with a template that strips."""
+    """A tokenizer folder of `save_pretrained`: byte-level BPE, and a template without thinking."""
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -147,8 +149,8 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made.train_from_iterator(["the answer is two"] * 5, trainer)
     folder = tmp_path_factory.mktemp("tokenizer")
     made.save(str(folder / "tokenizer.json"))
-    told = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(told))
-    asked = "{%- if add_generation_prompt -%}" + GENERATION + "{%- endif -%}"
-    (folder / "chat_template.jinja").write_text(QWEN.replace(GENERATION, asked))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    conditional = "{%- if add_generation_prompt -%}" + GENERATION + "{%- endif -%}"
+    (folder / "chat_template.jinja").write_text(QWEN.replace(GENERATION, conditional))
     return folder

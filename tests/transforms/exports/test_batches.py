@@ -1,4 +1,4 @@
-"""However a dataset was cut, a conversion of it is the same file, and it appears whole or not."""
+"""An export does not depend on the batches of a dataset, and its file is whole or absent."""
 
 import json
 from collections.abc import Iterator
@@ -8,40 +8,40 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.transforms.exports.conftest import RECIPE, Talking, Talks, question, told
+from tests.transforms.exports.conftest import RECIPE, Talking, Talks, message, question
 
 from ltrain_collector.store import Store
 from ltrain_transforms.build import build
 from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.exports import FORMATS, Options, write
+from ltrain_transforms.exports import FORMATS, ExportOptions, export_dataset
 from ltrain_transforms.recipe import Recipe
 
 REWARDS = (1.0, 0.0, 0.5, None)
 
 
-def say(scene: Any, wave: int) -> None:
-    """Four rollouts of each of two tasks: two turns, a sub-agent, one of them not judged."""
+def add_rollouts(scene: Any, wave: int) -> None:
+    """Add four rollouts of two tasks, with two turns and a sub-agent; one has no reward."""
     for task in ("t1", "t2"):
         for sample, reward in enumerate(REWARDS):
             talk = Talking(scene.attempt(task, sample, wave=wave)).hears(*question(task))
             talk.answers(f"{task} {sample}")
-            talk.hears(told("user", "sure?")).answers(f"{wave}")
-            talk.history = [told("user", "look it up")]
+            talk.hears(message("user", "sure?")).answers(f"{wave}")
+            talk.history = [message("user", "look it up")]
             talk.answers("found")
             talk.ends(reward)
 
 
 @pytest.fixture
 def cuts(scene: Any, store: Store, tmp_path: Path) -> list[Dataset]:
-    """The same rows in one batch, in many, and in two builds whose executions lie mixed."""
+    """The same rows in one batch, in many, and in two builds with interleaved executions."""
     path = tmp_path / "helper.toml"
     path.write_text(RECIPE)
     recipe = Recipe.load(path)
-    say(scene, 0)
+    add_rollouts(scene, 0)
     store.insert_otlp(scene.request())
     build(store, recipe, tmp_path / "mixed", spans_a_batch=25)
     scene.attempts.clear()
-    say(scene, 1)
+    add_rollouts(scene, 1)
     store.insert_otlp(scene.request())
     mixed = build(store, recipe, tmp_path / "mixed", spans_a_batch=25, update=True)
     return [
@@ -51,24 +51,25 @@ def cuts(scene: Any, store: Store, tmp_path: Path) -> list[Dataset]:
     ]
 
 
-def test_how_a_dataset_is_cut_changes_no_byte(
+def test_the_batches_of_a_dataset_change_no_byte(
     cuts: list[Dataset], tokenizer: Path, tmp_path: Path
 ) -> None:
     assert len({dataset.id for dataset in cuts}) == 1
     assert len(cuts[0].batches) == 1
     assert len(cuts[1].batches) > 3
     ids = [batch.table("executions")["execution_id"].to_list() for batch in cuts[2].batches]
-    assert any(max(one) > min(other) for one, other in pairwise(ids)), "they lie mixed"
+    assert any(max(one) > min(other) for one, other in pairwise(ids)), "they are interleaved"
     for form, options, rows in (
-        ("tasks", Options(), 2),
-        ("sft", Options(best=2), 16),
-        ("preferences", Options(pairs=2), 8),
-        ("rendered", Options(tokenizer=tokenizer, at_least=0.5), 16),
-        ("verl", Options(), 2),
+        ("tasks", ExportOptions(), 2),
+        ("sft", ExportOptions(best=2), 16),
+        ("preferences", ExportOptions(pairs=2), 8),
+        ("rendered", ExportOptions(tokenizer=tokenizer, at_least=0.5), 16),
+        ("verl", ExportOptions(), 2),
     ):
         made = [tmp_path / f"{n}" / f"{form}{FORMATS[form][0]}" for n in range(len(cuts))]
         counts = [
-            write(one, form, options, out)["rows"] for one, out in zip(cuts, made, strict=True)
+            export_dataset(one, form, options, out)["rows"]
+            for one, out in zip(cuts, made, strict=True)
         ]
         assert counts == [rows] * 3, form
         assert len({out.read_bytes() for out in made}) == 1, form
@@ -84,9 +85,9 @@ def test_how_a_dataset_is_cut_changes_no_byte(
 
 
 def by_id(manifest: Path) -> dict[str, Any]:
-    """A dataset has what it left out in the order of its builds."""
-    told: dict[str, Any] = json.loads(manifest.read_text())
-    return {**told, "left_out": sorted(told["left_out"], key=lambda one: str(one["id"]))}
+    """Read a manifest with `left_out` sorted by id, since a dataset has it in build order."""
+    content: dict[str, Any] = json.loads(manifest.read_text())
+    return {**content, "left_out": sorted(content["left_out"], key=lambda one: str(one["id"]))}
 
 
 def test_ctrl_c_leaves_the_file_that_was_there(talks: Talks, built: Any, tmp_path: Path) -> None:
@@ -95,7 +96,7 @@ def test_ctrl_c_leaves_the_file_that_was_there(talks: Talks, built: Any, tmp_pat
         talk.answers(str(sample))
         talk.ends(float(sample))
     dataset, out = built(), tmp_path / "out" / "pairs.jsonl"
-    write(dataset, "preferences", Options(), out)
+    export_dataset(dataset, "preferences", ExportOptions(), out)
     before = {path.name: path.read_bytes() for path in files(out)}
     assert sorted(before) == ["pairs.jsonl", "pairs.jsonl.manifest.json"]
     for during in ("read", "pairs", "write"):
@@ -106,7 +107,7 @@ def test_ctrl_c_leaves_the_file_that_was_there(talks: Talks, built: Any, tmp_pat
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            write(dataset, "preferences", Options(pairs=9), out, stop)
+            export_dataset(dataset, "preferences", ExportOptions(pairs=9), out, stop)
         assert {path.name: path.read_bytes() for path in files(out)} == before
     assert json.loads(before["pairs.jsonl.manifest.json"])["rows"] == 1
 

@@ -1,4 +1,4 @@
-"""The command, the files it leaves, and who can read them."""
+"""The command `ltrain convert`, its files, and the libraries that read them."""
 
 import json
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.cli import app
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.errors import Unwritable
-from ltrain_transforms.exports import FORMATS, REASONS, BadExport, Options, write
+from ltrain_transforms.exports import FORMATS, REASONS, BadExport, ExportOptions, export_dataset
 
 Built = Callable[..., Dataset]
 
 
 @pytest.fixture
 def dataset(talks: Talks, built: Built) -> Dataset:
-    """Two rollouts of one task, one good and one bad, and one that nobody judged."""
+    """Two rollouts of one task, one good and one bad, and one without a reward."""
     for sample, reward in enumerate((1.0, 0.0, None)):
         talk = talks("t1", sample, *question("1 + 1?"))
         talk.answers("3" if sample else "2")
@@ -38,25 +38,23 @@ def run(*arguments: object) -> str:
     return done.output
 
 
-def test_the_command_says_what_it_wrote_and_what_it_left_out(
-    dataset: Dataset, tmp_path: Path
-) -> None:
+def test_the_command_prints_what_it_wrote_and_left_out(dataset: Dataset, tmp_path: Path) -> None:
     out = tmp_path / "new" / "best.jsonl"
-    said = run(dataset.path, "--to", "sft", "--at-least", "1", "--out", out)
-    assert said.splitlines() == [
+    output = run(dataset.path, "--to", "sft", "--at-least", "1", "--out", out)
+    assert output.splitlines() == [
         f"{out}: 1 rows of sft from dataset {dataset.id}",
         "left out: 1 below",
         "left out: 1 unrewarded",
-        f"{out}.manifest.json says what each row was made from.",
+        f"{out}.manifest.json lists what each row was made from.",
     ]
     (line,) = map(json.loads, out.read_text().splitlines())
     assert line["messages"][-1] == {"role": "assistant", "content": "2"}
-    told = json.loads((tmp_path / "new" / "best.jsonl.manifest.json").read_text())
-    assert (told["dataset"], told["options"]) == (dataset.id, {"at_least": 1.0, "pairs": 1})
-    assert told["lineage"] == [
-        dataset.table("calls").filter(output=_said("2"))["call_id"].to_list()
+    manifest = json.loads((tmp_path / "new" / "best.jsonl.manifest.json").read_text())
+    assert (manifest["dataset"], manifest["options"]) == (dataset.id, {"at_least": 1.0, "pairs": 1})
+    assert manifest["lineage"] == [
+        dataset.table("calls").filter(output=_answer("2"))["call_id"].to_list()
     ]
-    assert {one["reason"]: bool(one["detail"]) for one in told["left_out"]} == {
+    assert {one["reason"]: bool(one["detail"]) for one in manifest["left_out"]} == {
         "below": True,
         "unrewarded": True,
     }
@@ -65,27 +63,27 @@ def test_the_command_says_what_it_wrote_and_what_it_left_out(
         f"{out.name}.manifest.json",
     ]
     again = run(dataset.path, "--to", "sft", "--at-least", "1", "--out", out, "--json")
-    assert json.loads(again) == told
+    assert json.loads(again) == manifest
 
 
-def _said(text: str) -> str:
+def _answer(text: str) -> str:
     part = {"type": "text", "content": text}
     return json.dumps([{"role": "assistant", "parts": [part], "finish_reason": "stop"}])
 
 
-def test_every_form_is_written_and_read(dataset: Dataset, tmp_path: Path) -> None:
+def test_every_format_is_written_and_read(dataset: Dataset, tmp_path: Path) -> None:
     for name, rows in (("tasks", 1), ("sft", 2), ("preferences", 1)):
-        write(dataset, name, Options(), tmp_path / f"{name}.jsonl")
+        export_dataset(dataset, name, ExportOptions(), tmp_path / f"{name}.jsonl")
         path = str(tmp_path / f"{name}.jsonl")
         loaded: Any = datasets.load_dataset("json", data_files=path, cache_dir=str(tmp_path / "c"))
         assert len(loaded["train"]) == rows, name
-    write(dataset, "verl", Options(), tmp_path / "verl.parquet")
+    export_dataset(dataset, "verl", ExportOptions(), tmp_path / "verl.parquet")
     assert_readable(tmp_path / "verl.parquet", tmp_path, 1)
     assert FORMATS.keys() == {"tasks", "sft", "preferences", "verl", "rendered"}
 
 
 def assert_readable(path: Path, tmp_path: Path, rows: int) -> None:
-    """See that Polars, pandas and Hugging Face's datasets read the same."""
+    """Check that Polars, pandas and Hugging Face's datasets read the same."""
     where = {"data_dir" if path.is_dir() else "data_files": str(path)}
     loaded: Any = datasets.load_dataset("parquet", cache_dir=str(tmp_path / "cache"), **where)
     frame = pl.read_parquet(path)
@@ -114,18 +112,18 @@ def test_the_tables_of_a_dataset_are_read_by_all(scene: Any, built: Built, tmp_p
         (
             ("--to", "sfd", "--out", "x.jsonl"),
             UnknownName,
-            "Unknown form 'sfd'.*Did you mean 'sft'",
+            "Unknown format 'sfd'.*Did you mean 'sft'",
         ),
         (("--to", "sft", "--out", "x.csv"), BadExport, "sft is written as .jsonl, and --out is x"),
         (("--to", "verl", "--out", "x.jsonl"), BadExport, r"Name it \*.parquet"),
         (
             ("--to", "sft", "--at-least", "9", "--out", "x.jsonl"),
             BadExport,
-            "gives no row of sft; left out: 2 below, 1 unrewarded",
+            "has no row for sft. Left out: 2 below, 1 unrewarded",
         ),
     ],
 )
-def test_a_mistake_is_named_and_nothing_is_written(
+def test_a_mistake_is_an_error_and_nothing_is_written(
     dataset: Dataset, arguments: tuple[str, ...], error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
@@ -137,7 +135,7 @@ def test_every_reason_is_a_sentence() -> None:
     assert all(len(sentence.split()) > 3 for sentence in REASONS.values())
 
 
-def test_a_place_that_cannot_be_written_is_named(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error(dataset: Dataset, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(Unwritable, match=r"The form sft cannot be written to .*with --out"):
+    with pytest.raises(Unwritable, match=r"The sft file cannot be written to .*with --out"):
         run(dataset.path, "--to", "sft", "--out", tmp_path / "file" / "best.jsonl")

@@ -1,4 +1,4 @@
-"""Rows made with a tokenizer's template, and verl's prompts, read by those who read them."""
+"""Rows rendered with a chat template, and the prompts of verl, each read by its consumer."""
 
 import json
 import shutil
@@ -10,13 +10,13 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.transforms.exports.conftest import Talks, converted, question, told
+from tests.transforms.exports.conftest import Talks, converted, message, question
 from tokenizers import Tokenizer
 
 from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.exports import Options
-from ltrain_transforms.exports.rendered import BadTokenizer, rendered
-from ltrain_transforms.exports.verl import verl
+from ltrain_transforms.exports import ExportOptions
+from ltrain_transforms.exports.rendered import BadTokenizer, export_rendered
+from ltrain_transforms.exports.verl import export_verl
 from ltrain_transforms.tables import SAMPLES
 
 Built = Callable[..., Dataset]
@@ -31,15 +31,15 @@ def two_turns(talks: Talks, *, thinking: str = "") -> None:
     for sample in range(2):
         talk = talks("t1", sample, *question("1 + 1?"))
         talk.answers(f"{thinking}2")
-        talk.hears(told("user", "sure?")).answers("yes" if sample else "no")
+        talk.hears(message("user", "sure?")).answers("yes" if sample else "no")
         talk.ends(float(sample))
 
 
-def test_a_conversation_becomes_a_row_that_says_what_its_tokens_are(
+def test_a_conversation_becomes_a_row_marked_as_rendered(
     talks: Talks, built: Built, tokenizer: Path
 ) -> None:
     two_turns(talks)
-    made = converted(rendered, built(), Options(tokenizer=tokenizer, best=1))
+    made = converted(export_rendered, built(), ExportOptions(tokenizer=tokenizer, best=1))
     assert isinstance(made.rows, pl.DataFrame)
     assert made.rows.schema == SAMPLES.schema
     (row,) = made.rows.to_dicts()
@@ -58,7 +58,7 @@ def test_thinking_that_the_template_strips_makes_two_rows(
     talks: Talks, built: Built, tokenizer: Path
 ) -> None:
     two_turns(talks, thinking="<think>\none\n</think>\n\n")
-    frame = converted(rendered, built(), Options(tokenizer=tokenizer, best=1)).rows
+    frame = converted(export_rendered, built(), ExportOptions(tokenizer=tokenizer, best=1)).rows
     assert isinstance(frame, pl.DataFrame)
     assert frame["begins"].to_list() == ["first", "template"]
 
@@ -70,29 +70,29 @@ def test_the_learner_refuses_rendered_rows(
     from ltrain_train.learner.samples import read_rows
 
     two_turns(talks)
-    frame = converted(rendered, built(), Options(tokenizer=tokenizer)).rows
+    frame = converted(export_rendered, built(), ExportOptions(tokenizer=tokenizer)).rows
     assert isinstance(frame, pl.DataFrame)
     frame.write_parquet(tmp_path / "samples.parquet")
     with pytest.raises(BadSamples, match="tokens are rendered, not sampled: an RL loss needs"):
         read_rows(tmp_path / "samples.parquet", version=0, max_staleness=9, words=1000)
 
 
-def test_a_folder_without_tokenizer_or_template_is_said(
+def test_a_folder_without_tokenizer_or_template_is_an_error(
     talks: Talks, built: Built, tokenizer: Path, tmp_path: Path
 ) -> None:
     two_turns(talks)
     dataset = built()
     bare = tmp_path / "bare"
     bare.mkdir()
-    for given in (None, tmp_path / "absent"):
+    for path in (None, tmp_path / "absent"):
         with pytest.raises(BadTokenizer, match="--tokenizer DIR"):
-            converted(rendered, dataset, Options(tokenizer=given))
+            converted(export_rendered, dataset, ExportOptions(tokenizer=path))
     with pytest.raises(BadTokenizer, match="holds no tokenizer"):
-        converted(rendered, dataset, Options(tokenizer=bare))
+        converted(export_rendered, dataset, ExportOptions(tokenizer=bare))
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (bare / name).write_text((tokenizer / name).read_text())
     with pytest.raises(BadTokenizer, match="has no chat template"):
-        converted(rendered, dataset, Options(tokenizer=bare))
+        converted(export_rendered, dataset, ExportOptions(tokenizer=bare))
 
 
 def test_what_the_template_renders_otherwise_is_left_out_by_name(
@@ -105,7 +105,7 @@ def test_what_the_template_renders_otherwise_is_left_out_by_name(
         (other / path.name).write_text(path.read_text())
     backwards = "{% for m in messages | reverse %}{{ m.content }}{% endfor %}"
     (other / "chat_template.jinja").write_text(backwards)
-    made = converted(rendered, built(), Options(tokenizer=other))
+    made = converted(export_rendered, built(), ExportOptions(tokenizer=other))
     assert len(made.rows) == 0
     assert set(made.drops["reason"]) == {"not_rendered"}
 
@@ -117,7 +117,7 @@ def test_verls_own_dataset_reads_the_prompts(
     other = talks("t2", 0, *question("2 + 2?"))
     other.answers("4")
     other.ends(1.0)
-    made = converted(verl, built(), Options())
+    made = converted(export_verl, built(), ExportOptions())
     assert isinstance(made.rows, pl.DataFrame)
     made.rows.write_parquet(tmp_path / "prompts.parquet")
     script = Path(__file__).with_name("read_prompts.py")
@@ -127,22 +127,22 @@ def test_verls_own_dataset_reads_the_prompts(
     )
     assert done.returncode == 0, done.stderr
     read: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    asked = [{"role": "system", "content": "You help."}, {"role": "user", "content": "1 + 1?"}]
+    expected = [{"role": "system", "content": "You help."}, {"role": "user", "content": "1 + 1?"}]
     assert sorted(item["raw_prompt"][1]["content"] for item in read) == ["1 + 1?", "2 + 2?"]
     first = next(item for item in read if item["extra_info"]["task_id"] == "t1")
-    assert first["raw_prompt"] == asked
+    assert first["raw_prompt"] == expected
     assert (first["data_source"], first["ability"]) == ("demo", "db")
     assert first["reward_model"] == {"style": "rule", "ground_truth": ""}
     assert sorted(item["index"] for item in read) == [0, 1]
     assert sorted(map(len, made.lineage)) == [1, 2]
 
 
-def test_a_prompt_with_tool_calls_is_none_of_verls(talks: Talks, built: Built) -> None:
+def test_a_prompt_with_tool_calls_is_a_drop(talks: Talks, built: Built) -> None:
     call = {"type": "tool_call", "id": "1", "name": "add", "arguments": "{}"}
-    talk = talks("t1", 0, *question("1 + 1?"), told("assistant", "", call))
+    talk = talks("t1", 0, *question("1 + 1?"), message("assistant", "", call))
     talk.answers("2")
     execution = talk.ends(1.0).execution
-    made = converted(verl, built(), Options())
+    made = converted(export_verl, built(), ExportOptions())
     assert made.drops.select("id", "reason").rows() == [(execution, "not_plain")]
 
 
@@ -150,7 +150,7 @@ def test_messages_that_the_template_refuses_are_drops(
     talks: Talks, built: Built, tokenizer: Path, tmp_path: Path
 ) -> None:
     for sample, messages in enumerate(
-        ((told("assistant", "I begin"), told("user", "no")), question("1 + 1?"))
+        ((message("assistant", "I begin"), message("user", "no")), question("1 + 1?"))
     ):
         talk = talks("t1", sample, *messages)
         talk.answers("2")
@@ -160,6 +160,6 @@ def test_messages_that_the_template_refuses_are_drops(
     template = strict / "chat_template.jinja"
     refusal = "{%- if messages[0].role == 'assistant' -%}{{ raise_exception('no') }}{%- endif -%}"
     template.write_text(refusal + template.read_text())
-    made = converted(rendered, built(), Options(tokenizer=strict))
+    made = converted(export_rendered, built(), ExportOptions(tokenizer=strict))
     assert len(made.lineage) == 1
     assert "not_rendered" in made.drops["reason"].to_list()

@@ -4,12 +4,12 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.transforms.exports.conftest import SYSTEM, Talks, converted, lines, question, told
+from tests.transforms.exports.conftest import SYSTEM, Talks, converted, lines, message, question
 
 from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.exports import Options
-from ltrain_transforms.exports.conversations import REASONS, conversations
-from ltrain_transforms.exports.sft import sft
+from ltrain_transforms.exports import ExportOptions
+from ltrain_transforms.exports.conversations import REASONS, group_calls
+from ltrain_transforms.exports.sft import export_sft
 from ltrain_transforms.tables import CALLS
 
 Built = Callable[..., Dataset]
@@ -22,22 +22,20 @@ def reasons(drops: pl.DataFrame) -> dict[str, str]:
     return dict(drops.select("id", "reason").iter_rows())
 
 
-def test_a_conversation_is_one_line_in_which_every_answer_counts(
-    talks: Talks, built: Built
-) -> None:
+def test_a_conversation_is_one_line_with_every_answer_weighted(talks: Talks, built: Built) -> None:
     talk = talks("t1", 0, *question("1 + 1?"))
     first = talk.answers("", CALL)
     second = talk.hears({"role": "tool", "parts": [RESULT]}).answers("It is 2.")
     talk.ends(1.0)
-    made = converted(sft, built(), Options())
+    made = converted(export_sft, built(), ExportOptions())
     function = {"name": "add", "arguments": '{"x": 1}'}
-    asked = {"id": "a1", "type": "function", "function": function}
+    tool_call = {"id": "a1", "type": "function", "function": function}
     assert made.rows == [
         {
             "messages": [
                 {"role": "system", "content": "You help."},
                 {"role": "user", "content": "1 + 1?"},
-                {"role": "assistant", "content": "", "tool_calls": [asked], "weight": 1},
+                {"role": "assistant", "content": "", "tool_calls": [tool_call], "weight": 1},
                 {"role": "tool", "tool_call_id": "a1", "content": "2"},
                 {"role": "assistant", "content": "It is 2.", "weight": 1},
             ]
@@ -51,20 +49,20 @@ def test_a_single_answer_needs_no_weight(talks: Talks, built: Built) -> None:
     talks("t1", 0, *question("hi")).answers("hello")
     talks("t1", 1, *question("hi")).ends(1.0)
     dataset = built()
-    assert lines(converted(sft, dataset, Options())) == []
+    assert lines(converted(export_sft, dataset, ExportOptions())) == []
 
 
-def test_answers_that_the_policy_did_not_sample_weigh_nothing(talks: Talks, built: Built) -> None:
-    shot = (SYSTEM, told("user", "2 + 2?"), told("assistant", "4"), told("user", "1 + 1?"))
+def test_answers_that_the_policy_did_not_sample_have_weight_0(talks: Talks, built: Built) -> None:
+    shot = (SYSTEM, message("user", "2 + 2?"), message("assistant", "4"), message("user", "1 + 1?"))
     talk = talks("t1", 0, *shot)
     talk.answers("2")
     talk.ends(1.0)
-    (line,) = lines(converted(sft, built(), Options()))
-    weights = [message.get("weight") for message in line["messages"]]
+    (line,) = lines(converted(export_sft, built(), ExportOptions()))
+    weights = [one.get("weight") for one in line["messages"]]
     assert weights == [None, None, 0, None, 1]
 
 
-def test_the_best_of_each_group_and_only_those_that_are_good(talks: Talks, built: Built) -> None:
+def test_the_best_rollouts_of_each_group_are_selected(talks: Talks, built: Built) -> None:
     ids = {}
     for task, sample, reward in (("a", 0, 1.0), ("a", 1, 0.4), ("a", 2, 0.7), ("b", 0, 0.2)):
         talk = talks(task, sample, *question(task))
@@ -79,14 +77,14 @@ def test_the_best_of_each_group_and_only_those_that_are_good(talks: Talks, built
     dataset = built()
 
     def texts(**options: Any) -> list[str]:
-        rows = lines(converted(sft, dataset, Options(**options)))
+        rows = lines(converted(export_sft, dataset, ExportOptions(**options)))
         return sorted(row["messages"][-1]["content"] for row in rows)
 
     assert texts() == ["0.2", "0.4", "0.7", "1.0"]
     assert texts(best=1) == ["0.2", "1.0"]
     assert texts(best=2) == ["0.2", "0.7", "1.0"]
     assert texts(at_least=0.7) == ["0.7", "1.0"]
-    drops = reasons(converted(sft, dataset, Options(best=2, at_least=0.3)).drops)
+    drops = reasons(converted(export_sft, dataset, ExportOptions(best=2, at_least=0.3)).drops)
     assert drops == {
         ids["a", 1]: "not_best",
         ids["b", 0]: "below",
@@ -101,14 +99,14 @@ def test_a_branch_and_a_sub_agent_are_conversations_of_their_own(
     talk = talks("t1", 0, *question("plan"))
     talk.answers("one")
     point = list(talk.history)
-    talk.hears(told("user", "go on")).answers("two")
-    talk.history = [*point, told("user", "or else")]
+    talk.hears(message("user", "go on")).answers("two")
+    talk.history = [*point, message("user", "or else")]
     talk.answers("three")
-    talk.history = [SYSTEM, told("user", "look it up")]
+    talk.history = [SYSTEM, message("user", "look it up")]
     talk.answers("four")
     talk.ends(1.0)
-    made = converted(sft, built(), Options())
-    said = [
+    made = converted(export_sft, built(), ExportOptions())
+    answers = [
         [
             (one["content"], one.get("weight"))
             for one in row["messages"]
@@ -116,30 +114,30 @@ def test_a_branch_and_a_sub_agent_are_conversations_of_their_own(
         ]
         for row in lines(made)
     ]
-    assert said == [[("one", 1), ("two", 1)], [("one", 0), ("three", 1)], [("four", None)]]
+    assert answers == [[("one", 1), ("two", 1)], [("one", 0), ("three", 1)], [("four", None)]]
     assert len([call for ids in made.lineage for call in ids]) == 4
 
 
-def test_of_two_conversations_the_longer_goes_on(talks: Talks, built: Built) -> None:
+def test_the_longer_of_two_conversations_continues(talks: Talks, built: Built) -> None:
     talk = talks("t1", 0, *question("plan"))
     start = list(talk.history)
     talk.answers("one")
-    talk.hears(told("user", "go on")).answers("two")
+    talk.hears(message("user", "go on")).answers("two")
     long, talk.history = list(talk.history), start
     talk.answers("one")
-    talk.history = [*long, told("user", "and on")]
+    talk.history = [*long, message("user", "and on")]
     talk.answers("three")
     talk.ends(1.0)
-    assert [len(ids) for ids in converted(sft, built(), Options()).lineage] == [3, 1]
+    assert [len(ids) for ids in converted(export_sft, built(), ExportOptions()).lineage] == [3, 1]
 
 
 def test_thinking_is_kept_in_the_answer_it_was_in(talks: Talks, built: Built) -> None:
     talk = talks("t1", 0, *question("think"))
     talk.answers("two", {"type": "reasoning", "content": "one and one"})
-    talk.history[-1] = told("assistant", "two")
-    talk.hears(told("user", "and now?")).answers("three")
+    talk.history[-1] = message("assistant", "two")
+    talk.hears(message("user", "and now?")).answers("three")
     talk.ends(1.0)
-    first, second = lines(converted(sft, built(), Options()))
+    first, second = lines(converted(export_sft, built(), ExportOptions()))
     assert first["messages"][-1] == {
         "role": "assistant",
         "content": "two",
@@ -148,12 +146,12 @@ def test_thinking_is_kept_in_the_answer_it_was_in(talks: Talks, built: Built) ->
     assert [m.get("weight") for m in second["messages"]] == [None, None, 0, None, 1]
 
 
-def test_who_made_no_call_is_told(talks: Talks, built: Built) -> None:
+def test_a_rollout_without_a_call_is_a_drop(talks: Talks, built: Built) -> None:
     idle = talks("t1", 0).ends(1.0)
     talk = talks("t1", 1, *question("hi"))
     talk.answers("hello")
     talk.ends(1.0)
-    made = converted(sft, built(), Options())
+    made = converted(export_sft, built(), ExportOptions())
     assert (len(made.rows), reasons(made.drops)) == (1, {idle.execution: "no_calls"})
 
 
@@ -173,8 +171,8 @@ def frame(**cells: Any) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("reason", BAD)
-def test_calls_that_are_in_no_conversation_are_told(reason: str) -> None:
-    found, drops = conversations(frame(**BAD[reason]))
+def test_calls_in_no_conversation_are_drops(reason: str) -> None:
+    found, drops = group_calls(frame(**BAD[reason]))
     assert found == {}
     assert drops.rows() == [("exports", "c1", reason, REASONS[reason])]
 
@@ -185,30 +183,30 @@ def test_every_reason_has_a_case() -> None:
 
 def test_messages_with_plain_content_are_read() -> None:
     text = '[{"role": "ai", "content": "hi"}]'
-    found, _ = conversations(frame(input=text, output=text))
-    assert found["e1"][0].before(2) == [{"role": "assistant", "content": "hi"}] * 2
+    found, _ = group_calls(frame(input=text, output=text))
+    assert found["e1"][0].prompt(2) == [{"role": "assistant", "content": "hi"}] * 2
 
 
-def test_tools_that_were_offered_come_along(talks: Talks, built: Built) -> None:
+def test_offered_tools_are_exported(talks: Talks, built: Built) -> None:
     function = {"name": "add", "parameters": {"type": "object"}}
     openai = [{"type": "function", "function": function}]
-    for sample, given in enumerate((openai, [{"type": "function", **function}])):
+    for sample, tools in enumerate((openai, [{"type": "function", **function}])):
         talk = talks("t1", sample, *question("1 + 1?"))
-        talk.answers("", CALL, tools=json.dumps(given))
-        talk.hears({"role": "tool", "parts": [RESULT]}).answers("2", tools=json.dumps(given))
+        talk.answers("", CALL, tools=json.dumps(tools))
+        talk.hears({"role": "tool", "parts": [RESULT]}).answers("2", tools=json.dumps(tools))
         talk.ends(1.0)
-    rows = lines(converted(sft, built(), Options()))
+    rows = lines(converted(export_sft, built(), ExportOptions()))
     assert [(row["tools"], len(row["messages"])) for row in rows] == [(openai, 5)] * 2
 
 
 def test_tools_that_cannot_be_read_are_none() -> None:
-    assert conversations(frame(tools="[broken"))[0]["e1"][0].tools == []
+    assert group_calls(frame(tools="[broken"))[0]["e1"][0].tools == []
 
 
 @pytest.mark.parametrize(
     "tools", ["[" * 100_000, "[NaN]", '[{"name": "f", "parameters": {"maximum": 1e999}}]']
 )
-def test_tools_and_ids_that_json_cannot_say_are_written(
+def test_tools_and_ids_that_json_cannot_encode_are_written(
     tools: str, talks: Talks, built: Built
 ) -> None:
     talk = talks("t1", 0, *question("1 + 1?"))
@@ -217,6 +215,6 @@ def test_tools_and_ids_that_json_cannot_say_are_written(
         talk.hears({"role": "tool", "parts": [{**RESULT, "id": number}]})
     talk.answers("2", tools=tools)
     talk.ends(1.0)
-    (row,) = lines(converted(sft, built(), Options()))
+    (row,) = lines(converted(export_sft, built(), ExportOptions()))
     calls = [call["id"] for one in row["messages"] for call in one.get("tool_calls", ())]
     assert calls == ["NaN", "Infinity"]

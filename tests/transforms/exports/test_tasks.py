@@ -4,18 +4,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.transforms.exports.conftest import Talks, converted, lines, question, told
+from tests.transforms.exports.conftest import Talks, converted, lines, message, question
 
 from ltrain_train.rollout.tasks import load_tasks
 from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.exports import Options, write
-from ltrain_transforms.exports.converted import line
-from ltrain_transforms.exports.tasks import _input, tasks
+from ltrain_transforms.exports import ExportOptions, export_dataset
+from ltrain_transforms.exports.converted import encode_line
+from ltrain_transforms.exports.tasks import _input, export_tasks
 
 Built = Callable[..., Dataset]
 
 
-def test_a_task_is_asked_once_whoever_failed_at_it(
+def test_a_task_is_exported_once_even_if_a_rollout_failed(
     talks: Talks, built: Built, tmp_path: Path
 ) -> None:
     ids = []
@@ -24,57 +24,57 @@ def test_a_task_is_asked_once_whoever_failed_at_it(
         talk.answers("2")
         ids.append(talk.ends(None, "infra" if sample else "ok").execution)
     dataset = built()
-    made = converted(tasks, dataset, Options())
+    made = converted(export_tasks, dataset, ExportOptions())
     assert made.rows == [{"id": "t1", "input": "1 + 1?", "domain": "db"}]
     assert made.lineage == [sorted(ids)]
-    write(dataset, "tasks", Options(), tmp_path / "again.jsonl")
+    export_dataset(dataset, "tasks", ExportOptions(), tmp_path / "again.jsonl")
     (task,) = load_tasks(tmp_path / "again.jsonl")
     assert (task.id, task.input, task.domain) == ("t1", "1 + 1?", "db")
 
 
-def test_the_outermost_graphs_input_comes_before_a_calls(scene: Any, built: Built) -> None:
+def test_the_input_of_the_outermost_graph_is_preferred(scene: Any, built: Built) -> None:
     rollout = scene.attempt("t1", 0)
     rollout.llm("write", state={"question": "how many?"})
     rollout.close()
-    (asked,) = lines(converted(tasks, built(), Options()))
-    assert asked["input"] == {"question": "how many?"}
+    (task,) = lines(converted(export_tasks, built(), ExportOptions()))
+    assert task["input"] == {"question": "how many?"}
 
 
-def test_a_conversation_that_was_under_way_is_handed_on_whole(talks: Talks, built: Built) -> None:
-    said = (told("user", "hi"), told("assistant", "hello"), told("user", "1 + 1?"))
-    talk = talks("t1", 0, *said)
+def test_an_input_of_several_messages_is_exported_whole(talks: Talks, built: Built) -> None:
+    history = (message("user", "hi"), message("assistant", "hello"), message("user", "1 + 1?"))
+    talk = talks("t1", 0, *history)
     talk.answers("2")
     talk.ends(1.0)
-    (asked,) = lines(converted(tasks, built(), Options()))
-    assert [one["role"] for one in asked["input"]] == ["user", "assistant", "user"]
-    assert json.dumps(asked)
+    (task,) = lines(converted(export_tasks, built(), ExportOptions()))
+    assert [one["role"] for one in task["input"]] == ["user", "assistant", "user"]
+    assert json.dumps(task)
 
 
-def test_what_json_cannot_say_is_written_all_the_same(
+def test_values_that_json_cannot_encode_are_written(
     scene: Any, built: Built, tmp_path: Path
 ) -> None:
     rollout = scene.attempt("t1", 0)
     rollout.llm("write", state={"limit": float("nan")})
     rollout.close()
-    write(built(), "tasks", Options(), tmp_path / "again.jsonl")
+    export_dataset(built(), "tasks", ExportOptions(), tmp_path / "again.jsonl")
     (task,) = load_tasks(tmp_path / "again.jsonl")
     assert task.input == {"limit": "NaN"}
-    assert line({"x": "half \ud83d of it"}) == b'{"x": "half ? of it"}\n'
+    assert encode_line({"x": "half \ud83d of it"}) == b'{"x": "half ? of it"}\n'
 
 
-def test_who_was_asked_nothing_is_told(talks: Talks, built: Built) -> None:
+def test_a_rollout_without_an_input_is_a_drop(talks: Talks, built: Built) -> None:
     silent = talks("t1", 0).ends(1.0)
-    made = converted(tasks, built(), Options())
+    made = converted(export_tasks, built(), ExportOptions())
     assert made.rows == []
     assert made.drops.select("id", "reason").rows() == [(silent.execution, "no_input")]
 
 
 @pytest.mark.parametrize(
-    ("outer", "asked"),
+    ("outer", "expected"),
     [("[" * 100_000, "[" * 100_000), ('{"a": 1e999, "b": NaN}', {"a": "1e999", "b": "NaN"})],
     ids=["deep", "infinite"],
 )
-def test_an_input_that_json_cannot_say_is_text(outer: str, asked: Any) -> None:
-    found = _input(outer, None)
-    assert found == asked
-    assert json.loads(line({"input": found})) == {"input": asked}
+def test_an_input_that_json_cannot_encode_is_text(outer: str, expected: Any) -> None:
+    decoded = _input(outer, None)
+    assert decoded == expected
+    assert json.loads(encode_line({"input": decoded})) == {"input": expected}

@@ -26,7 +26,7 @@ from ltrain_train.loop.journal import Journal
 from ltrain_train.loop.once import Once, from_dataset, from_store
 from ltrain_train.loop.start import Plan, run_online
 from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.interrupt import heard_by
+from ltrain_transforms.interrupt import interrupt_handler
 from ltrain_transforms.recipe import Recipe
 
 STDERR = 2
@@ -115,7 +115,7 @@ def _locked(plan: Plan) -> Iterator[RunLock]:
     try:
         with (
             run_lock(plan.home, run=plan.name, policy=plan.policy) as lock,
-            heard_by(partial(_interrupt, lock)),
+            interrupt_handler(partial(_interrupt, lock)),
         ):
             yield lock
     except Exception as error:  # Polars and Arrow have errors of their own for a full disk

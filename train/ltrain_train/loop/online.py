@@ -26,7 +26,7 @@ from ltrain_transforms.barrier import wait_complete
 from ltrain_transforms.build import build
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.recipe import Recipe, Rollout
-from ltrain_transforms.selective_drops import sentences
+from ltrain_transforms.selective_drops import alarm_messages
 
 IMPOSED = {"temperature": 1.0}
 """Sampling in mode `train` unless the recipe says otherwise: the policy itself, nothing cut off."""
@@ -82,7 +82,7 @@ class Online:
         dataset = self._build(number)
         wave = self._seen("train", number)
         wave.dataset, wave.rules = dataset.id, _rules(dataset)
-        wave.alarms = [sentence for _, sentence in sentences(dataset.manifest["alarms"])]
+        wave.alarms = [message for _, message in alarm_messages(dataset.manifest["alarms"])]
         wave.drops = dict(Counter(dataset.drops["reason"].to_list()))
         if not (dataset.counts["samples"] == 0 and UNDECIDED & wave.drops.keys()):
             self._learn(wave, dataset)

@@ -1,14 +1,21 @@
 """Rewards -> advantages: across the executions of a group, and across the calls of an execution.
 
 The outcome advantage is one value an execution, or one a part of it. The process advantage is a
-call's return over the later calls, all agents' included, less the group's at the same agent's k-th
-call. Step estimators add what a call was worth among calls in the same state. They are fused as
-advantages with weights. All of it reads narrow frames of a whole wave: no text, no tokens.
+call's return over the later calls of all agents, less the group's mean at the same turn of the same
+agent. Step estimators add the advantage of a call among calls in the same state. The three are
+fused with weights. Every function here reads narrow frames of a whole wave: no text and no tokens.
 """
 
 from ltrain_transforms.credit.fusion import transitions
-from ltrain_transforms.credit.groups import REASONS, chosen
-from ltrain_transforms.credit.narrowing import NARROW, narrow
-from ltrain_transforms.credit.outcome import compared
+from ltrain_transforms.credit.groups import REASONS, select_groups
+from ltrain_transforms.credit.narrowing import CREDIT_INPUTS, credit_inputs
+from ltrain_transforms.credit.outcome import outcome_advantages
 
-__all__ = ["NARROW", "REASONS", "chosen", "compared", "narrow", "transitions"]
+__all__ = [
+    "CREDIT_INPUTS",
+    "REASONS",
+    "credit_inputs",
+    "outcome_advantages",
+    "select_groups",
+    "transitions",
+]

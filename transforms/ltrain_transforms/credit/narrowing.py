@@ -1,15 +1,15 @@
-"""Calls -> what credit reads of them: no text and no tokens, so that a whole wave fits in memory.
+"""The columns of calls that credit reads: no text and no tokens, so that a wave fits in memory.
 
-It is a map over executions: what is said of a call depends on its own execution alone.
+Each row depends on the calls of its own execution alone.
 """
 
 import polars as pl
 
 from ltrain_transforms.credit.parts import with_parts
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.selection import trained_by
+from ltrain_transforms.selection import trained_policy
 
-NARROW = pl.Schema(
+CREDIT_INPUTS = pl.Schema(
     {
         "execution_id": pl.String(),
         "call_id": pl.String(),
@@ -21,40 +21,44 @@ NARROW = pl.Schema(
         "node": pl.String(),
         "turn_index": pl.Int32(),  # of its kind, agent and node, in causal order
         "policy_version": pl.Int32(),
-        "trained_by": pl.String(),  # the policy that is trained on it, or null: environment
-        "sampled_tokens": pl.UInt32(),  # null where neither ids nor usage say
-        "state_digest": pl.String(),  # the anchor of step estimators, or null
-        "part": pl.String(),  # the part of its execution that the outcome is compared for
-        "sort": pl.String(),  # what kind of part that is, the same in other executions
-        "under": pl.String(),  # the agent call around the part, or null
+        "policy": pl.String(),  # the policy that is trained on it; null: it is environment
+        "sampled_tokens": pl.UInt32(),  # null without token ids and reported usage
+        "state_digest": pl.String(),  # the state that step estimators compare within, or null
+        "part": pl.String(),  # the part of its execution that gets one outcome advantage
+        "part_role": pl.String(),  # what that part is, with the same value in other executions
+        "parent_agent": pl.String(),  # the agent call around the part, or null
     }
 )
 
-MOST = (1 << 32) - 1
-"""Most tokens that the column holds; usage is whatever an agent reports."""
+MAX_TOKENS = (1 << 32) - 1
+"""Largest count that the column holds; an agent may report any usage."""
 
 
-def narrow(recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
-    """Return the `NARROW` columns of `calls`, which may have a `state_digest` more.
+def credit_inputs(recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
+    """Return the `CREDIT_INPUTS` of `calls`.
 
     Args:
-        executions: those of the calls; their `mode` is what `policy.modes` is held against.
+        calls: `CALLS`, with or without a column `state_digest`.
+        executions: those of the calls; `policy.modes` selects by their `mode`.
     """
     modes = executions.select("execution_id", "mode")
-    anchor = pl.col("state_digest") if "state_digest" in calls.columns else pl.lit(None, pl.String)
-    told = (
+    state = pl.col("state_digest") if "state_digest" in calls.columns else pl.lit(None, pl.String)
+    inputs = (
         calls.lazy()
         .join(modes.lazy(), "execution_id", "left", maintain_order="left")
         .with_columns(
-            trained_by=trained_by(recipe.policy), sampled_tokens=_length(), state_digest=anchor
+            policy=trained_policy(recipe.policy),
+            sampled_tokens=_sampled_tokens(),
+            state_digest=state,
         )
     )
-    kept = [name for name in (*NARROW, "parent_id") if name not in ("part", "sort", "under")]
-    placed = with_parts(told.select(kept).collect(), recipe.credit.outcome.peers)
-    return placed.select(pl.col(name).cast(dtype) for name, dtype in NARROW.items())
+    of_parts = ("part", "part_role", "parent_agent")
+    names = [name for name in (*CREDIT_INPUTS, "parent_id") if name not in of_parts]
+    parts = with_parts(inputs.select(names).collect(), recipe.credit.outcome.peers)
+    return parts.select(pl.col(name).cast(dtype) for name, dtype in CREDIT_INPUTS.items())
 
 
-def _length() -> pl.Expr:
-    """Count the sampled tokens, else take the usage that was reported."""
+def _sampled_tokens() -> pl.Expr:
+    """Count the sampled tokens, or else take the reported usage."""
     sampled = pl.col("response_token_ids").list.first().list.len()
-    return pl.coalesce(sampled, pl.col("output_tokens").clip(0, MOST))
+    return pl.coalesce(sampled, pl.col("output_tokens").clip(0, MAX_TOKENS))

@@ -1,96 +1,104 @@
-"""All calls of the compared executions in call order, with rewards and numbers for names."""
+"""The calls of the compared executions in call order, with rewards and with numbers for names."""
 
 import polars as pl
 
-from ltrain_transforms.credit.returns import immediate
+from ltrain_transforms.credit.returns import step_rewards
 from ltrain_transforms.recipe import Peers, Recipe
 
 ENCLOSING = ("agent", "node")
-"""Kinds of calls that others lie in."""
+"""Kinds of calls that enclose other calls."""
 
-DROPPED = ("sort", "under")
-"""Columns of `NARROW` that only the outcome reads."""
+OUTCOME_ONLY = ("part_role", "parent_agent")
+"""Columns of `CREDIT_INPUTS` that only the outcome advantage reads."""
 
 
-def in_order(
-    recipe: Recipe, compared: pl.DataFrame, calls: pl.DataFrame, rewards: pl.DataFrame
+def order_calls(
+    recipe: Recipe, executions: pl.DataFrame, calls: pl.DataFrame, rewards: pl.DataFrame
 ) -> pl.DataFrame:
-    """Put `calls` (`NARROW`) in order, with more columns.
+    """Return `calls` in call order, with these columns more:
 
-    Numbers: `execution`, `group`, `scene` (agent and node). Counts: `turn` (LLM calls so far, of
-    all executions), `turn_index` (those of this scene before it). Then what the call was given,
-    `reward`; what is `felt` there, in causal order; its execution's outcome; `immediate`, where
-    something reads it.
+    - `execution`, `group`, `agent_node`: numbers of the execution, its group, and agent and node;
+    - `turn`: LLM calls so far, over all executions;
+    - `turn_index`: which turn of this agent and node in this execution it is, from 0;
+    - `reward`: the sum of the call's contributions;
+    - `effective_reward`: the reward that takes effect at this call. A reward on an agent or node
+      call takes effect when that call ends, so the calls inside it share it;
+    - `step_reward`: the effective rewards from a trained call to the next; only if it is read;
+    - `outcome_reward` and `outcome_advantage` of its execution or part.
+
+    Args:
+        executions: those with `outcome_advantages`.
+        calls: `CREDIT_INPUTS`.
     """
-    executions = _numbered(compared)
-    number = executions.select("execution_id", "execution")
-    given = (
+    numbered = _number_executions(executions)
+    numbers = numbered.select("execution_id", "execution")
+    call_rewards = (
         rewards.filter(pl.col("call_id").is_not_null())
-        .join(number, "execution_id")
+        .join(numbers, "execution_id")
         .group_by("execution", "call_id", maintain_order=True)
         .agg(reward=pl.col("value").sum())
     )
-    scene = code("agent") * (code("node").max() + 1) + code("node")
+    agent_node = integer_codes("agent") * (integer_codes("node").max() + 1) + integer_codes("node")
     joined = (
-        calls.drop(DROPPED)
-        .join(executions.drop("parts"), "execution_id")
-        .join(given, ["execution", "call_id"], "left")
-        .with_columns(pl.col("reward").fill_null(0.0), scene=scene)
+        calls.drop(OUTCOME_ONLY)
+        .join(numbered.drop("parts"), "execution_id")
+        .join(call_rewards, ["execution", "call_id"], "left")
+        .with_columns(pl.col("reward").fill_null(0.0), agent_node=agent_node)
         .sort("execution", "seq")
     )
     is_llm = pl.col("kind") == "llm"
-    told = joined.with_columns(
+    counted = joined.with_columns(
         turn=is_llm.cum_sum(),
-        # in causal order: calls in parallel share it
+        # `calls` counts in causal order: parallel calls share it
         turn_index=pl.coalesce(
-            "turn_index", is_llm.cum_sum().over("execution", "scene").cast(pl.Int32) - 1
+            "turn_index", is_llm.cum_sum().over("execution", "agent_node").cast(pl.Int32) - 1
         ),
     )
-    told = _with_felt(_with_parts(told, executions, recipe.credit.outcome.peers))
+    with_parts = _add_part_advantages(counted, numbered, recipe.credit.outcome.peers)
+    ordered = _add_effective_rewards(with_parts)
     if recipe.credit.step is None and not recipe.credit.uses_critic:
-        return told
-    each = (immediate(told, policy.name) for policy in recipe.policy)
-    return told.with_columns(immediate=pl.coalesce(*each))
+        return ordered
+    each = (step_rewards(ordered, policy.name) for policy in recipe.policy)
+    return ordered.with_columns(step_reward=pl.coalesce(*each))
 
 
-def _with_felt(calls: pl.DataFrame) -> pl.DataFrame:
-    """Add `felt`: the rewards by call, but what encloses others is judged when it ends.
-
-    The reward of an agent's or a node's own call is felt at the last call that began inside it.
-    """
+def _add_effective_rewards(calls: pl.DataFrame) -> pl.DataFrame:
+    """Move the rewards of agent and node calls to the last call that began inside them."""
     encloses = pl.col("kind").is_in(ENCLOSING) & (pl.col("reward") != 0)
-    outer = calls.filter(encloses).select("execution", "end", "reward", own="seq").sort("end")
+    outer = calls.filter(encloses).select("execution", "end", "reward", own_seq="seq").sort("end")
     if outer.is_empty():
-        return calls.with_columns(felt="reward")
-    began = calls.select("execution", "start", "seq").sort("start", "seq")
+        return calls.with_columns(effective_reward="reward")
+    starts = calls.select("execution", "start", "seq").sort("start", "seq")
     moved = outer.join_asof(
-        began,
+        starts,
         left_on="end",
         right_on="start",
         by="execution",
         allow_exact_matches=False,
         check_sortedness=False,  # it cannot be checked within executions
-    ).with_columns(seq=pl.max_horizontal("seq", "own"))
-    later = moved.sort("execution", "own").group_by("execution", "seq", maintain_order=True)
+    ).with_columns(seq=pl.max_horizontal("seq", "own_seq"))
+    by_call = moved.sort("execution", "own_seq").group_by("execution", "seq", maintain_order=True)
     joined = calls.join(
-        later.agg(later=pl.col("reward").sum()),
+        by_call.agg(moved_reward=pl.col("reward").sum()),
         ["execution", "seq"],
         "left",
         maintain_order="left",
     )
-    here = pl.when(encloses).then(0.0).otherwise("reward")
-    return joined.with_columns(felt=here + pl.col("later").fill_null(0.0)).drop("later")
+    own = pl.when(encloses).then(0.0).otherwise("reward")
+    return joined.with_columns(effective_reward=own + pl.col("moved_reward").fill_null(0.0)).drop(
+        "moved_reward"
+    )
 
 
-def code(name: str) -> pl.Expr:
-    """Number the values of a text column from 1, without gaps; null is as the empty text."""
-    # a category's own number counts all that this process ever saw, so products would run over
-    seen = pl.col(name).fill_null("").cast(pl.Categorical).to_physical()
-    return seen.rank("dense").cast(pl.UInt64)
+def integer_codes(name: str) -> pl.Expr:
+    """Number the values of a text column from 1, without gaps; null counts as the empty text."""
+    # a category's own code counts all categories of this process, so products would overflow
+    codes = pl.col(name).fill_null("").cast(pl.Categorical).to_physical()
+    return codes.rank("dense").cast(pl.UInt64)
 
 
-def _numbered(compared: pl.DataFrame) -> pl.DataFrame:
-    told = compared.filter("sound").select(
+def _number_executions(executions: pl.DataFrame) -> pl.DataFrame:
+    numbered = executions.filter("finite").select(
         "execution_id",
         "group_id",
         "outcome_reward",
@@ -98,11 +106,13 @@ def _numbered(compared: pl.DataFrame) -> pl.DataFrame:
         "parts",
         group=pl.coalesce("group_id", "execution_id").rank("dense"),
     )
-    return told.with_row_index("execution")
+    return numbered.with_row_index("execution")
 
 
-def _with_parts(calls: pl.DataFrame, executions: pl.DataFrame, peers: Peers) -> pl.DataFrame:
-    """Give a call its part's advantage; 0 where only other parts of the execution have peers."""
+def _add_part_advantages(
+    calls: pl.DataFrame, executions: pl.DataFrame, peers: Peers
+) -> pl.DataFrame:
+    """Set a call's outcome advantage to that of its part; 0 where only other parts have peers."""
     if peers is Peers.GROUP:
         return calls
     parts = executions.select("execution", "parts").explode("parts").unnest("parts")

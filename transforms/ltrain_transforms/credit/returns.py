@@ -1,20 +1,21 @@
 """Call rewards -> returns, over all calls of an execution in causal order.
 
-G_t = sum over k >= t of gamma^(turn_k - turn_t) r_k; a turn is one LLM call, whoever made it.
+G_t = sum over k >= t of gamma^(turn_k - turn_t) r_k; a turn is one LLM call of any agent.
 """
 
 import polars as pl
 
 
-def discounted(calls: pl.DataFrame, gamma: float) -> pl.Series:
-    """Give G of every row of `calls` (`execution`, `turn`, `felt`), which is in call order.
+def discounted_returns(calls: pl.DataFrame, gamma: float) -> pl.Series:
+    """Return G of every row of `calls` (`execution`, `turn`, `effective_reward`), in call order.
 
-    Sums of 1, 2, 4, … rows are doubled until they reach the longest execution's end: no power of
-    gamma is ever divided by, so long executions lose nothing.
+    Sums over 1, 2, 4, … rows are doubled until they reach the end of the longest execution. This
+    never divides by a power of gamma, so long executions lose no precision.
     """
+    reward = pl.col("effective_reward")
     if gamma == 1.0:
-        return calls.select(pl.col("felt").cum_sum(reverse=True).over("execution")).to_series()
-    sums = calls.select("execution", turn=pl.col("turn").cast(pl.Float64), sum="felt")
+        return calls.select(reward.cum_sum(reverse=True).over("execution")).to_series()
+    sums = calls.select("execution", turn=pl.col("turn").cast(pl.Float64), sum=reward)
     longest: int = calls.group_by("execution").len().select(pl.col("len").max()).item() or 0
     reach = 1
     while reach < longest:
@@ -27,12 +28,13 @@ def discounted(calls: pl.DataFrame, gamma: float) -> pl.Series:
     return sums["sum"]
 
 
-def immediate(calls: pl.DataFrame, policy: str) -> pl.Series:
-    """Sum what calls were given from each call of `policy` up to the next; null elsewhere.
+def step_rewards(calls: pl.DataFrame, policy: str) -> pl.Series:
+    """Sum the effective rewards from each call of `policy` up to its next call; null elsewhere.
 
-    What came before the first of its calls is nothing that the policy did.
+    Rewards before the policy's first call belong to no step.
     """
-    ours = pl.col("trained_by").eq_missing(policy)
+    trained = pl.col("policy").eq_missing(policy)
     begins = pl.col("execution").ne_missing(pl.col("execution").shift(1))
-    reached = calls.select("felt", ours=ours, stretch=(ours | begins).cum_sum())
-    return reached.select(pl.when("ours").then(pl.col("felt").sum().over("stretch"))).to_series()
+    steps = calls.select("effective_reward", trained=trained, step=(trained | begins).cum_sum())
+    total = pl.col("effective_reward").sum().over("step")
+    return steps.select(pl.when("trained").then(total)).to_series()

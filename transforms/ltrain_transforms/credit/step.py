@@ -1,43 +1,47 @@
-"""The step advantage: trained calls against calls that stood before the same choice."""
+"""The step advantage: trained calls compared with other calls in the same state."""
 
 import polars as pl
 
-from ltrain_transforms.credit.ordering import code
-from ltrain_transforms.credit.outcome import checked
-from ltrain_transforms.credit.returns import discounted
+from ltrain_transforms.credit.ordering import integer_codes
+from ltrain_transforms.credit.outcome import check_advantages
+from ltrain_transforms.credit.returns import discounted_returns
 from ltrain_transforms.estimators import STEPS, StepSettings, step_estimator
 from ltrain_transforms.recipe import Step
 
 
-def step_advantage(calls: pl.DataFrame, step: Step) -> pl.Series:
-    """Give an advantage a trained call, in the order of `calls`: all calls, as `in_order` has them.
+def step_advantages(calls: pl.DataFrame, step: Step) -> pl.Series:
+    """Return an advantage for each trained call, in the order of `calls`.
 
-    Where an estimator gives null, there was nothing to compare with: 0.
+    Where the estimator returns null, the advantage is 0.
+
+    Args:
+        calls: all calls, as `order_calls` returns them.
     """
-    outcome = pl.when(pl.col("seq") == pl.col("seq").max().over("execution")).then("outcome_reward")
-    whole = calls.with_columns(pl.col("felt") + outcome.fill_null(0.0))
-    returns = discounted(whole, step.gamma)
-    ours = calls.with_columns(returns=returns).filter(pl.col("trained_by").is_not_null())
+    is_last = pl.col("seq") == pl.col("seq").max().over("execution")
+    outcome = pl.when(is_last).then("outcome_reward").fill_null(0.0)
+    with_outcome = calls.with_columns(pl.col("effective_reward") + outcome)
+    returns = discounted_returns(with_outcome, step.gamma)
+    trained = calls.with_columns(returns=returns).filter(pl.col("policy").is_not_null())
     settings = StepSettings(step.gamma, step.history, step.power, step.scale)
-    steps = _numbered(ours)
-    given = step_estimator(step.estimator)(steps, settings)
-    return checked(step.estimator, given, steps.height).fill_null(0.0)
+    steps = _to_steps(trained)
+    advantages = step_estimator(step.estimator)(steps, settings)
+    return check_advantages(step.estimator, advantages, steps.height).fill_null(0.0)
 
 
-def _numbered(ours: pl.DataFrame) -> pl.DataFrame:
-    """Make `STEPS` of the trained calls."""
-    policy, state = (code(name) for name in ("trained_by", "state_digest"))
-    last = pl.col("seq") == pl.col("seq").max().over("execution", "trained_by")
-    placed = ours.with_columns(policy=policy, state=state).with_columns(
-        place=pl.col("scene") * (pl.col("policy").max() + 1) + pl.col("policy"),
-        outcome=pl.when(last).then("outcome_reward").otherwise(0.0),
-        reward="immediate",
-    )
-    wide = (pl.col(name).cast(pl.UInt64) for name in ("group", "place", "state"))
-    group, place, state = wide
+def _to_steps(trained: pl.DataFrame) -> pl.DataFrame:
+    """Return the `STEPS` of the trained calls."""
+    is_last = pl.col("seq") == pl.col("seq").max().over("execution", "policy")
+    outcome = pl.when(is_last).then("outcome_reward").otherwise(0.0)
+    coded = trained.with_columns(
+        policy=integer_codes("policy"),
+        state=integer_codes("state_digest"),
+        outcome=outcome,
+        reward="step_reward",
+    ).with_columns(place=pl.col("agent_node") * (pl.col("policy").max() + 1) + pl.col("policy"))
+    group, place, state = (pl.col(name).cast(pl.UInt64) for name in ("group", "place", "state"))
     anchor = (group * (place.max() + 1) + place) * (state.max() + 1) + state
-    told = placed.with_columns(
+    steps = coded.with_columns(
         anchor=pl.when(pl.col("state_digest").is_not_null()).then(anchor).rank("dense"),
         turn_index=pl.int_range(pl.len()).over("execution", "place"),
     )
-    return told.select(pl.col(name).cast(dtype) for name, dtype in STEPS.items())
+    return steps.select(pl.col(name).cast(dtype) for name, dtype in STEPS.items())

@@ -1,7 +1,7 @@
-"""Estimators by name: each a small function on a frame, with its equation and its paper.
+"""Estimators by name: each is a function on a frame, with its equation and its paper.
 
-`ESTIMATORS` turn outcomes into advantages, `STEP_ESTIMATORS` add what a single call was worth. A
-package adds its own by the entry point groups `ltrain.estimators` and `ltrain.step_estimators`; one
+`ESTIMATORS` turn outcomes into advantages; `STEP_ESTIMATORS` compute advantages of single calls. A
+package adds its own under the entry points `ltrain.estimators` and `ltrain.step_estimators`; each
 is imported when a recipe names it.
 """
 
@@ -61,8 +61,9 @@ REACH: dict[str, Reach] = {
     **dict.fromkeys(("reinforce_pp", "reinforce_pp_baseline", "gdpo"), "wave"),
     **dict.fromkeys(("running", "rae"), "time"),
 }
-"""How far apart two executions may be that change each other's advantage: the batch that is
-whitened is a wave, baselines that run go through all that is read. Others' estimators get waves."""
+"""Which executions may change each other's advantage: those of a group; those of a wave (the batch
+of whitening); or all that are read (running baselines). Estimators of other packages have the reach
+`wave`."""
 
 STEP_ESTIMATORS: dict[str, StepEstimator] = {
     "gigpo": gigpo,
@@ -75,30 +76,30 @@ _Function = TypeVar("_Function", OutcomeEstimator, StepEstimator)
 
 
 def outcome_estimator(name: str) -> OutcomeEstimator:
-    """Give the outcome estimator of that name.
+    """Return the outcome estimator of that name.
 
     Raises:
         UnknownName: when neither ltrain nor an installed package has it.
     """
-    return _named(name, "estimator", ESTIMATORS, "ltrain.estimators")
+    return _look_up(name, "estimator", ESTIMATORS, "ltrain.estimators")
 
 
 def step_estimator(name: str) -> StepEstimator:
-    """Give the step estimator of that name.
+    """Return the step estimator of that name.
 
     Raises:
         UnknownName: when neither ltrain nor an installed package has it.
     """
-    return _named(name, "step estimator", STEP_ESTIMATORS, "ltrain.step_estimators")
+    return _look_up(name, "step estimator", STEP_ESTIMATORS, "ltrain.step_estimators")
 
 
-def _named(name: str, kind: str, ours: Mapping[str, _Function], group: str) -> _Function:
-    """Look `name` up in ours, else among the entry points of `group`; ours cannot be replaced."""
-    if name in ours:
-        return ours[name]
+def _look_up(name: str, kind: str, builtin: Mapping[str, _Function], group: str) -> _Function:
+    """Look `name` up in `builtin`, then in the entry points of `group`, which cannot replace it."""
+    if name in builtin:
+        return builtin[name]
     points: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=group)}
     if name not in points:
-        raise UnknownName(kind, name, [*ours, *points])
+        raise UnknownName(kind, name, [*builtin, *points])
     loaded: _Function = points[name].load()
     return loaded
 

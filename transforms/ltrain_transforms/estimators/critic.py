@@ -1,4 +1,4 @@
-"""The estimator that estimates nothing: values are the trainer's."""
+"""The estimator for trainers with a critic, which computes the advantages itself."""
 
 import polars as pl
 
@@ -8,6 +8,6 @@ from ltrain_transforms.estimators.frames import OutcomeSettings
 def gae(members: pl.DataFrame, settings: OutcomeSettings) -> pl.Series:
     """A_i = 0; `token_rewards` carry call rewards and the outcome (GAE, arXiv 1506.02438).
 
-    For a trainer with a critic, which makes delta = r + gamma V' - V and its sum from them.
+    The trainer's critic computes delta = r + gamma V' - V and its discounted sum from them.
     """
     return pl.zeros(members.height, eager=True, dtype=pl.Float64).alias("advantage")

@@ -1,7 +1,7 @@
-"""Outcome estimators with a baseline over time: for traffic that has no groups.
+"""Outcome estimators with a running baseline, for traffic without groups.
 
-A baseline is kept for each track (a task, else its domain; with `peers = "agent"` each agent's own)
-in the order in which executions ended, and knows only what ended before.
+Each track (a task, else its domain; with `peers = "agent"` each agent of it) has a baseline. It is
+updated in the order in which executions ended, and contains only those that ended before.
 """
 
 import polars as pl
@@ -14,11 +14,11 @@ R = pl.col("reward")
 def running(members: pl.DataFrame, settings: OutcomeSettings) -> pl.Series:
     """A_i = R_i - mean of the track's earlier returns (Williams 1992, REINFORCE with a baseline).
 
-    The first of its track has no past: it is dropped as `alone`.
+    The first of a track has nothing to compare with and is dropped as `alone`.
     """
-    before = R.cum_sum() - R
+    earlier = R.cum_sum() - R
     count = pl.int_range(pl.len())
-    advantage = pl.when(count > 0).then(R - before / count)
+    advantage = pl.when(count > 0).then(R - earlier / count)
     return _in_order(members, advantage)
 
 
@@ -26,7 +26,7 @@ def rae(members: pl.DataFrame, settings: OutcomeSettings) -> pl.Series:
     """A_i = R_i - b, then b := d b + (1 - d) R_i, for each agent (SPIRAL, arXiv 2506.24119).
 
     Role-conditioned: for self-play and agents whose returns differ by role. b begins at 0 and d is
-    `decay`. SPIRAL moves b before it is taken off, which is the same times d.
+    `decay`. SPIRAL updates b before subtracting it, which multiplies every advantage by d.
     """
     decay = settings.decay
     count = pl.int_range(pl.len()).cast(pl.Float64)
@@ -37,6 +37,6 @@ def rae(members: pl.DataFrame, settings: OutcomeSettings) -> pl.Series:
 
 
 def _in_order(members: pl.DataFrame, advantage: pl.Expr) -> pl.Series:
-    rows = members.with_row_index("row").sort("end", "row")
-    given = rows.select("row", advantage=advantage.over("track"))
-    return given.sort("row")["advantage"]
+    by_end = members.with_row_index("row").sort("end", "row")
+    advantages = by_end.select("row", advantage=advantage.over("track"))
+    return advantages.sort("row")["advantage"]

@@ -1,6 +1,6 @@
-"""Step estimators: a trained call against calls that stood before the same choice.
+"""Step estimators: a trained call compared with calls in the same situation.
 
-Peers are in one group and in one place (policy, agent and node).
+Peers share the group and the place (policy, agent and node).
 """
 
 from collections.abc import Iterator
@@ -13,49 +13,52 @@ from ltrain_transforms.estimators.frames import EPSILON, SAME, StepSettings
 def gigpo(steps: pl.DataFrame, settings: StepSettings) -> pl.Series:
     """A_t = (G_t - mean) / F over the group's steps in one state (GiGPO, arXiv 2505.10978).
 
-    G_t is the discounted return, the outcome at its end; F is 1, or the deviation
-    with `scale = "std"`. A state that nobody else reached gives 0, which leaves the outcome alone.
+    G_t is the discounted return with the outcome at its end; F is 1, or the standard deviation with
+    `scale = "std"`. A state that only one step reached has advantage 0.
     """
-    return _compared(steps["returns"], steps["anchor"], settings)["advantage"]
+    return _compare(steps["returns"], steps["anchor"], settings)["advantage"]
 
 
 def hgpo(steps: pl.DataFrame, settings: StepSettings) -> pl.Series:
     """A_t = sum_k w_k A_t,k over histories of k = 0..K states (HGPO, arXiv 2602.22817).
 
-    A_t,k compares steps whose last k states are equal too, so that what led here is part of the
-    state; w_k is proportional to (k + 1)^power among those k at which the step has a peer. K is
+    A_t,k compares steps whose last k states are equal too, so that the path to a state is part of
+    it. w_k is proportional to (k + 1)^power over those k at which the step has a peer. K is
     `history`.
     """
-    weighed = pl.zeros(steps.height, dtype=pl.Float64, eager=True)
+    total = pl.zeros(steps.height, dtype=pl.Float64, eager=True)
     weights = pl.zeros(steps.height, dtype=pl.Float64, eager=True)
     for k, level in enumerate(_histories(steps, settings.history)):
-        found = _compared(steps["returns"], level, settings)
-        weight = (found["peers"] > 1).cast(pl.Float64) * float(k + 1) ** settings.power
-        weighed, weights = weighed + weight * found["advantage"], weights + weight
-    fused = pl.when(weights > 0).then(weighed / weights).otherwise(0.0)
-    return pl.select(advantage=fused).to_series()
+        compared = _compare(steps["returns"], level, settings)
+        weight = (compared["peers"] > 1).cast(pl.Float64) * float(k + 1) ** settings.power
+        total, weights = total + weight * compared["advantage"], weights + weight
+    mean = pl.when(weights > 0).then(total / weights).otherwise(0.0)
+    return pl.select(advantage=mean).to_series()
 
 
 def turn_level(steps: pl.DataFrame, settings: StepSettings) -> pl.Series:
     """A_t = (r_t - mean) / F over the group's k-th turns of one agent (MT-GRPO, arXiv 2505.11821).
 
-    r_t is what the turn itself was given, not what followed; the outcome's advantage is
-    added to it. F as in gigpo; the paper divides (`scale = "std"`).
+    r_t is the reward of the turn itself, not of later ones; the outcome advantage is added to it. F
+    as in gigpo; the paper divides (`scale = "std"`).
     """
     names = ("group", "place", "turn_index")
     group, place, turn = (pl.col(name).cast(pl.UInt64) for name in names)
     peers = (group * (place.max() + 1) + place) * (turn.max() + 1) + turn
-    return _compared(steps["reward"], steps.select(peers).to_series(), settings)["advantage"]
+    return _compare(steps["reward"], steps.select(peers).to_series(), settings)["advantage"]
 
 
-def _compared(value: pl.Series, peers: pl.Series, settings: StepSettings) -> pl.DataFrame:
-    """Give `advantage`, the difference from the peers' mean, and `peers`, how many they are.
+def _compare(value: pl.Series, peers: pl.Series, settings: StepSettings) -> pl.DataFrame:
+    """Return `advantage`, the difference from the peers' mean, and `peers`, their number.
 
-    It is 0 where there is none, or all are equal, or `peers` is null.
+    The advantage is 0 where a step has no peer, all peers are equal, or `peers` is null.
+
+    Args:
+        peers: the key that peers share.
     """
     v = pl.col("value")
-    # each statistic by itself: one expression over them all takes twice as long
-    told = pl.DataFrame({"value": value, "key": peers}).select(
+    # one column for each statistic: a single expression of them all takes twice as long
+    statistics = pl.DataFrame({"value": value, "key": peers}).select(
         "key",
         centred=v - v.mean().over("key"),
         std=v.std().over("key"),
@@ -64,13 +67,13 @@ def _compared(value: pl.Series, peers: pl.Series, settings: StepSettings) -> pl.
     )
     scale = pl.col("std") + EPSILON if settings.scale == "std" else pl.lit(1.0)
     differ = (pl.col("peers") > 1) & (pl.col("spread") > SAME)
-    return told.select(
+    return statistics.select(
         "peers", advantage=pl.when(differ).then(pl.col("centred") / scale).otherwise(0.0)
     )
 
 
 def _histories(steps: pl.DataFrame, history: int) -> Iterator[pl.Series]:
-    """Number, for k = 0..history, the steps whose last k + 1 anchors are equal; null if unknown."""
+    """Yield for k = 0..history a key shared by steps with k + 1 equal last anchors, or null."""
     anchor = pl.col("anchor").cast(pl.UInt64)
     frame = steps.select("execution", "policy", anchor=anchor, level=anchor)
     yield frame["level"]

@@ -1,7 +1,7 @@
-"""Outcome estimators that are whitened over the batch: mean 0, deviation 1 over sampled tokens.
+"""Outcome estimators whitened over the batch: mean 0 and standard deviation 1 over sampled tokens.
 
 Every sampled token has its execution's value, so that a longer execution weighs more, as in verl's
-`masked_whiten`. Executions that are alone in their group do not count.
+`masked_whiten`. Executions that are alone in their group are left out of the statistics.
 """
 
 import polars as pl
@@ -18,37 +18,37 @@ WHITENING = 1e-8
 def reinforce_pp(members: pl.DataFrame, settings: OutcomeSettings) -> pl.Series:
     """A_i = (R_i - mean) / std over the batch's tokens (REINFORCE++, arXiv 2501.03262).
 
-    For many tasks with few rollouts each: the batch is the baseline. Undiscounted within a rollout.
+    For many tasks with few rollouts each: the batch is the baseline. No discount within a rollout.
     """
-    return _whitened(members, R)
+    return _whiten(members, R)
 
 
 def reinforce_pp_baseline(members: pl.DataFrame, settings: OutcomeSettings) -> pl.Series:
     """A_i = (R_i - group mean) whitened over the batch's tokens (arXiv 2501.03262).
 
-    Tasks of different difficulty are compared with themselves, and scaled together.
+    Each task is compared with its own mean, and all tasks are scaled together.
     """
-    return _whitened(members, (R - R.mean()).over("group"))
+    return _whiten(members, (R - R.mean()).over("group"))
 
 
 def gdpo(members: pl.DataFrame, settings: OutcomeSettings) -> pl.Series:
     """A_i = sum_k w_k (r_k,i - mean_k) / (std_k + 1e-6), whitened (GDPO, arXiv 2601.05242).
 
-    Each reward of the whole execution is compared in its group by itself, then they are summed with
-    their weights: one that varies much does not drown the others, as it would in a sum.
+    Each reward of the execution as a whole is compared within its group; their weighted sum is
+    whitened. So a reward with a large variance does not outweigh the others.
     """
     names = [name for name in members.columns if name.startswith(COMPONENT)]
-    parts = [settings.weights.get(name, 1.0) * _compared(pl.col(name)) for name in names]
-    return _whitened(members, pl.sum_horizontal(parts) if parts else pl.lit(0.0))
+    parts = [settings.weights.get(name, 1.0) * _standardise(pl.col(name)) for name in names]
+    return _whiten(members, pl.sum_horizontal(parts) if parts else pl.lit(0.0))
 
 
-def _compared(component: pl.Expr) -> pl.Expr:
+def _standardise(component: pl.Expr) -> pl.Expr:
     differ = component.max() - component.min() > SAME
     scaled = (component - component.mean()) / (component.std() + EPSILON)
     return pl.when(differ).then(scaled).otherwise(0.0).over("group")
 
 
-def _whitened(members: pl.DataFrame, value: pl.Expr) -> pl.Series:
+def _whiten(members: pl.DataFrame, value: pl.Expr) -> pl.Series:
     """Whiten `value` over tokens, with Bessel's correction; null where a member is alone."""
     tokens = pl.when(COMPARED).then("tokens").otherwise(0.0)
     frame = members.select(peers="peers", value=value, tokens=tokens)

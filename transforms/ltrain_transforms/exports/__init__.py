@@ -1,6 +1,6 @@
-"""What a dataset becomes for others: tasks, chats, preference pairs, rendered rows, verl's rows.
+"""Exports of a dataset: tasks, chats, preference pairs, rendered rows and the prompts of verl.
 
-None of them needs token ids, so traffic that never passed a gateway of ours serves too.
+No export needs token ids, so traces that did not pass the gateway can be exported too.
 """
 
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ltrain_instrument.errors import UnknownName
-from ltrain_transforms.build import Progress, silent
+from ltrain_transforms.build import Progress, ignore_progress
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.exports import (
     conversations,
@@ -21,19 +21,19 @@ from ltrain_transforms.exports import (
     tasks,
     verl,
 )
-from ltrain_transforms.exports.converted import BadExport, Converted, Options
-from ltrain_transforms.exports.work import Work
-from ltrain_transforms.manifest import reasons
-from ltrain_transforms.parts import beside
+from ltrain_transforms.exports.converted import BadExport, ExportOptions, ExportResult
+from ltrain_transforms.exports.work import ExportJob
+from ltrain_transforms.manifest import count_reasons
+from ltrain_transforms.parts import temporary_sibling
 
-FORMATS: dict[str, tuple[str, Callable[[Work], Converted]]] = {
-    "tasks": (".jsonl", tasks.tasks),
-    "sft": (".jsonl", sft.sft),
-    "preferences": (".jsonl", preferences.preferences),
-    "rendered": (".parquet", rendered.rendered),
-    "verl": (".parquet", verl.verl),
+FORMATS: dict[str, tuple[str, Callable[[ExportJob], ExportResult]]] = {
+    "tasks": (".jsonl", tasks.export_tasks),
+    "sft": (".jsonl", sft.export_sft),
+    "preferences": (".jsonl", preferences.export_preferences),
+    "rendered": (".parquet", rendered.export_rendered),
+    "verl": (".parquet", verl.export_verl),
 }
-"""What `ltrain convert --to` makes: how its file's name ends, and what makes it."""
+"""The choices of `ltrain convert --to`: the suffix of the file, and the function that makes it."""
 
 REASONS = {
     **rollouts.REASONS,
@@ -43,47 +43,56 @@ REASONS = {
     **rendered.REASONS,
     **verl.REASONS,
 }
-"""Why something is in no row of a conversion."""
+"""Reasons for drops of an export, and what they mean."""
 
 
-def write(
-    dataset: Dataset, to: str, options: Options, out: Path, progress: Progress = silent
+def export_dataset(
+    dataset: Dataset,
+    to: str,
+    options: ExportOptions,
+    out: Path,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
-    """Convert `dataset` and write `out` with a manifest beside it, which is given back.
+    """Export `dataset` to the file `out`, with a manifest beside it, and return the manifest.
 
-    Both appear whole or not at all.
+    Both files are complete or absent.
 
     Raises:
-        UnknownName: when there is no form of that name.
-        BadExport: when the file's name says another kind of file, or nothing is left to write.
+        UnknownName: when there is no format of that name.
+        BadExport: when the file has another suffix, or no row is left to write.
     """
     if to not in FORMATS:
-        raise UnknownName("form", to, FORMATS)
-    suffix, convert = FORMATS[to]
+        raise UnknownName("format", to, FORMATS)
+    suffix, export = FORMATS[to]
     if out.suffix != suffix:
         raise BadExport(f"{to} is written as {suffix}, and --out is {out}. Name it *{suffix}.")
-    with beside(out) as folder, Work(dataset, options, folder, progress) as work:
-        made = convert(work)
-        if not made.lineage:
-            counted = ", ".join(f"{count} {name}" for name, count in reasons(made.drops).items())
+    with (
+        temporary_sibling(out) as folder,
+        ExportJob(dataset, options, folder, progress) as job,
+    ):
+        result = export(job)
+        reasons = count_reasons(result.drops)
+        if not result.lineage:
+            counts = ", ".join(f"{count} {name}" for name, count in reasons.items())
             raise BadExport(
-                f"{dataset.path} gives no row of {to}; left out: {counted or 'nothing'}."
+                f"{dataset.path} has no row for {to}. Left out: {counts or 'nothing'}. Choose "
+                "another dataset, or options that leave out less."
             )
-        made.rows.write(folder / out.name)
+        result.rows.write(folder / out.name)
         manifest = {
             "dataset": dataset.id,
             "to": to,
             "options": {k: v for k, v in asdict(options).items() if v is not None},
-            "rows": len(made.lineage),
-            "drops": reasons(made.drops),
-            "left_out": made.drops.select("id", "reason", "detail").to_dicts(),
-            "lineage": made.lineage,
+            "rows": len(result.lineage),
+            "drops": reasons,
+            "left_out": result.drops.select("id", "reason", "detail").to_dicts(),
+            "lineage": result.lineage,
         }
-        told = folder / f"{out.name}.manifest.json"
-        told.write_text(json.dumps(manifest, indent=1, default=str) + "\n")
+        manifest_path = folder / f"{out.name}.manifest.json"
+        manifest_path.write_text(json.dumps(manifest, indent=1, default=str) + "\n")
         (folder / out.name).rename(out)
-        told.rename(out.with_name(told.name))
+        manifest_path.rename(out.with_name(manifest_path.name))
     return manifest
 
 
-__all__ = ["FORMATS", "REASONS", "BadExport", "Converted", "Options", "write"]
+__all__ = ["FORMATS", "REASONS", "BadExport", "ExportOptions", "ExportResult", "export_dataset"]

@@ -1,4 +1,4 @@
-"""Messages as OpenAI's chat API has them, from the form that traces hold."""
+"""Messages in the format of OpenAI's chat API, from the format of traces."""
 
 import json
 from typing import Any
@@ -11,16 +11,16 @@ ROLES = {"human": "user", "ai": "assistant", "model": "assistant"}
 
 
 class NotText(ValueError):
-    """A part that is neither text nor a tool's call or result, such as an image."""
+    """A message part that is neither text nor a tool call or result, such as an image."""
 
 
-def chat(messages: list[Message]) -> list[Message]:
-    """Give each message, thinking as `reasoning_content`; a tool's results are one message each.
+def to_chat(messages: list[Message]) -> list[Message]:
+    """Convert messages: thinking becomes `reasoning_content`, each tool result a message.
 
     Raises:
         NotText: when a message holds an image, audio or a file.
     """
-    return [one for message in messages for one in _messages(message)]
+    return [converted for message in messages for converted in _messages(message)]
 
 
 def _messages(message: Message) -> list[Message]:
@@ -29,14 +29,14 @@ def _messages(message: Message) -> list[Message]:
     if results:
         return [_result(part) for part in results]
     role = str(message.get("role"))
-    made: Message = {"role": ROLES.get(role, role), "content": _content(parts)}
+    converted: Message = {"role": ROLES.get(role, role), "content": _content(parts)}
     thinking = "".join(str(part.get("content")) for part in parts if part.get("type") in THINKING)
     if thinking:
-        made["reasoning_content"] = thinking
+        converted["reasoning_content"] = thinking
     calls = [_call(part) for part in parts if part.get("type") == "tool_call"]
     if calls:
-        made["tool_calls"] = calls
-    return [made]
+        converted["tool_calls"] = calls
+    return [converted]
 
 
 def _content(parts: list[Message]) -> str:
@@ -48,13 +48,13 @@ def _content(parts: list[Message]) -> str:
 
 
 def _result(part: Message) -> Message:
-    given = part.get("response", part.get("result"))
-    content = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    result = part.get("response", part.get("result"))
+    content = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
     return {"role": "tool", "tool_call_id": part.get("id"), "content": content}
 
 
 def _call(part: Message) -> Message:
-    given = part.get("arguments")
-    arguments = given if isinstance(given, str) else json.dumps(given or {}, ensure_ascii=False)
+    value = part.get("arguments")
+    arguments = value if isinstance(value, str) else json.dumps(value or {}, ensure_ascii=False)
     function = {"name": part.get("name"), "arguments": arguments}
     return {"id": part.get("id"), "type": "function", "function": function}

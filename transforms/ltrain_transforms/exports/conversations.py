@@ -1,9 +1,9 @@
-"""Conversations of a rollout: calls whose messages continue each other, each answer once.
+"""Conversations of a rollout: calls whose messages continue each other, each response once.
 
-A call joins the conversation whose messages, answers included, are the beginning of its own
-history; so a branch, a sub-agent and a compacted history are conversations of their own. An
-earlier answer that the client sent back changed, without its thinking say, begins a new one: the
-old answer belongs to the history it was given in.
+A call joins the conversation whose messages, responses included, are a prefix of the history of
+the call. A branch, a sub-agent and a compacted history are therefore conversations of their own. A
+client that changes an earlier response in its history, for example by removing the thinking,
+starts a new conversation: the old response belongs to the old history.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.exports.chat import Message, NotText, chat
+from ltrain_transforms.exports.chat import Message, NotText, to_chat
 from ltrain_transforms.history import (
     ComparableHistory,
     comparable_history,
@@ -19,7 +19,7 @@ from ltrain_transforms.history import (
     message_parts,
     parse_messages,
 )
-from ltrain_transforms.selection import dropped
+from ltrain_transforms.selection import to_drops
 from ltrain_transforms.untrusted import parse_json
 
 REASONS = {
@@ -34,80 +34,85 @@ REASONS = {
 class Conversation:
     execution_id: str
     messages: list[Message]
-    """As the traces have them, the last answer included."""
+    """In the format of traces, including the last response."""
     tools: list[Message]
-    """The tools that were offered, as the API takes them."""
+    """The tools offered to the model, in the format of OpenAI's API."""
     history: ComparableHistory
     answers: dict[int, str] = field(default_factory=dict)
-    """The call that gave each sampled answer, by its place in `messages`."""
+    """The `call_id` of each sampled response, by its index in `messages`."""
 
-    def before(self, place: int) -> list[Message]:
-        """Give the messages before that place, as OpenAI has them."""
-        return chat(self.messages[:place])
+    def prompt(self, index: int) -> list[Message]:
+        """Return the messages before an index, in OpenAI's format."""
+        return to_chat(self.messages[:index])
 
-    def answer(self, place: int) -> Message:
-        """Give the answer at that place, as OpenAI has it."""
-        return chat([self.messages[place]])[0]
+    def answer(self, index: int) -> Message:
+        """Return the response at an index, in OpenAI's format."""
+        return to_chat([self.messages[index]])[0]
 
 
-def conversations(calls: pl.DataFrame) -> tuple[dict[str, list[Conversation]], pl.DataFrame]:
-    """Give the conversations of each execution, and as `DROPS` the calls that are in none.
+def group_calls(calls: pl.DataFrame) -> tuple[dict[str, list[Conversation]], pl.DataFrame]:
+    """Return the conversations of each execution, and `DROPS`: the calls that are in none.
 
     Args:
         calls: rows of `CALLS`, only those of the policy.
     """
-    found: dict[str, list[Conversation]] = {}
+    by_execution: dict[str, list[Conversation]] = {}
     left_out: list[tuple[str, str]] = []
     for call in calls.sort("execution_id", "seq").iter_rows(named=True):
-        asked, answers = parse_messages(call["input"]), parse_messages(call["output"])
-        reason = _unusable(call, asked, answers)
+        prompt, answers = parse_messages(call["input"]), parse_messages(call["output"])
+        reason = _unusable(call, prompt, answers)
         if reason is None:
-            _join(found.setdefault(call["execution_id"], []), call, asked, answers[0])
+            _join(by_execution.setdefault(call["execution_id"], []), call, prompt, answers[0])
         else:
             left_out.append((call["call_id"], reason))
     schema = {"id": pl.String, "reason": pl.String}
     drops = pl.DataFrame(left_out, schema, orient="row")
-    return found, dropped("exports", drops, "id", REASONS)
+    return by_execution, to_drops("exports", drops, "id", REASONS)
 
 
-def _unusable(call: dict[str, Any], asked: list[Message], answers: list[Message]) -> str | None:
+def _unusable(call: dict[str, Any], prompt: list[Message], answers: list[Message]) -> str | None:
     if call["redacted"]:
         return "redacted"
-    if not asked or not answers or not message_parts(answers[0]):
+    if not prompt or not answers or not message_parts(answers[0]):
         return "no_messages"
     if len(answers) > 1:
         return "several_choices"
     try:
-        chat([*asked, *answers])
+        to_chat([*prompt, *answers])
     except NotText:
         return "multimodal"
     return None
 
 
 def _join(
-    open_ones: list[Conversation], call: dict[str, Any], asked: list[Message], answer: Message
+    conversations: list[Conversation], call: dict[str, Any], prompt: list[Message], answer: Message
 ) -> None:
-    mine = comparable_history(asked, thinking=True)
+    """Add a call to the longest conversation that it continues, or start a new conversation."""
+    history = comparable_history(prompt, thinking=True)
     tools = _tools(call["tools"])
-    going_on = (one for one in open_ones if one.tools == tools and continues(mine, one.history))
-    one = max(going_on, key=lambda one: len(one.history), default=None)
-    if one is None:
-        one = Conversation(call["execution_id"], [], tools, ())
-        open_ones.append(one)
-    one.messages += asked[len(one.messages) :]
-    one.answers[len(one.messages)] = call["call_id"]
-    one.messages.append({**answer, "role": "assistant"})
-    one.history = mine + comparable_history([answer], thinking=True)
+    continued = (
+        conversation
+        for conversation in conversations
+        if conversation.tools == tools and continues(history, conversation.history)
+    )
+    longest = max(continued, key=lambda conversation: len(conversation.history), default=None)
+    if longest is None:
+        longest = Conversation(call["execution_id"], [], tools, ())
+        conversations.append(longest)
+    longest.messages += prompt[len(longest.messages) :]
+    longest.answers[len(longest.messages)] = call["call_id"]
+    longest.messages.append({**answer, "role": "assistant"})
+    longest.history = history + comparable_history([answer], thinking=True)
 
 
 def _tools(text: str | None) -> list[Message]:
     definitions = parse_json(text)
     offered = definitions if isinstance(definitions, list) else []
-    return [_tool(one) for one in offered if isinstance(one, dict)]
+    return [_tool(tool) for tool in offered if isinstance(tool, dict)]
 
 
 def _tool(definition: Message) -> Message:
-    """Give a tool as OpenAI defines it; the conventions' own form has its fields side by side."""
+    """Return a tool in OpenAI's format; the OpenTelemetry format has no nested `function`."""
     if isinstance(definition.get("function"), dict):
         return definition
     names = ("name", "description", "parameters")

@@ -1,4 +1,4 @@
-"""What a conversion gives: rows for one file, and what its manifest says of them."""
+"""The result of an export: the rows of one file, their lineage and the drops."""
 
 import json
 from collections.abc import Iterator
@@ -16,49 +16,48 @@ from ltrain_instrument.errors import LtrainError
 Line = dict[str, Any]
 
 ROWS = 512
-"""Of a parquet file's row group, which is in memory at once: 100 MB of 8,000 tokens each."""
+"""Rows of a parquet row group, which is held in memory: 100 MB for rows of 8,000 tokens."""
 
 
 class BadExport(LtrainError, ValueError):
-    """A conversion that cannot be written; says what was asked and what mends it."""
+    """An export that cannot be written."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What a user may ask of a conversion; each reads those that concern it."""
+class ExportOptions:
+    """Options of `ltrain convert`; an export ignores the options of other exports."""
 
     policy: str | None = None
-    """Only this policy's calls."""
+    """Only the calls of this policy."""
     at_least: float | None = None
-    """The least outcome of a rollout that is taken."""
+    """The minimum outcome of a rollout."""
     best: int | None = None
-    """Take this many of each group, those with the greatest outcome."""
+    """The number of rollouts of each group, those with the highest outcome."""
     pairs: int = 1
-    """The most preference pairs of a group."""
+    """The maximum number of preference pairs of a group."""
     tokenizer: Path | None = None
-    """A folder with a tokenizer and its chat template."""
+    """A folder with a tokenizer and a chat template."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
-    """Rows of JSON lines, as `line` gives them."""
+class JsonLines:
+    """Rows of a JSON Lines file, encoded by `encode_line`."""
 
     rows: Iterator[bytes]
 
     def write(self, path: Path) -> None:
-        """Write them one after the other."""
         with path.open("wb") as file:
             file.writelines(self.rows)
 
 
 @dataclass(frozen=True, slots=True)
-class Frames:
-    """Rows of a parquet file, some at a time."""
+class ParquetRows:
+    """Rows of a parquet file, in frames of any size."""
 
     rows: Iterator[pl.DataFrame]
 
     def write(self, path: Path) -> None:
-        """Write a row group of every `ROWS`, whatever the frames' sizes."""
+        """Write row groups of `ROWS` rows, whatever the sizes of the frames."""
         first = next(self.rows)
         waiting = first.clear()
         with pq.ParquetWriter(path, _arrow(waiting).schema, compression="zstd") as writer:
@@ -72,22 +71,23 @@ class Frames:
 
 
 def _arrow(rows: pl.DataFrame) -> pa.Table:
-    return rows.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())  # no views: all read it
+    # the oldest level has no string views, which some readers do not support
+    return rows.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
-    """Rows, and where everything that was looked at went."""
+class ExportResult:
+    """The rows of an export, and the drops: together they account for the whole dataset."""
 
-    rows: Lines | Frames
+    rows: JsonLines | ParquetRows
     lineage: list[list[str]]
-    """Of each row the ids it was made from: executions, or calls."""
+    """For each row the ids of the executions or calls that it was made from."""
     drops: pl.DataFrame
-    """`DROPS`: what is in no row, and why."""
+    """`DROPS`: executions and calls that are in no row, and why."""
 
 
-def line(row: Line) -> bytes:
-    """Give a row as JSON."""
+def encode_line(row: Line) -> bytes:
+    """Encode a row as one line of JSON."""
     text = json.dumps(row, ensure_ascii=False, allow_nan=False)
-    # half of a surrogate pair, which JSON can escape, has no UTF-8
+    # JSON can escape half of a surrogate pair; UTF-8 cannot encode it
     return f"{text}\n".encode(errors="replace")

@@ -1,8 +1,9 @@
-"""Preference pairs: the same history answered in two ways, by a better and a worse rollout.
+"""Preference pairs: the same history with the responses of a better and a worse rollout.
 
-A line is `{"prompt": [...], "chosen": [...], "rejected": [...]}`, TRL's conversational format: the
-prompt is all that two rollouts of a group had in common, and each answer is the one message in
-which they part. Rollouts that part in what their surroundings said are no pair.
+A line is `{"prompt": [...], "chosen": [...], "rejected": [...]}`, TRL's conversational format. The
+prompt is the common history of two rollouts of a group; `chosen` and `rejected` hold the first
+message in which they differ. Two rollouts that first differ in a message of a user or a tool are
+not a pair.
 """
 
 import pickle
@@ -12,121 +13,138 @@ from typing import NamedTuple
 import polars as pl
 
 from ltrain_transforms.exports.conversations import Conversation
-from ltrain_transforms.exports.converted import Converted, Line, Lines, line
-from ltrain_transforms.exports.left_out import LeftOut
-from ltrain_transforms.exports.rollouts import STAGE, rollouts, talks
-from ltrain_transforms.exports.work import Piece, Work, lineage
-from ltrain_transforms.selection import dropped, gathered
+from ltrain_transforms.exports.converted import ExportResult, JsonLines, Line, encode_line
+from ltrain_transforms.exports.left_out import ExportDrops
+from ltrain_transforms.exports.rollouts import (
+    STAGE,
+    ExportRollouts,
+    read_conversations,
+    read_rollouts,
+)
+from ltrain_transforms.exports.work import ExportJob, FileRange, Piece, lineage
+from ltrain_transforms.selection import concat_table, to_drops
 from ltrain_transforms.tables import DROPS
 
 REASONS = {
     "alone": "no other rollout of its group can be compared with it",
-    "no_difference": "all rollouts of its group are worth the same",
-    "no_fork": "where it parts from the others of its group, one of the two has no answer",
-    "not_paired": "the pairs of its group are of rollouts that differ more; --pairs takes more",
+    "no_difference": "all rollouts of its group have the same outcome",
+    "no_fork": "where it first differs from the others of its group, one of the two has no answer",
+    "not_paired": "other pairs of its group differ more; --pairs raises the number of pairs",
 }
 
 SAME = 1e-9
-"""Outcomes nearer than this are equal."""
+"""Two outcomes that differ by less than this are equal."""
 
 
-class Rollout(NamedTuple):
-    worth: float
+class RankedRollout(NamedTuple):
+    outcome: float
     execution_id: str
-    talk: Conversation
-    """Its first."""
+    conversation: Conversation
+    """The first conversation of the rollout."""
 
 
-class Pair(NamedTuple):
-    better: Rollout
-    worse: Rollout
+class PreferencePair(NamedTuple):
+    better: RankedRollout
+    worse: RankedRollout
     fork: int
-    """The message in which they part."""
+    """The index of the first message in which they differ."""
 
 
-def preferences(work: Work) -> Converted:
-    """Give the pairs of each group that differ most in their outcome."""
-    found = rollouts(work.dataset)
-    left_out, talking = LeftOut(found), {}
-    for batch in work.batches():
-        spoken = talks(batch, found, work.options.policy)
-        left_out.talks(spoken)
-        for one, own in spoken.by_execution.items():
-            talking[one] = work.keep(pickle.dumps(own[0]))
+def export_preferences(job: ExportJob) -> ExportResult:
+    """Export the pairs of each group whose outcomes differ most."""
+    rollouts = read_rollouts(job.dataset)
+    drops = ExportDrops(rollouts)
+    stored = _store_first_conversations(job, rollouts, drops)
     pieces: list[Piece] = []
     unpaired: list[tuple[str, str]] = []
-    groups = _groups(found.taken)
-    for done, (name, ids, worths) in enumerate(groups.iter_rows(), 1):
-        work.progress("pairs", done, groups.height)
-        there = [(worth, one) for one, worth in zip(ids, worths, strict=True) if one in talking]
-        if name is None:  # rollouts without a group lie together here, and are compared with nobody
-            unpaired += [(one, "alone") for _, one in there]
+    groups = _groups(rollouts.selected)
+    for done, (group, ids, outcomes) in enumerate(groups.iter_rows(), 1):
+        job.progress("pairs", done, groups.height)
+        results = zip(ids, outcomes, strict=True)
+        usable = [(outcome, execution) for execution, outcome in results if execution in stored]
+        if group is None:  # rollouts without a group, which are compared with nothing
+            unpaired += [(execution, "alone") for _, execution in usable]
             continue
         members = [
-            Rollout(worth, one, pickle.loads(work.kept(talking[one]))) for worth, one in there
+            RankedRollout(outcome, execution, pickle.loads(job.load(stored[execution])))
+            for outcome, execution in usable
         ]
         pairs = _pairs(members)
-        chosen = pairs[: work.options.pairs]
-        pieces += [_piece(work, pair) for pair in chosen]
-        unpaired += _unpaired(members, pairs, chosen)
+        selected = pairs[: job.options.pairs]
+        pieces += [_piece(job, pair) for pair in selected]
+        unpaired += _unpaired(members, pairs, selected)
     reasons = pl.DataFrame(unpaired, {"id": pl.String, "reason": pl.String}, orient="row")
-    drops = gathered(DROPS, left_out.drops(), dropped(STAGE, reasons, "id", REASONS))
-    return Converted(Lines(work.each(pieces)), lineage(pieces), drops)
+    all_drops = concat_table(DROPS, drops.drops(), to_drops(STAGE, reasons, "id", REASONS))
+    return ExportResult(JsonLines(job.load_pieces(pieces)), lineage(pieces), all_drops)
 
 
-def _groups(taken: pl.DataFrame) -> pl.DataFrame:
-    """Give the ids and the outcomes of each group, which may lie in several batches."""
-    by = taken.group_by("group_id", maintain_order=True)
+def _store_first_conversations(
+    job: ExportJob, rollouts: ExportRollouts, drops: ExportDrops
+) -> dict[str, FileRange]:
+    """Store the first conversation of each execution on disk."""
+    stored = {}
+    for batch in job.batches():
+        conversations = read_conversations(batch, rollouts, job.options.policy)
+        drops.add_batch(conversations)
+        for execution, own in conversations.by_execution.items():
+            stored[execution] = job.store(pickle.dumps(own[0]))
+    return stored
+
+
+def _groups(selected: pl.DataFrame) -> pl.DataFrame:
+    """Return the ids and outcomes of each group, which several batches may share."""
+    by = selected.group_by("group_id", maintain_order=True)
     return by.agg("execution_id", "outcome_reward")
 
 
-def _pairs(members: list[Rollout]) -> list[Pair]:
-    """Give every two that differ in worth and part in an answer, the widest apart first."""
-    best_first = sorted(members, key=lambda one: (-one.worth, one.execution_id))
+def _pairs(members: list[RankedRollout]) -> list[PreferencePair]:
+    """Return all pairs that differ in outcome and in a response, the largest difference first."""
+    best_first = sorted(members, key=lambda member: (-member.outcome, member.execution_id))
     pairs = [
-        Pair(better, worse, fork)
+        PreferencePair(better, worse, fork)
         for better, worse in combinations(best_first, 2)
-        if better.worth - worse.worth > SAME
-        and (fork := _fork(better.talk, worse.talk)) is not None
+        if better.outcome - worse.outcome > SAME
+        and (fork := _fork(better.conversation, worse.conversation)) is not None
     ]
-    return sorted(pairs, key=lambda pair: pair.worse.worth - pair.better.worth)
+    return sorted(pairs, key=lambda pair: pair.worse.outcome - pair.better.outcome)
 
 
-def _fork(one: Conversation, other: Conversation) -> int | None:
-    """Find the message in which two part, where both of it are answers of the policy."""
-    both = enumerate(zip(one.history, other.history, strict=False))
-    place = next((at for at, (mine, its) in both if mine != its), None)
-    return place if place in one.answers and place in other.answers else None
+def _fork(left: Conversation, right: Conversation) -> int | None:
+    """Return the index of the first difference, if both messages are responses of the policy."""
+    both = enumerate(zip(left.history, right.history, strict=False))
+    index = next((index for index, (mine, other) in both if mine != other), None)
+    return index if index in left.answers and index in right.answers else None
 
 
 def _unpaired(
-    members: list[Rollout], pairs: list[Pair], taken: list[Pair]
+    members: list[RankedRollout], pairs: list[PreferencePair], selected: list[PreferencePair]
 ) -> list[tuple[str, str]]:
-    used = {one.execution_id for pair in taken for one in (pair.better, pair.worse)}
-    able = {one.execution_id for pair in pairs for one in (pair.better, pair.worse)}
-    worths = [one.worth for one in members]
+    """Return id and reason of each member that is in no selected pair."""
+    used = {member.execution_id for pair in selected for member in (pair.better, pair.worse)}
+    paired = {member.execution_id for pair in pairs for member in (pair.better, pair.worse)}
+    outcomes = [member.outcome for member in members]
     reasons = []
-    for one in members:
+    for member in members:
         if len(members) < 2:
             reason = "alone"
-        elif max(worths) - min(worths) <= SAME:
+        elif max(outcomes) - min(outcomes) <= SAME:
             reason = "no_difference"
         else:
-            reason = "not_paired" if one.execution_id in able else "no_fork"
-        if one.execution_id not in used:
-            reasons.append((one.execution_id, reason))
+            reason = "not_paired" if member.execution_id in paired else "no_fork"
+        if member.execution_id not in used:
+            reasons.append((member.execution_id, reason))
     return reasons
 
 
-def _piece(work: Work, pair: Pair) -> Piece:
+def _piece(job: ExportJob, pair: PreferencePair) -> Piece:
     ids = [pair.better.execution_id, pair.worse.execution_id]
-    return Piece(ids[0], work.keep(line(_line(pair))), [ids])
+    return Piece(ids[0], job.store(encode_line(_line(pair))), [ids])
 
 
-def _line(pair: Pair) -> Line:
-    better, worse = pair.better.talk, pair.worse.talk
+def _line(pair: PreferencePair) -> Line:
+    better, worse = pair.better.conversation, pair.worse.conversation
     row: Line = {
-        "prompt": better.before(pair.fork),
+        "prompt": better.prompt(pair.fork),
         "chosen": [better.answer(pair.fork)],
         "rejected": [worse.answer(pair.fork)],
     }

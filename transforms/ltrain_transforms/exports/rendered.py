@@ -1,8 +1,8 @@
-"""Rendered rows: `SAMPLES` of traffic that has no token ids, made with a chat template.
+"""Rendered rows: `SAMPLES` of traces without token ids, tokenized with a chat template.
 
-The tokens are a tokenizer's, not the server's, and say so: `tokens` is `rendered`, and there are no
-log-probabilities. The learner refuses such rows for every RL loss; they serve supervised training.
-A turn whose prompt extends the one before merges with it, as sampled ones do.
+The tokens come from a tokenizer, not from the server, so the column `tokens` is `rendered` and
+there are no log-probabilities. The learner refuses such rows for every RL loss; they are for
+supervised training. Turns are merged into rows like sampled ones.
 """
 
 from collections.abc import Iterator
@@ -13,16 +13,22 @@ from typing import Any
 import polars as pl
 
 from ltrain_instrument.errors import LtrainError
-from ltrain_transforms.dataset import Batch, Dataset
+from ltrain_transforms.dataset import Dataset, DatasetBatch
 from ltrain_transforms.exports.chat import Message
 from ltrain_transforms.exports.conversations import Conversation
-from ltrain_transforms.exports.converted import Converted, Frames
-from ltrain_transforms.exports.left_out import LeftOut
-from ltrain_transforms.exports.rollouts import STAGE, Talks, best, rollouts, talks
-from ltrain_transforms.exports.work import Piece, Work, lineage
+from ltrain_transforms.exports.converted import ExportResult, ParquetRows
+from ltrain_transforms.exports.left_out import ExportDrops
+from ltrain_transforms.exports.rollouts import (
+    STAGE,
+    BatchConversations,
+    read_conversations,
+    read_rollouts,
+    select_best,
+)
+from ltrain_transforms.exports.work import ExportJob, Piece, lineage
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.samples import samples
-from ltrain_transforms.selection import dropped
+from ltrain_transforms.selection import to_drops
 from ltrain_transforms.tables import CALLS
 
 REASONS = {
@@ -31,133 +37,143 @@ REASONS = {
 }
 
 
-Tokens = tuple[list[int], list[int]]
-"""Of a prompt, and of its answer."""
+TokenPair = tuple[list[int], list[int]]
+"""The token ids of a prompt and of its response."""
 
 
 class BadTokenizer(LtrainError, ValueError):
     """A folder that holds no tokenizer with a chat template."""
 
 
-def rendered(work: Work) -> Converted:
-    """Give rows of the best rollouts.
+def export_rendered(job: ExportJob) -> ExportResult:
+    """Export the rows of the best rollouts.
 
     Raises:
-        BadTokenizer: when there is none, or none with a chat template.
+        BadTokenizer: when the folder has no tokenizer, or the tokenizer has no chat template.
     """
-    tokenizer = _tokenizer(work.options.tokenizer)
-    recipe = _recipe(work.dataset)
-    found = best(rollouts(work.dataset), work.options)
-    left_out, pieces = LeftOut(found), []
-    for batch in work.batches():
-        spoken = talks(batch, found, work.options.policy, CALLS.schema.names())
-        rows, unlike, long = _rows(batch, spoken, recipe, tokenizer)
-        left_out.talks(spoken)
-        left_out.calls("unlike", unlike, spoken)
-        left_out.calls("long", long, spoken)
+    tokenizer = _load_tokenizer(job.options.tokenizer)
+    recipe = _recipe(job.dataset)
+    rollouts = select_best(read_rollouts(job.dataset), job.options)
+    drops, pieces = ExportDrops(rollouts), []
+    for batch in job.batches():
+        columns = CALLS.schema.names()
+        conversations = read_conversations(batch, rollouts, job.options.policy, columns)
+        rows, not_rendered, unusable = _rows(batch, conversations, recipe, tokenizer)
+        drops.add_batch(conversations)
+        drops.add_calls("not_rendered", not_rendered, conversations)
+        drops.add_calls("unusable_rows", unusable, conversations)
         for (execution,), own in rows.group_by("execution_id", maintain_order=True):
-            held = BytesIO()
-            own.write_ipc(held)
-            made_from = own["transition_ids"].to_list()
-            pieces.append(Piece(str(execution), work.keep(held.getvalue()), made_from))
+            content = BytesIO()
+            own.write_ipc(content)
+            call_ids = own["transition_ids"].to_list()
+            pieces.append(Piece(str(execution), job.store(content.getvalue()), call_ids))
     pieces.sort()
-    frames = (pl.read_ipc(held) for held in work.each(pieces))
-    return Converted(Frames(frames), lineage(pieces), left_out.drops())
+    frames = (pl.read_ipc(content) for content in job.load_pieces(pieces))
+    return ExportResult(ParquetRows(frames), lineage(pieces), drops.drops())
 
 
 def _rows(
-    batch: Batch, spoken: Talks, recipe: Recipe, tokenizer: Any
+    batch: DatasetBatch, conversations: BatchConversations, recipe: Recipe, tokenizer: Any
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """Give the rows of a batch, and as `DROPS` the calls not rendered, and those not usable."""
-    tokens = {call: both for talk in spoken for call, both in _tokens(talk, tokenizer)}
-    unlike = [call for call, both in tokens.items() if both is None]
-    left_out = pl.DataFrame({"id": unlike}, {"id": pl.String}).with_columns(
+    """Return the rows of a batch, and as `DROPS` the calls not rendered and those not usable."""
+    tokens = {
+        call: pair
+        for conversation in conversations
+        for call, pair in _tokenize(conversation, tokenizer)
+    }
+    failed = [call for call, pair in tokens.items() if pair is None]
+    left_out = pl.DataFrame({"id": failed}, {"id": pl.String}).with_columns(
         reason=pl.lit("not_rendered")
     )
-    calls = _calls(spoken.calls, {call: both for call, both in tokens.items() if both is not None})
+    pairs = {call: pair for call, pair in tokens.items() if pair is not None}
+    calls = _with_tokens(conversations.calls, pairs)
     key = ["execution_id", "call_id"]
     transitions = batch.table("transitions").join(calls.select(key), key, "semi")
-    rows, long = samples(recipe, transitions, calls, batch.table("executions"))
+    rows, unusable = samples(recipe, transitions, calls, batch.table("executions"))
     rendered_rows = rows.with_columns(tokens=pl.lit("rendered"))
-    unlike_drops = dropped(STAGE, left_out, "id", REASONS)
-    return rendered_rows, unlike_drops, long.with_columns(stage=pl.lit(STAGE))
+    not_rendered = to_drops(STAGE, left_out, "id", REASONS)
+    return rendered_rows, not_rendered, unusable.with_columns(stage=pl.lit(STAGE))
 
 
-def _tokenizer(folder: Path | None) -> Any:
+def _load_tokenizer(folder: Path | None) -> Any:
     from transformers import AutoTokenizer
 
     if folder is None or not folder.is_dir():
-        given = "named" if folder is None else f"in {folder}"
-        raise BadTokenizer(f"No tokenizer {given}. Name a folder that has one: --tokenizer DIR.")
+        problem = "No tokenizer is named" if folder is None else f"{folder} is not a folder"
+        raise BadTokenizer(f"{problem}. Pass the folder of a tokenizer: --tokenizer DIR.")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:
-        raise BadTokenizer(f"{folder} holds no tokenizer: {error}") from error
+        raise BadTokenizer(
+            f"{folder} holds no tokenizer: {error}. Pass the folder of one: --tokenizer DIR."
+        ) from error
     if not tokenizer.chat_template:
         raise BadTokenizer(
-            f"The tokenizer in {folder} has no chat template. Name one of a chat model, or add "
-            "chat_template.jinja."
+            f"The tokenizer in {folder} has no chat template. Choose the tokenizer of a chat "
+            "model, or add chat_template.jinja to the folder."
         )
     return tokenizer
 
 
-def _tokens(talk: Conversation, tokenizer: Any) -> Iterator[tuple[str, Tokens | None]]:
-    """Yield of each sampled answer its prompt and its own tokens; None where there are none."""
-    for place, call in talk.answers.items():
+def _tokenize(conversation: Conversation, tokenizer: Any) -> Iterator[tuple[str, TokenPair | None]]:
+    """Yield the call and the tokens of each sampled response; None if it cannot be rendered."""
+    for index, call in conversation.answers.items():
         try:
-            parted = _parted(talk, place, tokenizer)
+            pair = _split_tokens(conversation, index, tokenizer)
         # broad: a template raises jinja's errors on messages that it does not allow, and anything
         # on fields of other types; each such call is the drop `not_rendered`
         except Exception:
-            parted = None
-        yield call, parted
+            pair = None
+        yield call, pair
 
 
-def _parted(talk: Conversation, place: int, tokenizer: Any) -> Tokens | None:
-    """Return the tokens of a prompt and of its answer; None where they do not part."""
-    before = talk.before(place)
-    prompt = _render(tokenizer, talk, before, asking=True)
-    whole = _render(tokenizer, talk, [*before, talk.answer(place)], asking=False)
-    answer = _ended(whole[len(prompt) :], tokenizer.eos_token_id)
-    return (prompt, answer) if whole[: len(prompt)] == prompt and answer else None
+def _split_tokens(conversation: Conversation, index: int, tokenizer: Any) -> TokenPair | None:
+    """Return the tokens of a prompt and of its response; None if one does not extend the other."""
+    messages = conversation.prompt(index)
+    prompt = _render(tokenizer, conversation, messages, generation_prompt=True)
+    messages = [*messages, conversation.answer(index)]
+    both = _render(tokenizer, conversation, messages, generation_prompt=False)
+    answer = _cut_after_eos(both[len(prompt) :], tokenizer.eos_token_id)
+    return (prompt, answer) if both[: len(prompt)] == prompt and answer else None
 
 
 def _render(
-    tokenizer: Any, talk: Conversation, messages: list[Message], *, asking: bool
+    tokenizer: Any, conversation: Conversation, messages: list[Message], *, generation_prompt: bool
 ) -> list[int]:
     ids: list[int] = tokenizer.apply_chat_template(
         messages,
-        tools=talk.tools or None,
-        add_generation_prompt=asking,
+        tools=conversation.tools or None,
+        add_generation_prompt=generation_prompt,
         tokenize=True,
         return_dict=False,
     )
     return ids
 
 
-def _ended(answer: list[int], end: int | None) -> list[int]:
-    """Cut off what the template puts after the end of an answer, which no model samples."""
-    return answer[: answer.index(end) + 1] if end in answer else answer
+def _cut_after_eos(answer: list[int], eos: int | None) -> list[int]:
+    """Remove what the template writes after the end of a response, which no model samples."""
+    return answer[: answer.index(eos) + 1] if eos in answer else answer
 
 
-def _calls(calls: pl.DataFrame, tokens: dict[str, Tokens]) -> pl.DataFrame:
-    """Put rendered tokens into `CALLS`, as if they had been sampled as usual."""
+def _with_tokens(calls: pl.DataFrame, tokens: dict[str, TokenPair]) -> pl.DataFrame:
+    """Return the calls with rendered tokens, and with defaults for columns about sampling."""
     columns = {
         "call_id": list(tokens),
         "prompt_token_ids": [prompt for prompt, _ in tokens.values()],
         "response_token_ids": [[answer] for _, answer in tokens.values()],
         "response_logprobs": [[[0.0] * len(answer)] for _, answer in tokens.values()],
     }
-    made = pl.DataFrame(columns, {name: CALLS.schema[name] for name in columns})
-    usual = {"constrained": False, "delivered": True, "truncated": False, "temperature": 1.0}
-    kept = calls.drop(*columns.keys() - {"call_id"}).join(made, "call_id", maintain_order="left")
+    rendered = pl.DataFrame(columns, {name: CALLS.schema[name] for name in columns})
+    defaults = {"constrained": False, "delivered": True, "truncated": False, "temperature": 1.0}
+    others = calls.drop(*columns.keys() - {"call_id"})
+    joined = others.join(rendered, "call_id", maintain_order="left")
     return CALLS.select(
-        kept.with_columns(**{k: pl.lit(v) for k, v in usual.items()}).lazy()
+        joined.with_columns(**{name: pl.lit(value) for name, value in defaults.items()}).lazy()
     ).collect()
 
 
 def _recipe(dataset: Dataset) -> Recipe:
-    """Give the recipe that the dataset was built by; a version that is not known is no matter."""
+    """Return the recipe of the dataset, changed to accept calls of unknown policy versions."""
     recipe = Recipe.model_validate(dataset.manifest["recipe"])
     allow = (*recipe.filter.allow, "no_version")
     return recipe.model_copy(update={"filter": recipe.filter.model_copy(update={"allow": allow})})

@@ -1,23 +1,23 @@
-"""The rollouts of a dataset with what they are worth, and which of them a conversion takes."""
+"""The rollouts of a dataset with their outcomes, and the selection of those to export."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
-from ltrain_transforms.dataset import Batch, Dataset
-from ltrain_transforms.exports.conversations import Conversation, conversations
-from ltrain_transforms.exports.converted import Options
-from ltrain_transforms.selection import dropped, gathered
+from ltrain_transforms.dataset import Dataset, DatasetBatch
+from ltrain_transforms.exports.conversations import Conversation, group_calls
+from ltrain_transforms.exports.converted import ExportOptions
+from ltrain_transforms.selection import concat_table, to_drops
 from ltrain_transforms.tables import DROPS
 
 STAGE = "exports"
 
 NARROW = ("execution_id", "group_id", "task_id", "run_id", "domain", "mode")
-"""What is kept of every execution."""
+"""The columns of `executions` that exports read."""
 
-SPOKEN = ("execution_id", "call_id", "seq", "input", "output", "tools", "redacted")
-"""What conversations are read from."""
+CONVERSATION_COLUMNS = ("execution_id", "call_id", "seq", "input", "output", "tools", "redacted")
+"""The columns of `calls` that conversations are made from."""
 
 REASONS = {
     "no_calls": "it made no call of the policy",
@@ -27,52 +27,54 @@ REASONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Rollouts:
-    """All of a dataset with `outcome_reward`, and those that are not taken as `DROPS`."""
-
-    taken: pl.DataFrame
+class ExportRollouts:
+    selected: pl.DataFrame
+    """Executions with their `outcome_reward`."""
     drops: pl.DataFrame
+    """`DROPS`: the executions that are not selected."""
 
 
 @dataclass(frozen=True, slots=True)
-class Talks:
+class BatchConversations:
+    """The conversations of one batch."""
+
     by_execution: dict[str, list[Conversation]]
     calls: pl.DataFrame
-    """The rows of `calls` that they were looked for in."""
-    idle: pl.DataFrame
+    """The rows of `calls` that the conversations were made from."""
+    without_calls: pl.DataFrame
     """`DROPS`: executions without a call."""
-    silent: pl.DataFrame
+    unusable: pl.DataFrame
     """`DROPS`: calls that are in no conversation."""
 
     def __iter__(self) -> Iterator[Conversation]:
-        for of_one in self.by_execution.values():
-            yield from of_one
+        for conversations in self.by_execution.values():
+            yield from conversations
 
 
-def rollouts(dataset: Dataset) -> Rollouts:
-    """Give the executions that count, with the sum of what was given to each as a whole."""
+def read_rollouts(dataset: Dataset) -> ExportRollouts:
+    """Read the executions that the build did not drop, each with its outcome reward."""
     out = dataset.drops.filter(pl.col("stage") == "executions")
-    executions = pl.concat(map(_counted, dataset.batches)).sort("execution_id")
-    taken = executions.join(out, left_on="execution_id", right_on="id", how="anti")
-    return Rollouts(taken, out.with_columns(stage=pl.lit(STAGE)))
+    executions = pl.concat(map(_with_outcomes, dataset.batches)).sort("execution_id")
+    selected = executions.join(out, left_on="execution_id", right_on="id", how="anti")
+    return ExportRollouts(selected, out.with_columns(stage=pl.lit(STAGE)))
 
 
-def _counted(batch: Batch) -> pl.DataFrame:
+def _with_outcomes(batch: DatasetBatch) -> pl.DataFrame:
     rewards = batch.table("rewards", ("execution_id", "call_id", "value"))
-    whole = rewards.filter(pl.col("call_id").is_null())
-    worth = whole.group_by("execution_id").agg(outcome_reward=pl.col("value").sum())
+    outcome_rows = rewards.filter(pl.col("call_id").is_null())
+    outcomes = outcome_rows.group_by("execution_id").agg(outcome_reward=pl.col("value").sum())
     executions = batch.table("executions", NARROW)
-    joined = executions.join(worth, "execution_id", "left", maintain_order="left")
-    # one that counts without a word on the whole is of a recipe that asks for none
+    joined = executions.join(outcomes, "execution_id", "left", maintain_order="left")
+    # an execution that the build kept without an outcome is of a recipe that requires none
     return joined.with_columns(pl.col("outcome_reward").fill_null(0.0))
 
 
-def best(found: Rollouts, options: Options) -> Rollouts:
-    """Keep the best: at least so much, and so many of each group; equals by their ids."""
+def select_best(rollouts: ExportRollouts, options: ExportOptions) -> ExportRollouts:
+    """Select rollouts with at least this outcome, then the top N of each group; ties by id."""
     reward = pl.col("outcome_reward")
     group = pl.coalesce("group_id", "execution_id")
     order = [reward, "execution_id"]
-    ranked = found.taken.sort(order, descending=[True, False]).with_columns(
+    ranked = rollouts.selected.sort(order, descending=[True, False]).with_columns(
         rank=pl.int_range(pl.len()).over(group)
     )
     below = reward < (float("-inf") if options.at_least is None else options.at_least)
@@ -80,27 +82,34 @@ def best(found: Rollouts, options: Options) -> Rollouts:
     reason = pl.when(below).then(pl.lit("below")).when(beyond).then(pl.lit("not_best"))
     marked = ranked.with_columns(reason=reason).sort("execution_id")
     left_out = marked.filter(pl.col("reason").is_not_null())
-    drops = dropped(STAGE, left_out, "execution_id", REASONS)
-    kept = marked.filter(pl.col("reason").is_null()).drop("rank", "reason")
-    return Rollouts(kept, gathered(DROPS, found.drops, drops))
+    drops = to_drops(STAGE, left_out, "execution_id", REASONS)
+    selected = marked.filter(pl.col("reason").is_null()).drop("rank", "reason")
+    return ExportRollouts(selected, concat_table(DROPS, rollouts.drops, drops))
 
 
-def talks(
-    batch: Batch, found: Rollouts, policy: str | None, columns: Sequence[str] = SPOKEN
-) -> Talks:
-    """Give the conversations of a batch's rollouts that are taken.
+def read_conversations(
+    batch: DatasetBatch,
+    rollouts: ExportRollouts,
+    policy: str | None,
+    columns: Sequence[str] = CONVERSATION_COLUMNS,
+) -> BatchConversations:
+    """Read the conversations of the selected rollouts in a batch.
 
     Args:
-        columns: what is read of `calls`.
+        policy: only the calls of this policy; None is every policy.
+        columns: the columns of `calls` to read.
     """
-    here = batch.table("executions", ("execution_id",))
-    ids = here.join(found.taken, "execution_id", "semi")
-    transitions = batch.table("transitions", ("execution_id", "call_id", "policy"))
-    ours = transitions.join(ids, "execution_id", "semi")
+    in_batch = batch.table("executions", ("execution_id",))
+    ids = in_batch.join(rollouts.selected, "execution_id", "semi")
+    all_transitions = batch.table("transitions", ("execution_id", "call_id", "policy"))
+    transitions = all_transitions.join(ids, "execution_id", "semi")
     if policy is not None:
-        ours = ours.filter(pl.col("policy") == policy)
+        transitions = transitions.filter(pl.col("policy") == policy)
     key = ["execution_id", "call_id"]
-    calls = batch.table("calls", columns).join(ours.select(key), key, "semi")
-    idle = ids.join(ours, "execution_id", "anti").with_columns(reason=pl.lit("no_calls"))
-    made, silent = conversations(calls)
-    return Talks(made, calls, dropped(STAGE, idle, "execution_id", REASONS), silent)
+    calls = batch.table("calls", columns).join(transitions.select(key), key, "semi")
+    idle = ids.join(transitions, "execution_id", "anti")
+    without_calls = to_drops(
+        STAGE, idle.with_columns(reason=pl.lit("no_calls")), "execution_id", REASONS
+    )
+    by_execution, unusable = group_calls(calls)
+    return BatchConversations(by_execution, calls, without_calls, unusable)

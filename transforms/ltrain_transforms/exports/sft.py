@@ -1,43 +1,46 @@
-"""Supervised fine-tuning: the conversations of the best rollouts, as OpenAI's chat format.
+"""Supervised fine-tuning: the conversations of the best rollouts, in OpenAI's chat format.
 
-A line is `{"messages": [...]}`, with `tools` where some were offered. Where a conversation has
-several answers, those that the policy sampled have `weight` 1, the others 0.
+A line is `{"messages": [...]}`, with `tools` if any were offered. If a conversation has several
+assistant messages, those that the policy sampled have `weight` 1, the others 0.
 """
 
-from ltrain_transforms.exports.chat import Message, chat
+from ltrain_transforms.exports.chat import Message, to_chat
 from ltrain_transforms.exports.conversations import Conversation
-from ltrain_transforms.exports.converted import Converted, Line, Lines, line
-from ltrain_transforms.exports.left_out import LeftOut
-from ltrain_transforms.exports.rollouts import best, rollouts, talks
-from ltrain_transforms.exports.work import Piece, Work, lineage
+from ltrain_transforms.exports.converted import ExportResult, JsonLines, Line, encode_line
+from ltrain_transforms.exports.left_out import ExportDrops
+from ltrain_transforms.exports.rollouts import read_conversations, read_rollouts, select_best
+from ltrain_transforms.exports.work import ExportJob, Piece, lineage
 
 
-def sft(work: Work) -> Converted:
-    """Give the conversations of the best rollouts."""
-    found = best(rollouts(work.dataset), work.options)
-    left_out, pieces = LeftOut(found), []
-    for batch in work.batches():
-        spoken = talks(batch, found, work.options.policy)
-        left_out.talks(spoken)
-        for execution, own in spoken.by_execution.items():
-            rows = b"".join(line(_line(talk)) for talk in own)
-            answers = [list(talk.answers.values()) for talk in own]
-            pieces.append(Piece(execution, work.keep(rows), answers))
+def export_sft(job: ExportJob) -> ExportResult:
+    """Export the conversations of the best rollouts."""
+    rollouts = select_best(read_rollouts(job.dataset), job.options)
+    drops, pieces = ExportDrops(rollouts), []
+    for batch in job.batches():
+        conversations = read_conversations(batch, rollouts, job.options.policy)
+        drops.add_batch(conversations)
+        for execution, own in conversations.by_execution.items():
+            rows = b"".join(encode_line(_line(conversation)) for conversation in own)
+            answers = [list(conversation.answers.values()) for conversation in own]
+            pieces.append(Piece(execution, job.store(rows), answers))
     pieces.sort()
-    return Converted(Lines(work.each(pieces)), lineage(pieces), left_out.drops())
+    return ExportResult(JsonLines(job.load_pieces(pieces)), lineage(pieces), drops.drops())
 
 
-def _line(talk: Conversation) -> Line:
+def _line(conversation: Conversation) -> Line:
     messages = [
-        _weighed(one, 1 if place in talk.answers else 0)
-        for place, message in enumerate(talk.messages)
-        for one in chat([message])
+        _with_weight(converted, 1 if index in conversation.answers else 0)
+        for index, message in enumerate(conversation.messages)
+        for converted in to_chat([message])
     ]
-    answers = [one for one in messages if "weight" in one]
-    if len(answers) == 1:
-        del answers[0]["weight"]
-    return {"messages": messages, **({"tools": talk.tools} if talk.tools else {})}
+    weighted = [message for message in messages if "weight" in message]
+    if len(weighted) == 1:
+        del weighted[0]["weight"]
+    return {
+        "messages": messages,
+        **({"tools": conversation.tools} if conversation.tools else {}),
+    }
 
 
-def _weighed(message: Message, weight: int) -> Message:
+def _with_weight(message: Message, weight: int) -> Message:
     return {**message, "weight": weight} if message["role"] == "assistant" else message

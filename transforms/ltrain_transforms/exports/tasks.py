@@ -1,51 +1,52 @@
-"""Tasks: what the rollouts were asked, to be asked again under the current policy.
+"""Tasks: the inputs of the rollouts, to run them again with the current policy.
 
-A line is `{"id": ..., "input": ..., "domain": ...}`, what `ltrain rollout` reads. The input is that
-of the outermost agent or graph, where it was recorded; else what the user said in the first call.
+A line is `{"id": ..., "input": ..., "domain": ...}`, which `ltrain rollout` reads. The input is
+that of the outermost agent or graph if it was recorded, else the user messages of the first call.
 """
 
 from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.dataset import Batch
-from ltrain_transforms.exports.chat import NotText, chat
-from ltrain_transforms.exports.converted import Converted, Lines, line
-from ltrain_transforms.exports.firsts import Firsts
+from ltrain_transforms.dataset import DatasetBatch
+from ltrain_transforms.exports.chat import NotText, to_chat
+from ltrain_transforms.exports.converted import ExportResult, JsonLines, encode_line
+from ltrain_transforms.exports.firsts import TaskRows
 from ltrain_transforms.exports.rollouts import STAGE
-from ltrain_transforms.exports.work import Work, lineage
+from ltrain_transforms.exports.work import ExportJob, lineage
 from ltrain_transforms.history import parse_messages
-from ltrain_transforms.selection import dropped
+from ltrain_transforms.selection import to_drops
 from ltrain_transforms.untrusted import parse_json
 
 REASONS = {"no_input": "neither an agent's input nor the messages of a call were recorded"}
 
 
-def tasks(work: Work) -> Converted:
-    """Give every task once, failed rollouts' too; of traffic without tasks, each execution."""
-    firsts = Firsts(work)
-    for batch in work.batches():
-        for row in _asked(batch).iter_rows(named=True):
+def export_tasks(job: ExportJob) -> ExportResult:
+    """Export every task once, also of failed rollouts; each execution without a task id is one."""
+    tasks = TaskRows(job)
+    for batch in job.batches():
+        for row in _with_inputs(batch).iter_rows(named=True):
             execution = row["execution_id"]
-            name = row["task_id"] or execution
-            firsts.ask(name, execution)
-            asked = _input(row["outer"], row["first"])
-            if asked is not None:
+            task = row["task_id"] or execution
+            tasks.add_execution(task, execution)
+            task_input = _input(row["outer"], row["first"])
+            if task_input is not None:
                 domain = {"domain": row["domain"]} if row["domain"] else {}
-                firsts.keep(name, execution, line({"id": name, "input": asked, **domain}))
-    pieces = firsts.pieces()
-    silent = pl.DataFrame({"id": sorted(firsts.silent)}, {"id": pl.String})
-    drops = dropped(STAGE, silent.with_columns(reason=pl.lit("no_input")), "id", REASONS)
-    return Converted(Lines(work.each(pieces)), lineage(pieces), drops)
+                line = encode_line({"id": task, "input": task_input, **domain})
+                tasks.add_row(task, execution, line)
+    pieces = tasks.pieces()
+    without_row = pl.DataFrame({"id": sorted(tasks.without_row)}, {"id": pl.String})
+    drops = to_drops(STAGE, without_row.with_columns(reason=pl.lit("no_input")), "id", REASONS)
+    return ExportResult(JsonLines(job.load_pieces(pieces)), lineage(pieces), drops)
 
 
-def _asked(batch: Batch) -> pl.DataFrame:
-    """Give each execution with the input of its outermost structure, and of its first LLM call."""
+def _with_inputs(batch: DatasetBatch) -> pl.DataFrame:
+    """Return each execution with the inputs of its outermost agent or node and first LLM call."""
     columns = ("execution_id", "seq", "kind", "parent_id", "input")
-    told = batch.table("calls", columns).filter(pl.col("input").is_not_null()).sort("seq")
-    outside = pl.col("kind").is_in(["agent", "node"]) & pl.col("parent_id").is_null()
-    inputs = told.group_by("execution_id").agg(
-        outer=pl.col("input").filter(outside).first(),
+    calls = batch.table("calls", columns).filter(pl.col("input").is_not_null()).sort("seq")
+    outermost = pl.col("kind").is_in(["agent", "node"]) & pl.col("parent_id").is_null()
+    inputs = calls.group_by("execution_id").agg(
+        outer=pl.col("input").filter(outermost).first(),
         first=pl.col("input").filter(pl.col("kind") == "llm").first(),
     )
     executions = batch.table("executions", ("execution_id", "task_id", "domain"))
@@ -55,15 +56,17 @@ def _asked(batch: Batch) -> pl.DataFrame:
 
 
 def _input(outer: str | None, first: str | None) -> Any:
-    """Return the value of JSON, and other text as it is; of messages the user's."""
+    """Return the decoded outer input, else the messages of the first call without the system's.
+
+    Text that is not JSON stays text. A single user message is reduced to its content.
+    """
     if outer is not None:
         return parse_json(outer)
     try:
-        said = [
-            one for one in chat(parse_messages(first)) if one["role"] not in ("system", "developer")
-        ]
+        messages = to_chat(parse_messages(first))
     except NotText:
         return None
-    if len(said) == 1 and said[0]["role"] == "user":
-        return said[0]["content"]
-    return said or None
+    inputs = [message for message in messages if message["role"] not in ("system", "developer")]
+    if len(inputs) == 1 and inputs[0]["role"] == "user":
+        return inputs[0]["content"]
+    return inputs or None

@@ -1,8 +1,8 @@
-"""verl's prompt parquet: the first prompt of every task, as verl's own RLHFDataset reads it.
+"""verl's prompt parquet: the first prompt of every task, for verl's own RLHFDataset.
 
 A row has `prompt` (messages of role and content), `data_source`, `ability`, `reward_model` with an
-empty `ground_truth`, since traces hold none, and `extra_info` with the task's id for a reward
-function to look it up by.
+empty `ground_truth`, since traces hold none, and `extra_info` with the task id, by which a reward
+function can look up the ground truth.
 """
 
 import json
@@ -14,14 +14,16 @@ import polars as pl
 
 from ltrain_transforms.exports.chat import Message
 from ltrain_transforms.exports.conversations import Conversation
-from ltrain_transforms.exports.converted import ROWS, Converted, Frames
-from ltrain_transforms.exports.firsts import Firsts
-from ltrain_transforms.exports.left_out import LeftOut
-from ltrain_transforms.exports.rollouts import STAGE, rollouts, talks
-from ltrain_transforms.exports.work import Work, lineage
-from ltrain_transforms.selection import dropped
+from ltrain_transforms.exports.converted import ROWS, ExportResult, ParquetRows
+from ltrain_transforms.exports.firsts import TaskRows
+from ltrain_transforms.exports.left_out import ExportDrops
+from ltrain_transforms.exports.rollouts import STAGE, read_conversations, read_rollouts
+from ltrain_transforms.exports.work import ExportJob, lineage
+from ltrain_transforms.selection import to_drops
 
-REASONS = {"not_plain": "its first prompt holds tool calls or results, which verl's prompts do not"}
+REASONS = {
+    "not_plain": "its first prompt holds tool calls or results, which verl's prompts cannot hold"
+}
 
 TEXT = pl.String()
 SCHEMA = pl.Schema(
@@ -35,51 +37,53 @@ SCHEMA = pl.Schema(
 )
 
 
-def verl(work: Work) -> Converted:
-    """Give the first prompt of each task; of traffic without tasks, of each execution."""
-    found = rollouts(work.dataset)
-    firsts, left_out = Firsts(work), LeftOut(found)
-    for batch in work.batches():
-        spoken = talks(batch, found, work.options.policy)
-        told = found.taken.filter(pl.col("execution_id").is_in(list(spoken.by_execution)))
-        fancy: list[tuple[str, str]] = []
-        for row in told.iter_rows(named=True):
+def export_verl(job: ExportJob) -> ExportResult:
+    """Export the first prompt of each task, or of each execution without a task id."""
+    rollouts = read_rollouts(job.dataset)
+    tasks, drops = TaskRows(job), ExportDrops(rollouts)
+    for batch in job.batches():
+        conversations = read_conversations(batch, rollouts, job.options.policy)
+        ids = list(conversations.by_execution)
+        executions = rollouts.selected.filter(pl.col("execution_id").is_in(ids))
+        not_plain: list[tuple[str, str]] = []
+        for row in executions.iter_rows(named=True):
             execution = row["execution_id"]
-            prompt = _prompt(spoken.by_execution[execution][0])
+            prompt = _prompt(conversations.by_execution[execution][0])
             if prompt is None:
-                fancy.append((execution, "not_plain"))
+                not_plain.append((execution, "not_plain"))
                 continue
-            name = row["task_id"] or execution
-            firsts.ask(name, execution)
-            firsts.keep(name, execution, json.dumps(_row(row, name, prompt)).encode())
-        reasons = pl.DataFrame(fancy, {"id": pl.String, "reason": pl.String}, orient="row")
-        left_out.talks(spoken)
-        left_out.executions("fancy", dropped(STAGE, reasons, "id", REASONS))
-    pieces = firsts.pieces()
-    return Converted(Frames(_frames(work.each(pieces))), lineage(pieces), left_out.drops())
+            task = row["task_id"] or execution
+            tasks.add_execution(task, execution)
+            tasks.add_row(task, execution, json.dumps(_row(row, task, prompt)).encode())
+        reasons = pl.DataFrame(not_plain, {"id": pl.String, "reason": pl.String}, orient="row")
+        drops.add_batch(conversations)
+        drops.add_executions("not_plain", to_drops(STAGE, reasons, "id", REASONS))
+    pieces = tasks.pieces()
+    rows = ParquetRows(_frames(job.load_pieces(pieces)))
+    return ExportResult(rows, lineage(pieces), drops.drops())
 
 
-def _row(execution: dict[str, Any], name: str, prompt: list[Message]) -> dict[str, Any]:
+def _row(execution: dict[str, Any], task: str, prompt: list[Message]) -> dict[str, Any]:
     return {
         "prompt": prompt,
         "data_source": execution["run_id"] or "ltrain",
         "ability": execution["domain"] or "",
         "reward_model": {"style": "rule", "ground_truth": ""},
-        "extra_info": {"split": execution["mode"] or "train", "task_id": name},
+        "extra_info": {"split": execution["mode"] or "train", "task_id": task},
     }
 
 
-def _frames(held: Iterator[bytes]) -> Iterator[pl.DataFrame]:
-    """Give rows with their places, `ROWS` at a time."""
-    numbered = enumerate(map(json.loads, held))
+def _frames(lines: Iterator[bytes]) -> Iterator[pl.DataFrame]:
+    """Yield the decoded rows with their index, `ROWS` at a time."""
+    numbered = enumerate(map(json.loads, lines))
     while rows := list(islice(numbered, ROWS)):
         for index, row in rows:
             row["extra_info"]["index"] = index
         yield pl.DataFrame([row for _, row in rows], SCHEMA)
 
 
-def _prompt(talk: Conversation) -> list[Message] | None:
-    """Give what its first call was asked; None where that is more than roles and text."""
-    messages = talk.before(min(talk.answers))
+def _prompt(conversation: Conversation) -> list[Message] | None:
+    """Return the prompt of the first call; None if it holds more than roles and text."""
+    messages = conversation.prompt(min(conversation.answers))
     plain = all(message.keys() == {"role", "content"} for message in messages)
     return messages if plain else None

@@ -1,21 +1,21 @@
-"""A conversion under way: a dataset batch by batch, and on disk what was made of each.
+"""A running export: it reads a dataset batch by batch and stores the rows of each on disk.
 
-Only ids and numbers are kept in memory for all of a dataset. What a form makes of an execution goes
-to a file at once, and from there to the output in the order of the executions' ids, which is not
-that of the batches where a dataset was added to or its executions are sessions.
+Only ids and numbers of the whole dataset are in memory. The rows of an execution go to a temporary
+file at once, and from there to the output in the order of execution ids. The batches have another
+order if the dataset was updated or its executions are sessions.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ltrain_transforms.build import Progress, silent
-from ltrain_transforms.dataset import Batch, Dataset
-from ltrain_transforms.exports.converted import Options
+from ltrain_transforms.build import Progress, ignore_progress
+from ltrain_transforms.dataset import Dataset, DatasetBatch
+from ltrain_transforms.exports.converted import ExportOptions
 
 
-class Place(NamedTuple):
-    """Where something lies in the file."""
+class FileRange(NamedTuple):
+    """A range of bytes in the temporary file."""
 
     offset: int
     length: int
@@ -25,49 +25,53 @@ class Piece(NamedTuple):
     """Rows that were made together."""
 
     key: str
-    """Puts them in order: an execution's id."""
-    place: Place
+    """The sort key: an execution id."""
+    content: FileRange
     lineage: list[list[str]]
-    """Of each row the ids it was made from."""
+    """For each row the ids that it was made from."""
 
 
-class Work:
+class ExportJob:
     def __init__(
-        self, dataset: Dataset, options: Options, folder: Path, progress: Progress = silent
+        self,
+        dataset: Dataset,
+        options: ExportOptions,
+        folder: Path,
+        progress: Progress = ignore_progress,
     ) -> None:
         self.dataset, self.options = dataset, options
         self._file = (folder / "pieces").open("w+b")
         self.progress = progress
 
-    def __enter__(self) -> "Work":
+    def __enter__(self) -> "ExportJob":
         return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def batches(self) -> Iterator[Batch]:
-        """Give every batch of the dataset, and say when one is done."""
-        every = self.dataset.batches
-        for done, batch in enumerate(every, 1):
+    def batches(self) -> Iterator[DatasetBatch]:
+        """Yield every batch of the dataset, and report progress after each."""
+        batches = self.dataset.batches
+        for done, batch in enumerate(batches, 1):
             yield batch
-            self.progress("read", done, len(every))
+            self.progress("read", done, len(batches))
 
-    def keep(self, held: bytes) -> Place:
-        """Put something aside."""
-        return Place(self._file.seek(0, 2), self._file.write(held))
+    def store(self, content: bytes) -> FileRange:
+        """Append bytes to the temporary file."""
+        return FileRange(self._file.seek(0, 2), self._file.write(content))
 
-    def kept(self, place: Place) -> bytes:
-        """Give what was put aside."""
-        self._file.seek(place.offset)
-        return self._file.read(place.length)
+    def load(self, content: FileRange) -> bytes:
+        """Read bytes from the temporary file."""
+        self._file.seek(content.offset)
+        return self._file.read(content.length)
 
-    def each(self, pieces: list[Piece]) -> Iterator[bytes]:
-        """Give every piece, and say when it is taken."""
+    def load_pieces(self, pieces: list[Piece]) -> Iterator[bytes]:
+        """Yield the bytes of every piece, and report progress after each."""
         for done, piece in enumerate(pieces, 1):
-            yield self.kept(piece.place)
+            yield self.load(piece.content)
             self.progress("write", done, len(pieces))
 
 
 def lineage(pieces: list[Piece]) -> list[list[str]]:
-    """Give what each row of all pieces was made from."""
+    """Return the lineage of each row of all pieces."""
     return [ids for piece in pieces for ids in piece.lineage]

@@ -11,7 +11,7 @@ from ltrain_transforms import library, python_rules, sql
 from ltrain_transforms.errors import BadRule
 from ltrain_transforms.recipe.section import Section
 from ltrain_transforms.tables import CALLS, EXECUTIONS, GROUP_STATS, SIGNALS
-from ltrain_transforms.tool_faults import check_schema
+from ltrain_transforms.tool_faults import schema_error
 
 CALL_COLUMNS = pl.Schema({**CALLS.schema, **SIGNALS.schema})
 """Columns that the SQL of a rule over calls may use."""
@@ -83,7 +83,7 @@ class Reward(Section):
         if not isinstance(keys, dict) or not keys.get("use"):
             return keys
         try:
-            return library.overridden(keys)
+            return library.apply_overrides(keys)
         except UnknownName as error:
             raise BadRule(str(error)) from error
 
@@ -126,21 +126,21 @@ class Reward(Section):
     @model_validator(mode="after")
     def _compiles(self) -> Self:
         if self.python is not None:
-            python_rules.found(self.name, self.python)
+            python_rules.find_entry_point(self.name, self.python)
         if (self.python or self.on == "rollout") and self.credit_to not in _WITHOUT_CHOICE:
             raise BadRule(
                 f"Rule '{self.name}': credit_to '{self.credit_to.value}' needs an SQL rule "
                 "over calls. A rule over the rollout credits the rollout, and a Python rule names "
                 "the calls itself. Remove credit_to."
             )
-        if self.schema_ is not None and (fault := check_schema(self.schema_)) is not None:
+        if self.schema_ is not None and (fault := schema_error(self.schema_)) is not None:
             raise BadRule(f"Rule '{self.name}', schema: {fault}.")
         if self.value is not None:
             columns = self.columns
             for field, text, wanted in (("when", self.when, bool), ("value", self.value, float)):
-                sql.check(self.name, field, self.bound(text), columns, wanted)
+                sql.check_expression(self.name, field, self.bound(text), columns, wanted)
         if self.gate is not None:
-            sql.check(self.name, "gate", self.bound(self.gate), EXECUTION_COLUMNS, bool)
+            sql.check_expression(self.name, "gate", self.bound(self.gate), EXECUTION_COLUMNS, bool)
         return self
 
     @property
@@ -149,12 +149,12 @@ class Reward(Section):
         columns = EXECUTION_COLUMNS if self.on == "rollout" else CALL_COLUMNS
         if self.schema_ is None:
             columns = pl.Schema({name: dtype for name, dtype in columns.items() if name != "fits"})
-        named = sql.with_names(self.name, columns, self.let)
+        named = sql.json_path_columns(self.name, columns, self.let)
         return pl.Schema({**columns, **dict.fromkeys(named, pl.String())})
 
     def bound(self, text: str) -> str:
         """Return `text` with the rule's parameters inserted."""
-        return sql.bound(self.name, text, self.params)
+        return sql.bind_parameters(self.name, text, self.params)
 
 
 _WITHOUT_CHOICE = (Credited.SELF, Credited.ROLLOUT)

@@ -1,5 +1,5 @@
-"""`ltrain show`: what an id stands for, looked up, and laid out for a terminal, a page, a program.
+"""`ltrain show`: find what an id names, and render it for a terminal, an HTML page or a program.
 
-`subject` finds what is meant; `rollout`, `run`, `dataset` and `policy` look it up and give a `Tree`
-or a `Report`; `terminal` and `page` lay either out.
+`subject` finds what an id names. `rollout`, `run`, `dataset` and `policy` read it and return a
+`RolloutTree` or a `Report`. `terminal` and `page` render either.
 """

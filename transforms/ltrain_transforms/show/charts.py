@@ -1,27 +1,27 @@
-"""Line charts as the numbers of an inline SVG; the template draws them, the page's style colours.
+"""Line charts as coordinates of an inline SVG, which a template of the page draws.
 
-Coordinates are those of a box `WIDTH` x `HEIGHT`, which a page scales to its column: text of 11
-stays readable on a phone.
+The coordinates are in a box of `WIDTH` x `HEIGHT`. A page scales the box to its column; text of
+size 11 stays readable on a phone.
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ltrain_transforms.show.report import Chart, Points, told
+from ltrain_transforms.show.report import Chart, Points, format_cell
 
 WIDTH, HEIGHT = 360, 220
 LEFT, RIGHT, TOP, BOTTOM = 50, 12, 12, 38
-"""Room for the axes' numbers and labels."""
-DOTS = 60
-"""With more points than this a line has no dots."""
+"""Margins for the numbers and labels of the axes."""
+MAX_DOTS = 60
+"""A line with more points has no dots."""
 COLOURS = 8
-"""Lines that differ by colour; with the dashes there are three times as many."""
+"""Number of colours; with three dash styles, this makes three times as many line styles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    at: float
+    position: float
     text: str
 
 
@@ -29,77 +29,77 @@ class Tick:
 class Dot:
     x: float
     y: float
-    said: str
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     name: str
     style: str
-    """Classes of colour and dash."""
+    """CSS classes of colour and dash."""
     paths: tuple[str, ...]
-    """Points of polylines; a number that is not finite parts a line in two."""
+    """Points of polylines; a number that is not finite splits a line in two."""
     dots: tuple[Dot, ...]
     last: str
-    """The last number, for the legend."""
+    """The last value, for the legend."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
     title: str
-    across: str
-    up: str
-    xs: tuple[Tick, ...]
-    ys: tuple[Tick, ...]
+    x_label: str
+    y_label: str
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
     lines: tuple[Line, ...]
 
 
-def drawing(chart: Chart) -> Drawing:
-    """Place a chart's lines and ticks in the box."""
+def draw_chart(chart: Chart) -> Drawing:
+    """Compute the coordinates of the lines and ticks of a chart."""
     points = [point for _, line in chart.series for point in line if math.isfinite(point[1])]
-    x_ticks = ticks((x for x, _ in points), whole=True)
+    x_ticks = ticks((x for x, _ in points), integer=True)
     y_ticks = ticks(y for _, y in points)
     x = _Scale(x_ticks, LEFT, WIDTH - RIGHT)
     y = _Scale(y_ticks, HEIGHT - BOTTOM, TOP)
     lines = (_line(number, name, line, x, y) for number, (name, line) in enumerate(chart.series))
     return Drawing(
         chart.title,
-        chart.across,
-        chart.up,
+        chart.x_label,
+        chart.y_label,
         tuple(Tick(x(value), f"{value:g}") for value in x_ticks),
         tuple(Tick(y(value), f"{value:g}") for value in y_ticks),
         tuple(lines),
     )
 
 
-def ticks(values: Iterable[float], *, whole: bool = False, most: int = 6) -> list[float]:
-    """Give round numbers at even distances that enclose `values`: two to `most` of them."""
-    found = list(values) or [0.0]
-    low, high = min(found), max(found)
+def ticks(values: Iterable[float], *, integer: bool = False, limit: int = 6) -> list[float]:
+    """Return round numbers at even distances that enclose `values`: from two to `limit`."""
+    numbers = list(values) or [0.0]
+    low, high = min(numbers), max(numbers)
     if low == high:
-        low, high = (low, high + 1) if whole else _around(low)
-    step, marks = (high - low) / (most - 1), range(most + 1)
-    while len(marks) > most:
-        step = _round(step * 1.001, whole)
+        low, high = (low, high + 1) if integer else _interval_around(low)
+    step, marks = (high - low) / (limit - 1), range(limit + 1)
+    while len(marks) > limit:
+        step = _round_up(step * 1.001, integer)
         marks = range(math.floor(low / step), math.ceil(high / step) + 1)
     return [float(f"{number * step:.12g}") for number in marks]
 
 
-def _around(value: float) -> tuple[float, float]:
-    room = abs(value) / 2 or 1.0
-    return value - room, value + room
+def _interval_around(value: float) -> tuple[float, float]:
+    margin = abs(value) / 2 or 1.0
+    return value - margin, value + margin
 
 
-def _round(step: float, whole: bool) -> float:
-    """Give the least of 1, 2 and 5 times a power of ten that is not below `step`."""
-    if whole and step <= 1:
+def _round_up(step: float, integer: bool) -> float:
+    """Return the smallest of 1, 2 and 5 times a power of ten that is not below `step`."""
+    if integer and step <= 1:
         return 1.0
     power = 10.0 ** math.floor(math.log10(step))
-    return next(power * many for many in (1, 2, 5, 10) if power * many >= step * (1 - 1e-9))
+    return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= step * (1 - 1e-9))
 
 
 class _Scale:
-    """Map the range of ticks to pixels."""
+    """Map the range of the ticks to pixels."""
 
     def __init__(self, marks: Sequence[float], begin: float, end: float) -> None:
         self.low, self.begin = marks[0], begin
@@ -112,16 +112,17 @@ class _Scale:
 def _line(number: int, name: str, points: Points, x: _Scale, y: _Scale) -> Line:
     parts: list[list[str]] = [[]]
     dots = []
-    for across, up in points:
-        if not math.isfinite(up):
+    for x_value, y_value in points:
+        if not math.isfinite(y_value):
             parts.append([])
             continue
-        parts[-1].append(f"{x(across)},{y(up)}")
-        dots.append(Dot(x(across), y(up), f"{name}, {across:g}: {told(up)}"))
+        parts[-1].append(f"{x(x_value)},{y(y_value)}")
+        label = f"{name}, {x_value:g}: {format_cell(y_value)}"
+        dots.append(Dot(x(x_value), y(y_value), label))
     return Line(
         name,
         f"c{number % COLOURS} s{number // COLOURS % 3}",
         tuple(" ".join(part) for part in parts if len(part) > 1),
-        tuple(dots) if len(dots) <= DOTS else (),
-        told(points[-1][1]) if points else "",
+        tuple(dots) if len(dots) <= MAX_DOTS else (),
+        format_cell(points[-1][1]) if points else "",
     )

@@ -1,7 +1,7 @@
-"""The messages of a rollout's calls for reading: what a call's history repeats is named, not told.
+"""The messages of the calls of a rollout, without the history that each call repeats.
 
-An agent sends its whole history with every call. Messages that the call before began with, too, are
-counted, and the call where they stand is named.
+An agent sends its whole history with every call. The messages that a call has in common with the
+start of the previous call are counted and replaced by a link to that call.
 """
 
 from collections.abc import Iterable
@@ -10,10 +10,10 @@ from typing import Any
 
 from ltrain_instrument.terminal import visible
 from ltrain_transforms.show.tree import Step
-from ltrain_transforms.show.words import lines, listed, plain
+from ltrain_transforms.show.words import message_text, parse_messages, to_text
 
-LONGEST = 20_000
-"""Characters of a text that a page holds; it says how many more there are."""
+MAX_CHARACTERS = 20_000
+"""Characters of a text that a page shows, with a note on how many more there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,56 +21,61 @@ class Message:
     role: str
     text: str
     more: int
-    """Characters that are left out."""
+    """Number of characters that are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What went into a call and came out of it."""
+    """The input and the output of a call."""
 
     repeated: int
-    """Messages that it began with like the call before."""
+    """Number of leading messages that it has in common with the previous call."""
     repeats: Step | None
-    """That call."""
-    given: tuple[Message, ...]
-    answered: tuple[Message, ...]
+    """The previous call."""
+    inputs: tuple[Message, ...]
+    outputs: tuple[Message, ...]
 
 
-def conversations(steps: Iterable[Step]) -> dict[int, Conversation]:
-    """Give the conversation of each call by its `seq`; agents and nodes have none."""
-    found: dict[int, Conversation] = {}
-    before: tuple[Step, list[dict[str, Any]]] | None = None
-    for step in sorted(steps, key=lambda one: int(one.call["seq"])):
+def read_messages(steps: Iterable[Step]) -> dict[int, Conversation]:
+    """Return the conversation of each call by its `seq`; agents and nodes have none."""
+    conversations: dict[int, Conversation] = {}
+    previous: tuple[Step, list[dict[str, Any]]] | None = None
+    for step in sorted(steps, key=lambda step: int(step.call["seq"])):
         call = step.call
         if call["kind"] in ("agent", "node"):
             continue
-        history = listed(call["input"]) if call["kind"] == "llm" else None
+        history = parse_messages(call["input"]) if call["kind"] == "llm" else None
         if history is None:
-            given = _text("input", call["arguments"] or call["input"])
-            answered = _messages(listed(call["output"]) if call["kind"] == "llm" else None)
-            answered = answered or _text("output", call["result"] or call["output"])
-            found[call["seq"]] = Conversation(0, None, given, answered)
+            inputs = _text("input", call["arguments"] or call["input"])
+            outputs = _messages(parse_messages(call["output"]) if call["kind"] == "llm" else None)
+            outputs = outputs or _text("output", call["result"] or call["output"])
+            conversations[call["seq"]] = Conversation(0, None, inputs, outputs)
             continue
-        same = _alike(before[1], history) if before else 0
-        answered = _messages(listed(call["output"])) or _text("output", call["output"])
-        repeats = before[0] if before and same else None
-        found[call["seq"]] = Conversation(same, repeats, _messages(history[same:]), answered)
-        before = (step, history)
-    return found
+        common = _common_prefix(previous[1], history) if previous else 0
+        outputs = _messages(parse_messages(call["output"])) or _text("output", call["output"])
+        repeats = previous[0] if previous and common else None
+        conversations[call["seq"]] = Conversation(
+            common, repeats, _messages(history[common:]), outputs
+        )
+        previous = (step, history)
+    return conversations
 
 
-def _alike(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> int:
-    """Count the messages that both begin with."""
-    same = 0
-    for mine, theirs in zip(one, other, strict=False):
-        if mine != theirs:
+def _common_prefix(left: list[dict[str, Any]], right: list[dict[str, Any]]) -> int:
+    """Count the leading messages that both lists have in common."""
+    count = 0
+    for mine, other in zip(left, right, strict=False):
+        if mine != other:
             break
-        same += 1
-    return same
+        count += 1
+    return count
 
 
 def _messages(messages: list[dict[str, Any]] | None) -> tuple[Message, ...]:
-    return tuple(excerpt(plain(one.get("role", "?")), lines(one)) for one in messages or [])
+    return tuple(
+        excerpt(to_text(message.get("role", "?")), message_text(message))
+        for message in messages or []
+    )
 
 
 def _text(role: str, text: str | None) -> tuple[Message, ...]:
@@ -78,5 +83,7 @@ def _text(role: str, text: str | None) -> tuple[Message, ...]:
 
 
 def excerpt(role: str, text: str) -> Message:
-    """Give as much of a text as a page holds."""
-    return Message(visible(role), visible(text[:LONGEST]), max(len(text) - LONGEST, 0))
+    """Return the first `MAX_CHARACTERS` of a text as a message."""
+    return Message(
+        visible(role), visible(text[:MAX_CHARACTERS]), max(len(text) - MAX_CHARACTERS, 0)
+    )

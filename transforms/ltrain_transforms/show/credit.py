@@ -1,82 +1,85 @@
-"""What an attempt and its calls are worth, in sentences that a terminal and a page share."""
+"""Sentences about an attempt, its rewards and its credit, for both a terminal and a page."""
 
-from ltrain_transforms.show.tree import Attempt, Given, Row, Step
-from ltrain_transforms.show.words import signed
+from ltrain_transforms.show.tree import Attempt, RewardEntry, Row, Step
+from ltrain_transforms.show.words import format_signed
 
 ADVANTAGES = ("outcome_advantage", "process_advantage", "step_advantage")
 
 
-def place(execution: Row) -> str:
-    """Say which rollout of which task it is."""
+def describe_rollout(execution: Row) -> str:
+    """Return run, mode, wave, task, sample and domain of an execution, as far as known."""
     columns = ("run_id", "mode", "wave", "task_id", "sample_index", "domain")
-    words = ("run", "mode", "wave", "task", "sample", "domain")
-    known = zip(words, map(execution.get, columns), strict=True)
-    return ", ".join(f"{word} {value}" for word, value in known if value is not None)
+    labels = ("run", "mode", "wave", "task", "sample", "domain")
+    values = zip(labels, map(execution.get, columns), strict=True)
+    return ", ".join(f"{label} {value}" for label, value in values if value is not None)
 
 
-def ending(attempt: Attempt) -> str:
-    """Say how an attempt ended, how long it took and what it did."""
-    it = attempt.execution
+def describe_ending(attempt: Attempt) -> str:
+    """Return how an attempt ended, how long it took and how many calls it made."""
+    row = attempt.execution
+    outcome = row["outcome"] or "no outcome"
     return (
-        f"attempt {it['attempt']}: {it['outcome'] or 'no outcome'} after {it['wall'] or 0:.2f} s "
-        f"(critical path {it['critical_path'] or 0:.2f} s); {it['llm_calls'] or 0} LLM and "
-        f"{it['tool_calls'] or 0} tool calls in {it['traces'] or 0} trace(s)"
+        f"attempt {row['attempt']}: {outcome} after {row['wall'] or 0:.2f} s (critical path "
+        f"{row['critical_path'] or 0:.2f} s); {row['llm_calls'] or 0} LLM and "
+        f"{row['tool_calls'] or 0} tool calls in {row['traces'] or 0} trace(s)"
     )
 
 
-def fault(attempt: Attempt) -> str:
-    """Say why it does not count or is not whole, or nothing."""
-    it = attempt.execution
-    said = ["superseded by a later attempt"] if it["superseded"] else []
-    if not it["complete"]:
-        seen = f"{it['spans_seen']} of {it['spans_expected']} reported spans are there"
-        said.append(f"incomplete: {'not closed' if it['outcome'] is None else seen}")
-    return "; ".join(said)
+def describe_faults(attempt: Attempt) -> str:
+    """Return why an attempt does not count or is not complete; empty if it is fine."""
+    row = attempt.execution
+    faults = ["superseded by a later attempt"] if row["superseded"] else []
+    if not row["complete"]:
+        count = f"{row['spans_seen']} of {row['spans_expected']} reported spans are there"
+        faults.append(f"incomplete: {'not closed' if row['outcome'] is None else count}")
+    return "; ".join(faults)
 
 
-def standing(attempt: Attempt) -> str:
-    """Say what it is worth beside its group."""
+def describe_outcome(attempt: Attempt) -> str:
+    """Return the outcome reward of an attempt and the mean of its group."""
     if attempt.outcome is None:
         return "no outcome reward"
     mean = sum(attempt.group) / len(attempt.group)
     return f"outcome reward {attempt.outcome:g}; its group of {len(attempt.group)}: mean {mean:.3f}"
 
 
-def given(reward: Given) -> str:
-    """Say who gave a reward, and for what."""
-    return f"{reward.rule} {signed(reward.value)} ({reward.source}; evidence {reward.evidence})"
+def describe_reward(reward: RewardEntry) -> str:
+    """Return the rule, value, source and evidence of a reward."""
+    return (
+        f"{reward.rule} {format_signed(reward.value)} ({reward.source}; evidence {reward.evidence})"
+    )
 
 
-def advantage(step: Step) -> str:
-    """Give a trained call's return and advantage, with the parts that are not 0."""
+def describe_advantage(step: Step) -> str:
+    """Return the return and advantage of a trained call, with the parts that are not 0."""
     row = step.credit
     if row is None:
         return ""
     parts = [
-        f"{name.removesuffix('_advantage')} {signed(row[name])}"
+        f"{name.removesuffix('_advantage')} {format_signed(row[name])}"
         for name in ADVANTAGES
         if row.get(name)
     ]
-    whole = f"return {signed(row['returns'])}, advantage {signed(row['advantage'])}"
-    return f"{whole} = {', '.join(parts)}" if parts else whole
+    total = f"return {format_signed(row['returns'])}, advantage {format_signed(row['advantage'])}"
+    return f"{total} = {', '.join(parts)}" if parts else total
 
 
-def training(step: Step) -> str:
-    """Say which of its tokens are trained in which row, and why a row begins with it."""
+def describe_training(step: Step) -> str:
+    """Return how many tokens of a call are trained in which row, and why a row begins with it."""
     return ", ".join(
-        f"{one.tokens:,} tokens in row {one.row} ({one.sample_id[:8]})"
-        + (f"; {one.begins}" if one.begins else "")
-        for one in step.trained
+        f"{part.tokens:,} tokens in row {part.row} ({part.sample_id[:8]})"
+        + (f"; {part.begins}" if part.begins else "")
+        for part in step.trained
     )
 
 
-def doubt(step: Step) -> str:
-    """Say on what the captures of a call disagree."""
-    found = step.call["capture_mismatch"]
-    return f"its captures disagree on {found}; the gateway's counts" if found else ""
+def describe_mismatch(step: Step) -> str:
+    """Return which field the captures of a call disagree on; empty if they agree."""
+    mismatch = step.call["capture_mismatch"]
+    return f"its captures disagree on {mismatch}; the gateway's counts" if mismatch else ""
 
 
-def drop(row: Row) -> str:
-    """Say what was left out at which stage and why."""
+def describe_drop(row: Row) -> str:
+    """Return the stage, reason and detail of a drop."""
     detail = f": {row['detail']}" if row["detail"] else ""
     return f"{row['stage']}/{row['reason']}{detail}"

@@ -1,4 +1,4 @@
-"""A dataset: what is in it, where it comes from, and how it differs from another."""
+"""The report on a dataset: its content and its lineage."""
 
 import json
 from collections import Counter
@@ -10,41 +10,41 @@ import polars as pl
 
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.manifest import KEYS, MANIFEST
-from ltrain_transforms.savings import savings
-from ltrain_transforms.selective_drops import sentences
-from ltrain_transforms.show.report import Cell, Facts, Grid, Report, named
-from ltrain_transforms.show.vain import in_vain
+from ltrain_transforms.savings import count_savings
+from ltrain_transforms.selective_drops import alarm_messages
+from ltrain_transforms.show.report import Cell, Facts, Grid, Report, join_names
+from ltrain_transforms.show.vain import unknown_names
 
 
-def of_home(home: Path) -> Iterator[tuple[Path, str]]:
-    """Give the folder and the id of each dataset of a home."""
+def list_datasets(home: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the folder and the id of each dataset below `home`/datasets."""
     for path in sorted(home.glob(f"datasets/*/{MANIFEST}")):
         try:
             yield path.parent, str(json.loads(path.read_text())["id"])
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # half written or another's: `Dataset.open` says so where it is asked for
+            continue  # not a dataset; `Dataset.open` raises for it when it is join_names
 
 
-def report(given: Dataset) -> Report:
-    """Lay out a dataset's content and lineage."""
-    manifest: dict[str, Any] = given.manifest
-    vain = tuple(in_vain(given))
-    alarms = tuple(sentences(manifest.get("alarms", {})))  # of older datasets nothing is known
+def dataset_report(dataset: Dataset) -> Report:
+    """Return the report on the content and lineage of a dataset."""
+    manifest: dict[str, Any] = dataset.manifest
+    unknown = tuple(unknown_names(dataset))
+    alarms = tuple(alarm_messages(manifest.get("alarms", {})))  # older datasets have no alarms
     parts = (
-        Facts("Lineage", tuple(lineage(manifest))),
-        *((Facts("Named in vain", vain),) if vain else ()),
+        Facts("Lineage", tuple(lineage_facts(manifest))),
+        *((Facts("Unknown names in the recipe", unknown),) if unknown else ()),
         *((Facts("Alarms", alarms),) if alarms else ()),
-        Grid("Rows", ("table", "rows"), tuple((name, given.counts[name]) for name in KEYS)),
-        _executions(given),
-        Grid("Distribution", NUMBERS, tuple(_numbers(given))),
-        Grid("Merging", ("what", "count"), tuple(_merging(given).items())),
+        Grid("Rows", ("table", "rows"), tuple((name, dataset.counts[name]) for name in KEYS)),
+        _executions(dataset),
+        Grid("Distribution", NUMBERS, tuple(_numbers(dataset))),
+        Grid("Merging", ("what", "count"), tuple(_merging(dataset).items())),
         Grid("Policies", ("policy", "versions sampled"), tuple(_policies(manifest))),
-        drops(given.drops),
+        drop_counts(dataset.drops),
     )
-    return Report(f"dataset {given.id}", str(given.path), parts, manifest)
+    return Report(f"dataset {dataset.id}", str(dataset.path), parts, manifest)
 
 
-def drops(rows: pl.DataFrame) -> Grid:
+def drop_counts(rows: pl.DataFrame) -> Grid:
     """Count drops by stage and reason."""
     keys = ("stage", "reason")
     counted = rows.group_by(keys).agg(count=pl.len(), meaning=pl.col("detail").min()).sort(keys)
@@ -52,27 +52,30 @@ def drops(rows: pl.DataFrame) -> Grid:
     return Grid("Drops", columns, tuple(counted.select(columns).iter_rows()))
 
 
-def lineage(manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Tell what a dataset was made from."""
+def lineage_facts(manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield name and value of what a dataset was made from."""
     yield "store", str(manifest["store"])
-    yield "watermark", f"{manifest['watermark']}: the latest of its spans was stored then"
-    yield "selected", named([f"{k} {v}" for k, v in manifest["parameters"].items()])
+    yield (
+        "watermark",
+        f"{manifest['watermark']}: when the latest of its spans was stored",
+    )
+    yield "selected", join_names([f"{k} {v}" for k, v in manifest["parameters"].items()])
     yield "recipe", str(manifest["recipe_digest"])
-    yield "task files", named(manifest["task_files"])
-    yield "reward functions", named(manifest["rewards"])
-    yield "base", named([f"{k} {v}" for k, v in manifest["base"].items()])
+    yield "task files", join_names(manifest["task_files"])
+    yield "reward functions", join_names(manifest["rewards"])
+    yield "base", join_names([f"{k} {v}" for k, v in manifest["base"].items()])
 
 
 def _policies(manifest: dict[str, Any]) -> Iterator[tuple[Cell, ...]]:
     for name, versions in manifest["policy_versions"].items():
-        yield name, named(versions)
+        yield name, join_names(versions)
 
 
-def _executions(given: Dataset) -> Grid:
+def _executions(dataset: Dataset) -> Grid:
     """Count executions by run, mode, wave and outcome."""
     keys = ["run_id", "mode", "wave", "outcome"]
     counted = (
-        _scan(given, "executions")
+        _scan(dataset, "executions")
         .group_by(keys)
         .agg(count=pl.len())
         .sort(keys, nulls_last=True)
@@ -82,41 +85,41 @@ def _executions(given: Dataset) -> Grid:
     return Grid("Executions", columns, tuple(counted.iter_rows()))
 
 
-NUMBERS = ("of", "count", "least", "10%", "median", "mean", "90%", "most")
+NUMBERS = ("of", "count", "min", "10%", "median", "mean", "90%", "max")
 
 
-def _numbers(given: Dataset) -> Iterator[tuple[Cell, ...]]:
-    """Give a few numbers of rewards, advantages and lengths."""
-    whole = pl.col("call_id").is_null()
+def _numbers(dataset: Dataset) -> Iterator[tuple[Cell, ...]]:
+    """Yield the distributions of rewards, advantages and lengths."""
+    on_execution = pl.col("call_id").is_null()
     outcome = pl.col("value").sum()
-    worth = _scan(given, "rewards").filter(whole).group_by("execution_id").agg(outcome)
-    samples = _scan(given, "samples")
+    outcomes = _scan(dataset, "rewards").filter(on_execution).group_by("execution_id").agg(outcome)
+    samples = _scan(dataset, "samples")
     mask = pl.col("response_mask")
-    told = {
-        "outcome of an execution": worth.select("value"),
-        "reward of a call": _scan(given, "transitions").select("reward"),
-        "advantage of a call": _scan(given, "transitions").select("advantage"),
+    columns = {
+        "outcome of an execution": outcomes.select("value"),
+        "reward of a call": _scan(dataset, "transitions").select("reward"),
+        "advantage of a call": _scan(dataset, "transitions").select("advantage"),
         "prompt tokens of a row": samples.select(pl.col("prompt_ids").list.len()),
         "response tokens of a row": samples.select(mask.list.len()),
         "trained tokens of a row": samples.select(mask.list.sum().cast(pl.Int64)),
         "calls of a row": samples.select(pl.col("transition_ids").list.len()),
     }
-    for name, column in told.items():
-        yield name, *_spread(column.collect().to_series())
+    for name, column in columns.items():
+        yield name, *_distribution(column.collect().to_series())
 
 
-def _spread(values: pl.Series) -> tuple[Cell, ...]:
+def _distribution(values: pl.Series) -> tuple[Cell, ...]:
     numbers = values.cast(pl.Float64)
-    marks = (numbers.quantile(0.1), numbers.median(), numbers.mean(), numbers.quantile(0.9))
-    least, most = numbers.min(), numbers.max()
-    return (len(numbers), *(_number(one) for one in (least, *marks, most)))
+    quantiles = (numbers.quantile(0.1), numbers.median(), numbers.mean(), numbers.quantile(0.9))
+    ordered = (numbers.min(), *quantiles, numbers.max())
+    return (len(numbers), *(_number(number) for number in ordered))
 
 
-def _merging(given: Dataset) -> dict[str, int]:
-    """Count what merging saved and why rows begin, a file at a time."""
+def _merging(dataset: Dataset) -> dict[str, int]:
+    """Count the tokens that merging saved and why rows begin, one file at a time."""
     total: Counter[str] = Counter()
-    for path in sorted((given.path / "samples").glob("*.parquet")):
-        total.update(savings(pl.read_parquet(path, columns=MERGED)))
+    for path in sorted((dataset.path / "samples").glob("*.parquet")):
+        total.update(count_savings(pl.read_parquet(path, columns=MERGED)))
     return {name.replace("_", " "): count for name, count in sorted(total.items())}
 
 
@@ -129,9 +132,10 @@ MERGED = [
 def _number(value: Any) -> float | None:
     if value is None:
         return None
-    whole = float(value).is_integer() and abs(value) < 1e15  # beyond, floats skip whole numbers
-    return int(value) if whole else float(value)
+    # above 1e15 not every integer is a float
+    integer = float(value).is_integer() and abs(value) < 1e15
+    return int(value) if integer else float(value)
 
 
-def _scan(given: Dataset, table: str) -> pl.LazyFrame:
-    return pl.scan_parquet(given.path / table)
+def _scan(dataset: Dataset, table: str) -> pl.LazyFrame:
+    return pl.scan_parquet(dataset.path / table)

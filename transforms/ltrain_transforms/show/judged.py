@@ -1,4 +1,4 @@
-"""What a recipe makes of a run, wave by wave: the parts of its reward by rule, and its drops."""
+"""The results of a recipe on a run, by wave: rewards by rule, drops and samples."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_transforms.pipeline import derive
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.selective_drops import by_wave
+from ltrain_transforms.selective_drops import alarms_by_wave
 from ltrain_transforms.source import Selection, read_spans
 
 PLACE = ("mode", "wave")
@@ -18,67 +18,73 @@ SAMPLED = pl.Schema({"samples": pl.Int64(), "tokens": pl.Int64()})
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class RecipeResults:
     rules: pl.DataFrame
-    """`mode`, `wave`, `rule`, `mean` of what it gave, over the executions that count."""
+    """`mode`, `wave`, `rule`, and the `mean` of its reward over the executions that count."""
     drops: pl.DataFrame
     """`mode`, `wave`, `stage`, `reason`, `count`."""
     samples: pl.DataFrame
-    """`mode`, `wave`, `samples`, `tokens` that are trained."""
+    """`mode`, `wave`, and the counts of `samples` and of trained `tokens`."""
     alarms: dict[str, list[str]]
-    """By wave: which drops go with low reward."""
+    """By wave: sentences on drop reasons that correlate with low reward."""
 
 
-def judged(
-    store: Store, recipe: Recipe, run: str, waves: pl.DataFrame, say: Callable[[str], None]
-) -> Judged:
-    """Derive every table of each wave in turn, in the memory of one, and keep the sums."""
+def apply_recipe(
+    store: Store,
+    recipe: Recipe,
+    run: str,
+    waves: pl.DataFrame,
+    report_status: Callable[[str], None],
+) -> RecipeResults:
+    """Apply a recipe to the waves of a run, with the tables of one wave in memory at a time."""
     rules, drops, samples = [], [], []
-    alarmed: dict[str, list[str]] = {}
+    alarms: dict[str, list[str]] = {}
     for mode, wave in waves.select(PLACE).iter_rows():
-        say(f"{mode} wave {wave}")
+        report_status(f"{mode} wave {wave}")
         place = (pl.lit(mode).alias("mode"), pl.lit(wave, pl.Int64).alias("wave"))
         spans, unresolved = read_spans(
             store, recipe.source, Selection(run=run, mode=mode or None, wave=wave)
         )
         spans = spans if mode else _without_mode(spans)
         tables = derive(spans, recipe).tables
-        alarmed |= by_wave(_lazily(tables))
-        rules.append(_rules(tables).select(*place, pl.all()))
-        lost = pl.concat([tables["drops"], unresolved])
-        drops.append(_counted(lost).select(*place, pl.all()))
-        samples.append(_trained(tables["samples"]).select(*place, pl.all()))
-    return Judged(_whole(rules, RULES), _whole(drops, DROPPED), _whole(samples, SAMPLED), alarmed)
+        alarms |= alarms_by_wave(_lazy_reader(tables))
+        rules.append(_rule_means(tables).select(*place, pl.all()))
+        all_drops = pl.concat([tables["drops"], unresolved])
+        drops.append(_count_drops(all_drops).select(*place, pl.all()))
+        samples.append(_count_samples(tables["samples"]).select(*place, pl.all()))
+    return RecipeResults(
+        _concat(rules, RULES), _concat(drops, DROPPED), _concat(samples, SAMPLED), alarms
+    )
 
 
-def _lazily(tables: dict[str, pl.DataFrame]) -> Callable[[str], pl.LazyFrame]:
+def _lazy_reader(tables: dict[str, pl.DataFrame]) -> Callable[[str], pl.LazyFrame]:
     return lambda name: tables[name].lazy()
 
 
-def _whole(frames: list[pl.DataFrame], columns: pl.Schema) -> pl.DataFrame:
+def _concat(frames: list[pl.DataFrame], columns: pl.Schema) -> pl.DataFrame:
     place = {"mode": pl.String(), "wave": pl.Int64()}
     return pl.concat([pl.DataFrame(schema=place | dict(columns)), *frames])
 
 
 def _without_mode(spans: pl.DataFrame) -> pl.DataFrame:
-    """Keep the executions that name no mode: production traffic."""
-    named = spans.filter(pl.col("mode").is_not_null())["execution_id"]
-    return spans.filter(~pl.col("execution_id").is_in(named.implode()))
+    """Keep the executions without a mode, which are production traffic."""
+    with_mode = spans.filter(pl.col("mode").is_not_null())["execution_id"]
+    return spans.filter(~pl.col("execution_id").is_in(with_mode.implode()))
 
 
-def _rules(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
+def _rule_means(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
     left_out = tables["drops"].filter(pl.col("stage") == "executions")["id"]
-    count = ~pl.col("execution_id").is_in(left_out.implode())
-    executions = max(tables["executions"].filter(count).height, 1)
-    rewards = tables["rewards"].filter(count)
+    counts = ~pl.col("execution_id").is_in(left_out.implode())
+    executions = max(tables["executions"].filter(counts).height, 1)
+    rewards = tables["rewards"].filter(counts)
     return rewards.group_by("rule").agg(mean=pl.col("value").sum() / executions).sort("rule")
 
 
-def _counted(drops: pl.DataFrame) -> pl.DataFrame:
+def _count_drops(drops: pl.DataFrame) -> pl.DataFrame:
     counted = drops.group_by("stage", "reason").agg(count=pl.len().cast(pl.Int64))
     return counted.sort("stage", "reason")
 
 
-def _trained(samples: pl.DataFrame) -> pl.DataFrame:
+def _count_samples(samples: pl.DataFrame) -> pl.DataFrame:
     tokens = pl.col("response_mask").list.sum().cast(pl.Int64).sum()
     return samples.select(samples=pl.len().cast(pl.Int64), tokens=tokens.fill_null(0))

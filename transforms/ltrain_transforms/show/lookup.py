@@ -1,4 +1,4 @@
-"""An id -> what it stands for, looked up: a `Tree` of a rollout, or a `Report`."""
+"""Look up an id: return the `RolloutTree` of a rollout, or a `Report`."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,17 +12,18 @@ from ltrain_transforms import roles
 from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.errors import NoDataset, NothingToShow
 from ltrain_transforms.recipe import DEFAULT, Recipe
-from ltrain_transforms.show import dataset, difference, policy, run, subject
-from ltrain_transforms.show.judged import judged
+from ltrain_transforms.show import difference, policy, run, subject
+from ltrain_transforms.show.dataset import dataset_report
+from ltrain_transforms.show.judged import apply_recipe
 from ltrain_transforms.show.report import Report
-from ltrain_transforms.show.rollout import recipe_or_default, rollout
-from ltrain_transforms.show.subject import Asked, Kind
-from ltrain_transforms.show.tree import Tree, tree
-from ltrain_transforms.show.waves import waves
+from ltrain_transforms.show.rollout import read_rollout, recipe_or_default
+from ltrain_transforms.show.subject import Identifier, Kind
+from ltrain_transforms.show.tree import RolloutTree, build_tree
+from ltrain_transforms.show.waves import query_waves
 
 
-def silent(_: str) -> None:
-    """Say nothing."""
+def ignore_status(_: str) -> None:
+    """Report nothing."""
 
 
 def look_up(
@@ -32,94 +33,109 @@ def look_up(
     dsn: str | None = None,
     recipe: Path | None = None,
     against: str | None = None,
-    say: Callable[[str], None] = silent,
-) -> Tree | Report:
-    """Find what `identifier` stands for and tell of it; a store is opened only where it is needed.
+    report_status: Callable[[str], None] = ignore_status,
+) -> RolloutTree | Report:
+    """Look up what `identifier` names; the store is opened only for runs and rollouts.
 
     Args:
-        against: another dataset, from which the first differs.
-        say: is told what is being read where that takes long.
+        against: another dataset, which the first is compared with.
+        report_status: called with what is being read, where that takes long.
 
     Raises:
-        NothingToShow: when nothing is called so, or several things are.
-        BadRecipe: when the recipe by which a rollout or run is judged is none.
+        NothingToShow: when the id names nothing, or several things.
+        BadRecipe: when the recipe for a rollout or run is not valid.
     """
-    asked = Asked.read(identifier)
-    found = subject.dataset(asked, home)
+    name = Identifier.parse(identifier)
+    dataset = subject.find_dataset(name, home)
     if against is not None:
-        return _against(asked, found, against, home)
-    if found is not None:
-        with _readable(found):
-            return dataset.report(found)
-    version = subject.policy_version(asked, home)
+        return _compare(name, dataset, against, home)
+    if dataset is not None:
+        with _explain_damage(dataset):
+            return dataset_report(dataset)
+    version = subject.find_policy_version(name, home)
     if version is not None:
-        return policy.report(home, *version)
-    return _stored(asked, home, dsn, recipe, say)
+        return policy.policy_report(home, *version)
+    return _look_up_in_store(name, home, dsn, recipe, report_status)
 
 
-def _against(asked: Asked, found: Dataset | None, against: str, home: Path) -> Report:
-    pair = found, subject.dataset(Asked(against, (Kind.DATASET,)), home)
-    for one, name in zip(pair, (asked.text, against), strict=True):
-        if one is None:
-            raise NothingToShow(
-                f"--against compares two datasets, and '{name}' is none: no folder with a "
-                f"manifest.json and no id in {home}/datasets. `ltrain build` makes one."
-            )
-    given, other = pair
-    assert given is not None and other is not None
-    with _readable(given, other):
-        return difference.report(given, other)
+def _compare(name: Identifier, first: Dataset | None, against: str, home: Path) -> Report:
+    second = subject.find_dataset(Identifier(against, (Kind.DATASET,)), home)
+    if first is None:
+        raise _not_a_dataset(name.text, home)
+    if second is None:
+        raise _not_a_dataset(against, home)
+    with _explain_damage(first, second):
+        return difference.difference_report(first, second)
+
+
+def _not_a_dataset(name: str, home: Path) -> NothingToShow:
+    return NothingToShow(
+        f"--against compares two datasets, and '{name}' is not one: there is no folder {name} "
+        f"with a manifest.json, and no dataset of that id in {home}/datasets. Build one with "
+        "`ltrain build`."
+    )
 
 
 @contextmanager
-def _readable(*datasets: Dataset) -> Iterator[None]:
-    """Say of datasets that are damaged, or lack columns of this version, that they are."""
+def _explain_damage(*datasets: Dataset) -> Iterator[None]:
+    """Raise `NoDataset` for datasets that are damaged or lack columns of this version."""
     try:
         yield
     except (pl.exceptions.PolarsError, OSError, KeyError) as error:
-        where = " or ".join(str(one.path) for one in datasets)
+        where = " or ".join(str(dataset.path) for dataset in datasets)
         raise NoDataset(
-            f"{where} is damaged or was made by another version of ltrain: "
-            f"{str(error).splitlines()[0]}. `ltrain build` makes it again."
+            f"{where} is damaged or was built by another version of ltrain: "
+            f"{str(error).splitlines()[0]}. Build it again with `ltrain build`."
         ) from error
 
 
-def _stored(
-    asked: Asked, home: Path, dsn: str | None, recipe: Path | None, say: Callable[[str], None]
-) -> Tree | Report:
-    if not {Kind.RUN, Kind.ROLLOUT} & set(asked.kinds):
-        raise subject.nothing(asked, home, None)
+def _look_up_in_store(
+    name: Identifier,
+    home: Path,
+    dsn: str | None,
+    recipe: Path | None,
+    report_status: Callable[[str], None],
+) -> RolloutTree | Report:
+    if not {Kind.RUN, Kind.ROLLOUT} & set(name.kinds):
+        raise subject.not_found(name, home, None)
     try:
         store = Store.open(dsn, create=False)
     except NoStore as error:
-        raise NothingToShow(f"{subject.nothing(asked, home, None)} {error}") from error
+        raise NothingToShow(f"{subject.not_found(name, home, None)} {error}") from error
     with store:
         try:
-            return _of_store(store, asked, home, recipe, say)
+            return _run_or_rollout(store, name, home, recipe, report_status)
         except QueryFailed as error:
             if error.table_missing:
-                raise subject.nothing(asked, home, None) from error
+                raise subject.not_found(name, home, None) from error
             raise
 
 
-def _of_store(
-    store: Store, asked: Asked, home: Path, recipe: Path | None, say: Callable[[str], None]
-) -> Tree | Report:
-    if subject.is_run(asked, store):
-        return _run(store, asked.text, recipe, say)
-    judge, judged_by = recipe_or_default(recipe)
-    found = subject.rollout(asked, store, judge.source.trust)
-    if found is None:
-        raise subject.nothing(asked, home, store)
-    return tree(rollout(store, judge, judged_by, found))
+def _run_or_rollout(
+    store: Store,
+    name: Identifier,
+    home: Path,
+    recipe: Path | None,
+    report_status: Callable[[str], None],
+) -> RolloutTree | Report:
+    if subject.is_run(name, store):
+        return _run(store, name.text, recipe, report_status)
+    loaded, recipe_label = recipe_or_default(recipe)
+    row = subject.find_rollout(name, store, loaded.source.trust)
+    if row is None:
+        raise subject.not_found(name, home, store)
+    return build_tree(read_rollout(store, loaded, recipe_label, row))
 
 
-def _run(store: Store, name: str, recipe: Path | None, say: Callable[[str], None]) -> Report:
-    """Tell of a run; rules and drops only where there is a recipe that says what they are."""
+def _run(
+    store: Store, name: str, recipe: Path | None, report_status: Callable[[str], None]
+) -> Report:
+    """Return the report on a run, with rules and drops if there is a recipe."""
     if recipe is None and not DEFAULT.exists():
-        found = waves(store, name)
-        return run.report(name, found, None, f"no recipe: no {DEFAULT} here; --recipe names one")
+        waves = query_waves(store, name)
+        reason = f"no recipe: no {DEFAULT} here; --recipe names one"
+        return run.run_report(name, waves, None, reason)
     loaded = Recipe.load(recipe or DEFAULT)
-    found = waves(store, name, roles.trusted_senders(loaded.source.trust))
-    of_recipe = judged(store, loaded, name, found.waves, say)
-    return run.report(name, found, of_recipe, f"{recipe or DEFAULT}, digest {loaded.digest}")
+    waves = query_waves(store, name, roles.trusted_senders(loaded.source.trust))
+    results = apply_recipe(store, loaded, name, waves.waves, report_status)
+    return run.run_report(name, waves, results, f"{recipe or DEFAULT}, digest {loaded.digest}")

@@ -1,8 +1,8 @@
-"""A rollout, a run, a dataset or a policy as one HTML file that needs nothing else.
+"""A rollout, a run, a dataset or a policy as one self-contained HTML file.
 
-Traces are not trusted. The templates escape all that they are given; the page's policy
-(Content-Security-Policy) lets nothing load and nothing run but its own style and script, which it
-names by their digests, so that markup that got through would be dead.
+Traces are not trusted. The templates escape every value. The Content-Security-Policy of the page
+allows only its own style and script, by their digests, so injected markup cannot load or run
+anything.
 """
 
 from base64 import b64encode
@@ -17,36 +17,36 @@ from markupsafe import Markup
 from ltrain_instrument.terminal import visible
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.show import charts, credit, words
-from ltrain_transforms.show.conversation import conversations, excerpt
-from ltrain_transforms.show.report import Chart, Facts, Grid, Report, told
-from ltrain_transforms.show.tree import Attempt, Step, Tree
+from ltrain_transforms.show.conversation import excerpt, read_messages
+from ltrain_transforms.show.report import Chart, Facts, Grid, Report, format_cell
+from ltrain_transforms.show.tree import Attempt, RolloutTree, Step
 
 DEEPEST = 8
-"""Steps of indentation; what is deeper stands where the eighth does."""
-NARROWEST = 3
-"""Thousandths of the time line that the shortest call has."""
-LONG = 600
-"""Characters from which a text is folded."""
+"""Maximum levels of indentation; deeper calls are indented as much."""
+MIN_BAR = 3
+"""Minimum length of the bar of a call, in thousandths of the time line."""
+FOLD_FROM = 600
+"""A text with more characters is folded."""
 
 
-def write(shown: Tree | Report, file: Path) -> None:
-    """Write the page.
+def write_page(shown: RolloutTree | Report, file: Path) -> None:
+    """Write the page to `file`.
 
     Raises:
         NothingToShow: when the file cannot be written.
     """
     try:
-        file.write_text(page(shown), encoding="utf-8")
+        file.write_text(render_page(shown), encoding="utf-8")
     except OSError as error:
         raise NothingToShow(
-            f"The page cannot be written to {file}: {error.strerror}. Name a file in a folder "
-            "that is there with --html."
+            f"The page cannot be written to {file}: {error.strerror}. Pass --html a file in an "
+            "existing folder."
         ) from error
 
 
-def page(shown: Tree | Report) -> str:
-    """Give the page's text."""
-    name = "rollout" if isinstance(shown, Tree) else "report"
+def render_page(shown: RolloutTree | Report) -> str:
+    """Return the HTML of the page."""
+    name = "rollout" if isinstance(shown, RolloutTree) else "report"
     style, script = _asset("page.css"), _asset("page.js")
     allowed = f"style-src '{_digest(style)}'; script-src '{_digest(script)}'"
     return (
@@ -63,31 +63,31 @@ def page(shown: Tree | Report) -> str:
 
 @cache
 def _templates() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("ltrain_transforms.show"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"told": told, "visible": visible, "short": words.short}
-    made.globals |= {
+    environment.filters |= {"cell": format_cell, "visible": visible, "shorten": words.shorten}
+    environment.globals |= {
         "credit": credit,
         "words": words,
-        "conversations": conversations,
+        "read_messages": read_messages,
         "excerpt": excerpt,
-        "drawing": charts.drawing,
+        "draw_chart": charts.draw_chart,
         "box": (charts.WIDTH, charts.HEIGHT),
-        "edges": (charts.LEFT, charts.RIGHT, charts.TOP, charts.BOTTOM),
+        "margins": (charts.LEFT, charts.RIGHT, charts.TOP, charts.BOTTOM),
         "bar": bar,
-        "chips": chips,
-        "long": LONG,
+        "call_badges": call_badges,
+        "fold_from": FOLD_FROM,
         "deepest": DEEPEST,
         "is_facts": lambda part: isinstance(part, Facts),
         "is_grid": lambda part: isinstance(part, Grid),
         "is_chart": lambda part: isinstance(part, Chart),
     }
-    return made
+    return environment
 
 
 def _asset(name: str) -> str:
@@ -99,25 +99,25 @@ def _digest(text: str) -> str:
 
 
 def bar(step: Step, attempt: Attempt) -> tuple[int, int]:
-    """Give where in the attempt's time a call begins and how long it is, in thousandths."""
+    """Return the start and the length of a call, in thousandths of the attempt's time."""
     total = attempt.execution["wall"] or 1e-9
-    begin = min(max(round(step.offset / total * 1000), 0), 1000 - NARROWEST)
-    return begin, min(max(round(step.seconds / total * 1000), NARROWEST), 1000 - begin)
+    begin = min(max(round(step.offset / total * 1000), 0), 1000 - MIN_BAR)
+    return begin, min(max(round(step.seconds / total * 1000), MIN_BAR), 1000 - begin)
 
 
-def chips(step: Step) -> list[tuple[str, str]]:
-    """Give what a folded call shows of itself, each with its class."""
+def call_badges(step: Step) -> list[tuple[str, str]]:
+    """Return CSS class and text of each badge on a folded call."""
     call = step.call
-    found = [("bad", words.status(call))] if call["status"] == "error" else []
+    badges = [("bad", words.call_status(call))] if call["status"] == "error" else []
     if step.rewards:
         total = sum(reward.value for reward in step.rewards)
-        found.append(("bad" if total < 0 else "good", f"reward {words.signed(total)}"))
+        badges.append(("bad" if total < 0 else "good", f"reward {words.format_signed(total)}"))
     if step.credit is not None:
-        found.append(("credit", f"advantage {words.signed(step.credit['advantage'])}"))
+        badges.append(("credit", f"advantage {words.format_signed(step.credit['advantage'])}"))
     if step.trained:
-        found.append(("plain", f"trained {sum(one.tokens for one in step.trained):,}"))
+        badges.append(("plain", f"trained {sum(part.tokens for part in step.trained):,}"))
     if step.wrote:
-        found.append(("plain", f"wrote {', '.join(row['variable'] for row in step.wrote)}"))
-    if doubt := credit.doubt(step):
-        found.append(("warn", doubt))
-    return found + [("warn", f"dropped: {row['reason']}") for row in step.drops]
+        badges.append(("plain", f"wrote {', '.join(row['variable'] for row in step.wrote)}"))
+    if mismatch := credit.describe_mismatch(step):
+        badges.append(("warn", mismatch))
+    return badges + [("warn", f"to_drops: {row['reason']}") for row in step.drops]

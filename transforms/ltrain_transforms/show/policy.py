@@ -1,4 +1,4 @@
-"""A policy version with its lineage, read from `policies/<name>/v<N>/policy.json` of a home."""
+"""The report on a policy version and its lineage, from `policies/<name>/v<N>/policy.json`."""
 
 import re
 from collections.abc import Iterator
@@ -9,66 +9,69 @@ from pydantic import ValidationError
 
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyVersion
-from ltrain_transforms.show.dataset import of_home
-from ltrain_transforms.show.report import Cell, Facts, Grid, Report, named, size
+from ltrain_transforms.show.dataset import list_datasets
+from ltrain_transforms.show.report import Cell, Facts, Grid, Report, format_size, join_names
 
-SPELLING = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?:@(?P<version>[0-9]+))?")
-"""A policy, or one version of it: `sql`, `sql@3`."""
+IDENTIFIER = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?:@(?P<version>[0-9]+))?")
+"""The name of a policy or of one version: `sql`, `sql@3`."""
 
 
-def names(home: Path) -> list[str]:
-    """Give the policies of a home."""
+def policy_names(home: Path) -> list[str]:
+    """Return the names of the policies below `home`/policies."""
     return sorted({path.parents[1].name for path in home.glob(f"policies/*/v*/{POLICY_MANIFEST}")})
 
 
-def report(home: Path, name: str, number: int | None) -> Report:
-    """Tell of a version, by default the one that is served, back to where it came from.
+def policy_report(home: Path, name: str, number: int | None) -> Report:
+    """Return the report on a version and its ancestors; the default is the served version.
 
     Raises:
         NothingToShow: when there is no such version, or its `policy.json` cannot be read.
     """
     folder = home / "policies" / name
-    there = versions(folder)
+    versions = list_versions(folder)
     current = _current(folder)
-    wanted = number if number is not None else there[-1] if current is None else current
-    if wanted not in there:
+    wanted = number if number is not None else versions[-1] if current is None else current
+    if wanted not in versions:
         raise NothingToShow(
-            f"Policy '{name}' has no version {wanted} in {folder}. Versions: {named(there)}."
+            f"Policy '{name}' has no version {wanted} in {folder}. Choose from: "
+            f"{join_names(versions)}."
         )
-    line = list(_lineage(folder, wanted, there))
-    own = line[0]
+    lineage = list(_lineage(folder, wanted, versions))
+    own = lineage[0]
     assert isinstance(own, PolicyVersion)
-    datasets = {one: path for path, one in of_home(home)}
-    facts = Facts("Version", tuple(_facts(own, current, there, datasets)))
-    files = tuple((name, size(file.size), file.sha256[:16]) for name, file in own.files.items())
+    datasets = {dataset_id: path for path, dataset_id in list_datasets(home)}
+    facts = Facts("Version", tuple(_facts(own, current, versions, datasets)))
+    files = tuple(
+        (name, format_size(file.size), file.sha256[:16]) for name, file in own.files.items()
+    )
     parts = (
         facts,
-        Grid("Lineage, back to where it came from", LINEAGE, tuple(map(_row, line))),
+        Grid("Lineage, newest first", LINEAGE, tuple(map(_row, lineage))),
         Grid("Files", ("file", "size", "sha256"), files),
     )
     title = f"policy {name}@{wanted}"
-    data = {"current": current, "versions": there, "lineage": [_plain(one) for one in line]}
+    data = {"current": current, "versions": versions, "lineage": list(map(_to_json, lineage))}
     return Report(title, str(folder / f"v{wanted}"), parts, data)
 
 
-def versions(folder: Path) -> list[int]:
-    """Give a policy's versions, oldest first."""
-    found = (path.parent.name[1:] for path in folder.glob(f"v*/{POLICY_MANIFEST}"))
-    return sorted(int(number) for number in found if number.isdigit())
+def list_versions(folder: Path) -> list[int]:
+    """Return the versions of a policy, oldest first."""
+    numbers = (path.parent.name[1:] for path in folder.glob(f"v*/{POLICY_MANIFEST}"))
+    return sorted(int(number) for number in numbers if number.isdigit())
 
 
-def _lineage(folder: Path, number: int, there: list[int]) -> Iterator[PolicyVersion | int]:
-    """Follow the parents; a parent that was removed is given by its number, and is the end."""
-    seen: set[int] = set()
-    following: int | None = number
-    while following is not None and following not in seen:
-        seen.add(following)
-        if following not in there:
-            yield following
+def _lineage(folder: Path, number: int, versions: list[int]) -> Iterator[PolicyVersion | int]:
+    """Yield a version and its ancestors; the number of a removed ancestor ends the lineage."""
+    visited: set[int] = set()
+    ancestor: int | None = number
+    while ancestor is not None and ancestor not in visited:
+        visited.add(ancestor)
+        if ancestor not in versions:
+            yield ancestor
             return
-        version = _read(folder / f"v{following}" / POLICY_MANIFEST)
+        version = _read(folder / f"v{ancestor}" / POLICY_MANIFEST)
         yield version
-        following = version.parent
+        ancestor = version.parent
 
 
 def _read(path: Path) -> PolicyVersion:
@@ -77,8 +80,8 @@ def _read(path: Path) -> PolicyVersion:
     except (OSError, ValidationError) as error:
         first = str(error).splitlines()[0]
         raise NothingToShow(
-            f"{path} cannot be read as docs/policies.md has it ({first}). Publish the version "
-            "again, or remove its folder."
+            f"{path} is not a valid policy.json ({first}); docs/policies.md describes the format. "
+            "Publish the version again, or remove its folder."
         ) from error
 
 
@@ -92,30 +95,33 @@ def _current(folder: Path) -> int | None:
 LINEAGE = ("version", "parent", "dataset", "recipe", "created (UTC)", "size")
 
 
-def _row(one: PolicyVersion | int) -> tuple[Cell, ...]:
-    if isinstance(one, int):
-        return (one, None, "removed from this home", None, None, None)
-    created = f"{one.created_at:%Y-%m-%d %H:%M}"
-    return (one.version, one.parent, one.dataset, one.recipe, created, size(one.size))
+def _row(version: PolicyVersion | int) -> tuple[Cell, ...]:
+    if isinstance(version, int):
+        return (version, None, "removed from this home", None, None, None)
+    created = f"{version.created_at:%Y-%m-%d %H:%M}"
+    size = format_size(version.size)
+    return (version.version, version.parent, version.dataset, version.recipe, created, size)
 
 
 def _facts(
-    own: PolicyVersion, current: int | None, there: list[int], datasets: dict[str, Path]
+    own: PolicyVersion, current: int | None, versions: list[int], datasets: dict[str, Path]
 ) -> Iterator[tuple[str, str]]:
     yield "served", "yes" if own.version == current else f"no, version {current} is"
     yield "parent", "none: training starts from it" if own.parent is None else str(own.parent)
-    yield "dataset", _place(own.dataset, datasets)
+    yield "dataset", _dataset_location(own.dataset, datasets)
     yield "recipe", own.recipe or "none"
     yield "created", f"{own.created_at:%Y-%m-%d %H:%M:%S} UTC"
-    yield "size", f"{size(own.size)} in {len(own.files)} file(s)"
-    yield "versions", named(there)
+    yield "size", f"{format_size(own.size)} in {len(own.files)} file(s)"
+    yield "versions", join_names(versions)
 
 
-def _place(dataset: str | None, datasets: dict[str, Path]) -> str:
+def _dataset_location(dataset: str | None, datasets: dict[str, Path]) -> str:
     if dataset is None:
         return "none"
     return f"{dataset} in {datasets[dataset]}" if dataset in datasets else dataset
 
 
-def _plain(one: PolicyVersion | int) -> dict[str, Any]:
-    return {"version": one, "removed": True} if isinstance(one, int) else one.model_dump()
+def _to_json(version: PolicyVersion | int) -> dict[str, Any]:
+    if isinstance(version, int):
+        return {"version": version, "removed": True}
+    return version.model_dump()

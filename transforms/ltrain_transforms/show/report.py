@@ -1,4 +1,4 @@
-"""What is told of a run, a dataset or a policy: facts, tables and charts, whoever lays them out."""
+"""A report on a run, a dataset or a policy: facts, tables and charts, before they are rendered."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names and what they are."""
+    """Pairs of a name and a value."""
 
     title: str
     rows: tuple[tuple[str, str], ...]
@@ -22,14 +22,14 @@ class Grid:
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     empty: str = "none"
-    """What is said where there is no row."""
+    """The text that replaces a table without rows."""
 
     @property
     def numeric(self) -> tuple[bool, ...]:
-        """Say of each column whether it holds numbers only."""
+        """Whether each column holds only numbers."""
         return tuple(
-            all(row[place] is None or isinstance(row[place], int | float) for row in self.rows)
-            for place in range(len(self.columns))
+            all(row[column] is None or isinstance(row[column], int | float) for row in self.rows)
+            for column in range(len(self.columns))
         )
 
 
@@ -38,11 +38,11 @@ Points = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Lines over the waves of a run, or another whole number."""
+    """Lines over an integer, such as the wave of a run."""
 
     title: str
-    across: str
-    up: str
+    x_label: str
+    y_label: str
     series: tuple[tuple[str, Points], ...]
 
 
@@ -52,11 +52,11 @@ class Report:
     subtitle: str
     parts: tuple[Facts | Grid | Chart, ...]
     data: dict[str, Any] = field(repr=False)
-    """The same for programs."""
+    """The same content for `--json`."""
 
 
-def told(value: Cell) -> str:
-    """Write a cell: whole numbers in full, others to three decimals or three digits."""
+def format_cell(value: Cell) -> str:
+    """Format a cell: integers in full, floats with three decimals or three significant digits."""
     if value is None:
         return ""
     if isinstance(value, str | bool):
@@ -65,19 +65,19 @@ def told(value: Cell) -> str:
         return f"{value:,}"
     if not math.isfinite(value):
         return str(value)
-    if abs(value) < 1e-9:  # what a sum of floats leaves of nothing
+    if abs(value) < 1e-9:  # the rounding error of a float sum that is 0
         return "0"
     small = value != 0 and abs(value) < 0.001
     return f"{value:.2e}" if small or abs(value) >= 1e9 else f"{value:,.3f}"
 
 
-def named(values: Sequence[object]) -> str:
-    """Name a few things in a row, or say that there is none."""
+def join_names(values: Sequence[object]) -> str:
+    """Join names with commas; `none` if there are none."""
     return ", ".join(map(str, values)) or "none"
 
 
-def size(count: float) -> str:
-    """Write a number of bytes."""
+def format_size(count: float) -> str:
+    """Format a number of bytes."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

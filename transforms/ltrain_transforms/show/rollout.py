@@ -1,4 +1,4 @@
-"""One rollout within its group, as the recipe sees it: every table's rows."""
+"""One rollout within its group: its rows of every table that the recipe derives."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,63 +15,68 @@ from ltrain_transforms.source import Selection, read_spans, runner_condition
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class RolloutTables:
     id: str
     tables: dict[str, pl.DataFrame]
     group: pl.DataFrame
-    """The executions of its group that have an outcome: `execution_id`, `reward`."""
+    """`execution_id`, `reward`: the executions of its group that have an outcome."""
     recipe: str
-    """By which recipe it is judged, as a person would say it."""
+    """A label of the recipe, for the reader."""
 
     @property
     def data(self) -> dict[str, Any]:
-        """Give every table's rows."""
+        """The rows of every table, for `--json`."""
         tables = {name: frame.to_dicts() for name, frame in self.tables.items()}
         return {"rollout": self.id, **tables}
 
 
 def recipe_or_default(path: Path | None) -> tuple[Recipe, str]:
-    """Load `path`, else ltrain.toml, else a recipe that only hears evaluations named `reward`.
+    """Load `path`, else ltrain.toml, else a recipe that only reads evaluations named `reward`.
+
+    Returns:
+        The recipe, and a label of it for the reader.
 
     Raises:
-        BadRecipe: when `path`, or an ltrain.toml that is there, is none.
+        BadRecipe: when the file is not a valid recipe.
     """
     if path is not None or DEFAULT.exists():
         recipe = Recipe.load(path or DEFAULT)
-        # one group is looked at, which the widest of a wave would say nothing of
+        # only one group is read, and the limit of groups is over a whole wave
         every = recipe.filter.model_copy(update={"max_groups": None})
         return recipe.model_copy(update={"filter": every}), str(path or DEFAULT)
-    heard = Reward.model_validate({"name": "reward", "evaluation": "reward", "from": "any"})
-    return Recipe(policy=(Policy(name="policy"),), reward=(heard,)), "evaluations named 'reward'"
+    reward = Reward.model_validate({"name": "reward", "evaluation": "reward", "from": "any"})
+    return Recipe(policy=(Policy(name="policy"),), reward=(reward,)), "evaluations named 'reward'"
 
 
 def candidates(store: Store, prefix: str, trust: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Return at most 50 rollouts whose ids begin with `prefix`; an exact one alone.
+    """Return at most 50 rollouts whose ids start with `prefix`, or only the one with that id.
 
-    Run, mode, wave and task are the runner's word, where there is one.
+    Run, mode, wave and task come from the spans of the runner, if there are any.
 
     Args:
         trust: the recipe's `source.trust`.
     """
-    ours = runner_condition(roles.trusted_senders(trust))
-    there = store.query(
-        f"SELECT RolloutId AS rollout, argMax(toString(RunId), {ours}) AS run, "
-        f"argMax(toString(Mode), ({ours}, Mode != '')) AS mode, "
-        f"argMax(Wave, ({ours}, Wave)) AS wave, "
-        f"argMax(TaskId, ({ours}, TaskId != '')) AS task "
+    runner_first = runner_condition(roles.trusted_senders(trust))
+    rows = store.query(
+        f"SELECT RolloutId AS rollout, argMax(toString(RunId), {runner_first}) AS run, "
+        f"argMax(toString(Mode), ({runner_first}, Mode != '')) AS mode, "
+        f"argMax(Wave, ({runner_first}, Wave)) AS wave, "
+        f"argMax(TaskId, ({runner_first}, TaskId != '')) AS task "
         "FROM otel.spans WHERE startsWith(RolloutId, {prefix:String}) AND RolloutId != '' "
         "GROUP BY RolloutId ORDER BY RolloutId LIMIT 50",
         {"prefix": prefix},
     ).to_dicts()
-    return [row for row in there if row["rollout"] == prefix] or there
+    return [row for row in rows if row["rollout"] == prefix] or rows
 
 
-def rollout(store: Store, recipe: Recipe, judged_by: str, found: dict[str, Any]) -> Rollout:
-    """Return all tables of a rollout that `candidates` found."""
-    spans, unresolved = read_spans(store, Source(trust=recipe.source.trust), _group(found))
+def read_rollout(
+    store: Store, recipe: Recipe, recipe_label: str, row: dict[str, Any]
+) -> RolloutTables:
+    """Read all tables of a rollout; `row` is a result of `candidates`."""
+    spans, unresolved = read_spans(store, Source(trust=recipe.source.trust), _group_selection(row))
     derived = derive(spans, recipe)
     executions = derived.tables["executions"]
-    own = executions.filter(pl.col("rollout_id") == found["rollout"])
+    own = executions.filter(pl.col("rollout_id") == row["rollout"])
     ids = own["execution_id"].implode()
     groups = own["group_id"].drop_nulls()
     peers = executions.filter(pl.col("group_id").is_in(groups.implode()))
@@ -83,24 +88,27 @@ def rollout(store: Store, recipe: Recipe, judged_by: str, found: dict[str, Any])
         for name, frame in derived.tables.items()
         if name != "drops"
     }
-    its_spans = spans.filter(pl.col("execution_id").is_in(ids))["span_id"]
-    tables["drops"] = _drops(pl.concat([derived.tables["drops"], unresolved]), tables, its_spans)
-    return Rollout(str(found["rollout"]), tables, outcomes, judged_by)
+    span_ids = spans.filter(pl.col("execution_id").is_in(ids))["span_id"]
+    tables["drops"] = _own_drops(pl.concat([derived.tables["drops"], unresolved]), tables, span_ids)
+    return RolloutTables(str(row["rollout"]), tables, outcomes, recipe_label)
 
 
-def _group(found: dict[str, Any]) -> Selection:
-    if not found["run"] or not found["task"]:
-        return Selection(rollout=str(found["rollout"]))
+def _group_selection(row: dict[str, Any]) -> Selection:
+    """Select the group of a rollout, or the rollout alone if its run or task is not known."""
+    if not row["run"] or not row["task"]:
+        return Selection(rollout=str(row["rollout"]))
     return Selection(
-        run=str(found["run"]),
-        mode=str(found["mode"]) if found["mode"] else None,
-        wave=int(found["wave"]),
-        task=str(found["task"]),
+        run=str(row["run"]),
+        mode=str(row["mode"]) if row["mode"] else None,
+        wave=int(row["wave"]),
+        task=str(row["task"]),
     )
 
 
-def _drops(drops: pl.DataFrame, tables: dict[str, pl.DataFrame], spans: pl.Series) -> pl.DataFrame:
-    """Keep the drops of these executions, of their calls and of their spans."""
+def _own_drops(
+    drops: pl.DataFrame, tables: dict[str, pl.DataFrame], spans: pl.Series
+) -> pl.DataFrame:
+    """Keep the drops of the executions in `tables`, of their calls and of their spans."""
     ids = pl.concat([tables["executions"]["execution_id"], tables["calls"]["call_id"], spans])
     span = pl.col("id").str.split(":").list.first()
-    return drops.filter(pl.any_horizontal(one.is_in(ids.implode()) for one in (pl.col("id"), span)))
+    return drops.filter(pl.any_horizontal(key.is_in(ids.implode()) for key in (pl.col("id"), span)))

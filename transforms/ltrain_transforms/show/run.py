@@ -1,4 +1,4 @@
-"""A run by its waves: evaluations, rules, validation, drops, learning and where the time went."""
+"""The report on a run, by wave: evaluations, rules, validation, drops, learning and time."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -6,70 +6,79 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.selective_drops import sentences
-from ltrain_transforms.show.judged import Judged
-from ltrain_transforms.show.report import Cell, Chart, Facts, Grid, Report, named
-from ltrain_transforms.show.waves import Update, Waves
+from ltrain_transforms.selective_drops import alarm_messages
+from ltrain_transforms.show.judged import RecipeResults
+from ltrain_transforms.show.report import Cell, Chart, Facts, Grid, Report, join_names
+from ltrain_transforms.show.waves import RunWaves, WaveUpdate
 
 PHASES = ("rollouts", "settle + build", "train", "publish")
-"""First dispatch to last span; on to the first optimizer step; the steps; on to every server."""
+"""Each phase ends where the next begins: with the last span, the first step and the last step.
+
+The last one ends when every server has loaded the version."""
 
 METRICS = ("loss", "kl", "grad_norm", "entropy", "clip_fraction")
-"""Of the learner's metrics those with a chart; every one is in the table."""
+"""The metrics of the learner that have a chart; the table has all of them."""
 
 Parts = tuple[Facts | Chart | Grid, ...]
-Values = dict[str, dict[int, float]]
+WaveValues = dict[str, dict[int, float]]
 """Numbers by name and wave."""
 
 
-def report(run: str, found: Waves, judged: Judged | None, recipe: str) -> Report:
-    """Lay out a run; `recipe` says by which one it is judged, or why by none."""
-    train, rest = _split(found.evaluations)
-    rules = _everywhere(judged.rules, "rule", "mean", found) if judged else {}
-    drops = _everywhere(_reasons(judged), "reason", "count", found) if judged else {}
-    spent = seconds(found)
-    metrics = {name: _metric(found.updates, name) for name in _metrics(found.updates)}
+def run_report(
+    run: str, run_waves: RunWaves, results: RecipeResults | None, recipe_label: str
+) -> Report:
+    """Return the report on a run.
+
+    Args:
+        recipe_label: the recipe of `results`, or why there is none.
+    """
+    train, others = _split_evaluations(run_waves.evaluations)
+    rules = _by_training_wave(results.rules, "rule", "mean", run_waves) if results else {}
+    drops = _by_training_wave(_reasons(results), "reason", "count", run_waves) if results else {}
+    durations = phase_seconds(run_waves)
+    updates = run_waves.updates
+    metrics = {name: _metric_means(updates, name) for name in _metric_names(updates)}
     plotted = {name: metrics[name] for name in METRICS if name in metrics}
     charts = [
         Chart("Reward in training", "wave", "mean of the rollouts", _series(train)),
         Chart("Reward by rule", "wave", "mean of the rollouts", _series(rules)),
-        Chart("Validation", "wave", "mean of the rollouts", _series(rest)),
+        Chart("Validation", "wave", "mean of the rollouts", _series(others)),
         Chart("Drops in training", "wave", "count", _series(drops)),
-        Chart("Time in training", "wave", "seconds", _series(spent)),
+        Chart("Time in training", "wave", "seconds", _series(durations)),
         *(Chart(f"Step: {name}", "wave", name, _series({name: plotted[name]})) for name in plotted),
     ]
     grids = [
-        _waves(found, judged),
+        _wave_table(run_waves, results),
         _table("Evaluations in training, mean of the rollouts", train),
-        _table("Validation, mean of the rollouts", rest),
+        _table("Validation, mean of the rollouts", others),
         _table("Rules in training, mean of the rollouts", rules, "none fired, or no recipe"),
         _table("Drops in training", drops, "none, or no recipe"),
-        _table("Seconds in training", spent),
+        _table("Seconds in training", durations),
         _table("Optimizer steps, mean of the wave's", metrics, "no training span in the store"),
     ]
-    waves = found.waves.select("mode", "wave").unique().height
-    rollouts = found.waves["rollouts"].sum()
-    policies = sorted({one for row in found.waves["policies"].to_list() for one in row})
+    waves = run_waves.waves.select("mode", "wave").unique().height
+    rollouts = run_waves.waves["rollouts"].sum()
+    policies = sorted({policy for row in run_waves.waves["policies"].to_list() for policy in row})
     facts = Facts(
         "Run",
         (
             ("waves", f"{waves:,}"),
             ("rollouts", f"{rollouts:,}"),
-            ("policies", named(policies)),
-            ("judged by", recipe),
+            ("policies", join_names(policies)),
+            ("judged by", recipe_label),
         ),
     )
-    alarms = tuple(sentences(judged.alarms)) if judged else ()
-    told = (Facts("Alarms", alarms),) if alarms else ()
-    parts: Parts = (facts, *told, *(chart for chart in charts if chart.series), *grids)
-    return Report(f"run {run}", "", parts, _data(run, found, judged, spent))
+    alarms = tuple(alarm_messages(results.alarms)) if results else ()
+    alarm_facts = (Facts("Alarms", alarms),) if alarms else ()
+    parts: Parts = (facts, *alarm_facts, *(chart for chart in charts if chart.series), *grids)
+    return Report(f"run {run}", "", parts, _data(run, run_waves, results, durations))
 
 
-def seconds(found: Waves) -> Values:
-    """Give the seconds of each phase of the training waves, from the spans' own times."""
-    spent: Values = defaultdict(dict)
-    updates = {update.wave: update for update in found.updates}
-    for wave in found.waves.filter(pl.col("mode") == "train").to_dicts():
+def phase_seconds(run_waves: RunWaves) -> WaveValues:
+    """Return the seconds of each phase of each training wave, from the times of the spans."""
+    spent: WaveValues = defaultdict(dict)
+    updates = {update.wave: update for update in run_waves.updates}
+    for wave in run_waves.waves.filter(pl.col("mode") == "train").to_dicts():
         number = wave["wave"]
         spent["rollouts"][number] = (wave["ended"] - wave["began"]) / 1e9
         update = updates.get(number)
@@ -82,102 +91,108 @@ def seconds(found: Waves) -> Values:
     return {name: spent[name] for name in PHASES if name in spent}
 
 
-def _split(evaluations: pl.DataFrame) -> tuple[Values, Values]:
-    """Give the evaluations of training waves and those of all others."""
+def _split_evaluations(evaluations: pl.DataFrame) -> tuple[WaveValues, WaveValues]:
+    """Return the evaluations of training waves, and those of all other waves."""
     runner = pl.col("source") == "runner"
     name = pl.when(runner).then("name").otherwise(pl.format("{} (by the {})", "name", "source"))
-    said = evaluations.with_columns(name=name)
+    labelled = evaluations.with_columns(name=name)
     train = pl.col("mode") == "train"
     mode = pl.when(pl.col("mode") == "val").then("name").otherwise(_with_mode())
-    rest = said.filter(~train).with_columns(name=mode)
-    return _pivot(said.filter(train), "name", "mean"), _pivot(rest, "name", "mean")
+    others = labelled.filter(~train).with_columns(name=mode)
+    return _pivot(labelled.filter(train), "name", "mean"), _pivot(others, "name", "mean")
 
 
 def _with_mode() -> pl.Expr:
     return pl.format("{} ({})", "name", pl.col("mode").replace("", "no mode"))
 
 
-def _reasons(judged: Judged) -> pl.DataFrame:
-    return judged.drops.with_columns(reason=pl.format("{}: {}", "stage", "reason"))
+def _reasons(results: RecipeResults) -> pl.DataFrame:
+    return results.drops.with_columns(reason=pl.format("{}: {}", "stage", "reason"))
 
 
-def _everywhere(frame: pl.DataFrame, name: str, value: str, found: Waves) -> Values:
-    """Give `value` by `name` and training wave, 0 where there is none."""
+def _by_training_wave(
+    frame: pl.DataFrame, name: str, value: str, run_waves: RunWaves
+) -> WaveValues:
+    """Return `value` by `name` and training wave, 0 where the frame has no row."""
     train = pl.col("mode") == "train"
-    waves = found.waves.filter(train)["wave"].sort().to_list()
+    waves = run_waves.waves.filter(train)["wave"].sort().to_list()
     values = _pivot(frame.filter(train), name, value)
     return {key: {wave: own.get(wave, 0) for wave in waves} for key, own in values.items()}
 
 
-def _pivot(frame: pl.DataFrame, name: str, value: str) -> Values:
-    """Give `value` by `name` and wave, names in alphabetical order."""
-    values: Values = defaultdict(dict)
+def _pivot(frame: pl.DataFrame, name: str, value: str) -> WaveValues:
+    """Return `value` by `name` and wave, sorted by name."""
+    values: WaveValues = defaultdict(dict)
     for key, wave, number in frame.sort(name, "wave").select(name, "wave", value).iter_rows():
         values[key][wave] = number
     return dict(values)
 
 
-def _metrics(updates: Iterable[Update]) -> list[str]:
+def _metric_names(updates: Iterable[WaveUpdate]) -> list[str]:
     return sorted({name for update in updates for step in update.steps for name in step})
 
 
-def _metric(updates: Sequence[Update], name: str) -> dict[int, float]:
-    """Give the mean of a metric over the steps of each wave."""
+def _metric_means(updates: Sequence[WaveUpdate], name: str) -> dict[int, float]:
+    """Return the mean of a metric over the steps of each wave."""
     values = {}
     for update in updates:
-        said = [step[name] for step in update.steps if name in step]
-        if said:
-            values[update.wave] = sum(said) / len(said)
+        numbers = [step[name] for step in update.steps if name in step]
+        if numbers:
+            values[update.wave] = sum(numbers) / len(numbers)
     return values
 
 
-def _series(values: Values) -> tuple[tuple[str, tuple[tuple[float, float], ...]], ...]:
+def _series(values: WaveValues) -> tuple[tuple[str, tuple[tuple[float, float], ...]], ...]:
     return tuple((name, tuple(sorted(points.items()))) for name, points in values.items())
 
 
-def _table(title: str, values: Values, empty: str = "none") -> Grid:
+def _table(title: str, values: WaveValues, empty: str = "none") -> Grid:
     waves = sorted({wave for points in values.values() for wave in points})
     rows = tuple((wave, *(points.get(wave) for points in values.values())) for wave in waves)
     return Grid(title, ("wave", *values), rows, empty)
 
 
-def _waves(found: Waves, judged: Judged | None) -> Grid:
-    """One row a wave: who sampled, how many rollouts ended how, and what was learned from it."""
-    kinds = sorted(found.outcomes["outcome"].unique().to_list())
+def _wave_table(run_waves: RunWaves, results: RecipeResults | None) -> Grid:
+    """Return one row per wave: its policies, rollouts by outcome, samples and optimizer steps."""
+    kinds = sorted(run_waves.outcomes["outcome"].unique().to_list())
     counts = {
-        (mode, wave, outcome): count for mode, wave, outcome, count in found.outcomes.iter_rows()
+        (mode, wave, outcome): count
+        for mode, wave, outcome, count in run_waves.outcomes.iter_rows()
     }
-    made_of = {row[:2]: row[2:] for row in judged.samples.iter_rows()} if judged else {}
-    updates = {update.wave: update for update in found.updates}
+    sample_rows = results.samples.iter_rows() if results else ()
+    samples_by_wave = {row[:2]: row[2:] for row in sample_rows}
+    updates = {update.wave: update for update in run_waves.updates}
     rows = []
-    for wave in found.waves.to_dicts():
-        place = (wave["mode"], wave["wave"])
-        update = updates.get(wave["wave"]) if wave["mode"] == "train" else None
-        outcomes: list[Cell] = [counts.get((*place, kind)) for kind in kinds]
-        made = made_of.get(place, (None, None)) if wave["mode"] == "train" else (None, None)
+    for wave in run_waves.waves.to_dicts():
+        key = (wave["mode"], wave["wave"])
+        is_train = wave["mode"] == "train"
+        update = updates.get(wave["wave"]) if is_train else None
+        outcomes: list[Cell] = [counts.get((*key, kind)) for kind in kinds]
+        samples = samples_by_wave.get(key, (None, None)) if is_train else (None, None)
         trained = (len(update.steps), update.dataset) if update else (None, None)
         policies = ", ".join(wave["policies"])
         rows.append(
-            (" ".join(map(str, place)), policies, wave["rollouts"], *outcomes, *made, *trained)
+            (" ".join(map(str, key)), policies, wave["rollouts"], *outcomes, *samples, *trained)
         )
-    learned = ("samples", "tokens", "steps", "dataset")
-    columns = ("wave", "policy", "rollouts", *kinds, *learned)
+    columns = ("wave", "policy", "rollouts", *kinds, "samples", "tokens", "steps", "dataset")
     return Grid("Waves", columns, tuple(rows))
 
 
-def _data(run: str, found: Waves, judged: Judged | None, spent: Values) -> dict[str, Any]:
+def _data(
+    run: str, run_waves: RunWaves, results: RecipeResults | None, durations: WaveValues
+) -> dict[str, Any]:
     return {
         "run": run,
-        "waves": found.waves.to_dicts(),
-        "outcomes": found.outcomes.to_dicts(),
-        "evaluations": found.evaluations.to_dicts(),
-        "rules": judged.rules.to_dicts() if judged else None,
-        "drops": judged.drops.to_dicts() if judged else None,
-        "alarms": judged.alarms if judged else None,
-        "samples": judged.samples.to_dicts() if judged else None,
-        "seconds": spent,
+        "waves": run_waves.waves.to_dicts(),
+        "outcomes": run_waves.outcomes.to_dicts(),
+        "evaluations": run_waves.evaluations.to_dicts(),
+        "rules": results.rules.to_dicts() if results else None,
+        "drops": results.drops.to_dicts() if results else None,
+        "alarms": results.alarms if results else None,
+        "samples": results.samples.to_dicts() if results else None,
+        "seconds": durations,
         "updates": [
             {"wave": update.wave, "dataset": update.dataset, "steps": update.steps}
-            for update in found.updates
+            for update in run_waves.updates
         ],
     }

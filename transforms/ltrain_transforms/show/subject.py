@@ -1,6 +1,6 @@
-"""What an id stands for: a dataset, a policy, a run or a rollout, looked for in this order.
+"""Find what an id names: a dataset, a policy, a run or a rollout, in this order.
 
-`kind:` before it, as in `run:sql`, looks for that kind only.
+A prefix `kind:`, as in `run:sql`, searches that kind only.
 """
 
 from collections.abc import Sequence
@@ -15,119 +15,124 @@ from ltrain_transforms.dataset import Dataset
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.manifest import MANIFEST
 from ltrain_transforms.show import policy
-from ltrain_transforms.show.dataset import of_home
-from ltrain_transforms.show.report import named
+from ltrain_transforms.show.dataset import list_datasets
+from ltrain_transforms.show.report import join_names
 from ltrain_transforms.show.rollout import candidates
 
-MOST = 5
-"""Names that are told where several would fit."""
+MAX_NAMES = 5
+"""Number of names that an error lists."""
 
 
 class Kind(StrEnum):
     DATASET = "dataset"
-    """A folder that `ltrain build` made, or the id of one in LTRAIN_HOME/datasets."""
+    """A folder that `ltrain build` wrote, or the id of one in LTRAIN_HOME/datasets."""
     POLICY = "policy"
     """`NAME` or `NAME@VERSION`, in LTRAIN_HOME/policies."""
     RUN = "run"
-    """By its name, in the store."""
+    """The name of a run in the store."""
     ROLLOUT = "rollout"
-    """By the beginning of its id, in the store."""
+    """The beginning of the id of a rollout in the store."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """An id as it was typed."""
+class Identifier:
+    """An id as the user typed it."""
 
     text: str
     kinds: tuple[Kind, ...]
+    """The kinds to search."""
 
     @classmethod
-    def read(cls, text: str) -> "Asked":
+    def parse(cls, text: str) -> "Identifier":
         kind, colon, rest = text.partition(":")
         if colon and kind in set(Kind):
             return cls(rest, (Kind(kind),))
         return cls(text, tuple(Kind))
 
 
-def dataset(asked: Asked, home: Path) -> Dataset | None:
+def find_dataset(name: Identifier, home: Path) -> Dataset | None:
     """Find a dataset by its folder or its id."""
-    if Kind.DATASET not in asked.kinds or not asked.text:
+    if Kind.DATASET not in name.kinds or not name.text:
         return None
     try:
-        if (Path(asked.text) / MANIFEST).exists():
-            return Dataset.open(Path(asked.text))
-    except OSError:  # longer than a file's name can be
+        if (Path(name.text) / MANIFEST).exists():
+            return Dataset.open(Path(name.text))
+    except OSError:  # longer than a file name can be
         return None
-    return next((Dataset.open(path) for path, one in of_home(home) if one == asked.text), None)
+    paths = (path for path, dataset_id in list_datasets(home) if dataset_id == name.text)
+    return next(map(Dataset.open, paths), None)
 
 
-def policy_version(asked: Asked, home: Path) -> tuple[str, int | None] | None:
-    """Find a policy, and the version that is named."""
-    spelled = policy.SPELLING.fullmatch(asked.text)
-    if Kind.POLICY not in asked.kinds or spelled is None:
+def find_policy_version(name: Identifier, home: Path) -> tuple[str, int | None] | None:
+    """Find a policy; return its name, and the number of the version if the id has one."""
+    match = policy.IDENTIFIER.fullmatch(name.text)
+    if Kind.POLICY not in name.kinds or match is None:
         return None
-    name, number = spelled["name"], spelled["version"]
-    if name not in policy.names(home):
+    policy_name, number = match["name"], match["version"]
+    if policy_name not in policy.policy_names(home):
         return None
-    return name, None if number is None else int(number)
+    return policy_name, None if number is None else int(number)
 
 
-def is_run(asked: Asked, store: Store) -> bool:
-    """Say whether the store has spans of such a run."""
-    if Kind.RUN not in asked.kinds or not asked.text:
+def is_run(name: Identifier, store: Store) -> bool:
+    """Return whether the store has spans of a run of that name."""
+    if Kind.RUN not in name.kinds or not name.text:
         return False
     sql = "SELECT 1 AS one FROM otel.spans WHERE RunId = {run:String} LIMIT 1"
-    return store.query(sql, {"run": asked.text}).height > 0
+    return store.query(sql, {"run": name.text}).height > 0
 
 
-def rollout(asked: Asked, store: Store, trust: Sequence[str]) -> dict[str, Any] | None:
-    """Find a rollout by the beginning of its id; `trust` is the recipe's `source.trust`.
+def find_rollout(name: Identifier, store: Store, trust: Sequence[str]) -> dict[str, Any] | None:
+    """Find a rollout by the beginning of its id.
+
+    Args:
+        trust: the recipe's `source.trust`.
 
     Raises:
-        NothingToShow: when it is the beginning of several.
+        NothingToShow: when several ids begin so.
     """
-    if Kind.ROLLOUT not in asked.kinds:
+    if Kind.ROLLOUT not in name.kinds:
         return None
-    found = candidates(store, asked.text, trust)
-    if len(found) < 2:
-        return found[0] if found else None
-    few = ", ".join(row["rollout"] for row in found[:MOST]) + (", …" if found[MOST:] else "")
-    count = f"{len(found)}{' or more' if len(found) == 50 else ''}"
+    rows = candidates(store, name.text, trust)
+    if len(rows) < 2:
+        return rows[0] if rows else None
+    count = f"{len(rows)}{' or more' if len(rows) == 50 else ''}"
     raise NothingToShow(
-        f"'{asked.text}' begins the ids of {count} rollouts: {few}. Give more of it."
+        f"'{name.text}' is the beginning of {count} rollout ids: "
+        f"{_first_names([row['rollout'] for row in rows])}. Type more characters of the id."
     )
 
 
-def nothing(asked: Asked, home: Path, store: Store | None) -> NothingToShow:
-    """Say what was looked for where, and what is near."""
+def not_found(name: Identifier, home: Path, store: Store | None) -> NothingToShow:
+    """Return the error with the places that were searched, and the nearest names."""
     known = {
-        Kind.DATASET: [str(path) for path, _ in of_home(home)],
-        Kind.POLICY: policy.names(home),
+        Kind.DATASET: [str(path) for path, _ in list_datasets(home)],
+        Kind.POLICY: policy.policy_names(home),
         Kind.RUN: _runs(store) if store is not None else [],
     }
     where = store.name if store is not None else "no store"
-    looked = {
-        Kind.DATASET: f"a dataset (the folder {asked.text or '.'}, or by id in {home}/datasets)",
-        Kind.POLICY: f"a policy in {home}/policies (there: {_few(known[Kind.POLICY])})",
-        Kind.RUN: f"a run in {where} (there: {_few(known[Kind.RUN])})",
+    places = {
+        Kind.DATASET: f"a dataset (the folder {name.text or '.'}, or by id in {home}/datasets)",
+        Kind.POLICY: f"a policy in {home}/policies (there: {_first_names(known[Kind.POLICY])})",
+        Kind.RUN: f"a run in {where} (there: {_first_names(known[Kind.RUN])})",
         Kind.ROLLOUT: f"a rollout whose id begins so in {where}",
     }
     near = [
-        f"{kind} '{name}'"
+        f"{kind} '{match}'"
         for kind, names in known.items()
-        if kind in asked.kinds
-        for name in get_close_matches(asked.text, names, n=1)
+        if kind in name.kinds
+        for match in get_close_matches(name.text, names, n=1)
     ]
-    meant = f" Did you mean the {' or the '.join(near)}?" if near else ""
-    tried = "; ".join(looked[kind] for kind in asked.kinds)
+    suggestion = f" Did you mean the {' or the '.join(near)}?" if near else ""
+    searched = "; ".join(places[kind] for kind in name.kinds)
     return NothingToShow(
-        f"Nothing is called '{asked.text}'. Looked for {tried}.{meant} "
+        f"Nothing is called '{name.text}'. Searched for {searched}.{suggestion} "
         '`ltrain sql "SELECT rollout, task, outcome FROM otel.rollouts"` lists rollouts.'
     )
 
 
-def _few(names: list[str]) -> str:
-    return named([*names[:MOST], "…"] if names[MOST:] else names)
+def _first_names(names: list[str]) -> str:
+    return join_names([*names[:MAX_NAMES], "…"] if names[MAX_NAMES:] else names)
 
 
 def _runs(store: Store) -> list[str]:

@@ -1,4 +1,4 @@
-"""How a rollout, a run, a dataset and a policy look in a terminal, from 60 columns on."""
+"""Render a rollout, a run, a dataset or a policy for a terminal of 60 columns or more."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,58 +11,58 @@ from rich.tree import Tree as Branches
 
 from ltrain_instrument.terminal import visible
 from ltrain_transforms.show import credit, words
-from ltrain_transforms.show.report import Facts, Grid, Report, told
-from ltrain_transforms.show.tree import Attempt, Row, Step, Tree
-from ltrain_transforms.show.words import short
+from ltrain_transforms.show.report import Facts, Grid, Report, format_cell
+from ltrain_transforms.show.tree import Attempt, RolloutTree, Row, Step
+from ltrain_transforms.show.words import shorten
 
-TEXT = 240
-"""Characters of what a call said; the page has all of it."""
-VALUE = 100
+MAX_TEXT = 240
+"""Characters of the output of a call; the page has more."""
+MAX_VALUE = 100
 """Characters of a state variable."""
 DEEPEST = 8
-"""Levels of four columns each; a call that lies deeper says how deep."""
-LONGEST = 60
-"""Most columns that a cell without a space is given."""
-SENTENCE = 26
-"""Fewest that one with spaces is given."""
+"""Maximum levels of indentation, four columns each; deeper calls show their level."""
+MAX_WORD = 60
+"""Maximum columns for a cell without spaces."""
+MAX_SENTENCE = 26
+"""Maximum columns that a cell with spaces needs, since it can be folded."""
 
 
-def show(shown: Tree | Report, console: Console) -> None:
-    """Print it."""
+def print_shown(shown: RolloutTree | Report, console: Console) -> None:
+    """Print a rollout or a report."""
     width = console.width
-    parts = _tree(shown) if isinstance(shown, Tree) else _report(shown, width)
+    parts = _tree(shown) if isinstance(shown, RolloutTree) else _report(shown, width)
     for part in parts:
         console.print(part, highlight=False)
 
 
-def _tree(shown: Tree) -> Iterator[RenderableType]:
+def _tree(shown: RolloutTree) -> Iterator[RenderableType]:
     yield Text(shown.title, "bold")
     for attempt in shown.attempts:
         yield _attempt(attempt)
     if shown.drops:
         yield Text("Spans that are in no call", "bold")
         for row in shown.drops:
-            yield Text(f"  {row['id']} dropped: {visible(credit.drop(row))}")
+            yield Text(f"  {row['id']} to_drops: {visible(credit.describe_drop(row))}")
     yield Text(f"judged by {shown.judged_by}", "dim")
 
 
 def _attempt(attempt: Attempt) -> RenderableType:
-    head = Text(visible(credit.place(attempt.execution)))
-    head.append(f"\n{credit.ending(attempt)}")
-    if fault := credit.fault(attempt):
-        head.append(f"\n{fault}", "yellow")
-    head.append(f"\n{credit.standing(attempt)}")
+    head = Text(visible(credit.describe_rollout(attempt.execution)))
+    head.append(f"\n{credit.describe_ending(attempt)}")
+    if faults := credit.describe_faults(attempt):
+        head.append(f"\n{faults}", "yellow")
+    head.append(f"\n{credit.describe_outcome(attempt)}")
     for reward in attempt.rewards:
-        head.append(f"\n  reward {visible(credit.given(reward))}", _sign(reward.value))
+        head.append(f"\n  reward {visible(credit.describe_reward(reward))}", _sign(reward.value))
     for row in attempt.drops:
-        head.append(f"\n  dropped {visible(credit.drop(row))}", "yellow")
+        head.append(f"\n  to_drops {visible(credit.describe_drop(row))}", "yellow")
     for row in attempt.inputs:
         head.append(f"\n  input {_variable(row)}")
     return Group(head, *_branches(attempt.steps))
 
 
 def _branches(steps: Sequence[Step]) -> Iterator[Branches]:
-    """Hang each call below the one that encloses it."""
+    """Yield the root calls as rich trees, with every call below the one that encloses it."""
     above: list[Branches] = []
     roots: list[Branches] = []
     for step in steps:
@@ -76,45 +76,45 @@ def _branches(steps: Sequence[Step]) -> Iterator[Branches]:
 
 
 def _step(step: Step) -> RenderableType:
-    line, details = _head(step), Text("\n").join(_details(step))
+    line, details = _headline(step), Text("\n").join(_details(step))
     return Group(line, Padding(details, (0, 0, 0, 2))) if details.plain else line
 
 
-def _head(step: Step) -> Text:
-    """Say which call it is, when it began, how long it took and how it ended."""
+def _headline(step: Step) -> Text:
+    """Return name, start, duration and status of a call."""
     call = step.call
-    deep = f"(level {step.depth}) " if step.depth > DEEPEST else ""
-    line = Text(f"#{call['seq']} {deep}", "dim", overflow="fold")
+    level = f"(level {step.depth}) " if step.depth > DEEPEST else ""
+    line = Text(f"#{call['seq']} {level}", "dim", overflow="fold")
     line.append(f"{call['kind']} {visible(call['name'] or '')}", "bold")
-    where = words.place(call)
-    if where and where != call["name"]:
-        line.append(f" in {visible(where)}")
+    agent = words.agent_name(call)
+    if agent and agent != call["name"]:
+        line.append(f" in {visible(agent)}")
     line.append(f"  {step.offset:+.3f} s, {step.seconds:.3f} s  ", "dim")
-    line.append(visible(words.status(call)), "red" if call["status"] == "error" else "green")
-    measured = "  ".join(filter(None, (words.tokens(call), words.version(call))))
-    return line.append(f"  {visible(measured)}" if measured else "", "dim")
+    line.append(visible(words.call_status(call)), "red" if call["status"] == "error" else "green")
+    sampling = "  ".join(filter(None, (words.token_counts(call), words.version_label(call))))
+    return line.append(f"  {visible(sampling)}" if sampling else "", "dim")
 
 
 def _details(step: Step) -> Iterator[Text]:
-    """Give a line each of what a call said, wrote, was given, and became."""
-    if text := short(words.said(step.call), TEXT):
+    """Yield lines on the output, state changes, rewards, credit and drops of a call."""
+    if text := shorten(words.output_text(step.call), MAX_TEXT):
         yield Text(text)
     for row in step.wrote:
         yield Text("wrote ", "cyan").append(_variable(row), "not bold")
     for reward in step.rewards:
-        yield Text(f"reward {visible(credit.given(reward))}", _sign(reward.value))
-    if said := credit.advantage(step):
-        yield Text(said, "magenta")
-    if said := credit.training(step):
-        yield Text(f"trained {said}")
-    if said := credit.doubt(step):
-        yield Text(visible(said), "yellow")
+        yield Text(f"reward {visible(credit.describe_reward(reward))}", _sign(reward.value))
+    if advantage := credit.describe_advantage(step):
+        yield Text(advantage, "magenta")
+    if training := credit.describe_training(step):
+        yield Text(f"trained {training}")
+    if mismatch := credit.describe_mismatch(step):
+        yield Text(visible(mismatch), "yellow")
     for row in step.drops:
-        yield Text(f"dropped {visible(credit.drop(row))}", "yellow")
+        yield Text(f"to_drops {visible(credit.describe_drop(row))}", "yellow")
 
 
 def _variable(row: Row) -> str:
-    return f"{visible(row['variable'])} = {short(row['value'], VALUE)}"
+    return f"{visible(row['variable'])} = {shorten(row['value'], MAX_VALUE)}"
 
 
 def _sign(value: float) -> str:
@@ -127,18 +127,18 @@ def _report(shown: Report, width: int) -> Iterator[RenderableType]:
     for part in shown.parts:
         if isinstance(part, Facts):
             yield _facts(part)
-        elif isinstance(part, Grid):  # the numbers of charts are in grids, too
+        elif isinstance(part, Grid):  # grids also hold the numbers of the charts
             yield from _grid(part, width)
 
 
 def _facts(part: Facts) -> RenderableType:
-    made = _table()
-    made.show_header = False
-    made.add_column(style="dim", no_wrap=True)
-    made.add_column(overflow="fold")
+    table = _table()
+    table.show_header = False
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
     for name, value in part.rows:
-        made.add_row(Text(visible(name)), Text(visible(value)))
-    return Group(_title(part.title), made)
+        table.add_row(Text(visible(name)), Text(visible(value)))
+    return Group(_title(part.title), table)
 
 
 def _title(text: str) -> Text:
@@ -154,41 +154,41 @@ def _table() -> Table:
 
 
 def _grid(part: Grid, width: int) -> Iterator[RenderableType]:
-    """Lay out a grid; what is wider than the terminal goes on below, its first column again."""
+    """Yield the tables of a grid; columns that do not fit follow below, with the first column."""
     if not part.rows:
         yield _title(part.title).append(f": {part.empty}", "not bold")
         return
-    cells = [[visible(told(cell)) for cell in row] for row in part.rows]
+    cells = [[visible(format_cell(cell)) for cell in row] for row in part.rows]
     title = part.title
-    for places in _fitting(part, cells, width):
+    for columns in _split_columns(part, cells, width):
         yield _title(title)
-        made = _table()
-        for place in places:
-            right = part.numeric[place]
-            name = Text(visible(part.columns[place]))
-            made.add_column(name, justify="right" if right else "left", overflow="fold")
+        table = _table()
+        for column in columns:
+            right = part.numeric[column]
+            name = Text(visible(part.columns[column]))
+            table.add_column(name, justify="right" if right else "left", overflow="fold")
         for row in cells:
-            made.add_row(*(Text(row[place]) for place in places))
-        yield made
+            table.add_row(*(Text(row[column]) for column in columns))
+        yield table
         title = f"{part.title}, further columns"
 
 
-def _fitting(part: Grid, cells: list[list[str]], width: int) -> Iterator[list[int]]:
-    """Cut the columns into parts that fit, each with the first column."""
+def _split_columns(part: Grid, cells: list[list[str]], width: int) -> Iterator[list[int]]:
+    """Yield the indices of the columns of each table that fits, each with the first column."""
     widths = [
-        max(cell_len(part.columns[place]), *(_needed(row[place]) for row in cells))
-        for place in range(len(part.columns))
+        max(cell_len(part.columns[column]), *(_cell_width(row[column]) for row in cells))
+        for column in range(len(part.columns))
     ]
-    places, used = [0], widths[0]
-    for place in range(1, len(widths)):
-        if used + 2 + widths[place] > width and len(places) > 1:
-            yield places
-            places, used = [0], widths[0]
-        places.append(place)
-        used += 2 + widths[place]
-    yield places
+    columns, used = [0], widths[0]
+    for column in range(1, len(widths)):
+        if used + 2 + widths[column] > width and len(columns) > 1:
+            yield columns
+            columns, used = [0], widths[0]
+        columns.append(column)
+        used += 2 + widths[column]
+    yield columns
 
 
-def _needed(cell: str) -> int:
-    """Give the columns a cell needs: a sentence may be folded, an id should not be."""
-    return min(cell_len(cell), SENTENCE if " " in cell else LONGEST)
+def _cell_width(cell: str) -> int:
+    """Return the columns that a cell needs: a sentence can be folded, an id should not be."""
+    return min(cell_len(cell), MAX_SENTENCE if " " in cell else MAX_WORD)

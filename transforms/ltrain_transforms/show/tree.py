@@ -1,7 +1,7 @@
-"""A rollout as a tree: under each call what it wrote, what it was given, and what became of it.
+"""A rollout as a tree of calls, each with its state changes, rewards, credit, tokens and drops.
 
-Every row of the rollout's tables stands in it once: state changes and rewards at their call or at
-the attempt, credit and trained tokens at the call, drops at the call or attempt they name.
+Every row of the tables of the rollout is in the tree once: state changes and rewards at their call
+or at the attempt, credit and trained tokens at the call, drops at the call or attempt they name.
 """
 
 from collections import defaultdict
@@ -11,35 +11,35 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.breaks import Begins
-from ltrain_transforms.show.rollout import Rollout
+from ltrain_transforms.breaks import SplitReason
+from ltrain_transforms.show.rollout import RolloutTables
 
 Row = dict[str, Any]
-FIRST = Begins.FIRST.value
-"""A reason that goes without saying."""
+FIRST = SplitReason.FIRST.value
+"""The reason of the first row of a rollout, which is not shown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class RewardEntry:
     """One reward."""
 
     rule: str
     value: float
     source: str
     evidence: str
-    """The call or span that made it so, in words."""
+    """The call or span that the reward is based on, as text for the reader."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
-    """What of a call is in a row for the trainer."""
+class TrainedTokens:
+    """The trained tokens of a call in one row of `samples`."""
 
     tokens: int
     row: int
-    """The row's number in the rollout, from 1."""
+    """The number of the row in the rollout, from 1."""
     sample_id: str
     begins: str
-    """Why the row begins with this call, in words; empty where it does not."""
+    """Why the row begins with this call, as text; empty if it does not."""
 
 
 @dataclass(slots=True)
@@ -47,13 +47,13 @@ class Step:
     call: Row
     depth: int
     offset: float
-    """Seconds from the attempt's start."""
+    """Seconds from the start of the attempt."""
     seconds: float
     wrote: list[Row] = field(default_factory=list)
-    rewards: list[Given] = field(default_factory=list)
+    rewards: list[RewardEntry] = field(default_factory=list)
     credit: Row | None = None
     """Its row of `transitions`."""
-    trained: list[Trained] = field(default_factory=list)
+    trained: list[TrainedTokens] = field(default_factory=list)
     drops: list[Row] = field(default_factory=list)
 
     @property
@@ -65,28 +65,28 @@ class Step:
 class Attempt:
     execution: Row
     outcome: float | None
-    """What the whole attempt is worth, or None where nobody said."""
+    """The outcome reward of the attempt; None if it has none."""
     group: list[float]
-    """The outcomes of its group."""
+    """The outcome rewards of its group."""
     inputs: list[Row]
-    """State that no call of it wrote."""
-    rewards: list[Given]
-    """Those of the whole attempt."""
+    """Rows of `states` that none of its calls wrote."""
+    rewards: list[RewardEntry]
+    """Rewards of the whole attempt."""
     steps: list[Step]
-    """Depth first; those of one parent in their order."""
+    """Calls, depth first; calls of one parent in the order of `seq`."""
     owners: dict[str, Step]
-    """The step that each span describes."""
+    """The call of each span, by the id of the span."""
     drops: list[Row] = field(default_factory=list)
-    """Of the attempt itself."""
+    """Drops of the attempt itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class RolloutTree:
     rollout: str
     judged_by: str
     attempts: list[Attempt]
     drops: list[Row]
-    """Of spans that are in no call."""
+    """Drops of spans that belong to no call."""
     data: dict[str, Any] = field(repr=False)
 
     @property
@@ -94,69 +94,74 @@ class Tree:
         return f"rollout {self.rollout}"
 
 
-def tree(found: Rollout) -> Tree:
-    """Arrange a rollout's tables."""
+def build_tree(rollout: RolloutTables) -> RolloutTree:
+    """Arrange the tables of a rollout as a tree."""
     attempts = [
-        _attempt(execution, found)
-        for execution in found.tables["executions"].sort("attempt").to_dicts()
+        _attempt(execution, rollout)
+        for execution in rollout.tables["executions"].sort("attempt").to_dicts()
     ]
-    drops = found.tables["drops"].sort("stage", "reason", "id").to_dicts()
-    rest = [row for row in drops if not any(_placed(row, one) for one in attempts)]
-    return Tree(found.id, found.recipe, attempts, rest, found.data)
+    drops = rollout.tables["drops"].sort("stage", "reason", "id").to_dicts()
+    others = [row for row in drops if not any(_attach_drop(row, attempt) for attempt in attempts)]
+    return RolloutTree(rollout.id, rollout.recipe, attempts, others, rollout.data)
 
 
-def _attempt(execution: Row, found: Rollout) -> Attempt:
+def _attempt(execution: Row, rollout: RolloutTables) -> Attempt:
+    is_own = pl.col("execution_id") == execution["execution_id"]
     own = {
-        name: frame.filter(pl.col("execution_id") == execution["execution_id"]).to_dicts()
-        for name, frame in found.tables.items()
+        name: frame.filter(is_own).to_dicts()
+        for name, frame in rollout.tables.items()
         if name != "drops"
     }
-    steps = list(_nested(own["calls"], execution["start"] or 0))
+    steps = list(_depth_first(own["calls"], execution["start"] or 0))
     by_call = {step.call["call_id"]: step for step in steps}
     inputs = [row for row in own["states"] if row["written_by"] not in by_call]
     for row in own["states"]:
         if row["written_by"] in by_call:
             by_call[row["written_by"]].wrote.append(row)
-    owners = _owners(steps)
-    whole = [_given(row, owners) for row in own["rewards"] if row["call_id"] not in by_call]
+    owners = _steps_by_span(steps)
+    rewards = [_reward(row, owners) for row in own["rewards"] if row["call_id"] not in by_call]
     for row in own["rewards"]:
         if row["call_id"] in by_call:
-            by_call[row["call_id"]].rewards.append(_given(row, owners))
+            by_call[row["call_id"]].rewards.append(_reward(row, owners))
     for row in own["transitions"]:
         by_call[row["call_id"]].credit = row
     for number, sample in enumerate(own["samples"], 1):
-        _train(sample, number, by_call)
-    is_own = pl.col("execution_id") == execution["execution_id"]
-    worth = found.group.filter(is_own)["reward"].to_list()
-    peers = found.group["reward"].to_list() if worth else []
-    return Attempt(execution, worth[0] if worth else None, peers, inputs, whole, steps, owners)
+        _attach_sample(sample, number, by_call)
+    outcomes = rollout.group.filter(is_own)["reward"].to_list()
+    group = rollout.group["reward"].to_list() if outcomes else []
+    outcome = outcomes[0] if outcomes else None
+    return Attempt(execution, outcome, group, inputs, rewards, steps, owners)
 
 
-def _nested(calls: Sequence[Row], began: int) -> Iterator[Step]:
-    """Go through the calls depth first; a call whose parents go round in a circle is a root."""
+def _depth_first(calls: Sequence[Row], start: int) -> Iterator[Step]:
+    """Yield the calls depth first; in a cycle of parents, the first call is a root.
+
+    Args:
+        start: of the attempt, in nanoseconds.
+    """
     calls = sorted(calls, key=lambda call: int(call["seq"]))
-    known = {call["call_id"] for call in calls}
-    below: dict[str | None, list[Row]] = defaultdict(list)
+    ids = {call["call_id"] for call in calls}
+    children: dict[str | None, list[Row]] = defaultdict(list)
     for call in calls:
-        below[call["parent_id"] if call["parent_id"] in known else None].append(call)
-    seen: set[str] = set()
-    for root in [*below[None], *calls]:
-        waiting = [(root, 0)]
-        while waiting:
-            call, depth = waiting.pop()
-            if call["call_id"] in seen:
+        children[call["parent_id"] if call["parent_id"] in ids else None].append(call)
+    visited: set[str] = set()
+    for root in [*children[None], *calls]:
+        stack = [(root, 0)]
+        while stack:
+            call, depth = stack.pop()
+            if call["call_id"] in visited:
                 continue
-            seen.add(call["call_id"])
-            yield _step(call, depth, began)
-            waiting += [(child, depth + 1) for child in reversed(below[call["call_id"]])]
+            visited.add(call["call_id"])
+            yield _step(call, depth, start)
+            stack += [(child, depth + 1) for child in reversed(children[call["call_id"]])]
 
 
-def _step(call: Row, depth: int, began: int) -> Step:
-    return Step(call, depth, (call["start"] - began) / 1e9, (call["end"] - call["start"]) / 1e9)
+def _step(call: Row, depth: int, start: int) -> Step:
+    return Step(call, depth, (call["start"] - start) / 1e9, (call["end"] - call["start"]) / 1e9)
 
 
-def _owners(steps: Sequence[Step]) -> dict[str, Step]:
-    """Give the call that each span describes."""
+def _steps_by_span(steps: Sequence[Step]) -> dict[str, Step]:
+    """Return the call of each span."""
     return {
         span: step
         for step in steps
@@ -164,36 +169,36 @@ def _owners(steps: Sequence[Step]) -> dict[str, Step]:
     }
 
 
-def _given(row: Row, owners: Mapping[str, Step]) -> Given:
+def _reward(row: Row, owners: Mapping[str, Step]) -> RewardEntry:
     step = owners.get(row["evidence"])
     evidence = step.label if step is not None else f"span {row['evidence']}"
-    return Given(row["rule"], row["value"], row["source"], evidence)
+    return RewardEntry(row["rule"], row["value"], row["source"], evidence)
 
 
-def _train(sample: Row, number: int, calls: Mapping[str, Step]) -> None:
-    """Note at each call of a row how many of its tokens are trained."""
+def _attach_sample(sample: Row, number: int, calls: Mapping[str, Step]) -> None:
+    """Attach the trained tokens of a row of `samples` to its calls."""
     ends = [*sample["call_offsets"][1:], len(sample["response_mask"])]
-    spoken = zip(sample["transition_ids"], sample["call_offsets"], ends, strict=True)
-    begins = _begins(sample, calls)
-    for call, begin, end in spoken:
+    parts = zip(sample["transition_ids"], sample["call_offsets"], ends, strict=True)
+    begins = _why_row_begins(sample, calls)
+    for call, begin, end in parts:
         tokens = sum(sample["response_mask"][begin:end])
-        calls[call].trained.append(Trained(tokens, number, sample["sample_id"], begins))
+        calls[call].trained.append(TrainedTokens(tokens, number, sample["sample_id"], begins))
         begins = ""
 
 
-def _begins(sample: Row, calls: Mapping[str, Step]) -> str:
-    """Say why a row begins where it does, and from where on its tokens differ."""
+def _why_row_begins(sample: Row, calls: Mapping[str, Step]) -> str:
+    """Return why a row begins with its first call, and the first token that differs."""
     other = calls.get(sample["differs_from"])
     if sample["begins"] == FIRST:
         return ""
     if other is None:
         return f"the row begins here: {sample['begins']}"
-    where = f"prompt token {sample['differs_at']:,} differs from {other.label}"
-    return f"the row begins here: {sample['begins']}, {where}"
+    difference = f"prompt token {sample['differs_at']:,} differs from {other.label}"
+    return f"the row begins here: {sample['begins']}, {difference}"
 
 
-def _placed(drop: Row, attempt: Attempt) -> bool:
-    """Put a drop to the attempt or the call that it names, if it names one of these."""
+def _attach_drop(drop: Row, attempt: Attempt) -> bool:
+    """Attach a drop to the attempt or the call that it names; return whether it names one."""
     if drop["id"] == attempt.execution["execution_id"]:
         attempt.drops.append(drop)
         return True

@@ -1,4 +1,4 @@
-"""How the waves of a run went, asked of the store in a few narrow queries, without its messages."""
+"""The waves of a run, from a few queries of the store that do not read messages."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from ltrain_transforms.roles import Role
 from ltrain_transforms.source import runner_condition
 
 COUNTING = ("ok", "error", "timeout")
-"""Outcomes that are the agent's own; an evaluation such a rollout lacks counts 0."""
+"""Outcomes that the agent caused; if such a rollout lacks an evaluation, it counts as 0."""
 
 WAVES = """
 SELECT mode, wave, toInt64(count()) AS rollouts, min(first) AS began, max(last) AS ended,
@@ -45,7 +45,7 @@ GROUP BY mode, wave, outcome ORDER BY wave, mode, outcome
 """
 
 EVALUATIONS = """
-SELECT mode, wave, name, source, sum(score) AS total, toInt64(count()) AS said FROM (
+SELECT mode, wave, name, source, sum(score) AS total, toInt64(count()) AS rollouts FROM (
     SELECT toString(mode) AS mode, toInt64(wave) AS wave, rollout, name, source,
         argMax(value, (judged, span)) AS score
     FROM otel.rewards
@@ -72,64 +72,64 @@ ORDER BY start
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
-    """What was learned from one wave."""
+class WaveUpdate:
+    """The optimizer steps on one wave."""
 
     wave: int
     dataset: str
     steps: list[dict[str, float]]
-    """The metrics of each optimizer step."""
+    """The metrics of each optimizer step, by name."""
     began: int
-    """Nanoseconds: the first step's start."""
+    """The start of the first step, in nanoseconds."""
     ended: int
-    """The last step's end."""
+    """The end of the last step, in nanoseconds."""
     published: int | None
-    """When every server had loaded what came out, or None where there is no word of it."""
+    """When every server had loaded the new version, in nanoseconds; None if no span records it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Waves:
+class RunWaves:
     waves: pl.DataFrame
     """`mode`, `wave`, `rollouts`, `began`, `ended` (ns), `policies` that answered, `counting`."""
     outcomes: pl.DataFrame
     """`mode`, `wave`, `outcome`, `rollouts`."""
     evaluations: pl.DataFrame
     """`mode`, `wave`, `name`, `source`, `mean` over the rollouts that count."""
-    updates: list[Update]
+    updates: list[WaveUpdate]
 
 
-def waves(store: Store, run: str, trust: Sequence[str] = roles.TRUSTED) -> Waves:
-    """Return every wave of `run`; without rows where there is no such run.
+def query_waves(store: Store, run: str, trust: Sequence[str] = roles.TRUSTED) -> RunWaves:
+    """Query every wave of `run`; the frames are empty if there is no such run.
 
     Args:
-        trust: the senders whose spans may be a runner's or a learner's.
+        trust: the senders whose spans count as spans of a runner or a learner.
     """
     closed = CLOSED.format(runner=roles.role_condition(Role.RUNNER, trust))
-    found = store.query(WAVES.format(placing=runner_condition(trust)), {"run": run})
+    rollouts = store.query(WAVES.format(placing=runner_condition(trust)), {"run": run})
     outcomes = store.query(OUTCOMES.format(closed=closed), {"run": run})
     counted = (
         outcomes.filter(pl.col("outcome").is_in(COUNTING))
         .group_by("mode", "wave")
         .agg(counting=pl.col("rollouts").sum())
     )
-    # nobody closes the rollouts of production traffic: all of them count
-    full = found.join(counted, ["mode", "wave"], "left", maintain_order="left").with_columns(
+    # rollouts of production traffic have no closing span: all of them count
+    waves = rollouts.join(counted, ["mode", "wave"], "left", maintain_order="left").with_columns(
         pl.coalesce("counting", "rollouts").alias("counting")
     )
-    said = store.query(EVALUATIONS.format(closed=closed), {"run": run, "counting": list(COUNTING)})
-    places = full.select("mode", "wave", "counting")
-    means = said.join(places, ["mode", "wave"], maintain_order="left").select(
+    sums = store.query(EVALUATIONS.format(closed=closed), {"run": run, "counting": list(COUNTING)})
+    counts = waves.select("mode", "wave", "counting")
+    means = sums.join(counts, ["mode", "wave"], maintain_order="left").select(
         *("mode", "wave", "name", "source"),
-        mean=pl.col("total") / pl.max_horizontal("counting", "said"),
+        mean=pl.col("total") / pl.max_horizontal("counting", "rollouts"),
     )
-    return Waves(full, outcomes, means, list(_updates(store, run, trust, full)))
+    return RunWaves(waves, outcomes, means, _updates(store, run, trust, waves))
 
 
-def _updates(store: Store, run: str, trust: Sequence[str], waves: pl.DataFrame) -> list[Update]:
-    """Find what was learned from each training wave.
+def _updates(store: Store, run: str, trust: Sequence[str], waves: pl.DataFrame) -> list[WaveUpdate]:
+    """Return the update of each training wave.
 
-    Training spans name no run: they are those of a policy and version that the wave sampled, of the
-    first dataset after it began, before the run's next training wave.
+    Training spans name no run. The spans of a wave are those with a policy version that the wave
+    sampled, of the first dataset after the wave began, before the next training wave of the run.
     """
     training = waves.filter(pl.col("mode") == "train").sort("began").to_dicts()
     if not training:
@@ -137,12 +137,14 @@ def _updates(store: Store, run: str, trust: Sequence[str], waves: pl.DataFrame) 
     since = training[0]["began"]
     learning = LEARNING.format(learner=roles.role_condition(Role.LEARNER, trust))
     spans = store.query(learning, {"run": run, "since": since}).to_dicts()
-    later = [wave["began"] for wave in training[1:]] + [None]
-    found = (_update(wave, end, spans) for wave, end in zip(training, later, strict=True))
-    return [update for update in found if update is not None]
+    ends = [wave["began"] for wave in training[1:]] + [None]
+    updates = (_update(wave, end, spans) for wave, end in zip(training, ends, strict=True))
+    return [update for update in updates if update is not None]
 
 
-def _update(wave: dict[str, Any], before: int | None, spans: list[dict[str, Any]]) -> Update | None:
+def _update(
+    wave: dict[str, Any], before: int | None, spans: list[dict[str, Any]]
+) -> WaveUpdate | None:
     steps = [
         span
         for span in spans
@@ -155,16 +157,15 @@ def _update(wave: dict[str, Any], before: int | None, spans: list[dict[str, Any]
     if not steps:
         return None
     dataset, ended = steps[0]["dataset"], max(span["end"] for span in steps)
-    served = [
+    published = [
         span["end"]
         for span in spans
         if (span["name"], span["dataset"]) == (attributes.SPAN_PUBLISH, dataset)
         and span["end"] >= ended
     ]
     metrics = [_numbers(span["metrics"]) for span in steps]
-    return Update(
-        wave["wave"], dataset, metrics, steps[0]["start"], ended, served[0] if served else None
-    )
+    first_published = published[0] if published else None
+    return WaveUpdate(wave["wave"], dataset, metrics, steps[0]["start"], ended, first_published)
 
 
 def _numbers(text: str) -> dict[str, float]:
@@ -172,6 +173,6 @@ def _numbers(text: str) -> dict[str, float]:
     for name, value in json.loads(text).items():
         try:
             numbers[name.removeprefix(attributes.TRAIN)] = float(value)
-        except ValueError:  # not a number, so nothing to plot
+        except ValueError:  # not a number
             continue
     return numbers
