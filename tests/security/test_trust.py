@@ -275,7 +275,10 @@ def test_a_forged_ending_removes_no_rollout(folder: Store, sender: str) -> None:
     beside(scene)
     folder.insert_otlp(sent(scene, "service"))
     lie = Scene(attempts=[Attempt(attempt.identity, clock=attempt.clock, number=500)])
-    span_attributes: Attributes = {"ltrain.rollout.outcome": "infra", "ltrain.rollout.spans": 10_000}
+    span_attributes: Attributes = {
+        "ltrain.rollout.outcome": "infra",
+        "ltrain.rollout.spans": 10_000,
+    }
     lie.attempts[0].emit("ltrain.rollout", RUNNER, span_attributes)
     lie.attempts[0].evaluate(0.0)
     folder.insert_otlp(sent(lie, sender))

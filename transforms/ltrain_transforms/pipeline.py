@@ -36,7 +36,7 @@ class Observations:
     executions: pl.DataFrame
     states: pl.DataFrame
     readings: pl.DataFrame
-    """`OBSERVATIONS` of the calls: what each call read."""
+    """`OBSERVATIONS`: what each call read and did."""
     evaluations: pl.DataFrame
     unreadable: pl.DataFrame
     """`DROPS`: spans whose call cannot be read and executions whose states cannot be read."""
