@@ -9,8 +9,7 @@ import time
 
 import polars as pl
 
-from ltrain_collector import schema
-from ltrain_collector.store import Store
+from ltrain_collector.store import Store, schema
 
 ROLLOUTS = 250
 TURNS = 20

@@ -18,8 +18,7 @@ from statistics import median
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ltrain_collector.grants import Role
-from ltrain_collector.keys import Keys
+from ltrain_collector.access import Keys, Role
 
 SECONDS = 8.0
 """Duration of each measurement."""

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-from ltrain_collector import rollouts, schema
-from ltrain_collector.store import Store
+from ltrain_collector.store import Store, rollout_stream, schema
 
 SPANS = 1_000_000
 MONTHS = 24
@@ -57,14 +56,14 @@ NARROW = "RunId, RolloutId, TraceId, SpanId, Timestamp, Duration, InTokens, OutT
 EXPORTERS = ", ".join(f"`{name}`" for name in schema.COLUMNS)
 
 READS: dict[str, Callable[[Store], Iterator[pl.DataFrame]]] = {
-    "wide": rollouts.stream_rollouts,
-    "wide, the exporter's columns": lambda store: rollouts.stream_rollouts(store, EXPORTERS),
+    "wide": rollout_stream.stream_rollouts,
+    "wide, the exporter's columns": lambda store: rollout_stream.stream_rollouts(store, EXPORTERS),
     "wide, one merge": lambda store: store.stream(
         f"SELECT * FROM otel.spans {schema.ROLLOUT_ORDER}"
     ),
     "wide, no order": lambda store: store.stream("SELECT * FROM otel.spans"),
     "narrow": lambda store: store.stream(f"SELECT {NARROW} FROM otel.spans"),
-    "narrow, in order": lambda store: rollouts.stream_rollouts(store, NARROW),
+    "narrow, in order": lambda store: rollout_stream.stream_rollouts(store, NARROW),
 }
 
 

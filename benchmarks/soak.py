@@ -23,10 +23,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ltrain_collector.bound_keys import sign_owner, store_secret
-from ltrain_collector.keeping import PruneFilter, days_ago, prune
-from ltrain_collector.schema import ROLLOUT_ORDER
-from ltrain_collector.store import Store
+from ltrain_collector.access import sign_owner, store_secret
+from ltrain_collector.admin import PruneFilter, days_ago, prune
+from ltrain_collector.store import ROLLOUT_ORDER, Store
 
 SECONDS = 300
 PRUNE = 30

@@ -18,31 +18,29 @@ from ltrain.cli import app
 from ltrain_instrument import attributes
 from ltrain_instrument.instrumentors import LIBRARIES
 from ltrain_instrument.settings import INSTRUMENTORS, SETTINGS
-from ltrain_transforms import (
-    breaks,
-    credit,
-    evaluations,
-    exports,
-    faults,
-    membership,
-    pipeline,
-    rewards,
-    roles,
-    selection,
-    unusable,
-)
+from ltrain_transforms import credit
+from ltrain_transforms.calls import membership, span_errors
+from ltrain_transforms.datasets import pipeline
+from ltrain_transforms.exports import formats
+from ltrain_transforms.rewards import collect, evaluations
+from ltrain_transforms.samples import row_filters, split_reasons
+from ltrain_transforms.source import trained_calls
 from ltrain_transforms.tables import TABLES
+from ltrain_transforms.traces import sender_roles
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 REASONS = {
-    "spans": pipeline.NOT_A_CALL | roles.UNTRUSTED | membership.REASONS | faults.SPAN_REASONS,
-    "calls": faults.ATTRIBUTE_REASONS | faults.DIALECT_REASONS,
-    "states": faults.STATES_REASONS,
-    "executions": selection.REASONS,
-    "rewards": evaluations.FAULTS | rewards.REASONS,
+    "spans": pipeline.NOT_A_CALL
+    | sender_roles.UNTRUSTED
+    | membership.REASONS
+    | span_errors.SPAN_REASONS,
+    "calls": span_errors.ATTRIBUTE_REASONS | span_errors.DIALECT_REASONS,
+    "states": span_errors.STATES_REASONS,
+    "executions": trained_calls.REASONS,
+    "rewards": evaluations.FAULTS | collect.REASONS,
     "groups": credit.REASONS,
-    "rows": unusable.REASONS,
-    "exports": exports.REASONS,
+    "rows": row_filters.REASONS,
+    "exports": formats.REASONS,
 }
 
 
@@ -108,8 +106,10 @@ def tables_page() -> str:
         "## Why rows begin",
         "The values of the column `begins` of a sample; see [samples.md](samples.md).",
     ]
-    docs = name_docs(breaks)
-    begins = ((f"`{each.value}`", docs[f"SplitReason.{each.name}"]) for each in breaks.SplitReason)
+    docs = name_docs(split_reasons)
+    begins = (
+        (f"`{each.value}`", docs[f"SplitReason.{each.name}"]) for each in split_reasons.SplitReason
+    )
     lines.append(table(("begins", "meaning"), begins))
     return page("ltrain_transforms/tables", lines)
 
@@ -158,7 +158,7 @@ def instrumentors_page() -> str:
         )
         head = ("provider", "distribution", "limitations")
         lines += [f"## {each.name}", trigger, table(head, rows)]
-    return page("ltrain_instrument/instrumentors.py", lines)
+    return page("ltrain_instrument/instrumentors/libraries.py", lines)
 
 
 PAGES: dict[str, Callable[[], str]] = {

@@ -29,7 +29,7 @@ SLOW = 1.0
 
 
 def logprob(token: int) -> float:
-    """Give the log-probability that the server reports for a token, as float32 holds it."""
+    """Return the log-probability that the server reports for a token, as float32 holds it."""
     return float(struct.unpack("<f", struct.pack("<f", -0.1 - token / 7))[0])
 
 
@@ -212,8 +212,8 @@ def _is_chat(body: dict[str, Any]) -> bool:
 
 
 def _words(body: dict[str, Any]) -> list[str]:
-    said = body["messages"][-1]["content"] if _is_chat(body) else body["prompt"]
-    return str(said).split()
+    prompt = body["messages"][-1]["content"] if _is_chat(body) else body["prompt"]
+    return str(prompt).split()
 
 
 def _head(body: dict[str, Any], chunk: str = "") -> dict[str, Any]:
@@ -229,8 +229,8 @@ def _tokens(words: list[str]) -> list[int]:
 def _logprobs(tokens: list[int], body: dict[str, Any]) -> dict[str, Any] | None:
     if not _is_chat(body):
         texts = [f"w{each}" for each in tokens]
-        said = {"tokens": texts, "token_logprobs": [logprob(each) for each in tokens]}
-        return None if body.get("logprobs") is None else said
+        logprobs = {"tokens": texts, "token_logprobs": [logprob(each) for each in tokens]}
+        return None if body.get("logprobs") is None else logprobs
     if not body.get("logprobs"):
         return None
     return {"content": [{"token": f"w{each}", "logprob": logprob(each)} for each in tokens]}
@@ -243,17 +243,19 @@ RELOAD = float(os.environ.get("FAKE_VLLM_RELOAD", "0"))
 
 
 def _prompt_ids(body: dict[str, Any], words: list[str]) -> dict[str, Any]:
-    asked = body.get("return_token_ids")
-    return {"prompt_token_ids": [FIRST_ID + i for i, _ in enumerate(words)] if asked else None}
+    wanted = body.get("return_token_ids")
+    return {"prompt_token_ids": [FIRST_ID + i for i, _ in enumerate(words)] if wanted else None}
 
 
 def _choice(index: int, words: list[str], body: dict[str, Any]) -> dict[str, Any]:
     tokens = _tokens(words)
     content = " ".join(word for word in words if word[:1] == "w" and word[1:].isdigit())
-    said: dict[str, Any] = {"message": {"role": "assistant", "content": content, "refusal": None}}
+    message: dict[str, Any] = {
+        "message": {"role": "assistant", "content": content, "refusal": None}
+    }
     return {
         "index": index,
-        **(said if _is_chat(body) else {"text": content}),
+        **(message if _is_chat(body) else {"text": content}),
         "logprobs": _logprobs(tokens, body),
         "finish_reason": "stop",
         **({} if _is_chat(body) else _prompt_ids(body, words)),
@@ -266,9 +268,9 @@ def _events(body: dict[str, Any], words: list[str]) -> Iterator[bytes | None]:
     first = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
     if chat:
         yield _dump({**head, "choices": [{**first, "logprobs": None}], **_prompt_ids(body, words)})
-    said = [word for word in words if _tokens([word])]
-    for place, word in enumerate(said):
-        last, (token,) = place == len(said) - 1, _tokens([word])
+    spoken = [word for word in words if _tokens([word])]
+    for place, word in enumerate(spoken):
+        last, (token,) = place == len(spoken) - 1, _tokens([word])
         if "vanish" in words and last:
             yield None
         held = chat and word[0] == "h"

@@ -1,9 +1,7 @@
 """OTLP requests into a store of a test, without a collector."""
 
-from ltrain_collector import schema
-from ltrain_collector.ingest.rows import Rows
-from ltrain_collector.ingest.signals import TRACES, Signal
-from ltrain_collector.store import Store
+from ltrain_collector.ingest import TRACES, Rows, Signal
+from ltrain_collector.store import Store, schema
 
 
 def insert_otlp(store: Store, body: bytes, signal: Signal = TRACES) -> Rows:

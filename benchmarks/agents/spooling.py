@@ -15,8 +15,7 @@ from statistics import median
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
-from ltrain_instrument.encoding import SpanEncoder
-from ltrain_instrument.spool import Spool
+from ltrain_instrument.delivery import SpanEncoder, Spool
 
 SPANS, TURNS = 100, 50
 UNREACHABLE = "http://127.0.0.1:9"

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ltrain_collector.store import Store
     from ltrain_instrument import configure, flush, reward, rollout, task
-    from ltrain_transforms.build import build
-    from ltrain_transforms.dataset import Dataset
+    from ltrain_transforms.datasets import Dataset, build
     from ltrain_transforms.recipe import Recipe
 
 __version__ = "0.1.0"
@@ -31,10 +30,10 @@ _AGENT_MODULES = dict.fromkeys(
     ("configure", "flush", "reward", "rollout", "task"), "ltrain_instrument"
 )
 _STORE_MODULES = {
-    "Dataset": "ltrain_transforms.dataset",
+    "Dataset": "ltrain_transforms.datasets",
     "Recipe": "ltrain_transforms.recipe",
     "Store": "ltrain_collector.store",
-    "build": "ltrain_transforms.build",
+    "build": "ltrain_transforms.datasets",
 }
 """The modules that import packages of the pip extra `store`."""
 

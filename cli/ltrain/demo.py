@@ -14,10 +14,8 @@ from ltrain_collector.store import Store
 from ltrain_instrument import settings
 from ltrain_instrument.private import make_private
 from ltrain_train.errors import BadRun
-from ltrain_train.loop import command
-from ltrain_train.loop.journal import Journal
-from ltrain_train.policy.precision import fast_dtype
-from ltrain_train.policy.smollm2 import default_directory
+from ltrain_train.loop import Journal, command
+from ltrain_train.policy import default_directory, fast_dtype
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "text_to_sql"
 RUN = "text-to-sql"

@@ -17,14 +17,12 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from packaging.requirements import Requirement
 
 from ltrain import doctor_collector
-from ltrain_collector import dsn
-from ltrain_instrument import diagnosis
-from ltrain_instrument.choice import InstrumentorChoice
+from ltrain_collector.store import dsn
 from ltrain_instrument.delivery import Sender, SendStatus, traces_url
-from ltrain_instrument.diagnosis import Finding, State
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.instrumentors import Finding, InstrumentorChoice, State, diagnosis
+from ltrain_instrument.privacy import remove_url_credentials
 from ltrain_instrument.private import is_private
-from ltrain_instrument.redaction import remove_url_credentials
 from ltrain_instrument.settings import GATEWAY, HOME, STORE, VLLM_PYTHON
 
 TRIAL = 10.0
@@ -158,7 +156,7 @@ def instrumentor_failure(choice: InstrumentorChoice, seconds: float = TRIAL) -> 
     name = choice.library.name
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "ltrain_instrument.probe", name],
+            [sys.executable, "-m", "ltrain_instrument.instrumentors.probe", name],
             env=os.environ | {"TRACELOOP_TELEMETRY": "false"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -223,7 +221,7 @@ def gateway(timeout: float) -> Finding:
 
 def vllm() -> Finding:
     """Check that the Python environment of vLLM exists."""
-    from ltrain_train.gateway.vllm_python import NoVllm, find_python
+    from ltrain_train.gateway import NoVllm, find_python
 
     try:
         return Finding("vllm", State.OK, f"in the environment of {find_python()}")

@@ -10,9 +10,9 @@ from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
-from ltrain_collector import dsn, schema
+from ltrain_collector.store import dsn, schema
 from ltrain_instrument.delivery import traces_url
-from ltrain_instrument.diagnosis import Finding, State
+from ltrain_instrument.instrumentors import Finding, State
 
 MAX_LAG = 2.5
 """Seconds within which 95% of requests should be stored."""

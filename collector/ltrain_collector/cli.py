@@ -59,8 +59,8 @@ def up(
 
     Example: ltrain up --dir .ltrain/store
     """
+    from ltrain_collector.access import Tls
     from ltrain_collector.server import Ports, serve
-    from ltrain_collector.tls import Tls
 
     if (tls_cert is None) != (tls_key is None):
         raise typer.BadParameter("--tls-cert and --tls-key must be used together.")
@@ -101,7 +101,7 @@ def sql(
 
     Example: ltrain sql "SELECT wave, avg(value) FROM otel.evaluations GROUP BY wave ORDER BY wave"
     """
-    from ltrain_collector.report import ignore_closed_pipe, parse_parameters, write_result
+    from ltrain_collector.admin import ignore_closed_pipe, parse_parameters, write_result
 
     if (query is None) == (file is None):
         raise typer.BadParameter(
@@ -138,8 +138,7 @@ def make_key(
 
     Example: ltrain key make query --note grafana
     """
-    from ltrain_collector.key_report import make_bound_key, parse_role
-    from ltrain_collector.keys import Keys
+    from ltrain_collector.access import Keys, make_bound_key, parse_role
 
     keys = Keys((directory or HOME.read() / "store").absolute())
     which = parse_role(role)
@@ -157,8 +156,7 @@ def list_keys(directory: Directory = None) -> None:
 
     Example: ltrain key list
     """
-    from ltrain_collector.key_report import key_lines
-    from ltrain_collector.keys import Keys
+    from ltrain_collector.access import Keys, key_lines
 
     for line in key_lines(Keys((directory or HOME.read() / "store").absolute())):
         typer.echo(line)
@@ -173,7 +171,7 @@ def revoke_key(
 
     Example: ltrain key revoke 1a2b3c4d
     """
-    from ltrain_collector.keys import Keys
+    from ltrain_collector.access import Keys
 
     Keys((directory or HOME.read() / "store").absolute()).revoke_key(id)
     typer.echo(f"ltrain: key {id} is revoked.")

@@ -39,7 +39,7 @@ def import_(
 
     Example: ltrain import traces/ --store http://127.0.0.1:8123
     """
-    from ltrain_collector.transfer.command import run_import
+    from ltrain_collector.transfer import run_import
 
     if not run_import(path, store, as_json, trusted):
         raise typer.Exit(1)
@@ -69,8 +69,8 @@ def export(
 
     Example: ltrain export demo.jsonl.zst --run demo
     """
-    from ltrain_collector.report import ignore_closed_pipe
-    from ltrain_collector.transfer.command import export_records
+    from ltrain_collector.admin import ignore_closed_pipe
+    from ltrain_collector.transfer import export_records
 
     with ignore_closed_pipe():
         export_records(out, store, run, rollout, where, form, signal)
@@ -82,8 +82,7 @@ def status(store: Where = None, as_json: Json = False) -> None:
 
     Example: ltrain store status
     """
-    from ltrain_collector.keeping import store_status
-    from ltrain_collector.report import format_report
+    from ltrain_collector.admin import format_report, store_status
     from ltrain_collector.store import Store
 
     with Store.open(store, create=False) as opened:
@@ -118,7 +117,7 @@ def backup(
 
     Example: ltrain store backup traces.tar
     """
-    from ltrain_collector.backup import backup as copy
+    from ltrain_collector.admin import backup as copy
     from ltrain_collector.store import Store
 
     with Store.open(store, create=False) as opened:
@@ -143,8 +142,8 @@ def restore(
 
     Example: ltrain store restore traces.tar --store chdb:///new/folder --trusted
     """
-    from ltrain_collector.backup import describe_records
-    from ltrain_collector.backup import restore as bring
+    from ltrain_collector.admin import describe_records
+    from ltrain_collector.admin import restore as bring
     from ltrain_collector.store import Store
 
     with Store.open(store) as opened:
@@ -171,8 +170,8 @@ def prune(
 
     Example: ltrain store prune --older-than 90 --mode val
     """
-    from ltrain_collector.keeping import PruneFilter, days_ago
-    from ltrain_collector.keeping import prune as remove
+    from ltrain_collector.admin import PruneFilter, days_ago
+    from ltrain_collector.admin import prune as remove
     from ltrain_collector.store import Store
 
     before = None if older_than is None else days_ago(older_than)

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ltrain_instrument.capture import flush
     from ltrain_instrument.distro import configure
     from ltrain_instrument.identity import Identity
+    from ltrain_instrument.lifecycle import flush
     from ltrain_instrument.rollouts import reward, rollout, task
 
 __all__ = ["Identity", "configure", "flush", "reward", "rollout", "task"]
@@ -26,7 +26,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     from importlib import import_module
 
-    from ltrain_instrument.otel_limits import remove_invalid_limits
+    from ltrain_instrument.privacy import remove_invalid_limits
 
     remove_invalid_limits()
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -16,27 +16,20 @@ from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
-from ltrain_instrument import (
-    autogen,
-    bridge,
-    capture,
-    choice,
-    content,
-    crewai,
-    handover,
-    httpx_twins,
-    joining,
-    llama_index,
-    mcp_calls,
-    settings,
-    tokens,
-)
-from ltrain_instrument.capture import Capture
-from ltrain_instrument.census import SpanCounter
-from ltrain_instrument.export import SpoolSpanProcessor
+from ltrain_instrument import settings
+from ltrain_instrument.delivery import SpoolSpanProcessor
+from ltrain_instrument.frameworks import autogen, crewai, langchain_bridge, llama_index, mcp
 from ltrain_instrument.identity import Identity
-from ltrain_instrument.loading import InstrumentorLoader
-from ltrain_instrument.screen import Sanitizer
+from ltrain_instrument.instrumentors import InstrumentorLoader, choice, httpx_twins
+from ltrain_instrument.lifecycle import (
+    Capture,
+    SpanCounter,
+    capture,
+    existing_provider,
+    subprocesses,
+)
+from ltrain_instrument.privacy import Sanitizer, content
+from ltrain_instrument.tokens import clients
 
 DEFAULTS = {
     "OTEL_TRACES_EXPORTER": "otlp",
@@ -62,7 +55,7 @@ DEFAULTS = {
 FRAMEWORK_PATCHES = {
     "crewai": crewai.patch_crewai,
     "llama-index": llama_index.patch_llama_index,
-    "mcp": mcp_calls.patch_mcp,
+    "mcp": mcp.patch_mcp,
 }
 """Recorded in addition to a library's instrumentor, unless the library is switched off."""
 
@@ -135,11 +128,11 @@ class LtrainConfigurator(_OTelSDKConfigurator):
         provider = trace.get_tracer_provider()
         if isinstance(provider, TracerProvider):
             if has_config_file:  # the file defines processors and exporters and ignores options
-                joining.extend_provider(provider, span_counter, sanitizer)
+                existing_provider.extend_provider(provider, span_counter, sanitizer)
             Capture(provider, span_counter, spool_processors).install()
-            handover.patch_subprocess()
-            joining.extend_later_providers(provider, sanitizer)
-        handover.attach_parent_context()
+            subprocesses.patch_subprocess()
+            existing_provider.extend_later_providers(provider, sanitizer)
+        subprocesses.attach_parent_context()
 
 
 def is_disabled() -> bool:
@@ -156,15 +149,15 @@ def configure() -> None:
     if capture.current_capture() is not None or LtrainConfigurator.attempted or is_disabled():
         return
     provider = trace.get_tracer_provider()
-    if joining.accepts_span_processors(provider):
+    if existing_provider.accepts_span_processors(provider):
         span_counter = SpanCounter(Identity.from_environ())
-        joining.extend_provider(provider, span_counter, Sanitizer.for_agent())
+        existing_provider.extend_provider(provider, span_counter, Sanitizer.for_agent())
         Capture(provider, span_counter).install()
-        handover.patch_subprocess()
+        subprocesses.patch_subprocess()
         if not ThreadingInstrumentor().is_instrumented_by_opentelemetry:
             ThreadingInstrumentor().instrument()
-        bridge.install()
-        tokens.install()
+        langchain_bridge.install()
+        clients.install()
         return
     if not isinstance(provider, trace.ProxyTracerProvider):
         kind = type(provider)

@@ -13,17 +13,19 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan
 
-from ltrain_instrument import attributes, capture
-from ltrain_instrument.ambient import (
+from ltrain_instrument import attributes
+from ltrain_instrument.errors import BadReward, BadSetting, UnknownName
+from ltrain_instrument.frameworks import innermost_span
+from ltrain_instrument.identity import (
+    Identity,
     IdentityScope,
     current_identity,
     enter_identity,
     exit_identity,
     identity_from_context,
+    rollout_id,
 )
-from ltrain_instrument.bridge import innermost_span
-from ltrain_instrument.errors import BadReward, BadSetting, UnknownName
-from ltrain_instrument.identity import Identity, rollout_id
+from ltrain_instrument.lifecycle import capture
 
 _SCOPES = ("rollout", "call")
 _PARTS = ("run", "mode", "wave", "task", "sample")

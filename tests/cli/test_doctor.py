@@ -16,7 +16,12 @@ from typing import Any
 
 import pytest
 
-from ltrain_instrument.diagnosis import Finding, State, check_settings, check_spool, check_variables
+from ltrain_instrument.instrumentors import Finding, State
+from ltrain_instrument.instrumentors.diagnosis import (
+    check_settings,
+    check_spool,
+    check_variables,
+)
 
 LTRAIN = str(Path(sys.executable).with_name("ltrain"))
 

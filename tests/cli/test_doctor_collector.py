@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.asking import post
+from tests.http_requests import post
 
 from ltrain.doctor_collector import health_faults
-from ltrain_collector.grants import Role
-from ltrain_collector.keys import Keys
-from ltrain_instrument.diagnosis import State
+from ltrain_collector.access import Keys, Role
+from ltrain_instrument.instrumentors import State
 
 LTRAIN = str(Path(sys.executable).with_name("ltrain"))
 FREE = [word for port in ("otlp", "grpc", "http") for word in (f"--{port}-port", "0")]

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from ltrain.doctor import collector, store
+from ltrain_collector.access import Keys, Role
 from ltrain_collector.errors import StoreUnreachable
-from ltrain_collector.grants import Role
-from ltrain_collector.keys import Keys
 from ltrain_collector.store import Store
-from ltrain_instrument.diagnosis import State
+from ltrain_instrument.instrumentors import State
 from ltrain_train.loop.services import Services
 
 

@@ -31,8 +31,8 @@ def test_public_names_are_those_of_their_modules() -> None:
     from ltrain_collector.store import Store as TheStore
     from ltrain_instrument import reward as the_reward
     from ltrain_instrument import rollout as the_rollout
-    from ltrain_transforms.build import build as the_build
-    from ltrain_transforms.dataset import Dataset as TheDataset
+    from ltrain_transforms.datasets import Dataset as TheDataset
+    from ltrain_transforms.datasets import build as the_build
     from ltrain_transforms.recipe import Recipe as TheRecipe
 
     assert (Dataset, Recipe, Store) == (TheDataset, TheRecipe, TheStore)

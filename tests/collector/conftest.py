@@ -12,7 +12,7 @@ from typing import IO, Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ltrain_collector.bound_keys import sign_owner, store_secret
+from ltrain_collector.access import sign_owner, store_secret
 from ltrain_collector.store import Store
 
 NOON = 1_790_000_000_000_000_000

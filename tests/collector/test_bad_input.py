@@ -82,7 +82,7 @@ def test_a_store_that_lost_a_folder_is_not_created_again(path: Path, lost: str) 
 def test_a_table_that_cannot_be_read_is_reported(path: Path) -> None:
     for each in path.rglob("otel_traces.sql"):
         each.write_text("garbage")
-    code = f"from ltrain_collector.store import Store; Store.open('chdb://{path}')"
+    code = f"from ltrain_collector.store.trace_store import Store; Store.open('chdb://{path}')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "StoreDamaged: The store" in done.stderr  # chDB is of no use in this process after it
 
@@ -97,7 +97,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 def test_a_result_of_ten_gigabytes_is_refused(
     folder: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ltrain_collector.store.MAX_QUERY_BYTES", 1 << 20)
+    monkeypatch.setattr("ltrain_collector.store.trace_store.MAX_QUERY_BYTES", 1 << 20)
     with pytest.raises(TooMuch, match=r"Store\.stream, or `ltrain sql` with --format parquet"):
         folder.query("SELECT number FROM numbers(1000000000000)")
     assert folder.query("SELECT 1 AS a")["a"].item() == 1
@@ -205,7 +205,7 @@ def test_a_folder_without_rights_is_reported(tmp_path: Path) -> None:
     locked = tmp_path / "locked"
     locked.mkdir()
     code = (
-        "import os\nfrom ltrain_collector.store import Store\n"
+        "import os\nfrom ltrain_collector.store.trace_store import Store\n"
         "os.setuid(65534)\n"
         f"Store.open('chdb://{locked}')"
     )

@@ -10,12 +10,15 @@ from setup import reference
 from ltrain.cli import app
 from ltrain_instrument import attributes
 from ltrain_instrument.settings import SETTINGS
-from ltrain_transforms import exports, faults, membership, selection, unusable
-from ltrain_transforms.breaks import SplitReason
-from ltrain_transforms.dialects import DIALECTS, events, gateway
+from ltrain_transforms.calls import membership, span_errors
+from ltrain_transforms.dialects import events, gateway
+from ltrain_transforms.dialects.registry import DIALECTS
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
-from ltrain_transforms.exports import FORMATS
+from ltrain_transforms.exports import formats
+from ltrain_transforms.exports.formats import FORMATS
 from ltrain_transforms.recipe import Credit, Credited, Peers, Recipe, Reward, credit
+from ltrain_transforms.samples import SplitReason, row_filters
+from ltrain_transforms.source import trained_calls
 from ltrain_transforms.tables import TABLES, Table
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -72,15 +75,15 @@ def test_every_dialect_is_documented_with_the_reasons_of_its_drops() -> None:
     dialects = (*DIALECTS, events.DIALECT, gateway.DIALECT)
     documented = rows("dialects.md")
     assert {dialect.name for dialect in dialects} <= documented.keys()
-    reasons = {*membership.REASONS, *faults.SPAN_REASONS, *faults.ATTRIBUTE_REASONS}
+    reasons = {*membership.REASONS, *span_errors.SPAN_REASONS, *span_errors.ATTRIBUTE_REASONS}
     assert [reason for reason in sorted(reasons) if f"`{reason}`" not in text] == []
 
 
 def test_reasons_filters_and_exports_are_documented() -> None:
     page = (DOCS / "samples.md").read_text()
     documented = rows("samples.md").keys() | set(re.findall(r"`(\w+)`", page))
-    assert {*SplitReason, *FORMATS, *unusable.REASONS, *selection.REASONS} <= documented
-    assert set(exports.REASONS) <= rows_of("tables.md", "exports")
+    assert {*SplitReason, *FORMATS, *row_filters.REASONS, *trained_calls.REASONS} <= documented
+    assert set(formats.REASONS) <= rows_of("tables.md", "exports")
 
 
 def rows_of(page: str, stage: str) -> set[str]:

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from tests.ports import free_ports
 
-from ltrain_train.gateway.vllm import Vllm, VllmOptions
-from ltrain_train.process import Children
+from ltrain_train.gateway import VllmOptions
+from ltrain_train.gateway.vllm import Vllm
+from ltrain_train.processes import Children
 
 HERE = Path(__file__).parent
 TRAIN = HERE.parent / "train"

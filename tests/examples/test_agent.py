@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from ltrain_train.rollout.runner import Runner
-from ltrain_train.rollout.tasks import load_tasks
+from ltrain_train.rollout import Runner, load_tasks
 
 INSTRUMENT = Path(sys.executable).with_name("opentelemetry-instrument")
 QUESTION = "How many singers are from Norway?"

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from ltrain_train.rollout.tasks import load_tasks
+from ltrain_train.rollout import load_tasks
 from ltrain_transforms.recipe import Recipe
 
 Import = Callable[[str], ModuleType]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.frameworks.model import PROMPT_IDS, TOKEN_IDS
-from tests.frameworks.said import turns_of_input, turns_of_request
+from tests.frameworks.turns import turns_of_input, turns_of_request
 
 if TYPE_CHECKING:
     from tests.frameworks.conftest import RunResult

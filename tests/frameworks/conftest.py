@@ -22,8 +22,7 @@ from tests.frameworks.model import Model, ReceivedRequest
 from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
-from ltrain_transforms.calls import calls
-from ltrain_transforms.executions import executions
+from ltrain_transforms.calls import calls, executions
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.source import Selection, read_spans
 from ltrain_transforms.states import states

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 from tests.frameworks import completeness
-from tests.frameworks.told import describe_calls
+from tests.frameworks.expected import describe_calls
 
 if TYPE_CHECKING:
     from tests.frameworks.conftest import Run

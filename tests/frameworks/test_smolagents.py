@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.frameworks import completeness
-from tests.frameworks.told import describe_calls
+from tests.frameworks.expected import describe_calls
 
 if TYPE_CHECKING:
     from tests.frameworks.conftest import Run

@@ -21,11 +21,10 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import Tracer
 
 import ltrain_instrument as ltrain
-from ltrain_instrument import capture
-from ltrain_instrument.capture import Capture
-from ltrain_instrument.census import MAX_ATTEMPTS, MAX_OPEN_SPANS, SpanCounter
 from ltrain_instrument.errors import BadReward, BadSetting, UnknownName
 from ltrain_instrument.identity import Identity, rollout_id
+from ltrain_instrument.lifecycle import Capture, SpanCounter, capture
+from ltrain_instrument.lifecycle.span_counter import MAX_ATTEMPTS, MAX_OPEN_SPANS
 from ltrain_instrument.rollouts import _warn_of_reward_without_target
 
 FIRST = Identity(

@@ -18,7 +18,7 @@ from tests.otel_config.collector import (
     variables,
 )
 
-from ltrain_collector.sender import Sender
+from ltrain_collector.access import Sender
 from ltrain_instrument import attributes
 
 OPTIONS = yaml.safe_load((Path(__file__).parent / "options.yaml").read_text())

@@ -19,8 +19,8 @@ from tests.transforms.test_fixtures import FIXTURES, requests
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_instrument.identity import Identity
-from ltrain_train.rollout.attempt import Outcome
-from ltrain_train.rollout.record import SpanWriter
+from ltrain_train.rollout.runner_spans import SpanWriter
+from ltrain_train.workers import Outcome
 
 BOARDS = dashboards.dashboards()
 EACH = pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from tests.transforms.made import MS, NOON, Row, span, spans
 
 from ltrain_instrument import attributes
-from ltrain_transforms import annotations, dialects
+from ltrain_transforms import dialects
+from ltrain_transforms.rewards import annotations
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 MODULES = [

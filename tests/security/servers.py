@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.asking import Answer, ask
+from tests.http_requests import Answer, ask
 from tests.train.gateway.conftest import write_model
 
-from ltrain_collector.bound_keys import sign_owner, store_secret
+from ltrain_collector.access import sign_owner, store_secret
 
 WAIT = 120.0
 """Seconds for what takes three on an idle machine."""

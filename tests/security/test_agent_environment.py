@@ -16,10 +16,9 @@ from tests.train.rollout.outside import Outside
 
 from ltrain_collector.store import Store
 from ltrain_instrument.attributes import ROLLOUT_ID, RUN_ID
-from ltrain_train.rollout.attempt import Outcome
-from ltrain_train.rollout.runner import Runner
+from ltrain_train.rollout import Runner, Task
 from ltrain_train.rollout.store_keys import StoreKeys
-from ltrain_train.rollout.tasks import Task
+from ltrain_train.workers import Outcome
 
 AGENTS = Path(__file__).parent / "agents"
 SECRET = "the gateway's secret of 32 characters"

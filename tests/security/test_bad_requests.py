@@ -11,7 +11,7 @@ from tests.fake_vllm import FakeVllm
 from tests.train.gateway.stage import IDENTITY, Stage
 
 from ltrain_instrument.allow import Allow
-from ltrain_train.gateway.client import CallCounts
+from ltrain_train.gateway import CallCounts
 
 DEEP = '{"a":' * 450 + "1" + "}" * 450
 LISTS = "[" * 900 + "]" * 900

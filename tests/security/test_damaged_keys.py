@@ -5,13 +5,12 @@ from pathlib import Path
 
 import grpc
 import pytest
-from tests.asking import ask, post
+from tests.http_requests import ask, post
 from tests.security.servers import Up, collector
 
-from ltrain_collector.asgi import HttpError
-from ltrain_collector.bound_keys import sign_service, store_secret
-from ltrain_collector.grants import Role
-from ltrain_collector.keys import BadKeys, Keys
+from ltrain_collector.access import Keys, Role, sign_service, store_secret
+from ltrain_collector.access.keys import BadKeys
+from ltrain_collector.http import HttpError
 
 DAMAGED = {
     "empty": b"",

@@ -14,10 +14,9 @@ import pytest
 from tests.fake_vllm import FakeVllm
 from tests.train.gateway.stage import SECRET, Stage
 
-from ltrain_train.rollout.attempt import Outcome, RolloutResult
-from ltrain_train.rollout.judge import RewardFailed
-from ltrain_train.rollout.runner import Runner
-from ltrain_train.rollout.tasks import Task
+from ltrain_train.rollout import Runner, Task
+from ltrain_train.rollout.reward_function import RewardFailed
+from ltrain_train.workers import Outcome, RolloutResult
 
 AGENTS = Path(__file__).parent / "agents"
 Start = Callable[..., Runner]

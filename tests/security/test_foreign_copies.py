@@ -15,8 +15,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from polars.testing import assert_frame_equal
 from tests.otlp import insert_otlp
 
-from ltrain_collector.backup import backup, restore
-from ltrain_collector.copies import LIST, SUMS
+from ltrain_collector.admin import backup, restore
+from ltrain_collector.admin.archive import LIST, SUMS
 from ltrain_collector.errors import BadBackup, StoreNewer
 from ltrain_collector.store import Store
 

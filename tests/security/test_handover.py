@@ -2,7 +2,7 @@
 
 import pytest
 
-from ltrain_instrument import handover
+from ltrain_instrument.lifecycle import subprocesses
 
 LAUNCHED = "/lib/opentelemetry/instrumentation/auto_instrumentation"
 SECRETS = {
@@ -20,13 +20,14 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_settings_go_along_without_secrets() -> None:
-    child = handover.child_environment({"PYTHONPATH": LAUNCHED})
+    child = subprocesses.child_environment({"PYTHONPATH": LAUNCHED})
     assert child["OTEL_SERVICE_NAME"] == "agent"
     assert not SECRETS.keys() & child.keys()
 
 
 def test_what_the_agent_hands_on_itself_stays() -> None:
     assert (
-        handover.child_environment({"PYTHONPATH": LAUNCHED, **SECRETS}).items() >= SECRETS.items()
+        subprocesses.child_environment({"PYTHONPATH": LAUNCHED, **SECRETS}).items()
+        >= SECRETS.items()
     )
-    assert handover.child_environment(None).items() >= SECRETS.items()
+    assert subprocesses.child_environment(None).items() >= SECRETS.items()

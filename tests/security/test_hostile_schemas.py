@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.security.hostile import deep
 
-from ltrain_transforms import tool_faults
+from ltrain_transforms.rules import tool_schema
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 EXPONENTIAL = "^(a+)+$"
@@ -24,7 +24,7 @@ DISTINCT = [{"a": number} for number in range(4_000)]
 def in_time(schema: Any, value: Any) -> bool:
     began = time.process_time()
     try:
-        return tool_faults.matches_schema(json.dumps(schema), json.dumps(value))
+        return tool_schema.matches_schema(json.dumps(schema), json.dumps(value))
     finally:
         assert time.process_time() - began < 5, "seconds"
 
@@ -34,7 +34,7 @@ def test_a_pattern_takes_linear_time() -> None:
     request = {"type": "tool_call", "name": "t", "arguments": {"a": SLOW}}
     output = json.dumps([{"role": "assistant", "parts": [request]}])
     began = time.process_time()
-    assert tool_faults.count_faulty_requests(json.dumps([tool]), output) == (0, 1)
+    assert tool_schema.count_faulty_requests(json.dumps([tool]), output) == (0, 1)
     assert time.process_time() - began < 5
 
 
@@ -106,4 +106,4 @@ def test_a_large_request_of_an_honest_tool_is_checked() -> None:
 
 
 def test_arguments_that_are_nested_too_deep_are_no_json() -> None:
-    assert not tool_faults.matches_schema('{"type": "object"}', deep(5_000))
+    assert not tool_schema.matches_schema('{"type": "object"}', deep(5_000))

@@ -32,7 +32,8 @@ from tests.security.hostile import (
 from tests.transforms.made import NOON, Row, span, spans
 
 from ltrain_transforms.calls import calls
-from ltrain_transforms.pipeline import DerivedTables, derive
+from ltrain_transforms.datasets import derive
+from ltrain_transforms.datasets.pipeline import DerivedTables
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.show import page, terminal
 from ltrain_transforms.show.rollout import RolloutTables
@@ -239,22 +240,21 @@ def test_times_at_the_edges(at: int) -> None:
 def test_what_one_reader_cannot_read_is_a_drop(
     failure: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ltrain_transforms import dialects
-    from ltrain_transforms.dialects import gen_ai
+    from ltrain_transforms.dialects import gen_ai, registry
 
     def read_none(_: object) -> Any:
         raise failure("no end \ud800" + "x" * 500)
 
     failing = gen_ai.DIALECT._replace(read=read_none)
-    others = [failing if one is gen_ai.DIALECT else one for one in dialects.DIALECTS]
+    others = [failing if one is gen_ai.DIALECT else one for one in registry.DIALECTS]
     assert failing in others
-    monkeypatch.setattr(dialects, "DIALECTS", tuple(others))
-    dialects._dialects.cache_clear()
+    monkeypatch.setattr(registry, "DIALECTS", tuple(others))
+    registry._dialects.cache_clear()
     try:
         fields = {"gen_ai.operation.name": "chat", "openinference.span.kind": "LLM"}
         found, drops = calls(spans(span("both", fields), span("one", {"gen_ai.a": "b"})))
     finally:
-        dialects._dialects.cache_clear()
+        registry._dialects.cache_clear()
     assert found["call_id"].to_list() == ["both"]
     assert sorted(drops.select("stage", "id", "reason").rows()) == [
         ("calls", "both:gen_ai", "unreadable"),
@@ -273,7 +273,7 @@ def test_events_that_cannot_be_read_are_a_drop_and_the_call_stays() -> None:
 
 
 def test_cells_that_make_polars_panic_are_a_drop(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ltrain_transforms import calls as module
+    from ltrain_transforms.calls import from_spans as module
 
     def panic(_: object) -> Any:
         raise pl.exceptions.PanicException("no row")
@@ -316,10 +316,10 @@ def test_a_store_of_hostile_traces_is_built(tmp_path: Path) -> None:
     from tests.security.stored import request
 
     from ltrain_collector.store import Store
-    from ltrain_transforms.build import build
+    from ltrain_transforms.datasets import build
     from ltrain_transforms.exports import ExportOptions, export_dataset
-    from ltrain_transforms.exports.converted import BadExport
-    from ltrain_transforms.rules_report import report_rules
+    from ltrain_transforms.exports.conversion import BadExport
+    from ltrain_transforms.show import report_rules
     from ltrain_transforms.source import Selection
 
     with Store.open(f"chdb://{tmp_path}/store") as store:

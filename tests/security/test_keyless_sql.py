@@ -13,10 +13,10 @@ import clickhouse_connect
 import polars as pl
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests.asking import Answer, ask, post
+from tests.http_requests import Answer, ask, post
 from tests.security.servers import Up, collector
 
-from ltrain_collector.bound_keys import sign_bound, sign_owner, sign_service, store_secret
+from ltrain_collector.access import sign_bound, sign_owner, sign_service, store_secret
 from ltrain_collector.errors import NotOwner
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Identity

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import grpc
 import pytest
-from tests.asking import ask, health
 from tests.fake_vllm import FakeVllm
+from tests.http_requests import ask, health
 from tests.security.servers import Up, collector, gateway
 
 KIB = 1 << 10

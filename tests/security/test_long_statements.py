@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import asking
+from tests import http_requests
 from tests.security.servers import Up, collector
 
-from ltrain_collector.engine import Engine
-from ltrain_collector.grants import Role
-from ltrain_collector.ingest.budget import MemoryBudget, RequestBuffer
-from ltrain_collector.keys import Keys
-from ltrain_collector.query import facade as port
-from ltrain_collector.query.facade import ClickHouseHttp
-from ltrain_collector.query.limits import RoleLimits
+from ltrain_collector.access import Keys, Role
+from ltrain_collector.http import MemoryBudget, RequestBuffer
+from ltrain_collector.query import ClickHouseHttp, RoleLimits
+from ltrain_collector.query import clickhouse_http as port
 from ltrain_collector.query.statement import Request, Statement, parse_request
+from ltrain_collector.store import Engine
 
 MIB = 1 << 20
 
@@ -41,18 +39,18 @@ def statement(body: bytes, **headers: str) -> Statement:
 
 def test_unpacking_a_long_body_holds_up_no_other_request(up: Up) -> None:
     blanks = gzip.compress(b"SELECT 1" + b" " * (256 * MIB) + b"\xff")
-    answers: list[asking.Answer] = []
+    answers: list[http_requests.Answer] = []
     packed = {"Content-Encoding": "gzip"}
 
     def send() -> None:
-        answers.append(asking.ask(up.sql, "POST", "/", blanks, packed, timeout=120))
+        answers.append(http_requests.ask(up.sql, "POST", "/", blanks, packed, timeout=120))
 
     thread = threading.Thread(target=send)
     began, longest = time.monotonic(), 0.0
     thread.start()
     while thread.is_alive():
         sent = time.monotonic()
-        assert asking.ask(up.sql, "GET", "/ping", timeout=120).status == 200
+        assert http_requests.ask(up.sql, "GET", "/ping", timeout=120).status == 200
         longest = max(longest, time.monotonic() - sent)
     assert "not UTF-8" in answers[0].text
     assert longest < (time.monotonic() - began) / 2
@@ -63,7 +61,7 @@ def test_sql_above_the_limit_of_a_key_is_not_even_decoded(tmp_path: Path) -> Non
     headers = {"Authorization": f"Bearer {key}", "Content-Encoding": "gzip"}
     with collector(tmp_path / "home") as up:
         body = gzip.compress(b"SELECT 1 \xff" + b" FORMAT x" * MIB)
-        answer = asking.ask(up.sql, "POST", "/", body, headers)
+        answer = http_requests.ask(up.sql, "POST", "/", body, headers)
     assert answer.status == 400
     assert "The SQL is longer than 256 KiB" in answer.text
 

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.asking import ask
+from tests.http_requests import ask
 from tests.security.servers import Up, collector
 
-from ltrain_collector.backup import backup, restore
-from ltrain_collector.grants import Role
-from ltrain_collector.keys import Keys
+from ltrain_collector.access import Keys, Role
+from ltrain_collector.admin import backup, restore
 from ltrain_collector.store import Store
 
 SECRET = "a line that only the owner of this machine reads"

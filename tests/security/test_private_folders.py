@@ -12,12 +12,12 @@ from tests.fake_vllm import FakeVllm
 from tests.security.servers import collector, gateway
 
 from ltrain.doctor import home
-from ltrain_collector.backup import backup
+from ltrain_collector.admin import backup
 from ltrain_collector.store import Store
+from ltrain_instrument.delivery.segment import Segment
 from ltrain_instrument.private import is_private, make_private
-from ltrain_instrument.segment import Segment
-from ltrain_train.policy.versions import Policies
-from ltrain_transforms.parts import temporary_sibling
+from ltrain_train.policy import Policies
+from ltrain_transforms.datasets import temporary_sibling
 
 
 @pytest.fixture(autouse=True)

@@ -2,9 +2,7 @@
 
 from tests.train.gateway.stage import IDENTITY, Stage
 
-from ltrain_collector.bound_keys import sign_service, store_secret
-from ltrain_collector.grants import Role
-from ltrain_collector.keys import Keys
+from ltrain_collector.access import Keys, Role, sign_service, store_secret
 from ltrain_instrument.identity import Identity
 
 

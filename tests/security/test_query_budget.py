@@ -14,16 +14,15 @@ from urllib.parse import urlencode
 import clickhouse_connect
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests import asking
+from tests import http_requests
 from tests.collector.conftest import Up, start_up
 
+from ltrain_collector.access import Keys, Role
 from ltrain_collector.errors import QueryFailed
-from ltrain_collector.formats import READING_STATEMENT
-from ltrain_collector.grants import Role
-from ltrain_collector.keys import Keys
-from ltrain_collector.query.limits import READER_PARALLEL, READER_THREADS, RoleLimits
+from ltrain_collector.query import RoleLimits
+from ltrain_collector.query.limits import READER_PARALLEL, READER_THREADS
 from ltrain_collector.query.statement import INSERT
-from ltrain_collector.store import Store
+from ltrain_collector.store import READING_STATEMENT, Store
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.settings import QUERY_LIMITS
 
@@ -60,10 +59,10 @@ class Keyed:
     def __init__(self, up: Up, keys: dict[str, str]) -> None:
         self.up, self.keys = up, keys
 
-    def ask(self, key: str, sql: str, **fields: str) -> asking.Answer:
+    def ask(self, key: str, sql: str, **fields: str) -> http_requests.Answer:
         headers = {"X-ClickHouse-Key": self.keys[key]}
         url = "/?" + urlencode(fields)
-        return asking.ask(self.up.sql, "POST", url, sql.encode(), headers, timeout=120)
+        return http_requests.ask(self.up.sql, "POST", url, sql.encode(), headers, timeout=120)
 
     def begin(self, key: str, sql: str) -> HTTPConnection:
         """Send a query without waiting for its answer."""
@@ -86,7 +85,7 @@ class Keyed:
     def refused(self) -> dict[str, int]:
         """Return the count of refused queries by reason, from `/metrics`."""
         headers = {"Authorization": f"Bearer {self.keys['admin']}"}
-        lines = asking.ask(self.up.otlp, "GET", "/metrics", None, headers).text.splitlines()
+        lines = http_requests.ask(self.up.otlp, "GET", "/metrics", None, headers).text.splitlines()
         name = 'ltrain_collector_queries_refused_total{reason="'
         found = (line.removeprefix(name).split('"} ') for line in lines if line.startswith(name))
         return {reason: int(float(count)) for reason, count in found}
@@ -102,7 +101,7 @@ def start(where: Path) -> Keyed:
     }
     opened = Keyed(start_up(where), made)
     headers = {"Authorization": f"Bearer {made['ingest']}"}
-    assert asking.post(opened.up.otlp, spans(1), **headers).status == 200
+    assert http_requests.post(opened.up.otlp, spans(1), **headers).status == 200
     return opened
 
 
@@ -218,11 +217,11 @@ def test_an_admin_may_raise_them(keyed: Keyed) -> None:
     ids=range(9),
 )
 def test_sql_that_is_hard_to_read_stops_nobody(keyed: Keyed, sql: str) -> None:
-    answers: list[asking.Answer] = []
+    answers: list[http_requests.Answer] = []
     thread = threading.Thread(target=lambda: answers.append(keyed.ask("one", sql)))
     thread.start()
     while thread.is_alive():
-        assert asking.ask(keyed.up.sql, "GET", "/ping", timeout=20).status == 200
+        assert http_requests.ask(keyed.up.sql, "GET", "/ping", timeout=20).status == 200
         time.sleep(0.05)
     assert answers[0].status in (200, 400, 403, 500)
     assert "Traceback" not in answers[0].text
@@ -242,7 +241,7 @@ def test_another_key_gets_results_despite_endless_queries(patient: Keyed) -> Non
     for _ in range(5):
         assert patient.ask("two", "SELECT 1").text == "1\n"
     headers = {"Authorization": f"Bearer {patient.keys['ingest']}"}
-    assert asking.post(patient.up.otlp, spans(1), **headers).status == 200
+    assert http_requests.post(patient.up.otlp, spans(1), **headers).status == 200
     for connection in held:
         connection.close()
     patient.reaches("system.numbers", 1)
@@ -313,7 +312,7 @@ def test_sigterm_ends_the_server_while_queries_run(patient: Keyed, sql: str) -> 
         while not ended.is_set():
             number += 1
             try:
-                if asking.post(patient.up.otlp, spans(number), **headers).status == 200:
+                if http_requests.post(patient.up.otlp, spans(number), **headers).status == 200:
                     acknowledged.append(number)
             except OSError:
                 return

@@ -8,7 +8,7 @@ import pytest
 from tests.train.gateway.stage import IDENTITY, Stage
 
 from ltrain_instrument.identity import Identity
-from ltrain_train.gateway.client import GatewayRefused
+from ltrain_train.gateway import GatewayRefused
 
 
 @pytest.fixture(autouse=True)

@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ltrain_instrument import delivery
-from ltrain_instrument.delivery import Authorization
+from ltrain_instrument.delivery import Authorization, Spool, otlp_client, send_leftover_spans
+from ltrain_instrument.delivery.segment import Segment
 from ltrain_instrument.errors import BadSetting
-from ltrain_instrument.leftovers import send_leftover_spans
-from ltrain_instrument.segment import Segment
-from ltrain_instrument.spool import Spool
 
 OWN, SERVICE = "Bearer environment", "Bearer service"
 
@@ -92,7 +89,7 @@ def test_the_environments_key_is_sent_instead_for_a_while(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20environment")
-    monkeypatch.setattr(delivery, "FALLBACK_SECONDS", 0.5)
+    monkeypatch.setattr(otlp_client, "FALLBACK_SECONDS", 0.5)
     collector.keys = {OWN}
     spool = service(tmp_path, collector.url)
     spool.append(b"first")

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from tests.security.servers import collector
 
-from ltrain_collector.bound_keys import store_secret
+from ltrain_collector.access import store_secret
 from ltrain_train.errors import ForeignStore
-from ltrain_train.service_key import require_own_store
+from ltrain_train.store import require_own_store
 
 
 @pytest.fixture(autouse=True)

@@ -17,28 +17,28 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests import asking
+from tests import http_requests
 from tests.collector.conftest import Up, start_up
 from tests.otlp import insert_otlp
 from tests.transforms.conftest import RECIPE, RUNNER, Attempt, Attributes, Scene, tokens
 
-from ltrain_collector.grants import Role
-from ltrain_collector.keys import Keys
+from ltrain_collector.access import Keys, Role
 from ltrain_collector.store import Store
-from ltrain_collector.transfer.intake import import_files
-from ltrain_collector.transfer.output import export_requests, to_json_line
+from ltrain_collector.transfer.exporting import export_requests, to_json_line
+from ltrain_collector.transfer.importing import import_files
+from ltrain_instrument.delivery.segment import Segment
 from ltrain_instrument.identity import Identity
-from ltrain_instrument.segment import Segment
-from ltrain_train.rollout.standing import finished_rollouts
-from ltrain_train.service_key import ServiceKey, open_service_provider
-from ltrain_transforms.barrier import incomplete_rollouts
-from ltrain_transforms.pipeline import DerivedTables, derive
+from ltrain_train.rollout import finished_rollouts
+from ltrain_train.store import open_service_provider
+from ltrain_train.store.service_key import ServiceKey
+from ltrain_transforms.datasets import derive
+from ltrain_transforms.datasets.pipeline import DerivedTables
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.roles import trusted_senders
 from ltrain_transforms.show.rollout import candidates, read_rollout
 from ltrain_transforms.show.waves import query_waves
-from ltrain_transforms.source import Selection, read_spans
-from ltrain_transforms.waves import read_waves
+from ltrain_transforms.source import Selection, read_spans, read_waves
+from ltrain_transforms.source.completeness import incomplete_rollouts
+from ltrain_transforms.traces.sender_roles import trusted_senders
 
 NOON = 1_790_000_000_000_000_000
 TRACE_EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -95,7 +95,7 @@ def forged(trace: int) -> ExportTraceServiceRequest:
 
 def by_http(up: Up, request: ExportTraceServiceRequest, key: str) -> None:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    answer = asking.post(up.otlp, request.SerializeToString(), **headers)
+    answer = http_requests.post(up.otlp, request.SerializeToString(), **headers)
     assert (answer.status, answer.body) == (200, b"")
 
 
@@ -110,7 +110,7 @@ def by_json(up: Up, request: ExportTraceServiceRequest, key: str) -> None:
     headers = {"Content-Type": "application/json"} | (
         {"Authorization": f"Bearer {key}"} if key else {}
     )
-    answer = asking.ask(up.otlp, "POST", "/v1/traces", body, headers)
+    answer = http_requests.ask(up.otlp, "POST", "/v1/traces", body, headers)
     assert (answer.status, answer.json) == (200, {})
 
 
@@ -155,7 +155,7 @@ def test_made_keys_are_senders_of_their_role(tmp_path: Path) -> None:
             put(owner.resource, "ltrain.sender", "local")
             owner.scope_logs.add().log_records.add(time_unix_nano=NOON + number)
             body, headers = logs.SerializeToString(), {"Authorization": f"Bearer {key}"}
-            assert asking.post(running.otlp, body, "/v1/logs", **headers).status == 200
+            assert http_requests.post(running.otlp, body, "/v1/logs", **headers).status == 200
         with Store.open(f"http://any:{query}@127.0.0.1:{running.sql}") as store:
             for view, time in (("spans", "TraceId"), ("logs", "Timestamp")):
                 sql = f"SELECT toString(Sender) AS s FROM otel.{view} ORDER BY {time}"
@@ -186,13 +186,13 @@ def test_only_the_collector_writes_its_own_metrics(
     bound = Keys(up.directory).sign_bound(Identity(rollout="ro"), 600)
     for key in ("", f"Bearer {bound}", str(ServiceKey(home)())):
         headers = {"Authorization": key} if key else {}
-        answer = asking.post(up.otlp, measures(name, service), "/v1/metrics", **headers)
+        answer = http_requests.post(up.otlp, measures(name, service), "/v1/metrics", **headers)
         partial = ExportMetricsServiceResponse.FromString(answer.body).partial_success
         assert (answer.status, partial.rejected_data_points) == (200, 1)
         assert "the collector's own" in partial.error_message
-    fine = asking.post(up.otlp, measures("fine", "agent"), "/v1/metrics")
+    fine = http_requests.post(up.otlp, measures("fine", "agent"), "/v1/metrics")
     assert (fine.status, fine.body) == (200, b"")
-    page = asking.ask(up.otlp, "GET", "/metrics").text
+    page = http_requests.ask(up.otlp, "GET", "/metrics").text
     [rejected] = [one for one in page.splitlines() if "rejected_total{" in one and "metrics" in one]
     assert float(rejected.split()[-1]) >= 3
     with Store.open(up.dsn) as store:
@@ -485,7 +485,7 @@ def test_a_call_without_the_attempts_key_is_context_only(
 
 
 def test_an_evaluation_in_a_log_is_the_runners_only_from_its_sender(folder: Store) -> None:
-    from ltrain_collector.ingest.signals import LOGS
+    from ltrain_collector.ingest import LOGS
 
     scene = Scene()
     attempt = whole(scene)
@@ -545,7 +545,7 @@ def test_a_service_key_is_signed_anew_before_it_expires(
     first = key()
     assert first is not None
     now = time.time()
-    monkeypatch.setattr("ltrain_train.service_key.time.time", lambda: now + 13 * 3600)
+    monkeypatch.setattr("ltrain_train.store.service_key.time.time", lambda: now + 13 * 3600)
     assert key() not in (None, first)
     monkeypatch.setenv("LTRAIN_STORE", "http://store.example:8123")
     assert ServiceKey(tmp_path)() is None

@@ -15,8 +15,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests.asking import ask, health, post
 from tests.fake_vllm import FakeVllm
+from tests.http_requests import ask, health, post
 from tests.security.servers import Up, collector, gateway
 
 PROMPT = "the launch code is 7319"
@@ -281,7 +281,7 @@ def test_listed_names_are_served(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT"])
 @pytest.mark.parametrize(
-    "asked",
+    "setting",
     [
         "readonly=0",
         "readonly=0&session_id=s",
@@ -289,7 +289,7 @@ def test_listed_names_are_served(tmp_path: Path) -> None:
         "session_id=held",
     ],
 )
-def test_only_a_post_changes_anything(up: Up, method: str, asked: str) -> None:
+def test_only_a_post_changes_anything(up: Up, method: str, setting: str) -> None:
     before, owner = state(up), up.owner
     mine = "CREATE TEMPORARY TABLE mine (a Int8)"
     assert ask(up.sql, "POST", "/?session_id=held", mine, owner).status in (200, 500)
@@ -304,8 +304,8 @@ def test_only_a_post_changes_anything(up: Up, method: str, asked: str) -> None:
         "TRUNCATE+TABLE+otel.otel_traces",
         "SYSTEM+DROP+MARK+CACHE",
     ):
-        answer = ask(up.sql, method, f"/?{asked}&query={sql}", headers=owner)
+        answer = ask(up.sql, method, f"/?{setting}&query={sql}", headers=owner)
         if not sql.startswith("SET"):
             assert answer.status >= 400, (sql, answer.text)
     assert state(up) == before
-    assert ask(up.sql, "GET", f"/?{asked}&query=SELECT+1", headers=owner).text == "1\n"
+    assert ask(up.sql, "GET", f"/?{setting}&query=SELECT+1", headers=owner).text == "1\n"

@@ -7,8 +7,9 @@ from typing import Any
 import polars as pl
 
 from ltrain_instrument.attributes import SCOPE_CAPTURE
-from ltrain_transforms.roles import SCOPES, Role
 from ltrain_transforms.tables import LOGS, SPANS
+from ltrain_transforms.traces import Role
+from ltrain_transforms.traces.sender_roles import SCOPES
 
 NOON = 1_790_000_000_000_000_000
 MS = 1_000_000

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
-from ltrain_transforms.build import build
+from ltrain_transforms.datasets import build
 from ltrain_transforms.recipe import Recipe
 
 CALL = st.fixed_dictionaries(

@@ -15,13 +15,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.otlp import insert_otlp
 from tests.transforms.made import texts
 
-from ltrain_collector.ingest import otlp_json
-from ltrain_collector.ingest.signals import LOGS
+from ltrain_collector.ingest import LOGS, otlp_json
 from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.source import Selection, read_spans
-from ltrain_transforms.spans import iter_spans
+from ltrain_transforms.traces import iter_spans
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 

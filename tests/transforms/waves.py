@@ -6,7 +6,12 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.credit import credit_inputs, outcome_advantages, select_groups, transitions
+from ltrain_transforms.credit import (
+    credit_inputs,
+    outcome_advantages,
+    select_groups,
+    transitions,
+)
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.tables import CALLS, EXECUTIONS, REWARDS
 

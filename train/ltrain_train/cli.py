@@ -46,10 +46,9 @@ def serve(
 
     Example: ltrain serve .ltrain/models/smollm2 --policy sql -- --tool-call-parser hermes
     """
-    from ltrain_train.gateway.server import ServeOptions
-    from ltrain_train.gateway.server import serve as serve_until_stopped
-    from ltrain_train.gateway.vllm import VllmOptions
-    from ltrain_train.policy.precision import VLLM_DTYPES, fast_dtype
+    from ltrain_train.gateway import ServeOptions, VllmOptions
+    from ltrain_train.gateway import serve as serve_until_stopped
+    from ltrain_train.policy import VLLM_DTYPES, fast_dtype
 
     serve_until_stopped(
         ServeOptions(
@@ -128,7 +127,7 @@ def rollout(
         raise typer.BadParameter(
             "Name the agent exactly once: --agent module:function, or -- COMMAND..."
         )
-    from ltrain_train.rollout.drive import RolloutOptions, run_tasks
+    from ltrain_train.rollout import RolloutOptions, run_tasks
 
     summary = run_tasks(
         RolloutOptions(

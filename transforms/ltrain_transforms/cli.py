@@ -48,11 +48,10 @@ def build(
     from rich.console import Console
 
     from ltrain_collector.store import Store
-    from ltrain_transforms.build import build as build_dataset
-    from ltrain_transforms.progress import show_progress
+    from ltrain_transforms.datasets import build as build_dataset
+    from ltrain_transforms.datasets import open_workers, show_progress
     from ltrain_transforms.recipe import Recipe
     from ltrain_transforms.show import dataset, terminal
-    from ltrain_transforms.workers import open_workers
 
     if mode not in ("train", "val", "prod", "all"):
         raise typer.BadParameter(f"'{mode}' is not a mode. Choose from: train, val, prod, all.")
@@ -118,8 +117,7 @@ def show(
 
     from rich.console import Console
 
-    from ltrain_transforms.show import terminal
-    from ltrain_transforms.show.lookup import look_up
+    from ltrain_transforms.show import look_up, terminal
 
     if html is not None and as_json:
         raise typer.BadParameter("--html and --json exclude each other. Choose one.")
@@ -169,10 +167,9 @@ def convert(
     """
     import json
 
-    from ltrain_transforms.dataset import Dataset
+    from ltrain_transforms.datasets import Dataset, show_progress
     from ltrain_transforms.errors import writing_output
     from ltrain_transforms.exports import ExportOptions, export_dataset
-    from ltrain_transforms.progress import show_progress
 
     options = ExportOptions(policy, at_least, best, pairs, tokenizer)
     with (
@@ -210,10 +207,9 @@ def rules(
     from rich.console import Console
 
     from ltrain_collector.store import Store
-    from ltrain_transforms.progress import show_progress
+    from ltrain_transforms.datasets import show_progress
     from ltrain_transforms.recipe import Recipe
-    from ltrain_transforms.rules_report import report_rules
-    from ltrain_transforms.rules_view import render_report
+    from ltrain_transforms.show import render_report, report_rules
     from ltrain_transforms.source import Selection
 
     if mode not in ("train", "val", "prod", "all"):

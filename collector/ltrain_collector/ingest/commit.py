@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ltrain_collector.errors import NO_CODE, QueryFailed
+from ltrain_collector.http import Malformed, OtlpError, Unavailable
 from ltrain_collector.ingest.counters import TableCounters
-from ltrain_collector.ingest.refusals import Malformed, OtlpError, Unavailable
 from ltrain_collector.ingest.rows import Block
 
 WINDOW = 0.03

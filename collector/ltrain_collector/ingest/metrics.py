@@ -23,8 +23,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     SummaryDataPoint,
 )
 
-from ltrain_collector import claims, schema
-from ltrain_collector.grants import Grant
+from ltrain_collector.access import Grant, ingest_policy
 from ltrain_collector.ingest import origin
 from ltrain_collector.ingest.rowbinary import (
     array,
@@ -41,6 +40,7 @@ from ltrain_collector.ingest.rowbinary import (
 from ltrain_collector.ingest.rows import Rows
 from ltrain_collector.ingest.values import attributes, service_name
 from ltrain_collector.ingest.writer import RowWriter
+from ltrain_collector.store import schema
 
 Point = NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint | SummaryDataPoint
 Kind = Gauge | Sum | Histogram | ExponentialHistogram | Summary
@@ -63,7 +63,9 @@ def _write(writer: RowWriter, metrics: ResourceMetrics) -> None:
     service = short_string(service_name(resource_attributes))
     resource = attributes(resource_attributes) + short_string(metrics.schema_url)
     over_otlp = origin.sender_of(resource_attributes) in origin.OVER_OTLP
-    names_collector = over_otlp and service_name(resource_attributes) == claims.COLLECTOR_SERVICE
+    names_collector = (
+        over_otlp and service_name(resource_attributes) == ingest_policy.COLLECTOR_SERVICE
+    )
     for scoped in metrics.scope_metrics:
         scope = scoped.scope
         head = b"".join(
@@ -80,7 +82,9 @@ def _write(writer: RowWriter, metrics: ResourceMetrics) -> None:
         for metric in scoped.metrics:
             violation = writer.policy_violation(metrics.resource, scope, metric)
             if over_otlp:
-                violation = claims.find_reserved_metric(metric.name, names_collector) or violation
+                violation = (
+                    ingest_policy.find_reserved_metric(metric.name, names_collector) or violation
+                )
             _write_metric(writer, metric, head, violation)
 
 

@@ -9,11 +9,10 @@ from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
-from ltrain_collector.grants import Grant
+from ltrain_collector.access import Grant, Sender
+from ltrain_collector.http import Malformed
 from ltrain_collector.ingest import logs, messages, metrics, origin, otlp_json, traces
-from ltrain_collector.ingest.refusals import Malformed
 from ltrain_collector.ingest.rows import Rows
-from ltrain_collector.sender import Sender
 
 
 @dataclass(frozen=True, slots=True)

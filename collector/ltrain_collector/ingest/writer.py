@@ -7,9 +7,8 @@ from typing import Any
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from ltrain_collector import claims
-from ltrain_collector.grants import Grant
-from ltrain_collector.ingest.refusals import TooLarge
+from ltrain_collector.access import Grant, ingest_policy
+from ltrain_collector.http import TooLarge
 from ltrain_collector.ingest.rows import Block, Rows
 
 MAX_REPEATED_BYTES = 64 << 20
@@ -53,7 +52,7 @@ class RowWriter:
 
     def policy_violation(self, resource: Resource, scope: InstrumentationScope, record: Any) -> str:
         """Return why the ingest policy rejects `record`, or ''."""
-        return claims.find_violation(self._grant, resource, scope, record)
+        return ingest_policy.find_violation(self._grant, resource, scope, record)
 
     def accept(self, record: Any, error: str) -> bool:
         """Set the key's identity on `record`, or count it as rejected; return validity."""
@@ -61,7 +60,7 @@ class RowWriter:
             self._rejected += 1
             self._reasons.add(error)
         else:
-            claims.attach_identity(self._grant, record)
+            ingest_policy.attach_identity(self._grant, record)
         return not error
 
     def add(self, table: str, fields: tuple[bytes, ...]) -> None:

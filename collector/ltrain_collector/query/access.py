@@ -8,10 +8,10 @@ checked, and everything that is not known to be harmless is refused.
 import re
 from collections.abc import Mapping
 
-from ltrain_collector.engine import Engine, quote_literal
 from ltrain_collector.errors import QueryFailed
 from ltrain_collector.query.limits import Limits
 from ltrain_collector.query.syntax import Node, ParsedStatement, walk_nodes
+from ltrain_collector.store import Engine, quote_literal
 
 DENIED = 497
 """ClickHouse's ACCESS_DENIED."""

@@ -4,8 +4,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ltrain_collector.asgi import HttpError, body_too_large
-from ltrain_collector.unpackers import Zlib
+from ltrain_collector.http import HttpError, Zlib, body_too_large
 
 
 class Packer(Protocol):

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from ltrain_collector.errors import QueryFailed
-from ltrain_collector.ingest.counters import SECONDS_BOUNDS, Histogram
+from ltrain_collector.ingest import SECONDS_BOUNDS, Histogram
 
 REASONS = {
     **{159: "seconds", 158: "rows", 241: "memory", 396: "size", 394: "ended"},

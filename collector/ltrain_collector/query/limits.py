@@ -8,8 +8,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ltrain_collector.access import Grant, Role
 from ltrain_collector.errors import QueryFailed
-from ltrain_collector.grants import Grant, Role
 from ltrain_instrument.settings import ADMIN_LIMITS, QUERY_LIMITS, Setting
 
 CORES = os.cpu_count() or 1

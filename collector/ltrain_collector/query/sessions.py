@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ltrain_collector.engine import Engine
 from ltrain_collector.errors import QueryFailed
+from ltrain_collector.store import Engine
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds after its last query at which a session expires, unless `session_timeout` is set."""

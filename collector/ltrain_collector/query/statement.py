@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
-from ltrain_collector.asgi import HttpError
-from ltrain_collector.ingest.budget import RequestBuffer
+from ltrain_collector.http import HttpError, RequestBuffer
 from ltrain_collector.query.compression import decompress_blocks, decompress_body
 from ltrain_collector.query.limits import Limits
 

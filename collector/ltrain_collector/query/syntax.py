@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from ltrain_collector.engine import Engine, quote_literal
 from ltrain_collector.errors import QueryFailed
+from ltrain_collector.store import Engine, quote_literal
 
 Node = dict[str, Any]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ltrain_collector.ingest.traces import KINDS, STATUSES
+from ltrain_collector.ingest import KINDS, STATUSES
 from ltrain_collector.transfer.fields import Row, add_attributes, nested_rows, parse_id
 
 HEAD = ("ResourceAttributes", "ScopeName", "ScopeVersion")

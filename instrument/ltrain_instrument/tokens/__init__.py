@@ -1,61 +1,19 @@
-"""Records token ids and log-probabilities of a policy's calls at the agent's HTTP client."""
+"""Token ids and log-probabilities of a policy's calls, recorded at the agent's HTTP client."""
 
-import logging
-import os
-from functools import partial
-from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING
+from ltrain_instrument.tokens import clients
+from ltrain_instrument.tokens.events import DONE, EventSplitter
+from ltrain_instrument.tokens.fields import parse_and_replace
+from ltrain_instrument.tokens.request import Request, build_request
+from ltrain_instrument.tokens.response import ModelResponse
+from ltrain_instrument.tokens.span import CallSpan
 
-import wrapt
-
-from ltrain_instrument import content
-from ltrain_instrument.capture import on_shutdown
-from ltrain_instrument.errors import BadSetting
-
-if TYPE_CHECKING:
-    from ltrain_instrument.tokens.calls import CallRecorder
-
-CLIENTS = {
-    "httpx": "httpx:patch_httpx",
-    "httpx2": "httpx:patch_httpx",
-    "aiohttp": "aiohttp:patch_aiohttp",
-    "requests": "requests:patch_requests",
-}
-"""Client libraries, with the function of this package that patches each."""
-
-_logger = logging.getLogger("ltrain.tokens")
-
-
-def install() -> None:
-    """Record the calls below LTRAIN_POLICY_URLS once the agent imports a client library.
-
-    It runs after the instrumentors. Without the setting it does nothing.
-    """
-    from ltrain_instrument.tokens.calls import CallRecorder
-
-    try:
-        recorder = CallRecorder.from_settings()
-    except BadSetting as error:
-        _logger.warning("ltrain: no token ids are recorded: %s", error)
-        return
-    if recorder is not None and not content.is_content_recorded():
-        _logger.warning(
-            "ltrain: no token ids are recorded: they decode to the text that %s=%s excludes",
-            content.SWITCH,
-            os.environ[content.SWITCH],
-        )
-    elif recorder is not None:
-        on_shutdown(recorder.end_open_recordings)
-        for library, patch in CLIENTS.items():
-            wrapt.when_imported(library)(partial(_patch_client, recorder, patch))
-
-
-def _patch_client(recorder: "CallRecorder", patch: str, module: ModuleType) -> None:
-    module_name, _, function = patch.partition(":")
-    try:
-        getattr(import_module(f"{__name__}.{module_name}"), function)(recorder, module)
-    except Exception as error:  # an unknown version of the library: its import must not fail
-        _logger.warning(
-            "ltrain: no token ids are recorded for calls through %s: %r", module.__name__, error
-        )
+__all__ = [
+    "DONE",
+    "CallSpan",
+    "EventSplitter",
+    "ModelResponse",
+    "Request",
+    "build_request",
+    "clients",
+    "parse_and_replace",
+]

@@ -9,7 +9,7 @@ from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 from opentelemetry.trace import SpanKind
 
 from ltrain_instrument import attributes, settings
-from ltrain_instrument.bridge import innermost_span
+from ltrain_instrument.frameworks import innermost_span
 from ltrain_instrument.tokens.recording import Recording, is_recording_active
 from ltrain_instrument.tokens.request import Request, read_request
 from ltrain_instrument.tokens.span import CallSpan

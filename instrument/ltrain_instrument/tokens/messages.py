@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ltrain_instrument.tokens.answer import Choice
+from ltrain_instrument.tokens.response import Choice
 
 Message = dict[str, Any]
 

@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 from opentelemetry import context, trace
 
-from ltrain_instrument.tokens.answer import ModelResponse
 from ltrain_instrument.tokens.events import DONE, Event, EventSplitter
 from ltrain_instrument.tokens.fields import parse_and_replace
 from ltrain_instrument.tokens.request import Request
+from ltrain_instrument.tokens.response import ModelResponse
 from ltrain_instrument.tokens.span import CallSpan
 
 UNSUPPORTED_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)

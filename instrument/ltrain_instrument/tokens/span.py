@@ -13,9 +13,9 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
 
 from ltrain_instrument import attributes
-from ltrain_instrument.tokens.answer import Choice, ModelResponse
 from ltrain_instrument.tokens.messages import input_messages, output_messages
 from ltrain_instrument.tokens.request import Request
+from ltrain_instrument.tokens.response import Choice, ModelResponse
 
 REQUEST_NUMBERS = {
     "temperature": "gen_ai.request.temperature",

@@ -3,9 +3,9 @@ import asyncio
 import pytest
 
 from ltrain_collector.errors import QueryFailed
+from ltrain_collector.http import Malformed, Unavailable
 from ltrain_collector.ingest import commit
 from ltrain_collector.ingest.commit import GroupCommit
-from ltrain_collector.ingest.refusals import Malformed, Unavailable
 from ltrain_collector.ingest.rows import Block
 
 

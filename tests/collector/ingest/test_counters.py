@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ltrain_collector.ingest.counters import Histogram
-from ltrain_collector.migration import program_version
+from ltrain_collector.store import program_version
 
 
 def test_a_value_is_counted_below_its_bound() -> None:

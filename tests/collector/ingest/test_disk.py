@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.asking import health, post
+from tests.http_requests import health, post
 
 from ltrain_collector.store import Store
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.asking import ask, health, post
+from tests.http_requests import ask, health, post
 
-from ltrain_collector.engine import Engine
 from ltrain_collector.errors import StoreGone
+from ltrain_collector.store import Engine
 
 
 def _remove(store: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from backports import zstd
 from google.rpc import status_pb2
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests.asking import ask, health
+from tests.http_requests import ask, health
 
 from ltrain_collector.ingest.rowbinary import varint
 from ltrain_collector.store import Store

@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
-from tests.asking import Answer, post
+from tests.http_requests import Answer, post
 
 from ltrain_collector.ingest.signals import LOGS, METRICS, TRACES, Signal
 from ltrain_collector.store import Store

@@ -11,7 +11,7 @@ import grpc
 import psutil
 import pytest
 from google.rpc import error_details_pb2, status_pb2
-from tests.asking import health
+from tests.http_requests import health
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\n"

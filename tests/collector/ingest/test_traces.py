@@ -8,8 +8,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from tests.otlp import insert_otlp
 
 from ltrain_collector.errors import BadRequest
+from ltrain_collector.http import TooLarge
 from ltrain_collector.ingest import writer
-from ltrain_collector.ingest.refusals import TooLarge
 from ltrain_collector.ingest.signals import TRACES
 from ltrain_collector.ingest.traces import encode_traces
 from ltrain_collector.store import Store

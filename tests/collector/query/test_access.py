@@ -7,11 +7,10 @@ from urllib.parse import urlencode
 
 import clickhouse_connect
 import pytest
-from tests import asking
+from tests import http_requests
 from tests.collector.conftest import Up, start_up
 
-from ltrain_collector.grants import Role
-from ltrain_collector.keys import Keys
+from ltrain_collector.access import Keys, Role
 from ltrain_collector.query.access import FORBIDDEN_FUNCTIONS
 
 Asked = tuple[int, str, str]
@@ -35,7 +34,9 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Up, str, s
 
 def ask(up: Up, key: str, sql: str, method: str = "POST", **fields: str) -> Asked:
     url = "/?" + urlencode({"database": "otel", **fields})
-    answer = asking.ask(up.sql, method, url, sql.encode(), {"X-ClickHouse-Key": key}, timeout=60)
+    answer = http_requests.ask(
+        up.sql, method, url, sql.encode(), {"X-ClickHouse-Key": key}, timeout=60
+    )
     code = answer.headers.get("X-ClickHouse-Exception-Code", "0")
     return answer.status, code, answer.text
 

@@ -20,10 +20,9 @@ import pytest
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import DatabaseError
 from clickhouse_connect.driver.external import ExternalData
-from tests import asking
+from tests import http_requests
 
-from ltrain_collector.grants import Role
-from ltrain_collector.keys import Keys
+from ltrain_collector.access import Keys, Role
 
 SLOW = "SELECT count() FROM numbers(100000000000) WHERE sipHash64(number) = 1"
 
@@ -39,9 +38,9 @@ def client(up: Any) -> Iterator[Client]:
         yield opened
 
 
-def ask(up: Any, sql: str, method: str = "POST", **fields: str) -> asking.Answer:
+def ask(up: Any, sql: str, method: str = "POST", **fields: str) -> http_requests.Answer:
     url = "/?" + urlencode(fields if method == "POST" else {**fields, "query": sql})
-    return asking.ask(up.sql, method, url, sql if method == "POST" else None, timeout=60)
+    return http_requests.ask(up.sql, method, url, sql if method == "POST" else None, timeout=60)
 
 
 def curl(*argv: str, stdin: bytes = b"") -> str:
@@ -279,7 +278,7 @@ def test_a_format_with_a_head_has_it_once(up: Any, form: str) -> None:
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd", "lz4"])
 def test_responses_are_compressed_as_requested(up: Any, encoding: str) -> None:
     sql = "SELECT number FROM numbers(100000)"
-    answer = asking.ask(up.sql, "POST", "/", sql, {"Accept-Encoding": encoding}, timeout=60)
+    answer = http_requests.ask(up.sql, "POST", "/", sql, {"Accept-Encoding": encoding}, timeout=60)
     assert answer.headers["Content-Encoding"] == encoding
     plain = ask(up, sql).body
     assert len(answer.body) < len(plain) * 0.8
@@ -304,7 +303,7 @@ def test_a_body_that_decompresses_to_too_much_is_refused(up: Any) -> None:
 
     body = zstd.compress(bytes(1 << 20)) * 1100
     headers = {"Content-Encoding": "zstd"}
-    assert asking.ask(up.sql, "POST", "/", body, headers, timeout=60).status == 413
+    assert http_requests.ask(up.sql, "POST", "/", body, headers, timeout=60).status == 413
 
 
 @pytest.mark.parametrize(
@@ -320,7 +319,7 @@ def test_what_is_not_served_is_reported(
     up: Any, fields: dict[str, str], headers: dict[str, str], status: int, says: str
 ) -> None:
     url = "/?" + urlencode(fields)
-    answer = asking.ask(up.sql, "POST", url, b"SELECT 1", headers, timeout=60)
+    answer = http_requests.ask(up.sql, "POST", url, b"SELECT 1", headers, timeout=60)
     assert (answer.status, says in answer.text) == (status, True)
 
 
@@ -332,7 +331,7 @@ def test_external_data_is_refused_with_a_sentence(client: Client) -> None:
 
 def test_a_query_that_is_no_text_is_refused(up: Any) -> None:
     sql = b"SELECT '\xff\xfe'"
-    assert asking.ask(up.sql, "POST", "/", sql, timeout=60).status == 400
+    assert http_requests.ask(up.sql, "POST", "/", sql, timeout=60).status == 400
 
 
 @pytest.mark.parametrize("form", ["TSV", "ArrowStream", "JSON"])
@@ -403,7 +402,9 @@ class Grafana:
             }
         )
         headers = {"Accept-Encoding": "gzip", "Authorization": f"Basic {self._login}"}
-        answer = asking.ask(self._port, "POST", f"/?{url}", sql.encode(), headers, timeout=60)
+        answer = http_requests.ask(
+            self._port, "POST", f"/?{url}", sql.encode(), headers, timeout=60
+        )
         if answer.status != 200:
             raise RuntimeError(answer.text)
         assert answer.headers["Content-Encoding"] == "gzip"

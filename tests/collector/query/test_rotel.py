@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.asking import post
-from tests.collector.test_kill import KILLS, RECORDS, begin, end, rows
+from tests.collector.server.test_kill import KILLS, RECORDS, begin, end, rows
+from tests.http_requests import post
 
-from ltrain_collector.grants import Role
-from ltrain_collector.keys import Keys
+from ltrain_collector.access import Keys, Role
 from ltrain_collector.store import Store
 
 

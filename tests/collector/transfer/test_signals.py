@@ -23,11 +23,15 @@ from tests.otlp import insert_otlp
 from typer.testing import CliRunner
 
 from ltrain.cli import app
-from ltrain_collector import schema
-from ltrain_collector.ingest.signals import LOGS, METRICS
-from ltrain_collector.store import Store
-from ltrain_collector.transfer.intake import PROGRESS_BYTES, ImportCounts, Progress, import_files
-from ltrain_collector.transfer.output import FORMATS, export_requests
+from ltrain_collector.ingest import LOGS, METRICS
+from ltrain_collector.store import Store, schema
+from ltrain_collector.transfer.exporting import FORMATS, export_requests
+from ltrain_collector.transfer.importing import (
+    PROGRESS_BYTES,
+    ImportCounts,
+    Progress,
+    import_files,
+)
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CAPTURES = sorted(FIXTURES.glob("*.logs.otlp.json"))

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 from ltrain.cli import app
 from ltrain_collector.errors import BadRequest
 from ltrain_collector.store import Store
-from ltrain_collector.transfer.intake import ImportCounts, import_files, list_files
-from ltrain_collector.transfer.output import FORMATS, export_requests
+from ltrain_collector.transfer.exporting import FORMATS, export_requests
+from ltrain_collector.transfer.importing import ImportCounts, import_files, list_files
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 NOON = 1_790_000_000_000_000_000

@@ -16,16 +16,16 @@ import uvicorn
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 
-from ltrain_collector.keys import Keys
-from ltrain_instrument.frames import RecordReader
+from ltrain_collector.access import Keys
+from ltrain_instrument.delivery import create_tracer_provider
+from ltrain_instrument.delivery.frames import RecordReader
 from ltrain_instrument.identity import Identity, Mode
-from ltrain_instrument.telemetry import create_tracer_provider
 from ltrain_train.gateway.app import Gateway
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.gateway.keys import RolloutClaims, sign_rollout_key
 from ltrain_train.gateway.publication import Publication
 from ltrain_train.gateway.upstream import Upstream
-from ltrain_train.policy.versions import Policies
+from ltrain_train.policy import Policies
 
 SECRET = "a secret of thirty-two characters!"
 NOBODY = "http://127.0.0.1:9"

@@ -60,7 +60,7 @@ def test_a_cached_key_expires() -> None:
 
 
 def test_a_rollout_key_cannot_publish() -> None:
-    with pytest.raises(BadKey, match=r"needs a admin key"):
+    with pytest.raises(BadKey, match=r"needs a key of kind admin"):
         Keyring(SECRET).verify_admin_key(sign_rollout_key(SECRET, CLAIMS))
 
 

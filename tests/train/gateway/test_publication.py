@@ -13,9 +13,9 @@ from ltrain_train.gateway.client import (
     GatewayUnreachable,
     PolicyServerAway,
 )
+from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.gate import Gate
 from ltrain_train.gateway.keys import sign_admin_key
-from ltrain_train.gateway.refusal import Refused
 
 
 def test_a_version_is_loaded_and_recorded_on_later_calls(stage: Any, vllm: Any) -> None:
@@ -130,7 +130,7 @@ def test_only_an_admin_key_publishes(stage: Any, vllm: Any) -> None:
     for headers in ({}, {"authorization": f"Bearer {stage.key()}"}):
         response = stage.http.post(path, json={"version": 1}, headers=headers)
         assert response.status_code == 401
-        assert "needs a admin key" in response.json()["error"]["message"]
+        assert "needs a key of kind admin" in response.json()["error"]["message"]
     assert vllm.admin == []
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from ltrain_instrument.allow import Allow
 from ltrain_train.gateway.vllm import Vllm, VllmOptions
-from ltrain_train.process import Children
+from ltrain_train.processes import Children
 
 TINY = Path(__file__).parents[1] / "tiny.py"
 CALLS = "/v1/chat/completions"

@@ -16,7 +16,7 @@ import pytest
 
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.gateway.keys import gateway_secret
-from ltrain_train.policy.versions import Policies
+from ltrain_train.policy import Policies
 
 FAKE_VLLM = Path(__file__).parents[2] / "fake_vllm.py"
 WAIT = 60.0

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, distributed
 
 from ltrain_train.learner import batch, cluster, engine, loss
-from ltrain_train.learner.messages import Job
+from ltrain_train.learner.protocol import Job
 from ltrain_train.learner.samples import read_rows
 from ltrain_train.learner.weights import read_vocab_size
 from ltrain_transforms.recipe import Train

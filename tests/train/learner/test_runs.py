@@ -18,7 +18,7 @@ import pytest
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.learner.client import LearnerClient
 from ltrain_train.learner.errors import BadBase, BadCheckpoint
-from ltrain_train.process import ChildDied
+from ltrain_train.processes import ChildDied
 from ltrain_transforms.recipe import Train
 
 HERE = Path(__file__).parent

@@ -14,7 +14,7 @@ from ltrain_collector.store import Store
 from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.loop.online import OnlineRun
 from ltrain_train.loop.phases import Phases
-from ltrain_train.rollout.tasks import Task
+from ltrain_train.rollout import Task
 from ltrain_transforms.recipe import Recipe
 
 ROLLOUT = {"tasks": "t.jsonl", "agent": "a:b", "reward": "c:d", "rollouts_per_task": 16}

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ltrain_train.deaths import MAX_DEATHS
 from ltrain_train.loop import services
 from ltrain_train.loop.services import RequiredService, Services
+from ltrain_train.processes import MAX_DEATHS
 
 WAIT = 60.0
 

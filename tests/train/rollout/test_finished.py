@@ -8,10 +8,10 @@ import pytest
 from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
-from ltrain_train.rollout.attempt import COUNTED_OUTCOMES
-from ltrain_train.rollout.judge import RewardFailed
+from ltrain_train.rollout.reward_function import RewardFailed
 from ltrain_train.rollout.runner import Runner, finished_rollouts
 from ltrain_train.rollout.tasks import Task
+from ltrain_train.workers import COUNTED_OUTCOMES
 
 
 def test_a_rollout_is_finished_when_its_outcome_counts(

@@ -11,11 +11,11 @@ import pytest
 
 from ltrain_instrument.identity import rollout_id
 from ltrain_train.gateway.keys import Keyring
-from ltrain_train.rollout.attempt import Outcome
-from ltrain_train.rollout.judge import RewardFailed
-from ltrain_train.rollout.reference import BadReference
+from ltrain_train.rollout.reward_function import RewardFailed
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.tasks import BadTasks, Task, load_tasks
+from ltrain_train.workers import Outcome
+from ltrain_train.workers.reference import BadReference
 
 Start = Callable[..., Runner]
 Make = Callable[..., Task]

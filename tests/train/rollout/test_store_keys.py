@@ -13,16 +13,15 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ltrain_collector.grants import Role
-from ltrain_collector.keys import Keys
+from ltrain_collector.access import Keys, Role
 from ltrain_collector.store import Store
+from ltrain_instrument.delivery import Spool
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity, rollout_id
-from ltrain_instrument.spool import Spool
-from ltrain_train.rollout.attempt import Outcome
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.rollout.tasks import Task
+from ltrain_train.workers import Outcome
 
 FORGER = '''\
 import json, os, sys, time, urllib.error, urllib.request
@@ -151,7 +150,7 @@ def test_an_evaluation_of_an_agent_is_stored_as_the_agents(
 LEAVER = """\
 import json, os, sys, time
 from pathlib import Path
-from ltrain_instrument.spool import Spool
+from ltrain_instrument.delivery.spool import Spool
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 
 mark = Path(sys.argv[1])

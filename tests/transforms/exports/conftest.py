@@ -10,17 +10,15 @@ from typing import Any
 import polars as pl
 import pytest
 from tests.otlp import insert_otlp
-from tests.transforms.test_breaks import QWEN, SPECIAL
+from tests.transforms.samples.test_split_reasons import QWEN, SPECIAL
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from ltrain_collector.store import Store
-from ltrain_transforms.batches import SPANS_PER_BATCH
-from ltrain_transforms.build import build
-from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.exports import ExportOptions, ExportResult
-from ltrain_transforms.exports.converted import JsonLines
-from ltrain_transforms.exports.work import ExportJob
+from ltrain_transforms.datasets import Dataset, build
+from ltrain_transforms.exports.conversion import ExportOptions, ExportResult, JsonLines
+from ltrain_transforms.exports.conversion_files import ExportJob
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.source import SPANS_PER_BATCH
 
 RECIPE = """
 source = { run = "demo" }

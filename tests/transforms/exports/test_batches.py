@@ -12,9 +12,9 @@ from tests.otlp import insert_otlp
 from tests.transforms.exports.conftest import RECIPE, Talking, Talks, message, question
 
 from ltrain_collector.store import Store
-from ltrain_transforms.build import build
-from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.exports import FORMATS, ExportOptions, export_dataset
+from ltrain_transforms.datasets import Dataset, build
+from ltrain_transforms.exports.conversion import ExportOptions
+from ltrain_transforms.exports.formats import FORMATS, export_dataset
 from ltrain_transforms.recipe import Recipe
 
 REWARDS = (1.0, 0.0, 0.5, None)

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 from tests.transforms.exports.conftest import Talks, converted, lines, message, question
 
-from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.exports import ExportOptions
+from ltrain_transforms.datasets import Dataset
+from ltrain_transforms.exports.conversion import ExportOptions
 from ltrain_transforms.exports.preferences import export_preferences
 
 Built = Callable[..., Dataset]

@@ -13,8 +13,8 @@ import pytest
 from tests.transforms.exports.conftest import Talks, converted, message, question
 from tokenizers import Tokenizer
 
-from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.exports import ExportOptions
+from ltrain_transforms.datasets import Dataset
+from ltrain_transforms.exports.conversion import ExportOptions
 from ltrain_transforms.exports.rendered import BadTokenizer, export_rendered
 from ltrain_transforms.exports.verl import export_verl
 from ltrain_transforms.tables import SAMPLES

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from tests.transforms.exports.conftest import Talks, converted, lines, message, question
 
-from ltrain_train.rollout.tasks import load_tasks
-from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.exports import ExportOptions, export_dataset
-from ltrain_transforms.exports.converted import encode_line
+from ltrain_train.rollout import load_tasks
+from ltrain_transforms.datasets import Dataset
+from ltrain_transforms.exports.conversion import ExportOptions, encode_line
+from ltrain_transforms.exports.formats import export_dataset
 from ltrain_transforms.exports.tasks import _input, export_tasks
 
 Built = Callable[..., Dataset]

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from ltrain_transforms.states import states
+from ltrain_transforms.states.from_calls import states
 from ltrain_transforms.tables import CALLS
 
 MS = 1_000_000

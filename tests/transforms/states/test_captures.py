@@ -11,7 +11,7 @@ from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.source import Selection, read_spans
-from ltrain_transforms.states import states
+from ltrain_transforms.states.from_calls import states
 
 
 def read_states(store: Store, name: str) -> tuple[list[tuple[Any, ...]], pl.DataFrame]:

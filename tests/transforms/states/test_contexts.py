@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.transforms.states.conftest import TraceBuilder, assistant, result, system, user
 
-from ltrain_transforms.pipeline import derive
+from ltrain_transforms.datasets import derive
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.states import states
+from ltrain_transforms.states.from_calls import states
 
 RULES = system("You research things.")
 TASK = user("Find out who built the first lighthouse at Kiel.")

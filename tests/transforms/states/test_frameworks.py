@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.transforms.states.conftest import MS, TraceBuilder, assistant, result, system, user
 
-from ltrain_transforms.states import states
+from ltrain_transforms.states.from_calls import states
 
 TASK = user("What is the weather in Paris?")
 

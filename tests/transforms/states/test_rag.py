@@ -7,7 +7,8 @@ from typing import Any
 import polars as pl
 
 from ltrain_transforms.calls import calls
-from ltrain_transforms.states import digest, snapshot, states
+from ltrain_transforms.states.from_calls import states
+from ltrain_transforms.states.snapshots import digest, snapshot
 
 ReadBack = Callable[[Any], pl.DataFrame]
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from tests.transforms.states.conftest import MS, TraceBuilder, assistant, result, system, user
 
-from ltrain_transforms.states import digest, snapshot, states
+from ltrain_transforms.states.from_calls import states
+from ltrain_transforms.states.snapshots import digest, snapshot
 from ltrain_transforms.tables import CALLS
 
 WORD = st.sampled_from(["singer", "SELECT name FROM singer", "no such table: singers", "42", ""])

@@ -16,7 +16,7 @@ from ltrain_transforms.states.values import (
     value_digest,
     without_ids,
 )
-from ltrain_transforms.untrusted import parse_json
+from ltrain_transforms.traces import parse_json
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text(),

@@ -1,0 +1,31 @@
+"""The gateway: the policy server as agents reach it, with keys, recording and version swaps."""
+
+from ltrain_train.gateway.client import (
+    OUTAGE_TIMEOUT,
+    CallCounts,
+    GatewayClient,
+    GatewayRefused,
+    GatewayUnreachable,
+    PolicyServerAway,
+)
+from ltrain_train.gateway.keys import RolloutClaims, gateway_secret, sign_rollout_key
+from ltrain_train.gateway.server import ServeOptions, serve
+from ltrain_train.gateway.vllm import VllmOptions
+from ltrain_train.gateway.vllm_python import NoVllm, find_python
+
+__all__ = [
+    "OUTAGE_TIMEOUT",
+    "CallCounts",
+    "GatewayClient",
+    "GatewayRefused",
+    "GatewayUnreachable",
+    "NoVllm",
+    "PolicyServerAway",
+    "RolloutClaims",
+    "ServeOptions",
+    "VllmOptions",
+    "find_python",
+    "gateway_secret",
+    "serve",
+    "sign_rollout_key",
+]

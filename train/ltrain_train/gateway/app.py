@@ -17,22 +17,22 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from ltrain_collector.asgi import HttpError as BadStoreKey
-from ltrain_collector.keys import Keys
-from ltrain_collector.listen.refusals import RefusalCounts
+from ltrain_collector.access import Keys
+from ltrain_collector.http import HttpError as BadStoreKey
+from ltrain_collector.http import RefusalCounts
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
-from ltrain_instrument.tokens.span import CallSpan
+from ltrain_instrument.tokens import CallSpan
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
+from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.exchange import Exchange
 from ltrain_train.gateway.keys import BadKey, Keyring, RolloutClaims, bearer_key
 from ltrain_train.gateway.publication import Publication
 from ltrain_train.gateway.recording import Recording
-from ltrain_train.gateway.refusal import Refused
 from ltrain_train.gateway.request import parse_request
 from ltrain_train.gateway.upstream import UpstreamAway, UpstreamFailed
-from ltrain_train.policy.errors import BadModel, UnknownVersion
+from ltrain_train.policy import BadModel, UnknownVersion
 
 ROLLOUT = "/rollout/{rollout}/attempt/{attempt:int}"
 MAX_REQUEST_BYTES = 64 << 20

@@ -14,8 +14,8 @@ from http import HTTPStatus
 from opentelemetry.context import Context
 
 from ltrain_instrument.identity import Identity
+from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.keys import RolloutClaims
-from ltrain_train.gateway.refusal import Refused
 
 MAX_ATTEMPTS = 20_000
 """Number of attempts above which expired ones are dropped."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ltrain_train.gateway.refusal import Refused
+from ltrain_train.gateway.errors import Refused
 
 MAX_DEPTH = 64
 """Maximum nesting of objects and lists in a body; a tool schema has about ten levels."""

@@ -18,15 +18,11 @@ import aiohttp
 import orjson
 from starlette.types import Message, Receive, Send
 
-from ltrain_instrument.tokens.answer import ModelResponse
-from ltrain_instrument.tokens.events import DONE
-from ltrain_instrument.tokens.fields import parse_and_replace
-from ltrain_instrument.tokens.request import Request
-from ltrain_instrument.tokens.span import CallSpan
+from ltrain_instrument.tokens import DONE, CallSpan, ModelResponse, Request, parse_and_replace
 from ltrain_train.gateway.attempts import AttemptCalls
+from ltrain_train.gateway.errors import Refused, send_json
 from ltrain_train.gateway.gate import Gate
 from ltrain_train.gateway.recording import Recording
-from ltrain_train.gateway.refusal import Refused, send_json
 from ltrain_train.gateway.upstream import Upstream, read_events
 
 STREAM_START: Message = {

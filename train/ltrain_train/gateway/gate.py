@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
-from ltrain_train.gateway.refusal import Refused
+from ltrain_train.gateway.errors import Refused
 
 DRAIN_TIMEOUT = 300.0
 """Seconds that a publication waits for the calls in flight."""

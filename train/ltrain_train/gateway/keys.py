@@ -14,7 +14,7 @@ from typing import Any
 
 import jwt
 
-from ltrain_collector.secret import ALGORITHM, shared_secret
+from ltrain_collector.access import ALGORITHM, shared_secret
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
@@ -112,7 +112,7 @@ def _encode(secret: str, content: dict[str, Any], expires: float) -> str:
 
 def _decode(secret: str, key: str | None, kind: str) -> dict[str, Any]:
     if not key:
-        raise BadKey(f"This route needs a {kind} key: 'Authorization: Bearer <key>'.")
+        raise BadKey(f"This route needs a key of kind {kind}: 'Authorization: Bearer <key>'.")
     try:
         content: dict[str, Any] = jwt.decode(
             key, secret, algorithms=[ALGORITHM], options={"require": ["exp"]}
@@ -126,7 +126,8 @@ def _decode(secret: str, key: str | None, kind: str) -> dict[str, Any]:
         ) from error
     if content.get("kind") != kind:
         raise BadKey(
-            f"This route needs a {kind} key, but the request has a {content.get('kind')} key."
+            f"This route needs a key of kind {kind}; the request has one of kind "
+            f"{content.get('kind')}."
         )
     return content
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from ltrain_train.gateway.gate import Gate
 from ltrain_train.gateway.upstream import Upstream, UpstreamAway, UpstreamFailed
-from ltrain_train.policy.versions import Policies
+from ltrain_train.policy import Policies
 
 
 class Publication:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from http import HTTPStatus
 
-from ltrain_train.gateway.refusal import Refused
+from ltrain_train.gateway.errors import Refused
 
 
 class Recording:

@@ -16,22 +16,18 @@ from pathlib import Path
 import uvicorn
 import uvloop
 
-from ltrain_collector.keys import Keys
-from ltrain_collector.listen.browsers import BrowserGuard
-from ltrain_collector.listen.connection import connection_factory
-from ltrain_collector.listen.descriptors import Descriptors, raise_limit
+from ltrain_collector.access import Keys
+from ltrain_collector.http import BrowserGuard, Descriptors, connection_factory, raise_limit
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.settings import ALLOW_HOSTS
-from ltrain_train.deaths import RestartLimit
 from ltrain_train.gateway.app import Gateway
 from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.gateway.publication import Publication
 from ltrain_train.gateway.upstream import Upstream, UpstreamFailed
 from ltrain_train.gateway.vllm import Vllm, VllmOptions
-from ltrain_train.policy.versions import Policies
-from ltrain_train.process import Children
-from ltrain_train.service_key import open_service_provider
-from ltrain_train.store_folder import store_folder
+from ltrain_train.policy import Policies
+from ltrain_train.processes import Children, RestartLimit
+from ltrain_train.store import open_service_provider, store_folder
 
 HOST = "127.0.0.1"
 POLL = 0.2

@@ -13,7 +13,7 @@ import aiohttp
 import orjson
 
 from ltrain_instrument.errors import LtrainError
-from ltrain_instrument.tokens.events import EventSplitter
+from ltrain_instrument.tokens import EventSplitter
 
 CONNECT_TIMEOUT = 10.0
 """Seconds to connect on the same machine, which may be loading a model on every core."""

@@ -17,8 +17,7 @@ from pathlib import Path
 import httpx
 
 from ltrain_train.gateway.vllm_python import find_python
-from ltrain_train.process import Child, ChildDied, Children
-from ltrain_train.scratch import scratch_path
+from ltrain_train.processes import Child, ChildDied, Children, scratch_path
 
 MODULE = "vllm.entrypoints.cli.main"
 START_TIMEOUT = 900.0

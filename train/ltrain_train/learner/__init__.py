@@ -1,1 +1,5 @@
-"""Training with verl and Ray: from sample rows to optimizer steps, models and checkpoints."""
+"""Training: rows in, optimizer steps under verl and Ray, model directories and checkpoints out."""
+
+from ltrain_train.learner.client import LearnerClient, StepReport
+
+__all__ = ["LearnerClient", "StepReport"]

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from tensordict import NonTensorData, TensorDict
 
+from ltrain_train.learner.prefix_tree import pack_rows
 from ltrain_train.learner.samples import Row
-from ltrain_train.learner.tree import pack_rows
 
 EMPTY_ROW = Row(
     prompt=[0], response=[0], mask=[0], logprobs=[0.0], advantages=[0.0], weights=[0.0],

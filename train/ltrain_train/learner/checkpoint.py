@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from ltrain_train.learner.errors import BadCheckpoint
-from ltrain_train.learner.messages import Job
+from ltrain_train.learner.protocol import Job
 
 RECORD_FILE = "learner.json"
 FORMAT_VERSION = 1

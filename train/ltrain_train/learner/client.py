@@ -15,12 +15,11 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from ltrain_instrument.errors import LtrainError
-from ltrain_train.learner import errors, messages
+from ltrain_train.learner import errors, protocol
 from ltrain_train.learner.environment import learner_environment
 from ltrain_train.learner.errors import LearnerFailed
-from ltrain_train.learner.messages import Job, StepReport
-from ltrain_train.process import Child, Children
-from ltrain_train.scratch import scratch_path
+from ltrain_train.learner.protocol import Job, StepReport
+from ltrain_train.processes import Child, Children, scratch_path
 from ltrain_transforms.recipe import Train
 
 __all__ = ["LearnerClient", "StepReport"]
@@ -198,7 +197,7 @@ class LearnerClient:
     def _send(self, name: str, **arguments: Any) -> None:
         plain = {k: str(v.absolute()) if isinstance(v, Path) else v for k, v in arguments.items()}
         try:
-            os.write(self._requests, messages.encode_line({"do": name, **plain}))
+            os.write(self._requests, protocol.encode_line({"do": name, **plain}))
         except BrokenPipeError:
             self._next_line(POLL)  # raises how the process died
 

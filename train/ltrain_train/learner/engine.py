@@ -32,11 +32,11 @@ from verl.workers.config import (
 )
 from verl.workers.engine_workers import TrainingWorker
 
-from ltrain_train.learner import cluster, tree_engine
-from ltrain_train.learner.messages import Job
-from ltrain_train.learner.tree import supports_prefix_tree
+from ltrain_train.learner import cluster, prefix_tree_engine
+from ltrain_train.learner.prefix_tree import supports_prefix_tree
+from ltrain_train.learner.protocol import Job
 from ltrain_train.learner.weights import read_config, write_weights
-from ltrain_train.policy.precision import fast_dtype
+from ltrain_train.policy import fast_dtype
 from ltrain_transforms.recipe import Train
 
 verl_decorator: Any = decorator
@@ -123,7 +123,7 @@ class RankWorker(TrainingWorker):
             init_method = os.environ.get("DIST_INIT_METHOD")
             distributed.init_process_group("gloo", init_method, rank=rank, world_size=world)
         if shares_prefixes(job):
-            os.environ["VERL_ENGINE_VENDOR"] = tree_engine.VENDOR
+            os.environ["VERL_ENGINE_VENDOR"] = prefix_tree_engine.VENDOR
         super().__init__(_worker_config(job))
 
     @on_every_rank

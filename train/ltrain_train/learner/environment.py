@@ -9,7 +9,7 @@ from secrets import token_hex
 
 CPU_ENVIRONMENT = {
     "VERL_PLATFORM": "cpu",
-    "VERL_USE_EXTERNAL_MODULES": "ltrain_train.learner.platform",
+    "VERL_USE_EXTERNAL_MODULES": "ltrain_train.learner.cpu_platform",
     "VERL_ENGINE_DEVICE": "cuda",  # verl registers its FSDP engine for CUDA only; it runs on a CPU
 }
 """Variables with which verl runs without an accelerator."""

@@ -15,7 +15,7 @@ from ltrain_instrument import attributes
 from ltrain_train.learner import batch, engine, loss
 from ltrain_train.learner.checkpoint import fingerprint, make_record, read_record, write_record
 from ltrain_train.learner.errors import BadSamples
-from ltrain_train.learner.messages import Job, StepReport
+from ltrain_train.learner.protocol import Job, StepReport
 from ltrain_train.learner.samples import Row, UpdateRows, read_rows, split_into_steps
 from ltrain_train.learner.weights import (
     atomic_directory,

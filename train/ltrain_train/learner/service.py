@@ -21,10 +21,10 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import LtrainError
-from ltrain_train.learner import cluster, messages
+from ltrain_train.learner import cluster, protocol
 from ltrain_train.learner.checkpoint import fingerprint, make_record, read_record
 from ltrain_train.learner.errors import LearnerFailed
-from ltrain_train.learner.messages import Job
+from ltrain_train.learner.protocol import Job
 from ltrain_train.learner.weights import check_base
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class LearnerService:
         signal.signal(signal.SIGTERM, _exit_at_once)
         try:
             for line in self.requests:
-                self.answers.write(messages.encode_line(self._answer(json.loads(line))))
+                self.answers.write(protocol.encode_line(self._answer(json.loads(line))))
         finally:
             if self.provider is not None:
                 self.provider.shutdown()
@@ -98,7 +98,7 @@ class LearnerService:
     def _tracer(self, job: Job) -> Any:
         if job.home is None:
             return TracerProvider().get_tracer(attributes.SCOPE_LEARNER)
-        from ltrain_train.service_key import open_service_provider
+        from ltrain_train.store import open_service_provider
 
         self.provider = open_service_provider("ltrain-learner", job.home)
         return self.provider.get_tracer(attributes.SCOPE_LEARNER)

@@ -17,10 +17,15 @@ import torch
 from safetensors.torch import save_file
 
 from ltrain_instrument.private import make_private
-from ltrain_train.disk import MIN_FREE, disk_full_error, free_bytes, is_disk_full, require_space
 from ltrain_train.learner.errors import BadBase
-from ltrain_train.policy.errors import BadModel
-from ltrain_train.policy.weights import read_shapes
+from ltrain_train.policy import BadModel, read_shapes
+from ltrain_train.processes import (
+    MIN_FREE,
+    disk_full_error,
+    free_bytes,
+    is_disk_full,
+    require_space,
+)
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 DTYPE_NAMES = {"bf16": "bfloat16", "fp32": "float32"}

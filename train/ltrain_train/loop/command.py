@@ -18,15 +18,13 @@ from rich.console import Console
 from ltrain_collector.store import Store
 from ltrain_instrument import settings
 from ltrain_instrument.errors import LtrainError
-from ltrain_train.disk import disk_full_error, is_disk_full
 from ltrain_train.errors import BadRun
-from ltrain_train.lock import RunLock, run_lock
 from ltrain_train.loop import report
 from ltrain_train.loop.journal import Journal
 from ltrain_train.loop.once import OfflineRun, train_from_dataset, train_from_store
-from ltrain_train.loop.start import Plan, run_online
-from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.interrupt import interrupt_handler
+from ltrain_train.loop.run import Plan, run_online
+from ltrain_train.processes import RunLock, disk_full_error, is_disk_full, run_lock
+from ltrain_transforms.datasets import Dataset, interrupt_handler
 from ltrain_transforms.recipe import Recipe
 
 STDERR = 2

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ltrain_instrument.private import make_private
-from ltrain_train.rollout.runs import last_and_next_name
+from ltrain_train.rollout import last_and_next_name
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,18 +6,15 @@ from pathlib import Path
 
 from ltrain_collector.store import Store
 from ltrain_instrument import settings
-from ltrain_train.gateway.client import GatewayClient
-from ltrain_train.gateway.keys import gateway_secret
-from ltrain_train.learner.client import LearnerClient
-from ltrain_train.lock import RunLock
+from ltrain_train.gateway import GatewayClient, gateway_secret
+from ltrain_train.learner import LearnerClient
 from ltrain_train.loop.phases import Phases
+from ltrain_train.loop.run import Plan
 from ltrain_train.loop.services import responds
-from ltrain_train.loop.start import Plan
 from ltrain_train.loop.update import Update, Updater
-from ltrain_train.process import Children
-from ltrain_train.service_key import open_service_provider
-from ltrain_transforms.build import build
-from ltrain_transforms.dataset import Dataset
+from ltrain_train.processes import Children, RunLock
+from ltrain_train.store import open_service_provider
+from ltrain_transforms.datasets import Dataset, build
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,19 +14,16 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Mode, rollout_id
 from ltrain_train.loop.journal import Journal, Wave
-from ltrain_train.loop.patience import retry_store
 from ltrain_train.loop.phases import Phases
-from ltrain_train.loop.standing import summarize_wave
+from ltrain_train.loop.retry import retry_store
 from ltrain_train.loop.update import Updater
+from ltrain_train.loop.wave_summary import summarize_wave
 from ltrain_train.loop.waves import wave_tasks
-from ltrain_train.rollout.runner import Runner, finished_rollouts
-from ltrain_train.rollout.tasks import Task
-from ltrain_transforms import roles
-from ltrain_transforms.barrier import wait_complete
-from ltrain_transforms.build import build
-from ltrain_transforms.dataset import Dataset
+from ltrain_train.rollout import Runner, Task, finished_rollouts
+from ltrain_transforms.datasets import Dataset, alarm_messages, build
 from ltrain_transforms.recipe import Recipe, Rollout
-from ltrain_transforms.selective_drops import alarm_messages
+from ltrain_transforms.source import wait_complete
+from ltrain_transforms.traces import sender_roles
 
 TRAIN_SAMPLING = {"temperature": 1.0}
 """Sampling in mode `train` unless the recipe sets it: the policy's own distribution."""
@@ -117,7 +114,10 @@ class OnlineRun:
                 for task in tasks
                 for sample in range(rollouts_per_task)
             ]
-            span_timeout, senders = self.recipe.train.span_timeout, roles.trusted_senders(trust)
+            span_timeout, senders = (
+                self.recipe.train.span_timeout,
+                sender_roles.trusted_senders(trust),
+            )
             retry_store(lambda: wait_complete(self.store, ids, span_timeout, senders))
 
     def _build(self, number: int) -> Dataset:

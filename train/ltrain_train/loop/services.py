@@ -19,12 +19,11 @@ from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-from ltrain_collector.dsn import Server, parse_dsn
+from ltrain_collector.store import Server, parse_dsn
 from ltrain_instrument import loopback, settings
-from ltrain_train.deaths import DEATH_WINDOW, MAX_DEATHS, RestartLimit
 from ltrain_train.errors import NotReachable
-from ltrain_train.policy.precision import VLLM_DTYPES
-from ltrain_train.process import Child, Children
+from ltrain_train.policy import VLLM_DTYPES
+from ltrain_train.processes import DEATH_WINDOW, MAX_DEATHS, Child, Children, RestartLimit
 
 DEFAULT_STORE = "http://127.0.0.1:8123"
 POLL = 0.5

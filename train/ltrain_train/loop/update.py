@@ -13,12 +13,12 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_instrument import attributes
 from ltrain_train.errors import NothingToTrain
-from ltrain_train.gateway.client import GatewayClient
-from ltrain_train.learner.client import LearnerClient, StepReport
-from ltrain_train.loop.patience import retry_publish
+from ltrain_train.gateway import GatewayClient
+from ltrain_train.learner import LearnerClient, StepReport
 from ltrain_train.loop.phases import Phases
-from ltrain_train.policy.versions import Policies
-from ltrain_transforms.dataset import Dataset
+from ltrain_train.loop.retry import retry_publish
+from ltrain_train.policy import Policies
+from ltrain_transforms.datasets import Dataset
 from ltrain_transforms.recipe import Recipe
 
 

@@ -18,9 +18,9 @@ from pydantic import ValidationError
 
 from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.private import make_private
-from ltrain_train.pid import is_running
 from ltrain_train.policy.errors import BadModel, PolicyExists, UnknownVersion
 from ltrain_train.policy.weights import check_model, check_same_tensors
+from ltrain_train.processes import is_running
 from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyFile, PolicyVersion
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -21,20 +21,27 @@ from typing import Self
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Identity, Mode
 from ltrain_instrument.settings import SECRETS
-from ltrain_train.gateway.client import GatewayClient
-from ltrain_train.rollout.attempt import Attempt, AttemptResult, Outcome, RolloutResult, WaveResult
-from ltrain_train.rollout.command import CommandExecutor
-from ltrain_train.rollout.desk import Attempts, ClosedAttempt, RunningAttempt, WaveSettings
-from ltrain_train.rollout.judge import RewardFunction
-from ltrain_train.rollout.lane import Executor, agent_environment
-from ltrain_train.rollout.ledger import AttemptLog
-from ltrain_train.rollout.reference import is_reference
-from ltrain_train.rollout.standing import finished_rollouts
+from ltrain_train.gateway import GatewayClient
+from ltrain_train.rollout.attempt_log import AttemptLog
+from ltrain_train.rollout.attempts import Attempts, ClosedAttempt, RunningAttempt, WaveSettings
+from ltrain_train.rollout.finished import finished_rollouts
+from ltrain_train.rollout.planned_rollout import PlannedRollout, plan_rollouts
+from ltrain_train.rollout.reward_function import RewardFunction
 from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.rollout.tasks import Task, require_unique_ids
-from ltrain_train.rollout.visit import PlannedRollout, plan_rollouts
-from ltrain_train.rollout.warm import WorkerPool
-from ltrain_train.service_key import open_service_provider
+from ltrain_train.store import open_service_provider
+from ltrain_train.workers import (
+    Attempt,
+    AttemptResult,
+    CommandExecutor,
+    Executor,
+    Outcome,
+    RolloutResult,
+    WaveResult,
+    WorkerPool,
+    agent_environment,
+    is_reference,
+)
 
 __all__ = ["Runner", "finished_rollouts"]
 

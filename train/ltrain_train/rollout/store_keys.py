@@ -18,15 +18,18 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
-from ltrain_collector.bound_keys import sign_bound, store_secret
-from ltrain_collector.keys import Keys
-from ltrain_instrument.delivery import Authorization, traces_url
+from ltrain_collector.access import Keys, sign_bound, store_secret
+from ltrain_instrument.delivery import Authorization, send_leftover_spans, traces_url
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
-from ltrain_instrument.leftovers import send_leftover_spans
 from ltrain_instrument.settings import STORE_SECRET
-from ltrain_train.service_key import HEADERS_VARIABLE, accepts_key, is_local_collector, store_exists
-from ltrain_train.store_folder import store_folder
+from ltrain_train.store import (
+    HEADERS_VARIABLE,
+    accepts_key,
+    is_local_collector,
+    store_exists,
+    store_folder,
+)
 
 SIGNAL_VARIABLES = tuple(
     f"OTEL_EXPORTER_OTLP_{name}_HEADERS" for name in ("TRACES", "LOGS", "METRICS")

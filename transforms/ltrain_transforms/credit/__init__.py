@@ -8,7 +8,7 @@ fused with weights. Every function here reads narrow frames of a whole wave: no 
 
 from ltrain_transforms.credit.fusion import transitions
 from ltrain_transforms.credit.groups import REASONS, select_groups
-from ltrain_transforms.credit.narrowing import CREDIT_INPUTS, credit_inputs
+from ltrain_transforms.credit.inputs import CREDIT_INPUTS, credit_inputs
 from ltrain_transforms.credit.outcome import outcome_advantages
 
 __all__ = [

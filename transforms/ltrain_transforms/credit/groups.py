@@ -6,7 +6,7 @@ import polars as pl
 
 from ltrain_transforms.estimators import SAME
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.selection import to_drops
+from ltrain_transforms.source import to_drops
 
 REASONS = {
     "not_finite": "one of its rewards is not a finite number",

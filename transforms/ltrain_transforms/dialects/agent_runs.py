@@ -4,8 +4,7 @@ import json
 import re
 from typing import Any
 
-from ltrain_transforms.spans import Span
-from ltrain_transforms.untrusted import parse_json, parse_literal
+from ltrain_transforms.traces import Span, parse_json, parse_literal
 
 AUTOGEN = "openinference.instrumentation.autogen_agentchat"
 SMOLAGENTS = "openinference.instrumentation.smolagents"

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from ltrain_transforms.dialects.partial import Dialect, Partial, Tokens, non_empty
-from ltrain_transforms.spans import Span
+from ltrain_transforms.traces import Span
 
 
 def _read(span: Span) -> Partial:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ltrain_transforms.dialects.messages import Message, Messages
-from ltrain_transforms.untrusted import parse_json
+from ltrain_transforms.traces import parse_json
 
 Part = dict[str, Any]
 

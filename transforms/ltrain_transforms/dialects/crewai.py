@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from ltrain_transforms.dialects.partial import Dialect, Partial, non_empty
-from ltrain_transforms.spans import Span
+from ltrain_transforms.traces import Span
 
 SCOPE = "openinference.instrumentation.crewai"
 

@@ -9,8 +9,7 @@ from typing import Any
 from ltrain_transforms.dialects.chat import iter_messages
 from ltrain_transforms.dialects.messages import Message, Messages
 from ltrain_transforms.dialects.partial import Dialect, Partial, as_text, non_empty
-from ltrain_transforms.spans import Log, Span
-from ltrain_transforms.untrusted import parse_json
+from ltrain_transforms.traces import Log, Span, parse_json
 
 CHOICE = "gen_ai.choice"
 DETAILS = "gen_ai.client.inference.operation.details"

@@ -2,8 +2,7 @@
 
 from ltrain_instrument import attributes
 from ltrain_transforms.dialects.partial import Dialect, Partial, Tokens, non_empty
-from ltrain_transforms.roles import Role
-from ltrain_transforms.spans import Span
+from ltrain_transforms.traces import Role, Span
 
 SCOPES = (attributes.SCOPE_GATEWAY, attributes.SCOPE_CAPTURE)
 

@@ -6,8 +6,7 @@ from ltrain_transforms.dialects.messages import Message, Messages
 from ltrain_transforms.dialects.partial import Dialect, Kind, Parameters, Partial, non_empty
 from ltrain_transforms.dialects.tool_arguments import unwrap_arguments
 from ltrain_transforms.dialects.tool_results import parse_tool_result
-from ltrain_transforms.spans import Span
-from ltrain_transforms.untrusted import parse_json
+from ltrain_transforms.traces import Span, parse_json
 
 KINDS: dict[str, Kind] = {
     "chat": "llm",

@@ -3,8 +3,7 @@
 from typing import Any
 
 from ltrain_transforms.dialects.messages import Message, Messages
-from ltrain_transforms.spans import Span
-from ltrain_transforms.untrusted import parse_index, parse_json
+from ltrain_transforms.traces import Span, parse_index, parse_json
 
 
 def indices(span: Span, prefix: str) -> list[int]:

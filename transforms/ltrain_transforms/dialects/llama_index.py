@@ -6,7 +6,7 @@ from typing import Any
 
 from ltrain_transforms.dialects.indexed import indices
 from ltrain_transforms.dialects.partial import Dialect, Partial, non_empty
-from ltrain_transforms.spans import Span
+from ltrain_transforms.traces import Span
 
 SCOPE = "openinference.instrumentation.llama_index"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from ltrain_transforms.untrusted import parse_json
+from ltrain_transforms.traces import parse_json
 
 Message = dict[str, Any]
 """A message of the gen_ai conventions: `{"role", "parts": [{"type", ...}], "finish_reason"}`."""

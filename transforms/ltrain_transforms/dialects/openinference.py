@@ -14,7 +14,7 @@ from ltrain_transforms.dialects.partial import (
     non_empty,
 )
 from ltrain_transforms.dialects.tool_results import parse_tool_result
-from ltrain_transforms.spans import Span
+from ltrain_transforms.traces import Span
 
 KINDS: dict[str, Kind] = {
     "LLM": "llm",

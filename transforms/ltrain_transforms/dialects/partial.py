@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from ltrain_transforms.dialects.messages import Messages
-from ltrain_transforms.spans import Span
+from ltrain_transforms.traces import Span
 
 Kind = Literal["llm", "tool", "retrieval", "embedding", "agent", "node"]
 

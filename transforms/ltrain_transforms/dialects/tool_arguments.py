@@ -4,7 +4,7 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from ltrain_transforms.untrusted import parse_json
+from ltrain_transforms.traces import parse_json
 
 ENVELOPE = '"input_str"'
 """A key of LangChain's callback payload, which traceloop writes unchanged."""

@@ -7,7 +7,7 @@ in two ways, and MCP's `isError` have the status.
 from typing import Any
 
 from ltrain_transforms.dialects.partial import Partial, as_text, non_empty
-from ltrain_transforms.untrusted import parse_json
+from ltrain_transforms.traces import parse_json
 
 
 def parse_tool_result(text: str | None) -> Partial:

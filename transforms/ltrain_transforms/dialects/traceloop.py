@@ -7,7 +7,7 @@ from ltrain_transforms.dialects.indexed import flattened_messages, indices
 from ltrain_transforms.dialects.partial import Dialect, Kind, Partial, non_empty
 from ltrain_transforms.dialects.tool_arguments import unwrap_arguments
 from ltrain_transforms.dialects.tool_results import parse_tool_result
-from ltrain_transforms.spans import Span
+from ltrain_transforms.traces import Span
 
 KINDS: dict[str, Kind] = {"workflow": "agent", "agent": "agent", "task": "node", "tool": "tool"}
 OPERATIONS: dict[str, Kind] = {"execute_task": "node", "vector_db_retrieve": "retrieval"}

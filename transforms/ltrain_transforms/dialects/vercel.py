@@ -9,7 +9,7 @@ from typing import Any
 from ltrain_transforms.dialects import chat, gen_ai
 from ltrain_transforms.dialects.messages import Message, Messages
 from ltrain_transforms.dialects.partial import Dialect, Kind, Partial, non_empty
-from ltrain_transforms.spans import Span
+from ltrain_transforms.traces import Span
 
 CALLS = (".doGenerate", ".doStream")
 """Suffixes of operations that call a model once; the loop around them counts as an agent."""

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from ltrain_transforms.history import THINKING, message_parts
+from ltrain_transforms.traces import THINKING, message_parts
 
 Message = dict[str, Any]
 

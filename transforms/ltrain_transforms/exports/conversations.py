@@ -12,15 +12,15 @@ from typing import Any
 import polars as pl
 
 from ltrain_transforms.exports.chat import Message, NotText, to_chat
-from ltrain_transforms.history import (
+from ltrain_transforms.source import to_drops
+from ltrain_transforms.traces import (
     ComparableHistory,
     comparable_history,
     continues,
     message_parts,
+    parse_json,
     parse_messages,
 )
-from ltrain_transforms.selection import to_drops
-from ltrain_transforms.untrusted import parse_json
 
 REASONS = {
     "no_messages": "its messages were not recorded, or it has no answer",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from ltrain_transforms.exports.rollouts import BatchConversations, ExportRollouts
-from ltrain_transforms.selection import concat_table
+from ltrain_transforms.source import concat_table
 from ltrain_transforms.tables import DROPS
 
 

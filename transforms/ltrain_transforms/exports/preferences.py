@@ -13,7 +13,8 @@ from typing import NamedTuple
 import polars as pl
 
 from ltrain_transforms.exports.conversations import Conversation
-from ltrain_transforms.exports.converted import ExportResult, JsonLines, Line, encode_line
+from ltrain_transforms.exports.conversion import ExportResult, JsonLines, Line, encode_line
+from ltrain_transforms.exports.conversion_files import ExportJob, FileRange, Piece, lineage
 from ltrain_transforms.exports.left_out import ExportDrops
 from ltrain_transforms.exports.rollouts import (
     STAGE,
@@ -21,8 +22,7 @@ from ltrain_transforms.exports.rollouts import (
     read_conversations,
     read_rollouts,
 )
-from ltrain_transforms.exports.work import ExportJob, FileRange, Piece, lineage
-from ltrain_transforms.selection import concat_table, to_drops
+from ltrain_transforms.source import concat_table, to_drops
 from ltrain_transforms.tables import DROPS
 
 REASONS = {

@@ -13,10 +13,11 @@ from typing import Any
 import polars as pl
 
 from ltrain_instrument.errors import LtrainError
-from ltrain_transforms.dataset import Dataset, DatasetBatch
+from ltrain_transforms.datasets import Dataset, DatasetBatch
 from ltrain_transforms.exports.chat import Message
 from ltrain_transforms.exports.conversations import Conversation
-from ltrain_transforms.exports.converted import ExportResult, ParquetRows
+from ltrain_transforms.exports.conversion import ExportResult, ParquetRows
+from ltrain_transforms.exports.conversion_files import ExportJob, Piece, lineage
 from ltrain_transforms.exports.left_out import ExportDrops
 from ltrain_transforms.exports.rollouts import (
     STAGE,
@@ -25,10 +26,9 @@ from ltrain_transforms.exports.rollouts import (
     read_rollouts,
     select_best,
 )
-from ltrain_transforms.exports.work import ExportJob, Piece, lineage
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.samples import samples
-from ltrain_transforms.selection import to_drops
+from ltrain_transforms.source import to_drops
 from ltrain_transforms.tables import CALLS
 
 REASONS = {

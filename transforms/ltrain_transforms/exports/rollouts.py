@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ltrain_transforms.dataset import Dataset, DatasetBatch
+from ltrain_transforms.datasets import Dataset, DatasetBatch
 from ltrain_transforms.exports.conversations import Conversation, group_calls
-from ltrain_transforms.exports.converted import ExportOptions
-from ltrain_transforms.selection import concat_table, to_drops
+from ltrain_transforms.exports.conversion import ExportOptions
+from ltrain_transforms.source import concat_table, to_drops
 from ltrain_transforms.tables import DROPS
 
 STAGE = "exports"

@@ -6,10 +6,10 @@ assistant messages, those that the policy sampled have `weight` 1, the others 0.
 
 from ltrain_transforms.exports.chat import Message, to_chat
 from ltrain_transforms.exports.conversations import Conversation
-from ltrain_transforms.exports.converted import ExportResult, JsonLines, Line, encode_line
+from ltrain_transforms.exports.conversion import ExportResult, JsonLines, Line, encode_line
+from ltrain_transforms.exports.conversion_files import ExportJob, Piece, lineage
 from ltrain_transforms.exports.left_out import ExportDrops
 from ltrain_transforms.exports.rollouts import read_conversations, read_rollouts, select_best
-from ltrain_transforms.exports.work import ExportJob, Piece, lineage
 
 
 def export_sft(job: ExportJob) -> ExportResult:

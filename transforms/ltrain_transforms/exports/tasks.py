@@ -8,15 +8,14 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.dataset import DatasetBatch
+from ltrain_transforms.datasets import DatasetBatch
 from ltrain_transforms.exports.chat import NotText, to_chat
-from ltrain_transforms.exports.converted import ExportResult, JsonLines, encode_line
-from ltrain_transforms.exports.firsts import TaskRows
+from ltrain_transforms.exports.conversion import ExportResult, JsonLines, encode_line
+from ltrain_transforms.exports.conversion_files import ExportJob, lineage
+from ltrain_transforms.exports.first_executions import TaskRows
 from ltrain_transforms.exports.rollouts import STAGE
-from ltrain_transforms.exports.work import ExportJob, lineage
-from ltrain_transforms.history import parse_messages
-from ltrain_transforms.selection import to_drops
-from ltrain_transforms.untrusted import parse_json
+from ltrain_transforms.source import to_drops
+from ltrain_transforms.traces import parse_json, parse_messages
 
 REASONS = {"no_input": "neither an agent's input nor the messages of a call were recorded"}
 

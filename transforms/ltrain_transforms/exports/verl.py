@@ -14,12 +14,12 @@ import polars as pl
 
 from ltrain_transforms.exports.chat import Message
 from ltrain_transforms.exports.conversations import Conversation
-from ltrain_transforms.exports.converted import ROWS, ExportResult, ParquetRows
-from ltrain_transforms.exports.firsts import TaskRows
+from ltrain_transforms.exports.conversion import ROWS, ExportResult, ParquetRows
+from ltrain_transforms.exports.conversion_files import ExportJob, lineage
+from ltrain_transforms.exports.first_executions import TaskRows
 from ltrain_transforms.exports.left_out import ExportDrops
 from ltrain_transforms.exports.rollouts import STAGE, read_conversations, read_rollouts
-from ltrain_transforms.exports.work import ExportJob, lineage
-from ltrain_transforms.selection import to_drops
+from ltrain_transforms.source import to_drops
 
 REASONS = {
     "not_plain": "its first prompt holds tool calls or results, which verl's prompts cannot hold"

@@ -5,8 +5,8 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from ltrain_instrument.errors import UnknownName
-from ltrain_transforms import sql
 from ltrain_transforms.recipe.section import Section
+from ltrain_transforms.rules import sql
 from ltrain_transforms.tables import CALLS
 
 SAMPLING = (

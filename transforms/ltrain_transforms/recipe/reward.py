@@ -7,11 +7,10 @@ import polars as pl
 from pydantic import Field, model_validator
 
 from ltrain_instrument.errors import UnknownName
-from ltrain_transforms import library, python_rules, sql
 from ltrain_transforms.errors import BadRule
 from ltrain_transforms.recipe.section import Section
+from ltrain_transforms.rules import library, python_rules, schema_error, sql
 from ltrain_transforms.tables import CALLS, EXECUTIONS, GROUP_STATS, SIGNALS
-from ltrain_transforms.tool_faults import schema_error
 
 CALL_COLUMNS = pl.Schema({**CALLS.schema, **SIGNALS.schema})
 """Columns that the SQL of a rule over calls may use."""

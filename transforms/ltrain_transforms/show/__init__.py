@@ -1,5 +1,7 @@
-"""`ltrain show`: find what an id names, and render it for a terminal, an HTML page or a program.
+"""`ltrain show` and `ltrain rules`: reports for a terminal, a page or a program."""
 
-`subject` finds what an id names. `rollout`, `run`, `dataset` and `policy` read it and return a
-`RolloutTree` or a `Report`. `terminal` and `page` render either.
-"""
+from ltrain_transforms.show import dataset, page, terminal
+from ltrain_transforms.show.lookup import look_up
+from ltrain_transforms.show.rules_report import render_report, report_rules
+
+__all__ = ["dataset", "look_up", "page", "render_report", "report_rules", "terminal"]

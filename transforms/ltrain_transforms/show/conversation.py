@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ltrain_instrument.terminal import visible
+from ltrain_transforms.show.display_text import message_text, parse_messages, to_text
 from ltrain_transforms.show.tree import Step
-from ltrain_transforms.show.words import message_text, parse_messages, to_text
 
 MAX_CHARACTERS = 20_000
 """Characters of a text that a page shows, with a note on how many more there are."""

@@ -1,7 +1,7 @@
 """Sentences about an attempt, its rewards and its credit, for both a terminal and a page."""
 
+from ltrain_transforms.show.display_text import format_signed
 from ltrain_transforms.show.tree import Attempt, RewardEntry, Row, Step
-from ltrain_transforms.show.words import format_signed
 
 ADVANTAGES = ("outcome_advantage", "process_advantage", "step_advantage")
 

@@ -8,12 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.manifest import KEYS, MANIFEST
-from ltrain_transforms.savings import count_savings
-from ltrain_transforms.selective_drops import alarm_messages
+from ltrain_transforms.datasets import KEYS, MANIFEST, Dataset, alarm_messages
+from ltrain_transforms.samples import count_savings
 from ltrain_transforms.show.report import Cell, Facts, Grid, Report, join_names
-from ltrain_transforms.show.vain import unknown_names
+from ltrain_transforms.show.unused_names import unknown_names
 
 
 def list_datasets(home: Path) -> Iterator[tuple[Path, str]]:

@@ -5,8 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.dataset import Dataset
-from ltrain_transforms.manifest import KEYS
+from ltrain_transforms.datasets import KEYS, Dataset
 from ltrain_transforms.show.dataset import lineage_facts
 from ltrain_transforms.show.report import Cell, Facts, Grid, Report
 

@@ -8,18 +8,18 @@ import polars as pl
 
 from ltrain_collector.errors import NoStore, QueryFailed
 from ltrain_collector.store import Store
-from ltrain_transforms import roles
-from ltrain_transforms.dataset import Dataset
+from ltrain_transforms.datasets import Dataset
 from ltrain_transforms.errors import NoDataset, NothingToShow
 from ltrain_transforms.recipe import DEFAULT, Recipe
 from ltrain_transforms.show import difference, policy, run, subject
 from ltrain_transforms.show.dataset import dataset_report
-from ltrain_transforms.show.judged import apply_recipe
 from ltrain_transforms.show.report import Report
 from ltrain_transforms.show.rollout import read_rollout, recipe_or_default
 from ltrain_transforms.show.subject import Identifier, Kind
 from ltrain_transforms.show.tree import RolloutTree, build_tree
+from ltrain_transforms.show.wave_rewards import apply_recipe
 from ltrain_transforms.show.waves import query_waves
+from ltrain_transforms.traces import sender_roles
 
 
 def ignore_status(_: str) -> None:
@@ -136,6 +136,6 @@ def _run(
         reason = f"no recipe: no {DEFAULT} here; --recipe names one"
         return run.run_report(name, waves, None, reason)
     loaded = Recipe.load(recipe or DEFAULT)
-    waves = query_waves(store, name, roles.trusted_senders(loaded.source.trust))
+    waves = query_waves(store, name, sender_roles.trusted_senders(loaded.source.trust))
     results = apply_recipe(store, loaded, name, waves.waves, report_status)
     return run.run_report(name, waves, results, f"{recipe or DEFAULT}, digest {loaded.digest}")

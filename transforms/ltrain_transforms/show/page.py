@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from ltrain_instrument.terminal import visible
 from ltrain_transforms.errors import NothingToShow
-from ltrain_transforms.show import charts, credit, words
+from ltrain_transforms.show import charts, credit, display_text
 from ltrain_transforms.show.conversation import excerpt, read_messages
 from ltrain_transforms.show.report import Chart, Facts, Grid, Report, format_cell
 from ltrain_transforms.show.tree import Attempt, RolloutTree, Step
@@ -70,10 +70,14 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"cell": format_cell, "visible": visible, "shorten": words.shorten}
+    environment.filters |= {
+        "cell": format_cell,
+        "visible": visible,
+        "shorten": display_text.shorten,
+    }
     environment.globals |= {
         "credit": credit,
-        "words": words,
+        "words": display_text,
         "read_messages": read_messages,
         "excerpt": excerpt,
         "draw_chart": charts.draw_chart,
@@ -108,12 +112,16 @@ def bar(step: Step, attempt: Attempt) -> tuple[int, int]:
 def call_badges(step: Step) -> list[tuple[str, str]]:
     """Return CSS class and text of each badge on a folded call."""
     call = step.call
-    badges = [("bad", words.call_status(call))] if call["status"] == "error" else []
+    badges = [("bad", display_text.call_status(call))] if call["status"] == "error" else []
     if step.rewards:
         total = sum(reward.value for reward in step.rewards)
-        badges.append(("bad" if total < 0 else "good", f"reward {words.format_signed(total)}"))
+        badges.append(
+            ("bad" if total < 0 else "good", f"reward {display_text.format_signed(total)}")
+        )
     if step.credit is not None:
-        badges.append(("credit", f"advantage {words.format_signed(step.credit['advantage'])}"))
+        badges.append(
+            ("credit", f"advantage {display_text.format_signed(step.credit['advantage'])}")
+        )
     if step.trained:
         badges.append(("plain", f"trained {sum(part.tokens for part in step.trained):,}"))
     if step.wrote:

@@ -8,10 +8,10 @@ from typing import Any
 import polars as pl
 
 from ltrain_collector.store import Store
-from ltrain_transforms import roles
-from ltrain_transforms.pipeline import derive
+from ltrain_transforms.datasets import derive
 from ltrain_transforms.recipe import DEFAULT, Policy, Recipe, Reward, Source
 from ltrain_transforms.source import Selection, read_spans, runner_condition
+from ltrain_transforms.traces import sender_roles
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def candidates(store: Store, prefix: str, trust: Sequence[str] = ()) -> list[dic
     Args:
         trust: the recipe's `source.trust`.
     """
-    runner_first = runner_condition(roles.trusted_senders(trust))
+    runner_first = runner_condition(sender_roles.trusted_senders(trust))
     rows = store.query(
         f"SELECT RolloutId AS rollout, argMax(toString(RunId), {runner_first}) AS run, "
         f"argMax(toString(Mode), ({runner_first}, Mode != '')) AS mode, "

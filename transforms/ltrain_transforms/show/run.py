@@ -6,9 +6,9 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.selective_drops import alarm_messages
-from ltrain_transforms.show.judged import RecipeResults
+from ltrain_transforms.datasets import alarm_messages
 from ltrain_transforms.show.report import Cell, Chart, Facts, Grid, Report, join_names
+from ltrain_transforms.show.wave_rewards import RecipeResults
 from ltrain_transforms.show.waves import RunWaves, WaveUpdate
 
 PHASES = ("rollouts", "settle + build", "train", "publish")

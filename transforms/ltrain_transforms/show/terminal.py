@@ -10,10 +10,10 @@ from rich.text import Text
 from rich.tree import Tree as Branches
 
 from ltrain_instrument.terminal import visible
-from ltrain_transforms.show import credit, words
+from ltrain_transforms.show import credit, display_text
+from ltrain_transforms.show.display_text import shorten
 from ltrain_transforms.show.report import Facts, Grid, Report, format_cell
 from ltrain_transforms.show.tree import Attempt, RolloutTree, Row, Step
-from ltrain_transforms.show.words import shorten
 
 MAX_TEXT = 240
 """Characters of the output of a call; the page has more."""
@@ -86,18 +86,22 @@ def _headline(step: Step) -> Text:
     level = f"(level {step.depth}) " if step.depth > DEEPEST else ""
     line = Text(f"#{call['seq']} {level}", "dim", overflow="fold")
     line.append(f"{call['kind']} {visible(call['name'] or '')}", "bold")
-    agent = words.agent_name(call)
+    agent = display_text.agent_name(call)
     if agent and agent != call["name"]:
         line.append(f" in {visible(agent)}")
     line.append(f"  {step.offset:+.3f} s, {step.seconds:.3f} s  ", "dim")
-    line.append(visible(words.call_status(call)), "red" if call["status"] == "error" else "green")
-    sampling = "  ".join(filter(None, (words.token_counts(call), words.version_label(call))))
+    line.append(
+        visible(display_text.call_status(call)), "red" if call["status"] == "error" else "green"
+    )
+    sampling = "  ".join(
+        filter(None, (display_text.token_counts(call), display_text.version_label(call)))
+    )
     return line.append(f"  {visible(sampling)}" if sampling else "", "dim")
 
 
 def _details(step: Step) -> Iterator[Text]:
     """Yield lines on the output, state changes, rewards, credit and drops of a call."""
-    if text := shorten(words.output_text(step.call), MAX_TEXT):
+    if text := shorten(display_text.output_text(step.call), MAX_TEXT):
         yield Text(text)
     for row in step.wrote:
         yield Text("wrote ", "cyan").append(_variable(row), "not bold")

@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.breaks import SplitReason
+from ltrain_transforms.samples import SplitReason
 from ltrain_transforms.show.rollout import RolloutTables
 
 Row = dict[str, Any]

@@ -9,9 +9,8 @@ import polars as pl
 
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
-from ltrain_transforms import roles
-from ltrain_transforms.roles import Role
 from ltrain_transforms.source import runner_condition
+from ltrain_transforms.traces import Role, sender_roles
 
 COUNTING = ("ok", "error", "timeout")
 """Outcomes that the agent caused; if such a rollout lacks an evaluation, it counts as 0."""
@@ -98,13 +97,13 @@ class RunWaves:
     updates: list[WaveUpdate]
 
 
-def query_waves(store: Store, run: str, trust: Sequence[str] = roles.TRUSTED) -> RunWaves:
+def query_waves(store: Store, run: str, trust: Sequence[str] = sender_roles.TRUSTED) -> RunWaves:
     """Query every wave of `run`; the frames are empty if there is no such run.
 
     Args:
         trust: the senders whose spans count as spans of a runner or a learner.
     """
-    closed = CLOSED.format(runner=roles.role_condition(Role.RUNNER, trust))
+    closed = CLOSED.format(runner=sender_roles.role_condition(Role.RUNNER, trust))
     rollouts = store.query(WAVES.format(placing=runner_condition(trust)), {"run": run})
     outcomes = store.query(OUTCOMES.format(closed=closed), {"run": run})
     counted = (
@@ -135,7 +134,7 @@ def _updates(store: Store, run: str, trust: Sequence[str], waves: pl.DataFrame) 
     if not training:
         return []
     since = training[0]["began"]
-    learning = LEARNING.format(learner=roles.role_condition(Role.LEARNER, trust))
+    learning = LEARNING.format(learner=sender_roles.role_condition(Role.LEARNER, trust))
     spans = store.query(learning, {"run": run, "since": since}).to_dicts()
     ends = [wave["began"] for wave in training[1:]] + [None]
     updates = (_update(wave, end, spans) for wave, end in zip(training, ends, strict=True))

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from ltrain_transforms.states.prompts import SEPARATOR, Turn, join_turns, parse_turns
 from ltrain_transforms.states.values import MIN_TEXT
 from ltrain_transforms.states.variables import Lookups
-from ltrain_transforms.untrusted import parse_json
+from ltrain_transforms.traces import parse_json
 
 MAX_HISTORIES = 16
 """Histories of one component that are kept for comparison; the oldest are forgotten."""

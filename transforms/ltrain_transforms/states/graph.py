@@ -11,7 +11,7 @@ from typing import Any
 
 from ltrain_transforms.states.step import CallRecord
 from ltrain_transforms.states.values import unwrap_payload
-from ltrain_transforms.untrusted import parse_json
+from ltrain_transforms.traces import parse_json
 
 CONTAINERS = ("node", "agent", "tool")
 """Kinds of calls that may enclose another call."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from ltrain_transforms.untrusted import parse_json
+from ltrain_transforms.traces import parse_json
 
 MIN_TEXT = 3
 """Characters; a shorter text may occur in a prompt by chance, so it is not searched for."""

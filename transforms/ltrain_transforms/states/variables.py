@@ -11,7 +11,7 @@ from ltrain_transforms.states.values import (
     variable_hash,
     without_ids,
 )
-from ltrain_transforms.untrusted import parse_json
+from ltrain_transforms.traces import parse_json
 
 Row = tuple[str, int, str, str, str, str | None]
 """Cells of `STATES`."""

@@ -23,7 +23,7 @@ from ltrain_transforms.states.values import (
     value_digest,
 )
 from ltrain_transforms.states.variables import PendingWrite, Variables
-from ltrain_transforms.untrusted import parse_json
+from ltrain_transforms.traces import parse_json
 
 
 class StateBuilder:

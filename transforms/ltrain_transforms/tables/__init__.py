@@ -6,13 +6,13 @@ rollout's id and attempt, `<rollout>.<attempt>`, else the id of a session or a t
 """
 
 from ltrain_transforms.tables.calls import CALLS
-from ltrain_transforms.tables.column import Column, Table
+from ltrain_transforms.tables.column import FLOAT, INTEGER, STRING, STRINGS, Column, Table
+from ltrain_transforms.tables.derived_columns import GROUP_STATS, SIGNALS
 from ltrain_transforms.tables.drops import DROPS
 from ltrain_transforms.tables.executions import EXECUTIONS
 from ltrain_transforms.tables.logs import LOGS
 from ltrain_transforms.tables.rewards import EVALUATIONS, REWARDS
 from ltrain_transforms.tables.samples import SAMPLES
-from ltrain_transforms.tables.signals import GROUP_STATS, SIGNALS
 from ltrain_transforms.tables.spans import SPANS
 from ltrain_transforms.tables.states import STATES
 from ltrain_transforms.tables.transitions import TRANSITIONS
@@ -25,13 +25,17 @@ __all__ = [
     "DROPS",
     "EVALUATIONS",
     "EXECUTIONS",
+    "FLOAT",
     "GROUP_STATS",
+    "INTEGER",
     "LOGS",
     "REWARDS",
     "SAMPLES",
     "SIGNALS",
     "SPANS",
     "STATES",
+    "STRING",
+    "STRINGS",
     "TABLES",
     "TRANSITIONS",
     "Column",

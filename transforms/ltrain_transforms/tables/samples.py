@@ -2,7 +2,15 @@
 
 import polars as pl
 
-from ltrain_transforms.tables.column import EXECUTION, IDS, STRING, STRINGS, WEIGHTS, Column, Table
+from ltrain_transforms.tables.column import (
+    EXECUTION,
+    IDS,
+    STRING,
+    STRINGS,
+    WEIGHTS,
+    Column,
+    Table,
+)
 
 SAMPLES = Table(
     "samples",

@@ -1,0 +1,65 @@
+"""What a key allows, and which sender the store records for its holder."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ltrain_collector.access.senders import Sender
+from ltrain_instrument.attributes import ROLLOUT_ID
+
+
+class Role(StrEnum):
+    """The role of a key."""
+
+    QUERY = "query"
+    """Reads the database `otel` with SQL."""
+    INGEST = "ingest"
+    """Sends spans, logs and metrics over OTLP."""
+    SERVICE = "service"
+    """Sends the telemetry of ltrain's own processes: gateway, runner, learner, loop."""
+    ADMIN = "admin"
+    """Allows everything."""
+
+
+INGEST_SENDERS = {
+    Role.INGEST: Sender.INGEST,
+    Role.SERVICE: Sender.SERVICE,
+    Role.ADMIN: Sender.ADMIN,
+}
+"""The roles that can send telemetry, and the sender that the store records for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What the key of a request allows."""
+
+    role: Role
+    name: str = ""
+    """The id of a made key; for a bound key its rollout or run."""
+    identity: Mapping[str, str] = field(default_factory=dict)
+    """Attributes that a bound key sets on every record, by name; empty for other keys."""
+    rewards: bool = False
+    """Whether a bound key can send rewards of its own rollout."""
+
+    @property
+    def rollout(self) -> str | None:
+        """The rollout that the key is bound to; None for a key of a run, and an unbound key."""
+        return self.identity.get(ROLLOUT_ID)
+
+    @property
+    def bound(self) -> bool:
+        """Whether the key is bound to a rollout or a run: an agent's key."""
+        return bool(self.identity)
+
+    @property
+    def sender(self) -> Sender:
+        """The sender that the store records for the key's holder."""
+        return Sender.AGENT if self.bound else INGEST_SENDERS.get(self.role, Sender.NONE)
+
+    @property
+    def can_read(self) -> bool:
+        return self.role in (Role.QUERY, Role.ADMIN)
+
+    @property
+    def can_ingest(self) -> bool:
+        return self.role in INGEST_SENDERS

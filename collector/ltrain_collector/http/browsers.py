@@ -1,0 +1,138 @@
+"""Refuse requests of web pages: an ASGI application in front of each HTTP application of ltrain.
+
+A web page can make the browser send requests to this machine. It cannot choose the headers
+`Origin`, `Sec-Fetch-*` and `Host`, so they are checked before anything else is read:
+
+* Any `Origin` is refused. Programs send none.
+* Any `Sec-Fetch-Site` other than `none` (the address bar) and `same-origin` is refused.
+* A `Host` that is not allowed is refused: a page can bind its own name to 127.0.0.1, and then has
+  the same origin. Allowed are the names of this machine, the address of the connection, and the
+  names that the operator lists.
+* No response can be a script, a frame or an image of another page.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from ltrain_collector.http.asgi import Message, Receive, Scope, Send, send_response
+from ltrain_collector.http.refusals import Reason, RefusalCounts
+from ltrain_instrument.loopback import NAMES
+
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+USER_SITES = ("none", "same-origin")
+"""Values of Sec-Fetch-Site in requests that no other page made."""
+
+SUBRESOURCES = re.compile(r"(?!document$|empty$).+")
+"""Values of Sec-Fetch-Dest that no program sends."""
+
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]*)(?::\d*)?", re.IGNORECASE)
+
+RESPONSE_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox"),
+)
+"""Headers of every response, so that a browser runs nothing in it, whatever a trace contains."""
+
+DENIED_STATUSES = (401, 403)
+
+IPV4_MAPPED = "::ffff:"
+"""Prefix of an IPv4 address on a socket for IPv4 and IPv6."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The reason of a refusal, and the message in the response."""
+
+    reason: Reason
+    sentence: str
+
+
+class BrowserGuard:
+    """Passes requests of programs to an application, and refuses those of web pages."""
+
+    def __init__(self, app: App, hosts: Iterable[str], refusals: RefusalCounts) -> None:
+        """Allow the names and addresses `hosts` in `Host`, in addition to this machine's."""
+        self._app = app
+        self._hosts = frozenset(_host_name(host) for host in (*NAMES, *hosts))
+        self._refusals = refusals
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        answer = self._with_headers(send)
+        blocked = self._check(scope)
+        if blocked is None:
+            await self._app(scope, receive, answer)
+            return
+        self._refusals.add(blocked.reason)
+        await send_response(_with_headers(send), 403, f"{blocked.sentence}\n".encode())
+
+    def _check(self, scope: Scope) -> Block | None:
+        headers = [(name.lower(), value.decode("latin-1")) for name, value in scope["headers"]]
+        names = {name for name, _ in headers}
+        if b"origin" in names:
+            return ORIGIN
+        for name, value in headers:
+            if name == b"sec-fetch-site" and value not in USER_SITES:
+                return FETCH_SITE
+            if name == b"sec-fetch-dest" and b"sec-fetch-site" not in names:
+                if SUBRESOURCES.fullmatch(value):
+                    return FETCH_SITE
+            elif name == b"host" and not self._is_listed(value, scope):
+                return _unlisted(value)
+        return None
+
+    def _is_listed(self, host: str, scope: Scope) -> bool:
+        match = HOST.fullmatch(host.strip())
+        if match is None:
+            return False
+        name = _host_name(match[1])
+        address = str((scope.get("server") or ("",))[0]).removeprefix(IPV4_MAPPED)
+        return name in self._hosts or name in ("", address)
+
+    def _with_headers(self, send: Send) -> Send:
+        with_headers = _with_headers(send)
+
+        async def counted(message: Message) -> None:
+            if message.get("status") in DENIED_STATUSES:
+                self._refusals.add(Reason.DENIED)
+            await with_headers(message)
+
+        return counted
+
+
+ORIGIN = Block(
+    Reason.ORIGIN,
+    "Requests with an Origin header are refused: ltrain serves programs, which send none, and no "
+    "web pages.",
+)
+FETCH_SITE = Block(
+    Reason.FETCH_SITE,
+    "Requests from a web page of another site are refused: ltrain serves programs and addresses "
+    "that a user types into the address bar.",
+)
+
+
+def _unlisted(host: str) -> Block:
+    shown = re.sub(r"[^\x20-\x7e]", "", host)[:100]
+    return Block(
+        Reason.HOST,
+        f"The host '{shown}' is not allowed, so the request is refused. Use 127.0.0.1 or "
+        "localhost, or allow the name with `--allow-host` or in LTRAIN_ALLOW_HOSTS.",
+    )
+
+
+def _host_name(host: str) -> str:
+    return host.strip().lower().removeprefix("[").removesuffix("]")
+
+
+def _with_headers(send: Send) -> Send:
+    async def with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *RESPONSE_HEADERS]
+        await send(message)
+
+    return with_headers

@@ -1,0 +1,252 @@
+"""ClickHouse's HTTP interface over chDB, as far as its usual clients use it.
+
+Each query is independent unless it names a session. Arrow and the row formats are streamed in
+bounded memory; an error in mid-stream is sent as ClickHouse sends it, and ends the response. When a
+client disconnects, its query is ended.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from ltrain_collector.access import Grant, Keys
+from ltrain_collector.errors import NO_CODE, QueryFailed, code_of
+from ltrain_collector.http import (
+    ClientGone,
+    HttpError,
+    MemoryBudget,
+    Overloaded,
+    Receive,
+    RequestBuffer,
+    Scope,
+    Send,
+    body_parts,
+    body_too_large,
+    request_headers,
+    send_response,
+)
+from ltrain_collector.query.access import DENIED, ReaderPolicy
+from ltrain_collector.query.cancellation import QueryWatchdog
+from ltrain_collector.query.compression import choose_packer
+from ltrain_collector.query.counters import QueryCounters
+from ltrain_collector.query.execution import QueryRunner
+from ltrain_collector.query.executors import NoSlot, QueryScheduler, Reason
+from ltrain_collector.query.keyless import KeylessPolicy
+from ltrain_collector.query.limits import RoleLimits, only_reads
+from ltrain_collector.query.response import Response, send_error
+from ltrain_collector.query.sessions import Sessions
+from ltrain_collector.query.statement import Request, Statement, parse_request, url_parameters
+from ltrain_collector.store import Engine
+
+MAX_BODY_BYTES = 1 << 30
+"""Bytes of one insert, compressed or not."""
+
+MAX_REQUEST_BYTES = 2 << 30
+"""Bytes of all requests in memory; further ones are told to retry."""
+
+ADMIN_SLOTS = 8
+"""Queries of admins and without a key that run at the same time; further ones wait."""
+READER_SLOTS = 6
+"""Queries of query keys that run at the same time."""
+MAX_READER_BODY_BYTES = 16 << 20
+"""Bytes of a request with a query key."""
+
+STOP_GRACE_SECONDS = 2.0
+"""Seconds that running queries get to finish when the server stops."""
+
+UNAUTHENTICATED = 516
+"""ClickHouse's AUTHENTICATION_FAILED."""
+
+_END = object()
+
+Finish = Callable[[], Awaitable[None]]
+"""Sends the end of a response."""
+
+
+class ClickHouseHttp:
+    """The ASGI app of the ClickHouse port."""
+
+    def __init__(self, engine: Engine, keys: Keys, roles: RoleLimits) -> None:
+        self._keys = keys
+        self._sessions = Sessions(engine)
+        self._roles = roles
+        reader = ReaderPolicy(engine, self._roles.reader)
+        self._runner = QueryRunner(
+            engine, self._sessions, reader, KeylessPolicy(engine), self._roles
+        )
+        self._reader_scheduler = QueryScheduler("read", READER_SLOTS)
+        self._admin_scheduler = QueryScheduler("query", ADMIN_SLOTS)
+        self._stopping = asyncio.Event()
+        self._budget = MemoryBudget(MAX_REQUEST_BYTES)
+        self.counters = QueryCounters()
+
+    def close(self) -> None:
+        """Close the sessions' connections."""
+        self._sessions.close()
+
+    async def stop(self) -> None:
+        """Start no more queries, and end the running ones after a short grace period."""
+        for scheduler in (self._reader_scheduler, self._admin_scheduler):
+            scheduler.close()
+        if self.counters.running:
+            await asyncio.sleep(STOP_GRACE_SECONDS)
+        self._stopping.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = request_headers(scope)
+        url = scope["query_string"].decode("latin-1")
+        if scope["path"] in ("/ping", "/replicas_status"):
+            await send_response(send, 200, b"Ok.\n")
+            return
+        fields = url_parameters(url)
+        try:
+            grant = self._authenticate(headers, fields)
+            limit = MAX_READER_BODY_BYTES if only_reads(grant) else MAX_BODY_BYTES
+            request = Request(scope["method"], fields, headers, limit)
+            with RequestBuffer(self._budget) as buffer:
+                await self._read_body(buffer, request, receive)
+                if url or buffer.size:
+                    await self._run(request, buffer, grant, receive, send)
+                else:
+                    await send_response(send, 200, b"Ok.\n")
+        except Overloaded as error:
+            await self._count_and_send(send, NoSlot(503, Reason.BYTES, str(error)))
+        except HttpError as error:
+            await self._count_and_send(send, error)
+        except QueryFailed as error:
+            self.counters.failed(error)
+            await send_error(send, error.code, f"{error}\n".encode())
+        except ClientGone:
+            return
+
+    def _authenticate(self, headers: dict[str, str], fields: dict[str, str]) -> Grant | None:
+        grant = self._keys.authenticate(headers, fields)
+        if grant is not None and not grant.can_read:
+            text = f"A key of role '{grant.role}' cannot read; use query or admin. (ACCESS_DENIED)"
+            raise QueryFailed(f"Code: {DENIED}. DB::Exception: {text}", DENIED)
+        return grant
+
+    async def _count_and_send(self, send: Send, error: HttpError) -> None:
+        self.counters.errors += 1
+        if isinstance(error, NoSlot):
+            self.counters.refused[error.reason] += 1
+        await _send_http_error(send, error)
+
+    async def _read_body(self, buffer: RequestBuffer, request: Request, receive: Receive) -> None:
+        """Read the body, and count each part as it arrives."""
+        length = request.headers.get("content-length", "")
+        announced = int(length) if length.isdecimal() else 0
+        if announced > request.limit:
+            raise body_too_large(request.limit)
+        self._budget.admit(announced)
+        async for part in body_parts(receive):
+            if buffer.size + len(part) > request.limit:
+                raise body_too_large(request.limit)
+            buffer.add(part)
+
+    async def _run(
+        self,
+        request: Request,
+        buffer: RequestBuffer,
+        grant: Grant | None,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Parse and run a request in one thread.
+
+        The engine's readers are bound to their thread, and parsing a long request would block the
+        event loop.
+        """
+        gone = asyncio.ensure_future(receive())  # only a disconnect can follow the body
+        scheduler = self._reader_scheduler if only_reads(grant) else self._admin_scheduler
+        owner, limits = grant.name if grant else "", self._roles.for_grant(grant)
+        fields = request.fields
+        session_name, timeout = fields.get("session_id", ""), fields.get("session_timeout", "")
+        check = fields.get("session_check") == "1"
+        try:
+            async with scheduler.slot(owner, limits, gone) as executor:
+                work = partial(parse_request, request, buffer, limits)
+                statement = await asyncio.get_running_loop().run_in_executor(executor, work)
+                response = _make_response(request, statement, send)
+                async with self._sessions.acquire(owner, session_name, timeout, check) as session:
+                    tag = _new_tag()
+                    parts = self._runner.run(statement, session, grant, tag)
+                    watchdog = QueryWatchdog(self._runner, tag, gone, self._stopping, limits)
+                    finish = await self._measure(
+                        self._send_parts(parts, watchdog, executor, response)
+                    )
+        finally:
+            gone.cancel()
+        await finish()  # after it, the client can use the session again
+
+    async def _measure(self, running: Awaitable[Finish]) -> Finish:
+        self.counters.running += 1
+        begun = time.monotonic()
+        try:
+            return await running
+        finally:
+            self.counters.running -= 1
+            self.counters.seconds.add(time.monotonic() - begun)
+
+    async def _send_parts(
+        self,
+        parts: Generator[Any, None, None],
+        watchdog: QueryWatchdog,
+        executor: ThreadPoolExecutor,
+        response: Response,
+    ) -> Finish:
+        """Send the response except for its end, and return what sends the end."""
+        loop = asyncio.get_running_loop()
+        try:
+            while not watchdog.gone.done():
+                part = await watchdog.wait_for(
+                    loop.run_in_executor(executor, _next_part, parts, response)
+                )
+                if part is _END:
+                    break
+                async with asyncio.timeout(watchdog.read_timeout):
+                    await response.write(part)
+            return response.end
+        except TimeoutError:  # nobody reads the response, so no error can be sent
+            self.counters.failed(watchdog.limits.timeout_error())
+            raise ClientGone("The client does not read its response.") from None
+        except QueryFailed as error:
+            self.counters.failed(error)
+            return partial(response.fail, error)
+        # whatever it is, the client must get the error
+        except Exception as error:
+            self.counters.errors += 1
+            text = f"Code: {NO_CODE}. DB::Exception: {error!r}"
+            return partial(response.fail, QueryFailed(text, NO_CODE))
+        finally:
+            await loop.run_in_executor(executor, parts.close)
+
+
+def _new_tag() -> str:
+    return f"ltrain:{secrets.token_hex(8)}"
+
+
+def _next_part(parts: Generator[Any, None, None], response: Response) -> Any:
+    part = next(parts, _END)
+    return part if part is _END else response.pack(part)
+
+
+def _make_response(request: Request, statement: Statement, send: Send) -> Response:
+    off = request.fields.get("enable_http_compression") == "0"
+    encoding, packs = choose_packer("" if off else request.headers.get("accept-encoding", ""))
+    return Response(send, statement.form, statement.query_id, encoding, packs)
+
+
+async def _send_http_error(send: Send, error: HttpError) -> None:
+    text = str(error)
+    code = code_of(text)
+    if error.status in (401, 403) and "Code: " not in text:
+        code = UNAUTHENTICATED
+        text = f"Code: {code}. DB::Exception: {text} (AUTHENTICATION_FAILED)"
+    raw = f"{text}\n".encode()
+    headers = {"retry_after": "1"} if error.status in (429, 503) else {}
+    await send_response(send, error.status, raw, x_clickhouse_exception_code=str(code), **headers)

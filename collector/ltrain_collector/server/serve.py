@@ -1,0 +1,291 @@
+"""`ltrain up`: one process with a store's folder, two ports for OTLP and one for SQL."""
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+from grpc import aio
+
+from ltrain_collector.access import BadTls, Keys, Tls, secret_file, store_secret
+from ltrain_collector.errors import PortTaken
+from ltrain_collector.http import (
+    BrowserGuard,
+    Descriptors,
+    Reason,
+    Receive,
+    RefusalCounts,
+    Scope,
+    Send,
+    connection_factory,
+    raise_limit,
+)
+from ltrain_collector.ingest import Intake
+from ltrain_collector.metrics import Health, Monitor, SelfMetrics
+from ltrain_collector.query import ClickHouseHttp, RoleLimits
+from ltrain_collector.server.otlp_grpc import GrpcReceiver, make_server
+from ltrain_collector.server.otlp_http import Receiver
+from ltrain_collector.store import EmbeddedBackend, Engine, Store
+from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.loopback import is_loopback
+from ltrain_instrument.settings import STORE_SECRET
+
+logger = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+"""The default address, which other machines cannot reach."""
+
+SHUTDOWN_SECONDS = 6
+"""Seconds that open requests get to finish after SIGTERM."""
+
+MAX_SHUTDOWN_SECONDS = 9.0
+"""Seconds after SIGTERM at which the process exits in any case: a function that works on one block
+cannot be interrupted. Acknowledged records are on disk by then."""
+
+
+Grpc = tuple[aio.Server, int]
+"""A server that is not started yet, and its port."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Apps:
+    """Passes each request to the app of its port."""
+
+    otlp: socket.socket
+    sql: socket.socket
+    receiver: Receiver
+    clickhouse_http: ClickHouseHttp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        port = scope["server"][1]
+        app = self.receiver if port == self.otlp.getsockname()[1] else self.clickhouse_http
+        await app(scope, receive, send)
+
+
+class _Server(uvicorn.Server):
+    """Also serves gRPC, prints when both are ready, and stores the collector's own metrics."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        grpc: Callable[[], Grpc],
+        ready: str,
+        self_metrics: SelfMetrics,
+        clickhouse_http: ClickHouseHttp,
+    ) -> None:
+        super().__init__(config)
+        self._grpc_of = grpc
+        self._clickhouse_http = clickhouse_http
+        self._self_metrics = self_metrics
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._grpc, port = self._grpc_of()
+        await self._grpc.start()
+        await super().startup(sockets)
+        self._self_metrics.start()
+        print(self._ready.format(grpc_port=port), flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        _start_exit_timer()
+        await asyncio.gather(
+            self._clickhouse_http.stop(),
+            self._self_metrics.stop(),
+            super().shutdown(sockets),
+            self._grpc.stop(SHUTDOWN_SECONDS),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Requested ports; 0 takes any free one."""
+
+    otlp: int
+    grpc: int
+    sql: int
+
+
+def serve(
+    directory: Path,
+    ports: Ports,
+    host: str = HOST,
+    tls: Tls | None = None,
+    allow_hosts: Iterable[str] = (),
+) -> None:
+    """Serve `directory` until SIGTERM or SIGINT.
+
+    Args:
+        allow_hosts: accepted values of `Host`, in addition to this machine's names and `host`.
+
+    Raises:
+        BadKeys: the store's file of keys is damaged.
+        BadSetting: a limit of queries is invalid.
+        OpenToAll: other machines could reach the store, and it has no keys.
+        PortTaken: another process listens on a port.
+        StoreInUse: another process has the folder open.
+        StoreUnusable: the folder cannot be used.
+    """
+    roles = RoleLimits.from_environment()
+    refusals = RefusalCounts()
+    keys = Keys(directory.absolute(), partial(refusals.add, Reason.KEYS))
+    if not keys.requires_key and not is_loopback(host):
+        raise OpenToAll(host, directory)
+    raise_limit()
+    # check the gRPC port now: gRPC binds it later, once the store is open
+    _bind(host, ports.grpc, "--grpc-port").close()
+    with (
+        _bind(host, ports.otlp, "--otlp-port") as otlp,
+        _bind(host, ports.sql, "--http-port") as sql,
+    ):
+        engine = Engine(directory.absolute())
+        clickhouse_http = ClickHouseHttp(engine, keys, roles)
+        try:
+            _make_secret(directory.absolute())
+            Store(EmbeddedBackend(engine), str(directory)).migrate()
+            intake = Intake(engine)
+            descriptors = Descriptors.measure()
+            monitor = Monitor(
+                intake, clickhouse_http.counters, engine, directory.absolute(), refusals
+            )
+            health = Health(monitor)
+            apps = _Apps(otlp, sql, Receiver(intake, keys, health), clickhouse_http)
+            config = uvicorn.Config(
+                BrowserGuard(apps, (host, *allow_hosts), refusals),
+                http=connection_factory(descriptors, refusals),
+                loop="uvloop",
+                lifespan="off",
+                ws="none",
+                log_level="warning",
+                access_log=False,
+                timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+                ssl_certfile=tls.certificate if tls else None,
+                ssl_keyfile=tls.key if tls else None,
+            )
+            _load_tls(config, tls)
+            _ignore_repeated_signals()
+            receiver = GrpcReceiver(intake, keys, refusals)
+            grpc = partial(make_server, receiver, host, ports.grpc, tls, descriptors.served // 4)
+            ready = _ready_line(directory, otlp, sql, tls)
+            _Server(config, grpc, ready, SelfMetrics(health), clickhouse_http).run(
+                sockets=[otlp, sql]
+            )
+        finally:
+            clickhouse_http.close()
+            engine.close()
+
+
+def _make_secret(directory: Path) -> None:
+    """Create the store's secret, with which its owner signs keys."""
+    try:
+        store_secret(directory)
+    except OSError as error:
+        logger.warning(
+            "ltrain: the store's secret %s cannot be read or created (%s), so its owner's commands "
+            "need an admin key for changes over HTTP. Set %s.",
+            secret_file(directory),
+            error.strerror,
+            STORE_SECRET.name,
+        )
+
+
+def _ready_line(directory: Path, otlp: socket.socket, sql: socket.socket, tls: Tls | None) -> str:
+    scheme = "https" if tls else "http"
+    return (
+        f"ltrain: store ready: {directory}, OTLP on {scheme}://{_address(otlp)}, "
+        f"gRPC on {_host(otlp)}:{{grpc_port}}, SQL on {scheme}://{_address(sql)}"
+    )
+
+
+def _address(listener: socket.socket) -> str:
+    return f"{_host(listener)}:{listener.getsockname()[1]}"
+
+
+def _host(listener: socket.socket) -> str:
+    host = listener.getsockname()[0]
+    return f"[{host}]" if ":" in host else str(host)
+
+
+def _load_tls(config: uvicorn.Config, tls: Tls | None) -> None:
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        if tls is None:
+            raise
+        raise BadTls(
+            f"TLS cannot be served from {tls.certificate} and {tls.key}: {error}. Name a "
+            "certificate and its private key, in PEM, with --tls-cert and --tls-key."
+        ) from error
+
+
+def _bind(host: str, port: int, option: str) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortTaken(port, option) from None
+        raise BadPort(host, port, option, error.strerror or str(error)) from error
+    return listener
+
+
+class OpenToAll(LtrainError, PermissionError):
+    """Other machines could reach the store, and it has no keys."""
+
+    def __init__(self, host: str, directory: Path) -> None:
+        super().__init__(
+            f"A store without keys is served only on this machine, not on '{host}'. Make a key "
+            f"with `ltrain key make admin --dir {directory}`, which every request then needs, or "
+            "remove --host."
+        )
+
+
+class BadPort(LtrainError, OSError):
+    """A port or an address that this process cannot listen on."""
+
+    def __init__(self, host: str, port: int, option: str, why: str) -> None:
+        super().__init__(
+            f"ltrain cannot listen on port {port} of {host}: {why}. Choose a port from 1024 to "
+            f"65535 with {option}, and an address of this machine with --host."
+        )
+
+
+def _start_exit_timer() -> None:
+    """Start a timer that ends the process after `MAX_SHUTDOWN_SECONDS`."""
+
+    def end() -> None:
+        print(
+            "ltrain: queries and the store did not end within "
+            f"{MAX_SHUTDOWN_SECONDS:g} s, so the process exits now. All acknowledged records are "
+            "stored.",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(0)
+
+    timer = threading.Timer(MAX_SHUTDOWN_SECONDS, end)
+    timer.daemon = True
+    timer.start()
+
+
+def _ignore_repeated_signals() -> None:
+    """Ignore the signals that uvicorn raises again after it stops, so that the engine is closed."""
+
+    def stopped(number: int, frame: FrameType | None) -> None:
+        """Do nothing: uvicorn has handled the signal."""
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stopped)

@@ -1,0 +1,251 @@
+"""A store behind ClickHouse's HTTP interface: a ClickHouse server or `ltrain up`."""
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from io import RawIOBase
+from typing import Any
+
+import clickhouse_connect
+import polars as pl
+import pyarrow as pa
+from clickhouse_connect.driver.exceptions import ClickHouseError
+from clickhouse_connect.driver.httputil import get_pool_manager
+from urllib3.exceptions import HTTPError
+
+from ltrain_collector.errors import (
+    KEYLESS_REFUSAL,
+    NotOwner,
+    QueryFailed,
+    StoreUnreachable,
+    code_of,
+)
+from ltrain_collector.store.arrow import to_polars
+from ltrain_collector.store.dsn import Server
+from ltrain_collector.store.embedded import FRAME_SETTINGS
+from ltrain_collector.store.owner import (
+    NO_SECRET,
+    WRONG_SECRET,
+    not_owner_message,
+    sign_owner_key,
+)
+from ltrain_collector.store.parameters import Parameters
+from ltrain_instrument.loopback import is_loopback
+
+# our errors contain what the client logs; without a handler Python would print it as well
+logging.getLogger("clickhouse_connect").addHandler(logging.NullHandler())
+
+READ_SETTINGS = {
+    **FRAME_SETTINGS,
+    "session_timezone": "UTC",
+    "output_format_arrow_string_as_string": "1",
+    "output_format_arrow_low_cardinality_as_dictionary": "0",
+    "readonly": "2",
+}
+"""What makes a server's Arrow equal to that of a folder."""
+
+MIN_VERSION = (26, 2)
+"""The first ClickHouse version with all settings that ltrain uses (system.settings_changes)."""
+
+UNAUTHENTICATED = 516
+"""ClickHouse's error code of a wrong key or password."""
+
+CHUNK_BYTES = 1 << 20
+
+TAIL_BYTES = 16 << 10
+"""Bytes at the end of a response in which ClickHouse can write an error."""
+
+
+Headers = dict[str, str]
+"""Headers of one request, by name."""
+
+
+class RemoteBackend:
+    def __init__(self, server: Server) -> None:
+        """Connect to `server`.
+
+        Raises:
+            StoreUnreachable: the server does not answer or refuses the connection.
+        """
+        self._server = server
+        self._needs_owner_key = False
+        """Whether the server accepts changes only with an owner's key."""
+        try:
+            self._client = clickhouse_connect.get_client(
+                host=server.host,
+                port=server.port,
+                username=server.user,
+                password=server.password,
+                database=server.database,
+                interface="https" if server.secure else "http",
+                autogenerate_session_id=False,  # a session allows one query at a time
+                # a proxy from the environment cannot reach this machine's loopback address
+                pool_mgr=get_pool_manager() if is_loopback(server.host) else None,
+            )
+        except ClickHouseError as error:
+            if code_of(str(error)) == UNAUTHENTICATED:
+                how = "with this key or password" if server.password else "without a key"
+                raise StoreUnreachable(
+                    f"The store {server} does not serve user '{server.user}' {how}. Set a key that "
+                    "can read in LTRAIN_STORE or --store, as http://any:KEY@host:8123; "
+                    "`ltrain key make query` makes one."
+                ) from error
+            raise StoreUnreachable(
+                f"The store {server} does not serve user '{server.user}': "
+                f"{_connection_error(error)}. Check the address in LTRAIN_STORE or --store, and "
+                "that `ltrain up` or a ClickHouse server runs there."
+            ) from error
+
+        if _parse_version(str(self._client.server_version)) < MIN_VERSION:
+            self._client.close()
+            raise StoreUnreachable(
+                f"The store {server} is ClickHouse {self._client.server_version}; ltrain's views "
+                f"need {'.'.join(map(str, MIN_VERSION))} or newer. Upgrade the server, or name "
+                "another one with LTRAIN_STORE or --store."
+            )
+
+    def batches(self, sql: str, params: Parameters | None) -> Iterator[pl.DataFrame]:
+        with self._stream(sql, "ArrowStream", params) as response:
+            reader = pa.ipc.open_stream(response)
+            yield to_polars(reader.schema.empty_table())
+            for batch in reader:
+                yield to_polars(batch)
+
+    def export(self, sql: str, form: str, params: Parameters | None) -> Iterator[bytes]:
+        with self._stream(sql, form, params) as response:
+            while chunk := response.read(CHUNK_BYTES):
+                yield chunk
+
+    @contextmanager
+    def _stream(
+        self, sql: str, form: str, params: Parameters | None
+    ) -> Iterator["_ResponseWithTail"]:
+        with _query_errors():
+            raw = self._client.raw_stream(
+                sql, parameters=_query_parameters(params), settings=self._read_settings(), fmt=form
+            )
+            with closing(_ResponseWithTail(raw)) as response:
+                try:
+                    yield response
+                # an error that the server writes in mid-stream is not valid Arrow
+                except (pa.ArrowException, HTTPError, OSError) as error:
+                    raise QueryFailed(*response.failure(error)) from error
+
+    def command(self, sql: str) -> None:
+        self._write(lambda key: self._client.command(sql, transport_settings=key))
+
+    def insert(self, table: str, rows: pa.Table) -> int:
+        summary = self._write(
+            lambda key: self._client.insert_arrow(table, rows, transport_settings=key)
+        )
+        return int(summary.written_rows)
+
+    def insert_raw(self, into: str, form: str, payload: bytes) -> int:
+        settings = {"async_insert": "0"}
+        summary = self._write(
+            lambda key: self._client.raw_insert(
+                into, None, payload, settings, form, transport_settings=key
+            )
+        )
+        return int(summary.written_rows)
+
+    def _write(self, call: Callable[[Headers], Any]) -> Any:
+        """Make a call that changes the store, and return its result.
+
+        A store without keys refuses the first change: it is repeated with an owner's key, which
+        later changes send at once. Reads send no key, because a store with another secret would
+        refuse it.
+
+        Raises:
+            NotOwner: this user cannot read the store's secret.
+        """
+        with _query_errors():
+            if not self._needs_owner_key:
+                try:
+                    return call({})
+                except ClickHouseError as error:
+                    if self._server.password or KEYLESS_REFUSAL not in str(error):
+                        raise
+            return self._write_as_owner(call)
+
+    def _write_as_owner(self, call: Callable[[Headers], Any]) -> Any:
+        key = sign_owner_key(self._server)
+        if key is None:
+            raise NotOwner(not_owner_message(self._server, NO_SECRET), UNAUTHENTICATED)
+        self._needs_owner_key = True
+        try:
+            return call({"Authorization": f"Bearer {key}"})
+        except ClickHouseError as error:
+            if code_of(str(error)) == UNAUTHENTICATED:
+                raise NotOwner(
+                    not_owner_message(self._server, WRONG_SECRET), UNAUTHENTICATED
+                ) from error
+            raise
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _read_settings(self) -> dict[str, str]:
+        readonly = self._client.server_settings.get("readonly")
+        # a user with readonly = 1 cannot change settings
+        return {} if readonly is not None and readonly.value == "1" else READ_SETTINGS
+
+
+def _parse_version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+
+
+def _query_parameters(params: Parameters | None) -> dict[str, Any] | None:
+    # with an empty dict the client would interpret `%` in the SQL
+    return dict(params) if isinstance(params, Mapping) and params else None
+
+
+@contextmanager
+def _query_errors() -> Iterator[None]:
+    try:
+        yield
+    except ClickHouseError as error:
+        raise QueryFailed(_first_line(error), code_of(str(error))) from error
+
+
+def _first_line(error: Exception) -> str:
+    message = str(error)
+    start = max(message.find("Code: "), 0)
+    return message[start:].strip().splitlines()[0] if message else type(error).__name__
+
+
+def _connection_error(error: Exception) -> str:
+    """Return the system's error message where the connection failed."""
+    match = re.search(r"\[Errno -?\d+\] ([^\"')]+)", str(error))
+    return match[1] if match else _first_line(error)
+
+
+class _ResponseWithTail(RawIOBase):
+    """A response that remembers its end, where ClickHouse writes an error in mid-stream."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+        self._tail = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        part = bytes(self._raw.read(size if size >= 0 else None))
+        self._tail = (
+            (self._tail + part)[-TAIL_BYTES:] if len(part) < TAIL_BYTES else part[-TAIL_BYTES:]
+        )
+        return part
+
+    def failure(self, error: Exception) -> tuple[str, int]:
+        """Return the server's error message and code, else those of `error`."""
+        with suppress(HTTPError, OSError):  # the connection broke: there is nothing more to read
+            self._tail += self._raw.read(TAIL_BYTES)
+        text = self._tail.decode(errors="replace")
+        text = _first_line(Exception(text)) if "Code: " in text else str(error)
+        return text, code_of(text)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()

@@ -1,0 +1,249 @@
+"""Posts OTLP requests to a collector over a persistent connection and returns each result."""
+
+import gzip
+import http.client
+import os
+import ssl
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from urllib.parse import unquote, urlsplit
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from ltrain_instrument import settings
+from ltrain_instrument.delivery.warn_once import WarnOnce
+from ltrain_instrument.loopback import is_loopback
+
+CONNECT_TIMEOUT = 2.0
+"""Maximum seconds to connect; a running collector accepts immediately."""
+FALLBACK_SECONDS = 60.0
+"""Seconds for which the environment's key is used after another key was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Authorization:
+    """An Authorization header that replaces the one of the environment."""
+
+    header: Callable[[], str | None]
+    """Returns the header of the next request; None: the environment's own."""
+    fallback: bool = False
+    """Whether a refused request is sent again with the environment's key, if there is one."""
+
+
+class SendStatus(StrEnum):
+    """The status of a request that was sent."""
+
+    ACCEPTED = "accepted"
+    """The collector has it."""
+    RETRY = "retry"
+    """The collector is unreachable or busy: the same request may succeed later."""
+    REFUSED = "refused"
+    """The collector will never accept it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    status: SendStatus
+    reason: str = ""
+    """Why it was not accepted completely; '' otherwise."""
+    remedy: str = ""
+    """What the user must change before a request can succeed; '' if waiting is enough."""
+
+
+_PROTOBUF, _HTML = "application/x-protobuf", "text/html"
+
+_REFUSED_STATUSES = (400, 413, 422)
+"""Statuses about the request itself; all others are about the endpoint, which a user can fix."""
+_KEY_HEADERS = ("authorization", "x-clickhouse-key")
+"""Headers that hold a key, in lower case."""
+_KEY_REMEDY = "Set OTEL_EXPORTER_OTLP_HEADERS to its key, e.g. authorization=Bearer%20KEY."
+_CERTIFICATE_REMEDY = "Set OTEL_EXPORTER_OTLP_CERTIFICATE to the certificate file of its authority."
+_ENDPOINT_REMEDY = (
+    "Set OTEL_EXPORTER_OTLP_ENDPOINT to a collector's URL, e.g. http://127.0.0.1:4318."
+)
+
+
+def traces_url(endpoint: str | None = None) -> str:
+    """Return the URL to which spans are posted; `endpoint` is a base URL."""
+    if endpoint is None:
+        exact = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+        if exact:
+            return exact
+        endpoint = settings.OTLP_ENDPOINT.read()
+    return f"{endpoint.rstrip('/')}/v1/traces"
+
+
+def _displayed_url(url: str) -> str:
+    """Return a URL for messages: with a scheme, and without name and password."""
+    scheme, mark, rest = url.rpartition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme or 'http'}{mark or '://'}{host.rpartition('@')[2]}{slash}{path}"
+
+
+def _is_compressed(host: str) -> bool:
+    """Return whether requests to `host` are compressed: by default if it is another machine."""
+    compression = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION") or os.environ.get(
+        "OTEL_EXPORTER_OTLP_COMPRESSION"
+    )
+    return compression != "none" if compression else not is_loopback(host)
+
+
+def _headers() -> dict[str, str]:
+    text = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or os.environ.get(
+        "OTEL_EXPORTER_OTLP_HEADERS", ""
+    )
+    pairs = (item.split("=", 1) for item in text.split(",") if "=" in item)
+    return {name.strip(): unquote(value.strip()) for name, value in pairs}
+
+
+def _error_message(content_type: str, body: bytes) -> str:
+    """Return the message of an error: that of a google.rpc.Status, as in OTLP, or the text."""
+    if content_type == _HTML:
+        return "a web page"
+    if content_type == _PROTOBUF:
+        from google.rpc.status_pb2 import Status  # imported only when a collector fails
+
+        with suppress(ValueError):
+            return str(Status.FromString(body).message)[:200]
+    return body[:200].decode(errors="replace").strip()
+
+
+def _partial_success(body: bytes) -> str:
+    """Return what a successful response rejects (OTLP's partial success)."""
+    if not body:
+        return ""
+    try:
+        partial = ExportTraceServiceResponse.FromString(body).partial_success
+    except ValueError:  # protobuf's DecodeError: a proxy's own page, not an OTLP response
+        return ""
+    if not partial.rejected_spans:
+        return ""
+    return f"{partial.rejected_spans} spans rejected: {partial.error_message}"
+
+
+def _result_of_response(url: str, status: int, content_type: str, body: bytes) -> SendResult:
+    """Return the result of a response; an HTML page never comes from a collector."""
+    if status < 300 and content_type != _HTML:
+        return SendResult(SendStatus.ACCEPTED, _partial_success(body))
+    reason = f"{url} answered {status} {_error_message(content_type, body).rstrip('.')}".strip()
+    if status in _REFUSED_STATUSES:
+        return SendResult(SendStatus.REFUSED, reason)
+    if status in (401, 403, 407):
+        return SendResult(SendStatus.RETRY, reason, _KEY_REMEDY)
+    is_temporary = status >= 500 or status in (408, 425, 429)
+    return SendResult(SendStatus.RETRY, reason, "" if is_temporary else _ENDPOINT_REMEDY)
+
+
+class Sender:
+    """A client of one collector; for one thread at a time."""
+
+    def __init__(
+        self, url: str, *, timeout: float, authorization: Authorization | None = None
+    ) -> None:
+        self.url = _displayed_url(url)
+        self._timeout = timeout
+        self._split_url = urlsplit(self.url)
+        self.compressed = _is_compressed(self._split_url.hostname or "")
+        """Whether requests are compressed."""
+        self._headers = {"Content-Type": _PROTOBUF, **_headers()}
+        self._authorization = authorization
+        self._falls_back = bool(
+            authorization
+            and authorization.fallback
+            and any(name.lower() in _KEY_HEADERS for name in self._headers)
+        )
+        self._fallback_until = 0.0
+        self._warn = WarnOnce()
+        if self.compressed:
+            self._headers["Content-Encoding"] = "gzip"
+        self._connection: http.client.HTTPConnection | None = None
+        self._pid = os.getpid()
+
+    def post(self, request: bytes) -> SendResult:
+        """Send one serialised ExportTraceServiceRequest; never raises network errors.
+
+        A request whose key was refused is never sent without a key, because the collector would
+        store its spans without an owner.
+        """
+        authorize = time.monotonic() >= self._fallback_until
+        result = self._post(request, authorize=authorize)
+        if authorize and self._falls_back and result.remedy == _KEY_REMEDY:
+            refusal, result = result.reason, self._post(request, authorize=False)
+            if result.status is SendStatus.ACCEPTED:
+                self._fallback_until = time.monotonic() + FALLBACK_SECONDS
+                with_key = "the key of OTEL_EXPORTER_OTLP_HEADERS and belong to it"
+                self._warn(f"{refusal}. Spans are sent with {with_key}.", "key")
+        return result
+
+    def _post(self, request: bytes, *, authorize: bool) -> SendResult:
+        # Level 1 is three times faster than the default and a tenth larger, on chat histories
+        body = gzip.compress(request, 1, mtime=0) if self.compressed else request
+        if self._pid != os.getpid():
+            self._connection = None  # a forked child must not write to its parent's connection
+            self._pid = os.getpid()
+        reused = self._connection is not None
+        try:
+            return self._send_request(body, authorize=authorize)
+        except TimeoutError as error:
+            self.close()
+            return SendResult(SendStatus.RETRY, f"{self.url}: {error}")
+        except ssl.SSLCertVerificationError as error:
+            self.close()
+            return SendResult(
+                SendStatus.RETRY, f"{self.url}: {error.verify_message}", _CERTIFICATE_REMEDY
+            )
+        except ValueError as error:  # an invalid port or header; the header may be a secret
+            self.close()
+            reason = f"{self.url} or its headers cannot be used ({type(error).__name__})"
+            return SendResult(SendStatus.RETRY, reason, _ENDPOINT_REMEDY)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            if not reused:
+                description = getattr(error, "strerror", None) or repr(error)
+                return SendResult(SendStatus.RETRY, f"{self.url}: {description}")
+        # The collector had closed the idle connection
+        return self._post(request, authorize=authorize)
+
+    def _send_request(self, body: bytes, *, authorize: bool) -> SendResult:
+        connection = self._connection = self._connection or self._connect()
+        target = self._split_url.path or "/"
+        if self._split_url.query:
+            target += f"?{self._split_url.query}"
+        connection.request("POST", target, body, self._request_headers(authorize=authorize))
+        with connection.getresponse() as response:
+            content_type = response.headers.get_content_type()
+            return _result_of_response(self.url, response.status, content_type, response.read())
+
+    def _request_headers(self, *, authorize: bool) -> dict[str, str]:
+        header = self._authorization.header() if self._authorization and authorize else None
+        if header is None:
+            return self._headers
+        headers = {
+            key: value for key, value in self._headers.items() if key.lower() != "authorization"
+        }
+        return {**headers, "Authorization": header}
+
+    def _connect(self) -> http.client.HTTPConnection:
+        host, port = self._split_url.hostname or "127.0.0.1", self._split_url.port
+        connect_timeout = min(CONNECT_TIMEOUT, self._timeout)
+        connection: http.client.HTTPConnection
+        if self._split_url.scheme == "https":
+            certificate = os.environ.get("OTEL_EXPORTER_OTLP_CERTIFICATE")
+            tls = ssl.create_default_context(cafile=certificate)
+            connection = http.client.HTTPSConnection(
+                host, port, timeout=connect_timeout, context=tls
+            )
+        else:
+            connection = http.client.HTTPConnection(host, port, timeout=connect_timeout)
+        connection.connect()
+        connection.sock.settimeout(self._timeout)
+        return connection
+
+    def close(self) -> None:
+        """Close the connection; the next post opens a new one."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None

@@ -1,0 +1,143 @@
+"""Writes each ended span to disk before `end()` returns; a spool sends it from there."""
+
+import logging
+import math
+import os
+import time
+import weakref
+from pathlib import Path
+from typing import Self
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+
+from ltrain_instrument import settings
+from ltrain_instrument.delivery.encoding import SpanEncoder
+from ltrain_instrument.delivery.spool import Spool
+from ltrain_instrument.errors import BadSetting, SpoolFull
+
+BATCH_DELAY_VARIABLE = "OTEL_BSP_SCHEDULE_DELAY"
+"""The variable with the milliseconds that spans wait on disk to be sent together."""
+RESCAN_INTERVAL = 10.0
+"""Seconds between two searches for orphans: hundreds of agents may share a folder."""
+MEMORY_LIMIT = 32 << 20
+"""Bytes of spans that an agent holds in memory if its disk fails."""
+
+_logger = logging.getLogger("ltrain.export")
+
+
+class SpoolSpanProcessor(SpanProcessor):
+    """Appends each ended span to a spool before `end()` returns."""
+
+    def __init__(self, spool: Spool, *, wait_if_away: bool = True, strict: bool = False) -> None:
+        """Write to `spool`.
+
+        Without `wait_if_away`, `force_flush` stops waiting when the collector turns out to be
+        unreachable. If `strict`, `end()` of a span that the disk refuses raises the error.
+        """
+        self._spool, self._wait_if_away, self._strict = spool, wait_if_away, strict
+        self._encoder = SpanEncoder()
+        self._deadline = math.inf
+        self._interrupted: list[ReadableSpan] = []
+        """Spans whose write was interrupted by an exception of the agent's signal handler."""
+        self.lost = 0
+        """Number of spans that neither the disk nor the collector has."""
+        reset = weakref.WeakMethod(self._reset_after_fork)
+        os.register_at_fork(after_in_child=lambda: (bound := reset()) and bound())
+
+    @classmethod
+    def for_agent(cls, directory: Path) -> Self:
+        """Return a processor that never waits for a collector and can hold spans in memory."""
+        spool = Spool(
+            directory,
+            limit=_read_limit(),
+            batch_delay=_batch_delay(),
+            rescan_interval=RESCAN_INTERVAL,
+            memory_limit=MEMORY_LIMIT,
+        )
+        return cls(spool, wait_if_away=False)
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Do nothing: a span is written when it ends."""
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Write the span to disk; if that fails, count it and warn."""
+        if span.context is None or not span.context.trace_flags.sampled:
+            return
+        self._write(span)
+        while self._interrupted:
+            self._write(self._interrupted.pop())
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        """Wait until the collector has acknowledged all spans."""
+        while self._interrupted:
+            self._write(self._interrupted.pop())
+        timeout = min(timeout_millis / 1000, self._seconds_left)
+        return self._spool.flush(timeout, wait_if_away=self._wait_if_away) and self.lost == 0
+
+    def shutdown(self) -> None:
+        """Send what can be sent at once and leave the rest on disk."""
+        self._spool.close(min(2.0, self._seconds_left))
+
+    def set_deadline(self, deadline: float) -> None:
+        """Wait for nothing after `deadline` on the monotonic clock."""
+        self._deadline = deadline
+
+    def clear_deadline(self) -> None:
+        """Undo `set_deadline`, in a process that continues."""
+        self._deadline = math.inf
+
+    def warn_of_waiting_spans(self) -> None:
+        """Warn, at process exit, that the collector does not have all spans."""
+        self._spool.warn_of_waiting_spans()
+
+    def warn_of_lost_spans(self) -> None:
+        """Count the spans that are in memory only, at process exit, and warn."""
+        if self._spool.held_in_memory:
+            self._count_lost(self._spool.disk_error, self._spool.held_in_memory)
+
+    @property
+    def _seconds_left(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
+
+    def _write(self, span: ReadableSpan) -> None:
+        try:
+            self._spool.append(self._encoder.encode_request(span))
+        except OSError as error:
+            self._count_lost(error)
+            if self._strict:
+                raise
+        except Exception as error:  # an attribute may have a value of any type
+            self.lost += 1
+            _logger.warning("ltrain: span '%s' cannot be encoded: %s", span.name, error)
+        except BaseException:  # raised by a signal handler of the agent
+            self._interrupted.append(span)
+            raise
+
+    def _count_lost(self, error: OSError | None, count: int = 1) -> None:
+        if not self.lost:
+            reason = str(error)
+            if not isinstance(error, SpoolFull):
+                reason = (
+                    f"{self._spool.directory} is not writable ({error}). "
+                    f"Set {settings.HOME.name} to a folder that is."
+                )
+            _logger.warning("ltrain: spans are lost: %s", reason)
+        self.lost += count
+
+    def _reset_after_fork(self) -> None:
+        self._interrupted = []
+
+
+def _read_limit() -> int:
+    try:
+        return settings.SPOOL_LIMIT.read()
+    except BadSetting as error:  # an invalid limit must not cost the agent its spans
+        _logger.warning("ltrain: %s The default is used.", error)
+        return int(settings.SPOOL_LIMIT.default)
+
+
+def _batch_delay() -> float:
+    """Return the delay in seconds; like OpenTelemetry, use the default for an invalid number."""
+    text = os.environ.get(BATCH_DELAY_VARIABLE, "")
+    return int(text) / 1000 if text.strip().isdecimal() else 0.5

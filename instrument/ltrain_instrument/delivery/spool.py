@@ -1,0 +1,306 @@
+"""A directory of OTLP requests that wait for the collector.
+
+Rules: a request is on disk from the moment `append` returns until a collector has acknowledged it.
+An unreachable collector costs the caller nothing. Requests of a dead process are sent by any other
+spool on the directory. Requests that the collector refuses are moved to `refused/`, damaged files
+to `damaged/`, and both are counted. No folder exceeds LTRAIN_SPOOL_LIMIT by more than a few
+requests; at the limit, new requests are dropped.
+"""
+
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+from ltrain_instrument import settings
+from ltrain_instrument.delivery.disk_quota import DiskQuota
+from ltrain_instrument.delivery.forwarding import Forwarder, PendingRequests
+from ltrain_instrument.delivery.memory_queue import MemoryBuffer
+from ltrain_instrument.delivery.orphans import OrphanSegments
+from ltrain_instrument.delivery.otlp_client import (
+    Authorization,
+    Sender,
+    SendResult,
+    SendStatus,
+    traces_url,
+)
+from ltrain_instrument.delivery.rejected import Quarantine
+from ltrain_instrument.delivery.segment import Segment
+from ltrain_instrument.delivery.warn_once import WarnOnce
+
+BATCH_DELAY = 0.01
+"""Seconds between the first append and the request, in which more spans join it."""
+RESCAN_INTERVAL = 1.0
+"""Seconds between two searches for segments whose owner died."""
+UNRESPONSIVE_SECONDS = 2.0
+"""Seconds without an answer after which a collector counts as unreachable."""
+NO_ANSWER_SECONDS = 1.0
+"""Seconds without an answer after which an exiting process warns; its flush waits for 1.5."""
+
+
+class Spool:
+    """Accepts serialised OTLP trace requests and sends them from a thread of its own."""
+
+    def __init__(
+        self,
+        directory: Path,
+        endpoint: str | None = None,
+        *,
+        limit: int | None = None,
+        batch_delay: float = BATCH_DELAY,
+        rescan_interval: float = RESCAN_INTERVAL,
+        memory_limit: int = 0,
+        authorization: Authorization | None = None,
+    ) -> None:
+        """Open the folder.
+
+        `limit` is in MiB, by default LTRAIN_SPOOL_LIMIT; `memory_limit` is how many bytes are held
+        in memory if the disk fails, until the collector has them. All requests in the folder are
+        sent with `authorization`, whichever process wrote them.
+        """
+        self.directory, self._memory_limit = directory, memory_limit
+        limit = (settings.SPOOL_LIMIT.read() if limit is None else limit) << 20
+        self._batch_delay, self._rescan_interval = batch_delay, rescan_interval
+        self._quota = DiskQuota(directory, limit)
+        self._warn = WarnOnce()
+        damaged = Quarantine(directory / "damaged", limit)
+        self._orphans = OrphanSegments(directory, damaged, self._warn)
+        self._sender = Sender(traces_url(endpoint), timeout=30.0, authorization=authorization)
+        self._forwarder = Forwarder(
+            self._sender,
+            Quarantine(directory / "refused", limit),
+            self._warn,
+            record_result=self.record_result,
+            pause=self._pause,
+        )
+        self.last_failure = ""
+        """Why the last request failed; '' if it succeeded."""
+        self.disk_error: OSError | None = None
+        """Why the disk refused the last request that it refused."""
+        self._open: Segment | None = None
+        self._sending: PendingRequests | None = None
+        self._reset()
+        self._start()
+        reset = weakref.WeakMethod(self._reset_after_fork)
+        os.register_at_fork(after_in_child=lambda: (bound := reset()) and bound())
+
+    def _reset(self) -> None:
+        self._changed = threading.Condition()
+        self._must_search = True
+        """Whether to search for orphans before the spool counts as empty."""
+        self._next_search = 0.0
+        """When to search for orphans next, however busy this process is."""
+        self._orphan_first = False
+        """Whether an orphan is sent before the requests of this process."""
+        self._closed = False
+        self.collector_away = False
+        """Whether the collector did not accept the last request."""
+        self._last_answer = time.monotonic()
+        """When the collector last answered, or when the first request was sent."""
+        self._memory_buffer = MemoryBuffer()
+        self._has_unsent = False
+        """Whether something was appended that is not being sent yet."""
+        self._thread: threading.Thread | None = None
+
+    def _reset_after_fork(self) -> None:
+        """Leave segments and thread to the parent; the child starts its own on append."""
+        for pending in (self._open, self._sending):
+            if isinstance(pending, Segment):
+                pending.abandon()
+        self._open = self._sending = None
+        self._reset()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="ltrain-spool", daemon=True)
+        # Python 3.12 starts no thread at interpreter exit; another spool then sends the bytes
+        with contextlib.suppress(RuntimeError):
+            self._thread.start()
+
+    @property
+    def empty(self) -> bool:
+        """Whether the collector has all requests that were appended and adopted."""
+        return not (self._has_unsent or self._must_search) and self._sending is None
+
+    @property
+    def held_in_memory(self) -> int:
+        """Number of requests that are in memory only."""
+        return sum(map(len, self._memory_buffers))
+
+    @property
+    def _memory_buffers(self) -> list[MemoryBuffer]:
+        buffers = (self._memory_buffer, self._sending)
+        return [each for each in buffers if isinstance(each, MemoryBuffer)]
+
+    @property
+    def refused(self) -> int:
+        """Number of requests that the collector will never accept."""
+        return self._forwarder.refused
+
+    @property
+    def dropped(self) -> int:
+        """Number of refused requests that could not be written to `refused/`."""
+        return self._forwarder.dropped
+
+    @property
+    def damaged(self) -> int:
+        """Number of files with damage; they are in `damaged/`."""
+        return self._orphans.damaged
+
+    def append(self, request: bytes) -> None:
+        """Write one serialised ExportTraceServiceRequest to disk, else hold it in memory.
+
+        Raises:
+            SpoolFull: when the folder has reached its limit, and memory too.
+            OSError: when the disk refuses it and memory has reached its limit.
+        """
+        with self._changed:
+            try:
+                self._write(request)
+            except OSError as error:
+                self.disk_error = error
+                size = len(request) + sum(each.size for each in self._memory_buffers)
+                if self._closed or size > self._memory_limit:
+                    raise
+                self._memory_buffer.append(request)
+            finally:
+                if not (self._has_unsent or self._closed):
+                    self._has_unsent = True
+                    self._changed.notify_all()
+                if self._thread is None:
+                    self._start()
+
+    def _write(self, request: bytes) -> None:
+        self._quota.reserve(len(request))
+        self._open = segment = self._open or Segment.create(self.directory)
+        try:
+            segment.append(request)
+        finally:
+            if self._closed:
+                segment.release()
+                self._open = None
+
+    def flush(self, timeout: float, *, wait_if_away: bool = True) -> bool:
+        """Wait until the collector has acknowledged everything readable, adopted segments too.
+
+        Without `wait_if_away`, stop waiting as soon as the collector is unreachable.
+        """
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            if self._thread is None:
+                return True  # a forked child that has appended nothing
+            self._must_search, self._orphan_first = True, False
+            self._changed.notify_all()
+            while not self.empty:
+                now, wake_at = time.monotonic(), deadline
+                if self._sending is not None and not wait_if_away:
+                    wake_at = min(deadline, self._last_answer + UNRESPONSIVE_SECONDS)
+                if now >= wake_at or (self.collector_away and not wait_if_away):
+                    break
+                self._changed.wait(wake_at - now)
+            return self.empty
+
+    def close(self, timeout: float = 2.0) -> None:
+        """Flush, unless the collector is unreachable; the next spool sends what stays on disk."""
+        deadline = time.monotonic() + timeout
+        self.flush(timeout, wait_if_away=False)
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread is not None and self._thread.is_alive():
+            self._thread.join(0.1 if self.collector_away else max(0.1, deadline - time.monotonic()))
+        with self._changed:
+            if self._open is not None:
+                self._open.release()
+            self._open = None
+
+    def _run(self) -> None:
+        while not self._closed:
+            pending = self._next_to_send()
+            if pending is not None:
+                self._send(pending)
+        self._sender.close()
+
+    def _next_to_send(self) -> PendingRequests | None:
+        """Wait for something to send: alternately this process's own requests and orphans."""
+        with self._changed:
+            delay = self._next_search - time.monotonic()
+            self._wait(lambda: self._has_unsent or self._must_search, delay)
+            if self._has_unsent:
+                self._wait(lambda: self._must_search, self._batch_delay)
+            if self._closed:
+                return None
+            self._must_search = self._must_search or time.monotonic() >= self._next_search
+            self._sending = self._choose_next()
+            self._has_unsent = bool(self._open or self._memory_buffer)
+            self._last_answer = time.monotonic()
+            self._changed.notify_all()
+            return self._sending
+
+    def _choose_next(self) -> PendingRequests | None:
+        if self._must_search and (self._orphan_first or not self._has_unsent):
+            self._orphan_first = False
+            if orphan := self._orphans.adopt_next():
+                return orphan
+            self._must_search = False
+            self._next_search = time.monotonic() + self._rescan_interval
+        self._orphan_first = True
+        return self._take_own()
+
+    def _wait(self, ready: Callable[[], bool], timeout: float) -> None:
+        self._changed.wait_for(lambda: self._closed or ready(), timeout)
+
+    def _pause(self, seconds: float) -> bool:
+        with self._changed:
+            return not self._changed.wait_for(lambda: self._closed, seconds)
+
+    def _take_own(self) -> PendingRequests | None:
+        if self._open is not None:
+            segment, self._open = self._open, None
+            return segment
+        buffer, self._memory_buffer = self._memory_buffer, MemoryBuffer()
+        return buffer or None
+
+    def _send(self, pending: PendingRequests) -> None:
+        try:
+            if self._forwarder.forward(pending):
+                if isinstance(pending, Segment) and pending.damaged:
+                    damage = f"is damaged: {pending.damaged} bytes in it are not spans"
+                    self._orphans.quarantine(pending.path, f"{damage}; the rest was sent")
+                else:
+                    pending.remove()
+        except Exception as error:  # the thread must go on to send the other segments
+            if isinstance(pending, Segment):
+                self._orphans.skip(pending.path, error)
+        finally:
+            with self._changed:
+                pending.release()
+                if isinstance(pending, MemoryBuffer):
+                    self._memory_buffer = pending.extend(self._memory_buffer)
+                self._sending = None
+                self._changed.notify_all()
+
+    def record_result(self, result: SendResult) -> None:
+        """Record whether the collector is reachable, and why not; warn of what a user must fix."""
+        if result.remedy:
+            text = f"{result.reason}. Spans wait in {self.directory}. {result.remedy}"
+            self._warn(text, "collector")
+        with self._changed:
+            self.collector_away = result.status is SendStatus.RETRY
+            self.last_failure = result.reason if self.collector_away else ""
+            self._last_answer = time.monotonic()
+            self._changed.notify_all()
+
+    def warn_of_waiting_spans(self) -> None:
+        """Warn, at process exit, that the collector does not have all spans."""
+        sending, failure = isinstance(self._sending, Segment), self.last_failure
+        if sending and time.monotonic() - self._last_answer > NO_ANSWER_SECONDS:
+            failure = failure or f"{self._sender.url} does not answer"
+        if failure and (sending or self._open is not None):
+            self._warn(
+                f"Spans wait in {self.directory}: {failure}. The next ltrain process "
+                "that reaches the collector sends them.",
+                "collector",
+            )

@@ -1,0 +1,24 @@
+"""Which run, task, rollout and attempt a span belongs to."""
+
+from ltrain_instrument.identity.context import (
+    IdentityScope,
+    context_with_identity,
+    current_identity,
+    enter_identity,
+    exit_identity,
+    identity_from_context,
+)
+from ltrain_instrument.identity.rollout_identity import VARIABLES, Identity, Mode, rollout_id
+
+__all__ = [
+    "VARIABLES",
+    "Identity",
+    "IdentityScope",
+    "Mode",
+    "context_with_identity",
+    "current_identity",
+    "enter_identity",
+    "exit_identity",
+    "identity_from_context",
+    "rollout_id",
+]

@@ -1,0 +1,18 @@
+"""Which instrumentor records each library: the table, the choice, loading and diagnosis."""
+
+from ltrain_instrument.instrumentors import choice, diagnosis, httpx_twins
+from ltrain_instrument.instrumentors.choice import InstrumentorChoice
+from ltrain_instrument.instrumentors.diagnosis import Finding, State
+from ltrain_instrument.instrumentors.libraries import LIBRARIES
+from ltrain_instrument.instrumentors.loading import InstrumentorLoader
+
+__all__ = [
+    "LIBRARIES",
+    "Finding",
+    "InstrumentorChoice",
+    "InstrumentorLoader",
+    "State",
+    "choice",
+    "diagnosis",
+    "httpx_twins",
+]

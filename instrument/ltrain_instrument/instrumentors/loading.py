@@ -1,0 +1,135 @@
+"""Loads instrumentors: one per library, when the agent imports it; each failure is one warning.
+
+An instrumentor imports the library that it instruments, which may take seconds, so ltrain loads it
+when the agent imports that library.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
+from importlib.metadata import EntryPoint
+from operator import attrgetter
+from types import ModuleType
+
+import wrapt
+
+from ltrain_instrument.instrumentors.choice import InstrumentorChoice, library_of
+from ltrain_instrument.instrumentors.libraries import Instrumentor, Library
+from ltrain_instrument.settings import INSTRUMENTORS
+
+_logger = logging.getLogger("ltrain.distro")
+
+_INSTRUMENTOR_PACKAGES = ("opentelemetry", "openinference")
+"""Top-level packages of instrumentors: if one of their modules is missing, the instrumentor is
+broken."""
+
+Load = Callable[[], object]
+
+
+class InstrumentorLoader:
+    """Loads the chosen instrumentors and skips the others."""
+
+    def __init__(self, choices: Mapping[str, InstrumentorChoice]) -> None:
+        self._choices = choices
+        self._waiting: dict[str, list[tuple[Library, EntryPoint, Load]]] = {}
+        self._loading: set[str] = set()
+
+    def start(self) -> None:
+        """Register import hooks that switch on built-in instrumentors and warn of missing ones."""
+        for choice in self._choices.values():
+            if choice.instrumentor is not None and choice.instrumentor.switch:
+                for module_name in choice.library.modules:
+                    wrapt.when_imported(module_name)(
+                        partial(_switch_on, choice.library, choice.instrumentor)
+                    )
+            elif (
+                choice.instrumentor is None
+                and not choice.off
+                and (choice.library.required or choice.rejected)
+            ):
+                for module_name in choice.library.modules:
+                    wrapt.when_imported(module_name)(partial(_warn_of_missing, choice))
+
+    def add(self, entry: EntryPoint, load: Load) -> None:
+        """Load an instrumentor now, or when its library is imported, or never if not chosen."""
+        library = library_of(entry)
+        if library is None:
+            _try(entry, load, quiet=True)
+        elif not self._choices[library.name].matches(entry):
+            _logger.debug("%s is skipped: another is preferred", entry.value)
+        elif not library.modules:
+            _try(entry, load)
+        else:
+            self._waiting.setdefault(entry.module, []).append((library, entry, load))
+            for module_name in library.modules:
+                wrapt.when_imported(module_name)(partial(self._on_import, entry.module))
+
+    def _on_import(self, instrumentor: str, module: ModuleType) -> None:
+        """Load what waits for a library; that may import another library and call this again."""
+        if instrumentor in self._loading:
+            return
+        self._loading.add(instrumentor)
+        try:
+            while ready := self._ready(instrumentor):
+                for _, entry, load in ready:
+                    _try(entry, load)
+        finally:
+            self._loading.discard(instrumentor)
+
+    def _ready(self, instrumentor: str) -> list[tuple[Library, EntryPoint, Load]]:
+        waiting = self._waiting.get(instrumentor, [])
+        ready = [each for each in waiting if each[0].is_imported]
+        self._waiting[instrumentor] = [each for each in waiting if each not in ready]
+        return ready
+
+
+def _try(entry: EntryPoint, load: Load, *, quiet: bool = False) -> None:
+    try:
+        load()
+    except ModuleNotFoundError as error:
+        missing_package = (error.name or "").partition(".")[0]
+        if quiet and missing_package not in _INSTRUMENTOR_PACKAGES:
+            _logger.debug("%s is skipped: %s", entry.value, error)
+        else:
+            _warn_of_failure(entry.name, entry.value, error)
+    except Exception as error:  # third-party code: its errors must not stop the agent
+        _warn_of_failure(entry.name, entry.value, error)
+
+
+def _warn_of_failure(name: str, target: str, error: Exception) -> None:
+    _logger.warning("ltrain: instrumentor '%s' (%s) failed and is skipped: %r", name, target, error)
+
+
+def _switch_on(library: Library, instrumentor: Instrumentor, module: ModuleType) -> None:
+    try:
+        switch_on(instrumentor)
+    except Exception as error:  # third-party code of an unknown version
+        _warn_of_failure(library.name, instrumentor.switch, error)
+
+
+def switch_on(instrumentor: Instrumentor) -> None:
+    """Switch on a built-in instrumentor."""
+    module_name, _, path = instrumentor.switch.partition(":")
+    attrgetter(path)(import_module(module_name))()
+
+
+def missing_instrumentor(choice: InstrumentorChoice) -> str:
+    """Return a sentence on a library without a usable instrumentor, with the fix."""
+    library = choice.library
+    if choice.rejected:
+        reasons = "; ".join(f"{name}: {text}" for name, text in choice.rejected.items())
+        return (
+            f"{library.name} is used, but none of its instrumentors is usable ({reasons}): its "
+            "calls leave no spans."
+        )
+    package = f"ltrain[{library.extra}]" if library.extra else library.instrumentors[0].distribution
+    return (
+        f"{library.name} is used, but its instrumentor is not installed: its calls leave no "
+        f"spans. pip install '{package}', or {INSTRUMENTORS.name}={library.name}=none"
+    )
+
+
+def _warn_of_missing(choice: InstrumentorChoice, module: ModuleType) -> None:
+    if choice.library.is_imported:
+        _logger.warning("ltrain: %s", missing_instrumentor(choice))

@@ -1,0 +1,103 @@
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.http_requests import ask, post
+
+from ltrain_collector.store import Store
+
+
+def ltrain(*argv: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ltrain", *argv]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+PORTS = {"--otlp-port": "otlp", "--grpc-port": "grpc", "--http-port": "sql"}
+FREE = [word for option in PORTS for word in (option, "0")]
+
+
+@pytest.mark.parametrize(("option", "port"), PORTS.items())
+def test_a_port_that_is_taken_is_reported(up: Any, tmp_path: Path, option: str, port: str) -> None:
+    taken = str(getattr(up, port))
+    free = [word for name in PORTS if name != option for word in (name, "0")]
+    done = ltrain("up", "--dir", str(tmp_path / "s"), option, taken, *free)
+    assert done.returncode == 1
+    assert f"Port {taken} on 127.0.0.1 is taken" in done.stderr
+    assert option in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_folder_that_is_in_use_is_reported(up: Any) -> None:
+    done = ltrain("up", "--dir", str(up.directory), *FREE)
+    assert done.returncode == 1
+    assert f"in use by process {up.process.pid}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_folder_that_cannot_be_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    argv = ("up", "--dir", str(tmp_path / "file" / "store"), *FREE)
+    done = ltrain(*argv)
+    assert done.returncode == 1
+    assert "Not a directory" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_secret_that_cannot_be_read_is_reported(
+    start: Callable[..., Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "store.secret").mkdir()
+    up = start(tmp_path / "store")
+    assert ask(up.sql, "POST", "/", "SELECT 1").text == "1\n"
+    assert f"secret {tmp_path}/store.secret cannot be read or created (Is a directory)" in (
+        capfd.readouterr().err
+    )
+    assert up.stop() == 0
+
+
+def test_an_invalid_port_is_a_usage_error() -> None:
+    assert ltrain("up", "--otlp-port", "70000").returncode == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_open_inserts_are_finished_before_the_end(
+    start: Callable[..., Any],
+    request_of: Callable[..., bytes],
+    tmp_path: Path,
+    number: signal.Signals,
+) -> None:
+    up = start(tmp_path / "store")
+    statuses: list[int] = []
+    bodies = [request_of((trace, 1)) for trace in range(1, 9)]
+    threads = [
+        threading.Thread(target=lambda body=body: statuses.append(post(up.otlp, body).status))
+        for body in bodies
+    ]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.01)
+    assert up.stop(number) == 0
+    for thread in threads:
+        thread.join()
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        stored = store.query("SELECT count() AS n FROM otel.spans")["n"].item()
+    assert stored >= statuses.count(200)
+
+
+def test_what_was_stored_is_there_after_a_restart(
+    start: Callable[..., Any], request_of: Callable[..., bytes], tmp_path: Path
+) -> None:
+    first = start(tmp_path / "store")
+    assert post(first.otlp, request_of((1, 1), (1, 2))).status == 200
+    assert first.stop() == 0
+    second = start(tmp_path / "store", first.otlp, first.sql, grpc=first.grpc)
+    assert (second.otlp, second.sql, second.grpc) == (first.otlp, first.sql, first.grpc)
+    with Store.open(second.dsn) as store:
+        assert store.query("SELECT SpanId FROM otel.spans").height == 2

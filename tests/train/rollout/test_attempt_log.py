@@ -1,0 +1,29 @@
+"""Attempt numbers survive a kill of the runner."""
+
+from pathlib import Path
+
+from ltrain_train.rollout.attempt_log import AttemptLog
+from ltrain_train.workers import Outcome
+
+
+def test_an_attempt_number_is_never_reused(tmp_path: Path) -> None:
+    first = AttemptLog(tmp_path)
+    assert [first.begin("x"), first.begin("y"), first.begin("x")] == [1, 1, 2]
+    assert AttemptLog(tmp_path).begin("x") == 3
+
+
+def test_only_a_counted_outcome_finishes_a_rollout(tmp_path: Path) -> None:
+    log = AttemptLog(tmp_path)
+    for outcome in Outcome:
+        log.end(outcome.value, log.begin(outcome.value), outcome)
+    assert log.finished == AttemptLog(tmp_path).finished == {"ok", "error", "timeout"}
+
+
+def test_a_truncated_last_line_is_ignored(tmp_path: Path) -> None:
+    log = AttemptLog(tmp_path)
+    log.begin("x")
+    with (tmp_path / "attempts.jsonl").open("a") as file:
+        file.write('{"rollout": "x", "att')
+    again = AttemptLog(tmp_path)
+    assert (again.begin("x"), again.begin("y")) == (2, 1)
+    assert AttemptLog(tmp_path).begin("y") == 2

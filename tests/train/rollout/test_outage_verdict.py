@@ -1,0 +1,79 @@
+"""Which attempts are excused: the gateway's counts decide, not what the agent raises."""
+
+import pytest
+
+from ltrain_instrument.identity import Identity
+from ltrain_train.gateway import CallCounts
+from ltrain_train.rollout.outage_verdict import apply_outage
+from ltrain_train.workers import Attempt, AttemptResult, Endpoint, Outcome, process_death
+from ltrain_train.workers.oom import count_oom_kills
+from ltrain_train.workers.process_death import result_of_death
+
+OK, ERROR, TIMEOUT = (
+    AttemptResult(each, "why") for each in (Outcome.OK, Outcome.ERROR, Outcome.TIMEOUT)
+)
+STARTED = 1_000.0
+
+
+def attempt(*, isolated: bool = False, kills: int = 5) -> Attempt:
+    return Attempt(
+        identity=Identity(run="r", rollout="abc", attempt=1, mode="train"),
+        task={"id": "a"},
+        endpoint=Endpoint("http://gateway", "key", "policy"),
+        traceparent="",
+        started=int(STARTED * 1e9),
+        timeout=60,
+        isolated=isolated,
+        oom_kills=kills,
+    )
+
+
+def counts(failures: int = 0, away: float = 0.0, since: float = 0.0) -> CallCounts:
+    return CallCounts(llm_calls=1, spans=1, failures=failures, away_seconds=away, since=since)
+
+
+@pytest.mark.parametrize(
+    ("ending", "calls", "outcome", "reason"),
+    [
+        (OK, counts(), "ok", "why"),
+        (ERROR, counts(), "error", "why"),
+        (TIMEOUT, counts(), "timeout", "why"),
+        (OK, counts(failures=2), "infra", "an outage left 2 calls unanswered: why"),
+        (ERROR, counts(failures=1), "infra", "an outage left 1 calls unanswered: why"),
+        (ERROR, counts(away=30.0), "error", "why"),
+        (OK, counts(away=30.0), "ok", "why"),
+        (TIMEOUT, counts(away=30.0), "infra", "its calls waited 30.0 s for the policy server: why"),
+        (TIMEOUT, counts(away=0.9), "timeout", "why"),
+        (ERROR, counts(since=STARTED - 1), "error", "why"),
+        (ERROR, counts(since=STARTED + 1), "infra", "the gateway was started again meanwhile: why"),
+        (OK, counts(since=STARTED + 1), "infra", "the gateway was started again meanwhile: why"),
+        (AttemptResult(Outcome.INFRA, "ours"), counts(failures=1), "infra", "ours"),
+    ],
+)
+def test_the_gateways_counts_decide_on_an_outage(
+    ending: AttemptResult, calls: CallCounts, outcome: str, reason: str
+) -> None:
+    result = apply_outage(attempt(), ending, calls)
+    assert (result.outcome.value, result.reason) == (outcome, reason)
+
+
+@pytest.mark.parametrize(
+    ("isolated", "shared", "starved", "outcome"),
+    [
+        (False, False, False, "error"),
+        (False, True, False, "infra"),
+        (False, False, True, "infra"),
+        (True, False, True, "error"),
+        (True, False, False, "error"),
+    ],
+)
+def test_a_death_is_excused_once_if_another_may_have_caused_it(
+    monkeypatch: pytest.MonkeyPatch, isolated: bool, shared: bool, starved: bool, outcome: str
+) -> None:
+    monkeypatch.setattr(process_death, "count_oom_kills", lambda: 5 + starved)
+    ending = result_of_death(attempt(isolated=isolated), "its worker died", shared=shared)
+    assert (ending.outcome.value, ending.died) == (outcome, outcome == "infra")
+
+
+def test_the_kernels_count_of_oom_kills_is_read() -> None:
+    assert count_oom_kills() >= 0

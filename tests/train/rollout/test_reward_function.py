@@ -1,0 +1,48 @@
+"""What a reward function may return, and the error for anything else."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ltrain_train.rollout import reward_function
+from ltrain_train.rollout.reward_function import RewardFailed, RewardFunction
+from ltrain_train.rollout.tasks import Task
+from ltrain_train.workers.reference import BadReference
+
+AGENTS = Path(__file__).parent / "agents"
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reward_function, "RETRY_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+@pytest.mark.parametrize(
+    ("reference", "rewards"),
+    [
+        ("scores:words", {"reward": 2.0}),
+        ("scores:several", {"answer": 0.5, "style": 2.0}),
+        ("scores:in_its_time", {"reward": 0.25}),
+    ],
+)
+def test_functions_and_coroutines_return_a_number_or_numbers_by_name(
+    reference: str, rewards: dict[str, float]
+) -> None:
+    assert RewardFunction(reference, AGENTS).score(Task(id="a", input="x"), "two words") == rewards
+
+
+@pytest.mark.parametrize("value", [None, "1", [1.0], float("nan"), float("inf"), {"a": "b"}])
+def test_a_value_that_is_not_a_finite_number_is_refused(value: Any) -> None:
+    task = Task.model_validate({"id": "a", "input": "x", "value": value})
+    with pytest.raises(RewardFailed, match="scores:unusable failed on task 'a'"):
+        RewardFunction("scores:unusable", AGENTS).score(
+            task.model_copy(update={"value": value}), None
+        )
+
+
+def test_a_reference_must_name_a_function() -> None:
+    with pytest.raises(BadReference, match=r"no function 'wrods'.*Did you mean 'scores:words'"):
+        RewardFunction("scores:wrods", AGENTS)

@@ -1,0 +1,144 @@
+"""The worker pool: every submitted attempt gets a result, whatever the agent does."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ltrain_instrument.identity import Identity
+from ltrain_train.workers.attempt import Attempt, AttemptResult, Endpoint, Outcome
+from ltrain_train.workers.executor import agent_environment
+from ltrain_train.workers.worker_pool import WorkerPool
+
+AGENT = """
+import ctypes, os, time
+from pathlib import Path
+
+def solve(task, llm):
+    if task["do"] == "exit":
+        os._exit(3)
+    if task["do"] == "hold":
+        Path(task["mark"]).touch()
+        ctypes.PyDLL(None).sleep(600)  # unlike CDLL, it keeps the lock of the interpreter
+    if task["do"] == "sleep":
+        time.sleep(600)
+    return task["do"]
+"""
+
+
+Results = queue.SimpleQueue[tuple[Attempt, AttemptResult]]
+Start = Callable[..., WorkerPool]
+
+
+@pytest.fixture
+def on_end() -> Results:
+    return queue.SimpleQueue()
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_end: Results) -> Iterator[Start]:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    (tmp_path / "warm_agent.py").write_text(AGENT)
+    disabled = {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"}
+    with ExitStack() as stack:
+
+        def start_pool(concurrency: int = 2, keep_open: tuple[int, ...] = ()) -> WorkerPool:
+            pool = WorkerPool(
+                "warm_agent:solve",
+                folder=tmp_path,
+                environ=agent_environment(tmp_path / "home", disabled),
+                logs=tmp_path / "logs",
+                workers=1,
+                concurrency=concurrency,
+                on_end=lambda attempt, ending: on_end.put((attempt, ending)),
+                keep_open=keep_open,
+            )
+            stack.enter_context(closing(pool))
+            pool.wait_ready(120)
+            return pool
+
+        yield start_pool
+
+
+def attempt(
+    name: str, do: str, *, timeout: float = 600.0, isolated: bool = False, **task: object
+) -> Attempt:
+    return Attempt(
+        identity=Identity(run="r", rollout=name, attempt=1, mode="train"),
+        task={"do": do, **task},
+        endpoint=Endpoint("http://127.0.0.1:9", "key", "policy"),
+        traceparent="",
+        started=time.time_ns(),
+        timeout=timeout,
+        isolated=isolated,
+    )
+
+
+def test_an_attempt_whose_worker_was_replaced_before_it_started_is_infra(
+    start: Start, on_end: Results
+) -> None:
+    pool = start(concurrency=8)
+    pool.submit(attempt("a", "exit"))
+    assert on_end.get(timeout=60)[1].outcome is Outcome.ERROR  # no worker is ready now
+    pool.submit(attempt("b", "sleep"))
+    late, ending = on_end.get(timeout=60)
+    assert (late.identity.rollout, ending.outcome) == ("b", Outcome.INFRA)
+    assert ending.reason == "its worker was replaced before it began"
+
+
+def test_an_isolated_attempt_never_shares_a_worker(start: Start, on_end: Results) -> None:
+    pool = start()
+    pool.submit(attempt("a", "sleep"))
+    pool.submit(attempt("b", "answer", isolated=True))
+    late, ending = on_end.get(timeout=60)
+    assert (late.identity.rollout, ending.outcome) == ("b", Outcome.INFRA)
+
+
+def test_a_worker_gets_at_most_its_number_of_slots(start: Start, on_end: Results) -> None:
+    pool = start(concurrency=1)
+    pool.submit(attempt("a", "sleep"))
+    pool.submit(attempt("b", "sleep"))
+    assert on_end.get(timeout=60)[0].identity.rollout == "b"
+
+
+@pytest.mark.parametrize("end", ["expire", "close"])
+def test_a_worker_that_reads_no_requests_blocks_neither_timeouts_nor_the_run(
+    start: Start, on_end: Results, tmp_path: Path, end: str
+) -> None:
+    pool, mark = start(), tmp_path / "mark"
+    pool.submit(attempt("holds", "hold", timeout=1.0, mark=str(mark)))
+    until = time.monotonic() + 60
+    while not mark.exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+    def resume() -> None:
+        pool.submit(attempt("large", "answer", text="x" * (1 << 20)))  # a pipe holds 64 KiB
+        if end == "close":
+            pool.close()
+        while end == "expire" and on_end.empty():
+            pool.stop_overdue()
+            time.sleep(0.05)
+
+    going = threading.Thread(target=resume, daemon=True)
+    going.start()
+    going.join(60)
+    assert not going.is_alive(), "the pipe of a worker that does not read holds up the runner"
+    if end == "expire":
+        ends = {each.id: ending.outcome for each, ending in [on_end.get(timeout=60) for _ in "ab"]}
+        assert ends == {"holds.1": Outcome.TIMEOUT, "large.1": Outcome.INFRA}
+
+
+def test_the_lock_of_a_run_is_free_when_its_workers_have_ended(
+    start: Start, held_lock: Any
+) -> None:
+    pool = start(keep_open=(held_lock.descriptor,))
+    held_lock.release()
+    assert not held_lock.is_free
+    pool.close()
+    assert held_lock.is_free

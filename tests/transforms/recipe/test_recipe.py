@@ -1,0 +1,202 @@
+"""Loading an invalid recipe raises an error with the key, its value and what is allowed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ltrain_transforms.errors import BadRecipe
+from ltrain_transforms.recipe.recipe import Recipe
+
+GOOD = """
+[[policy]]
+name = "sql"
+
+[[reward]]
+name = "answer"
+evaluation = "reward"
+"""
+
+BOUNDED = '[[reward]]\nuse = "tool-failed"\n'
+POTENTIAL = '[[reward]]\nuse = "progress"\n'
+
+RULE = """
+[[reward]]
+name = "tool-failed"
+on = "tool"
+when = "{when}"
+value = "{value}"
+"""
+
+
+def load(tmp_path: Path, text: str) -> Recipe:
+    path = tmp_path / "ltrain.toml"
+    path.write_text(text)
+    return Recipe.load(path)
+
+
+def test_a_good_one_loads_and_its_digest_ignores_spelling(tmp_path: Path) -> None:
+    loaded = load(tmp_path, GOOD)
+    assert loaded.digest == load(tmp_path, GOOD.replace('"sql"', "'sql'") + "\n# why\n").digest
+    assert loaded.digest != load(tmp_path, GOOD.replace("sql", "other")).digest
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("[filtre]\n", r"filtre: Unknown key 'filtre'.*Did you mean 'filter'"),
+        ("[filter]\nmax_token = 3\n", r"filter.max_token: Unknown key.*'max_tokens'"),
+        ("[credit.outcome]\nestimator = 'gpro'\n", r"Unknown estimator 'gpro'.*'grpo'"),
+        (
+            "[train]\nloss_weighting = 'tokens'\n",
+            r"train.loss_weighting: .*'tokens'.*call, rollout.*mean 'token'",
+        ),
+        ("[credit.process]\nreturns = 'reward-to-go'\n", "Did you mean 'reward_to_go'"),
+        ("[credit.outcome]\npeers = 'agnet'\n", "'agnet'.*Did you mean 'agent'"),
+        ("[filter]\nfailed = 'dropp'\n", "filter.failed: Unknown value 'dropp'.*mean 'drop'"),
+        ("[filter.failed]\nrewrad = 0\n", "filter.failed.rewrad: Unknown key.*'reward'"),
+        ("[filter]\nallow = 'incomplete'\n", "filter.allow: It must be a list"),
+        ('[[policy]]\nnmae = "b"\n', "policy.1.nmae: Unknown key 'nmae'.*'name'. .and 1 more"),
+        ('[[policy]]\nname = "b"\nmodes = ["trian"]\n', r"policy.1.modes.0: .*mean 'train'\?$"),
+        ('[[policy]]\nname = "b"\nsampling = { top = 1 }\n', "sampling setting 'top'.*'top_p'"),
+        ("[source]\nsince = 'yesterday'\n", "source.since: 'yesterday' is no ISO 8601 time"),
+        ("[credit.process]\nweight = nan\n", "credit.process.weight: .*finite.*Given: nan"),
+        ("[filter]\nfailed = { reward = inf }\n", "filter.failed.reward: .*finite"),
+        ('[[reward]]\nname = ""\nevaluation = "x"\n', "reward.1.name: .*at least 1 character"),
+        ('[[reward]]\nname = "answer"\nevaluation = "x"\n', "Two rewards are named 'answer'"),
+        ('[[reward]]\nname = "empty"\n', "'empty' must have `evaluation`, or `on` and `value`"),
+        (
+            '[[reward]]\nname = "b"\nevaluation = "x"\non = "tool"\n',
+            "'b' has `evaluation` and keys",
+        ),
+    ],
+)
+def test_a_fault_is_named(tmp_path: Path, more: str, says: str) -> None:
+    with pytest.raises(BadRecipe, match=says):
+        load(tmp_path, GOOD + more)
+
+
+@pytest.mark.parametrize(
+    ("when", "value", "says"),
+    [
+        ("statuss = 'error'", "-0.2", "statuss.*Columns: .*status"),
+        ("status = ", "-0.2", "when = "),
+        ("name", "-0.2", "returns String; it must return true or false"),
+        ("true", "'much'", "it must return a number"),
+        ("true", "sum(gap)", "aggregates are refused"),
+        ("true", "max(seq) + seq", "aggregates are refused"),
+        ("true", "lag(seq)", "aggregates are refused"),
+        ("count(*) > 3", "1", "aggregates are refused"),
+        ("true", "row_number() over (order by seq)", r"windows and subqueries \(over\)"),
+        ("gap in (select gap from self)", "1", r"subqueries \(select\)"),
+    ],
+)
+def test_bad_sql_is_named(tmp_path: Path, when: str, value: str, says: str) -> None:
+    with pytest.raises(BadRecipe, match=says):
+        load(tmp_path, GOOD + RULE.format(when=when, value=value))
+
+
+@pytest.mark.parametrize(
+    ("when", "value"),
+    [
+        ("status = 'error' AND repeat > 0", "-0.1 * repeat"),
+        ("name = 'select over'", "0.5"),
+        ("previous_status IS NULL", "CASE WHEN gap > 1 THEN -gap ELSE 0 END"),
+        ("true", "CAST(rows AS DOUBLE) / 10"),
+    ],
+)
+def test_good_sql_loads(tmp_path: Path, when: str, value: str) -> None:
+    rule = RULE.format(when=when, value=value) + 'let = { rows = "result:$.rows" }\n'
+    assert load(tmp_path, GOOD + rule).reward[1].value == value
+
+
+@pytest.mark.parametrize(
+    ("let", "says"),
+    [
+        ('rows = "$.rows"', 'write it as "column:\\$.path"'),
+        ('rows = "result:$.ro[ws"', r"\$\.ro\[ws' is not a JSON path"),
+        ('rows = "gap:$.rows"', "with a column of: .*result"),
+        ('status = "result:$.status"', "a column of that name exists already"),
+    ],
+)
+def test_a_bad_name_for_json_is_named(tmp_path: Path, let: str, says: str) -> None:
+    rule = RULE.format(when="true", value="1") + f"let = {{ {let} }}\n"
+    with pytest.raises(BadRecipe, match=says):
+        load(tmp_path, GOOD + rule)
+
+
+def test_no_recipe_and_no_toml_are_named(tmp_path: Path) -> None:
+    with pytest.raises(BadRecipe, match="No recipe at"):
+        Recipe.load(tmp_path / "missing.toml")
+    with pytest.raises(BadRecipe, match="is not TOML"):
+        load(tmp_path, "[[policy")
+
+
+@pytest.mark.parametrize(
+    ("when", "says"),
+    [
+        ("statuss = 'error'", r"line 1, column 1: there is no column 'statuss'.*mean 'status'"),
+        ("status = 'error' AND\\n  repeet > 0", r"line 2, column 3: .*'repeet'.*mean 'repeat'"),
+        ("status = 'error' AN repeat > 0", "found: AN at line 1, column 18"),
+        ("status = 'error') OR (repeat > 0", "invalid expression|found"),
+        ("start < now()", r"the clock \(now\) is refused"),
+        ("status = :bad", "names the parameter ':bad'. It has no `params`"),
+        ("fits", "there is no column 'fits'"),
+    ],
+)
+def test_bad_sql_says_where(tmp_path: Path, when: str, says: str) -> None:
+    with pytest.raises(BadRecipe, match=says):
+        load(tmp_path, GOOD + RULE.format(when=when, value="1"))
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("params = { most = 1 }\nvalue = ':much'", "Unknown parameter 'much'"),
+        ("schema = { type = 'text' }", "schema: 'text' is not valid"),
+        ("min = 1.0\nmax = 0.5", "min = 1.0 is above max = 0.5"),
+        ("min = nan", "min: .*finite"),
+        ("potential = true\nmax = 1.0", "a bound would break the sum"),
+        ("python = 'mine'", "has `python` and another rule"),
+        ("gate = 'rewrd > 0'", r"gate = .*no column 'rewrd'. Did you mean 'reward'"),
+    ],
+)
+def test_a_rule_that_cannot_be_is_named(tmp_path: Path, more: str, says: str) -> None:
+    value = "" if "value" in more else "value = '1'\n"
+    with pytest.raises(BadRecipe, match=says):
+        load(tmp_path, f"{GOOD}[[reward]]\nname = 'r'\non = 'tool'\n{value}{more}\n")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("[source]\nidle = 60\n", "source.idle: `idle` is now `idle_timeout`"),
+        ("[rollout]\ndeadline = 60\n", "rollout.deadline: `deadline` is now `timeout`"),
+        ("[rollout]\nper_task = 8\n", "`per_task` is now `rollouts_per_task`"),
+        ('[[policy]]\nname = "b"\ntokens = "capture"\n', "`tokens` is now `token_source`"),
+        ("[credit.outcome]\namong = 'agent'\n", "credit.outcome.among: `among` is now `peers`"),
+        ("[filter]\nkeep = []\n", "filter.keep: `keep` is now `allow`"),
+        ("[filter]\ngroups = 5\n", "filter.groups: `groups` is now `max_groups`"),
+        ("[train]\nsettle = 20\n", "train.settle: `settle` is now `span_timeout`"),
+        ("[train]\nweigh = 'call'\n", "train.weigh: `weigh` is now `loss_weighting`"),
+        (f"{POTENTIAL}starts_at = 1.0\n", "`starts_at` is now `initial_potential`"),
+        (f"{POTENTIAL}ends_at = 1.0\n", "`ends_at` is now `final_potential`"),
+        (f"{BOUNDED}at_least = 0.0\n", "reward.1.at_least: `at_least` is now `min`"),
+        (f"{BOUNDED}at_most = 1.0\n", "reward.1.at_most: `at_most` is now `max`"),
+    ],
+)
+def test_an_old_key_is_refused_with_its_new_name(tmp_path: Path, more: str, message: str) -> None:
+    with pytest.raises(BadRecipe, match=message):
+        load(tmp_path, GOOD + more)
+
+
+def test_one_table_where_there_may_be_several_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadRecipe, match=r"policy: It must be tables, \[\[policy\]\] each"):
+        load(tmp_path, GOOD.replace("[[policy]]", "[policy]"))
+
+
+def test_what_it_says_is_json(tmp_path: Path) -> None:
+    """Missing bounds are null, not infinite: JSON has no infinity."""
+    rule = load(tmp_path, GOOD + RULE.format(when="true", value="1")).model_dump(mode="json")
+    json.dumps(rule, allow_nan=False)
+    assert Recipe.model_validate(rule).model_dump(mode="json") == rule

@@ -1,0 +1,115 @@
+"""Row filters: each reason to drop a call, their order, and the reasons a recipe may allow."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.transforms.talk import Talk, message, recipe
+
+from ltrain_transforms.samples.row_filters import REASONS
+
+CASES: dict[str, dict[str, Any]] = {
+    "without_key": {"token_source": "traffic"},
+    "untrusted_tokens": {"token_source": "capture"},
+    "redacted": {"redacted": True},
+    "truncated": {"truncated": True},
+    "multimodal": {
+        "messages": [message("user", "", {"type": "image_url", "image_url": {"url": "x"}})]
+    },
+    "no_tokens": {"response_token_ids": None},
+    "several_choices": {"response_token_ids": [[3], [4]], "response_logprobs": [[-0.5], [-0.5]]},
+    "no_logprobs": {"response_logprobs": None},
+    "undelivered": {"delivered": False},
+    "constrained": {"constrained": True},
+    "greedy": {"temperature": 0.0},
+    "no_version": {"policy_version": None},
+    "too_long": {"prompt_token_ids": list(range(99))},
+}
+
+
+def test_every_reason_has_a_case() -> None:
+    assert CASES.keys() == REASONS.keys()
+
+
+@pytest.mark.parametrize("reason", CASES)
+def test_an_unusable_call_is_a_drop_with_a_sentence(reason: str) -> None:
+    talk = Talk()
+    talk.call((1, 2), (3,))
+    talk.call((1, 2), (4,), **CASES[reason])
+    rows, drops = talk.samples(recipe(filter={"max_tokens": 50}))
+    assert rows["transition_ids"].to_list() == [["c0"]]
+    assert drops.rows() == [("rows", "c1", reason, REASONS[reason])]
+
+
+def test_a_recipe_may_trust_token_ids_of_the_agents_process() -> None:
+    talk = Talk()
+    talk.call((1, 2), (4,), token_source="capture")
+    trusting = {"name": "sql", "token_source": "capture"}
+    rows, drops = talk.samples(recipe(policy=[trusting]))
+    assert (rows.height, drops.height) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "reason", ["redacted", "truncated", "undelivered", "constrained", "no_version"]
+)
+def test_a_recipe_may_allow_a_reason(reason: str) -> None:
+    talk = Talk()
+    talk.call((1, 2), (4,), **CASES[reason])
+    rows, drops = talk.samples(recipe(filter={"allow": [reason]}))
+    assert (rows.height, drops.height) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"redacted": True, "prompt_token_ids": None, "response_token_ids": None}, "redacted"),
+        ({"prompt_token_ids": []}, "no_tokens"),
+        ({"response_token_ids": [[]], "response_logprobs": [[]]}, "no_tokens"),
+        ({"response_token_ids": []}, "no_tokens"),
+        ({"response_logprobs": [[-0.5, -0.5]]}, "no_logprobs"),
+        ({"response_logprobs": [[float("nan")]]}, "no_logprobs"),
+        ({"response_logprobs": [[float("-inf")]]}, "no_logprobs"),
+        ({"response_logprobs": []}, "no_logprobs"),
+    ],
+)
+def test_invalid_ids_and_log_probabilities_are_drops(cells: dict[str, Any], reason: str) -> None:
+    talk = Talk()
+    talk.call((1, 2), (4,), **cells)
+    assert talk.samples()[1]["reason"].to_list() == [reason]
+
+
+def test_missing_flags_drop_nothing() -> None:
+    talk = Talk()
+    talk.call((1, 2), (4,), constrained=None, delivered=None, redacted=None, truncated=None)
+    assert talk.samples()[0].height == 1
+
+
+PARTS = [
+    {"type": "blob", "mime_type": "image/png", "content": "aGk="},
+    {"type": "uri", "modality": "audio", "uri": "s3://x"},
+    {"type": "image", "source": {}},
+    {"type": "input_audio", "input_audio": {}},
+    {"type": "input_image", "image_url": "x"},
+    {"type": "video_url", "video_url": {}},
+    {"type": "file", "file": {}},
+]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: str(part["type"]))
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")], ids=["dense", "spaced"])
+def test_parts_other_than_text_are_multimodal(
+    part: dict[str, Any], separators: tuple[str, str]
+) -> None:
+    talk = Talk()
+    text = json.dumps([message("user", "what is this", part)], separators=separators)
+    talk.call((1, 2), (4,), input=text)
+    assert talk.samples()[1]["reason"].to_list() == ["multimodal"]
+
+
+@pytest.mark.parametrize(
+    "text", ['an image, "type": "image"', '{"type": "image_url"}', "modality", "file"]
+)
+def test_text_about_images_is_text(text: str) -> None:
+    talk = Talk()
+    talk.call((1, 2), (4,), messages=[message("user", text)])
+    assert talk.samples()[0].height == 1

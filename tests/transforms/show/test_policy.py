@@ -1,0 +1,93 @@
+"""The lineage of a policy version, and the format of `policy.json`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ltrain_transforms.errors import NothingToShow
+from ltrain_transforms.policy_file import PolicyFile, PolicyVersion
+from ltrain_transforms.show.lookup import look_up
+from ltrain_transforms.show.report import Facts, Grid, Report
+
+
+def publish(home: Path, number: int, parent: int | None) -> None:
+    """Write a version with the model that `Policies` uses."""
+    folder = home / "policies" / "sql" / f"v{number}"
+    folder.mkdir(parents=True)
+    version = PolicyVersion(
+        policy="sql",
+        version=number,
+        parent=parent,
+        dataset=f"d{number}" if number else None,
+        recipe="r1" if number else None,
+        created=1_790_000_000.5 + number,
+        files={"model.safetensors": PolicyFile(size=1_500_000, sha256="ab" * 32)},
+    )
+    (folder / "policy.json").write_text(version.model_dump_json(indent=2) + "\n")
+
+
+def lineage(found: object) -> Grid:
+    assert isinstance(found, Report)
+    return next(part for part in found.parts if part.title.startswith("Lineage"))  # type: ignore[return-value]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Four versions; version 3 was trained from 1, since 2 was rolled back."""
+    for number, parent in ((0, None), (1, 0), (2, 1), (3, 1)):
+        publish(tmp_path, number, parent)
+    (tmp_path / "policies" / "sql" / "current").write_text("3\n")
+    return tmp_path
+
+
+def test_the_lineage_leads_back_to_version_0(home: Path) -> None:
+    found = look_up("sql", home=home)
+    assert found.title == "policy sql@3"
+    assert lineage(found).rows == (
+        (3, 1, "d3", "r1", "2026-09-21 14:13", "1.5 MB"),
+        (1, 0, "d1", "r1", "2026-09-21 14:13", "1.5 MB"),
+        (0, None, None, None, "2026-09-21 14:13", "1.5 MB"),
+    )
+    older = look_up("policy:sql@2", home=home)
+    assert older.title == "policy sql@2"
+    assert [row[0] for row in lineage(older).rows] == [2, 1, 0]
+
+
+def test_a_removed_parent_ends_the_lineage(home: Path) -> None:
+    (home / "policies" / "sql" / "v1" / "policy.json").unlink()
+    rows = lineage(look_up("sql@3", home=home)).rows
+    assert [row[0] for row in rows] == [3, 1]
+    assert rows[1][2] == "removed from this home"
+
+
+def test_parents_that_go_in_a_circle_end_too(home: Path) -> None:
+    path = home / "policies" / "sql" / "v0" / "policy.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"parent": 3}))
+    assert [row[0] for row in lineage(look_up("sql@3", home=home)).rows] == [3, 1, 0]
+
+
+def test_the_dataset_is_found_in_the_home(home: Path) -> None:
+    folder = home / "datasets" / "demo-2"
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text('{"id": "d3"}')
+    (home / "datasets" / "broken").mkdir()
+    (home / "datasets" / "broken" / "manifest.json").write_text("{")
+    found = look_up("sql@3", home=home)
+    assert isinstance(found, Report)
+    facts = found.parts[0]
+    assert isinstance(facts, Facts)
+    assert ("dataset", f"d3 in {folder}") in facts.rows
+
+
+def test_a_damaged_version_is_an_error(home: Path) -> None:
+    path = home / "policies" / "sql" / "v3" / "policy.json"
+    path.write_text('{"policy": "sql"}')
+    with pytest.raises(NothingToShow, match=r"v3/policy\.json is not a valid policy\.json"):
+        look_up("sql@3", home=home)
+
+
+def test_the_docs_describe_every_field() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "policies.md").read_text()
+    for key in [*PolicyVersion.model_fields, *PolicyFile.model_fields]:
+        assert f"`{key}`" in page

@@ -1,0 +1,70 @@
+"""Retries requests while the store or the gateway is down, instead of failing the run.
+
+The start of each wait is logged, and each wait has a time limit.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from ltrain_collector.errors import NO_CODE, QueryFailed, StoreUnreachable
+from ltrain_instrument.errors import LtrainError
+from ltrain_train.gateway import OUTAGE_TIMEOUT, GatewayUnreachable, PolicyServerAway
+
+T = TypeVar("T")
+
+STORE_TIMEOUT = 60.0
+"""Maximum seconds of an outage of the store."""
+RETRY_PAUSE = 0.5
+
+_logger = logging.getLogger("ltrain.loop")
+
+
+def retry_store(request: Callable[[], T], timeout: float = STORE_TIMEOUT) -> T:
+    """Call `request`, which only reads, until the store answers.
+
+    Raises:
+        StoreUnreachable: when the store does not answer for `timeout` seconds.
+        QueryFailed: when the store answers with an error.
+    """
+    return _retry("store", _store_is_away, request, timeout)
+
+
+def retry_publish(publish: Callable[[], T], timeout: float = OUTAGE_TIMEOUT) -> T:
+    """Call `publish`, which may be repeated, until the gateway and its policy server answer.
+
+    Raises:
+        GatewayUnreachable, PolicyServerAway: when one does not answer for `timeout` seconds.
+        GatewayRefused: when the version cannot be served.
+    """
+    return _retry("gateway", _gateway_is_away, publish, timeout)
+
+
+def _retry(
+    name: str, is_away: Callable[[Exception], bool], request: Callable[[], T], timeout: float
+) -> T:
+    until: float | None = None
+    while True:
+        try:
+            return request()
+        except LtrainError as error:
+            if not is_away(error) or (until is not None and time.monotonic() > until):
+                raise
+            if until is None:
+                until = time.monotonic() + timeout
+                _logger.warning(
+                    "ltrain: waiting for the %s, at most %.0f s: %s", name, timeout, error
+                )
+        time.sleep(RETRY_PAUSE)
+
+
+def _store_is_away(error: Exception) -> bool:
+    # an error without ClickHouse's error code is one of the connection, not of the query
+    return isinstance(error, StoreUnreachable) or (
+        isinstance(error, QueryFailed) and error.code == NO_CODE
+    )
+
+
+def _gateway_is_away(error: Exception) -> bool:
+    return isinstance(error, GatewayUnreachable | PolicyServerAway)

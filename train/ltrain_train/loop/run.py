@@ -1,0 +1,195 @@
+"""Starts and stops an online run with its services, learner and runner.
+
+However the run ends, by ctrl-C or SIGTERM too, everything that it started is stopped in reverse
+order. Services that ran before keep running.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from ltrain_collector.store import Store
+from ltrain_train.errors import BadRun
+from ltrain_train.gateway import GatewayClient, gateway_secret
+from ltrain_train.learner import LearnerClient
+from ltrain_train.loop.journal import Journal, Wave, open_journal
+from ltrain_train.loop.online import OnlineRun
+from ltrain_train.loop.phases import Phases
+from ltrain_train.loop.retry import retry_publish
+from ltrain_train.loop.services import Services
+from ltrain_train.loop.update import Updater
+from ltrain_train.policy import Policies, fast_dtype
+from ltrain_train.processes import Children, RunLock
+from ltrain_train.rollout import Runner, load_tasks
+from ltrain_train.store import open_service_provider, require_own_store
+from ltrain_transforms.recipe import Recipe, Rollout, Train
+
+POLL = 0.2
+"""Seconds between two checks of the services that are starting."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The recipe and the folders of a run."""
+
+    recipe: Recipe
+    folder: Path
+    """Folder of the recipe's files and modules."""
+    home: Path
+    model: Path | None = None
+    """Model directory that becomes version 0 of a new policy."""
+
+    def __post_init__(self) -> None:
+        """Check that this learner can train on the recipe's credit.
+
+        Raises:
+            BadRun: when the estimator needs a critic.
+        """
+        if self.recipe.credit.uses_critic:
+            raise BadRun(
+                "credit.outcome.estimator = 'gae' needs a trainer with a critic, and train.loss = "
+                f"'{self.recipe.train.loss}' has none. `ltrain build` writes rows for such a "
+                "trainer; to train here, choose an estimator that computes advantages, such as "
+                "'grpo'."
+            )
+
+    @property
+    def policy(self) -> str:
+        """Name of the trained policy."""
+        return self.recipe.policy[0].name
+
+    @property
+    def train(self) -> Train:
+        """The training settings, with `dtype = "auto"` resolved for this machine."""
+        train = self.recipe.train
+        return train.model_copy(update={"dtype": fast_dtype()}) if train.dtype == "auto" else train
+
+    @property
+    def name(self) -> str:
+        """Name of the run: the recipe's `source.run`, or the folder's name."""
+        return self.recipe.source.run or self.folder.resolve().name
+
+    def policies(self) -> Policies:
+        """Return the home's policies, after registering the model as version 0 of a new policy."""
+        policies = Policies(self.home)
+        if self.model is not None and not policies.versions(self.policy):
+            policies.register(self.policy, self.model)
+        return policies
+
+    @property
+    def rollout(self) -> Rollout:
+        """The recipe's rollout section.
+
+        Raises:
+            BadRun: when the recipe has none.
+        """
+        if self.recipe.rollout is None:
+            raise BadRun(
+                "An online run needs tasks and an agent: a [rollout] section in the recipe, or "
+                "--tasks FILE --agent module:function --reward module:function."
+            )
+        return self.recipe.rollout
+
+
+def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Journal:
+    """Run the agent, train and publish, until the recipe's updates are done.
+
+    The guards of the started processes hold `lock` until these have ended.
+
+    Raises:
+        BadRun: when the recipe has no tasks or no agent.
+        ForeignStore: when the collector on this machine belongs to another home.
+    """
+    require_own_store(plan.home)
+    rollout = plan.rollout
+    tasks = load_tasks(plan.folder / rollout.tasks)
+    validation = load_tasks(plan.folder / rollout.validation) if rollout.validation else []
+    policies = plan.policies()
+    journal = open_journal(
+        plan.home / "runs",
+        plan.name,
+        recipe=plan.recipe.digest,
+        policy=plan.policy,
+        base=policies.current(plan.policy),
+    )
+    with ExitStack() as stack, lock.working():
+        services = stack.enter_context(
+            Services(
+                plan.home, policy=plan.policy, dtype=plan.train.dtype, keep_open=lock.descriptors
+            )
+        )
+        learner = stack.enter_context(_make_learner(plan, policies, journal, lock))
+        stack.callback(services.stop_gateway)  # it ends while the learner ends
+        services.start()
+        while not services.ready():
+            learner.ready()  # raises its errors; it may load on while the first rollouts run
+            time.sleep(POLL)
+        secret = gateway_secret(plan.home)
+        gateway = GatewayClient(services.gateway_url, secret)
+        provider = open_service_provider("ltrain-loop", plan.home)
+        stack.callback(provider.shutdown)
+        phases = Phases()
+        return OnlineRun(
+            recipe=plan.recipe,
+            rollout=rollout,
+            journal=journal,
+            store=stack.enter_context(Store.open(services.store_url)),
+            runner=stack.enter_context(
+                _make_runner(plan, journal.run, services.gateway_url, secret, lock)
+            ),
+            updater=Updater(plan.recipe, policies, learner, gateway, provider, phases),
+            phases=phases,
+            tasks=tasks,
+            validation=validation,
+            datasets=plan.home / "datasets",
+            on_wave=on_wave,
+            version=_serve_version(journal, policies, gateway),
+        ).run()
+
+
+def _serve_version(journal: Journal, policies: Policies, gateway: GatewayClient) -> int:
+    """Make the gateway serve the run's latest version, and return that version.
+
+    It is published even if it is current, because a server's weights are unknown after a crash.
+    """
+    published = [wave.published for wave in journal.waves if wave.published is not None]
+    version = published[-1] if published else journal.base
+    policies.path(journal.policy, version)
+    retry_publish(lambda: gateway.publish(journal.policy, version))
+    return version
+
+
+def _make_learner(plan: Plan, policies: Policies, journal: Journal, lock: RunLock) -> LearnerClient:
+    return LearnerClient(
+        plan.train,
+        policies.path(plan.policy, journal.base),
+        directory=plan.home / "logs",
+        policy=plan.policy,
+        recipe=plan.recipe.digest,
+        home=plan.home,
+        checkpoint=journal.checkpoint if journal.trained else None,
+        seed=plan.rollout.seed,
+        children=Children(lock.descriptors),
+    )
+
+
+def _make_runner(plan: Plan, run: str, gateway: str, secret: str, lock: RunLock) -> Runner:
+    rollout = plan.rollout
+    return Runner(
+        run=run,
+        agent=rollout.agent,
+        reward=rollout.reward,
+        folder=plan.folder,
+        gateway=gateway,
+        secret=secret,
+        policy=plan.policy,
+        home=plan.home,
+        workers=rollout.workers,
+        concurrency=rollout.concurrency,
+        timeout=rollout.timeout,
+        agent_sees=rollout.agent_sees,
+        allow=rollout.allow,
+        keep_open=lock.descriptors,
+    )

@@ -1,0 +1,65 @@
+"""Summarizes a wave from the store: the outcomes and evaluations of its rollouts.
+
+The store has all rollouts of a wave, also those before a kill, unlike the runner's memory.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from ltrain_collector.store import Store
+from ltrain_instrument.attributes import OUTCOME, SPAN_ROLLOUT
+from ltrain_transforms.traces import Role, sender_roles
+
+CLOSED_SQL = f"""
+SELECT RolloutId AS rollout, argMax(SpanAttributes['{OUTCOME}'], Timestamp) AS outcome
+FROM otel.spans
+WHERE RunId = {{run:String}} AND Mode = {{mode:String}} AND Wave = {{wave:UInt32}}
+    AND SpanName = '{SPAN_ROLLOUT}' AND %s
+GROUP BY rollout
+"""
+
+EVALUATED_SQL = """
+SELECT rollout, name, argMax(value, (judged, span)) AS value
+FROM otel.evaluations
+WHERE run = {run:String} AND mode = {mode:String} AND wave = {wave:UInt32}
+    AND (trace, span) IN (SELECT TraceId, SpanId FROM otel.spans WHERE RunId = {run:String} AND %s)
+GROUP BY rollout, name
+"""
+
+COUNTED_OUTCOMES = ("ok", "error", "timeout")
+"""The outcomes that the agent is responsible for; a missing evaluation of such a rollout is 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaveSummary:
+    """The outcomes and evaluations of one wave."""
+
+    outcomes: dict[str, int]
+    """Number of rollouts by outcome."""
+    evaluations: dict[str, float]
+    """Mean of each evaluation over the counted rollouts."""
+
+    @property
+    def rollouts(self) -> int:
+        """Number of rollouts."""
+        return sum(self.outcomes.values())
+
+
+def summarize_wave(
+    store: Store, run: str, mode: str, wave: int, trust: Sequence[str] = ()
+) -> WaveSummary:
+    """Return the summary of (`run`, `mode`, `wave`); `trust` is the recipe's `source.trust`."""
+    parameters = {"run": run, "mode": mode, "wave": wave}
+    from_runner = sender_roles.role_condition(Role.RUNNER, sender_roles.trusted_senders(trust))
+    closed, evaluated = (
+        store.query(sql % from_runner, parameters) for sql in (CLOSED_SQL, EVALUATED_SQL)
+    )
+    outcomes = Counter(closed["outcome"].to_list())
+    counted = closed.filter(pl.col("outcome").is_in(COUNTED_OUTCOMES))["rollout"]
+    values = evaluated.filter(pl.col("rollout").is_in(counted.implode()))
+    sums = values.group_by("name").agg(pl.col("value").sum()).sort("name")
+    rollouts = max(len(counted), 1)
+    return WaveSummary(dict(outcomes), {name: total / rollouts for name, total in sums.iter_rows()})

@@ -1,0 +1,55 @@
+"""The log of a run's attempts on disk, so that no two attempts at a rollout share a number.
+
+A killed run may have left spans of an attempt without a closing span; the next try must be a new
+attempt.
+"""
+
+import json
+from pathlib import Path
+
+from ltrain_instrument.private import make_private
+from ltrain_train.workers import COUNTED_OUTCOMES, Outcome
+
+
+class AttemptLog:
+    """Appends a line when an attempt begins and when it ends; only one process writes at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        make_private(folder)
+        self._path = folder / "attempts.jsonl"
+        self._last_attempt: dict[str, int] = {}
+        self.finished: set[str] = set()
+        """Ids of the rollouts with a counted outcome."""
+        with self._path.open("a+") as file:
+            file.seek(0)
+            text = file.read()
+            if text and not text.endswith("\n"):
+                file.write("\n")  # a kill truncated the last line
+        for line in text.splitlines():
+            self._read_line(line)
+
+    def begin(self, rollout: str) -> int:
+        """Log the next attempt at `rollout` and return its number, counted from 1."""
+        number = self._last_attempt[rollout] = self._last_attempt.get(rollout, 0) + 1
+        self._write({"rollout": rollout, "attempt": number})
+        return number
+
+    def end(self, rollout: str, attempt: int, outcome: Outcome) -> None:
+        """Log the outcome of an attempt."""
+        self._write({"rollout": rollout, "attempt": attempt, "outcome": outcome.value})
+        if outcome in COUNTED_OUTCOMES:
+            self.finished.add(rollout)
+
+    def _read_line(self, line: str) -> None:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            return  # a truncated line
+        rollout, attempt = str(entry["rollout"]), int(entry["attempt"])
+        self._last_attempt[rollout] = max(attempt, self._last_attempt.get(rollout, 0))
+        if entry.get("outcome") in COUNTED_OUTCOMES:
+            self.finished.add(rollout)
+
+    def _write(self, line: dict[str, str | int]) -> None:
+        with self._path.open("a") as file:
+            file.write(json.dumps(line) + "\n")

@@ -1,0 +1,295 @@
+"""Opens and closes the attempts of a wave: their numbers, keys, rewards and spans.
+
+An attempt's key is revoked before its result is scored. Attempts that the reward function failed on
+are closed last: as errors of the agent, or, if the function failed on most results, as `infra`.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from opentelemetry.sdk.trace import TracerProvider
+
+from ltrain_instrument import attributes
+from ltrain_instrument.allow import Allow
+from ltrain_instrument.identity import Identity
+from ltrain_train.gateway import (
+    OUTAGE_TIMEOUT,
+    CallCounts,
+    GatewayClient,
+    GatewayRefused,
+    GatewayUnreachable,
+    RolloutClaims,
+    sign_rollout_key,
+)
+from ltrain_train.rollout.attempt_log import AttemptLog
+from ltrain_train.rollout.outage_verdict import apply_outage
+from ltrain_train.rollout.planned_rollout import PlannedRollout
+from ltrain_train.rollout.reward_function import RewardFailed, RewardFunction
+from ltrain_train.rollout.runner_spans import AttemptSpans, SpanWriter
+from ltrain_train.rollout.store_keys import StoreKeys
+from ltrain_train.workers import (
+    MAX_TRIES,
+    Attempt,
+    AttemptResult,
+    Endpoint,
+    Outcome,
+    RolloutResult,
+)
+
+KEY_GRACE = 30.0
+"""Seconds that an attempt's key and lease outlive its time limit."""
+GATEWAY_POLL = 0.5
+"""Seconds between two checks whether the gateway is ready."""
+STOPPED_REASON = "the run was stopped"
+NO_CALLS = CallCounts(llm_calls=0, spans=0, failures=0)
+
+_logger = logging.getLogger("ltrain.rollouts")
+
+
+@dataclass(frozen=True, slots=True)
+class RunningAttempt:
+    """An open attempt, with its plan and its spans."""
+
+    rollout: PlannedRollout
+    attempt: Attempt
+    spans: AttemptSpans
+
+
+@dataclass(frozen=True, slots=True)
+class UnscoredAttempt:
+    """An attempt whose result the reward function failed on."""
+
+    running: RunningAttempt
+    error: RewardFailed
+    llm_calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedAttempt:
+    """An attempt that has ended, and the rollout's next try."""
+
+    running: RunningAttempt
+    result: RolloutResult | None
+    """None until it is known whether the agent or the reward function is to blame for a missing
+    reward."""
+    next_try: PlannedRollout | None = None
+    """The plan of the rollout's next try; None if the rollout has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaveSettings:
+    """The settings of all attempts of a wave."""
+
+    policy: str
+    sampling: dict[str, float]
+    """Sampling parameters that the gateway imposes on their calls."""
+    timeout: float
+    """Seconds until an attempt times out."""
+    agent_sees: tuple[str, ...] = ("input",)
+    """Keys of the task that an agent may read, besides id and domain."""
+    allow: tuple[Allow, ...] = ()
+    """Untrainable request features that their calls may use."""
+
+
+class Attempts:
+    """Opens, closes and cancels the attempts of one wave; `close` may run in several threads."""
+
+    def __init__(
+        self,
+        *,
+        provider: TracerProvider,
+        client: GatewayClient,
+        reward: RewardFunction | None,
+        attempt_log: AttemptLog,
+        gateway: str,
+        secret: str,
+        settings: WaveSettings,
+        store_keys: StoreKeys | None = None,
+    ) -> None:
+        self._store_keys = store_keys
+        self._span_writer, self._client = SpanWriter(provider), client
+        self._reward, self._attempt_log = reward, attempt_log
+        self._gateway, self._secret, self._settings = gateway, secret, settings
+        self._lock = threading.Lock()
+        self._gateway_wait = threading.Lock()
+        """Locked by the one thread that waits for the gateway."""
+        self._open: set[str] = set()
+        self._unscored: list[UnscoredAttempt] = []
+
+    def open(self, rollout: PlannedRollout) -> RunningAttempt:
+        """Number an attempt, write its dispatch span, and sign its key."""
+        assert rollout.identity.rollout is not None
+        number = self._attempt_log.begin(rollout.identity.rollout)
+        identity = replace(rollout.identity, attempt=number)
+        settings = self._settings
+        spans = self._span_writer.write_dispatch(identity, settings.timeout + KEY_GRACE)
+        attempt = Attempt(
+            identity=identity,
+            task=rollout.task.visible_fields(settings.agent_sees),
+            endpoint=self._endpoint(identity),
+            traceparent=spans.traceparent,
+            started=spans.started,
+            timeout=settings.timeout,
+            environ=self._attempt_environment(identity),
+            isolated=rollout.isolated,
+        )
+        with self._lock:
+            self._open.add(attempt.id)
+        return RunningAttempt(rollout, attempt, spans)
+
+    def close(self, running: RunningAttempt, result: AttemptResult) -> ClosedAttempt | None:
+        """Revoke an attempt's key, score its result and write its closing span.
+
+        Returns:
+            the closed attempt; None if it was closed before.
+        """
+        if not self._remove_open(running):
+            return None
+        try:
+            calls = self._close_key(running)
+        except (GatewayUnreachable, GatewayRefused) as error:
+            calls, result = NO_CALLS, AttemptResult(Outcome.INFRA, str(error), died=result.died)
+        if self._store_keys is not None:
+            self._store_keys.send_leftovers(running.attempt.identity)
+        result = apply_outage(running.attempt, result, calls)
+        try:
+            rewards = self._score(running, result)
+        except RewardFailed as error:
+            with self._lock:
+                self._unscored.append(UnscoredAttempt(running, error, calls.llm_calls))
+            return ClosedAttempt(running, None)
+        closed = self._write_end(running, result.outcome, result.reason, rewards, calls.llm_calls)
+        if result.outcome is not Outcome.INFRA or running.rollout.tries == MAX_TRIES:
+            return ClosedAttempt(running, closed)
+        self._wait_for_gateway()
+        return ClosedAttempt(running, closed, running.rollout.next_try(isolated=result.died))
+
+    def close_unscored(self, scored: int) -> list[RolloutResult]:
+        """Close the attempts that the reward function failed on, after it scored `scored` others.
+
+        Raises:
+            RewardFailed: when it failed on most results; none of them counts.
+        """
+        with self._lock:
+            unscored, self._unscored = self._unscored, []
+        most_failed = len(unscored) > scored
+        outcome = Outcome.INFRA if most_failed else Outcome.ERROR
+        results = [self._write_unscored(each, outcome) for each in unscored]
+        if most_failed:
+            raise RewardFailed(f"{unscored[0].error} It failed on {len(unscored)} results.")
+        return results
+
+    def cancel(self, attempts: Sequence[RunningAttempt]) -> None:
+        """Close the open attempts as `cancelled`; a gateway that does not answer is tried once."""
+        gateway_answers = True
+        for running in attempts:
+            if not self._remove_open(running):
+                continue
+            calls = 0
+            if gateway_answers:
+                try:
+                    calls = self._close_key(running).llm_calls
+                except (GatewayUnreachable, GatewayRefused):
+                    gateway_answers = False
+            self._write_end(running, Outcome.CANCELLED, STOPPED_REASON, {}, calls)
+        with self._lock:
+            unscored, self._unscored = self._unscored, []
+        for each in unscored:
+            self._write_end(each.running, Outcome.CANCELLED, STOPPED_REASON, {}, each.llm_calls)
+
+    def _endpoint(self, identity: Identity) -> Endpoint:
+        path = f"/rollout/{identity.rollout}/attempt/{identity.attempt}/v1"
+        key = self._sign_key(identity, self._settings.timeout + KEY_GRACE)
+        return Endpoint(self._gateway.rstrip("/") + path, key, self._settings.policy)
+
+    def _sign_key(self, identity: Identity, seconds: float) -> str:
+        claims = RolloutClaims(
+            identity=identity,
+            policy=self._settings.policy,
+            sampling=self._settings.sampling,
+            allow=self._settings.allow,
+            expires=time.time() + seconds,
+        )
+        return sign_rollout_key(self._secret, claims)
+
+    def _attempt_environment(self, identity: Identity) -> dict[str, str | None]:
+        if self._store_keys is None:
+            return {}
+        return self._store_keys.attempt_environment(identity, self._settings.timeout + KEY_GRACE)
+
+    def _remove_open(self, running: RunningAttempt) -> bool:
+        with self._lock:
+            if running.attempt.id not in self._open:
+                return False
+            self._open.remove(running.attempt.id)
+            return True
+
+    def _score(self, running: RunningAttempt, result: AttemptResult) -> dict[str, float]:
+        if result.outcome is not Outcome.OK or self._reward is None:
+            return {}
+        rewards = self._reward.score(running.rollout.task, result.output)
+        for name, value in rewards.items():
+            self._span_writer.write_evaluation(running.spans, name, value)
+        return rewards
+
+    def _close_key(self, running: RunningAttempt) -> CallCounts:
+        # the agent's own key may have expired while the attempt waited to be closed
+        identity = running.attempt.identity
+        return self._client.close_attempt(identity, self._sign_key(identity, KEY_GRACE))
+
+    def _write_unscored(self, unscored: UnscoredAttempt, outcome: Outcome) -> RolloutResult:
+        reason = f"{RewardFailed.__name__}: {unscored.error}"
+        return self._write_end(unscored.running, outcome, reason, {}, unscored.llm_calls)
+
+    def _write_end(
+        self,
+        running: RunningAttempt,
+        outcome: Outcome,
+        reason: str,
+        rewards: dict[str, float],
+        calls: int,
+    ) -> RolloutResult:
+        identity = running.attempt.identity
+        digests = {
+            attributes.TASKS_DIGEST: running.rollout.task.file_digest,
+            attributes.REWARD_DIGEST: self._reward.digest if self._reward else "",
+        }
+        seconds = self._span_writer.write_end(
+            running.spans,
+            outcome,
+            reason=reason,
+            llm_calls=calls,
+            digests={name: value for name, value in digests.items() if value},
+        )
+        self._attempt_log.end(str(identity.rollout), identity.attempt or 0, outcome)
+        return RolloutResult(
+            identity=identity,
+            outcome=outcome,
+            reason=reason,
+            rewards=rewards,
+            seconds=seconds,
+            llm_calls=calls,
+        )
+
+    def _wait_for_gateway(self) -> None:
+        """Wait until the gateway is ready, so that one outage costs a rollout one try only.
+
+        Raises:
+            GatewayUnreachable: when the gateway is not ready after `OUTAGE_TIMEOUT` seconds.
+        """
+        with self._gateway_wait:
+            if self._client.is_ready():
+                return
+            _logger.warning("ltrain: waiting for the gateway, at most %.0f s", OUTAGE_TIMEOUT)
+            until = time.monotonic() + OUTAGE_TIMEOUT
+            while not self._client.is_ready():
+                if time.monotonic() > until:
+                    raise GatewayUnreachable(
+                        f"The gateway at {self._gateway} has not been ready for "
+                        f"{OUTAGE_TIMEOUT:g} s. Start it with `ltrain serve MODEL`, or set "
+                        "LTRAIN_GATEWAY to its address."
+                    )
+                time.sleep(GATEWAY_POLL)

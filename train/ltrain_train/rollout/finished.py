@@ -1,0 +1,41 @@
+"""Finds the finished rollouts of a wave in the store."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ltrain_instrument.attributes import MODE, OUTCOME, SPAN_ROLLOUT, WAVE
+from ltrain_instrument.identity import Mode
+from ltrain_train.workers import COUNTED_OUTCOMES
+
+if TYPE_CHECKING:  # its import takes seconds, which a runner without a store saves
+    from ltrain_collector.store import Store
+
+_FINISHED_SQL = f"""
+SELECT DISTINCT RolloutId AS rollout
+FROM otel.spans
+WHERE RunId = {{run:String}} AND SpanName = '{SPAN_ROLLOUT}' AND %s
+  AND SpanAttributes['{MODE}'] = {{mode:String}}
+  AND SpanAttributes['{WAVE}'] = {{wave:String}}
+  AND has({{outcomes:Array(String)}}, SpanAttributes['{OUTCOME}'])
+"""
+
+
+def finished_rollouts(
+    store: "Store", run: str, mode: Mode, wave: int, trust: Sequence[str] = ()
+) -> set[str]:
+    """Return the ids of the rollouts with a counted outcome: ok, error or timeout.
+
+    Args:
+        store: the store.
+        run: the run's name.
+        mode: the mode of the rollouts.
+        wave: number of the wave.
+        trust: the recipe's `source.trust`.
+    """
+    from ltrain_transforms.traces import sender_roles
+
+    parameters = {"run": run, "mode": mode, "wave": str(wave), "outcomes": sorted(COUNTED_OUTCOMES)}
+    from_runner = sender_roles.role_condition(
+        sender_roles.Role.RUNNER, sender_roles.trusted_senders(trust)
+    )
+    return set(store.query(_FINISHED_SQL % from_runner, parameters)["rollout"].to_list())

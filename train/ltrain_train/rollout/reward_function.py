@@ -1,0 +1,74 @@
+"""The reward function: `score(task, result) -> float | dict[str, float]`, or a coroutine function.
+
+A call that fails is tried three times. Then the failure counts as an error of the agent, whose
+value the recipe sets. If the function fails on most results, the run ends.
+"""
+
+import asyncio
+import inspect
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ltrain_instrument.errors import LtrainError
+from ltrain_train.rollout.tasks import Task
+from ltrain_train.workers import code_digest, load_function
+
+RETRY_PAUSES = (0.2, 0.4)
+"""Seconds before the second and the third call."""
+
+
+class RewardFailed(LtrainError, RuntimeError):
+    """The reward function raised, or returned something that is not a number."""
+
+
+class RewardFunction:
+    """Calls the reward function that `reference` names."""
+
+    def __init__(self, reference: str, folder: Path) -> None:
+        self.reference = reference
+        self._function = load_function(reference, folder)
+        self.digest = code_digest(self._function)
+        """Hash of the function's module."""
+
+    def score(self, task: Task, result: Any) -> dict[str, float]:
+        """Return the reward values by name; a single value is named `reward`.
+
+        Raises:
+            RewardFailed: when three calls failed.
+        """
+        for pause in RETRY_PAUSES:
+            try:
+                return self._call(task, result)
+            except (
+                Exception,
+                SystemExit,
+            ):  # the user's code may raise anything; the last try tells it
+                time.sleep(pause)
+        try:
+            return self._call(task, result)
+        except (Exception, SystemExit) as error:  # as above
+            raise RewardFailed(
+                f"{self.reference} failed on task '{task.id}': {type(error).__name__}: {error}. "
+                "It must return a number, or a dict of numbers, for every result of the agent."
+            ) from error
+
+    def _call(self, task: Task, result: Any) -> dict[str, float]:
+        value = self._function(task.model_dump(mode="json"), result)
+        if inspect.isawaitable(value):
+            value = asyncio.run(_await(value))
+        values = value if isinstance(value, Mapping) else {"reward": value}
+        return {str(name): _to_reward(value) for name, value in values.items()}
+
+
+async def _await(value: Any) -> Any:
+    return await value
+
+
+def _to_reward(value: Any) -> float:
+    number = float(value)  # bool, int, numpy's scalars
+    if isinstance(value, str) or not math.isfinite(number):
+        raise ValueError(f"{value!r} is not a finite number")
+    return number

@@ -1,0 +1,192 @@
+"""`ltrain rollout`: runs one wave of tasks through an agent, as a run of its own."""
+
+import json
+import sys
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ltrain_instrument import settings
+from ltrain_instrument.allow import Allow
+from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.identity import Mode
+from ltrain_train.gateway import GatewayClient, GatewayUnreachable, gateway_secret
+from ltrain_train.processes import RunLock, run_lock
+from ltrain_train.rollout.attempt_log import AttemptLog
+from ltrain_train.rollout.runner import Runner, finished_rollouts
+from ltrain_train.rollout.runs import Run, open_run
+from ltrain_train.rollout.tasks import Task, load_tasks, tasks_digest
+from ltrain_train.store import require_own_store
+from ltrain_train.workers import COUNTED_OUTCOMES, RolloutResult, WaveResult
+
+WAVE = 0
+TRAIN_SAMPLING = {"top_p": 1.0}
+"""Imposed in mode `train` besides the temperature: no token of the distribution is cut off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutOptions:
+    """The options of `ltrain rollout`."""
+
+    tasks: Path
+    agent: str
+    reward: str | None
+    run: str | None
+    mode: Mode
+    rollouts_per_task: int
+    temperature: float
+    gateway: str
+    policy: str
+    workers: int
+    concurrency: int
+    timeout: float
+    agent_sees: tuple[str, ...]
+    allow: tuple[Allow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutSummary:
+    """The results of `ltrain rollout`."""
+
+    run: Run
+    results: WaveResult
+    skipped: int
+    """Rollouts that an earlier process had finished."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rollout has a counted outcome."""
+        return all(result.outcome in COUNTED_OUTCOMES for result in self.results)
+
+    def table(self) -> str:
+        """Return the summary as a few lines of text."""
+        outcomes = ", ".join(f"{count} {name}" for name, count in self.results.outcomes.items())
+        lines = [f"run {self.run.name}: {outcomes or 'nothing left to do'}"]
+        if self.skipped:
+            lines.append(f"finished before: {self.skipped}")
+        lines += [f"mean {name}: {value:.3f}" for name, value in self.results.means().items()]
+        failed = [result for result in self.results if result.reason]
+        lines += [f"{r.identity.rollout} {r.outcome.value}: {r.reason}" for r in failed[:5]]
+        if len(failed) > 5:
+            lines.append(f"and {len(failed) - 5} more that are not ok")
+        return "\n".join(lines)
+
+    def as_json(self) -> str:
+        """Return the summary as JSON."""
+        rollouts = [_flatten(result) for result in self.results]
+        fields = {"run": self.run.name, "skipped": self.skipped, "rollouts": rollouts}
+        return json.dumps(fields, indent=1)
+
+
+def run_tasks(options: RolloutOptions) -> RolloutSummary:
+    """Run the tasks; a killed run continues where it stopped.
+
+    Raises:
+        RunInUse: when another process works on a run of this name.
+        LtrainError: when the tasks cannot be read, or the agent or the gateway cannot be used.
+    """
+    tasks, home = load_tasks(options.tasks), settings.HOME.read()
+    name = options.run or options.tasks.stem
+    with run_lock(home, run=name) as lock:
+        return _run_locked(options, name, tasks, home, lock)
+
+
+def _run_locked(
+    options: RolloutOptions, name: str, tasks: list[Task], home: Path, lock: RunLock
+) -> RolloutSummary:
+    run = open_run(home / "runs", name, _comparable_options(options, tasks))
+    finished = _find_finished(home, run, options.mode) if run.resumed else set()
+    secret = gateway_secret(home)
+    _check_gateway(options.gateway, secret)
+    require_own_store(home)
+    run.save()
+    with (
+        Runner(
+            run=run.name,
+            agent=options.agent,
+            reward=options.reward,
+            folder=Path.cwd(),
+            gateway=options.gateway,
+            secret=secret,
+            policy=options.policy,
+            home=home,
+            workers=options.workers,
+            concurrency=options.concurrency,
+            timeout=options.timeout,
+            agent_sees=options.agent_sees,
+            allow=options.allow,
+            keep_open=lock.descriptors,
+        ) as runner,
+        lock.working(),
+    ):
+        results = runner.run(
+            options.mode,
+            WAVE,
+            tasks,
+            options.rollouts_per_task,
+            sampling=_sampling(options),
+            finished=finished,
+            on_result=_progress_printer(len(tasks) * options.rollouts_per_task - len(finished)),
+        )
+    summary = RolloutSummary(run, results, len(finished))
+    run.finished = summary.complete
+    run.save()
+    return summary
+
+
+def _comparable_options(options: RolloutOptions, tasks: list[Task]) -> dict[str, str | int | float]:
+    """Return the options that identify a request: an unfinished run continues if they are equal."""
+    return {
+        "tasks": tasks_digest(tasks),
+        "agent": options.agent,
+        "reward": options.reward or "",
+        "mode": options.mode,
+        "per_task": options.rollouts_per_task,
+        "temperature": options.temperature,
+        "policy": options.policy,
+        "agent_sees": ",".join(options.agent_sees),
+        "allow": ",".join(options.allow),
+    }
+
+
+def _find_finished(home: Path, run: Run, mode: Mode) -> set[str]:
+    """Return the finished rollouts in the run's attempt log, and in the store if it answers."""
+    finished = set(AttemptLog(run.folder).finished)
+    from ltrain_collector.store import Store  # takes a second, so a new run does not import it
+
+    with suppress(LtrainError), Store.open() as store:
+        finished |= finished_rollouts(store, run.name, mode, WAVE)
+    return finished
+
+
+def _sampling(options: RolloutOptions) -> dict[str, float]:
+    return {**TRAIN_SAMPLING, "temperature": options.temperature} if options.mode == "train" else {}
+
+
+def _check_gateway(url: str, secret: str) -> None:
+    with closing(GatewayClient(url, secret)) as client:
+        is_running = client.is_running()
+    if not is_running:
+        raise GatewayUnreachable(
+            f"No gateway answers at {url}. Start one with `ltrain serve MODEL`, or set its URL "
+            "with --gateway or LTRAIN_GATEWAY."
+        )
+
+
+def _progress_printer(total: int) -> Any:
+    count = 0
+
+    def on_result(result: RolloutResult) -> None:
+        nonlocal count
+        count += 1
+        print(f"\r{count}/{total} rollouts", end="", file=sys.stderr, flush=True)
+        if count == total:
+            print(file=sys.stderr)
+
+    return on_result if sys.stderr.isatty() else None
+
+
+def _flatten(result: RolloutResult) -> dict[str, Any]:
+    fields = asdict(result)
+    return {**fields.pop("identity"), **fields}

@@ -1,0 +1,111 @@
+"""The runner's own spans: dispatch before an attempt, evaluations and a closing span after it."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import SpanContext
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from ltrain_instrument import attributes
+from ltrain_instrument.identity import Identity
+from ltrain_train.workers import Outcome
+
+MAX_REASON_CHARACTERS = 2000
+
+Values = Mapping[str, str | int | float]
+
+
+@dataclass(slots=True)
+class AttemptSpans:
+    """The spans that the runner has written for one attempt."""
+
+    identity: Identity
+    root: SpanContext
+    """Context of the dispatch span, the ancestor of all other spans of the attempt."""
+    started: int
+    """Unix nanoseconds."""
+    spans: int = 0
+    """Number of spans that the runner has ended for the attempt."""
+
+    @property
+    def context(self) -> Context:
+        """The context of the dispatch span, for spans below it."""
+        return trace.set_span_in_context(trace.NonRecordingSpan(self.root))
+
+    @property
+    def traceparent(self) -> str:
+        """The dispatch span as a W3C traceparent."""
+        carrier: dict[str, str] = {}
+        TraceContextTextMapPropagator().inject(carrier, context=self.context)
+        return carrier["traceparent"]
+
+
+class SpanWriter:
+    """Writes spans of scope `ltrain.runner`; each span is on disk when its method returns."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self._tracer = provider.get_tracer(attributes.SCOPE_RUNNER)
+
+    def write_dispatch(self, identity: Identity, lease: float) -> AttemptSpans:
+        """Write the dispatch span of an attempt, which this runner leases for `lease` seconds."""
+        now = time.time_ns()
+        span = self._tracer.start_span(
+            attributes.SPAN_DISPATCH,
+            Context(),
+            start_time=now,
+            attributes={
+                **identity.attributes(),
+                attributes.LEASE_UNTIL: now + int(lease * 1e9),
+            },
+        )
+        span.end()
+        return AttemptSpans(identity, span.get_span_context(), now, spans=1)
+
+    def write_evaluation(self, attempt: AttemptSpans, name: str, value: float) -> None:
+        """Write one value of the reward function."""
+        values: Values = {
+            attributes.EVALUATION_NAME: name,
+            attributes.EVALUATION_VALUE: value,
+            attributes.REWARD_SCOPE: "rollout",
+        }
+        self._write(attempt, attributes.SPAN_EVALUATION, values)
+        attempt.spans += 1
+
+    def write_end(
+        self,
+        attempt: AttemptSpans,
+        outcome: Outcome,
+        *,
+        reason: str,
+        llm_calls: int,
+        digests: Values,
+    ) -> float:
+        """Write the closing span, from dispatch to now, and return its seconds."""
+        values: dict[str, str | int | float] = {
+            attributes.OUTCOME: outcome.value,
+            attributes.LLM_CALLS: llm_calls,
+            attributes.SPANS: attempt.spans,
+            **digests,
+        }
+        if reason:
+            values[attributes.OUTCOME_REASON] = _span_text(reason)
+        self._write(attempt, attributes.SPAN_ROLLOUT, values, start=attempt.started)
+        return (time.time_ns() - attempt.started) / 1e9
+
+    def _write(
+        self, attempt: AttemptSpans, name: str, values: Values, start: int | None = None
+    ) -> None:
+        all_values: dict[str, str | int | float] = {**attempt.identity.attributes(), **values}
+        span = self._tracer.start_span(
+            name, attempt.context, attributes=all_values, start_time=start
+        )
+        span.end()
+
+
+def _span_text(text: str) -> str:
+    """Return an agent's text as a valid span attribute: truncated, without lone surrogates."""
+    return text[:MAX_REASON_CHARACTERS].encode(errors="replace").decode()

@@ -1,0 +1,21 @@
+"""The store that a run reads and writes, and the key by which its processes send."""
+
+from ltrain_train.store.service_key import (
+    HEADERS_VARIABLE,
+    accepts_key,
+    is_local_collector,
+    open_service_provider,
+    require_own_store,
+    store_exists,
+)
+from ltrain_train.store.store_folder import store_folder
+
+__all__ = [
+    "HEADERS_VARIABLE",
+    "accepts_key",
+    "is_local_collector",
+    "open_service_provider",
+    "require_own_store",
+    "store_exists",
+    "store_folder",
+]

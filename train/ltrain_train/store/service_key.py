@@ -1,0 +1,139 @@
+"""The key with which ltrain's own processes send spans, so that readers can trust them.
+
+The key is signed with the store's secret: LTRAIN_STORE_SECRET, or the file beside the store's
+folder on this machine. Without a readable secret, the key in OTEL_EXPORTER_OTLP_HEADERS is used,
+or none.
+"""
+
+import json
+import os
+import time
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from opentelemetry.sdk.trace import TracerProvider
+
+from ltrain_collector.access import sign_service, store_secret
+from ltrain_instrument import loopback
+from ltrain_instrument.delivery import Authorization, create_tracer_provider, traces_url
+from ltrain_instrument.settings import STORE_SECRET
+from ltrain_train.errors import ForeignStore
+from ltrain_train.store.store_folder import store_folder
+
+KEY_SECONDS = 86400.0
+"""Seconds until a key expires; a new one is signed after half of that, so runs may last weeks."""
+PROBE_TIMEOUT = 5.0
+"""Seconds to wait for a collector's answer to a test request."""
+HEADERS_VARIABLE = "OTEL_EXPORTER_OTLP_HEADERS"
+
+
+class ServiceKey:
+    """The Authorization header of an ltrain process, renewed before it expires."""
+
+    def __init__(self, home: Path) -> None:
+        """Sign a first key.
+
+        Args:
+            home: folder with the spool of the process and, by default, the store.
+
+        Raises:
+            BadSetting: when the secret is too short.
+        """
+        self._home = home
+        self._header: str | None = None
+        self._renew_at = 0.0
+        self()
+
+    def __call__(self) -> str | None:
+        """Return the header's value; None if the store's secret cannot be read."""
+        if time.time() >= self._renew_at:
+            secret = self._secret()
+            if secret is None:
+                return None  # the store may not exist yet
+            self._header = f"Bearer {sign_service(secret, KEY_SECONDS)}"
+            self._renew_at = time.time() + KEY_SECONDS / 2
+        return self._header
+
+    def _secret(self) -> str | None:
+        folder = store_folder(self._home)
+        if not STORE_SECRET.read() and not (
+            is_local_collector() and folder and store_exists(folder)
+        ):
+            return None
+        try:
+            return store_secret(folder or self._home / "store")
+        except OSError:  # another user's store
+            return None
+
+
+def is_local_collector() -> bool:
+    """Return whether this process sends spans to a collector on this machine."""
+    url = traces_url(None)
+    return loopback.is_loopback(urlsplit(url if "://" in url else f"http://{url}").hostname or "")
+
+
+def store_exists(folder: Path) -> bool:
+    """Return whether the store's folder or its secret file exists."""
+    return folder.is_dir() or folder.with_name(f"{folder.name}.secret").exists()
+
+
+def open_service_provider(service: str, home: Path, *, strict: bool = False) -> TracerProvider:
+    """Return a tracer provider that sends spans with a service key.
+
+    Args:
+        service: the service name of the spans.
+        home: folder with the spool.
+        strict: whether `span.end()` raises OSError for a span that cannot be written.
+
+    Raises:
+        BadSetting: when a setting cannot be read, or the store's secret is too short.
+    """
+    key = Authorization(ServiceKey(home), fallback=True)
+    return create_tracer_provider(service, home=home, authorization=key, strict=strict)
+
+
+def accepts_key(authorization: str) -> bool:
+    """Return whether the collector accepts a key; True if no collector answers."""
+    headers = {"Content-Type": "application/x-protobuf", "Authorization": authorization}
+    try:
+        with urlopen(Request(traces_url(None), b"", headers), timeout=PROBE_TIMEOUT):
+            return True
+    except HTTPError as error:
+        return error.code not in (401, 403)
+    except (URLError, OSError, ValueError):
+        return True
+
+
+def require_own_store(home: Path) -> None:
+    """Check that the local collector accepts this home's keys.
+
+    Another home's `ltrain up` would not trust the spans of this home's processes.
+
+    Raises:
+        ForeignStore: when it refuses the keys of this home and no other key is set.
+    """
+    if os.environ.get(HEADERS_VARIABLE) or not is_local_collector():
+        return
+    key = ServiceKey(home)()
+    if accepts_key(key) if key else not _is_ltrain_collector():
+        return
+    folder = store_folder(home) or home / "store"
+    raise ForeignStore(
+        f"The collector at {traces_url(None)} belongs to another store: it refuses keys signed "
+        f"with the secret of {folder}, so no span of this run would be trusted. Run ltrain with "
+        f"the LTRAIN_HOME of that store, set {STORE_SECRET.name} to that store's secret (the file "
+        "<store>.secret beside its folder), or stop that collector and let this command start "
+        "its own."
+    )
+
+
+def _is_ltrain_collector() -> bool:
+    """Return whether the collector's health response is that of `ltrain up`."""
+    url = traces_url(None).removesuffix("/v1/traces") + "/health"
+    try:
+        with urlopen(url, timeout=PROBE_TIMEOUT) as answer:
+            return "recent" in json.load(answer)
+    except (URLError, OSError, ValueError, TypeError):
+        return False

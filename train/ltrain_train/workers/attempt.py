@@ -1,0 +1,117 @@
+"""One attempt at a rollout: its task, its endpoint and its result."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from ltrain_instrument.identity import Identity
+from ltrain_train.workers.oom import count_oom_kills
+
+MAX_TRIES = 3
+"""Maximum attempts at a rollout that ends by an outage; the last one ends it as `infra`."""
+
+
+class Outcome(StrEnum):
+    """How an attempt or a rollout ended."""
+
+    OK = "ok"
+    """The agent returned a result."""
+    ERROR = "error"
+    """The agent raised, its command or its process failed, or the reward function failed on its
+    result."""
+    TIMEOUT = "timeout"
+    """The agent exceeded its time limit."""
+    INFRA = "infra"
+    """The runner or the gateway observed an outage: the attempt does not count."""
+    CANCELLED = "cancelled"
+    """The run was stopped during the attempt: it does not count."""
+
+
+COUNTED_OUTCOMES = frozenset({Outcome.OK, Outcome.ERROR, Outcome.TIMEOUT})
+"""The outcomes that the agent is responsible for; each of them finishes a rollout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The OpenAI-compatible endpoint of one attempt's model."""
+
+    base_url: str
+    api_key: str = field(repr=False)
+    """Valid for this attempt only, until it is closed."""
+    model: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One attempt that an executor runs."""
+
+    identity: Identity
+    task: Mapping[str, Any]
+    """The fields of the task that the agent may read."""
+    endpoint: Endpoint
+    traceparent: str
+    """Of the dispatch span, which is the root of the attempt's trace."""
+    started: int
+    """Unix nanoseconds."""
+    timeout: float
+    """Seconds until the attempt times out."""
+    environ: Mapping[str, str | None] = field(default_factory=dict, repr=False)
+    """Environment variables of the attempt's own process, such as its key of the store."""
+    isolated: bool = False
+    """Whether the attempt gets a process to itself, because an earlier attempt's process died while
+    others ran in it or when memory was short."""
+    oom_kills: int = field(default_factory=count_oom_kills)
+    """Processes that the kernel had killed for lack of memory before the attempt started."""
+
+    @property
+    def id(self) -> str:
+        """The execution id of the attempt."""
+        return f"{self.identity.rollout}.{self.identity.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptResult:
+    """How the agent ended an attempt."""
+
+    outcome: Outcome
+    reason: str = ""
+    output: Any = None
+    """What the agent's function returned or its command printed, if the outcome is `ok`."""
+    died: bool = False
+    """Whether an `infra` attempt's process died, perhaps through no fault of the agent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutResult:
+    """The result of a rollout's last attempt."""
+
+    identity: Identity
+    outcome: Outcome
+    reason: str
+    """Why the outcome is not `ok`; '' if it is."""
+    rewards: dict[str, float]
+    """The reward function's values by name; empty if it was not called."""
+    seconds: float
+    """Wall time."""
+    llm_calls: int
+    """Calls that the gateway answered."""
+
+
+class WaveResult(list[RolloutResult]):
+    """The results of one `Runner.run`, in the order in which the rollouts ended."""
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """Number of rollouts by outcome."""
+        return dict(Counter(result.outcome.value for result in self))
+
+    def means(self) -> dict[str, float]:
+        """Return each reward's mean over the counted rollouts; one without a value counts as 0."""
+        counting = [result for result in self if result.outcome in COUNTED_OUTCOMES]
+        names = sorted({name for result in counting for name in result.rewards})
+        return {
+            name: sum(result.rewards.get(name, 0.0) for result in counting) / len(counting)
+            for name in names
+        }

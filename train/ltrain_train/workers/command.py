@@ -1,0 +1,148 @@
+"""Runs an agent that is a shell command: one process tree for each attempt, instrumented.
+
+The command reads its task and endpoint from the environment (`LTRAIN_TASK`, `OPENAI_BASE_URL`,
+`OPENAI_API_KEY`, `OPENAI_MODEL`). The last line that it prints is its result, parsed as JSON if it
+is JSON.
+"""
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from signal import SIGKILL
+from typing import Any
+
+from ltrain_instrument.private import make_private
+from ltrain_train.processes import Child, ChildDied, Children
+from ltrain_train.workers import strict_json
+from ltrain_train.workers.attempt import Attempt, AttemptResult, Outcome
+from ltrain_train.workers.executor import KILL_GRACE, OnEnd, instrumented_command
+from ltrain_train.workers.process_death import result_of_death
+
+MAX_RESULT_BYTES = 16 << 20
+"""Bytes at the end of a command's output that may contain its result."""
+
+_SHELL_SCRIPT = 'exec >"$1"; eval "$2"'
+"""Redirects the command's stdout to a file of its own; its stderr goes to the log."""
+
+
+class CommandExecutor:
+    """Runs `workers` commands at a time; their guards keep the descriptors `keep_open` open."""
+
+    def __init__(
+        self,
+        command: str,
+        *,
+        folder: Path,
+        environ: dict[str, str | None],
+        logs: Path,
+        workers: int,
+        on_end: OnEnd,
+        keep_open: Sequence[int] = (),
+    ) -> None:
+        self._command, self._folder, self._environ, self._logs = command, folder, environ, logs
+        self._slots = workers
+        self._on_end = on_end
+        self._children = Children(keep_open)
+        self._lock = threading.Lock()
+        self._in_flight: set[str] = set()
+        self._closed = False
+
+    def wait_ready(self, timeout: float) -> None:
+        """Return at once: every attempt starts its own process."""
+
+    def free_slots(self, *, isolated: bool = False) -> int:
+        """Return how many attempts can start now; each always has a process to itself."""
+        with self._lock:
+            return self._slots - len(self._in_flight)
+
+    def submit(self, attempt: Attempt) -> None:
+        """Start an attempt in a thread of its own."""
+        with self._lock:
+            self._in_flight.add(attempt.id)
+        threading.Thread(target=self._run_attempt, args=(attempt,), daemon=True).start()
+
+    def stop_overdue(self) -> None:
+        """Do nothing: each attempt's thread enforces its time limit."""
+
+    def close(self) -> None:
+        """End every command."""
+        with self._lock:
+            self._closed = True
+        self._children.stop()
+
+    def _run_attempt(self, attempt: Attempt) -> None:
+        result = self._run_to_end(attempt)
+        with self._lock:
+            self._in_flight.discard(attempt.id)
+            if self._closed:
+                return
+        self._on_end(attempt, result)
+
+    def _run_to_end(self, attempt: Attempt) -> AttemptResult:
+        output = self._logs / f"{attempt.id}.out"
+        try:
+            child = self._start(attempt, output)
+        except (OSError, ChildDied) as error:  # no process, no disk, no launcher
+            return AttemptResult(Outcome.INFRA, f"the command cannot be started: {error}")
+        try:
+            status = child.wait(attempt.timeout)
+        except TimeoutError:
+            child.stop()
+            return AttemptResult(Outcome.TIMEOUT, f"still running after {attempt.timeout:g} s")
+        child.stop()
+        result = _classify_exit(attempt, status, child, output)
+        if result.outcome is Outcome.OK:
+            output.unlink(missing_ok=True)
+            if not child.log.stat().st_size:
+                child.log.unlink()
+        return result
+
+    def _start(self, attempt: Attempt, output: Path) -> Child:
+        make_private(self._logs)
+        return self._children.start(
+            f"command {attempt.id}",
+            instrumented_command(
+                ["/bin/sh", "-c", _SHELL_SCRIPT, "sh", str(output.resolve()), self._command]
+            ),
+            env={**self._environ, **_attempt_environment(attempt)},
+            log=self._logs / f"{attempt.id}.log",
+            cwd=self._folder,
+            grace=KILL_GRACE,
+        )
+
+
+def _attempt_environment(attempt: Attempt) -> Mapping[str, str | None]:
+    return {
+        **attempt.environ,
+        **attempt.identity.environ(),
+        "TRACEPARENT": attempt.traceparent,
+        "OPENAI_BASE_URL": attempt.endpoint.base_url,
+        "OPENAI_API_KEY": attempt.endpoint.api_key,
+        "OPENAI_MODEL": attempt.endpoint.model,
+        "LTRAIN_TASK": json.dumps(attempt.task),
+    }
+
+
+def _classify_exit(attempt: Attempt, status: int, child: Child, output: Path) -> AttemptResult:
+    if status == 0:
+        return AttemptResult(Outcome.OK, output=_parse_result(output))
+    last = (child.tail(1) or f"nothing on stderr; {output}").strip()
+    if status == -SIGKILL or status == 128 + SIGKILL:  # the kernel sends it when memory runs out
+        return result_of_death(attempt, f"the command was killed: {last}")
+    return AttemptResult(Outcome.ERROR, f"the command ended with status {status}: {last}")
+
+
+def _parse_result(output: Path) -> Any:
+    lines = _read_end(output).splitlines() if output.exists() else []
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    try:
+        return strict_json.parse_json(last)
+    except ValueError:
+        return last
+
+
+def _read_end(output: Path) -> str:
+    with output.open("rb") as file:
+        file.seek(max(0, output.stat().st_size - MAX_RESULT_BYTES))
+        return file.read().decode(errors="replace")

@@ -1,0 +1,65 @@
+"""The executor protocol: what runs attempts, as a pool of workers or one command each."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from ltrain_instrument.identity import Identity
+from ltrain_train.workers.attempt import Attempt, AttemptResult
+
+OnEnd = Callable[[Attempt, AttemptResult], None]
+"""Called once with the result of each attempt, from any thread."""
+
+LAUNCHER = "opentelemetry-instrument"
+KILL_GRACE = 5.0
+"""Seconds between SIGTERM, on which an instrumented process sends its spans, and SIGKILL."""
+
+
+class Executor(Protocol):
+    """Runs attempts in processes of the agent."""
+
+    def wait_ready(self, timeout: float) -> None:
+        """Wait until one attempt can start, at most `timeout` seconds.
+
+        Raises:
+            LtrainError: when the agent cannot be started.
+        """
+
+    def free_slots(self, *, isolated: bool = False) -> int:
+        """Return how many attempts can start now; if `isolated`, each in a process of its own."""
+
+    def submit(self, attempt: Attempt) -> None:
+        """Start an attempt; there must be a free slot."""
+
+    def stop_overdue(self) -> None:
+        """End the attempts that exceeded their time limit."""
+
+    def close(self) -> None:
+        """End every process; running attempts get no result."""
+
+
+def instrumented_command(argv: list[str]) -> list[str]:
+    """Return the command line that runs `argv` under OpenTelemetry's launcher."""
+    path = os.pathsep.join([str(scripts_folder()), os.environ.get("PATH", os.defpath)])
+    return [shutil.which(LAUNCHER, path=path) or LAUNCHER, *argv]
+
+
+def scripts_folder() -> Path:
+    """Return the folder of this Python environment's commands."""
+    return Path(sys.executable).parent
+
+
+def agent_environment(home: Path, extra: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return the environment variables of an agent's process, without those of its attempt."""
+    path = os.pathsep.join([str(scripts_folder()), os.environ.get("PATH", os.defpath)])
+    # an identity in the runner's own environment must not reach the agents
+    no_identity = dict.fromkeys([*_ANY_IDENTITY.environ(), "TRACEPARENT", "BAGGAGE"])
+    return {**no_identity, "PATH": path, "LTRAIN_HOME": str(home.resolve()), **extra}
+
+
+_ANY_IDENTITY = Identity(
+    run="", task="", domain="", wave=0, sample=0, rollout="", attempt=0, mode="prod"
+)

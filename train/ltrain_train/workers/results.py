@@ -1,0 +1,69 @@
+"""Sends a worker's results as JSON lines, each after the spans of its rollout were flushed.
+
+Results within a few hundredths of a second share one flush, so that flushes do not queue up.
+"""
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from ltrain_instrument import flush
+from ltrain_train.workers.attempt import AttemptResult, Outcome
+
+BATCH_DELAY = 0.04
+"""Seconds that a result waits for others that share its flush."""
+MAX_REASON_CHARACTERS = 500
+MAX_RESULT_CHARACTERS = 16 << 20
+"""Maximum characters of a result as JSON."""
+FLUSH_TIMEOUT = 5.0
+"""Maximum seconds of a flush; spans that are left then are still sent later."""
+
+
+class ResultSender:
+    """Sends results and messages; safe to use from several threads."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._lock = threading.Lock()
+        self._queue: queue.SimpleQueue[tuple[str, AttemptResult]] = queue.SimpleQueue()
+        threading.Thread(target=self._send_batches, daemon=True).start()
+
+    def put(self, attempt: str, result: AttemptResult) -> None:
+        """Queue an attempt's result, to be sent after its spans."""
+        self._queue.put((attempt, result))
+
+    def send_now(self, message: Mapping[str, Any]) -> None:
+        """Send a message at once."""
+        self._write(json.dumps(message))
+
+    def _write(self, line: str) -> None:
+        with self._lock:
+            self._out.write(line + "\n")
+            self._out.flush()
+
+    def _send_batches(self) -> None:
+        while True:
+            batch = [self._queue.get()]
+            time.sleep(BATCH_DELAY)
+            while not self._queue.empty():
+                batch.append(self._queue.get())
+            flush(FLUSH_TIMEOUT)
+            for attempt, result in batch:
+                self._write(_encode_result(attempt, result))
+
+
+def _encode_result(attempt: str, result: AttemptResult) -> str:
+    message = {"id": attempt, "outcome": result.outcome.value, "reason": result.reason}
+    try:
+        line = json.dumps({**message, "result": result.output}, allow_nan=False)
+    except Exception as error:  # a result with the agent's own classes may raise anything
+        problem = f"{type(error).__name__}: {error}"[:MAX_REASON_CHARACTERS]
+    else:
+        if len(line) <= MAX_RESULT_CHARACTERS:
+            return line
+        problem = f"it has {len(line)} characters; at most {MAX_RESULT_CHARACTERS} are allowed"
+    reason = f"The agent's result must be JSON (dict, list, str, number, bool, None): {problem}"
+    return json.dumps({**message, "outcome": Outcome.ERROR.value, "reason": reason})

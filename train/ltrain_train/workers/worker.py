@@ -1,0 +1,141 @@
+"""The worker process: `opentelemetry-instrument python -m ltrain_train.workers.worker`.
+
+It imports the agent's function once and runs many attempts at a time: a function in threads, a
+coroutine function in one event loop. It reads requests and writes results as JSON lines over two
+pipes, so the agent's output goes to the log only.
+
+* Each attempt runs inside `ltrain_instrument.rollout` and one span, a child of its dispatch span.
+* A result is sent only after the spans of its attempt were flushed.
+* An exception of the agent is the outcome `error`; the gateway decides whether an outage caused it.
+* A coroutine is cancelled at its time limit. A thread cannot be cancelled: the pool ends the
+  process.
+"""
+
+import argparse
+import asyncio
+import inspect
+import json
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from opentelemetry import context, trace
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from ltrain_instrument import attributes, rollout
+from ltrain_instrument.identity import Identity
+from ltrain_train.workers.attempt import AttemptResult, Endpoint, Outcome
+from ltrain_train.workers.exit_announcement import patch_exit_calls
+from ltrain_train.workers.reference import BadReference, load_function
+from ltrain_train.workers.results import MAX_REASON_CHARACTERS, ResultSender
+
+Solve = Callable[[Mapping[str, Any], Endpoint], Any]
+
+
+class Worker:
+    """Runs the requested attempts until the requests end."""
+
+    def __init__(self, solve: Solve, concurrency: int, results: ResultSender) -> None:
+        self._solve = solve
+        self._results = results
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="rollout")
+        self._loop = asyncio.new_event_loop() if inspect.iscoroutinefunction(solve) else None
+        if self._loop is not None:
+            threading.Thread(target=self._loop.run_forever, daemon=True).start()
+
+    @property
+    def cancels(self) -> bool:
+        """Whether the worker cancels an overdue attempt itself."""
+        return self._loop is not None
+
+    def serve(self, requests: TextIO) -> None:
+        """Start the attempt that each line requests."""
+        for line in requests:
+            request = json.loads(line)
+            if self._loop is None:
+                self._threads.submit(self._run, request)
+            else:
+                asyncio.run_coroutine_threadsafe(self._run_async(request), self._loop)
+
+    def _run(self, request: Mapping[str, Any]) -> None:
+        endpoint = Endpoint(**request["endpoint"])
+        try:
+            with _rollout_context(request):
+                result = AttemptResult(Outcome.OK, output=self._solve(request["task"], endpoint))
+        except BaseException as error:  # the agent may raise anything, SystemExit too
+            result = _error_result(error)
+        self._results.put(request["id"], result)
+
+    async def _run_async(self, request: Mapping[str, Any]) -> None:
+        endpoint = Endpoint(**request["endpoint"])
+        limit = asyncio.timeout(request["timeout"])
+        try:
+            with _rollout_context(request):
+                async with limit:
+                    output = await self._solve(request["task"], endpoint)
+            result = AttemptResult(Outcome.OK, output=output)
+        except BaseException as error:  # as in `_run`
+            result = _error_result(error)
+            if limit.expired():
+                result = AttemptResult(Outcome.TIMEOUT, f"cancelled after {request['timeout']:g} s")
+        self._results.put(request["id"], result)
+
+
+@contextmanager
+def _rollout_context(request: Mapping[str, Any]) -> Iterator[None]:
+    """Run a block with the attempt's identity, below its dispatch span."""
+    parent = TraceContextTextMapPropagator().extract({"traceparent": request["traceparent"]})
+    token = context.attach(parent)
+    try:
+        tracer = trace.get_tracer(attributes.SCOPE_INSTRUMENT)
+        with (
+            rollout(Identity(**request["identity"])),
+            tracer.start_as_current_span(attributes.SPAN_SOLVE),
+        ):
+            yield
+    finally:
+        context.detach(token)
+
+
+def _error_result(error: BaseException) -> AttemptResult:
+    traceback.print_exception(error)
+    reason = "".join(traceback.format_exception_only(error)).strip()[-MAX_REASON_CHARACTERS:]
+    return AttemptResult(Outcome.ERROR, reason)
+
+
+def _parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("agent")
+    parser.add_argument("--requests", type=int, required=True)
+    parser.add_argument("--results", type=int, required=True)
+    parser.add_argument("--concurrency", type=int, required=True)
+    return parser.parse_args()
+
+
+def run_worker() -> None:
+    """Run attempts until the requests end."""
+    options = _parse_arguments()
+    for descriptor in (options.requests, options.results):
+        os.set_inheritable(descriptor, False)  # a child of the agent would hold the pipe open
+    results = ResultSender(os.fdopen(options.results, "w", buffering=1))
+    try:
+        solve = load_function(options.agent, Path.cwd())
+    except BadReference as error:
+        results.send_now({"broken": str(error)})
+        sys.exit(1)
+    patch_exit_calls(results)
+    worker = Worker(solve, options.concurrency, results)
+    results.send_now({"ready": os.getpid(), "cancels": worker.cancels})
+    with os.fdopen(options.requests) as requests:
+        worker.serve(requests)
+    os._exit(0)  # the owner has ended: no thread of the agent may keep the process alive
+
+
+if __name__ == "__main__":
+    run_worker()

@@ -1,0 +1,207 @@
+"""A pool of worker processes that import the agent once and run many rollouts at a time.
+
+* The pool replaces a worker that died, or that it ended because an attempt exceeded its time limit.
+* If it ended the worker, the other attempts in it are tried again.
+* If the worker died while several attempts ran in it, each is tried again with a worker to itself,
+  so that a second death has one cause.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ltrain_instrument.errors import LtrainError
+from ltrain_train.processes import ChildDied, Children
+from ltrain_train.workers.attempt import COUNTED_OUTCOMES, Attempt, AttemptResult, Outcome
+from ltrain_train.workers.executor import OnEnd
+from ltrain_train.workers.process_death import result_of_death
+from ltrain_train.workers.reference import BadReference
+from ltrain_train.workers.worker_process import WorkerProcess
+
+CANCEL_GRACE = 1.0
+"""Seconds for a worker to cancel an overdue coroutine; a thread cannot be cancelled."""
+
+
+class WorkerFailed(LtrainError, RuntimeError):
+    """A worker ended before it could run an attempt."""
+
+
+class WorkerPool:
+    """Runs attempts in `workers` processes, `concurrency` at a time in each; thread-safe.
+
+    The guards of its processes keep the descriptors `keep_open` open until all of them have ended.
+    """
+
+    def __init__(
+        self,
+        agent: str,
+        *,
+        folder: Path,
+        environ: dict[str, str | None],
+        logs: Path,
+        workers: int,
+        concurrency: int,
+        on_end: OnEnd,
+        keep_open: Sequence[int] = (),
+    ) -> None:
+        self._agent, self._folder, self._environ, self._logs = agent, folder, environ, logs
+        self._concurrency = concurrency
+        self._on_end = on_end
+        self._children = Children(keep_open)
+        self._changed = threading.Condition()
+        self._started = 0
+        self._failure: LtrainError | None = None
+        self._closed = False
+        self._workers: list[WorkerProcess] = []
+        for _ in range(workers):
+            self._workers.append(self._start())
+
+    def wait_ready(self, timeout: float) -> None:
+        """Wait until one worker has imported the agent.
+
+        Raises:
+            BadReference: when the agent cannot be imported.
+            WorkerFailed: when the worker dies during the import, or takes longer than `timeout`.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure or self._is_any_ready(), timeout)
+            if self._failure is not None:
+                raise self._failure
+            if not self._is_any_ready():
+                raise WorkerFailed(
+                    f"No worker has imported '{self._agent}' after {timeout:g} s. "
+                    f"Their logs are in {self._logs}."
+                )
+
+    def free_slots(self, *, isolated: bool = False) -> int:
+        """Return how many attempts can start now; if `isolated`, each in a worker to itself."""
+        with self._changed:
+            if self._failure is not None:
+                raise self._failure
+            candidates = self._workers_with_room(isolated=isolated)
+            return len(candidates) if isolated else sum(map(self._free_slots, candidates))
+
+    def submit(self, attempt: Attempt) -> None:
+        """Start an attempt in the ready worker with the most free slots.
+
+        A worker with a free slot may have been replaced meanwhile; without another the attempt ends
+        as `infra`.
+        """
+        with self._changed:
+            if candidates := self._workers_with_room(isolated=attempt.isolated):
+                max(candidates, key=self._free_slots).send(attempt)
+            else:
+                reason = "its worker was replaced before it began"
+                self._on_end(attempt, AttemptResult(Outcome.INFRA, reason))
+
+    def stop_overdue(self) -> None:
+        """Replace every worker with an attempt past its time limit."""
+        now = time.time_ns()
+        with self._changed:
+            for worker in list(self._workers):
+                if overdue := worker.overdue(now):
+                    reason = "its worker was ended because another attempt timed out"
+                    in_flight = self._replace(worker, overdue)
+                    for attempt in in_flight:
+                        self._on_end(attempt, AttemptResult(Outcome.INFRA, reason))
+                    worker.stop()
+
+    def close(self) -> None:
+        """End every worker."""
+        with self._changed:
+            self._closed = True
+            for worker in self._workers:
+                worker.stop()
+        self._children.stop()
+
+    def _is_any_ready(self) -> bool:
+        return any(worker.ready for worker in self._workers)
+
+    def _workers_with_room(self, *, isolated: bool) -> list[WorkerProcess]:
+        ready = [worker for worker in self._workers if worker.ready and not worker.is_isolated]
+        return [
+            each
+            for each in ready
+            if self._free_slots(each) > 0 and not (isolated and each.in_flight)
+        ]
+
+    def _free_slots(self, worker: WorkerProcess) -> int:
+        return self._concurrency - len(worker.in_flight)
+
+    def _start(self) -> WorkerProcess:
+        self._started += 1
+        worker = WorkerProcess(
+            name=f"worker-{self._started}",
+            agent=self._agent,
+            folder=self._folder,
+            environ=self._environ,
+            log=self._logs / f"worker-{self._started}.log",
+            concurrency=self._concurrency,
+            children=self._children,
+        )
+        worker.listen(on_message=self._on_message, on_exit=self._on_exit)
+        return worker
+
+    def _on_message(self, worker: WorkerProcess, message: dict[str, object]) -> None:
+        with self._changed:
+            if worker.ready:  # from here on the agent's code may write to the pipe too
+                self._on_result(worker, message)
+            elif worker not in self._workers:  # a replaced worker's messages are ignored
+                return
+            elif "broken" in message:
+                self._failure = BadReference(str(message["broken"]))
+            elif "ready" in message:
+                worker.cancel_grace = CANCEL_GRACE if message.get("cancels") else 0.0
+                worker.ready = True
+            self._changed.notify_all()
+
+    def _on_result(self, worker: WorkerProcess, message: dict[str, object]) -> None:
+        attempt = worker.in_flight.pop(str(message.get("id")), None)
+        if attempt is None:
+            return
+        outcome, reason = str(message.get("outcome")), str(message.get("reason", ""))
+        if outcome not in COUNTED_OUTCOMES:
+            outcome, reason = Outcome.ERROR, f"its worker sent the unknown outcome '{outcome}'"
+        self._on_end(attempt, AttemptResult(Outcome(outcome), reason, message.get("result")))
+        if message.get("kills"):
+            self._end_worker(worker, f"attempt {attempt.id} ended its worker")
+
+    def _end_worker(self, worker: WorkerProcess, reason: str) -> None:
+        for attempt in self._replace(worker, set()):
+            self._on_end(attempt, AttemptResult(Outcome.INFRA, reason, died=True))
+        worker.stop()
+
+    def _on_exit(self, worker: WorkerProcess) -> None:
+        with self._changed:
+            worker.stop()
+            for attempt in worker.overdue_attempts:
+                reason = f"still running after {attempt.timeout:g} s"
+                self._on_end(attempt, AttemptResult(Outcome.TIMEOUT, reason))
+            if self._closed or worker not in self._workers:
+                return
+            if worker.ready:
+                attempts = self._replace(worker, set())
+                for attempt in attempts:
+                    shared = attempt.id in worker.shared_attempts
+                    self._on_end(
+                        attempt, result_of_death(attempt, "its worker died", shared=shared)
+                    )
+            elif self._failure is None:
+                self._failure = WorkerFailed(
+                    f"A worker ended before it had imported '{self._agent}'. "
+                    f"The last lines of {worker.log}:\n{worker.tail()}"
+                )
+            self._changed.notify_all()
+
+    def _replace(self, worker: WorkerProcess, overdue: set[str]) -> list[Attempt]:
+        """Start another worker in its place, and return its attempts that are not overdue."""
+        # overdue attempts end when the process has exited, after its last spans
+        worker.overdue_attempts = [worker.in_flight.pop(name) for name in overdue]
+        in_flight, worker.ready = list(worker.in_flight.values()), False
+        worker.in_flight.clear()
+        try:
+            self._workers[self._workers.index(worker)] = self._start()
+        except (OSError, ChildDied) as error:
+            self._failure = WorkerFailed(f"No worker can be started: {error}")
+        return in_flight

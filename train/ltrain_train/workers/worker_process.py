@@ -1,0 +1,141 @@
+"""One worker process and the two pipes to it.
+
+The agent's code can use both pipes too: messages from it are untrusted, and it may never read what
+is written, so a separate thread writes.
+"""
+
+import json
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ltrain_train.processes import Child, Children
+from ltrain_train.workers import strict_json
+from ltrain_train.workers.attempt import Attempt
+from ltrain_train.workers.executor import KILL_GRACE, instrumented_command
+
+
+class WorkerProcess:
+    """A worker process that runs the agent; `listen` passes on its messages."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        agent: str,
+        folder: Path,
+        environ: dict[str, str | None],
+        log: Path,
+        concurrency: int,
+        children: Children,
+    ) -> None:
+        self.name, self.log = name, log
+        self.ready = False
+        """Whether the worker accepts attempts."""
+        self.cancel_grace = 0.0
+        """Seconds after an attempt's time limit in which the worker may cancel it itself."""
+        self.in_flight: dict[str, Attempt] = {}
+        """The attempts that run in the worker, by execution id."""
+        self.shared_attempts: set[str] = set()
+        """Execution ids of attempts during which another attempt ran in the worker."""
+        self.overdue_attempts: list[Attempt] = []
+        """Attempts that exceeded their time limit, for which the worker was stopped."""
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        """Requests that are not written yet; None ends the writing thread."""
+        requests, self._requests = os.pipe()
+        self._results, results = os.pipe()
+        argv = [sys.executable, "-m", "ltrain_train.workers.worker", agent]
+        argv += ["--requests", str(requests), "--results", str(results)]
+        argv += ["--concurrency", str(concurrency)]
+        try:
+            self._child: Child = children.start(
+                name,
+                instrumented_command(argv),
+                env=environ,
+                log=log,
+                cwd=folder,
+                pass_fds=(requests, results),
+                grace=KILL_GRACE,
+            )
+        finally:
+            os.close(requests)
+            os.close(results)
+
+    def listen(
+        self,
+        *,
+        on_message: Callable[["WorkerProcess", dict[str, Any]], None],
+        on_exit: Callable[["WorkerProcess"], None],
+    ) -> None:
+        """Write the requests and report each message, and the worker's exit, from two threads."""
+
+        def write() -> None:
+            with suppress(BrokenPipeError), os.fdopen(self._requests, "w") as requests:
+                while (line := self._lines.get()) is not None:
+                    requests.write(line)
+                    requests.flush()
+
+        def read() -> None:
+            with os.fdopen(self._results, errors="replace") as results:
+                for line in results:
+                    if (message := _parse_message(line)) is not None:
+                        on_message(self, message)
+            on_exit(self)
+
+        threading.Thread(target=write, name=f"{self.name}-requests", daemon=True).start()
+        threading.Thread(target=read, name=f"{self.name}-results", daemon=True).start()
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether an attempt has the worker to itself."""
+        return any(attempt.isolated for attempt in self.in_flight.values())
+
+    def send(self, attempt: Attempt) -> None:
+        """Queue an attempt for the worker and return at once; `on_exit` reports a dead worker."""
+        if self.in_flight:
+            self.shared_attempts |= {attempt.id, *self.in_flight}
+        self.in_flight[attempt.id] = attempt
+        self._lines.put(json.dumps(_request_message(attempt)) + "\n")
+
+    def overdue(self, now: int) -> set[str]:
+        """Return the execution ids past their time limit at `now`, in Unix nanoseconds."""
+        return {
+            name
+            for name, attempt in self.in_flight.items()
+            if now > attempt.started + (attempt.timeout + self.cancel_grace) * 1e9
+        }
+
+    def stop(self) -> None:
+        """Request the end of the worker and everything it started, and return at once."""
+        self._lines.put(None)
+        self._child.request_stop()
+
+    def tail(self) -> str:
+        """Return the last lines of the worker's log."""
+        return self._child.tail()
+
+
+def _parse_message(line: str) -> dict[str, Any] | None:
+    """Parse a message of a worker; return None for a line that is not a message."""
+    try:
+        message = strict_json.parse_json(line)
+    except ValueError:
+        return None
+    return message if isinstance(message, dict) else None
+
+
+def _request_message(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "id": attempt.id,
+        "identity": asdict(attempt.identity),
+        "task": dict(attempt.task),
+        "endpoint": asdict(attempt.endpoint),
+        "traceparent": attempt.traceparent,
+        "timeout": attempt.timeout,
+    }

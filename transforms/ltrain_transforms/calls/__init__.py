@@ -1,0 +1,19 @@
+"""Spans -> calls and executions: each component invocation once."""
+
+from ltrain_transforms.calls import membership, span_errors
+from ltrain_transforms.calls.executions import executions, idle_cutoff
+from ltrain_transforms.calls.from_spans import STATE_COLUMNS, calls
+from ltrain_transforms.calls.membership import resolve_logs, resolve_spans
+from ltrain_transforms.calls.span_errors import DropRow
+
+__all__ = [
+    "STATE_COLUMNS",
+    "DropRow",
+    "calls",
+    "executions",
+    "idle_cutoff",
+    "membership",
+    "resolve_logs",
+    "resolve_spans",
+    "span_errors",
+]

@@ -1,0 +1,175 @@
+"""Spans -> calls: one row for each component invocation, however many spans describe it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+import polars as pl
+
+from ltrain_transforms.calls import requesters, span_errors
+from ltrain_transforms.calls.grouping import DescribedSpan, group_spans
+from ltrain_transforms.calls.merging import (
+    MESSAGE_FIELDS,
+    Call,
+    CallCells,
+    call_cells,
+    merge_spans,
+    place_call,
+)
+from ltrain_transforms.calls.span_errors import DropRow
+from ltrain_transforms.calls.token_checks import check_tokens
+from ltrain_transforms.calls.tokens import to_lists
+from ltrain_transforms.dialects import describe
+from ltrain_transforms.tables import CALLS
+from ltrain_transforms.traces import FAILURES, Span, iter_spans
+
+LISTS = ("tokens", "source_spans")
+"""Columns that become lists, for all calls at once."""
+STATE_COLUMNS = ("reads", "action", "turn_index")
+"""Columns that the stage `states` fills."""
+
+
+def calls(spans: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return `CALLS` made from `SPANS`, and the spans that could not be read as `DROPS`."""
+    columns: dict[str, list[Any]] = {name: [] for name in CallCells._fields}
+    dropped: list[DropRow] = []
+    in_order = spans.sort("execution_id", maintain_order=True)
+    # one execution at a time, and column by column: its spans are still in the processor's cache
+    for _, members in groupby(iter_spans(in_order), key=attrgetter("execution_id")):
+        for cells in _rows(members, dropped):
+            for column, cell in zip(columns.values(), cells, strict=True):
+                column.append(cell)
+    frame = _frame(columns, dropped)
+    tokens, damaged = check_tokens(columns["tokens"])
+    source_spans = _source_spans(columns["source_spans"])
+    token_source = pl.when(pl.col("prompt_token_ids").is_not_null()).then("token_source")
+    complete = frame.with_columns(source_spans, *tokens, *_neighbours()).with_columns(
+        token_source=token_source
+    )
+    return CALLS.select(complete.lazy()).collect(), span_errors.drops_frame([*dropped, *damaged])
+
+
+def _frame(columns: dict[str, list[Any]], dropped: list[DropRow]) -> pl.DataFrame:
+    """Return the columns but `LISTS`; rows with a cell of a wrong type are removed and dropped."""
+    schema = {name: CALLS.schema[name] for name in columns if name not in LISTS}
+    try:
+        return pl.DataFrame({name: columns[name] for name in schema}, schema)
+    # broad: Polars raises TypeError, OverflowError and its own errors on a cell of a wrong type
+    except FAILURES as error:
+        height = len(columns["call_id"])
+        invalid = [index for index in range(height) if not _fits(columns, schema, index)]
+        if not invalid:
+            raise
+        for index in reversed(invalid):
+            cells = {name: column.pop(index) for name, column in columns.items()}
+            execution = cells["execution_id"]
+            dropped += [
+                span_errors.span_drop(span_id, "unreadable", error, execution=execution)
+                for span_id in cells["source_spans"]
+            ]
+        return _frame(columns, dropped)
+
+
+def _fits(columns: dict[str, list[Any]], schema: dict[str, pl.DataType], index: int) -> bool:
+    try:
+        pl.DataFrame({name: [columns[name][index]] for name in schema}, schema)
+    except FAILURES:  # as above
+        return False
+    return True
+
+
+def _rows(spans: Iterable[Span], dropped: list[DropRow]) -> Iterable[CallCells]:
+    """Return the cells of one execution's calls in their order; append drops to `dropped`."""
+    by_id, duplicates = span_errors.unique_spans(spans)
+    dropped += [_drop(span, "duplicate_span") for span in duplicates]
+    cyclic = span_errors.cyclic_spans(by_id)
+    described = []
+    for span in by_id.values():
+        if (reason := span_errors.span_error(span, cyclic)) is not None:
+            dropped.append(_drop(span, reason))
+            continue
+        partial, failures = describe(span)
+        if partial is not None:
+            described.append(DescribedSpan(span, partial))
+            dropped += [span_errors.dialect_drop(span.span_id, *failure) for failure in failures]
+        elif failures:
+            dropped.append(_drop(span, "unreadable", failures[-1][1]))
+    # without the spans that close a cycle, every path of ancestors ends
+    enclosing = {name: span for name, span in by_id.items() if name not in cyclic}
+    return _merge_readable(enclosing, described, dropped)
+
+
+def _drop(span: Span, reason: str, error: Exception | None = None) -> DropRow:
+    return span_errors.span_drop(span.span_id, reason, error, execution=span.execution_id)
+
+
+def _merge_readable(
+    by_id: dict[str, Span], described: Sequence[DescribedSpan], dropped: list[DropRow]
+) -> list[CallCells]:
+    """Return the cells of the calls, without the spans that cannot be merged."""
+    while True:
+        try:
+            merged = _merged_calls(by_id, described)
+            cells = list(map(call_cells, merged))
+        # broad: messages are parsed when they are compared, so a span's content may raise here too;
+        # each span that raises by itself becomes a drop, or all where none does
+        except FAILURES as error:
+            failed = [one for one in described if not _is_readable(one)] or described
+            dropped += [_drop(one.span, "unreadable", error) for one in failed]
+            ids = {one.span.span_id for one in failed}
+            described = [one for one in described if one.span.span_id not in ids]
+            continue
+        dropped += [fault for call in merged for fault in _message_drops(call)]
+        return cells
+
+
+def _is_readable(one: DescribedSpan) -> bool:
+    """Return whether a span can be read as a call by itself."""
+    try:
+        list(map(call_cells, _merged_calls({one.span.span_id: one.span}, [one])))
+    except FAILURES:  # as above; the caller makes it a drop
+        return False
+    return True
+
+
+def _merged_calls(by_id: dict[str, Span], described: Sequence[DescribedSpan]) -> list[Call]:
+    merged = sorted(map(merge_spans, group_spans(by_id, described)), key=_order)
+    by_span = {one.span.span_id: call for call in merged for one in call.spans}
+    for call in merged:
+        place_call(call, by_id, by_span)
+    requesters.assign_requesters(merged)
+    return merged
+
+
+def _order(call: Call) -> tuple[int, int, str]:
+    """Sort key: by start; of two that start together, the enclosing one first."""
+    return call.outer.start, -call.outer.end, call.call_id
+
+
+def _message_drops(call: Call) -> Iterator[DropRow]:
+    for name in MESSAGE_FIELDS:
+        messages = call.merged.get(name)
+        if messages is not None and messages.broken:
+            yield span_errors.attribute_drop(call.call_id, messages.attribute, "not_json")
+
+
+def _neighbours() -> list[pl.Expr]:
+    """Return the columns that depend on earlier calls; the rows of an execution are adjacent."""
+    execution, kind = "execution_id", "kind"
+    earlier = pl.int_range(pl.len(), dtype=pl.Int32).over(execution, kind, "name", "input")
+    since = pl.col("start") - pl.col("end").shift().over(execution)
+    # NumPy: Polars multiplies by the inverse of a constant, which rounds twice
+    seconds = since.map_batches(lambda gaps: pl.Series(gaps.to_numpy() / 1e9), pl.Float64)
+    return [
+        pl.int_range(pl.len(), dtype=pl.Int32).over(execution).alias("seq"),
+        pl.col("status").shift().over(execution, kind).alias("previous_status"),
+        pl.when(pl.col("input").is_null()).then(0).otherwise(earlier).alias("repeat"),
+        seconds.fill_nan(None).alias("gap"),
+        *(pl.lit(None, CALLS.schema[name]).alias(name) for name in STATE_COLUMNS),
+    ]
+
+
+def _source_spans(spans: Sequence[Sequence[str]]) -> pl.Series:
+    flat = pl.Series([span for each_call in spans for span in each_call], dtype=pl.String)
+    return to_lists(flat, list(map(len, spans))).alias("source_spans")

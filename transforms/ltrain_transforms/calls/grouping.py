@@ -1,0 +1,198 @@
+"""Group the spans of one execution that describe the same call. Two spans do, if (SEMCONV):
+
+1. One is an LLM ancestor of the other, without an agent, node or tool between; tools likewise, and
+   agents of the same name from two instrumentations. Or:
+2. They share a response id, overlap in time, and do not contradict each other's output. Or:
+3. One contains the other in time within one process, their outputs are equal (or both failed), and
+   no other span of the outer one's instrumentation contains it.
+
+Each span of the gateway with token ids is a call of its own, whatever spans enclose it.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ltrain_transforms.calls.compare_captures import comparable_output
+from ltrain_transforms.dialects import Partial
+from ltrain_transforms.traces import Role, Span
+
+SLACK = 2_000_000
+"""Nanoseconds by which an inner span may outlast the outer one: LangChain's tracer stores times as
+floats, and ends its span before the SDK closes its own."""
+
+MAX_RUNNING = 500
+"""Concurrent LLM spans that are compared; earlier ones count as not containing a later one. Without
+a bound the cost is the square of the number of spans that an agent writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedSpan:
+    """A span and the fields of a call that it describes."""
+
+    span: Span
+    partial: Partial
+
+
+def group_spans(
+    enclosing: Mapping[str, Span], described: Sequence[DescribedSpan]
+) -> list[list[DescribedSpan]]:
+    """Return the spans of each call, the outermost first.
+
+    Args:
+        enclosing: every span of the execution, by id.
+    """
+    groups = _Groups(described)
+    _join_by_ancestry(enclosing, groups)
+    llm = [one for one in described if one.partial["kind"] == "llm"]
+    _join_by_response_id(llm, groups)
+    _join_by_containment(llm, groups)
+    parts = (part for members in groups.members() for part in _split_answers(enclosing, members))
+    return [sorted(part, key=outermost_first) for part in parts]
+
+
+class _Groups:
+    """A union-find over described spans."""
+
+    def __init__(self, described: Sequence[DescribedSpan]) -> None:
+        self.by_id = {one.span.span_id: one for one in described}
+        self._parent = {span_id: span_id for span_id in self.by_id}
+
+    def root(self, span_id: str) -> str:
+        while self._parent[span_id] != span_id:
+            self._parent[span_id] = self._parent[self._parent[span_id]]
+            span_id = self._parent[span_id]
+        return span_id
+
+    def join(self, one: DescribedSpan, other: DescribedSpan) -> None:
+        self._parent[self.root(one.span.span_id)] = self.root(other.span.span_id)
+
+    def together(self, one: DescribedSpan, other: DescribedSpan) -> bool:
+        return self.root(one.span.span_id) == self.root(other.span.span_id)
+
+    def members(self) -> list[list[DescribedSpan]]:
+        by_root: defaultdict[str, list[DescribedSpan]] = defaultdict(list)
+        for span_id, one in self.by_id.items():
+            by_root[self.root(span_id)].append(one)
+        return list(by_root.values())
+
+
+def _split_answers(
+    enclosing: Mapping[str, Span], members: list[DescribedSpan]
+) -> Iterator[list[DescribedSpan]]:
+    """Yield one group for each answer of the gateway, with the spans that enclose only that answer.
+
+    Retries of an SDK have one answer. A span that encloses several answers does not make retries
+    of them, since an agent may write a span around anything; it describes the last answer.
+    """
+    answers = [
+        one for one in members if one.span.role == Role.GATEWAY and one.partial.get("tokens")
+    ]
+    answers.sort(key=lambda one: (one.span.start, one.span.span_id))
+    if len(answers) > 1:
+        enclosing_ids = [
+            {span.span_id for span in ancestors(one.span, enclosing)} for one in answers
+        ]
+        answers_inside = Counter(span_id for ids in enclosing_ids for span_id in ids)
+        own = {one.span.span_id for one in answers}
+        for answer, ids in zip(answers[:-1], enclosing_ids, strict=False):
+            alone = {one for one in ids - own if answers_inside[one] == 1} | {answer.span.span_id}
+            yield [one for one in members if one.span.span_id in alone]
+            members = [one for one in members if one.span.span_id not in alone]
+    yield members
+
+
+def outermost_first(one: DescribedSpan) -> tuple[bool, int, int, str]:
+    """Sort key: the longest span first; spans of the gateway and of captures last."""
+    span = one.span
+    return one.partial.get("measured", False), span.start - span.end, span.start, span.span_id
+
+
+def _join_by_ancestry(enclosing: Mapping[str, Span], groups: _Groups) -> None:
+    for one in groups.by_id.values():
+        if one.partial["kind"] not in ("llm", "tool", "agent"):
+            continue
+        above = _nearest(one.span, enclosing, groups)
+        if above is not None and _same_call(one, above):
+            groups.join(one, above)
+
+
+def _nearest(span: Span, enclosing: Mapping[str, Span], groups: _Groups) -> DescribedSpan | None:
+    """Return the nearest ancestor that describes a call."""
+    for ancestor in ancestors(span, enclosing):
+        if ancestor.span_id in groups.by_id:
+            return groups.by_id[ancestor.span_id]
+    return None
+
+
+def ancestors(span: Span, enclosing: Mapping[str, Span]) -> Iterator[Span]:
+    """Yield the ancestors of `span`, the nearest first; a cycle of invalid ids ends the loop."""
+    visited = {span.span_id}
+    above = enclosing.get(span.parent_id or "")
+    while above is not None and above.span_id not in visited:
+        yield above
+        visited.add(above.span_id)
+        above = enclosing.get(above.parent_id or "")
+
+
+def _same_call(inner: DescribedSpan, outer: DescribedSpan) -> bool:
+    one, other = inner.partial, outer.partial
+    if one["kind"] != other["kind"]:
+        return False
+    if one["kind"] == "agent":
+        same = one.get("agent") is not None and one.get("agent") == other.get("agent")
+        return same and inner.span.scope != outer.span.scope
+    return one["kind"] == "llm" or _same_tool(inner, outer)
+
+
+def _same_tool(inner: DescribedSpan, outer: DescribedSpan) -> bool:
+    one, other = inner.partial.get("name"), outer.partial.get("name")
+    if one is None or other is None or one == other:
+        return True
+    # frameworks put the MCP server's name before the tool's
+    return inner.span.get("mcp.method.name") is not None and other.endswith(one)
+
+
+def _join_by_response_id(llm: Sequence[DescribedSpan], groups: _Groups) -> None:
+    by_response: defaultdict[str, list[DescribedSpan]] = defaultdict(list)
+    for one in llm:
+        answer = one.partial.get("response_id")
+        for other in by_response[answer] if answer else ():
+            overlap = one.span.start <= other.span.end and other.span.start <= one.span.end
+            if overlap and _compatible(one.partial, other.partial):
+                groups.join(one, other)
+        if answer:
+            by_response[answer].append(one)
+
+
+def _compatible(one: Partial, other: Partial) -> bool:
+    outputs = comparable_output(one), comparable_output(other)
+    return None in outputs or outputs[0] == outputs[1]
+
+
+def _join_by_containment(llm: Sequence[DescribedSpan], groups: _Groups) -> None:
+    running: list[DescribedSpan] = []
+    for inner in sorted(llm, key=lambda one: (one.span.start, -one.span.end)):
+        running = [one for one in running if one.span.end + SLACK >= inner.span.start]
+        containers = [one for one in running if _contains(one.span, inner.span)]
+        of_scope = Counter(one.span.scope for one in containers)
+        for outer in containers:
+            only = of_scope[outer.span.scope] == 1
+            if only and not groups.together(inner, outer) and _equal(inner, outer):
+                groups.join(inner, outer)
+        running = [*running[1 - MAX_RUNNING :], inner]
+
+
+def _contains(outer: Span, inner: Span) -> bool:
+    return (
+        outer.start <= inner.start
+        and inner.end <= outer.end + SLACK
+        and outer.scope != inner.scope
+        and outer.process == inner.process
+    )
+
+
+def _equal(inner: DescribedSpan, outer: DescribedSpan) -> bool:
+    outputs = comparable_output(inner.partial), comparable_output(outer.partial)
+    failed = [one.partial.get("status") == "error" for one in (inner, outer)]
+    return outputs[0] == outputs[1] and (outputs[0] is not None or all(failed))

@@ -1,0 +1,269 @@
+"""Merge the spans that describe one call.
+
+Request, response, parameters and token ids come from the innermost span (gateway or capture, then
+SDK, then framework); of retries, from the last that succeeded. Agent, node and times come from the
+outermost span.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, cast
+
+from ltrain_instrument import attributes
+from ltrain_transforms.calls.compare_captures import compare_captures
+from ltrain_transforms.calls.grouping import DescribedSpan, ancestors
+from ltrain_transforms.dialects import Partial, Tokens
+from ltrain_transforms.traces import Role, Span
+
+OUTERMOST_FIELDS: tuple[Literal["agent", "node"], ...] = ("agent", "node")
+"""Fields that come from the outermost span."""
+GATEWAY_FIELDS = frozenset(
+    {"tokens", "measured", "policy", "policy_version", "params", "constrained", "delivered"}
+)
+"""Fields that only a trusted sender may write for a call that the gateway recorded."""
+MESSAGE_FIELDS: tuple[Literal["input_messages", "output_messages"], ...] = (
+    "input_messages",
+    "output_messages",
+)
+
+
+@dataclass(slots=True)
+class Call:
+    """A call while its spans are merged; `call_cells` returns the finished cells."""
+
+    spans: Sequence[DescribedSpan]
+    """Outermost first."""
+    merged: Partial
+    mismatch: str | None = None
+    """Where its captures disagree: see `compare_captures`."""
+    requested_by: str | None = None
+    parent_id: str | None = None
+    agent: str | None = None
+    node: str | None = None
+
+    @property
+    def outer(self) -> Span:
+        return self.spans[0].span
+
+    @property
+    def call_id(self) -> str:
+        return self.outer.span_id
+
+    @property
+    def kind(self) -> str:
+        return self.merged["kind"]
+
+    @property
+    def cut(self) -> bool:
+        """Whether the span that its messages come from was too large, so that texts were cut."""
+        cut = [one.partial for one in self.spans if attributes.CUT in one.span.attributes]
+        pairs = ((partial, name) for partial in cut for name in MESSAGE_FIELDS if name in partial)
+        return any(partial[name] is self.merged[name] for partial, name in pairs)
+
+
+def merge_spans(described: Sequence[DescribedSpan]) -> Call:
+    """Merge the partials of one call's spans; the outermost span is first."""
+    if len(described) == 1:
+        return Call(described, described[0].partial)
+    ordered = _by_priority(_without_forged(described))
+    merged: Partial = {}
+    for one in ordered:
+        merged |= one.partial
+    for name in MESSAGE_FIELDS:
+        if name in merged and merged[name].broken:
+            others = (one.partial[name] for one in ordered[::-1] if name in one.partial)
+            merged[name] = next((one for one in others if not one.broken), merged[name])
+    for one in reversed(described):
+        for field_name in OUTERMOST_FIELDS:
+            if field_name in one.partial:
+                merged[field_name] = one.partial[field_name]
+    merged.pop("status", None)
+    if _failed(described):
+        merged["status"] = "error"
+    mismatch = compare_captures([one.partial for one in ordered], [o.span.scope for o in ordered])
+    return Call(described, merged, mismatch=mismatch)
+
+
+def _without_forged(described: Sequence[DescribedSpan]) -> Sequence[DescribedSpan]:
+    """Remove `GATEWAY_FIELDS` of untrusted spans from a call that the gateway recorded.
+
+    Otherwise an agent could mark the calls that it does not want to be trained.
+    """
+    if not any(one.span.role == Role.GATEWAY for one in described):
+        return described
+    return [one if one.span.trusted else _without_gateway_fields(one) for one in described]
+
+
+def _without_gateway_fields(one: DescribedSpan) -> DescribedSpan:
+    rest = {name: value for name, value in one.partial.items() if name not in GATEWAY_FIELDS}
+    return DescribedSpan(one.span, cast(Partial, rest))
+
+
+def _trusted_spans(spans: Sequence[Span]) -> Sequence[Span]:
+    """Return the spans whose flags count: of a call with a gateway span, only trusted ones."""
+    if any(span.role == Role.GATEWAY for span in spans):
+        return [span for span in spans if span.trusted]
+    return spans
+
+
+def _by_priority(described: Sequence[DescribedSpan]) -> list[DescribedSpan]:
+    """Sort so that the span whose fields win comes last.
+
+    The gateway wins over captures, captures over all others; then a span that succeeded; then the
+    inner instrumentation, whose longest span is shorter; of its spans, which are retries, the last.
+    """
+    longest: dict[str, int] = {}
+    for one in described:
+        span = one.span
+        longest[span.scope] = max(longest.get(span.scope, 0), span.end - span.start)
+
+    def priority(one: DescribedSpan) -> tuple[bool, bool, bool, int, int]:
+        by_gateway = one.span.role == Role.GATEWAY
+        measured = one.partial.get("measured", False)
+        succeeded = one.partial.get("status") != "error"
+        return by_gateway, measured, succeeded, -longest[one.span.scope], one.span.start
+
+    return sorted(described, key=priority)
+
+
+def _failed(described: Sequence[DescribedSpan]) -> bool:
+    """An LLM call failed if its outermost span did (the SDK retries); others if any span did."""
+    if described[0].partial["kind"] == "llm":
+        return described[0].partial.get("status") == "error"
+    return any(one.partial.get("status") == "error" for one in described)
+
+
+def place_call(call: Call, enclosing: Mapping[str, Span], calls: Mapping[str, Call]) -> None:
+    """Fill the enclosing call, and the agent and node that `call` ran in.
+
+    Args:
+        enclosing: every span of the execution, by id.
+        calls: every call of the execution, by the id of each of its spans.
+    """
+    ancestor_calls = [
+        calls[span.span_id] for span in ancestors(call.outer, enclosing) if span.span_id in calls
+    ]
+    outside = [one for one in ancestor_calls if one is not call]
+    call.parent_id = outside[0].call_id if outside else None
+    merged = call.merged
+    nodes = (one.merged.get("node") or one.outer.name for one in outside if one.kind == "node")
+    call.node = merged.get("node") or next(nodes, None)
+    agents = (one.merged.get("agent") for one in outside)
+    agent = merged.get("agent") or next((name for name in agents if name), None)
+    call.agent = agent or call.node
+
+
+class CallCells(NamedTuple):
+    """The cells of `CALLS` that depend on one call alone."""
+
+    execution_id: str
+    call_id: str
+    trace_id: str
+    parent_id: str | None
+    start: int
+    end: int
+    kind: str
+    name: str
+    version: str | None
+    endpoint: str | None
+    agent: str | None
+    node: str | None
+    model: str | None
+    policy: str | None
+    policy_version: int | None
+    params: str | None
+    tools: str | None
+    temperature: float | None
+    input: str | None
+    output: str | None
+    arguments: str | None
+    result: str | None
+    tool_call_id: str | None
+    status: str
+    error_type: str | None
+    finish_reason: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    reasoning_tokens: int | None
+    cached_tokens: int | None
+    requested_by: str | None
+    constrained: bool
+    delivered: bool
+    redacted: bool
+    truncated: bool
+    capture_mismatch: str | None
+    source_spans: list[str]
+    token_source: str | None
+    tokens: Tokens | None
+    """Token ids as their writer encoded them."""
+
+
+def call_cells(call: Call) -> CallCells:
+    """Return the cells that depend on one call alone."""
+    merged, outer = call.merged, call.outer
+    spans = [one.span for one in call.spans]
+    trusted, tokens = _trusted_spans(spans), merged.get("tokens")
+    params, version = merged.get("params"), merged.get("policy_version")
+    input_text, output_text, arguments, result = _texts(merged)
+    return CallCells(
+        execution_id=outer.execution_id,
+        call_id=outer.span_id,
+        trace_id=outer.trace_id,
+        parent_id=call.parent_id,
+        start=outer.start,
+        end=max([span.end for span in spans]),
+        kind=call.kind,
+        name=_name(call),
+        version=merged.get("version"),
+        endpoint=merged.get("endpoint"),
+        agent=call.agent,
+        node=call.node,
+        model=merged.get("model"),
+        policy=merged.get("policy"),
+        policy_version=version if version is None or abs(version) < 1 << 31 else None,
+        params=None if params is None else params.text,
+        tools=merged.get("tools"),
+        temperature=None if params is None else params.temperature,
+        input=input_text,
+        output=output_text,
+        arguments=arguments,
+        result=result,
+        tool_call_id=merged.get("tool_call_id"),
+        status=merged.get("status", "ok"),
+        error_type=merged.get("error_type"),
+        finish_reason=merged.get("finish_reason"),
+        input_tokens=merged.get("input_tokens"),
+        output_tokens=merged.get("output_tokens"),
+        reasoning_tokens=merged.get("reasoning_tokens"),
+        cached_tokens=merged.get("cached_tokens"),
+        requested_by=call.requested_by,
+        constrained=merged.get("constrained", False),
+        delivered=merged.get("delivered", True),
+        redacted=any([span.flag(attributes.REDACTED) for span in trusted]) or call.cut,
+        truncated=any([span.flag(attributes.TRUNCATED) for span in trusted]),
+        capture_mismatch=call.mismatch,
+        source_spans=[span.span_id for span in spans],
+        token_source=tokens and tokens.recorded_by,
+        tokens=tokens,
+    )
+
+
+def _name(call: Call) -> str:
+    merged = call.merged
+    if call.kind in ("llm", "embedding"):
+        return merged.get("model") or call.outer.name
+    if call.kind == "agent":
+        return merged.get("agent") or call.outer.name
+    return merged.get("name") or call.outer.name
+
+
+def _texts(merged: Partial) -> tuple[str | None, str | None, str | None, str | None]:
+    """Return input, output, arguments and result; a tool's arguments are its input."""
+    if merged["kind"] == "llm":
+        prompt, answer = merged.get("input_messages"), merged.get("output_messages")
+        answer_text = None if answer is None else answer.text
+        return None if prompt is None else prompt.text, answer_text, None, None
+    if merged["kind"] == "tool":
+        arguments, result = merged.get("arguments"), merged.get("output")
+        return arguments, result, arguments, result
+    return merged.get("input"), merged.get("output"), None, None

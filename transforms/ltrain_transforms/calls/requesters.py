@@ -1,0 +1,104 @@
+"""Find the LLM call that requested a tool: by tool-call id, else by name, agent and order.
+
+Where a node of a graph runs a tool without a request of the model, the LLM call before it is the
+requester. A tool without a name (a hand-off) takes the only request of that call that no other tool
+answered.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ltrain_transforms.calls.merging import Call
+from ltrain_transforms.dialects import tool_requests
+from ltrain_transforms.traces import parse_json
+
+
+def assign_requesters(calls: Sequence[Call]) -> None:
+    """Fill `requested_by` of the tools, and the fields that the request knows better than the tool.
+
+    Args:
+        calls: the calls of one execution, by start time.
+    """
+    by_id: dict[str, tuple[Call, dict[str, Any]]] = {}
+    open_by_name: dict[str, list[tuple[Call, dict[str, Any]]]] = {}
+    llm_calls: list[Call] = []
+    by_call_id = {call.call_id: call for call in calls}
+    for call in calls:
+        if call.kind == "llm":
+            llm_calls.append(call)
+            answer = call.merged.get("output_messages")
+            for request in tool_requests(answer.parsed if answer is not None else None):
+                by_id[str(request.get("id"))] = (call, request)
+                open_by_name.setdefault(str(request.get("name")), []).append((call, request))
+        elif call.kind == "tool":
+            ids = _request_ids(call, by_call_id)
+            named = open_by_name.get(call.merged.get("name") or "", [])
+            match = next((by_id[one] for one in ids if one in by_id), None)
+            match = match or (_likeliest(call, named) if named and not ids else None)
+            if match is not None:
+                _assign(call, *match)
+                named[:] = [entry for entry in named if entry[1] is not match[1]]
+            else:
+                call.requested_by = _previous_llm_call(call, llm_calls)
+    unanswered = [entry for named in open_by_name.values() for entry in named]
+    for call in calls:
+        if call.kind == "tool" and "name" not in call.merged:
+            own = [entry for entry in unanswered if entry[0].call_id == call.requested_by]
+            if len(own) == 1:
+                _assign(call, *own[0])
+
+
+def _request_ids(call: Call, by_call_id: dict[str, Call]) -> list[str]:
+    """Return the tool's own call id, else the ids in its node's input."""
+    own = call.merged.get("tool_call_id")
+    if own:
+        return [own]
+    parent = by_call_id.get(call.parent_id or "")
+    requests = parse_json(parent.merged.get("input")) if parent is not None else None
+    return [
+        str(one["id"])
+        for one in (requests if isinstance(requests, list) else [])
+        if isinstance(one, dict) and one.get("id") and one.get("name") == call.merged.get("name")
+    ]
+
+
+def _likeliest(call: Call, named: list[tuple[Call, dict[str, Any]]]) -> tuple[Call, dict[str, Any]]:
+    """Return the request with the tool's arguments, else the first: parallel tools race."""
+    own = parse_json(call.merged.get("arguments"))
+    requests = [(entry, parse_json(entry[1].get("arguments"))) for entry in named]
+    equal = (entry for entry, arguments in requests if own in (arguments, _only_value(arguments)))
+    return next(equal, named[0])
+
+
+def _only_value(arguments: Any) -> Any:
+    """Return the value of a single argument, which OpenInference writes without its name."""
+    single = isinstance(arguments, dict) and len(arguments) == 1
+    return next(iter(arguments.values())) if single else arguments
+
+
+def _assign(call: Call, requester: Call, request: dict[str, Any]) -> None:
+    call.requested_by = requester.call_id
+    if _has_agent(requester) and not _has_agent(call):
+        call.agent = requester.agent
+    call.merged.setdefault("tool_call_id", str(request.get("id") or ""))
+    call.merged.setdefault("name", str(request.get("name") or ""))
+    arguments = parse_json(request.get("arguments"))
+    # OpenInference writes a single argument without its name; the request has the name
+    if isinstance(arguments, dict) and not isinstance(
+        parse_json(call.merged.get("arguments")), dict
+    ):
+        call.merged["arguments"] = json.dumps(arguments, ensure_ascii=False)
+
+
+def _has_agent(call: Call) -> bool:
+    """Return whether the call's agent is known; else `agent` holds the node."""
+    return call.agent is not None and call.agent != call.node
+
+
+def _previous_llm_call(call: Call, llm_calls: Iterable[Call]) -> str | None:
+    """Return the last LLM call that ended before the tool, of the tool's agent if there is one."""
+    ended = [one for one in llm_calls if one.outer.end <= call.outer.start]
+    own = [one for one in ended if one.agent == call.agent]
+    last = max(own or ended, key=lambda one: one.outer.end, default=None)
+    return None if last is None else last.call_id

@@ -1,0 +1,64 @@
+"""The columns of calls that credit reads: no text and no tokens, so that a wave fits in memory.
+
+Each row depends on the calls of its own execution alone.
+"""
+
+import polars as pl
+
+from ltrain_transforms.credit.parts import with_parts
+from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.source import trained_policy
+
+CREDIT_INPUTS = pl.Schema(
+    {
+        "execution_id": pl.String(),
+        "call_id": pl.String(),
+        "seq": pl.Int32(),
+        "start": pl.Int64(),
+        "end": pl.Int64(),
+        "kind": pl.String(),
+        "agent": pl.String(),
+        "node": pl.String(),
+        "turn_index": pl.Int32(),  # of its kind, agent and node, in causal order
+        "policy_version": pl.Int32(),
+        "policy": pl.String(),  # the policy that is trained on it; null: it is environment
+        "sampled_tokens": pl.UInt32(),  # null without token ids and reported usage
+        "state_digest": pl.String(),  # the state that step estimators compare within, or null
+        "part": pl.String(),  # the part of its execution that gets one outcome advantage
+        "part_role": pl.String(),  # what that part is, with the same value in other executions
+        "parent_agent": pl.String(),  # the agent call around the part, or null
+    }
+)
+
+MAX_TOKENS = (1 << 32) - 1
+"""Largest count that the column holds; an agent may report any usage."""
+
+
+def credit_inputs(recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
+    """Return the `CREDIT_INPUTS` of `calls`.
+
+    Args:
+        calls: `CALLS`, with or without a column `state_digest`.
+        executions: those of the calls; `policy.modes` selects by their `mode`.
+    """
+    modes = executions.select("execution_id", "mode")
+    state = pl.col("state_digest") if "state_digest" in calls.columns else pl.lit(None, pl.String)
+    inputs = (
+        calls.lazy()
+        .join(modes.lazy(), "execution_id", "left", maintain_order="left")
+        .with_columns(
+            policy=trained_policy(recipe.policy),
+            sampled_tokens=_sampled_tokens(),
+            state_digest=state,
+        )
+    )
+    of_parts = ("part", "part_role", "parent_agent")
+    names = [name for name in (*CREDIT_INPUTS, "parent_id") if name not in of_parts]
+    parts = with_parts(inputs.select(names).collect(), recipe.credit.outcome.peers)
+    return parts.select(pl.col(name).cast(dtype) for name, dtype in CREDIT_INPUTS.items())
+
+
+def _sampled_tokens() -> pl.Expr:
+    """Count the sampled tokens, or else take the reported usage."""
+    sampled = pl.col("response_token_ids").list.first().list.len()
+    return pl.coalesce(sampled, pl.col("output_tokens").clip(0, MAX_TOKENS))

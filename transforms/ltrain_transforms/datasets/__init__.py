@@ -1,0 +1,32 @@
+"""The build of a dataset in bounded memory: its files, its manifest and its workers."""
+
+from ltrain_transforms.datasets import pipeline
+from ltrain_transforms.datasets.build import Progress, build, ignore_progress
+from ltrain_transforms.datasets.dataset import Dataset, DatasetBatch
+from ltrain_transforms.datasets.draft import temporary_sibling
+from ltrain_transforms.datasets.interrupt import interrupt_handler
+from ltrain_transforms.datasets.manifest import KEYS, MANIFEST, count_reasons
+from ltrain_transforms.datasets.pipeline import derive, observe_spans
+from ltrain_transforms.datasets.progress import show_progress
+from ltrain_transforms.datasets.selective_drops import alarm_messages, alarms_by_wave
+from ltrain_transforms.datasets.workers import open_workers
+
+__all__ = [
+    "KEYS",
+    "MANIFEST",
+    "Dataset",
+    "DatasetBatch",
+    "Progress",
+    "alarm_messages",
+    "alarms_by_wave",
+    "build",
+    "count_reasons",
+    "derive",
+    "ignore_progress",
+    "interrupt_handler",
+    "observe_spans",
+    "open_workers",
+    "pipeline",
+    "show_progress",
+    "temporary_sibling",
+]

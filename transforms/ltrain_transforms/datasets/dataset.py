@@ -1,0 +1,88 @@
+"""A dataset: a directory with one folder of parquet files per table, and `manifest.json`."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import polars as pl
+
+from ltrain_instrument.errors import UnknownName
+from ltrain_transforms.datasets.manifest import MANIFEST
+from ltrain_transforms.errors import NoDataset
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    id: str
+    path: Path
+    counts: dict[str, int]
+    """Rows of each table."""
+
+    def table(self, name: str) -> pl.DataFrame:
+        """Read a table.
+
+        Raises:
+            UnknownName: when the dataset has no such table.
+        """
+        if name not in self.counts:
+            raise UnknownName("table", name, self.counts)
+        return pl.read_parquet(self.path / name)
+
+    @property
+    def batches(self) -> list["DatasetBatch"]:
+        """The batches of whole executions that it was built from."""
+        files = (self.path / "executions").glob("*.parquet")
+        return [DatasetBatch(self.path, file.name) for file in sorted(files)]
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether its files can be read and hold as many rows as the manifest counts."""
+        try:
+            return all(
+                pl.scan_parquet(self.path / name).select(pl.len()).collect().item() == rows
+                for name, rows in self.counts.items()
+            )
+        except (OSError, pl.exceptions.PolarsError):
+            return False
+
+    @property
+    def drops(self) -> pl.DataFrame:
+        """The table `drops`: what was left out, and why."""
+        return self.table("drops")
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The content of `manifest.json`, by the fields of `Manifest`."""
+        return dict(json.loads((self.path / MANIFEST).read_text()))
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open the dataset in the folder `path`.
+
+        Raises:
+            NoDataset: when the folder has no readable manifest.
+        """
+        try:
+            manifest = json.loads((path / MANIFEST).read_text())
+            return cls(manifest["id"], path, dict(manifest["counts"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise NoDataset(
+                f"{path} is not a dataset: it has no readable {MANIFEST}. Build one with "
+                "`ltrain build`."
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetBatch:
+    """Some whole executions of a dataset: one file of each table."""
+
+    path: Path
+    file: str
+
+    def table(self, name: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """Read the rows of a table, or some of its columns."""
+        return pl.read_parquet(
+            self.path / name / self.file, columns=None if columns is None else list(columns)
+        )

@@ -1,0 +1,208 @@
+"""Spans -> tables, in three phases of pure functions on frames, without clock or network.
+
+1. `trace_executions`: spans to calls, states, executions and rewards, for any set of whole
+   executions.
+2. `assign_credit`: rewards to advantages, for all executions of a wave, on frames with few columns.
+3. `samples`: transitions and their tokens to rows, again for any set of whole executions.
+
+Only the second phase compares executions, so the division into batches changes no row.
+"""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from ltrain_transforms.calls import STATE_COLUMNS, calls, executions, idle_cutoff
+from ltrain_transforms.credit import (
+    credit_inputs,
+    outcome_advantages,
+    select_groups,
+    transitions,
+)
+from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.rewards import apply_gates, outcomes, read_evaluations, rewards
+from ltrain_transforms.samples import samples
+from ltrain_transforms.source import concat_table, select_executions, to_drops
+from ltrain_transforms.states import digest, states
+from ltrain_transforms.tables import DROPS, TABLES
+from ltrain_transforms.traces import MISPLACED, UNTRUSTED, is_impostor
+
+NOT_A_CALL = {"not_a_call": "it describes no call: transport, or a process's own span"}
+NO_CALLS = {"no_calls": "it counts in its group, and made no call of the trained policy"}
+
+
+@dataclass(frozen=True, slots=True)
+class Observations:
+    """What spans record, before a recipe assigns any reward."""
+
+    calls: pl.DataFrame
+    executions: pl.DataFrame
+    states: pl.DataFrame
+    readings: pl.DataFrame
+    """`OBSERVATIONS`: what each call read and did."""
+    evaluations: pl.DataFrame
+    unreadable: pl.DataFrame
+    """`DROPS`: spans whose call cannot be read and executions whose states cannot be read."""
+    unmatched: pl.DataFrame
+    """`DROPS`: evaluations without a call or execution that they judge."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedExecutions:
+    """The tables that need one execution at a time."""
+
+    calls: pl.DataFrame
+    executions: pl.DataFrame
+    states: pl.DataFrame
+    rewards: pl.DataFrame
+    """Without the rules over the rollout and before gates are applied."""
+    drops: pl.DataFrame
+    steps: pl.DataFrame
+    """`CREDIT_INPUTS`: the columns of `calls` that credit reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreditedExecutions:
+    """The tables that compare the executions of a wave."""
+
+    rewards: pl.DataFrame
+    """The rewards of `TracedExecutions` and those that depend on the group or the outcome."""
+    transitions: pl.DataFrame
+    outcomes: pl.DataFrame
+    """`execution_id`, `reward`: the outcome of each execution that has one."""
+    trained_ids: pl.Series
+    """`execution_id` of the executions to train on."""
+    drops: pl.DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedTables:
+    """All tables of one selection, by name."""
+
+    tables: dict[str, pl.DataFrame]
+    outcomes: pl.DataFrame
+    """`execution_id`, `reward`: the outcome of each execution that has one."""
+
+
+def observe_spans(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None) -> Observations:
+    """Parse `SPANS` of whole executions.
+
+    Args:
+        newest: the end of the newest of all selected spans, in nanoseconds.
+    """
+    call_rows, unreadable_calls = calls(spans)
+    state_rows, readings, unreadable_states = states(call_rows)
+    unreadable = concat_table(DROPS, unreadable_calls, unreadable_states)
+    call_rows = _with_readings(call_rows, readings)
+    execution_rows = executions(spans, call_rows, idle_cutoff(newest, recipe.source.idle_timeout))
+    evaluation_rows, unmatched = read_evaluations(spans, call_rows)
+    return Observations(
+        call_rows, execution_rows, state_rows, readings, evaluation_rows, unreadable, unmatched
+    )
+
+
+def trace_executions(
+    spans: pl.DataFrame, recipe: Recipe, newest: int | None = None
+) -> TracedExecutions:
+    """Run phase 1 on `SPANS` of whole executions; `newest` as in `observe_spans`."""
+    observed = observe_spans(spans, recipe, newest)
+    call_rows, execution_rows = observed.calls, observed.executions
+    reward_rows, uncredited = rewards(recipe, call_rows, execution_rows, observed.evaluations)
+    unused = _unused_spans(spans, observed)
+    digests = _state_digests(recipe, observed)
+    digested = call_rows.join(digests, "call_id", "left", maintain_order="left")
+    steps = credit_inputs(recipe, digested, execution_rows)
+    drops = concat_table(DROPS, observed.unreadable, unused, observed.unmatched, uncredited)
+    return TracedExecutions(call_rows, execution_rows, observed.states, reward_rows, drops, steps)
+
+
+def assign_credit(
+    steps: pl.DataFrame, executions: pl.DataFrame, rewards: pl.DataFrame, recipe: Recipe
+) -> CreditedExecutions:
+    """Run phase 2 on whole waves: every execution of a wave must be in the frames."""
+    reward_rows, gated = apply_gates(recipe, rewards, executions)
+    outcome_rows = outcomes(recipe, reward_rows, executions)
+    judged = any(reward.evaluation for reward in recipe.reward)
+    counted, left_out = select_executions(
+        executions, outcome_rows["execution_id"], recipe.filter, judged=judged
+    )
+    compared_rows = outcome_advantages(recipe, counted, outcome_rows, reward_rows, steps)
+    transition_rows = transitions(recipe, compared_rows, steps, reward_rows)
+    trained_ids, filtered = select_groups(recipe, compared_rows, transition_rows)
+    without_calls = _without_calls(trained_ids, transition_rows)
+    drops = concat_table(DROPS, gated, left_out, filtered, without_calls)
+    return CreditedExecutions(reward_rows, transition_rows, outcome_rows, trained_ids, drops)
+
+
+def derive(spans: pl.DataFrame, recipe: Recipe) -> DerivedTables:
+    """Run the three phases on `SPANS` in memory."""
+    newest = None if spans.is_empty() else int(spans.select(pl.col("end").max()).item())
+    trace = trace_executions(spans, recipe, newest)
+    credit = assign_credit(trace.steps, trace.executions, trace.rewards, recipe)
+    trained = credit.transitions.filter(pl.col("execution_id").is_in(credit.trained_ids.implode()))
+    rows, unusable = samples(recipe, trained, trace.calls, trace.executions)
+    drops = concat_table(DROPS, trace.drops, credit.drops, unusable)
+    frames = (
+        *(trace.calls, trace.executions, trace.states, credit.rewards),
+        *(credit.transitions, rows, drops),
+    )
+    names = (table.name for table in TABLES)
+    return DerivedTables(dict(zip(names, frames, strict=True)), credit.outcomes)
+
+
+def _with_readings(calls: pl.DataFrame, readings: pl.DataFrame) -> pl.DataFrame:
+    added = readings.select("call_id", "reads", "action", "turn_index")
+    joined = calls.drop(STATE_COLUMNS).join(added, "call_id", "left", maintain_order="left")
+    return joined.select(calls.columns)
+
+
+def _state_digests(recipe: Recipe, observed: Observations) -> pl.DataFrame:
+    """Return `call_id` and `state_digest`: of all variables, or of those that the recipe names."""
+    step = recipe.credit.step
+    if step is None or not step.state:
+        return observed.readings.select("call_id", "state_digest")
+    return digest(observed.states, observed.calls, step.state)
+
+
+def _without_calls(trained_ids: pl.Series, transitions: pl.DataFrame) -> pl.DataFrame:
+    """Return `DROPS`: executions that are outcome_advantages and have no call to train."""
+    ids = trained_ids.filter(~trained_ids.is_in(transitions["execution_id"].implode()))
+    return to_drops(
+        "rows", ids.to_frame().with_columns(reason=pl.lit("no_calls")), "execution_id", NO_CALLS
+    )
+
+
+def _unused_spans(spans: pl.DataFrame, observed: Observations) -> pl.DataFrame:
+    """Return `DROPS`: the spans that no table was made from."""
+    used = pl.concat(
+        [
+            observed.calls["source_spans"].explode(),
+            observed.executions["source_spans"].explode(),
+            observed.evaluations["evidence"],
+            _span_ids(observed.unmatched),
+            _span_ids(observed.unreadable),
+        ]
+    )
+    unused = spans.filter(~pl.col("span_id").is_in(used.drop_nulls().implode()))
+    untrusted = is_impostor()
+    others = unused.filter(~untrusted).with_columns(reason=pl.lit("not_a_call"))
+    drops = to_drops("spans", others, "span_id", NOT_A_CALL)
+    return concat_table(DROPS, drops, _untrusted_spans(unused.filter(untrusted)))
+
+
+def _span_ids(drops: pl.DataFrame) -> pl.Series:
+    """Return the span of each drop, whose id is the span's or starts with it and a colon."""
+    return drops.select(pl.col("id").str.split(":").list.first()).to_series()
+
+
+def _untrusted_spans(spans: pl.DataFrame) -> pl.DataFrame:
+    """Return `DROPS`: spans that claim to be of an ltrain process and are not."""
+    detail = (
+        pl.when(pl.col("trusted").fill_null(False))
+        .then(pl.format(MISPLACED, "scope"))
+        .otherwise(pl.format(UNTRUSTED["untrusted"], pl.col("sender").fill_null("")))
+    )
+    drops = spans.select(
+        stage=pl.lit("spans"), id="span_id", reason=pl.lit("untrusted"), detail=detail
+    )
+    return DROPS.select(drops.lazy()).collect()

@@ -1,0 +1,101 @@
+"""Exports of a dataset: tasks, chats, preference pairs, rendered rows and the prompts of verl.
+
+No export needs token ids, so traces that did not pass the gateway can be exported too.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ltrain_instrument.errors import UnknownName
+from ltrain_transforms.datasets import (
+    Dataset,
+    Progress,
+    count_reasons,
+    ignore_progress,
+    temporary_sibling,
+)
+from ltrain_transforms.exports import (
+    conversations,
+    preferences,
+    rendered,
+    rollouts,
+    sft,
+    tasks,
+    verl,
+)
+from ltrain_transforms.exports.conversion import BadExport, ExportOptions, ExportResult
+from ltrain_transforms.exports.conversion_files import ExportJob
+
+FORMATS: dict[str, tuple[str, Callable[[ExportJob], ExportResult]]] = {
+    "tasks": (".jsonl", tasks.export_tasks),
+    "sft": (".jsonl", sft.export_sft),
+    "preferences": (".jsonl", preferences.export_preferences),
+    "rendered": (".parquet", rendered.export_rendered),
+    "verl": (".parquet", verl.export_verl),
+}
+"""The choices of `ltrain convert --to`: the suffix of the file, and the function that makes it."""
+
+REASONS = {
+    **rollouts.REASONS,
+    **conversations.REASONS,
+    **tasks.REASONS,
+    **preferences.REASONS,
+    **rendered.REASONS,
+    **verl.REASONS,
+}
+"""Reasons for drops of an export, and what they mean."""
+
+
+def export_dataset(
+    dataset: Dataset,
+    to: str,
+    options: ExportOptions,
+    out: Path,
+    progress: Progress = ignore_progress,
+) -> dict[str, Any]:
+    """Export `dataset` to the file `out`, with a manifest beside it, and return the manifest.
+
+    Both files are complete or absent.
+
+    Raises:
+        UnknownName: when there is no format of that name.
+        BadExport: when the file has another suffix, or no row is left to write.
+    """
+    if to not in FORMATS:
+        raise UnknownName("format", to, FORMATS)
+    suffix, export = FORMATS[to]
+    if out.suffix != suffix:
+        raise BadExport(f"{to} is written as {suffix}, and --out is {out}. Name it *{suffix}.")
+    with (
+        temporary_sibling(out) as folder,
+        ExportJob(dataset, options, folder, progress) as job,
+    ):
+        result = export(job)
+        reasons = count_reasons(result.drops)
+        if not result.lineage:
+            counts = ", ".join(f"{count} {name}" for name, count in reasons.items())
+            raise BadExport(
+                f"{dataset.path} has no row for {to}. Left out: {counts or 'nothing'}. Choose "
+                "another dataset, or options that leave out less."
+            )
+        result.rows.write(folder / out.name)
+        manifest = {
+            "dataset": dataset.id,
+            "to": to,
+            "options": {k: v for k, v in asdict(options).items() if v is not None},
+            "rows": len(result.lineage),
+            "drops": reasons,
+            "left_out": result.drops.select("id", "reason", "detail").to_dicts(),
+            "lineage": result.lineage,
+        }
+        manifest_path = folder / f"{out.name}.manifest.json"
+        manifest_path.write_text(json.dumps(manifest, indent=1, default=str) + "\n")
+        (folder / out.name).rename(out)
+        manifest_path.rename(out.with_name(manifest_path.name))
+    return manifest
+
+
+__all__ = ["FORMATS", "REASONS", "BadExport", "ExportOptions", "ExportResult", "export_dataset"]

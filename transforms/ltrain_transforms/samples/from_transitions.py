@@ -1,0 +1,143 @@
+"""Transitions -> samples: the token rows that the trainer reads.
+
+A transition without usable tokens, or in a row that is too long, is a drop; these filters change no
+advantage. Tokens stay in Arrow buffers throughout, so that a call costs a few microseconds.
+"""
+
+from hashlib import sha256
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+
+from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.samples import responses
+from ltrain_transforms.samples.ragged import Ragged
+from ltrain_transforms.samples.responses import Layout
+from ltrain_transforms.samples.row_filters import REASONS, drop_reason, filter_inputs
+from ltrain_transforms.samples.rows import Merges, Turns, merge_turns
+from ltrain_transforms.samples.split_reasons import split_reasons
+from ltrain_transforms.source import concat_table, to_drops
+from ltrain_transforms.tables import DROPS, SAMPLES
+
+COLUMNS = (
+    *("execution_id", "call_id", "input", "output", "temperature"),
+    *("constrained", "delivered", "redacted", "truncated", "token_source"),
+    *("prompt_token_ids", "response_token_ids", "response_logprobs"),
+)
+"""The columns of `calls` that `samples` reads."""
+
+LANE = ("execution_id", "policy")
+"""A row belongs to one execution and one policy: a lane."""
+
+
+def samples(
+    recipe: Recipe, transitions: pl.DataFrame, calls: pl.DataFrame, executions: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the `SAMPLES` of the transitions of `executions`, and the dropped calls as `DROPS`."""
+    marked = (
+        transitions.join(executions.select("execution_id", "rollout_id", "mode"), "execution_id")
+        .join(filter_inputs(calls), ["execution_id", "call_id"])
+        .sort(*LANE, "t")
+        .with_columns(reason=drop_reason(recipe))
+        .drop("input", "mode")
+    )
+    left_out, usable = _split_by_reason(marked)
+    turns = _turns(usable, calls)
+    merges = merge_turns(turns)
+    if recipe.filter.too_long == "row":
+        too_long = merges.openers[turns.lengths > recipe.filter.max_tokens]
+        in_long_row = pl.Series(np.isin(merges.openers, too_long))
+        more, usable = _split_by_reason(
+            usable.with_columns(reason=pl.when(in_long_row).then(pl.lit("too_long")))
+        )
+        left_out = pl.concat([left_out, more])
+        turns = _turns(usable, calls)
+        merges = merge_turns(turns)
+    rows = _rows(recipe, usable, calls, turns, merges)
+    return rows, concat_table(DROPS, to_drops("rows", left_out, "call_id", REASONS))
+
+
+def _split_by_reason(marked: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the rows that have a `reason` to be left out, and those that have none."""
+    has_reason = pl.col("reason").is_not_null()
+    return marked.filter(has_reason), marked.filter(~has_reason)
+
+
+def _turns(usable: pl.DataFrame, calls: pl.DataFrame) -> Turns:
+    index = usable["index"]
+    changes = pl.any_horizontal(pl.col(c).ne_missing(pl.col(c).shift()) for c in LANE)
+    lanes = np.flatnonzero(usable.select(changes).to_series().to_numpy())
+    return Turns.from_tokens(
+        Ragged.from_series(calls["prompt_token_ids"].gather(index)),
+        Ragged.from_series(_first_choice(calls["response_token_ids"], index)),
+        usable["temperature"].fill_null(1.0).to_numpy(),  # the API's default
+        np.append(lanes, usable.height),
+    )
+
+
+def _first_choice(choices: pl.Series, index: pl.Series) -> pl.Series:
+    return choices.gather(index).list.first()
+
+
+def _rows(
+    recipe: Recipe, usable: pl.DataFrame, calls: pl.DataFrame, turns: Turns, merges: Merges
+) -> pl.DataFrame:
+    if usable.is_empty():
+        return SAMPLES.empty()
+    layout = Layout.from_merges(turns, merges)
+    weighting = recipe.train.loss_weighting
+    weight = responses.loss_weights(weighting, turns.responses.lengths, turns.lanes)
+    credit = usable.select("advantage", "reward", weight=pl.Series(weight))
+    logprobs = Ragged.from_series(_first_choice(calls["response_logprobs"], usable["index"]))
+    ordered = usable[layout.calls]
+    openers = ordered[layout.row_offsets[:-1]]
+    sample_ids = _sample_ids(ordered, layout)
+    messages = calls.select("call_id", "input", "output")[usable["index"]]
+    columns = {
+        **{name: openers[name] for name in (*LANE, "rollout_id", "group_id")},
+        "sample_id": sample_ids,
+        "tokens": pl.repeat("sampled", len(openers), dtype=pl.String, eager=True),
+        "prompt_ids": calls["prompt_token_ids"].gather(openers["index"]),
+        **responses.token_columns(turns, merges, layout, logprobs, credit),
+        "temperature": openers["temperature"].fill_null(1.0),
+        "call_offsets": layout.by_row(layout.call_offsets).to_series(
+            SAMPLES.schema["call_offsets"]
+        ),
+        "call_versions": _to_lists(ordered["policy_version"], layout),
+        "next_sample_id": _next_sample_ids(ordered, turns, layout, sample_ids),
+        "transition_ids": _to_lists(ordered["call_id"], layout),
+        **split_reasons(turns, merges, messages),
+    }
+    return SAMPLES.select(pl.LazyFrame(columns)).collect()
+
+
+def _to_lists(values: pl.Series, layout: Layout) -> pl.Series:
+    """Return a value of each call as lists, one a row."""
+    offsets = layout.row_offsets
+    row = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    frame = pl.DataFrame({"row": row, "value": values})
+    return frame.group_by("row", maintain_order=True).agg("value")["value"]
+
+
+def _sample_ids(ordered: pl.DataFrame, layout: Layout) -> pl.Series:
+    """Return the id of each row: 32 hexadecimal digits, a hash of its execution and its calls."""
+    executions, ids = ordered["execution_id"].to_list(), ordered["call_id"].to_list()
+    keys = (
+        "\x1f".join((executions[begin], *ids[begin:end]))
+        for begin, end in pairwise(layout.row_offsets.tolist())
+    )
+    return pl.Series([sha256(key.encode()).hexdigest()[:32] for key in keys], dtype=pl.String)
+
+
+def _next_sample_ids(
+    ordered: pl.DataFrame, turns: Turns, layout: Layout, sample_ids: pl.Series
+) -> pl.Series:
+    """Return for each row the id of the next row of its lane that begins after it ends, or null."""
+    lane = np.repeat(np.arange(len(turns.lanes) - 1), np.diff(turns.lanes))[layout.calls]
+    time = (lane << 32) + ordered["t"].to_numpy()
+    first, last = layout.row_offsets[:-1], layout.row_offsets[1:] - 1
+    index = np.searchsorted(time[first], time[last], side="right")
+    in_lane = np.append(lane[first], -1)[index] == lane[last]
+    following = pl.when(pl.Series(in_lane)).then(pl.Series(index))
+    return sample_ids.gather(pl.select(following).to_series())

@@ -1,0 +1,125 @@
+"""Selection of the trained policies' calls, and of the executions that are compared.
+
+Filters of executions run before credit and decide which executions are compared. Filters of rows
+run after credit and change no advantage.
+"""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from ltrain_transforms.recipe import Filter, Policy
+from ltrain_transforms.rules import sql
+from ltrain_transforms.tables import DROPS, Table
+
+AGENT_OUTCOMES = ("ok", "error", "timeout")
+"""Outcomes that the agent is responsible for."""
+
+REASONS = {
+    "superseded": "a later attempt at the same rollout took its place",
+    "infra": "it ended by a failure of the infrastructure, not of the agent",
+    "cancelled": "it was cancelled",
+    "incomplete": "not closed by a runner that the recipe trusts, though one dispatched it or "
+    "others of its group, or not all spans that ltrain's own processes ended have arrived",
+    "withheld": "spans are missing that its agent ended, and filter.failed is 'drop' or the recipe "
+    "names no evaluation",
+    "failed": "the agent failed or ran out of time, and filter.failed is 'drop'",
+    "unrewarded": "it has none of the evaluations that the recipe names",
+}
+
+
+def is_trained(*policies: Policy) -> pl.Expr:
+    """Return whether a row of `calls` is a call of one of `policies`, in any mode.
+
+    A call that did not pass the gateway names no policy; agents, nodes and `where` decide there.
+    """
+    return pl.any_horizontal(_selects(policy) for policy in policies)
+
+
+def trained_policy(policies: Sequence[Policy]) -> pl.Expr:
+    """Return the name of the first of `policies` that selects a call; null: it is never trained.
+
+    Reads the columns of `calls`, and the `mode` of their execution.
+    """
+    name = pl.lit(None, pl.String)
+    for policy in reversed(policies):
+        in_mode = pl.col("mode").is_in(policy.modes) if policy.modes else pl.lit(True)
+        selected = (_selects(policy) & in_mode).fill_null(False)
+        name = pl.when(selected).then(pl.lit(policy.name)).otherwise(name)
+    return name
+
+
+def _selects(policy: Policy) -> pl.Expr:
+    named = pl.col("policy").is_null() | (pl.col("policy") == policy.name)
+    selects = (pl.col("kind") == "llm") & named
+    if policy.agents:
+        selects &= pl.col("agent").is_in(policy.agents) | pl.col("node").is_in(policy.agents)
+    if policy.nodes:
+        selects &= pl.col("node").is_in(policy.nodes)
+    if policy.where is not None:
+        selects &= sql.predicate_expression(policy.where)
+    return selects.fill_null(False)
+
+
+def select_executions(
+    executions: pl.DataFrame, rewarded: pl.Series, rule: Filter, *, judged: bool = True
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the executions that are compared, and the others as `DROPS`.
+
+    Args:
+        executions: all of each group.
+        rewarded: ids of the executions that have an outcome.
+        judged: whether the recipe names an evaluation. Without one, the rules read only the spans
+            that the agent sent, so an execution that withheld spans is not compared.
+    """
+    outcome, unjudged = pl.col("outcome"), (rule.failed == "drop") | (not judged)
+    reason = (
+        pl.when("superseded").then(pl.lit("superseded"))
+        .when(outcome.is_in(["infra", "cancelled"])).then(outcome)
+        .when(is_incomplete() & ("incomplete" not in rule.allow)).then(pl.lit("incomplete"))
+        .when(outcome.is_in(["error", "timeout"]) & (rule.failed == "drop")).then(pl.lit("failed"))
+        .when(has_withheld_spans(rule) & unjudged).then(pl.lit("withheld"))
+        .when(~pl.col("execution_id").is_in(rewarded.implode())).then(pl.lit("unrewarded"))
+    )  # fmt: skip
+    marked = executions.with_columns(reason=reason)
+    left_out = marked.filter(pl.col("reason").is_not_null())
+    selected = marked.filter(pl.col("reason").is_null()).drop("reason")
+    return selected, to_drops("executions", left_out, "execution_id", REASONS)
+
+
+def is_incomplete() -> pl.Expr:
+    """Return whether an execution lacks trusted spans, or a runner that dispatched and closed it.
+
+    Where a runner dispatched executions of a group, one that none dispatched was made up by an
+    agent: it would move the group's mean.
+    """
+    dispatched = pl.col("dispatched").fill_null(False)
+    of_runner = pl.col("group_id").is_not_null() & dispatched.any().over("group_id")
+    return ~pl.col("complete") | (of_runner & ~dispatched)
+
+
+def has_withheld_spans(rule: Filter) -> pl.Expr:
+    """Return whether an execution counts as failed because its agent withheld spans."""
+    return pl.col("withheld") & ("incomplete" not in rule.allow)
+
+
+def to_drops(
+    stage: str, frame: pl.DataFrame, id_column: str, reasons: dict[str, str]
+) -> pl.DataFrame:
+    """Return `DROPS` of the rows of `frame`, by its column `reason`.
+
+    Args:
+        reasons: the sentence of each reason.
+    """
+    drops = frame.select(
+        stage=pl.lit(stage),
+        id=id_column,
+        reason="reason",
+        detail=pl.col("reason").replace_strict(reasons, default="", return_dtype=pl.String),
+    )
+    return DROPS.select(drops.lazy()).collect()
+
+
+def concat_table(table: Table, *frames: pl.DataFrame) -> pl.DataFrame:
+    """Concatenate frames of one table; without frames, return it empty."""
+    return pl.concat([table.empty(), *frames])
