@@ -26,8 +26,6 @@ from ltrain_collector.errors import (
     QueryFailed,
     TooMuch,
 )
-from ltrain_collector.ingest.rows import Rows
-from ltrain_collector.ingest.signals import TRACES, Signal
 from ltrain_collector.migration import MigrationResult, migrate
 from ltrain_collector.parameters import Parameters
 from ltrain_instrument.settings import HOME, STORE
@@ -139,19 +137,6 @@ class Store:
         The rows can be read when it returns.
         """
         return self._backend.insert(table, frame.to_arrow())
-
-    def insert_otlp(self, body: bytes, signal: Signal = TRACES) -> Rows:
-        """Insert one serialized OTLP request of `signal`, without a collector.
-
-        A resource without the attribute `ltrain.sender` gets the sender `local`.
-
-        Raises:
-            BadRequest: the bytes are not an OTLP request.
-        """
-        rows = signal.encode_local(signal.parse_request(body))
-        for table, block in rows.blocks.items():
-            self.insert_rows(schema.insert_target(table), block.payload)
-        return rows
 
     def insert_rows(self, into: str, payload: bytes) -> int:
         """Insert RowBinary rows; `into` is the table and its columns in the order of the rows."""

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
+from tests.otlp import insert_otlp
 from typer.testing import CliRunner
 
 from ltrain.cli import app
@@ -37,7 +38,7 @@ def path(tmp_path: Path, request_of: Callable[..., bytes]) -> Path:
     """The closed folder of a store with a span."""
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
-        store.insert_otlp(request_of((1, 1), long="x" * 99, ltrain__rollout__id="r"))
+        insert_otlp(store, request_of((1, 1), long="x" * 99, ltrain__rollout__id="r"))
     return tmp_path / "store"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from polars.testing import assert_frame_equal
+from tests.otlp import insert_otlp
 from typer.testing import CliRunner
 
 from ltrain.cli import app
@@ -34,8 +35,8 @@ def held(folder: Store, request_of: Callable[..., bytes]) -> Store:
         (3, "new", NOON, "val"),
     ):
         attributes = base | {"ltrain__mode": mode, "ltrain__rollout__id": rollout}
-        folder.insert_otlp(request_of((trace, start % 97), start=start, **attributes))
-    folder.insert_otlp(request_of((9, 1), start=NOON - 9 * DAY))
+        insert_otlp(folder, request_of((trace, start % 97), start=start, **attributes))
+    insert_otlp(folder, request_of((9, 1), start=NOON - 9 * DAY))
     return folder
 
 
@@ -50,7 +51,7 @@ def cut() -> PruneFilter:
 
 def test_the_status_of_a_store(held: Store, request_of: Callable[..., bytes]) -> None:
     held.command("SYSTEM STOP MERGES otel.otel_traces")
-    held.insert_otlp(request_of((9, 1), start=NOON - 9 * DAY))
+    insert_otlp(held, request_of((9, 1), start=NOON - 9 * DAY))
     report: Any = store_status(held)
     assert report["version"] == len(schema.steps())
     assert report["runs"] == [
@@ -121,7 +122,7 @@ def test_a_running_store_is_backed_up_and_restored(
 ) -> None:
     one, other = start(tmp_path / "one"), start(tmp_path / "other")
     with Store.open(one.owned) as store, Store.open(other.owned) as empty:
-        store.insert_otlp(request_of((1, 1), (1, 2), ltrain__rollout__id="r"))
+        insert_otlp(store, request_of((1, 1), (1, 2), ltrain__rollout__id="r"))
         backup(store, tmp_path / "copy.tar")
         assert restore(empty, tmp_path / "copy.tar", trusted=True) == 2
         assert_frame_equal(empty.query(ROWS), store.query(ROWS))

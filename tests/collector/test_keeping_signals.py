@@ -10,6 +10,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
+from tests.otlp import insert_otlp
 from typer.testing import CliRunner
 
 from ltrain.cli import app
@@ -38,7 +39,7 @@ def held(folder: Store, request_of: Callable[..., bytes]) -> Store:
         1,
     ):
         values = {"ltrain__run__id": "demo", "ltrain__mode": mode, "ltrain__rollout__id": rollout}
-        folder.insert_otlp(request_of((number, number), start=start, **values))
+        insert_otlp(folder, request_of((number, number), start=start, **values))
     logs, metrics = ExportLogsServiceRequest(), ExportMetricsServiceRequest()
     records = logs.resource_logs.add().scope_logs.add().log_records
     for body, rollout, at in (
@@ -60,8 +61,8 @@ def held(folder: Store, request_of: Callable[..., bytes]) -> Store:
     gauge = metrics.resource_metrics.add().scope_metrics.add().metrics.add(name="load").gauge
     for at in (OLD, NOON):
         gauge.data_points.add(time_unix_nano=at, as_double=0.5)
-    folder.insert_otlp(logs.SerializeToString(), LOGS)
-    folder.insert_otlp(metrics.SerializeToString(), METRICS)
+    insert_otlp(folder, logs.SerializeToString(), LOGS)
+    insert_otlp(folder, metrics.SerializeToString(), METRICS)
     return folder
 
 

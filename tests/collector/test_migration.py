@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from tests.otlp import insert_otlp
 
 from ltrain_collector import schema
 from ltrain_collector.errors import BadTable, NotMigrated, QueryFailed, StoreNewer
@@ -46,14 +47,14 @@ def test_a_store_of_the_first_release_becomes_equal_to_a_new_one(
     old: Store, new: tuple[pl.DataFrame, pl.DataFrame], request_of: Callable[..., bytes]
 ) -> None:
     attributes = {"ltrain__rollout__id": "r", "ltrain__domain": "db", "ltrain__wave": "3"}
-    old.insert_otlp(request_of((1, 1), **attributes))
+    insert_otlp(old, request_of((1, 1), **attributes))
     done = old.migrate()
     assert done.steps == schema.steps()
     columns, tables = new
     assert_frame_equal(old.query(SHAPE), columns)
     assert_frame_equal(old.query(TABLES), tables)
-    old.insert_otlp(request_of((1, 1), **attributes))
-    old.insert_otlp(request_of((1, 2), **attributes))
+    insert_otlp(old, request_of((1, 1), **attributes))
+    insert_otlp(old, request_of((1, 2), **attributes))
     read = old.query("SELECT SpanId, RolloutId, Domain, Wave FROM otel.spans ORDER BY SpanId")
     assert read.rows() == [(f"{n:016x}", "r", "db", 3) for n in (1, 2)]
 

@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from tests.otlp import insert_otlp
 
 from ltrain_collector import schema
 from ltrain_collector.store import Store
@@ -82,7 +83,7 @@ def test_token_use(real: Store, request_of: Callable[..., bytes]) -> None:
     used = "SELECT * EXCEPT (first_call, last_call) FROM otel.token_use"
     assert real.query(used).rows() == []  # files are not trusted with what a gateway saw
     answered = {"gen_ai__operation__name": "chat", "gen_ai__usage__output_tokens": "3"}
-    real.insert_otlp(request_of((1, 1), (1, 2), scope="ltrain.gateway", **answered))
+    insert_otlp(real, request_of((1, 1), (1, 2), scope="ltrain.gateway", **answered))
     assert real.query(used).rows() == [("", "", 0, "", 2, 0, 6, 3.0)]
 
 

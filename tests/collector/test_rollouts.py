@@ -6,11 +6,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from tests.collector.conftest import RequestOf
+from tests.otlp import insert_otlp
 
 from ltrain_collector import rollouts, schema
 from ltrain_collector.store import Store
-
-from .conftest import RequestOf
 
 MARCH = 1_772_539_200_000_000_000
 APRIL = MARCH + 31 * 86_400_000_000_000
@@ -24,7 +24,7 @@ def test_rollouts_come_whole_and_each_span_once(store: Store, request_of: Reques
         named = {"ltrain__rollout__id": rollout} if rollout else {}
         trace = ord(rollout or "z")
         body = request_of((trace, span), start=start, ltrain__run__id="whole", **named, **more)
-        store.insert_otlp(body)
+        insert_otlp(store, body)
 
     put("c", 31, APRIL)
     put("b", 22, APRIL)

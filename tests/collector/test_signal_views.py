@@ -6,6 +6,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 from polars.testing import assert_frame_equal
+from tests.otlp import insert_otlp
 
 from ltrain_collector import schema
 from ltrain_collector.ingest.signals import LOGS, METRICS
@@ -45,8 +46,8 @@ def test_a_table_that_the_exporter_made_reads_the_same(tmp_path: Path, table: st
     ordered = f"SELECT * EXCEPT (IngestedAt) FROM {view} ORDER BY ALL"
     with Store.open(f"chdb://{tmp_path}/ours") as ours:
         ours.migrate()
-        ours.insert_otlp(records(), LOGS)
-        ours.insert_otlp(points(), METRICS)
+        insert_otlp(ours, records(), LOGS)
+        insert_otlp(ours, points(), METRICS)
         expected = ours.query(ordered)
         rows = ours.query(f"SELECT * FROM {table}")
         named = ours.query(f"DESCRIBE TABLE {table}")

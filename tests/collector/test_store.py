@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from tests.otlp import insert_otlp
 
 from ltrain_collector import schema
 from ltrain_collector.dsn import Server
@@ -149,7 +150,7 @@ def test_migrating_twice_is_migrating_once(folder: Store) -> None:
 
 def test_a_span_sent_again_is_read_once(store: Store, request_of: Callable[..., bytes]) -> None:
     for _ in range(3):
-        store.insert_otlp(request_of((0xA1, 1), (0xA1, 2), ltrain__rollout__id="twice"))
+        insert_otlp(store, request_of((0xA1, 1), (0xA1, 2), ltrain__rollout__id="twice"))
     where = "WHERE RolloutId = 'twice'"
     assert store.query(f"SELECT count() AS n FROM otel.spans {where}")["n"].item() == 2
     traces = store.query(f"SELECT TraceId FROM otel.trace_executions {where}")
@@ -160,11 +161,11 @@ def test_of_two_duplicates_the_complete_one_stays_else_the_first(
     folder: Store, request_of: Callable[..., bytes]
 ) -> None:
     read = "SELECT SpanAttributes['v'] AS v FROM otel.spans"
-    folder.insert_otlp(request_of((1, 1), v="cut", ltrain__truncated="true"))
+    insert_otlp(folder, request_of((1, 1), v="cut", ltrain__truncated="true"))
     assert folder.query(read)["v"].to_list() == ["cut"]
-    folder.insert_otlp(request_of((1, 1), v="whole"))
+    insert_otlp(folder, request_of((1, 1), v="whole"))
     assert folder.query(read)["v"].to_list() == ["whole"]
-    folder.insert_otlp(request_of((1, 1), v="cut", ltrain__truncated="true"))
+    insert_otlp(folder, request_of((1, 1), v="cut", ltrain__truncated="true"))
     folder.command("OPTIMIZE TABLE otel.otel_traces FINAL")
     assert folder.query(read)["v"].to_list() == ["whole"]
 
@@ -192,7 +193,7 @@ def test_a_table_that_the_exporter_made_reads_the_same(
 ) -> None:
     with Store.open(f"chdb://{tmp_path}/ours") as ours:
         ours.migrate()
-        ours.insert_otlp(request_of((1, 1), (1, 2), ltrain__rollout__id="r", ltrain__wave="3"))
+        insert_otlp(ours, request_of((1, 1), (1, 2), ltrain__rollout__id="r", ltrain__wave="3"))
         expected = ours.query("SELECT * EXCEPT (IngestedAt) FROM otel.spans ORDER BY SpanId")
         copied = ours.query("SELECT * FROM otel.otel_traces")
     with Store.open(f"chdb://{tmp_path}/theirs") as theirs:

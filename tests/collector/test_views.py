@@ -1,6 +1,8 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from tests.otlp import insert_otlp
+
 from ltrain_collector.store import Store
 
 NOON = 1_790_000_000_000_000_000
@@ -34,7 +36,7 @@ def test_a_closed_rollout_is_one_row(folder: Store, request_of: Callable[..., by
         **IDENTITY,
     )
     for _ in range(2):
-        folder.insert_otlp(closing)
+        insert_otlp(folder, closing)
     assert folder.query("SELECT * FROM otel.rollouts").to_dicts() == [
         {
             "closed": datetime.fromtimestamp(NOON / 1e9, UTC),
@@ -57,7 +59,7 @@ def test_an_evaluation_is_one_reward(folder: Store, request_of: Callable[..., by
         ltrain__reward__scope="rollout",
         **IDENTITY,
     )
-    folder.insert_otlp(judged)
+    insert_otlp(folder, judged)
     (row,) = folder.query("SELECT * EXCEPT (judged, trace, span) FROM otel.evaluations").to_dicts()
     assert row == {
         **WHO,
@@ -81,8 +83,8 @@ def test_a_gateway_span_is_one_llm_call(folder: Store, request_of: Callable[...,
         "ltrain__policy__name": "sql",
         "ltrain__policy__version": "7",
     }
-    folder.insert_otlp(request_of((1, 3), scope="ltrain.gateway", **attributes, **IDENTITY))
-    folder.insert_otlp(request_of((1, 4), scope="openai", **attributes, **IDENTITY))
+    insert_otlp(folder, request_of((1, 3), scope="ltrain.gateway", **attributes, **IDENTITY))
+    insert_otlp(folder, request_of((1, 4), scope="openai", **attributes, **IDENTITY))
     (row,) = folder.query("SELECT * FROM otel.llm_calls").to_dicts()
     known = {**WHO, "policy": "sql", "version": 7, "model": "policy", "temperature": 1.0}
     assert known.items() <= row.items()

@@ -19,6 +19,7 @@ from typing import Any
 import polars as pl
 import pytest
 from tests.frameworks.model import Model, ReceivedRequest
+from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
@@ -145,7 +146,7 @@ def run(store: Store, tmp_path: Path) -> Iterator[Run]:
             timeout=SECONDS,
         )
         for request in sink.otlp_requests:
-            store.insert_otlp(request)
+            insert_otlp(store, request)
         return _read(store, completed, model, sink.otlp_requests)
 
     yield run_agent

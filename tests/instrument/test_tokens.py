@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from tests.fake_vllm import FakeVllm, logprob
 from tests.instrument.conftest import AGENTS, LAUNCHER, ReceivedSpan, Sink, Start
+from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
@@ -264,7 +265,7 @@ def test_each_rollouts_call_is_one_with_its_tokens(run: Run, tmp_path: Path) -> 
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
         for _, _, request in run.sink.requests:
-            store.insert_otlp(request)
+            insert_otlp(store, request)
         spans, _ = read_spans(store, Source(), Selection())
     calls_frame, _ = calls(spans)
     rows = {

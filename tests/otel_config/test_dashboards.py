@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, Sp
 from setup import dashboards
 from setup.dashboards import Dashboard, Panel
 from tests.otel_config.macros import expanded
+from tests.otlp import insert_otlp
 from tests.transforms.test_fixtures import FIXTURES, requests
 
 from ltrain_collector.store import Store
@@ -40,7 +41,7 @@ class Into(SpanExporter):
         self.store = store
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self.store.insert_otlp(encode_spans(spans).SerializeToString())
+        insert_otlp(self.store, encode_spans(spans).SerializeToString())
         return SpanExportResult.SUCCESS
 
 
@@ -84,7 +85,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         for path in sorted(FIXTURES.glob("*.otlp.json")):
             if ".logs." not in path.name:
                 for body in requests(path.name, stamped=False):
-                    opened.insert_otlp(body)
+                    insert_otlp(opened, body)
         provider = TracerProvider(shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(Into(opened)))
         write_run(provider)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from polars.testing import assert_frame_equal
+from tests.otlp import insert_otlp
 
 from ltrain_collector.backup import backup, restore
 from ltrain_collector.copies import LIST, SUMS
@@ -29,7 +30,7 @@ OBJECTS = (
 @pytest.fixture
 def copied(folder: Store, request_of: Callable[..., bytes], tmp_path: Path) -> Iterator[Path]:
     """A backup of three spans; the store itself is emptied."""
-    folder.insert_otlp(request_of((1, 1), (1, 2), (2, 1), ltrain__rollout__id="r"))
+    insert_otlp(folder, request_of((1, 1), (1, 2), (2, 1), ltrain__rollout__id="r"))
     backup(folder, tmp_path / "copy")
     empty(folder)
     yield tmp_path / "copy"
@@ -55,7 +56,7 @@ def refuse(store: Store, copy: Path, why: str, error: type[Exception] = BadBacku
 def test_a_backup_restores_no_views_functions_or_tables(
     folder: Store, request_of: Callable[..., bytes], tmp_path: Path
 ) -> None:
-    folder.insert_otlp(request_of((1, 1), (1, 2)))
+    insert_otlp(folder, request_of((1, 1), (1, 2)))
     for sql in (
         "CREATE VIEW otel.passwd AS SELECT * FROM file('/etc/passwd', 'LineAsString')",
         "CREATE OR REPLACE VIEW otel.evaluations AS "
@@ -85,7 +86,7 @@ def test_a_backup_restores_no_views_functions_or_tables(
 
 def restored_writes(store: Store, request_of: Callable[..., bytes]) -> bool:
     """Return whether the store still accepts spans."""
-    store.insert_otlp(request_of((9, 9), ltrain__rollout__id="after"))
+    insert_otlp(store, request_of((9, 9), ltrain__rollout__id="after"))
     found = store.query("SELECT RolloutId FROM otel.trace_executions")["RolloutId"].to_list()
     return "after" in found
 
@@ -99,7 +100,7 @@ def test_a_backup_restores_only_the_sender_import(
     (resource,) = forged.resource_spans
     sender = resource.resource.attributes.add(key="ltrain.sender")
     sender.value.string_value = "service"
-    folder.insert_otlp(forged.SerializeToString())
+    insert_otlp(folder, forged.SerializeToString())
     senders = "SELECT Sender, count() AS n FROM otel.spans GROUP BY 1"
     assert folder.query(senders).rows() == [("service", 3)]
     written = folder.query(ROWS)
@@ -133,7 +134,7 @@ def test_a_table_that_ltrain_did_not_make_is_refused(folder: Store, copied: Path
 def test_a_backup_of_a_newer_ltrain_is_refused(
     folder: Store, request_of: Callable[..., bytes], tmp_path: Path
 ) -> None:
-    folder.insert_otlp(request_of((1, 1)))
+    insert_otlp(folder, request_of((1, 1)))
     folder.command("INSERT INTO otel.ltrain_migrations (step, version) VALUES ('99_later', 99)")
     backup(folder, tmp_path / "copy")
     folder.close()

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from tests.otlp import insert_otlp
 from tests.security.hostile import (
     BROKEN,
     HUGE,
@@ -323,7 +324,7 @@ def test_a_store_of_hostile_traces_is_built(tmp_path: Path) -> None:
 
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
-        store.insert_otlp(request([trace(seed) for seed in range(150)]))
+        insert_otlp(store, request([trace(seed) for seed in range(150)]))
         made = build(store, RECIPES, tmp_path / "out", run="r", mode=None)
         assert made.counts["executions"] > 100
         assert report_rules(store, RECIPES, Selection(run="r", mode=None)).executions > 100

@@ -92,7 +92,7 @@ def test_the_environments_key_is_sent_instead_for_a_while(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20environment")
-    monkeypatch.setattr(delivery, "OWN_KEY", 0.5)
+    monkeypatch.setattr(delivery, "FALLBACK_SECONDS", 0.5)
     collector.keys = {OWN}
     spool = service(tmp_path, collector.url)
     spool.append(b"first")

@@ -19,6 +19,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests import asking
 from tests.collector.conftest import Up, start_up
+from tests.otlp import insert_otlp
 from tests.transforms.conftest import RECIPE, RUNNER, Attempt, Attributes, Scene, tokens
 
 from ltrain_collector.grants import Role
@@ -205,7 +206,7 @@ def test_only_the_collector_writes_its_own_metrics(
 def test_what_files_say_of_their_sender_counts_only_where_they_are_trusted(
     folder: Store, tmp_path: Path
 ) -> None:
-    folder.insert_otlp(forged(1).SerializeToString())
+    insert_otlp(folder, forged(1).SerializeToString())
     exported = tmp_path / "export.jsonl"
     exported.write_bytes(b"".join(map(to_json_line, export_requests(folder, "true", {}))))
     for trusted, sender in ((False, "import"), (True, "service")):
@@ -273,12 +274,15 @@ def test_a_forged_ending_removes_no_rollout(folder: Store, sender: str) -> None:
     scene = Scene()
     attempt = whole(scene)
     beside(scene)
-    folder.insert_otlp(sent(scene, "service"))
+    insert_otlp(folder, sent(scene, "service"))
     lie = Scene(attempts=[Attempt(attempt.identity, clock=attempt.clock, number=500)])
-    span_attributes: Attributes = {"ltrain.rollout.outcome": "infra", "ltrain.rollout.spans": 10_000}
+    span_attributes: Attributes = {
+        "ltrain.rollout.outcome": "infra",
+        "ltrain.rollout.spans": 10_000,
+    }
     lie.attempts[0].emit("ltrain.rollout", RUNNER, span_attributes)
     lie.attempts[0].evaluate(0.0)
-    folder.insert_otlp(sent(lie, sender))
+    insert_otlp(folder, sent(lie, sender))
     found = built(folder)
     [one] = found.tables["executions"].filter(execution_id=attempt.execution).to_dicts()
     assert (one["outcome"], one["complete"], one["superseded"]) == ("ok", True, False)
@@ -295,7 +299,7 @@ def test_a_row_without_a_sender_is_trusted_where_the_recipe_says_so(folder: Stor
     scene = Scene()
     attempt = whole(scene)
     beside(scene)
-    folder.insert_otlp(sent(scene, "service"))
+    insert_otlp(folder, sent(scene, "service"))
     folder.command("CREATE TABLE otel.old AS otel.otel_traces")
     nobody = "mapFilter((key, value) -> key != 'ltrain.sender', ResourceAttributes)"
     columns = f"* REPLACE ({nobody} AS ResourceAttributes)"
@@ -314,14 +318,14 @@ def test_readers_of_the_store_take_endings_from_runners_only(folder: Store) -> N
     attempt.llm()
     attempt.close()
     forged_ending = is_span("ltrain.rollout")
-    folder.insert_otlp(sent(scene, "none", forged_ending))
+    insert_otlp(folder, sent(scene, "none", forged_ending))
     rollout = attempt.rollout
     assert finished_rollouts(folder, "demo", "train", 0) == set()
     assert incomplete_rollouts(folder, [rollout]) == {rollout}
     assert folder.query("SELECT * FROM otel.rollouts").is_empty()
     true = Scene()
     whole(true, sample=1)
-    folder.insert_otlp(sent(true, "service"))
+    insert_otlp(folder, sent(true, "service"))
     assert len(finished_rollouts(folder, "demo", "train", 0)) == 1
     assert folder.query("SELECT outcome FROM otel.rollouts").rows() == [("ok",)]
     assert folder.query("SELECT source FROM otel.evaluations").rows() == [("runner",)]
@@ -331,10 +335,10 @@ def test_a_forged_attempt_takes_the_place_of_none(folder: Store) -> None:
     scene = Scene()
     attempt = whole(scene)
     beside(scene)
-    folder.insert_otlp(sent(scene, "service"))
+    insert_otlp(folder, sent(scene, "service"))
     lie = Scene()
     whole(lie, 0.0, attempt=9)
-    folder.insert_otlp(sent(lie, "none"))
+    insert_otlp(folder, sent(lie, "none"))
     found = built(folder)
     dataset = found.tables["executions"].filter(~pl.col("superseded"))
     assert set(dataset["execution_id"]) == {one.execution for one in scene.attempts}
@@ -357,10 +361,10 @@ def test_invented_tokens_are_not_trained(folder: Store, scope: str) -> None:
     scene = Scene()
     attempt = whole(scene)
     beside(scene)
-    folder.insert_otlp(sent(scene, "service"))
+    insert_otlp(folder, sent(scene, "service"))
     lie = Scene(attempts=[Attempt(attempt.identity, clock=attempt.clock, number=500)])
     lie.attempts[0].emit("chat sql", scope, {**INVENTED, "gen_ai.agent.name": "write"})
-    folder.insert_otlp(sent(lie, "agent"))
+    insert_otlp(folder, sent(lie, "agent"))
     found = built(folder)
     assert trained(found, attempt) == [[4, 5]]
     named = scope != "ltrain.gateway "
@@ -385,8 +389,8 @@ def test_no_agent_puts_its_tokens_into_the_gateways_call(folder: Store) -> None:
     )
     copied = {**place, "span": gateway.span, "start": gateway.start - 1}
     lie.attempts[0].emit("chat sql", "ltrain.gateway", span_attributes, **copied)
-    folder.insert_otlp(sent(lie, "none"))
-    folder.insert_otlp(sent(scene, "service"))
+    insert_otlp(folder, sent(lie, "none"))
+    insert_otlp(folder, sent(scene, "service"))
     found = built(folder)
     assert trained(found, attempt) == [[4, 5]]
     calls = found.tables["calls"].filter(execution_id=attempt.execution, kind="llm")
@@ -401,7 +405,7 @@ def test_an_agents_mark_removes_no_call_that_the_gateway_recorded(folder: Store,
     for span in attempt.spans:
         if span.process == "worker":
             span.attributes[mark] = True
-    folder.insert_otlp(sent(scene, "agent", of_worker(attempt)))
+    insert_otlp(folder, sent(scene, "agent", of_worker(attempt)))
     assert trained(built(folder), attempt) == [[4, 5]]
 
 
@@ -414,7 +418,7 @@ def test_spans_that_an_agent_withholds_count_as_its_failure(folder: Store) -> No
     scene = Scene()
     attempt = whole(scene, 1.0, missing=3)
     whole(scene, 1.0, sample=1)
-    folder.insert_otlp(sent(scene, "agent", of_worker(attempt)))
+    insert_otlp(folder, sent(scene, "agent", of_worker(attempt)))
     found = built(folder)
     held = found.tables["executions"].filter("withheld")
     assert held.select("execution_id", "complete", "spans_expected", "spans_seen").rows() == [
@@ -435,7 +439,7 @@ def test_spans_that_the_gateway_lost_are_no_failure_of_the_agent(folder: Store) 
     beside(scene)
     gateway = [span for span in attempt.spans if span.process == "gateway"]
     attempt.spans.remove(gateway[0])
-    folder.insert_otlp(sent(scene, "agent", of_worker(attempt)))
+    insert_otlp(folder, sent(scene, "agent", of_worker(attempt)))
     found = built(folder)
     assert reasons(found, "executions") == ["incomplete"]
     assert not found.tables["executions"]["withheld"].any()
@@ -447,8 +451,8 @@ def test_an_agent_names_no_other_task_for_its_attempt(folder: Store) -> None:
     beside(scene)
     early = Scene(attempts=[Attempt(attempt.identity, clock=attempt.clock - 10**12, number=500)])
     early.attempts[0].emit("think", "mine", {"ltrain.task.id": "easy", "ltrain.wave": 7})
-    folder.insert_otlp(sent(scene, "service"))
-    folder.insert_otlp(sent(early, "none"))
+    insert_otlp(folder, sent(scene, "service"))
+    insert_otlp(folder, sent(early, "none"))
     attempts = built(folder).tables["executions"]
     [one] = attempts.filter(execution_id=attempt.execution).to_dicts()
     assert (one["task_id"], one["wave"]) == ("t1", 0)
@@ -472,7 +476,7 @@ def test_a_call_without_the_attempts_key_is_context_only(
     attempt.evaluate(1.0)
     attempt.close()
     beside(scene)
-    folder.insert_otlp(sent(scene, "service"))
+    insert_otlp(folder, sent(scene, "service"))
     found = built(folder)
     calls = found.tables["calls"].filter(execution_id=attempt.execution, kind="llm")
     assert calls["token_source"].to_list() == ["gateway", "traffic"]
@@ -486,7 +490,7 @@ def test_an_evaluation_in_a_log_is_the_runners_only_from_its_sender(folder: Stor
     scene = Scene()
     attempt = whole(scene)
     beside(scene)
-    folder.insert_otlp(sent(scene, "service"))
+    insert_otlp(folder, sent(scene, "service"))
     for sender, value in (("none", 0.0), ("service", 0.5)):
         logs = ExportLogsServiceRequest()
         owner = logs.resource_logs.add()
@@ -504,7 +508,7 @@ def test_an_evaluation_in_a_log_is_the_runners_only_from_its_sender(folder: Stor
             ("ltrain.reward.scope", "rollout"),
         ):
             put(record, key, text)
-        folder.insert_otlp(logs.SerializeToString(), LOGS)
+        insert_otlp(folder, logs.SerializeToString(), LOGS)
         worth = dict(built(folder).outcomes.iter_rows())
         assert worth[attempt.execution] == (1.0 if sender == "none" else 0.5)
 
@@ -565,8 +569,8 @@ def test_an_agents_span_with_the_gateways_id_in_another_trace_takes_no_place(fol
     beside(scene)
     gateway, lie = of_gateway(attempt), lying(attempt)
     lie.emit("chat sql", "mine", {}, span=gateway.span, trace="7" * 32, start=gateway.start - 9)
-    folder.insert_otlp(sent(scene, "service"))
-    folder.insert_otlp(sent(Scene(attempts=[lie]), "agent"))
+    insert_otlp(folder, sent(scene, "service"))
+    insert_otlp(folder, sent(Scene(attempts=[lie]), "agent"))
     found = built(folder)
     assert trained(found, attempt) == [[4, 5]]
     [drop] = found.tables["drops"].filter(reason="duplicate_span")["id"]
@@ -581,8 +585,8 @@ def test_an_agent_closes_no_cycle_around_the_gateways_span(folder: Store) -> Non
     gateway, lie = of_gateway(attempt), lying(attempt)
     lie.emit("loop", "mine", {}, span="ab" * 8, parent=gateway.span)
     gateway.parent = "ab" * 8
-    folder.insert_otlp(sent(scene, "service"))
-    folder.insert_otlp(sent(Scene(attempts=[lie]), "agent"))
+    insert_otlp(folder, sent(scene, "service"))
+    insert_otlp(folder, sent(Scene(attempts=[lie]), "agent"))
     # no span names the node of a gateway's call that lies in none, so all calls are trained
     found = built(folder, 'policy = [{ name = "sql" }]')
     assert trained(found, attempt) == [[4, 5]]
@@ -605,8 +609,8 @@ def test_a_span_around_the_gateways_calls_hides_none(folder: Store) -> None:
     around = lie.emit("chat", "mine", chat, start=chains[0].start - 1, end=chains[-1].end + 1)
     for chain in chains:
         chain.parent, chain.attributes = around, {**attempt.identity.attributes()}
-    folder.insert_otlp(sent(scene, "agent", of_worker(attempt)))
-    folder.insert_otlp(sent(Scene(attempts=[lie]), "agent"))
+    insert_otlp(folder, sent(scene, "agent", of_worker(attempt)))
+    insert_otlp(folder, sent(Scene(attempts=[lie]), "agent"))
     found = built(folder)
     assert trained(found, attempt) == [[4, 5], [6, 7], [8, 9]]
     calls = found.tables["calls"].filter(execution_id=attempt.execution, kind="llm")
@@ -629,8 +633,8 @@ def test_a_shared_response_id_hides_no_call_of_the_gateway(folder: Store) -> Non
     lie = lying(attempt)
     same: Attributes = {"gen_ai.operation.name": "chat", "gen_ai.response.id": "same"}
     lie.emit("chat", "mine", same, start=attempt.spans[1].start - 9, end=attempt.clock)
-    folder.insert_otlp(sent(scene, "agent", of_worker(attempt)))
-    folder.insert_otlp(sent(Scene(attempts=[lie]), "agent"))
+    insert_otlp(folder, sent(scene, "agent", of_worker(attempt)))
+    insert_otlp(folder, sent(Scene(attempts=[lie]), "agent"))
     assert trained(built(folder), attempt) == [[4, 5], [6, 7]]
 
 
@@ -650,9 +654,9 @@ def selected(store: Store, **which: Any) -> set[str]:
 def test_no_agent_moves_its_rollout_to_another_wave_mode_or_task(folder: Store) -> None:
     scene = Scene()
     own, validated, other = whole(scene), whole(scene, mode="val"), whole(scene, wave=1)
-    folder.insert_otlp(sent(scene, "service"))
+    insert_otlp(folder, sent(scene, "service"))
     for lie in (spoken(own, wave=1), spoken(validated, mode="train"), spoken(own, mode="val")):
-        folder.insert_otlp(sent(lie, "agent"))
+        insert_otlp(folder, sent(lie, "agent"))
     assert selected(folder, mode="train", wave=0) == {own.execution}
     assert selected(folder, mode="train", wave=1) == {other.execution}
     assert selected(folder, mode="val") == {validated.execution}
@@ -661,15 +665,15 @@ def test_no_agent_moves_its_rollout_to_another_wave_mode_or_task(folder: Store) 
     mine = Scene()
     alone = mine.attempt(task="mine", wave=7)
     alone.llm()
-    folder.insert_otlp(sent(mine, "agent"))
+    insert_otlp(folder, sent(mine, "agent"))
     assert selected(folder, mode="train", wave=7) == {alone.execution}
 
 
 def test_an_invented_wave_keeps_no_rollout_from_an_update(folder: Store) -> None:
     scene = Scene()
     own, other = whole(scene), whole(scene, wave=1)
-    folder.insert_otlp(sent(scene, "service"))
-    folder.insert_otlp(sent(spoken(own, wave=9), "agent"))
+    insert_otlp(folder, sent(scene, "service"))
+    insert_otlp(folder, sent(spoken(own, wave=9), "agent"))
     assert selected(folder, without=("demo/train/9",)) == {own.execution, other.execution}
     assert selected(folder, without=("demo/train/0",)) == {other.execution}
 
@@ -679,12 +683,12 @@ def test_a_wave_is_closed_whatever_agents_add_to_it(folder: Store) -> None:
     own, _ = whole(scene), whole(scene, wave=1)
     open_one = scene.attempt(wave=2)
     open_one.dispatch()
-    folder.insert_otlp(sent(scene, "service"))
-    folder.insert_otlp(sent(spoken(own, wave=1), "agent"))
+    insert_otlp(folder, sent(scene, "service"))
+    insert_otlp(folder, sent(spoken(own, wave=1), "agent"))
     invented = Scene()
     for number in (1, 3):
         invented.attempt(task="mine", wave=number).llm()
-    folder.insert_otlp(sent(invented, "agent"))
+    insert_otlp(folder, sent(invented, "agent"))
     found = read_waves(folder, Recipe.model_validate(tomllib.loads(RECIPE)).source, Selection())
     assert {place: wave["closed"] for place, wave in found.items()} == {
         "demo/train/0": True,
@@ -698,13 +702,13 @@ def test_an_invented_rollout_joins_no_group_of_a_runner(folder: Store) -> None:
     scene = Scene()
     whole(scene)
     beside(scene)
-    folder.insert_otlp(sent(scene, "service"))
+    insert_otlp(folder, sent(scene, "service"))
     lie = Scene()
     invented = lie.attempt(sample=500)
     invented.llm()
     invented.evaluate(0.0, by="mine")
     invented.emit("ltrain.process", "mine", {"ltrain.rollout.spans": 4})
-    folder.insert_otlp(sent(lie, "agent"))
+    insert_otlp(folder, sent(lie, "agent"))
     heard = 'reward = [{ name = "answer", evaluation = "reward", from = "any" }]'
     found = built(folder, heard)
     assert reasons(found, "executions") == ["incomplete"]
@@ -713,7 +717,7 @@ def test_an_invented_rollout_joins_no_group_of_a_runner(folder: Store) -> None:
     }
     # whose rollouts are nobody's are compared among themselves
     folder.command("TRUNCATE TABLE otel.otel_traces")
-    folder.insert_otlp(sent(lie, "agent"))
+    insert_otlp(folder, sent(lie, "agent"))
     assert reasons(built(folder, heard), "executions") == []
 
 
@@ -721,7 +725,7 @@ def test_rules_pay_nothing_to_who_withholds_spans(folder: Store) -> None:
     scene = Scene()
     attempt = whole(scene, 1.0, missing=3)
     whole(scene, 1.0, sample=1)
-    folder.insert_otlp(sent(scene, "agent", of_worker(attempt)))
+    insert_otlp(folder, sent(scene, "agent", of_worker(attempt)))
     rule = '{ name = "calls", on = "llm", value = "1", credit_to = "rollout" }'
     late = '{ name = "fast", on = "rollout", value = "1" }'
     costs = '{ name = "cost", on = "rollout", value = "-0.5" }'
@@ -742,13 +746,13 @@ def test_no_agent_fills_up_what_the_gateway_still_owes(folder: Store) -> None:
     attempt = whole(scene)
     gateway = of_gateway(attempt)
     attempt.spans.remove(gateway)
-    folder.insert_otlp(sent(scene, "service"))
+    insert_otlp(folder, sent(scene, "service"))
     lie = lying(attempt)
     lie.emit("filler", "mine", {}, process="gateway")
-    folder.insert_otlp(sent(Scene(attempts=[lie]), "none"))
+    insert_otlp(folder, sent(Scene(attempts=[lie]), "none"))
     assert incomplete_rollouts(folder, [attempt.rollout]) == {attempt.rollout}
     lie.spans = [gateway]
-    folder.insert_otlp(sent(Scene(attempts=[lie]), "service"))
+    insert_otlp(folder, sent(Scene(attempts=[lie]), "service"))
     assert incomplete_rollouts(folder, [attempt.rollout]) == set()
 
 
@@ -757,7 +761,7 @@ def test_a_drop_names_the_scope_of_a_trusted_senders_span(folder: Store) -> None
     attempt = whole(scene)
     beside(scene)
     attempt.emit("ltrain.rollout", "mine", {})
-    folder.insert_otlp(sent(scene, "local"))
+    insert_otlp(folder, sent(scene, "local"))
     [drop] = built(folder).tables["drops"].filter(reason="untrusted")["detail"]
     assert drop == "it has the name of a runner's span, and its scope is 'mine', not ltrain.runner"
 
@@ -768,8 +772,8 @@ def test_a_run_and_its_rollouts_are_shown_by_the_senders_that_the_recipe_trusts(
     scene = Scene()
     attempt = whole(scene)
     beside(scene)
-    folder.insert_otlp(sent(scene, "ingest"))
-    folder.insert_otlp(sent(spoken(attempt, wave=9, mode="val"), "agent"))
+    insert_otlp(folder, sent(scene, "ingest"))
+    insert_otlp(folder, sent(spoken(attempt, wave=9, mode="val"), "agent"))
     recipe = recipe_of('source = { run = "demo", trust = ["ingest"] }')
     [found] = candidates(folder, attempt.rollout, recipe.source.trust)
     assert (found["mode"], found["wave"], found["task"]) == ("train", 0, "t1")

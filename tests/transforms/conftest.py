@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Identity, rollout_id
@@ -298,7 +299,7 @@ def read_back(store: Store, recipe: Recipe) -> Callable[[Scene], pl.DataFrame]:
     """Send a scene through OTLP and chDB, and read its spans as `SPANS`."""
 
     def through(scene: Scene) -> pl.DataFrame:
-        store.insert_otlp(scene.request())
+        insert_otlp(store, scene.request())
         return read_spans(store, recipe.source, Selection(run=scene.run))[0]
 
     return through

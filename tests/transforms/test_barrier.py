@@ -3,6 +3,7 @@ import time
 from typing import Any
 
 import pytest
+from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_transforms.barrier import incomplete_rollouts, wait_complete
@@ -17,7 +18,7 @@ def whole(scene: Any, sample: int, **more: Any) -> Any:
 
 def test_what_is_closed_and_whole_is_complete(scene: Any, store: Store) -> None:
     rollout = whole(scene, 0)
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     assert wait_complete(store, [rollout.rollout], timeout=0) == set()
 
 
@@ -25,7 +26,7 @@ def test_what_is_unknown_open_or_lacks_spans_is_not(scene: Any, store: Store) ->
     lacking, opened = whole(scene, 0, missing=1), scene.attempt("t1", 1)
     opened.dispatch()
     opened.llm()
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     ids = [lacking.rollout, opened.rollout, "unknown"]
     assert incomplete_rollouts(store, ids) == set(ids)
     assert incomplete_rollouts(store, []) == set()
@@ -42,13 +43,13 @@ def test_the_latest_attempt_decides(
     second.llm()
     if latest:
         second.close(latest)
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     assert bool(incomplete_rollouts(store, [first.rollout])) is missing
 
 
 def test_it_waits_for_spans_that_are_late(scene: Any, store: Store) -> None:
     rollout = whole(scene, 0)
-    late = threading.Timer(0.3, store.insert_otlp, [scene.request()])
+    late = threading.Timer(0.3, insert_otlp, [store, scene.request()])
     late.start()
     begun = time.monotonic()
     assert wait_complete(store, [rollout.rollout], timeout=20) == set()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from polars.testing import assert_frame_equal
+from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_transforms.build import build
@@ -50,7 +51,7 @@ def test_the_batches_change_no_row(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path, spans: int
 ) -> None:
     fill(scene)
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     whole = build(store, recipe, tmp_path / "whole")
     cut = build(store, recipe, tmp_path / "cut", spans_a_batch=spans)
     assert len(list((tmp_path / "cut" / "calls").iterdir())) > 4
@@ -72,7 +73,7 @@ def test_the_workers_change_no_byte(
     dsn = f"chdb://{tmp_path}/store"
     with Store.open(dsn) as store, open_workers(2) as two:
         store.migrate()
-        store.insert_otlp(scene.request())
+        insert_otlp(store, scene.request())
         build(store, recipe, tmp_path / "alone", spans_a_batch=40)
         build(store, recipe, tmp_path / "two", spans_a_batch=40, workers=two)
     on_ray = Path(__file__).with_name("on_ray.py")
@@ -93,7 +94,7 @@ def test_rollouts_of_one_trace_are_read_together(
         attempt.emit("POST", "httpx", {}, named=False, parent=above)
         attempt.evaluate(float(attempt is first))
         attempt.close()
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     whole = build(store, recipe, tmp_path / "whole")
     cut = build(store, recipe, tmp_path / "cut", spans_a_batch=1)
     assert (cut.id, cut.counts["executions"]) == (whole.id, 2)
@@ -114,18 +115,18 @@ def test_an_update_equals_a_full_build(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path
 ) -> None:
     wave_of(scene, 0)
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     first = build(store, recipe, tmp_path / "out", update=True)
     old = {file: (tmp_path / "out" / file).stat().st_ino for file in files(tmp_path / "out")}
     wave_of(scene, 1)
     wave_of(scene, 2, closed=False)
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     updated = build(store, recipe, tmp_path / "out", update=True)
     assert (first.counts["executions"], updated.counts["executions"]) == (2, 4)
     kept = [file for file in old if file != "manifest.json"]
     assert all((tmp_path / "out" / file).stat().st_ino == old[file] for file in kept)
     scene.attempts[-2].close()
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     updated = build(store, recipe, tmp_path / "out", update=True)
     full = build(store, recipe, tmp_path / "full")
     assert (updated.id, updated.counts) == (full.id, full.counts)
@@ -138,10 +139,10 @@ def test_an_update_builds_all_where_something_changed(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path
 ) -> None:
     wave_of(scene, 0)
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     build(store, recipe, tmp_path / "out")
     late = scene.attempts[0].emit("POST", "httpx", {}, named=False)
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     updated = build(store, recipe, tmp_path / "out", update=True)
     assert updated.drops["id"].to_list() == [late]
     heavier = recipe.reward[1].model_copy(update={"weight": 2.0})
@@ -155,7 +156,7 @@ def test_the_draft_of_a_killed_build_is_removed(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path
 ) -> None:
     fill(scene)
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     gone = tmp_path / ".out-999999999"
     gone.mkdir()
     build(store, recipe, tmp_path / "out")
@@ -169,7 +170,7 @@ def test_an_update_builds_all_where_the_dataset_is_damaged(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path
 ) -> None:
     wave_of(scene, 0)
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     built = build(store, recipe, tmp_path / "out")
     (tmp_path / "out/calls/00000.parquet").write_bytes(b"PAR1")
     for file in (tmp_path / "out/samples").iterdir():
@@ -185,7 +186,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path, out: str
 ) -> None:
     wave_of(scene, 0)
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     (tmp_path / "taken").write_text("a file")
     with pytest.raises((NoDataset, Unwritable), match=f"{out}.*with --out"):
         build(store, recipe, tmp_path / out)

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_transforms.build import build
@@ -74,7 +75,7 @@ def test_every_id_is_in_a_lineage_or_in_drops(
     play(scene, wave)
     if not scene.attempts:
         return
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     made = build(store, tight, tmp_path / "out", run=scene.run)
     drops = made.drops
     left_out = Counter(drops["id"].to_list())

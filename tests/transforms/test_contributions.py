@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ltrain_transforms.contributions import discount_factor, rule_contributions, sql_inputs
-from ltrain_transforms.evaluations import evaluations
+from ltrain_transforms.evaluations import read_evaluations
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rewards import rewards
 from ltrain_transforms.tables import CALLS, EVALUATIONS, EXECUTIONS, SPANS
@@ -242,4 +242,4 @@ def test_a_rule_reads_no_column_that_it_does_not_name(tmp_path: Path) -> None:
     """Tokens and texts are not copied."""
     inputs = sql_inputs(recipe(rule_of(when="status = 'error'")), calls({"result": "long"}))
     assert set(inputs.columns).isdisjoint({"input", "output", "result", "prompt_token_ids"})
-    assert evaluations(SPANS.empty(), CALLS.empty())[0].is_empty()
+    assert read_evaluations(SPANS.empty(), CALLS.empty())[0].is_empty()

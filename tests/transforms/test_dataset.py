@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from polars.testing import assert_frame_equal
+from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_instrument.errors import UnknownName
@@ -32,7 +33,7 @@ def fill(scene: Any) -> Any:
 def test_a_dataset_is_a_folder_of_tables_and_a_manifest(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path
 ) -> None:
-    store.insert_otlp(fill(scene).request())
+    insert_otlp(store, fill(scene).request())
     made = build(store, recipe, tmp_path / "out", base={"model": "m1"})
     assert made.counts == {
         "calls": 28,
@@ -68,10 +69,10 @@ def test_the_id_does_not_depend_on_the_order_of_rows(
     for seed in range(3):
         chance = random.Random(seed)
         store.command("TRUNCATE TABLE otel.otel_traces")
-        store.insert_otlp(scene.request(lambda spans, by=chance: by.sample(spans, len(spans))))
+        insert_otlp(store, scene.request(lambda spans, by=chance: by.sample(spans, len(spans))))
         ids.add(build(store, recipe, tmp_path / "out").id)
     assert len(ids) == 1
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     assert build(store, recipe, tmp_path / "out").id in ids, "what is sent twice is one span"
     heavier = recipe.reward[1].model_copy(update={"weight": 2.0})
     other = recipe.model_copy(update={"reward": (recipe.reward[0], heavier)})
@@ -86,7 +87,7 @@ def test_a_whole_wave_is_built(scene: Any, store: Store, recipe: Recipe, tmp_pat
             rollout.tool(error="boom()" if number % 2 else "")
         rollout.evaluate(float(number % 4 == 0))
         rollout.close()
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     made = build(store, recipe, tmp_path / "out", wave=0)
     assert made.counts["samples"] == 192
 
@@ -96,7 +97,7 @@ def test_spans_without_a_call_are_drops(
 ) -> None:
     fill(scene)
     post = scene.attempts[0].emit("POST", "httpx", {}, named=False)
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     drops = build(store, recipe, tmp_path / "out").drops
     assert drops.select("stage", "id", "reason").rows() == [("spans", post, "not_a_call")]
 
@@ -121,7 +122,7 @@ def test_a_store_without_tables_is_an_error(recipe: Recipe, tmp_path: Path) -> N
 def test_the_runs_in_the_store_are_named(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path
 ) -> None:
-    store.insert_otlp(fill(scene).request())
+    insert_otlp(store, fill(scene).request())
     with pytest.raises(NothingToBuild, match=r"run demmo.*Runs in the store: demo"):
         build(store, recipe, tmp_path / "out", run="demmo")
     with pytest.raises(NothingToBuild, match=r"run 6, mode 6, wave 0, with a rollout id"):
@@ -131,7 +132,7 @@ def test_the_runs_in_the_store_are_named(
 def test_an_invalid_condition_is_an_error_with_the_columns(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path
 ) -> None:
-    store.insert_otlp(fill(scene).request())
+    insert_otlp(store, fill(scene).request())
     wrong = recipe.source.model_copy(update={"where": "ServiceNam = 'agent'"})
     with pytest.raises(BadRecipe, match=r"source.where = 'ServiceNam .*Columns: .*ServiceName"):
         build(store, recipe.model_copy(update={"source": wrong}), tmp_path / "out")
@@ -140,7 +141,7 @@ def test_an_invalid_condition_is_an_error_with_the_columns(
 def test_a_folder_that_is_not_a_dataset_is_not_changed(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path
 ) -> None:
-    store.insert_otlp(fill(scene).request())
+    insert_otlp(store, fill(scene).request())
     precious = tmp_path / "out" / "thesis.txt"
     precious.parent.mkdir()
     precious.write_text("all of it")

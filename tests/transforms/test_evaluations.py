@@ -7,11 +7,12 @@ from typing import Any
 import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.otlp import insert_otlp
 from tests.transforms.test_fixtures import insert_logs, requests
 
 from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
-from ltrain_transforms.evaluations import evaluations
+from ltrain_transforms.evaluations import read_evaluations
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.source import Selection, read_spans
 from ltrain_transforms.tables import CALLS, SPANS
@@ -23,19 +24,19 @@ JUDGE = "judge"
 def stored(store: Store, name: str) -> pl.DataFrame:
     """Return a capture's spans, through OTLP and chDB."""
     for request in requests(name, stamped=False):
-        store.insert_otlp(request)
+        insert_otlp(store, request)
     spans, drops = read_spans(store, Source(), Selection())
     assert drops.is_empty()
     return spans
 
 
 def counted_rows(spans: pl.DataFrame) -> list[tuple[Any, ...]]:
-    counted, _ = evaluations(spans, calls(spans)[0])
+    counted, _ = read_evaluations(spans, calls(spans)[0])
     return counted.select("call_id", "name", "source", "value", "evidence").rows()
 
 
 def reasons(spans: pl.DataFrame) -> list[tuple[str, str]]:
-    drops = evaluations(spans, calls(spans)[0])[1]
+    drops = read_evaluations(spans, calls(spans)[0])[1]
     return sorted(drops.select("id", "reason").rows())
 
 
@@ -146,7 +147,7 @@ def test_different_scores_of_one_moment_contradict_each_other(
             (min(alike), "repeated"),
         ]
     )
-    detail = evaluations(spans, calls(spans)[0])[1].filter(reason="contradictory")["detail"][0]
+    detail = read_evaluations(spans, calls(spans)[0])[1].filter(reason="contradictory")["detail"][0]
     assert (
         detail == "evaluations 'reward' of the same target, moment and source differ: none counts"
     )
@@ -196,11 +197,11 @@ def test_every_evaluation_counts_once_or_is_a_drop_in_any_order(
     ]
     columns = {name: [row.get(name) for row in rows] for name in SPANS.schema}
     spans = pl.DataFrame(columns, SPANS.schema)
-    counted, drops = evaluations(spans, CALLS.empty())
+    counted, drops = read_evaluations(spans, CALLS.empty())
     assert sorted([*counted["evidence"], *drops["id"]]) == sorted(spans["span_id"])
     assert counted.select("execution_id", "name").is_duplicated().sum() == 0
     mixed = list(range(spans.height))
     order.shuffle(mixed)
-    again = evaluations(spans[mixed], CALLS.empty())
+    again = read_evaluations(spans[mixed], CALLS.empty())
     for one, other in zip((counted, drops), again, strict=True):
         assert sorted(one.rows(), key=repr) == sorted(other.rows(), key=repr)

@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_transforms.build import build
@@ -109,7 +110,7 @@ def test_in_a_shared_trace_the_nearest_named_ancestor_decides(scene: Any, store:
     child = second.emit("c", "agent", {}, trace=shared, parent=above, named=False)
     below = second.emit("d", "agent", {}, trace=shared, parent=child, named=False)
     stray = second.emit("e", "agent", {}, trace=shared, named=False)
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     spans, drops = read_spans(store, Source(run="demo"), Selection())
     own = dict(spans.select("span_id", "execution_id").iter_rows())
     assert (own[child], own[below]) == (first.execution, first.execution)
@@ -132,7 +133,7 @@ def test_traffic_without_rollouts_is_read_by_trace_or_session(scene: Any, store:
     for trace in (1, 2):
         attributes = {"session.id": "s1", "openinference.span.kind": "AGENT"}
         rollout.emit("turn", "agent", attributes, trace=f"{trace:032x}", named=False)
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     where = "ServiceName = 'worker'"
     by_trace, _ = read_spans(store, Source(where=where, execution="trace"), Selection(mode="train"))
     by_session, _ = read_spans(
@@ -147,7 +148,7 @@ def test_only_what_is_selected_is_read(scene: Any, store: Store) -> None:
     for wave in (0, 1):
         for mode in ("train", "val"):
             scene.attempt("t1", 0, wave=wave, mode=mode).close()
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     spans, _ = read_spans(store, Source(run="demo"), Selection(mode="val", wave=1))
     assert spans.select("mode", "wave").unique().rows() == [("val", 1)]
     assert read_spans(store, Source(run="other"), Selection())[0].is_empty()
@@ -171,7 +172,7 @@ def turns(scene: Any, *minutes: int) -> None:
 
 def test_a_session_is_one_execution_however_long_its_pauses(scene: Any, store: Store) -> None:
     turns(scene, 0, 90)
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     source = Source(where="ServiceName = 'worker'", execution="session")
     spans, _ = read_spans(store, source, Selection(mode="train"))
     (row,) = made(spans)
@@ -187,7 +188,7 @@ def test_traffic_that_nobody_closes_is_over_when_it_is_idle(
     scene: Any, store: Store, idle: float | None, closed_by: str | None, complete: bool
 ) -> None:
     turns(scene, 0)
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     source = Source(where="ServiceName = 'worker'", execution="session", idle_timeout=idle)
     spans, _ = read_spans(store, source, Selection(mode="train"))
     newest = int(spans["end"][0]) + 30 * MINUTE  # of another session
@@ -206,7 +207,7 @@ def test_idle_is_what_ended_long_before_the_newest_span_of_all_batches(
         rollout.emit(
             "turn", "agent", attributes, trace=trace, named=False, start=at, end=at + MINUTE
         )
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     where = """where = "ServiceName = 'worker'" """
     source = f'source = {{ {where}, execution = "session", idle_timeout = 600 }}'
     recipe_file.write_text(recipe_file.read_text().replace('source = { run = "demo" }', source))

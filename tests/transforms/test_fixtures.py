@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.otlp import insert_otlp
 from tests.transforms.made import texts
 
 from ltrain_collector.ingest import otlp_json
@@ -78,7 +79,7 @@ def store(opened: Store) -> Store:
 
 def insert_and_read(store: Store, name: str, stamped: bool = True) -> pl.DataFrame:
     for request in requests(name, stamped):
-        store.insert_otlp(request)
+        insert_otlp(store, request)
     spans, drops = read_spans(store, Source(), Selection())
     assert drops.is_empty()
     return spans
@@ -286,7 +287,7 @@ WITH_LOGS = ("openai__otel-openai-v2-2.4b0-events", "reward__otel-and-openinfere
 def insert_logs(store: Store, name: str) -> None:
     for document in documents(f"{name}.logs.otlp.json"):
         request = otlp_json.parse_json(json.dumps(document).encode(), LOGS.request)
-        store.insert_otlp(request.SerializeToString(), LOGS)
+        insert_otlp(store, request.SerializeToString(), LOGS)
 
 
 def test_messages_in_log_records_are_those_of_their_spans(store: Store) -> None:

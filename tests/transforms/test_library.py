@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 from hatchling.builders.wheel import WheelBuilder
+from tests.otlp import insert_otlp
 from tests.transforms.test_fixtures import requests
 
 from ltrain_collector.store import Store
@@ -220,7 +221,7 @@ def test_evaluator_takes_an_evaluation_by_name_within_bounds(
 def test_ready_rules_on_a_capture_of_real_agents(store: Store) -> None:
     """A LangGraph agent with RAG, one with a soft failure of a tool, one with a wrong argument."""
     for request in requests("langgraph__openinference-0.1.80-genai.otlp.json", stamped=True):
-        store.insert_otlp(request)
+        insert_otlp(store, request)
     rules = [{"use": name} for name in library.rule_names()]
     recipe = Recipe.model_validate({"policy": [{"name": "any"}], "reward": rules})
     report = report_rules(store, recipe, Selection()).rules

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import polars as pl
+from tests.otlp import insert_otlp
 from tests.transforms.made import logs, span, spans
 
 from ltrain_collector.store import Store
@@ -130,7 +131,7 @@ def test_spans_without_rollout_and_linked_rewards_are_read_from_the_store(
     job = rollout.emit("job", "evaluator", {}, links=[(rollout.trace, gateway)], **own)
     rollout.emit("POST", "httpx", {}, parent=job, **own)
     scene.attempt("other").llm()
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     for selection in (Selection(run="demo", task="t1"), Selection(rollout=rollout.rollout)):
         resolved, drops = read_spans(store, Source(), selection)
         assert drops.is_empty()

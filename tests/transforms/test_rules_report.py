@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.otlp import insert_otlp
 from typer.testing import CliRunner
 
 from ltrain.cli import app
@@ -83,7 +84,7 @@ def rules(recipe_file: Path) -> Path:
 
 
 def test_each_rule_with_what_it_gives(played: Any, store: Store, rules: Path) -> None:
-    store.insert_otlp(played.request())
+    insert_otlp(store, played.request())
     made = report_rules(store, Recipe.load(rules), DEMO)
     assert (made.executions, made.judged) == (2, 2)
     columns = ("rule", "looks_at", "seen", "fired", "executions", "total", "mean", "correlation")
@@ -99,7 +100,7 @@ def test_each_rule_with_what_it_gives(played: Any, store: Store, rules: Path) ->
 
 
 def test_why_a_rule_gives_nothing(played: Any, store: Store, rules: Path) -> None:
-    store.insert_otlp(played.request())
+    insert_otlp(store, played.request())
     made = report_rules(store, Recipe.load(rules), DEMO)
     assert dict(made.rules.filter(fired=0).select("rule", "silent").rows()) == {
         "result-used": "all its contributions are left out: gated 1",
@@ -131,7 +132,7 @@ def test_the_batches_do_not_change_the_report(
                 if sample < 2:
                     rollout.evaluate(sample / 3)
                 rollout.close()
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     recipe, calls = Recipe.load(rules), []
 
     def progress(phase: str, done: int, total: int) -> None:
@@ -156,7 +157,7 @@ def test_the_batches_do_not_change_the_report(
 
 
 def test_the_command_prints_the_report(played: Any, store: Store, rules: Path) -> None:
-    store.insert_otlp(played.request())
+    insert_otlp(store, played.request())
     store.close()
     arguments = ["rules", str(rules), "--store", store.name, "--run", "demo"]
     done = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_train.loop.journal import Wave
@@ -49,7 +50,7 @@ def test_an_agent_that_drops_its_bad_rollouts_raises_an_alarm(
     store: Store, recipe: Recipe, tmp_path: Path, scene: Any
 ) -> None:
     play(scene, [(0.0, True)] * 6 + [(0.0, False)] * 2 + [(1.0, False)] * 8)
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     made = build(store, recipe, tmp_path / "out", run=scene.run)
     sentence = (
         "wave 0: executions with calls dropped as `constrained` have low rewards "

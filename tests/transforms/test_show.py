@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 
@@ -34,7 +35,7 @@ def folder(scene: Any, recipe_file: Path) -> Path:
         rollout.close()
     with Store.open(f"chdb://{recipe_file.parent}/store") as store:
         store.migrate()
-        store.insert_otlp(scene.request())
+        insert_otlp(store, scene.request())
     return recipe_file.parent
 
 

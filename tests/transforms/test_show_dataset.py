@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_transforms.build import build
@@ -37,7 +38,7 @@ def rows(found: object, title: str) -> list[tuple[Cell, ...]]:
 
 @pytest.fixture
 def made(scene: Any, store: Store, recipe: Recipe, tmp_path: Path) -> Dataset:
-    store.insert_otlp(fill(scene, "t1").request())
+    insert_otlp(store, fill(scene, "t1").request())
     return build(store, recipe, tmp_path / "datasets" / "first", base={"model": "m1"})
 
 
@@ -60,7 +61,7 @@ def test_content_and_lineage(made: Dataset, recipe: Recipe, tmp_path: Path) -> N
 def test_unknown_names_of_the_recipe_are_listed(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path
 ) -> None:
-    store.insert_otlp(fill(scene, "t1").request())
+    insert_otlp(store, fill(scene, "t1").request())
     misspelt = recipe.model_dump(by_alias=True) | {
         "policy": [{"name": "sql", "agents": ["wrtie"]}, {"name": "sqll"}],
         "credit": {"step": {"state": ["awnser"]}},
@@ -91,7 +92,7 @@ def test_the_same_dataset_differs_in_nothing(made: Dataset, tmp_path: Path) -> N
 def test_a_difference_names_keys_executions_and_advantages(
     made: Dataset, scene: Any, store: Store, recipe: Recipe, tmp_path: Path
 ) -> None:
-    store.insert_otlp(fill(scene, "t2").request())
+    insert_otlp(store, fill(scene, "t2").request())
     heavier = recipe.reward[1].model_copy(update={"weight": 3.0})
     recipe = recipe.model_copy(update={"reward": (recipe.reward[0], heavier)})
     other = build(store, recipe, tmp_path / "datasets" / "second")

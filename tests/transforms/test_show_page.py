@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_instrument.terminal import visible
@@ -62,7 +63,7 @@ def shown(scene: Any, recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
     def of(identifier: str) -> str:
         with Store.open(f"chdb://{recipe_file.parent}/store") as store:
             store.migrate()
-            store.insert_otlp(scene.request())
+            insert_otlp(store, scene.request())
         dsn = f"chdb://{recipe_file.parent}/store"
         found = look_up(identifier, home=recipe_file.parent / ".ltrain", dsn=dsn)
         page.write_page(found, Path("page.html"))

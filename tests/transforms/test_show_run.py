@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_transforms.recipe import Recipe
@@ -42,7 +43,7 @@ def shown(scene: Any, recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> Rep
         learn(scene, wave, "ltrain.policy.publish", 21, 23)
     with Store.open(f"chdb://{recipe_file.parent}/store") as store:
         store.migrate()
-        store.insert_otlp(scene.request())
+        insert_otlp(store, scene.request())
     found = look_up("demo", home=Path(".ltrain"), dsn=f"chdb://{recipe_file.parent}/store")
     assert isinstance(found, Report)
     return found
@@ -146,7 +147,7 @@ def test_production_traffic_has_no_outcomes_and_is_shown(
         rollout = scene.attempt("t1", sample, mode="prod")
         rollout.llm("write")
         rollout.evaluate(1.0, by="somebody")
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     found = run_of(store, recipe_file)
     assert chart(found, "Validation") == {"reward (by the agent) (prod)": ((0, 1.0),)}
     assert grid(found, "Waves").rows == (("prod 0", "sql@0", 2, None, None, None, None),)
@@ -158,7 +159,7 @@ def test_a_run_without_rollouts_is_empty(
     monkeypatch.chdir(recipe_file.parent)
     rollout = scene.attempt("t1", 0)
     rollout.emit("alone", "agent", {"ltrain.run.id": "demo"}, named=False)
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     found = run_of(store, recipe_file)
     assert grid(found, "Waves").rows == ()
     assert not [one for one in found.parts if isinstance(one, Chart)]
@@ -176,7 +177,7 @@ def test_a_run_shows_the_alarms_of_its_waves(scene: Any, store: Store, recipe_fi
         rollout.llm(gateway={"ltrain.constrained": True} if sample < 6 else {})
         rollout.evaluate(float(sample >= 8))
         rollout.close()
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     parts = run_of(store, recipe_file).parts
     [alarms] = [one for one in parts if isinstance(one, Facts) and one.title == "Alarms"]
     [(place, sentence)] = alarms.rows

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_transforms.build import build
@@ -203,7 +204,7 @@ def test_a_build_in_batches_gives_the_rewards_of_one_in_memory(
             rollout.tool()
             rollout.evaluate(float(sample > 0))
             rollout.close()
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     whole, cut = (
         build(store, loaded, tmp_path / str(size), spans_a_batch=size) for size in (1_000, 10)
     )

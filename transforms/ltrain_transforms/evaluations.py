@@ -48,7 +48,7 @@ SCORES = pl.Schema({**EVALUATIONS.schema, "step": pl.Int32()})
 """
 
 
-def evaluations(spans: pl.DataFrame, calls: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def read_evaluations(spans: pl.DataFrame, calls: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the `EVALUATIONS` that count, and the others as `DROPS`."""
     named = pl.col("name").is_in([attributes.SPAN_EVALUATION, AGENT_LIGHTNING])
     in_events = pl.col("events").str.contains(attributes.SPAN_EVALUATION, literal=True)

@@ -10,9 +10,10 @@ import polars as pl
 
 from ltrain_instrument import attributes
 from ltrain_transforms.roles import Role, is_impostor
-from ltrain_transforms.source import REPORT_SPANS
 from ltrain_transforms.tables import EXECUTIONS
 
+REPORT_SPANS = (attributes.SPAN_PROCESS, attributes.SPAN_ROLLOUT)
+"""Names of the spans that report how many spans their process ended."""
 BOOKKEEPING = (attributes.SPAN_DISPATCH, *REPORT_SPANS)
 CONTAINERS = ("agent", "node")
 """Kinds of calls whose time is that of the calls inside them, if there are any."""

@@ -10,7 +10,7 @@ import polars as pl
 from ltrain_transforms import membership
 from ltrain_transforms.spans import MAX_ATTRIBUTE_CHARS, Span
 from ltrain_transforms.tables import DROPS
-from ltrain_transforms.untrusted import SURROGATES
+from ltrain_transforms.untrusted import error_text
 
 SPAN_REASONS = {
     "too_large": f"its attributes are larger than {MAX_ATTRIBUTE_CHARS >> 20} million characters",
@@ -39,10 +39,6 @@ DropRow = tuple[str, str, str, str]
 """A row of `DROPS`."""
 
 
-MAX_ERROR_CHARS = 200
-"""Characters of an error message in a drop: the message may repeat content of the span."""
-
-
 def span_drop(
     span_id: str, reason: str, error: Exception | None = None, *, execution: str = ""
 ) -> DropRow:
@@ -61,12 +57,6 @@ def dialect_drop(span_id: str, dialect: str, error: Exception) -> DropRow:
 
 def states_drop(execution: str, error: Exception) -> DropRow:
     return "states", execution, "unreadable", f"{STATES_REASONS['unreadable']}: {error_text(error)}"
-
-
-def error_text(error: Exception) -> str:
-    """Return type and message of an error, cut to `MAX_ERROR_CHARS`."""
-    text = SURROGATES.sub("\ufffd", f"{type(error).__name__}: {error}")
-    return text if len(text) <= MAX_ERROR_CHARS else text[:MAX_ERROR_CHARS] + "…"
 
 
 def attribute_drop(span_id: str, name: str, reason: str) -> DropRow:

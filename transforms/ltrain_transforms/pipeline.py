@@ -14,7 +14,7 @@ import polars as pl
 
 from ltrain_transforms.calls import STATE_COLUMNS, calls
 from ltrain_transforms.credit import credit_inputs, outcome_advantages, select_groups, transitions
-from ltrain_transforms.evaluations import evaluations
+from ltrain_transforms.evaluations import read_evaluations
 from ltrain_transforms.executions import executions, idle_cutoff
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rewards import apply_gates, outcomes, rewards
@@ -36,7 +36,7 @@ class Observations:
     executions: pl.DataFrame
     states: pl.DataFrame
     readings: pl.DataFrame
-    """`OBSERVATIONS` of the calls: what each call read."""
+    """`OBSERVATIONS`: what each call read and did."""
     evaluations: pl.DataFrame
     unreadable: pl.DataFrame
     """`DROPS`: spans whose call cannot be read and executions whose states cannot be read."""
@@ -92,7 +92,7 @@ def observe_spans(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None
     unreadable = concat_table(DROPS, unreadable_calls, unreadable_states)
     call_rows = _with_readings(call_rows, readings)
     execution_rows = executions(spans, call_rows, idle_cutoff(newest, recipe.source.idle_timeout))
-    evaluation_rows, unmatched = evaluations(spans, call_rows)
+    evaluation_rows, unmatched = read_evaluations(spans, call_rows)
     return Observations(
         call_rows, execution_rows, state_rows, readings, evaluation_rows, unreadable, unmatched
     )

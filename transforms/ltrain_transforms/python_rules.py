@@ -11,8 +11,8 @@ from importlib.metadata import EntryPoint, entry_points
 import polars as pl
 
 from ltrain_instrument.errors import UnknownName
-from ltrain_transforms import faults
 from ltrain_transforms.errors import BadRule
+from ltrain_transforms.untrusted import error_text
 
 GROUP = "ltrain.rules"
 
@@ -85,7 +85,7 @@ def _run(
         failure = {
             "execution_id": execution,
             "evidence": execution,
-            "error": faults.error_text(error),
+            "error": error_text(error),
         }
         return pl.DataFrame([failure], RESULTS)
     return numbered.sort("seq", nulls_last=True, maintain_order=True).select(

@@ -18,10 +18,7 @@ from ltrain_transforms.recipe import Source
 from ltrain_transforms.records import attach_logs
 from ltrain_transforms.tables import SPANS
 
-__all__ = ["REPORT_SPANS", "Selection", "read_spans", "resolve_spans", "spans_query", "watermark"]
-
-REPORT_SPANS = (attributes.SPAN_PROCESS, attributes.SPAN_ROLLOUT)
-"""Names of the spans that report how many spans their process ended."""
+__all__ = ["Selection", "read_spans", "resolve_spans", "spans_query", "watermark"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,9 @@ SURROGATES = re.compile("[\ud800-\udfff]")
 FAILURES = (Exception, pl.exceptions.PanicException)
 """The exceptions that reading a trace may raise: a panic of Polars is a `BaseException`."""
 
+MAX_ERROR_CHARS = 200
+"""Characters of an error message in a drop: the message may repeat content of the span."""
+
 
 def parse_json(text: Any) -> Any:
     """Return the value of JSON; return text that is no JSON, or nested too deep, unchanged."""
@@ -114,3 +117,9 @@ def _is_deep(value: Any) -> bool:
         if not level:
             return False
     return True
+
+
+def error_text(error: Exception) -> str:
+    """Return type and message of an error, cut to `MAX_ERROR_CHARS`."""
+    text = SURROGATES.sub("\ufffd", f"{type(error).__name__}: {error}")
+    return text if len(text) <= MAX_ERROR_CHARS else text[:MAX_ERROR_CHARS] + "…"

@@ -3,6 +3,7 @@ from datetime import UTC, datetime
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
+from tests.otlp import insert_otlp
 
 from ltrain_collector.ingest.logs import encode_logs
 from ltrain_collector.ingest.signals import LOGS
@@ -32,7 +33,7 @@ def test_a_record_is_stored_as_the_exporter_stores_it(folder: Store) -> None:
     record.event_name = "sql.failed"
     record.attributes.add(key="ltrain.rollout.id").value.string_value = "r1"
     record.attributes.add(key="ltrain.attempt.id").value.int_value = 1
-    folder.insert_otlp(request.SerializeToString(), LOGS)
+    insert_otlp(folder, request.SerializeToString(), LOGS)
     (row,) = folder.query("SELECT * EXCEPT (IngestedAt) FROM otel.logs").to_dicts()
     assert row == {
         "Timestamp": MOMENT,
@@ -65,12 +66,12 @@ def test_a_record_is_stored_as_the_exporter_stores_it(folder: Store) -> None:
 
 def test_a_record_that_was_sent_twice_is_read_once_as_it_was_first(folder: Store) -> None:
     request, record = one_record()
-    folder.insert_otlp(request.SerializeToString(), LOGS)
+    insert_otlp(folder, request.SerializeToString(), LOGS)
     first = folder.query("SELECT * FROM otel.logs")
-    folder.insert_otlp(request.SerializeToString(), LOGS)
+    insert_otlp(folder, request.SerializeToString(), LOGS)
     assert folder.query("SELECT * FROM otel.logs").equals(first)
     record.body.string_value = "another"
-    folder.insert_otlp(request.SerializeToString(), LOGS)
+    insert_otlp(folder, request.SerializeToString(), LOGS)
     bodies = folder.query("SELECT Body FROM otel.logs ORDER BY Body")["Body"].to_list()
     assert bodies == ["another", "no such table"]
 
@@ -78,11 +79,11 @@ def test_a_record_that_was_sent_twice_is_read_once_as_it_was_first(folder: Store
 def test_a_record_without_a_time_has_its_observed_time(folder: Store) -> None:
     request, record = one_record()
     record.time_unix_nano = 0
-    folder.insert_otlp(request.SerializeToString(), LOGS)
+    insert_otlp(folder, request.SerializeToString(), LOGS)
     record.observed_time_unix_nano = 0
     record.body.Clear()
     record.body.kvlist_value.values.add(key="rows").value.int_value = 3
-    folder.insert_otlp(request.SerializeToString(), LOGS)
+    insert_otlp(folder, request.SerializeToString(), LOGS)
     rows = folder.query("SELECT toUnixTimestamp64Nano(Timestamp), Body FROM otel.logs ORDER BY 1")
     assert rows.rows() == [(0, '{"rows":3}'), (NOON + 5, "no such table")]
 
@@ -91,7 +92,7 @@ def test_a_record_without_a_time_has_its_observed_time(folder: Store) -> None:
 def test_an_invalid_id_is_empty_and_the_record_stays(folder: Store, trace: bytes) -> None:
     request, record = one_record()
     record.trace_id = record.span_id = trace
-    folder.insert_otlp(request.SerializeToString(), LOGS)
+    insert_otlp(folder, request.SerializeToString(), LOGS)
     assert folder.query("SELECT TraceId, SpanId FROM otel.logs").row(0) == ("", "")
 
 

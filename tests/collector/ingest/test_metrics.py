@@ -6,6 +6,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from tests.otlp import insert_otlp
 
 from ltrain_collector.ingest.metrics import encode_metrics
 from ltrain_collector.ingest.signals import METRICS
@@ -154,10 +155,10 @@ def test_a_point_is_stored_as_the_exporter_stores_it_and_once(
 ) -> None:
     request, metric = one_metric()
     fill(metric)
-    folder.insert_otlp(request.SerializeToString(), METRICS)
+    insert_otlp(folder, request.SerializeToString(), METRICS)
     first = folder.query(f"SELECT * FROM otel.{view}")
     assert first.drop("IngestedAt").to_dicts() == [{**POINT, **fields}]
-    folder.insert_otlp(request.SerializeToString(), METRICS)
+    insert_otlp(folder, request.SerializeToString(), METRICS)
     assert folder.query(f"SELECT * FROM otel.{view}").equals(first)
 
 
@@ -166,7 +167,7 @@ def test_points_that_differ_are_all_kept(folder: Store) -> None:
     for value in (0.0, 1.0, 2.0):
         metric.gauge.data_points.add(time_unix_nano=NOON, as_double=value)
     metric.gauge.data_points.add(time_unix_nano=NOON + 1, as_double=2.0)
-    folder.insert_otlp(request.SerializeToString(), METRICS)
+    insert_otlp(folder, request.SerializeToString(), METRICS)
     values = folder.query("SELECT Value FROM otel.metrics_gauge ORDER BY TimeUnix, Value")
     assert values["Value"].to_list() == [0.0, 1.0, 2.0, 2.0]
 

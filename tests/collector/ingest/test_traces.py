@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from tests.otlp import insert_otlp
 
 from ltrain_collector.errors import BadRequest
 from ltrain_collector.ingest import writer
@@ -38,7 +39,7 @@ def test_a_span_is_stored_as_the_exporter_stores_it(folder: Store) -> None:
     event = span.events.add(name="exception", time_unix_nano=NOON + 5)
     event.attributes.add(key="exception.type").value.string_value = "OperationalError"
     span.links.add(trace_id=b"\x0a" * 16, span_id=b"\x0b" * 8, trace_state="c=d")
-    folder.insert_otlp(request.SerializeToString())
+    insert_otlp(folder, request.SerializeToString())
     (row,) = folder.query("SELECT * EXCEPT (IngestedAt) FROM otel.spans").to_dicts()
     noon = datetime.fromtimestamp(NOON / 1e9, UTC)
     assert row == {
@@ -91,7 +92,7 @@ def test_any_text_is_returned_unchanged(folder: Store, attributes: dict[str, str
     folder.command("TRUNCATE TABLE otel.otel_traces")
     for key, value in attributes.items():
         span.attributes.add(key=key).value.string_value = value
-    folder.insert_otlp(request.SerializeToString())
+    insert_otlp(folder, request.SerializeToString())
     (row,) = folder.query("SELECT SpanAttributes FROM otel.spans").to_dicts()
     assert row["SpanAttributes"] == attributes
 
@@ -100,7 +101,7 @@ def test_an_end_before_the_start_is_a_duration_of_zero(folder: Store) -> None:
     request, span = one_span()
     span.end_time_unix_nano = 0
     span.kind, span.status.code = 99, 99  # type: ignore[assignment]
-    folder.insert_otlp(request.SerializeToString())
+    insert_otlp(folder, request.SerializeToString())
     row = folder.query("SELECT Duration, SpanKind, StatusCode FROM otel.spans").row(0)
     assert row == (0, "Unspecified", "Unset")
 
@@ -129,7 +130,7 @@ def test_only_an_invalid_span_is_rejected(field: str, value: object, reason: str
 def test_a_parent_id_of_zeros_is_none(folder: Store) -> None:
     request, span = one_span()
     span.parent_span_id = bytes(8)
-    folder.insert_otlp(request.SerializeToString())
+    insert_otlp(folder, request.SerializeToString())
     assert folder.query("SELECT ParentSpanId FROM otel.spans").row(0) == ("",)
 
 

@@ -19,6 +19,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
 from polars.testing import assert_frame_equal
+from tests.otlp import insert_otlp
 from typer.testing import CliRunner
 
 from ltrain.cli import app
@@ -162,7 +163,7 @@ def goes_round(store: Store, signal: str, file: Path) -> None:
 def test_import_of_exported_logs_is_the_same_rows(made: ExportLogsServiceRequest) -> None:
     with TemporaryDirectory() as home, Store.open(f"chdb://{home}/one") as store:
         store.migrate()
-        assert store.insert_otlp(made.SerializeToString(), LOGS).count > 0
+        assert insert_otlp(store, made.SerializeToString(), LOGS).count > 0
         goes_round(store, "logs", Path(home, "out"))
 
 
@@ -171,7 +172,7 @@ def test_import_of_exported_logs_is_the_same_rows(made: ExportLogsServiceRequest
 def test_import_of_exported_metrics_is_the_same_rows(made: ExportMetricsServiceRequest) -> None:
     with TemporaryDirectory() as home, Store.open(f"chdb://{home}/one") as store:
         store.migrate()
-        assert store.insert_otlp(made.SerializeToString(), METRICS).count > 0
+        assert insert_otlp(store, made.SerializeToString(), METRICS).count > 0
         goes_round(store, "metrics", Path(home, "out"))
 
 
@@ -240,7 +241,7 @@ def test_messages_of_each_signal_are_distinguished(
 
 
 def test_what_the_sdk_measures_goes_round(folder: Store, tmp_path: Path) -> None:
-    folder.insert_otlp(measured(), METRICS)
+    insert_otlp(folder, measured(), METRICS)
     sql = "SELECT MetricName, MetricUnit, Value, IsMonotonic FROM otel.metrics_sum ORDER BY 1"
     expected = [("calls", "1", 3.0, True), ("open", "", -2.0, False)]
     assert folder.query(sql).rows() == expected
@@ -252,7 +253,7 @@ def test_of_a_duplicate_attribute_one_is_exported(folder: Store, tmp_path: Path)
     logs = ExportLogsServiceRequest()
     record = logs.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=NOON)
     fill(record.attributes, [("a", "1"), ("a", "2")])
-    folder.insert_otlp(logs.SerializeToString(), LOGS)
+    insert_otlp(folder, logs.SerializeToString(), LOGS)
     (tmp_path / "out").write_bytes(
         b"".join(map(FORMATS["proto"], export_requests(folder, "true", {}, "logs")))
     )
@@ -272,8 +273,8 @@ def test_the_command_chooses(folder: Store, tmp_path: Path) -> None:
         record = scoped.log_records.add(time_unix_nano=NOON)
         record.body.string_value = f"of {rollout}"
         fill(record.attributes, [("ltrain.rollout.id", rollout), ("ltrain.run.id", "r")])
-    folder.insert_otlp(logs.SerializeToString(), LOGS)
-    folder.insert_otlp(measured(), METRICS)
+    insert_otlp(folder, logs.SerializeToString(), LOGS)
+    insert_otlp(folder, measured(), METRICS)
 
     def bodies(*argv: str) -> list[str]:
         attribute_pairs = [

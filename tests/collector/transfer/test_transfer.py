@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from polars.testing import assert_frame_equal
+from tests.otlp import insert_otlp
 from typer.testing import CliRunner
 
 from ltrain.cli import app
@@ -86,7 +87,7 @@ def request_of_spans(made: list[dict[str, Any]]) -> bytes:
 def test_import_of_an_export_is_the_same_rows(made: list[dict[str, Any]], form: str) -> None:
     with TemporaryDirectory() as home, Store.open(f"chdb://{home}/one") as store:
         store.migrate()
-        assert store.insert_otlp(request_of_spans(made)).count == len(made)
+        assert insert_otlp(store, request_of_spans(made)).count == len(made)
         before = store.query(ROWS)
         Path(home, "out").write_bytes(exported(store, form))
         store.command("TRUNCATE TABLE otel.otel_traces")
@@ -159,7 +160,7 @@ def test_spans_that_agent_lightning_dumps(folder: Store, tmp_path: Path) -> None
 def test_what_is_not_stored_is_counted_with_its_reason_and_place(
     folder: Store, tmp_path: Path, request_of: Callable[..., bytes]
 ) -> None:
-    folder.insert_otlp(request_of((1, 1)))
+    insert_otlp(folder, request_of((1, 1)))
     whole = exported(folder, "json")
     wild = whole.replace(b'"0000000000000001"', b'"00"')
     odd = b'{"resourceSpans": 3}\n{"else": 1}\n{"rollout_id": 1, "span_id": 2, "sequence_id": 3}\n'
@@ -205,9 +206,9 @@ def test_the_commands(folder: Store, tmp_path: Path) -> None:
 
 
 def test_a_rollout_stays_together(folder: Store, request_of: Callable[..., bytes]) -> None:
-    folder.insert_otlp(request_of((1, 1), ltrain__rollout__id="a", ltrain__run__id="r"))
-    folder.insert_otlp(request_of((2, 1), ltrain__rollout__id="b", ltrain__run__id="r"))
-    folder.insert_otlp(request_of((1, 2), ltrain__rollout__id="a", ltrain__run__id="r"))
+    insert_otlp(folder, request_of((1, 1), ltrain__rollout__id="a", ltrain__run__id="r"))
+    insert_otlp(folder, request_of((2, 1), ltrain__rollout__id="b", ltrain__run__id="r"))
+    insert_otlp(folder, request_of((1, 2), ltrain__rollout__id="a", ltrain__run__id="r"))
     (line,) = exported(folder, "json").splitlines()
     names = [
         span["traceId"][-1] + span["spanId"][-1]

@@ -202,5 +202,5 @@ def test_rows_without_any_weight_are_refused(
 def test_an_incomplete_checkpoint_is_never_loaded(learner: LearnerClient, tmp_path: Path) -> None:
     learner.save(tmp_path / "checkpoint")
     (tmp_path / "checkpoint" / "learner.json").unlink()
-    with pytest.raises(BadCheckpoint, match="saved to its end"):
+    with pytest.raises(BadCheckpoint, match="Name the directory of a complete checkpoint"):
         learner.load(tmp_path / "checkpoint")

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from tests.otlp import insert_otlp
 from tests.security.test_trust import sent
 from tests.transforms.conftest import RECIPE, Scene
 
@@ -55,7 +56,7 @@ def test_a_wave_of_trusted_senders_is_complete_and_has_its_alarms(
     journal = Journal(folder=tmp_path / "run", run="demo", recipe="r", policy="sql", base=0)
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
-        store.insert_otlp(sent(scene, "ingest"))
+        insert_otlp(store, sent(scene, "ingest"))
         assert recipe.rollout is not None
         online = OnlineRun(
             recipe, recipe.rollout, journal, store, cast(Any, agents), cast(Any, Learning()),

@@ -32,11 +32,11 @@ llm = SimpleNamespace(
     model=os.environ["OPENAI_MODEL"],
 )
 with trace.get_tracer("agent").start_as_current_span("work"):
-    said = ask(llm, task["input"])
+    answer = ask(llm, task["input"])
 print("noise")
 print("what went wrong", file=sys.stderr)
 time.sleep(task.get("sleeps", 0))
-print(json.dumps({"answer": said}))
+print(json.dumps({"answer": answer}))
 print()
 sys.exit(task.get("exits", 0))
 """

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_train.rollout.attempt import COUNTED_OUTCOMES
@@ -28,7 +29,7 @@ def test_a_rollout_is_finished_when_its_outcome_counts(
     with Store.open(f"chdb://{tmp_path / 'store'}") as store:
         store.migrate()
         for request in outside.requests:
-            store.insert_otlp(request)
+            insert_otlp(store, request)
         assert finished_rollouts(store, "r", "train", 1) == counted
         assert len(counted) == 3
         assert (

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.otlp import insert_otlp
 from tests.transforms.test_breaks import QWEN, SPECIAL
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -118,7 +119,7 @@ def built(scene: Any, store: Store, tmp_path: Path) -> Callable[[], Dataset]:
     def make(recipe: str = RECIPE, name: str = "dataset", spans: int = SPANS_PER_BATCH) -> Dataset:
         path = tmp_path / "helper.toml"
         path.write_text(recipe)
-        store.insert_otlp(scene.request())
+        insert_otlp(store, scene.request())
         return build(store, Recipe.load(path), tmp_path / name, spans_a_batch=spans)
 
     return make

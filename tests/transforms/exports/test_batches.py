@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.otlp import insert_otlp
 from tests.transforms.exports.conftest import RECIPE, Talking, Talks, message, question
 
 from ltrain_collector.store import Store
@@ -38,11 +39,11 @@ def cuts(scene: Any, store: Store, tmp_path: Path) -> list[Dataset]:
     path.write_text(RECIPE)
     recipe = Recipe.load(path)
     add_rollouts(scene, 0)
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     build(store, recipe, tmp_path / "mixed", spans_a_batch=25)
     scene.attempts.clear()
     add_rollouts(scene, 1)
-    store.insert_otlp(scene.request())
+    insert_otlp(store, scene.request())
     mixed = build(store, recipe, tmp_path / "mixed", spans_a_batch=25, update=True)
     return [
         build(store, recipe, tmp_path / "whole"),

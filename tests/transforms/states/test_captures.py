@@ -4,6 +4,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.otlp import insert_otlp
 from tests.transforms.test_fixtures import requests
 
 from ltrain_collector.store import Store
@@ -16,7 +17,7 @@ from ltrain_transforms.states import states
 def read_states(store: Store, name: str) -> tuple[list[tuple[Any, ...]], pl.DataFrame]:
     """Return variable, value and the writer's kind of each row, and the observations."""
     for request in requests(f"{name}.otlp.json", stamped=True):
-        store.insert_otlp(request)
+        insert_otlp(store, request)
     call_rows, _ = calls(read_spans(store, Source(), Selection())[0])
     written, observations, _ = states(call_rows)
     kinds = call_rows.select("call_id", "kind")
