@@ -126,7 +126,7 @@ def _kill_learner(project: Any, run: Any) -> None:
 
 
 def _kill_rank(project: Any, run: Any) -> None:
-    project.kill("ray::Worker")
+    project.kill("ray::RankWorker")
     _ended_in_words(project, run)
 
 
