@@ -13,7 +13,7 @@ __all__ = ["Identity", "configure", "flush", "reward", "rollout", "task"]
 _MODULES = {
     "Identity": "identity",
     "configure": "distro",
-    "flush": "capture",
+    "flush": "lifecycle",
     "reward": "rollouts",
     "rollout": "rollouts",
     "task": "rollouts",
