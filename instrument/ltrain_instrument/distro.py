@@ -20,7 +20,7 @@ from ltrain_instrument import settings
 from ltrain_instrument.delivery import SpoolSpanProcessor
 from ltrain_instrument.frameworks import autogen, crewai, langchain_bridge, llama_index, mcp
 from ltrain_instrument.identity import Identity
-from ltrain_instrument.instrumentors import InstrumentorLoader, choice, httpx_twins
+from ltrain_instrument.instrumentors import InstrumentorLoader, choice
 from ltrain_instrument.lifecycle import (
     Capture,
     SpanCounter,
@@ -92,8 +92,6 @@ class LtrainDistro(BaseDistro):  # type: ignore[misc]
         """Load the library's chosen instrumentor when the agent imports it; skip the others."""
         if self._loader is not None:
             load = partial(super().load_instrumentor, entry_point, **options)
-            if entry_point.module == httpx_twins.MODULE:
-                load = partial(httpx_twins.load_instrumentor, load)
             self._loader.add(entry_point, load)
 
 
