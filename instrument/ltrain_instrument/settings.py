@@ -230,6 +230,14 @@ SPAN_LIMIT = Setting(
     "over HTTP.",
 )
 
+DISABLED_PATCHES = Setting(
+    "LTRAIN_DISABLED_PATCHES",
+    _parse_names,
+    "",
+    "Patches that ltrain does not apply to an agent's process, separated by commas, e.g. "
+    "subprocess,signals; * stands for all. process.md lists the names.",
+)
+
 SETTINGS: tuple[Setting[Any], ...] = (
     HOME,
     SPOOL_LIMIT,
@@ -247,4 +255,5 @@ SETTINGS: tuple[Setting[Any], ...] = (
     INSTRUMENTORS,
     REDACT,
     SPAN_LIMIT,
+    DISABLED_PATCHES,
 )

@@ -16,6 +16,7 @@ import wrapt
 from opentelemetry import context, trace
 from opentelemetry.trace import Span
 
+from ltrain_instrument import patches
 from ltrain_instrument.frameworks import (
     langchain_reasoning,
     langchain_streams,
@@ -53,11 +54,15 @@ def install() -> None:
     """
     if capture.current_capture() is None:
         return
-    wrapt.when_imported("langchain_core.language_models.chat_models")(_wrap_models)
-    wrapt.when_imported("openai.resources")(_wrap_clients)
-    traceloop.patch_traceloop()
-    langchain_reasoning.patch_langchain_openai()
-    openai_http.patch_httpx_transports()
+    if patches.LANGCHAIN.is_enabled():
+        wrapt.when_imported("langchain_core.language_models.chat_models")(_wrap_models)
+    if patches.OPENAI.is_enabled():
+        wrapt.when_imported("openai.resources")(_wrap_clients)
+        openai_http.patch_httpx_transports()
+    if patches.TRACELOOP.is_enabled():
+        traceloop.patch_traceloop()
+    if patches.LANGCHAIN_OPENAI.is_enabled():
+        langchain_reasoning.patch_langchain_openai()
 
 
 def current_langchain_span() -> Span | None:

@@ -19,8 +19,9 @@ from ltrain_instrument.instrumentors.choice import (
 )
 from ltrain_instrument.instrumentors.libraries import LIBRARIES
 from ltrain_instrument.instrumentors.loading import missing_instrumentor
+from ltrain_instrument.patches import unknown_patch_names
 from ltrain_instrument.privacy import COUNT_LIMITS, LENGTH_LIMITS, is_invalid_limit
-from ltrain_instrument.settings import INSTRUMENTORS, SERVICES, SETTINGS
+from ltrain_instrument.settings import DISABLED_PATCHES, INSTRUMENTORS, SERVICES, SETTINGS
 
 MAX_WAITING_SECONDS = 60.0
 """Seconds that spans may wait on disk before it is a fault."""
@@ -56,6 +57,10 @@ def check_settings(environ: Mapping[str, str]) -> Iterator[Finding]:
     for fault in requested_providers(environ)[1]:
         yield Finding(
             INSTRUMENTORS.name, State.FAULT, str(fault), "docs/instrumentors.md lists all."
+        )
+    for unknown in unknown_patch_names(environ):
+        yield Finding(
+            DISABLED_PATCHES.name, State.FAULT, str(unknown), "docs/process.md lists all."
         )
 
 
