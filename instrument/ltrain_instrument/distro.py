@@ -36,7 +36,7 @@ DEFAULTS = {
     "OTEL_LOGS_EXPORTER": "none",
     "OTEL_METRICS_EXPORTER": "none",
     "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-    "OTEL_EXPORTER_OTLP_ENDPOINT": settings.OTLP_ENDPOINT.default,
+    settings.OTLP_ENDPOINT.name: settings.OTLP_ENDPOINT.default,
     "OTEL_PROPAGATORS": "tracecontext,baggage",
     # The SDK's default of 128 drops the oldest: of 71 flattened messages it loses 36
     "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "100000",
@@ -48,7 +48,7 @@ DEFAULTS = {
     "TRACELOOP_TELEMETRY": "false",
     "TRACELOOP_METRICS_ENABLED": "false",
     "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
-    "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY",
+    content.SWITCH: "SPAN_ONLY",
 }
 """Values of variables that the environment does not set."""
 
@@ -191,7 +191,8 @@ def _create_export_processor(
     """Return an exporter's processor; a spool on disk replaces the stock OTLP/HTTP exporter."""
     if not isinstance(exporter, OTLPSpanExporter):
         return BatchSpanProcessor(exporter)
-    spool_processors.append(SpoolSpanProcessor.for_agent(settings.HOME.read().absolute() / "spool"))
+    folder = settings.HOME.read().absolute() / settings.SPOOL
+    spool_processors.append(SpoolSpanProcessor.for_agent(folder))
     return spool_processors[-1]
 
 

@@ -122,6 +122,8 @@ HOME = Setting(
 )
 SERVICES = "services"
 """The subfolder of LTRAIN_HOME that only ltrain's own processes write to."""
+SPOOL = "spool"
+"""The subfolder of LTRAIN_HOME, and of SERVICES in it, where spans wait for the collector."""
 SPOOL_LIMIT = Setting(
     "LTRAIN_SPOOL_LIMIT",
     _parse_integer,

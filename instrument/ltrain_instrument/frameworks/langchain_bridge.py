@@ -26,6 +26,7 @@ from ltrain_instrument.frameworks import (
 from ltrain_instrument.frameworks.langchain_reasoning import (
     SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION_KEY,
 )
+from ltrain_instrument.identity import use_context
 from ltrain_instrument.lifecycle import capture
 
 _LANGCHAIN = "openinference.instrumentation.langchain"
@@ -119,11 +120,8 @@ def _model_run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
         yield
         return
     suppressed = context.set_value(SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION_KEY, True)
-    token = context.attach(trace.set_span_in_context(span, suppressed))
-    try:
+    with use_context(trace.set_span_in_context(span, suppressed)):
         yield
-    finally:
-        context.detach(token)
 
 
 def _model_span(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Span | None:
