@@ -122,13 +122,26 @@ def test_the_switch_of_a_library_applies_to_its_patch(
 
 
 @pytest.mark.parametrize("off", ["", "threading", "*"])
-def test_threads_can_be_left_alone_by_configure(start: Start, tmp_path: Path, off: str) -> None:
+@pytest.mark.parametrize("from_code", [False, True])
+def test_threads_can_be_left_alone(start: Start, from_code: bool, off: str) -> None:
     agent = start(
-        "patched", "configure", uninstrumented=True, OTEL_PYTHON_DISABLED_INSTRUMENTATIONS=off
+        "patched",
+        *(["configure"] if from_code else []),
+        uninstrumented=from_code,
+        OTEL_PYTHON_DISABLED_INSTRUMENTATIONS=off,
     )
     status, out, err = agent.wait()
     assert (status, err) == (0, "")
     assert json.loads(out)["threads"] is (not off)
+
+
+def test_the_switches_apply_beside_another_provider(start: Start) -> None:
+    targets = [*patches.SIGNALS.targets, *patches.EXIT.targets]
+    off = {"LTRAIN_DISABLED_PATCHES": "signals,typo"}
+    status, out, err = start("patched", "configure", *targets, uninstrumented=True, **off).wait()
+    assert status == 0
+    assert json.loads(out)["changed"] == list(patches.EXIT.targets)
+    assert len(err.splitlines()) == 1
 
 
 def test_an_unknown_name_is_one_warning_and_the_others_apply(start: Start, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Prints as JSON what ltrain has changed in this process.
 
 Arguments: functions as module:attribute, as in the table of patches; their modules are imported.
-After `configure`, the process is instrumented from code.
+After `configure`, the process is instrumented from code, beside a tracer provider of its own.
 """
 
 import functools
@@ -16,6 +16,7 @@ from typing import Any
 
 import wrapt
 from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_instrument.distro import DEFAULTS
 from ltrain_instrument.lifecycle import capture
@@ -45,10 +46,11 @@ def find(target: str) -> Any:
 
 
 targets = sys.argv[1:]
-if "configure" in targets:
+if targets[:1] == ["configure"]:
     import ltrain
 
-    targets.remove("configure")
+    del targets[0]
+    trace.set_tracer_provider(TracerProvider())
     ltrain.configure()
 found = {target: find(target) for target in targets}
 wrappers = [each for each in gc.get_objects() if type(each) is wrapt.FunctionWrapper]
