@@ -131,6 +131,17 @@ LOG_FILTERS = Patch(
     adds="filters of the loggers `opentelemetry.instrumentation.auto_instrumentation._load` and "
     "`opentelemetry.sdk.trace`",
 )
+OPENAI_METHODS = (
+    *_methods("openai.resources.chat.completions.completions", "Completions", "create parse"),
+    *_methods("openai.resources.chat.completions.completions", "AsyncCompletions", "create parse"),
+    *_methods("openai.resources.completions", "Completions", "create"),
+    *_methods("openai.resources.completions", "AsyncCompletions", "create"),
+    *_methods("openai.resources.responses.responses", "Responses", "create parse"),
+    *_methods("openai.resources.responses.responses", "AsyncResponses", "create parse"),
+    *_methods("openai.resources.embeddings", "Embeddings", "create"),
+    *_methods("openai.resources.embeddings", "AsyncEmbeddings", "create"),
+)
+"""The methods of OpenAI's client that call a model."""
 OPENAI = Patch(
     "openai",
     "A call of the client is a child of the LangChain run around it. Its HTTP requests carry "
@@ -139,27 +150,11 @@ OPENAI = Patch(
     "Without it, the gateway's spans are not below the agent's calls, and calls of a LangChain "
     "agent start traces of their own.",
     (
-        *(
-            target
-            for client in ("Completions", "AsyncCompletions")
-            for target in _methods(
-                "openai.resources.chat.completions.completions", client, "create parse"
-            )
-        ),
-        *_methods("openai.resources.completions", "Completions", "create"),
-        *_methods("openai.resources.completions", "AsyncCompletions", "create"),
-        *_methods("openai.resources.responses.responses", "Responses", "create parse"),
-        *_methods("openai.resources.responses.responses", "AsyncResponses", "create parse"),
-        *_methods("openai.resources.embeddings", "Embeddings", "create"),
-        *_methods("openai.resources.embeddings", "AsyncEmbeddings", "create"),
-        *(
-            f"{library}:{method}"
-            for library in ("httpx", "httpx2")
-            for method in (
-                "HTTPTransport.handle_request",
-                "AsyncHTTPTransport.handle_async_request",
-            )
-        ),
+        *OPENAI_METHODS,
+        "httpx:HTTPTransport.handle_request",
+        "httpx:AsyncHTTPTransport.handle_async_request",
+        "httpx2:HTTPTransport.handle_request",
+        "httpx2:AsyncHTTPTransport.handle_async_request",
     ),
 )
 LANGCHAIN = Patch(

@@ -33,12 +33,6 @@ _LANGCHAIN = "openinference.instrumentation.langchain"
 _RUNS = "langchain_core.runnables.config"
 """The module in which the current run is stored; if the agent does not import it, there are no
 runs."""
-_CLIENTS = (
-    ("openai.resources.chat.completions.completions", "Completions", ("create", "parse")),
-    ("openai.resources.completions", "Completions", ("create",)),
-    ("openai.resources.responses.responses", "Responses", ("create", "parse")),
-    ("openai.resources.embeddings", "Embeddings", ("create",)),
-)
 
 _UNSET_TYPES = ("Omit", "NotGiven")
 
@@ -178,10 +172,9 @@ def _wrap_models(module: ModuleType) -> None:
 
 
 def _wrap_clients(module: ModuleType) -> None:
-    for path, name, methods in _CLIENTS:
-        for method in methods:
-            _wrap(path, f"{name}.{method}", _create)
-            _wrap(path, f"Async{name}.{method}", _acreate)
+    for target in patches.OPENAI_METHODS:
+        path, _, name = target.partition(":")
+        _wrap(path, name, _acreate if name.startswith("Async") else _create)
 
 
 def _wrap(module: str, name: str, wrapper: Call) -> None:

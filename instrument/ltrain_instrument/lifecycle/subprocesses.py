@@ -1,8 +1,8 @@
 """Passes trace, baggage and identity from this process to the processes that it starts.
 
-Rules: `os.environ` never changes, and variables that the agent sets for a child stay. If the agent
-gives the child an environment of its own, ltrain's settings, which may hold keys, are added only if
-the child will be instrumented. Secrets of ltrain's own processes are never passed on.
+Rules: `os.environ` stays, and so do variables that the agent sets for a child. If the agent gives
+the child an environment of its own, ltrain's settings, which may hold keys, are added only if the
+child will be instrumented. Secrets of ltrain's own processes are never passed on.
 """
 
 import os
