@@ -12,6 +12,7 @@ from typing import Any
 import typer
 from setup.docstrings import name_docs
 from setup.markdown import code, page, table
+from setup.process_page import process_lines
 from setup.recipe_page import recipe_lines
 
 from ltrain.cli import app
@@ -161,6 +162,10 @@ def instrumentors_page() -> str:
     return page("ltrain_instrument/instrumentors/libraries.py", lines)
 
 
+def process_page() -> str:
+    return page("ltrain_instrument/patches.py", process_lines())
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "commands.md": commands_page,
@@ -168,6 +173,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "recipe.md": recipe_page,
     "attributes.md": attributes_page,
     "instrumentors.md": instrumentors_page,
+    "process.md": process_page,
 }
 
 

@@ -16,11 +16,11 @@ from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
-from ltrain_instrument import settings
+from ltrain_instrument import patches, settings
 from ltrain_instrument.delivery import SpoolSpanProcessor
 from ltrain_instrument.frameworks import autogen, crewai, langchain_bridge, llama_index, mcp
 from ltrain_instrument.identity import Identity
-from ltrain_instrument.instrumentors import InstrumentorLoader, choice, httpx_twins
+from ltrain_instrument.instrumentors import InstrumentorLoader, choice
 from ltrain_instrument.lifecycle import (
     Capture,
     SpanCounter,
@@ -36,7 +36,7 @@ DEFAULTS = {
     "OTEL_LOGS_EXPORTER": "none",
     "OTEL_METRICS_EXPORTER": "none",
     "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-    "OTEL_EXPORTER_OTLP_ENDPOINT": settings.OTLP_ENDPOINT.default,
+    settings.OTLP_ENDPOINT.name: settings.OTLP_ENDPOINT.default,
     "OTEL_PROPAGATORS": "tracecontext,baggage",
     # The SDK's default of 128 drops the oldest: of 71 flattened messages it loses 36
     "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "100000",
@@ -48,18 +48,20 @@ DEFAULTS = {
     "TRACELOOP_TELEMETRY": "false",
     "TRACELOOP_METRICS_ENABLED": "false",
     "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
-    "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY",
+    content.SWITCH: "SPAN_ONLY",
 }
 """Values of variables that the environment does not set."""
 
-FRAMEWORK_PATCHES = {
-    "crewai": crewai.patch_crewai,
-    "llama-index": llama_index.patch_llama_index,
-    "mcp": mcp.patch_mcp,
-}
-"""Recorded in addition to a library's instrumentor, unless the library is switched off."""
+FRAMEWORK_PATCHES = (
+    (patches.AUTOGEN, autogen.patch_autogen),
+    (patches.CREWAI, crewai.patch_crewai),
+    (patches.LLAMA_INDEX, llama_index.patch_llama_index),
+    (patches.MCP, mcp.patch_mcp),
+)
+"""Applied before the instrumentors load, unless the patch or its library is switched off."""
 
 _logger = logging.getLogger("ltrain.distro")
+_loader_logger = logging.getLogger("opentelemetry.instrumentation.auto_instrumentation._load")
 
 
 class LtrainDistro(BaseDistro):  # type: ignore[misc]
@@ -67,10 +69,11 @@ class LtrainDistro(BaseDistro):  # type: ignore[misc]
 
     def _configure(self, **_: Any) -> None:
         self._loader: InstrumentorLoader | None = None
-        loader = logging.getLogger("opentelemetry.instrumentation.auto_instrumentation._load")
-        loader.addFilter(_is_relevant)
-        if is_disabled():
+        if patches.LOG_FILTERS.is_enabled():
+            _loader_logger.addFilter(_is_relevant)
+        if patches.is_sdk_disabled():
             return
+        _warn_of_unknown_patches()
         content.hide_content_elsewhere()
         for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
@@ -79,9 +82,8 @@ class LtrainDistro(BaseDistro):  # type: ignore[misc]
         for error in errors:
             _logger.warning("ltrain: %s", error)
         choices = choice.choose_instrumentors(providers, choice.disabled_instrumentations())
-        autogen.patch_autogen()
-        for name, install in FRAMEWORK_PATCHES.items():
-            if not choices[name].off:
+        for patch, install in FRAMEWORK_PATCHES:
+            if patch.is_enabled() and not choices[patch.library].off:
                 install()
         self._loader = InstrumentorLoader(choices)
         self._loader.start()
@@ -92,8 +94,6 @@ class LtrainDistro(BaseDistro):  # type: ignore[misc]
         """Load the library's chosen instrumentor when the agent imports it; skip the others."""
         if self._loader is not None:
             load = partial(super().load_instrumentor, entry_point, **options)
-            if entry_point.module == httpx_twins.MODULE:
-                load = partial(httpx_twins.load_instrumentor, load)
             self._loader.add(entry_point, load)
 
 
@@ -105,7 +105,7 @@ class LtrainConfigurator(_OTelSDKConfigurator):
 
     def _configure(self, **options: Any) -> None:
         LtrainConfigurator.attempted = True
-        if is_disabled():
+        if patches.is_sdk_disabled():
             return
         sanitizer = Sanitizer.for_agent()
         span_counter = SpanCounter(Identity.from_environ())
@@ -135,27 +135,24 @@ class LtrainConfigurator(_OTelSDKConfigurator):
         subprocesses.attach_parent_context()
 
 
-def is_disabled() -> bool:
-    """Return whether OTEL_SDK_DISABLED switches everything off."""
-    return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-
-
 def configure() -> None:
     """Instrument this process from code, as `opentelemetry-instrument` does from outside.
 
     If OpenTelemetry is already set up, its exporters stay, and spans get identity and counts. Call
     `configure` before the agent's libraries are used; a second call does nothing.
     """
-    if capture.current_capture() is not None or LtrainConfigurator.attempted or is_disabled():
+    if capture.current_capture() is not None or LtrainConfigurator.attempted:
+        return
+    if patches.is_sdk_disabled():
         return
     provider = trace.get_tracer_provider()
     if existing_provider.accepts_span_processors(provider):
+        _warn_of_unknown_patches()
         span_counter = SpanCounter(Identity.from_environ())
         existing_provider.extend_provider(provider, span_counter, Sanitizer.for_agent())
         Capture(provider, span_counter).install()
         subprocesses.patch_subprocess()
-        if not ThreadingInstrumentor().is_instrumented_by_opentelemetry:
-            ThreadingInstrumentor().instrument()
+        _instrument_threads()
         langchain_bridge.install()
         clients.install()
         return
@@ -175,13 +172,27 @@ def configure() -> None:
     initialize()
 
 
+def _warn_of_unknown_patches() -> None:
+    for error in patches.unknown_patch_names():
+        _logger.warning("ltrain: %s", error)
+
+
+def _instrument_threads() -> None:
+    """Pass the context to threads, unless a setting switches the instrumentation off."""
+    instrumentor = ThreadingInstrumentor()
+    is_off = choice.is_switched_off("threading")
+    if not (is_off or instrumentor.is_instrumented_by_opentelemetry):
+        instrumentor.instrument()
+
+
 def _create_export_processor(
     spool_processors: list[SpoolSpanProcessor], exporter: SpanExporter
 ) -> SpanProcessor:
     """Return an exporter's processor; a spool on disk replaces the stock OTLP/HTTP exporter."""
     if not isinstance(exporter, OTLPSpanExporter):
         return BatchSpanProcessor(exporter)
-    spool_processors.append(SpoolSpanProcessor.for_agent(settings.HOME.read().absolute() / "spool"))
+    folder = settings.HOME.read().absolute() / settings.SPOOL
+    spool_processors.append(SpoolSpanProcessor.for_agent(folder))
     return spool_processors[-1]
 
 

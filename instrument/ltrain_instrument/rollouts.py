@@ -5,7 +5,6 @@ import json
 import logging
 import math
 import os
-from types import TracebackType
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -133,6 +132,8 @@ class rollout:
     is the rollout for which this process was started. The context manager returns the identity.
     """
 
+    # contextlib has no manager that works with `with` and `async with` and can be entered again
+
     __slots__ = ("_scopes", "identity")
 
     def __init__(self, identity: Identity | None = None, /, **fields: Any) -> None:
@@ -146,12 +147,7 @@ class rollout:
         self._scopes.append(enter_identity(self.identity))
         return self.identity
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         exit_identity(self._scopes.pop())
         active = capture.current_capture()
         if active is not None:
@@ -160,13 +156,8 @@ class rollout:
     async def __aenter__(self) -> Identity:
         return self.__enter__()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.__exit__(kind, error, traceback)
+    async def __aexit__(self, *_: object) -> None:
+        self.__exit__()
 
 
 def _complete_identity(identity: Identity | None, fields: dict[str, Any]) -> Identity:

@@ -122,6 +122,8 @@ HOME = Setting(
 )
 SERVICES = "services"
 """The subfolder of LTRAIN_HOME that only ltrain's own processes write to."""
+SPOOL = "spool"
+"""The subfolder of LTRAIN_HOME, and of SERVICES in it, where spans wait for the collector."""
 SPOOL_LIMIT = Setting(
     "LTRAIN_SPOOL_LIMIT",
     _parse_integer,
@@ -230,6 +232,14 @@ SPAN_LIMIT = Setting(
     "over HTTP.",
 )
 
+DISABLED_PATCHES = Setting(
+    "LTRAIN_DISABLED_PATCHES",
+    _parse_names,
+    "",
+    "Patches that ltrain does not apply to an agent's process, separated by commas, e.g. "
+    "subprocess,signals; * stands for all. process.md lists the names.",
+)
+
 SETTINGS: tuple[Setting[Any], ...] = (
     HOME,
     SPOOL_LIMIT,
@@ -247,4 +257,5 @@ SETTINGS: tuple[Setting[Any], ...] = (
     INSTRUMENTORS,
     REDACT,
     SPAN_LIMIT,
+    DISABLED_PATCHES,
 )

@@ -9,6 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import ltrain_instrument
+
 if TYPE_CHECKING:
     from tests.instrument.conftest import Sink, Start
 
@@ -101,6 +103,12 @@ def test_configure_leaves_an_existing_set_up_alone(start: Start, sink: Sink) -> 
     assert first["name"] == "work"
     assert first["attributes"]["ltrain.rollout.id"] == "r7"
     assert sink.spans == []
+
+
+def test_every_public_name_can_be_imported() -> None:
+    names = ("Identity", "configure", "flush", "reward", "rollout", "task")
+    assert set(names) == set(ltrain_instrument.__all__)
+    assert all(getattr(ltrain_instrument, name) for name in names)
 
 
 def test_import_is_light() -> None:

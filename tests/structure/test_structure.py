@@ -1,6 +1,7 @@
 """Rules for the structure and the names of the code."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,6 +33,11 @@ def test_every_module_has_a_docstring() -> None:
         path for path in MODULES if path.read_text() and not path.read_text().startswith('"')
     ]
     assert missing == []
+
+
+def test_json_is_parsed_by_public_functions() -> None:
+    private = re.compile(r"\b(scan_once|scanstring|make_scanner|c_make_encoder|_default_decoder)\b")
+    assert [path for path in MODULES if private.search(path.read_text())] == []
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace import (
 
 
 class SignalGate:
-    """A context manager for any thread that postpones work on the main thread; it does not nest."""
+    """Postpones work while the main thread is inside; any thread may enter, but not twice."""
 
     def __init__(self) -> None:
         self._reset()
@@ -29,11 +29,13 @@ class SignalGate:
         self._inside = False
         self._postponed: Callable[[], None] | None = None
 
-    def __enter__(self) -> None:
+    def enter(self) -> None:
+        """Postpone the work of signal handlers from here on."""
         if threading.get_ident() == threading.main_thread().ident:
             self._inside = True
 
-    def __exit__(self, *_: object) -> None:
+    def leave(self) -> None:
+        """Run the postponed work."""
         if threading.get_ident() == threading.main_thread().ident:
             self._inside = False
             postponed, self._postponed = self._postponed, None
@@ -57,17 +59,23 @@ class GatedProcessors(SynchronousMultiSpanProcessor):
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Call the processors inside the gate."""
-        with self._gate:
+        self._gate.enter()
+        try:
             super().on_start(span, parent_context)
+        finally:
+            self._gate.leave()
 
     def _on_ending(self, span: Span) -> None:
-        self._gate.__enter__()  # `on_end`, which the SDK calls next, exits it
+        self._gate.enter()  # `on_end`, which the SDK calls next, leaves it
         super()._on_ending(span)
 
     def on_end(self, span: ReadableSpan) -> None:
         """Call the processors inside the gate."""
-        with self._gate:
+        self._gate.enter()
+        try:
             super().on_end(span)
+        finally:
+            self._gate.leave()
 
 
 def gate_processors(provider: TracerProvider, gate: SignalGate) -> None:

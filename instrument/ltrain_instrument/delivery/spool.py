@@ -28,7 +28,7 @@ from ltrain_instrument.delivery.otlp_client import (
     traces_url,
 )
 from ltrain_instrument.delivery.rejected import Quarantine
-from ltrain_instrument.delivery.segment import Segment
+from ltrain_instrument.delivery.segment import SUFFIX, Segment
 from ltrain_instrument.delivery.warn_once import WarnOnce
 
 BATCH_DELAY = 0.01
@@ -304,3 +304,24 @@ class Spool:
                 "that reaches the collector sends them.",
                 "collector",
             )
+
+
+def send_leftover_spans(
+    directory: Path,
+    endpoint: str | None = None,
+    *,
+    timeout: float,
+    authorization: Authorization | None = None,
+) -> bool:
+    """Send the spans that dead processes left in a folder; return whether all are sent.
+
+    Spans that the collector does not accept within `timeout` seconds stay on disk.
+    """
+    if not any(directory.glob(f"*{SUFFIX}")):
+        return True
+    spool = Spool(directory, endpoint, authorization=authorization)
+    try:
+        # A spool skips files that it cannot read or move
+        return spool.flush(timeout, wait_if_away=False) and not any(directory.glob(f"*{SUFFIX}"))
+    finally:
+        spool.close(0)

@@ -33,7 +33,7 @@ def create_tracer_provider(
         BadSetting: when one of the two settings is invalid.
     """
     sanitizer = Sanitizer.from_environ()
-    folder = (home or settings.HOME.read()) / settings.SERVICES / "spool"
+    folder = (home or settings.HOME.read()) / settings.SERVICES / settings.SPOOL
     spool = Spool(folder, endpoint, authorization=authorization)
     resource = Resource.create({SERVICE_NAME: service, SERVICE_INSTANCE_ID: str(uuid4())})
     provider = TracerProvider(

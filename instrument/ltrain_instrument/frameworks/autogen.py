@@ -7,9 +7,7 @@ from typing import Any
 import wrapt
 from opentelemetry import trace
 
-from ltrain_instrument.privacy import content
-
-KIND = "openinference.span.kind"
+from ltrain_instrument.privacy import OPENINFERENCE_KIND, content
 
 
 def patch_autogen() -> None:
@@ -30,7 +28,7 @@ async def _execute_tool_call(
     kwargs: dict[str, Any],
 ) -> Any:
     span = trace.get_current_span()
-    is_tool_span = (getattr(span, "attributes", None) or {}).get(KIND) == "TOOL"
+    is_tool_span = (getattr(span, "attributes", None) or {}).get(OPENINFERENCE_KIND) == "TOOL"
     if is_tool_span and not content.is_content_recorded():
         span.set_attribute("tool.parameters", "")  # the instrumentor does not hide the arguments
     result = await call(*args, **kwargs)

@@ -13,8 +13,7 @@ import wrapt
 from opentelemetry import trace
 
 from ltrain_instrument.attributes import SCOPE_INSTRUMENT
-
-KIND = "openinference.span.kind"
+from ltrain_instrument.privacy import OPENINFERENCE_KIND
 
 Call = Callable[..., Any]
 Json = dict[str, Any]
@@ -53,14 +52,14 @@ async def _arun_crew(
     call: Callable[..., Awaitable[Any]], crew: object, args: tuple[Any, ...], kwargs: Json
 ) -> Any:
     name = getattr(crew, "name", None) or "Crew"
-    with _start_span("Crew" if name == "crew" else str(name), {KIND: "CHAIN"}):
+    with _start_span("Crew" if name == "crew" else str(name), {OPENINFERENCE_KIND: "CHAIN"}):
         return await call(*args, **kwargs)
 
 
 def _has_agent_span() -> bool:
     """Return whether the instrumentor has a span of this run: it is then the current span."""
     span = trace.get_current_span()
-    return bool((getattr(span, "attributes", None) or {}).get(KIND) == "AGENT")
+    return bool((getattr(span, "attributes", None) or {}).get(OPENINFERENCE_KIND) == "AGENT")
 
 
 def _agent_span(agent: object) -> Any:

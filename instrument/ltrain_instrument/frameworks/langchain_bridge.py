@@ -16,6 +16,7 @@ import wrapt
 from opentelemetry import context, trace
 from opentelemetry.trace import Span
 
+from ltrain_instrument import patches
 from ltrain_instrument.frameworks import (
     langchain_reasoning,
     langchain_streams,
@@ -25,18 +26,13 @@ from ltrain_instrument.frameworks import (
 from ltrain_instrument.frameworks.langchain_reasoning import (
     SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION_KEY,
 )
+from ltrain_instrument.identity import use_context
 from ltrain_instrument.lifecycle import capture
 
 _LANGCHAIN = "openinference.instrumentation.langchain"
 _RUNS = "langchain_core.runnables.config"
 """The module in which the current run is stored; if the agent does not import it, there are no
 runs."""
-_CLIENTS = (
-    ("openai.resources.chat.completions.completions", "Completions", ("create", "parse")),
-    ("openai.resources.completions", "Completions", ("create",)),
-    ("openai.resources.responses.responses", "Responses", ("create", "parse")),
-    ("openai.resources.embeddings", "Embeddings", ("create",)),
-)
 
 _UNSET_TYPES = ("Omit", "NotGiven")
 
@@ -53,11 +49,15 @@ def install() -> None:
     """
     if capture.current_capture() is None:
         return
-    wrapt.when_imported("langchain_core.language_models.chat_models")(_wrap_models)
-    wrapt.when_imported("openai.resources")(_wrap_clients)
-    traceloop.patch_traceloop()
-    langchain_reasoning.patch_langchain_openai()
-    openai_http.patch_httpx_transports()
+    if patches.LANGCHAIN.is_enabled():
+        wrapt.when_imported("langchain_core.language_models.chat_models")(_wrap_models)
+    if patches.OPENAI.is_enabled():
+        wrapt.when_imported("openai.resources")(_wrap_clients)
+        openai_http.patch_httpx_transports()
+    if patches.TRACELOOP.is_enabled():
+        traceloop.patch_traceloop()
+    if patches.LANGCHAIN_OPENAI.is_enabled():
+        langchain_reasoning.patch_langchain_openai()
 
 
 def current_langchain_span() -> Span | None:
@@ -114,11 +114,8 @@ def _model_run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
         yield
         return
     suppressed = context.set_value(SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION_KEY, True)
-    token = context.attach(trace.set_span_in_context(span, suppressed))
-    try:
+    with use_context(trace.set_span_in_context(span, suppressed)):
         yield
-    finally:
-        context.detach(token)
 
 
 def _model_span(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Span | None:
@@ -175,10 +172,9 @@ def _wrap_models(module: ModuleType) -> None:
 
 
 def _wrap_clients(module: ModuleType) -> None:
-    for path, name, methods in _CLIENTS:
-        for method in methods:
-            _wrap(path, f"{name}.{method}", _create)
-            _wrap(path, f"Async{name}.{method}", _acreate)
+    for target in patches.OPENAI_METHODS:
+        path, _, name = target.partition(":")
+        _wrap(path, name, _acreate if name.startswith("Async") else _create)
 
 
 def _wrap(module: str, name: str, wrapper: Call) -> None:

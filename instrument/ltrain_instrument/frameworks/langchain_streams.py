@@ -5,16 +5,17 @@ the run manager on. The run is remembered for the duration of that step only.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import aclosing, closing, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 from uuid import UUID
 
+from ltrain_instrument.frameworks.streams import aiterate_stream, iterate_stream
+
 Call = Callable[..., Any]
 Wrap = Callable[[str, str, Call], None]
 
-_END = object()
 _opening_runs: ContextVar[list[UUID] | None] = ContextVar("ltrain-opening", default=None)
 
 
@@ -48,24 +49,13 @@ def _remember_runs(kwargs: dict[str, Any]) -> Iterator[None]:
 def _stream(
     call: Call, model: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[Any]:
-    with closing(call(*args, **kwargs)) as chunks:
-        with _remember_runs(kwargs):
-            first = next(chunks, _END)
-        if first is not _END:
-            yield first
-            yield from chunks
+    return iterate_stream(lambda: call(*args, **kwargs), _remember_runs(kwargs))
 
 
-async def _astream(
+def _astream(
     call: Call, model: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> AsyncIterator[Any]:
-    async with aclosing(call(*args, **kwargs)) as chunks:
-        with _remember_runs(kwargs):
-            first = await anext(chunks, _END)
-        if first is not _END:
-            yield first
-            async for chunk in chunks:
-                yield chunk
+    return aiterate_stream(lambda: call(*args, **kwargs), _remember_runs(kwargs))
 
 
 def _on_start(call: Call, manager: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

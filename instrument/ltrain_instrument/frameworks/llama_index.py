@@ -4,8 +4,8 @@ A stream calls the client in the first step of its generator, when the span of t
 no longer current. That span is made current again for the duration of that step only.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, aclosing, closing
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any
 
@@ -13,9 +13,9 @@ import wrapt
 from opentelemetry import trace
 from opentelemetry.trace import Span
 
-Call = Callable[..., Any]
+from ltrain_instrument.frameworks.streams import aiterate_stream, iterate_stream
 
-_END = object()
+Call = Callable[..., Any]
 
 
 def patch_llama_index() -> None:
@@ -32,7 +32,8 @@ def _wrap(module: ModuleType) -> None:
 
 
 def _stream(call: Call, model: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return _iterate(call(*args, **kwargs), _current_span())
+    chunks = call(*args, **kwargs)
+    return iterate_stream(lambda: chunks, _inside_span(_current_span()))
 
 
 async def _astream(
@@ -41,26 +42,8 @@ async def _astream(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    return _aiterate(await call(*args, **kwargs), _current_span())
-
-
-def _iterate(chunks: Any, span: Span) -> Iterator[Any]:
-    with closing(chunks):
-        with _inside_span(span):
-            first = next(chunks, _END)
-        if first is not _END:
-            yield first
-            yield from chunks
-
-
-async def _aiterate(chunks: Any, span: Span) -> AsyncIterator[Any]:
-    async with aclosing(chunks):
-        with _inside_span(span):
-            first = await anext(chunks, _END)
-        if first is not _END:
-            yield first
-            async for chunk in chunks:
-                yield chunk
+    chunks = await call(*args, **kwargs)
+    return aiterate_stream(lambda: chunks, _inside_span(_current_span()))
 
 
 def _current_span() -> Span:

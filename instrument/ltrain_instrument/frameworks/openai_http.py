@@ -19,6 +19,7 @@ from opentelemetry.propagate import inject
 from opentelemetry.trace import SpanKind, StatusCode
 
 from ltrain_instrument.attributes import SCOPE_INSTRUMENT
+from ltrain_instrument.identity import use_context
 
 _CALL = context.create_key("ltrain-model-call")
 
@@ -28,12 +29,8 @@ _logger = logging.getLogger("ltrain.wire")
 @contextmanager
 def model_call_context() -> Iterator[None]:
     """Mark requests as part of one model call; HTTP instrumentors then ignore them."""
-    with suppress_http_instrumentation():
-        token = context.attach(context.set_value(_CALL, True))
-        try:
-            yield
-        finally:
-            context.detach(token)
+    with suppress_http_instrumentation(), use_context(context.set_value(_CALL, True)):
+        yield
 
 
 def patch_httpx_transports() -> None:

@@ -7,6 +7,7 @@ from ltrain_instrument.identity.context import (
     enter_identity,
     exit_identity,
     identity_from_context,
+    use_context,
 )
 from ltrain_instrument.identity.rollout_identity import VARIABLES, Identity, Mode, rollout_id
 
@@ -21,4 +22,5 @@ __all__ = [
     "exit_identity",
     "identity_from_context",
     "rollout_id",
+    "use_context",
 ]

@@ -3,6 +3,8 @@
 Baggage carries it too, so that a service that the agent calls knows the rollout.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from opentelemetry import baggage, context
@@ -11,6 +13,16 @@ from opentelemetry.context import Context
 from ltrain_instrument.identity.rollout_identity import Identity
 
 _KEY = context.create_key("ltrain-identity")
+
+
+@contextmanager
+def use_context(inside: Context) -> Iterator[None]:
+    """Make a context current for a block."""
+    token = context.attach(inside)
+    try:
+        yield
+    finally:
+        context.detach(token)
 
 
 @dataclass(slots=True, eq=False)

@@ -1,6 +1,6 @@
 """Which instrumentor records each library: the table, the choice, loading and diagnosis."""
 
-from ltrain_instrument.instrumentors import choice, diagnosis, httpx_twins
+from ltrain_instrument.instrumentors import choice, diagnosis
 from ltrain_instrument.instrumentors.choice import InstrumentorChoice
 from ltrain_instrument.instrumentors.diagnosis import Finding, State
 from ltrain_instrument.instrumentors.libraries import LIBRARIES
@@ -14,5 +14,4 @@ __all__ = [
     "State",
     "choice",
     "diagnosis",
-    "httpx_twins",
 ]

@@ -71,6 +71,18 @@ def disabled_instrumentations(environ: Mapping[str, str] = os.environ) -> frozen
     return frozenset(name.strip() for name in environ.get(DISABLED, "").split(",") if name.strip())
 
 
+def is_switched_off(library: str) -> bool:
+    """Return whether a setting switches the instrumentation of a library off."""
+    return requested_providers()[0].get(library) == NONE or bool(
+        disabled_instrumentations() & _off_names(library)
+    )
+
+
+def _off_names(library: str) -> set[str]:
+    """Return what OTEL_PYTHON_DISABLED_INSTRUMENTATIONS may contain for a library."""
+    return {"*", library, library.replace("-", "_")}
+
+
 def choose_instrumentors(
     providers: Mapping[str, str], off: frozenset[str], entries: Iterable[EntryPoint] | None = None
 ) -> dict[str, InstrumentorChoice]:
@@ -133,8 +145,7 @@ def _choose(
     instrumentor: Instrumentor | None = None
     chosen_entry: EntryPoint | None = None
     rejected: dict[str, str] = {}
-    names = {"*", library.name, library.name.replace("-", "_")}
-    switched_off = provider == NONE or bool(off & names)
+    switched_off = provider == NONE or bool(off & _off_names(library.name))
     for each in sorted(library.instrumentors, key=lambda it: it.provider != provider):
         entry = _find_entry_point(library, each, installed)
         if entry is None and not each.built_in:

@@ -20,7 +20,9 @@ from ltrain_instrument.instrumentors.choice import (
 from ltrain_instrument.instrumentors.libraries import LIBRARIES
 from ltrain_instrument.instrumentors.loading import missing_instrumentor
 from ltrain_instrument.otel_limits import COUNT_LIMITS, LENGTH_LIMITS, is_invalid_limit
-from ltrain_instrument.settings import INSTRUMENTORS, SERVICES, SETTINGS
+from ltrain_instrument.patches import unknown_patch_names
+from ltrain_instrument.privacy import content
+from ltrain_instrument.settings import DISABLED_PATCHES, INSTRUMENTORS, SERVICES, SETTINGS, SPOOL
 
 MAX_WAITING_SECONDS = 60.0
 """Seconds that spans may wait on disk before it is a fault."""
@@ -56,6 +58,10 @@ def check_settings(environ: Mapping[str, str]) -> Iterator[Finding]:
     for fault in requested_providers(environ)[1]:
         yield Finding(
             INSTRUMENTORS.name, State.FAULT, str(fault), "docs/instrumentors.md lists all."
+        )
+    for unknown in unknown_patch_names(environ):
+        yield Finding(
+            DISABLED_PATCHES.name, State.FAULT, str(unknown), "docs/process.md lists all."
         )
 
 
@@ -110,14 +116,10 @@ HARMFUL_VALUES = (
 )
 """Variables, their harmful values (empty: any value), and the reason."""
 CONTENT_SWITCHES = (
-    ("TRACELOOP_TRACE_CONTENT", ("false",)),
-    (
-        "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
-        ("false", "no_content", "event_only"),
-    ),
-    ("OPENINFERENCE_HIDE_INPUTS", ("true",)),
-    ("OPENINFERENCE_HIDE_OUTPUTS", ("true",)),
+    (content.SWITCH, ("false", "no_content", "event_only")),
+    *((name, (value,)) for name, value in content.OTHER_SWITCHES.items()),
 )
+"""Variables that switch content off, with the values that do."""
 
 
 def installed_choices(environ: Mapping[str, str]) -> dict[str, InstrumentorChoice]:
@@ -155,8 +157,8 @@ def check_instrumentor(choice: InstrumentorChoice) -> Finding:
 
 def check_spool(home: Path) -> Iterator[Finding]:
     """Yield the spans that wait on disk, and those that the collector has refused."""
-    yield from _spool("spool", home.absolute() / "spool")
-    services = home.absolute() / SERVICES / "spool"
+    yield from _spool("spool", home.absolute() / SPOOL)
+    services = home.absolute() / SERVICES / SPOOL
     with suppress(OSError):  # `ltrain doctor` reports an unreadable home
         if services.exists():
             yield from _spool("service spool", services)

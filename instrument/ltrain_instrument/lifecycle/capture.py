@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
+from ltrain_instrument import patches
 from ltrain_instrument.attributes import SCOPE_INSTRUMENT
 from ltrain_instrument.delivery import SignalGate, gate_processors
 from ltrain_instrument.lifecycle.span_counter import SpanCounter
@@ -88,9 +89,11 @@ class Capture:
         global _current
         _current = self
         os.register_at_fork(after_in_child=self._reset_after_fork)
-        atexit.register(self.shutdown)
-        _patch_os_exit(self.shutdown)
-        if threading.current_thread() is threading.main_thread():
+        if patches.ATEXIT.is_enabled():
+            atexit.register(self.shutdown)
+        if patches.EXIT.is_enabled():
+            _patch_os_exit(self.shutdown)
+        if patches.SIGNALS.is_enabled() and threading.current_thread() is threading.main_thread():
             _patch_signals(self._on_fatal_signal)
 
     def _reset_after_fork(self) -> None:

@@ -10,6 +10,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.trace import TracerProvider as AnyProvider
 
+from ltrain_instrument import patches
 from ltrain_instrument.lifecycle.span_counter import SpanCounter
 from ltrain_instrument.privacy import Sanitizer
 
@@ -73,7 +74,8 @@ def extend_later_providers(provider: TracerProvider, sanitizer: Sanitizer) -> No
         new_provider.add_span_processor(ForwardingProcessor(provider._active_span_processor))
         trace._TRACER_PROVIDER = new_provider
 
-    wrapt.wrap_function_wrapper("opentelemetry.trace", "set_tracer_provider", set_later)
+    if patches.TRACER_PROVIDER.is_enabled():
+        wrapt.wrap_function_wrapper("opentelemetry.trace", "set_tracer_provider", set_later)
 
 
 def _insert_first(provider: TracerProvider, sanitizer: Sanitizer) -> None:

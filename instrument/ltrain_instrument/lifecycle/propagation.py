@@ -12,7 +12,7 @@ from opentelemetry.context import Context
 from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from ltrain_instrument.identity import identity_from_context
+from ltrain_instrument.identity import identity_from_context, use_context
 from ltrain_instrument.lifecycle import capture
 
 W3C_PROPAGATOR = CompositePropagator([TraceContextTextMapPropagator(), W3CBaggagePropagator()])
@@ -51,15 +51,17 @@ class FunctionWithContext:
         self._propagated = PropagatedContext()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        token = context.attach(self._propagated.context)
-        try:
-            return self._function(*args, **kwargs)
-        finally:
-            active, identity = capture.current_capture(), identity_from_context()
-            # A pool's process outlives the rollout, so it reports its spans after each function
-            if active is not None and identity is not None and self._propagated.pid != os.getpid():
-                active.span_counter.report_if_grown(identity, active.tracer)
-            context.detach(token)
+        with use_context(self._propagated.context):
+            try:
+                return self._function(*args, **kwargs)
+            finally:
+                self._report_spans()
+
+    def _report_spans(self) -> None:
+        """Report the spans of this process: a pool's process outlives the rollout."""
+        active, identity = capture.current_capture(), identity_from_context()
+        if active is not None and identity is not None and self._propagated.pid != os.getpid():
+            active.span_counter.report_if_grown(identity, active.tracer)
 
 
 def patch_multiprocessing() -> None:

@@ -17,7 +17,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import NonRecordingSpan, SpanContext, Tracer
 
-from ltrain_instrument import attributes
+from ltrain_instrument import attributes, patches
 from ltrain_instrument.identity import Identity, context_with_identity, identity_from_context
 
 MAX_ATTEMPTS = 4096
@@ -146,7 +146,8 @@ class SpanCounter(SpanProcessor):
         """End the spans that their owners will no longer end, innermost first."""
         with self._lock:
             self._exiting = True
-        _sdk_logger.addFilter(_is_relevant_warning)
+        if patches.LOG_FILTERS.is_enabled():
+            _sdk_logger.addFilter(_is_relevant_warning)
         for span, _ in reversed(list(self._open.values())):
             self._end(span)
 

@@ -1,8 +1,8 @@
 """Passes trace, baggage and identity from this process to the processes that it starts.
 
-Rules: `os.environ` never changes, and variables that the agent sets for a child stay. If the agent
-gives the child an environment of its own, ltrain's settings, which may hold keys, are added only if
-the child will be instrumented. Secrets of ltrain's own processes are never passed on.
+Rules: `os.environ` stays, and so do variables that the agent sets for a child. If the agent gives
+the child an environment of its own, ltrain's settings, which may hold keys, are added only if the
+child will be instrumented. Secrets of ltrain's own processes are never passed on.
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import wrapt
 from opentelemetry import context
 
-from ltrain_instrument import settings
+from ltrain_instrument import patches, settings
 from ltrain_instrument.identity import VARIABLES, current_identity, identity_from_context
 from ltrain_instrument.lifecycle import capture, propagation
 from ltrain_instrument.lifecycle.capture import SHUTDOWN_TIMEOUT, SPAWNED_VARIABLE
@@ -71,11 +71,15 @@ def child_environment(requested: Mapping[Any, Any] | None) -> dict[Any, Any]:
 
 def patch_subprocess() -> None:
     """Wrap the functions that start a process, once the agent imports them."""
-    wrapt.wrap_function_wrapper(subprocess, "Popen.__init__", _popen)
-    wrapt.when_imported("asyncio.subprocess")(_wrap_asyncio)
-    wrapt.when_imported("mcp.client.stdio")(_wrap_mcp)
-    _wrap_exec()
-    propagation.patch_multiprocessing()
+    if patches.SUBPROCESS.is_enabled():
+        wrapt.wrap_function_wrapper(subprocess, "Popen.__init__", _popen)
+        wrapt.when_imported("asyncio.subprocess")(_wrap_asyncio)
+    if patches.MCP_SERVERS.is_enabled():
+        wrapt.when_imported("mcp.client.stdio")(_wrap_mcp)
+    if patches.EXEC.is_enabled():
+        _wrap_exec()
+    if patches.MULTIPROCESSING.is_enabled():
+        propagation.patch_multiprocessing()
 
 
 def _popen(call: Call, process: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -9,11 +9,13 @@ from ltrain_instrument import attributes
 from ltrain_instrument.privacy.values import dump_json, parse_json, reuse_if_equal
 
 MARK = "[redacted]"
+OPENINFERENCE_KIND = "openinference.span.kind"
+"""OpenInference's attribute for the kind of a span."""
 
 UNREDACTED_NAMES = frozenset(
     (
         *("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.system", "mcp.method.name"),
-        *("openinference.span.kind", "traceloop.span.kind", "llm.request.type"),
+        *(OPENINFERENCE_KIND, "traceloop.span.kind", "llm.request.type"),
         attributes.EVALUATION_NAME,
     )
 )

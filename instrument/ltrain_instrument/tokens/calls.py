@@ -1,7 +1,8 @@
 """Decides which calls of this process are recorded, and starts their recordings."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from opentelemetry import trace
@@ -11,11 +12,42 @@ from opentelemetry.trace import SpanKind
 from ltrain_instrument import attributes, settings
 from ltrain_instrument.frameworks import innermost_span
 from ltrain_instrument.tokens.recording import Recording, is_recording_active
-from ltrain_instrument.tokens.request import Request, read_request
+from ltrain_instrument.tokens.request import Operation, Request, read_request
 from ltrain_instrument.tokens.span import CallSpan
-from ltrain_instrument.tokens.urls import PolicyUrls
+
+ROUTES: dict[str, Operation] = {"/chat/completions": "chat", "/completions": "text_completion"}
+"""Path suffixes of endpoints that return token ids; `/v1/responses` of known servers does not."""
+
+_PORTS = {"http": 80, "https": 443}
 
 _logger = logging.getLogger("ltrain.tokens")
+
+
+class PolicyUrls:
+    """Base URLs: scheme, host, port and path prefix."""
+
+    def __init__(self, bases: Sequence[str]) -> None:
+        self._bases = [(_origin(base), urlsplit(base).path.rstrip("/")) for base in bases]
+
+    def operation(self, method: str, url: str) -> Operation | None:
+        """Return the operation of a request to a policy; None for all other requests."""
+        if method.upper() != "POST":
+            return None
+        path = urlsplit(url).path
+        operation = next((ROUTES[end] for end in ROUTES if path.endswith(end)), None)
+        if operation is None:
+            return None
+        origin = _origin(url)
+        is_policy = any(
+            origin == base_origin and path.startswith(f"{base}/")
+            for base_origin, base in self._bases
+        )
+        return operation if is_policy else None
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
 
 
 class CallRecorder:

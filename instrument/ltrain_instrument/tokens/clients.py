@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import wrapt
 
+from ltrain_instrument import patches
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.lifecycle import on_shutdown
 from ltrain_instrument.privacy import content
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
     from ltrain_instrument.tokens.calls import CallRecorder
 
 CLIENTS = {
-    "httpx": "httpx:patch_httpx",
-    "httpx2": "httpx:patch_httpx",
-    "aiohttp": "aiohttp:patch_aiohttp",
-    "requests": "requests:patch_requests",
+    "httpx": (patches.HTTPX, "httpx:patch_httpx"),
+    "httpx2": (patches.HTTPX, "httpx:patch_httpx"),
+    "aiohttp": (patches.AIOHTTP, "aiohttp:patch_aiohttp"),
+    "requests": (patches.REQUESTS, "requests:patch_requests"),
 }
-"""Client libraries, with the function of this package that patches each."""
+"""Client libraries, with the patch of each and the function of this folder that applies it."""
 
 _logger = logging.getLogger("ltrain.tokens")
 
@@ -32,6 +33,8 @@ def install() -> None:
 
     It runs after the instrumentors. Without the setting it does nothing.
     """
+    if patches.is_sdk_disabled():
+        return
     from ltrain_instrument.tokens.calls import CallRecorder
 
     try:
@@ -47,14 +50,15 @@ def install() -> None:
         )
     elif recorder is not None:
         on_shutdown(recorder.end_open_recordings)
-        for library, patch in CLIENTS.items():
-            wrapt.when_imported(library)(partial(_patch_client, recorder, patch))
+        for library, (patch, function) in CLIENTS.items():
+            if patch.is_enabled():
+                wrapt.when_imported(library)(partial(_patch_client, recorder, function))
 
 
-def _patch_client(recorder: "CallRecorder", patch: str, module: ModuleType) -> None:
-    module_name, _, function = patch.partition(":")
+def _patch_client(recorder: "CallRecorder", function: str, module: ModuleType) -> None:
+    module_name, _, name = function.partition(":")
     try:
-        getattr(import_module(f"{__package__}.{module_name}"), function)(recorder, module)
+        getattr(import_module(f"{__package__}.{module_name}"), name)(recorder, module)
     except Exception as error:  # an unknown version of the library: its import must not fail
         _logger.warning(
             "ltrain: no token ids are recorded for calls through %s: %r", module.__name__, error

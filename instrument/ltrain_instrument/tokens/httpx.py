@@ -11,7 +11,7 @@ from typing import Any
 import wrapt
 
 from ltrain_instrument.tokens.calls import CallRecorder
-from ltrain_instrument.tokens.recording import UNSUPPORTED_STATUSES, Recording
+from ltrain_instrument.tokens.recording import ENCODING_HEADERS, UNSUPPORTED_STATUSES, Recording
 
 
 def patch_httpx(recorder: CallRecorder, module: ModuleType) -> None:
@@ -99,7 +99,7 @@ class _Httpx:
                 stream=response.stream,
                 request=request,
             )
-            for name in ("content-encoding", "content-length"):
+            for name in ENCODING_HEADERS:
                 response.headers.pop(name, None)
             response.stream = pieces(recording, decoded)
         return response

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from opentelemetry import context, trace
 
+from ltrain_instrument.identity import use_context
 from ltrain_instrument.tokens.events import DONE, Event, EventSplitter
 from ltrain_instrument.tokens.fields import parse_and_replace
 from ltrain_instrument.tokens.request import Request
@@ -24,6 +25,9 @@ from ltrain_instrument.tokens.span import CallSpan
 
 UNSUPPORTED_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 """Statuses with which a server rejects the fields that request token ids."""
+
+ENCODING_HEADERS = ("content-encoding", "content-length")
+"""Headers of a response that do not hold for the decoded body which the client gets."""
 
 _RECORDING = context.create_key("ltrain-recording")
 _CLIENT_GONE = (GeneratorExit, CancelledError, KeyboardInterrupt)
@@ -61,14 +65,12 @@ class Recording:
     def sending(self) -> Iterator[None]:
         """Make the span current; an exception ends it."""
         inside = trace.set_span_in_context(self._span.span)
-        token = context.attach(context.set_value(_RECORDING, True, inside))
-        try:
-            yield
-        except BaseException as error:
-            self.fail_with(error)
-            raise
-        finally:
-            context.detach(token)
+        with use_context(context.set_value(_RECORDING, True, inside)):
+            try:
+                yield
+            except BaseException as error:
+                self.fail_with(error)
+                raise
 
     def start_reading(self, status: int, content_type: str) -> bool:
         """Return whether the response is recorded, by its status and content type."""

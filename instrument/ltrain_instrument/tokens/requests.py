@@ -7,7 +7,7 @@ from typing import Any
 import wrapt
 
 from ltrain_instrument.tokens.calls import CallRecorder
-from ltrain_instrument.tokens.recording import UNSUPPORTED_STATUSES, Recording
+from ltrain_instrument.tokens.recording import ENCODING_HEADERS, UNSUPPORTED_STATUSES, Recording
 
 
 def patch_requests(recorder: CallRecorder, module: ModuleType) -> None:
@@ -41,7 +41,7 @@ class _Requests:
         response.request = request
         if recording.start_reading(response.status_code, response.headers.get("content-type", "")):
             response.raw = _Raw(recording, response.raw)
-            for name in ("content-encoding", "content-length"):
+            for name in ENCODING_HEADERS:
                 response.headers.pop(name, None)
         return response
 

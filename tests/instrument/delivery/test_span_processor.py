@@ -105,18 +105,20 @@ def test_a_strict_processor_raises_errors_of_the_disk(sink: Sink, tmp_path: Path
 
 def test_a_gate_postpones_work_while_the_main_thread_is_inside() -> None:
     gate, results = SignalGate(), []
-    with gate:
-        gate.run_outside(lambda: results.append("postponed"))
-        assert results == []
+    gate.enter()
+    gate.run_outside(lambda: results.append("postponed"))
+    assert results == []
+    gate.leave()
     assert results == ["postponed"]
     gate.run_outside(lambda: results.append("at once"))
     assert results == ["postponed", "at once"]
     inside, may_leave = threading.Event(), threading.Event()
 
     def hold_gate() -> None:
-        with gate:
-            inside.set()
-            may_leave.wait(60)
+        gate.enter()
+        inside.set()
+        may_leave.wait(60)
+        gate.leave()
 
     thread = threading.Thread(target=hold_gate)
     thread.start()

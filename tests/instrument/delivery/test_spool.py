@@ -14,10 +14,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from ltrain_instrument.delivery.disk_quota import REMEASURE_SECONDS
 from ltrain_instrument.delivery.forwarding import MAX_BATCH_BYTES
-from ltrain_instrument.delivery.leftovers import send_leftover_spans
 from ltrain_instrument.delivery.otlp_client import Authorization, Sender, traces_url
 from ltrain_instrument.delivery.segment import Segment
-from ltrain_instrument.delivery.spool import Spool
+from ltrain_instrument.delivery.spool import Spool, send_leftover_spans
 from ltrain_instrument.errors import SpoolFull
 
 if TYPE_CHECKING:

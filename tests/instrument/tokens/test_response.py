@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ltrain_instrument.tokens.calls import PolicyUrls
 from ltrain_instrument.tokens.events import EventSplitter
 from ltrain_instrument.tokens.fields import parse_and_replace
-from ltrain_instrument.tokens.urls import PolicyUrls
 
 HIDDEN = {"token_ids": "null", "prompt_token_ids": "null", "logprobs": "null"}
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()

@@ -1,11 +1,15 @@
 """A call that ends the process reports its attempt first; other calls report nothing."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 
 import pytest
+
+from ltrain_instrument.patches import WORKER_EXIT
+from ltrain_instrument.settings import DISABLED_PATCHES
 
 SCRIPT = """
 import os, signal, sys, threading
@@ -88,3 +92,32 @@ def test_a_call_that_does_not_end_the_process_reports_nothing(code: str) -> None
 
 def test_an_exit_outside_an_attempt_reports_nothing() -> None:
     assert lines("os._exit(3)", "outside") == []
+
+
+CHANGED = """
+import importlib, sys
+from ltrain_instrument.patches import WORKER_EXIT
+from ltrain_train.workers.exit_announcement import patch_exit_calls
+from ltrain_train.workers.results import ResultSender
+
+patch_exit_calls(ResultSender(sys.stdout))
+for target in WORKER_EXIT.targets:
+    module, name = target.split(":")
+    function = getattr(importlib.import_module(module), name)
+    if (function.__module__ or "").startswith("ltrain_"):
+        print(target)
+"""
+
+
+@pytest.mark.parametrize("disabled", ["", "exit", "worker-exit"])
+def test_the_switch_leaves_the_original_functions(disabled: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CHANGED],
+        env=os.environ | {DISABLED_PATCHES.name: disabled},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    is_on = disabled != WORKER_EXIT.name
+    assert done.stdout.split() == (list(WORKER_EXIT.targets) if is_on else [])

@@ -22,7 +22,7 @@ from ltrain_collector.access import Keys, sign_bound, store_secret
 from ltrain_instrument.delivery import Authorization, send_leftover_spans, traces_url
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
-from ltrain_instrument.settings import STORE_SECRET
+from ltrain_instrument.settings import SPOOL, STORE_SECRET
 from ltrain_train.store import (
     HEADERS_VARIABLE,
     accepts_key,
@@ -95,11 +95,11 @@ class StoreKeys:
         key = sign_bound(self.secret, identity, 2 * LEFTOVER_TIMEOUT, rewards=True)
         authorization = Authorization(lambda: f"Bearer {key}")
         if not send_leftover_spans(
-            home / "spool", timeout=LEFTOVER_TIMEOUT, authorization=authorization
+            home / SPOOL, timeout=LEFTOVER_TIMEOUT, authorization=authorization
         ):
             return False
         with suppress(OSError):  # refused and damaged spans stay, and keep the folder
-            (home / "spool").rmdir()
+            (home / SPOOL).rmdir()
             home.rmdir()
         return True
 

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+from ltrain_instrument import patches
 from ltrain_instrument.identity import current_identity
 from ltrain_train.workers.attempt import Outcome
 from ltrain_train.workers.results import ResultSender
@@ -27,6 +28,8 @@ HARMLESS_SIGNALS = (
 
 def patch_exit_calls(results: ResultSender) -> None:
     """Patch the functions that end this process, so that they first report the calling attempt."""
+    if not patches.WORKER_EXIT.is_enabled():
+        return
     for module, name, kills in (
         (os, "_exit", lambda *_, **__: True),
         (os, "abort", lambda: True),

@@ -25,11 +25,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from opentelemetry import context, trace
+from opentelemetry import trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from ltrain_instrument import attributes, rollout
-from ltrain_instrument.identity import Identity
+from ltrain_instrument.identity import Identity, use_context
 from ltrain_train.workers.attempt import AttemptResult, Endpoint, Outcome
 from ltrain_train.workers.exit_announcement import patch_exit_calls
 from ltrain_train.workers.reference import BadReference, load_function
@@ -91,16 +91,13 @@ class Worker:
 def _rollout_context(request: Mapping[str, Any]) -> Iterator[None]:
     """Run a block with the attempt's identity, below its dispatch span."""
     parent = TraceContextTextMapPropagator().extract({"traceparent": request["traceparent"]})
-    token = context.attach(parent)
-    try:
-        tracer = trace.get_tracer(attributes.SCOPE_INSTRUMENT)
-        with (
-            rollout(Identity(**request["identity"])),
-            tracer.start_as_current_span(attributes.SPAN_SOLVE),
-        ):
-            yield
-    finally:
-        context.detach(token)
+    tracer = trace.get_tracer(attributes.SCOPE_INSTRUMENT)
+    with (
+        use_context(parent),
+        rollout(Identity(**request["identity"])),
+        tracer.start_as_current_span(attributes.SPAN_SOLVE),
+    ):
+        yield
 
 
 def _error_result(error: BaseException) -> AttemptResult:
