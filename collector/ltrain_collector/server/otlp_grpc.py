@@ -29,11 +29,10 @@ from ltrain_collector.http import (
 from ltrain_collector.ingest import (
     BODY_TIMEOUT,
     MAX_BODY_BYTES,
-    SIGNALS,
     Intake,
-    Signal,
     error_status,
 )
+from ltrain_collector.signals import SIGNALS, Signal
 
 MAX_CONCURRENT_READS = 16
 """Messages that are received at the same time; gRPC buffers them until they are complete."""
@@ -67,7 +66,7 @@ METHODS = {f"/{signal.service}/Export": signal for signal in SIGNALS}
 
 
 class GrpcReceiver(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """The three OTLP services."""
+    """The OTLP service of each signal."""
 
     def __init__(self, intake: Intake, keys: Keys, refusals: RefusalCounts) -> None:
         self._intake = intake

@@ -28,15 +28,14 @@ from ltrain_collector.ingest import (
     MAX_BODY_BYTES,
     MAX_JSON_BYTES,
     RETRY_AFTER,
-    SIGNALS,
     Intake,
-    Signal,
     error_status,
     rpc_status,
     serialize_message,
     too_large,
 )
 from ltrain_collector.metrics import Health, exposition
+from ltrain_collector.signals import SIGNALS, Signal
 
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"

@@ -14,6 +14,7 @@ from typing import Protocol
 import polars as pl
 
 from ltrain_collector.errors import BadTable, QueryFailed, StoreNewer
+from ltrain_collector.signals import TABLES, TRACES, Table
 from ltrain_collector.store import schema
 
 CONCURRENT_CHANGE_CODES = (57, 81, 82, 517, 529)
@@ -45,7 +46,7 @@ def migrate(store: Database, tables: Mapping[str, str]) -> MigrationResult:
     """Run the missing steps, then create the views again.
 
     Args:
-        tables: tables that an exporter created, by signal.
+        tables: tables that an exporter created, by the key of ltrain's own.
 
     Raises:
         StoreNewer: a newer ltrain has changed the store.
@@ -57,19 +58,18 @@ def migrate(store: Database, tables: Mapping[str, str]) -> MigrationResult:
     tables = _add_exporter_tables(store, tables)
     applied = _applied_steps(store)
     required = [schema.DATABASE]
-    for name, signal in schema.SIGNALS.items():
-        required += signal.steps if _is_owned(store, name, tables) else ()
+    for table in TABLES.values():
+        required += table.steps if _is_owned(store, table, tables) else ()
     required.append(schema.RENAMED_VIEWS)
     new = tuple(step for step in dict.fromkeys(required) if step not in applied)
     for step in new:
         for statement in schema.read_statements(step):
             _run_statement(store, statement)
         _record_step(store, step, schema.steps().index(step) + 1)
-    for name, signal in schema.SIGNALS.items():
-        source = tables.get(name, signal.table)
-        template = "{}" if _has_own_columns(store, source) else "{}_exporter"
-        for view in map(template.format, signal.views):
-            for statement in schema.read_statements(view, table=source, view=signal.view):
+    for table in TABLES.values():
+        source = tables.get(table.key, table.name)
+        for view in schema.view_files(table, _has_own_columns(store, source)):
+            for statement in schema.read_statements(view, table=source, view=table.view):
                 _run_statement(store, statement)
     for view in schema.USER_VIEWS:
         for statement in schema.read_statements(view):
@@ -90,19 +90,19 @@ def _refuse_newer(store: Database) -> None:
         )
 
 
-def _is_owned(store: Database, name: str, tables: Mapping[str, str]) -> bool:
-    """Return whether ltrain creates and changes the table of a signal.
+def _is_owned(store: Database, table: Table, tables: Mapping[str, str]) -> bool:
+    """Return whether ltrain creates and changes a table.
 
     Raises:
         BadTable: the named table does not exist.
     """
-    signal = schema.SIGNALS[name]
-    if name not in tables:
-        return _columns(store, signal.table) == set() or _has_own_columns(store, signal.table)
-    if not _columns(store, tables[name]):
+    source = tables.get(table.key)
+    if source is None:
+        return _columns(store, table.name) == set() or _has_own_columns(store, table.name)
+    if not _columns(store, source):
         raise BadTable(
-            f"There is no table {tables[name]} in the store {store.name}. Name the one that the "
-            f"collector's exporter writes {name} to, e.g. otel.{signal.table.partition('.')[2]}."
+            f"There is no table {source} in the store {store.name}. Name the one that the "
+            f"collector's exporter writes {table.key} to, e.g. {table.name}."
         )
     return False
 
@@ -112,18 +112,19 @@ def _has_own_columns(store: Database, table: str) -> bool:
 
 
 def _add_exporter_tables(store: Database, tables: Mapping[str, str]) -> dict[str, str]:
-    """Add the exporter's tables of other signals, which are in the database of its traces."""
-    database = tables.get("traces", schema.TRACES).rpartition(".")[0]
+    """Add the exporter's other tables, which are in the database of its traces."""
+    spans = TRACES.tables[0]
+    database = tables.get(spans.key, spans.name).rpartition(".")[0]
     if database == "otel":
         return dict(tables)
     exporter_tables = {
-        name: f"{database or 'default'}.{signal.table.rpartition('.')[2]}"
-        for name, signal in schema.SIGNALS.items()
-        if name not in tables
+        table.key: f"{database or 'default'}.{table.name.rpartition('.')[2]}"
+        for table in TABLES.values()
+        if table.key not in tables
     }
     return {
         **tables,
-        **{name: table for name, table in exporter_tables.items() if _columns(store, table)},
+        **{key: table for key, table in exporter_tables.items() if _columns(store, table)},
     }
 
 

@@ -148,7 +148,7 @@ class Store:
         Args:
             traces: a table that an exporter created; ltrain then creates none, and the views read
                 this one, as they do where `otel.otel_traces` itself lacks ltrain's columns.
-            tables: the same for other signals, by their names.
+            tables: the same for other tables, e.g. `logs` or `metrics_gauge`.
 
         Raises:
             StoreNewer: a newer ltrain has changed the store.

@@ -6,7 +6,7 @@ from ltrain_collector.errors import QueryFailed
 from ltrain_collector.http import Malformed, Unavailable
 from ltrain_collector.ingest import commit
 from ltrain_collector.ingest.commit import GroupCommit
-from ltrain_collector.ingest.rows import Block
+from ltrain_collector.signals.rows import Block
 
 
 async def together(group: GroupCommit, *payloads: bytes) -> list[BaseException | None]:

@@ -14,11 +14,12 @@ from tests.http_requests import ask
 
 from ltrain_collector.errors import QueryFailed
 from ltrain_collector.http import RefusalCounts, RequestBuffer
-from ltrain_collector.ingest import TRACES, Intake
+from ltrain_collector.ingest import Intake
 from ltrain_collector.metrics.health import Health
 from ltrain_collector.metrics.self_metrics import SelfMetrics
 from ltrain_collector.metrics.state import Monitor
 from ltrain_collector.query import QueryCounters
+from ltrain_collector.signals import TRACES
 from ltrain_collector.store import EmbeddedBackend, Engine, Store
 
 HEALTH = "SELECT name, toString(labels) AS labels, value FROM otel.collector_health"

@@ -13,7 +13,7 @@ from math import isfinite
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from ltrain_collector.ingest.rowbinary import (
+from ltrain_collector.signals.rowbinary import (
     MAX_CACHED_LENGTH,
     VARINTS,
     cached_string,

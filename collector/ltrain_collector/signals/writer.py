@@ -9,7 +9,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from ltrain_collector.access import Grant, ingest_policy
 from ltrain_collector.http import TooLarge
-from ltrain_collector.ingest.rows import Block, Rows
+from ltrain_collector.signals.rows import Block, Rows
 
 MAX_REPEATED_BYTES = 64 << 20
 """Bytes of resources and scopes that the rows of one request can repeat: otherwise a resource of
