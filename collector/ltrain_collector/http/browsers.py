@@ -12,14 +12,15 @@ A web page can make the browser send requests to this machine. It cannot choose 
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ltrain_collector.http.asgi import Message, Receive, Scope, Send, send_response
+from starlette.datastructures import MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 from ltrain_collector.http.refusals import Reason, RefusalCounts
 from ltrain_instrument.loopback import NAMES
-
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 USER_SITES = ("none", "same-origin")
 """Values of Sec-Fetch-Site in requests that no other page made."""
@@ -29,11 +30,11 @@ SUBRESOURCES = re.compile(r"(?!document$|empty$).+")
 
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]*)(?::\d*)?", re.IGNORECASE)
 
-RESPONSE_HEADERS = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox"),
-)
+RESPONSE_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "cross-origin-resource-policy": "same-origin",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
+}
 """Headers of every response, so that a browser runs nothing in it, whatever a trace contains."""
 
 DENIED_STATUSES = (401, 403)
@@ -53,7 +54,7 @@ class Block:
 class BrowserGuard:
     """Passes requests of programs to an application, and refuses those of web pages."""
 
-    def __init__(self, app: App, hosts: Iterable[str], refusals: RefusalCounts) -> None:
+    def __init__(self, app: ASGIApp, hosts: Iterable[str], refusals: RefusalCounts) -> None:
         """Allow the names and addresses `hosts` in `Host`, in addition to this machine's."""
         self._app = app
         self._hosts = frozenset(_host_name(host) for host in (*NAMES, *hosts))
@@ -68,7 +69,8 @@ class BrowserGuard:
             await self._app(scope, receive, answer)
             return
         self._refusals.add(blocked.reason)
-        await send_response(_with_headers(send), 403, f"{blocked.sentence}\n".encode())
+        response = PlainTextResponse(f"{blocked.sentence}\n", 403)
+        await response(scope, receive, _with_headers(send))
 
     def _check(self, scope: Scope) -> Block | None:
         headers = [(name.lower(), value.decode("latin-1")) for name, value in scope["headers"]]
@@ -132,7 +134,8 @@ def _host_name(host: str) -> str:
 def _with_headers(send: Send) -> Send:
     async def with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", ()), *RESPONSE_HEADERS]
+            message.setdefault("headers", [])
+            MutableHeaders(scope=message).update(RESPONSE_HEADERS)
         await send(message)
 
     return with_headers

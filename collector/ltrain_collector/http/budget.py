@@ -5,7 +5,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from ltrain_collector.http.otlp_refusals import Overloaded
+from ltrain_collector.errors import Overloaded
 
 MAX_REQUEST_BYTES = 256 << 20
 """Bytes beyond which requests are refused; exporters retry them."""

@@ -11,7 +11,8 @@ from functools import partial
 from google.protobuf.message import Message
 
 from ltrain_collector.access import Grant
-from ltrain_collector.http import MAX_REQUEST_BYTES, MemoryBudget, OtlpError, RequestBuffer
+from ltrain_collector.errors import OtlpError
+from ltrain_collector.http import MAX_REQUEST_BYTES, MemoryBudget, RequestBuffer
 from ltrain_collector.ingest.commit import WINDOW, GroupCommit
 from ltrain_collector.ingest.counters import Counters, SignalCounters, TableCounters
 from ltrain_collector.ingest.decompression import inflate

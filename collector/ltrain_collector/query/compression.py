@@ -4,7 +4,15 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ltrain_collector.http import HttpError, Zlib, body_too_large
+from ltrain_collector.errors import HttpError
+from ltrain_collector.http import Zlib
+
+
+def body_too_large(limit: int) -> HttpError:
+    """Return the error for a body of more than `limit` bytes, compressed or not."""
+    return HttpError(
+        413, f"The body is larger than the limit of {limit >> 20} MiB. Send less at a time."
+    )
 
 
 class Packer(Protocol):

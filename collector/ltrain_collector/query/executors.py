@@ -13,8 +13,9 @@ from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import Any
 
-from ltrain_collector.errors import QueryFailed
-from ltrain_collector.http import ClientGone, HttpError
+from starlette.requests import ClientDisconnect
+
+from ltrain_collector.errors import HttpError, QueryFailed
 from ltrain_collector.query.limits import Limits
 
 QUEUE_TIMEOUT = 60.0
@@ -70,7 +71,7 @@ class QueryScheduler:
         Raises:
             NoSlot: too many queries of the key wait, no slot became free in time, or the server
                 is stopping.
-            ClientGone: the client disconnected while the query waited.
+            ClientDisconnect: the client disconnected while the query waited.
         """
         executor = await self._acquire(key, limits, gone)
         try:
@@ -119,7 +120,7 @@ class QueryScheduler:
         finally:
             self._leave_queue(key, turn)
         if gone.done():
-            raise ClientGone("The client disconnected before its query started.")
+            raise ClientDisconnect("The client disconnected before its query started.")
         raise NoSlot(
             503,
             Reason.TIMEOUT,

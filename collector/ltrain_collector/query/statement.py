@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
-from ltrain_collector.http import HttpError, RequestBuffer
+from ltrain_collector.errors import HttpError
+from ltrain_collector.http import RequestBuffer
 from ltrain_collector.query.compression import decompress_blocks, decompress_body
 from ltrain_collector.query.limits import Limits
 

@@ -12,19 +12,14 @@ import grpc
 from grpc import aio
 
 from ltrain_collector.access import Grant, Keys, Tls
-from ltrain_collector.errors import PortTaken
+from ltrain_collector.errors import HttpError, Malformed, OtlpError, Overloaded, PortTaken, TooSlow
 from ltrain_collector.http import (
     DENIED_STATUSES,
     MAX_HEAD_BYTES,
     ORIGIN,
-    HttpError,
-    Malformed,
-    OtlpError,
-    Overloaded,
     Reason,
     RefusalCounts,
     RequestBuffer,
-    TooSlow,
 )
 from ltrain_collector.ingest import (
     BODY_TIMEOUT,

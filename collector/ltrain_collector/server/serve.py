@@ -17,6 +17,7 @@ from types import FrameType
 
 import uvicorn
 from grpc import aio
+from starlette.types import Receive, Scope, Send
 
 from ltrain_collector.access import BadTls, Keys, Tls, secret_file, store_secret
 from ltrain_collector.errors import PortTaken
@@ -24,10 +25,7 @@ from ltrain_collector.http import (
     BrowserGuard,
     Descriptors,
     Reason,
-    Receive,
     RefusalCounts,
-    Scope,
-    Send,
     connection_factory,
     raise_limit,
 )

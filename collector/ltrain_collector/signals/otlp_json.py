@@ -13,7 +13,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from ltrain_collector.http import Malformed
+from ltrain_collector.errors import Malformed
 
 IDS = ("trace_id", "span_id", "parent_span_id")
 """Fields in hex; other bytes are base64."""

@@ -8,7 +8,7 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from ltrain_collector.access import Grant, ingest_policy
-from ltrain_collector.http import TooLarge
+from ltrain_collector.errors import TooLarge
 from ltrain_collector.signals.rows import Block, Rows
 
 MAX_REPEATED_BYTES = 64 << 20

@@ -9,8 +9,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from ltrain_collector.access import Sender
-from ltrain_collector.errors import BadRequest
-from ltrain_collector.http import OtlpError
+from ltrain_collector.errors import BadRequest, OtlpError
 from ltrain_collector.signals import SIGNALS, TRACES, Block, Rows, Signal, origin, otlp_json
 from ltrain_collector.store import Store, schema
 from ltrain_collector.transfer import lightning

@@ -1,7 +1,7 @@
 import pytest
 
+from ltrain_collector.errors import Overloaded
 from ltrain_collector.http.budget import MemoryBudget, RequestBuffer
-from ltrain_collector.http.otlp_refusals import Overloaded
 
 
 def test_what_is_here_is_counted_until_it_is_left() -> None:

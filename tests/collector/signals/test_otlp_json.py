@@ -8,7 +8,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ltrain_collector.http import Malformed
+from ltrain_collector.errors import Malformed
 from ltrain_collector.signals.otlp_json import parse_json
 
 SPAN = {
