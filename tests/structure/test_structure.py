@@ -39,6 +39,7 @@ def test_every_module_has_a_docstring() -> None:
     [
         ("ltrain", {"torch", "polars", "pydantic", "chdb", "typer"}),
         ("ltrain.cli", {"torch", "polars", "pydantic", "chdb", "verl", "ray", "httpx"}),
+        ("ltrain_collector.schema", {"polars", "chdb", "orjson", "uvicorn", "starlette", "jwt"}),
         ("ltrain_train.gateway.app", {"torch", "verl", "ray", "transformers"}),
         ("ltrain_train.rollout.runner", {"torch", "verl", "ray", "transformers"}),
         ("ltrain_train.policy.versions", {"torch", "verl", "ray", "transformers"}),

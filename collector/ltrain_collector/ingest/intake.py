@@ -10,6 +10,7 @@ from functools import partial
 
 from google.protobuf.message import Message
 
+from ltrain_collector import schema
 from ltrain_collector.access import Grant
 from ltrain_collector.errors import OtlpError
 from ltrain_collector.http import MAX_REQUEST_BYTES, MemoryBudget, RequestBuffer
@@ -18,7 +19,7 @@ from ltrain_collector.ingest.counters import Counters, SignalCounters, TableCoun
 from ltrain_collector.ingest.decompression import inflate
 from ltrain_collector.ingest.duplicates import RecentRequests
 from ltrain_collector.signals import METRICS, SIGNALS, TABLES, Rows, Signal
-from ltrain_collector.store import Engine, schema
+from ltrain_collector.store import Engine
 
 MAX_BODY_BYTES = 64 << 20
 """Bytes of one decompressed request: the most that OpenTelemetry's exporters send."""

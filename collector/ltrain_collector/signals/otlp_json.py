@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
-import orjson
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
@@ -30,6 +29,8 @@ def parse_json(body: bytes, kind: type[Message]) -> Message:
     Raises:
         Malformed: the body is not such a message.
     """
+    import orjson  # the agent's environment lacks it, and reads the schema
+
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:

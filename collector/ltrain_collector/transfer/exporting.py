@@ -7,8 +7,9 @@ from typing import Any
 import orjson
 import polars as pl
 
+from ltrain_collector import schema
 from ltrain_collector.signals import TRACES, Signal, otlp_json
-from ltrain_collector.store import Store, rollout_stream, schema
+from ltrain_collector.store import Store, rollout_stream
 
 BATCH_RECORDS = 512
 """Records of one request, as OpenTelemetry's exporters send them."""

@@ -8,10 +8,11 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from ltrain_collector import schema
 from ltrain_collector.access import Sender
 from ltrain_collector.errors import BadRequest, OtlpError
 from ltrain_collector.signals import SIGNALS, TRACES, Block, Rows, Signal, origin, otlp_json
-from ltrain_collector.store import Store, schema
+from ltrain_collector.store import Store
 from ltrain_collector.transfer import lightning
 from ltrain_collector.transfer.documents import Document, read_documents
 

@@ -11,7 +11,7 @@ from ltrain_collector.store import Store
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "collector" / "ltrain_collector"
-OWNERS = ("signals", "store/ddl")
+OWNERS = ("signals", "ddl")
 """The folders that a new signal changes."""
 
 FOURTH = r"""
@@ -41,10 +41,11 @@ AUDIT = replace(
 signals.SIGNALS = (*signals.SIGNALS, AUDIT)
 signals.TABLES[NAME] = table
 
-from ltrain_collector import admin
+from ltrain_collector import admin, schema
 from ltrain_collector.ingest import Intake
 from ltrain_collector.server import otlp_grpc, otlp_http
-from ltrain_collector.store import EmbeddedBackend, Engine, Store, schema
+from ltrain_collector import schema
+from ltrain_collector.store import EmbeddedBackend, Engine, Store
 from ltrain_collector.transfer import commands, exporting
 
 real, folder = schema._ddl, Path(sys.argv[2])

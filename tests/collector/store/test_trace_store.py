@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from ltrain_collector.store.dsn import Server
 from polars.testing import assert_frame_equal
 from tests.otlp import insert_otlp
 
@@ -17,7 +18,6 @@ from ltrain_collector.errors import (
     StoreUnusable,
 )
 from ltrain_collector.signals import TRACES
-from ltrain_collector.store.dsn import Server
 from ltrain_collector.store.trace_store import Store
 
 HOSTILE = "a\\b'c\n\t\"é\0{x} %s ${y} --"

@@ -81,7 +81,7 @@ def view_files(table: Table, own: bool) -> Iterator[str]:
 
 
 def _ddl(name: str) -> Traversable:
-    return files("ltrain_collector.store").joinpath("ddl", f"{name}.sql")
+    return files("ltrain_collector").joinpath("ddl", f"{name}.sql")
 
 
 def steps() -> tuple[str, ...]:
