@@ -93,7 +93,7 @@ class ClickHouseHttp:
         self._stopping.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] in ("/ping", "/replicas_status"):
+        if scope["path"] == "/ping":
             await PlainTextResponse(OK)(scope, receive, send)
             return
         try:
@@ -168,13 +168,12 @@ class ClickHouseHttp:
         owner, limits = grant.name if grant else "", self._roles.for_grant(grant)
         fields = request.fields
         session_name, timeout = fields.get("session_id", ""), fields.get("session_timeout", "")
-        check = fields.get("session_check") == "1"
         try:
             async with scheduler.slot(owner, limits, gone) as executor:
                 work = partial(parse_request, request, buffer, limits)
                 statement = await asyncio.get_running_loop().run_in_executor(executor, work)
                 response = _make_response(request, statement, send)
-                async with self._sessions.acquire(owner, session_name, timeout, check) as session:
+                async with self._sessions.acquire(owner, session_name, timeout) as session:
                     tag = _new_tag()
                     parts = self._runner.run(statement, session, grant, tag)
                     watchdog = QueryWatchdog(self._runner, tag, gone, self._stopping, limits)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from ltrain_collector.store.dsn import Server
 from polars.testing import assert_frame_equal
 from tests.otlp import insert_otlp
 
+from ltrain_collector.dsn import Server
 from ltrain_collector.errors import (
     NoStore,
     QueryFailed,
