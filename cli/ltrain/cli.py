@@ -77,7 +77,7 @@ def doctor(
 
 STORE = (
     *("chdb", "jinja2", "jsonschema", "jwt", "numpy", "orjson", "polars", "pyarrow", "pydantic"),
-    *("rich", "starlette", "uvicorn"),
+    *("rich", "starlette", "tenacity", "uvicorn"),
 )
 EXTRAS = dict.fromkeys(STORE, "store")
 EXTRAS |= dict.fromkeys(("aiohttp", "httpx"), "serve")

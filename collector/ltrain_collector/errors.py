@@ -6,6 +6,8 @@ from pathlib import Path
 from ltrain_instrument.errors import LtrainError
 
 UNKNOWN_TABLE, UNKNOWN_DATABASE = 60, 81
+ACCESS_DENIED, AUTHENTICATION_FAILED = 497, 516
+"""Error codes of ClickHouse, by its own names."""
 
 NO_CODE = 1002
 """ClickHouse's UNKNOWN_EXCEPTION, also used for errors without a code."""
@@ -145,6 +147,15 @@ class HttpError(LtrainError, ValueError):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+    @property
+    def code(self) -> int:
+        """The gRPC code; 2 is UNKNOWN."""
+        return RPC_CODES.get(self.status, 2)
+
+
+RPC_CODES = {401: 16, 403: 7, 404: 5, 405: 12, 503: 14}
+"""gRPC codes by HTTP status."""
 
 
 RESTORE_HINT = (

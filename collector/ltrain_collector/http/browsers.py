@@ -19,7 +19,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ltrain_collector.http.refusals import Reason, RefusalCounts
+from ltrain_collector.http.refusals import RefusalCounts, RefusalReason
 from ltrain_instrument.loopback import NAMES
 
 USER_SITES = ("none", "same-origin")
@@ -44,10 +44,10 @@ IPV4_MAPPED = "::ffff:"
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class Refusal:
     """The reason of a refusal, and the message in the response."""
 
-    reason: Reason
+    reason: RefusalReason
     sentence: str
 
 
@@ -64,15 +64,15 @@ class BrowserGuard:
         if scope["type"] != "http":
             return
         answer = self._with_headers(send)
-        blocked = self._check(scope)
-        if blocked is None:
+        refusal = self._check(scope)
+        if refusal is None:
             await self._app(scope, receive, answer)
             return
-        self._refusals.add(blocked.reason)
-        response = PlainTextResponse(f"{blocked.sentence}\n", 403)
+        self._refusals.add(refusal.reason)
+        response = PlainTextResponse(f"{refusal.sentence}\n", 403)
         await response(scope, receive, _with_headers(send))
 
-    def _check(self, scope: Scope) -> Block | None:
+    def _check(self, scope: Scope) -> Refusal | None:
         headers = [(name.lower(), value.decode("latin-1")) for name, value in scope["headers"]]
         names = {name for name, _ in headers}
         if b"origin" in names:
@@ -100,28 +100,28 @@ class BrowserGuard:
 
         async def counted(message: Message) -> None:
             if message.get("status") in DENIED_STATUSES:
-                self._refusals.add(Reason.DENIED)
+                self._refusals.add(RefusalReason.DENIED)
             await with_headers(message)
 
         return counted
 
 
-ORIGIN = Block(
-    Reason.ORIGIN,
+ORIGIN = Refusal(
+    RefusalReason.ORIGIN,
     "Requests with an Origin header are refused: ltrain serves programs, which send none, and no "
     "web pages.",
 )
-FETCH_SITE = Block(
-    Reason.FETCH_SITE,
+FETCH_SITE = Refusal(
+    RefusalReason.FETCH_SITE,
     "Requests from a web page of another site are refused: ltrain serves programs and addresses "
     "that a user types into the address bar.",
 )
 
 
-def _unlisted(host: str) -> Block:
+def _unlisted(host: str) -> Refusal:
     shown = re.sub(r"[^\x20-\x7e]", "", host)[:100]
-    return Block(
-        Reason.HOST,
+    return Refusal(
+        RefusalReason.HOST,
         f"The host '{shown}' is not allowed, so the request is refused. Use 127.0.0.1 or "
         "localhost, or allow the name with `--allow-host` or in LTRAIN_ALLOW_HOSTS.",
     )

@@ -20,14 +20,22 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from ltrain_collector.access import Grant, Keys
-from ltrain_collector.errors import NO_CODE, HttpError, Overloaded, QueryFailed, code_of
+from ltrain_collector.errors import (
+    ACCESS_DENIED,
+    AUTHENTICATION_FAILED,
+    NO_CODE,
+    HttpError,
+    Overloaded,
+    QueryFailed,
+    code_of,
+)
 from ltrain_collector.http import MemoryBudget, RequestBuffer
-from ltrain_collector.query.access import DENIED, ReaderPolicy
+from ltrain_collector.query.access import ReaderPolicy
 from ltrain_collector.query.cancellation import QueryWatchdog
 from ltrain_collector.query.compression import body_too_large, choose_packer
 from ltrain_collector.query.counters import QueryCounters
 from ltrain_collector.query.execution import QueryRunner
-from ltrain_collector.query.executors import NoSlot, QueryScheduler, Reason
+from ltrain_collector.query.executors import NoSlot, NoSlotReason, QueryScheduler
 from ltrain_collector.query.keyless import KeylessPolicy
 from ltrain_collector.query.limits import RoleLimits, only_reads
 from ltrain_collector.query.response import ResultResponse, error_response
@@ -50,9 +58,6 @@ MAX_READER_BODY_BYTES = 16 << 20
 
 STOP_GRACE_SECONDS = 2.0
 """Seconds that running queries get to finish when the server stops."""
-
-UNAUTHENTICATED = 516
-"""ClickHouse's AUTHENTICATION_FAILED."""
 
 OK = "Ok.\n"
 """The answer to a ping, and to a request without a query."""
@@ -100,7 +105,7 @@ class ClickHouseHttp:
             await self._serve(scope, receive, send)
             return
         except Overloaded as error:
-            response = self._refuse(NoSlot(503, Reason.BYTES, str(error)))
+            response = self._refuse(NoSlot(503, NoSlotReason.BYTES, str(error)))
         except HttpError as error:
             response = self._refuse(error)
         except QueryFailed as error:
@@ -116,7 +121,7 @@ class ClickHouseHttp:
         grant = self._authenticate(http.headers, fields)
         limit = MAX_READER_BODY_BYTES if only_reads(grant) else MAX_BODY_BYTES
         request = Request(http.method, fields, http.headers, limit)
-        with RequestBuffer(self._budget) as buffer:
+        with self._budget.buffer() as buffer:
             await self._read_body(buffer, request, http.stream())
             if url or buffer.size:
                 await self._run(request, buffer, grant, receive, send)
@@ -127,7 +132,7 @@ class ClickHouseHttp:
         grant = self._keys.authenticate(headers, fields)
         if grant is not None and not grant.can_read:
             text = f"A key of role '{grant.role}' cannot read; use query or admin. (ACCESS_DENIED)"
-            raise QueryFailed(f"Code: {DENIED}. DB::Exception: {text}", DENIED)
+            raise QueryFailed(f"Code: {ACCESS_DENIED}. DB::Exception: {text}", ACCESS_DENIED)
         return grant
 
     def _refuse(self, error: HttpError) -> PlainTextResponse:
@@ -246,7 +251,7 @@ def _http_error_response(error: HttpError) -> PlainTextResponse:
     text = str(error)
     code = code_of(text)
     if error.status in (401, 403) and "Code: " not in text:
-        code = UNAUTHENTICATED
+        code = AUTHENTICATION_FAILED
         text = f"Code: {code}. DB::Exception: {text} (AUTHENTICATION_FAILED)"
     headers = {"retry-after": "1"} if error.status in (429, 503) else {}
     headers["x-clickhouse-exception-code"] = str(code)

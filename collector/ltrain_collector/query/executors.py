@@ -25,7 +25,7 @@ RESERVED_SLOTS = 2
 """Slots that are reserved for keys without a running query."""
 
 
-class Reason(StrEnum):
+class NoSlotReason(StrEnum):
     """Why a query did not get a slot."""
 
     WAITING = "waiting"
@@ -41,7 +41,7 @@ class Reason(StrEnum):
 class NoSlot(HttpError):
     """A query that was not started."""
 
-    def __init__(self, status: int, reason: Reason, message: str) -> None:
+    def __init__(self, status: int, reason: NoSlotReason, message: str) -> None:
         super().__init__(
             status, f"Code: 202. DB::Exception: {message} (TOO_MANY_SIMULTANEOUS_QUERIES)"
         )
@@ -99,7 +99,7 @@ class QueryScheduler:
         if limits.queued and len(queue) >= limits.queued:
             raise NoSlot(
                 429,
-                Reason.WAITING,
+                NoSlotReason.WAITING,
                 f"{len(queue)} queries of this key are waiting and {self._running[key]} run. Send "
                 f"fewer at a time, or {limits.how_to_raise('queued')}.",
             )
@@ -123,7 +123,7 @@ class QueryScheduler:
             raise ClientDisconnect("The client disconnected before its query started.")
         raise NoSlot(
             503,
-            Reason.TIMEOUT,
+            NoSlotReason.TIMEOUT,
             f"The query waited {QUEUE_TIMEOUT:g} s while {self._running[key]} queries of this key "
             f"ran. Try again, end one, or {limits.how_to_raise('parallel')}.",
         )
@@ -168,4 +168,4 @@ def stopping_error() -> QueryFailed:
 
 
 def _stopping_refusal() -> NoSlot:
-    return NoSlot(503, Reason.STOPPING, STOPPING)
+    return NoSlot(503, NoSlotReason.STOPPING, STOPPING)

@@ -36,9 +36,6 @@ JSON = "application/json"
 
 PATHS = {signal.path: signal for signal in SIGNALS}
 
-RPC_CODES = {401: 16, 403: 7, 404: 5, 405: 12, 503: 14}
-"""gRPC codes by HTTP status, for the Status message in every error response of OTLP."""
-
 
 class Receiver:
     """The ASGI app of the OTLP port."""
@@ -71,13 +68,12 @@ class Receiver:
             self._keys.authenticate(request.headers)
             raise _not_here(method, request.scope["path"])
         except HttpError as error:
-            status_message = rpc_status(RPC_CODES.get(error.status, 2), str(error))
-            return _message_response(status_message, error.status, kind)
+            return _message_response(rpc_status(error.code, str(error)), error.status, kind)
 
     async def _export(self, export: "_Export") -> Response:
         signal, headers, as_json = export.signal, export.request.headers, export.as_json
         try:
-            with RequestBuffer(self._intake.budget) as buffer:
+            with self._intake.budget.buffer() as buffer:
                 _check_kind(export.kind)
                 await self._read(buffer, export)
                 encoding = headers.get("content-encoding", "").strip().lower()

@@ -24,8 +24,8 @@ from ltrain_collector.errors import PortTaken
 from ltrain_collector.http import (
     BrowserGuard,
     Descriptors,
-    Reason,
     RefusalCounts,
+    RefusalReason,
     connection_factory,
     raise_limit,
 )
@@ -136,7 +136,7 @@ def serve(
     """
     roles = RoleLimits.from_environment()
     refusals = RefusalCounts()
-    keys = Keys(directory.absolute(), partial(refusals.add, Reason.KEYS))
+    keys = Keys(directory.absolute(), partial(refusals.add, RefusalReason.KEYS))
     if not keys.requires_key and not is_loopback(host):
         raise OpenToAll(host, directory)
     raise_limit()

@@ -5,13 +5,13 @@ the next migration finishes one that was killed. A store of 0.1.0 has no record 
 run and change nothing.
 """
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
 import polars as pl
+from tenacity import retry, retry_if_exception, stop_after_attempt, wait_exponential
 
 from ltrain_collector import schema
 from ltrain_collector.errors import BadTable, QueryFailed, StoreNewer
@@ -21,6 +21,9 @@ CONCURRENT_CHANGE_CODES = (57, 81, 82, 517, 529)
 """ClickHouse error codes of a conflict with another migration that makes the same change."""
 
 MAX_ATTEMPTS = 8
+
+FIRST_WAIT = 0.05
+"""Seconds before the second attempt; each further wait is twice as long."""
 
 
 class Database(Protocol):
@@ -147,6 +150,10 @@ def _applied_steps(store: Database) -> set[str]:
         raise
 
 
+def _is_concurrent_change(error: BaseException) -> bool:
+    return isinstance(error, QueryFailed) and error.code in CONCURRENT_CHANGE_CODES
+
+
 def _record_step(store: Database, step: str, number: int) -> None:
     store.command(
         "INSERT INTO otel.ltrain_migrations (step, version, program) "
@@ -154,15 +161,14 @@ def _record_step(store: Database, step: str, number: int) -> None:
     )
 
 
+@retry(
+    retry=retry_if_exception(_is_concurrent_change),
+    stop=stop_after_attempt(MAX_ATTEMPTS),
+    wait=wait_exponential(FIRST_WAIT),
+    reraise=True,
+)
 def _run_statement(store: Database, statement: str) -> None:
-    for attempt in range(MAX_ATTEMPTS):
-        try:
-            store.command(statement)
-            return
-        except QueryFailed as error:
-            if error.code not in CONCURRENT_CHANGE_CODES or attempt == MAX_ATTEMPTS - 1:
-                raise
-        time.sleep(0.05 * 2**attempt)
+    store.command(statement)
 
 
 def program_version() -> str:
