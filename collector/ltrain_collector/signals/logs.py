@@ -12,13 +12,18 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs
 
 from ltrain_collector.access import Grant
-from ltrain_collector.signals.fields import Row, add_attributes, parse_id
 from ltrain_collector.signals.rowbinary import short_string, string, unsigned64
-from ltrain_collector.signals.rows import Rows
 from ltrain_collector.signals.signal import Retention, Signal, Table
 from ltrain_collector.signals.traces import NO_SPAN, NO_TRACE
-from ltrain_collector.signals.values import attributes, service_name, value_text
-from ltrain_collector.signals.writer import RowWriter
+from ltrain_collector.signals.values import (
+    Row,
+    add_attributes,
+    attributes,
+    parse_id,
+    service_name,
+    value_text,
+)
+from ltrain_collector.signals.writer import Rows, RowWriter
 
 _NAME = "otel.otel_logs"
 

@@ -38,10 +38,9 @@ from ltrain_collector.signals.rowbinary import (
     unsigned32,
     unsigned64,
 )
-from ltrain_collector.signals.rows import Rows
 from ltrain_collector.signals.signal import Signal, Table
 from ltrain_collector.signals.values import attributes, service_name
-from ltrain_collector.signals.writer import RowWriter
+from ltrain_collector.signals.writer import Rows, RowWriter
 
 Point = NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint | SummaryDataPoint
 Kind = Gauge | Sum | Histogram | ExponentialHistogram | Summary

@@ -7,7 +7,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 
-from ltrain_collector.signals.fields import Row, add_attributes, nested_rows, parse_id
+from ltrain_collector.signals.values import Row, add_attributes, nested_rows, parse_id
 
 HEAD = (
     "ResourceAttributes",

@@ -10,8 +10,8 @@ from google.protobuf.message import DecodeError, Message
 from ltrain_collector.access import Grant, Sender
 from ltrain_collector.errors import Malformed
 from ltrain_collector.signals import messages, origin, otlp_json
-from ltrain_collector.signals.fields import Row
-from ltrain_collector.signals.rows import Rows
+from ltrain_collector.signals.values import Row
+from ltrain_collector.signals.writer import Rows
 
 
 class Retention(StrEnum):

@@ -11,12 +11,17 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
 from ltrain_collector.access import Grant
-from ltrain_collector.signals.fields import Row, add_attributes, nested_rows, parse_id
 from ltrain_collector.signals.rowbinary import array, datetime64, short_string, string, unsigned64
-from ltrain_collector.signals.rows import Rows
 from ltrain_collector.signals.signal import Retention, Signal, Table
-from ltrain_collector.signals.values import attributes, service_name
-from ltrain_collector.signals.writer import RowWriter
+from ltrain_collector.signals.values import (
+    Row,
+    add_attributes,
+    attributes,
+    nested_rows,
+    parse_id,
+    service_name,
+)
+from ltrain_collector.signals.writer import Rows, RowWriter
 
 KINDS = ("Unspecified", "Internal", "Server", "Client", "Producer", "Consumer")
 STATUSES = ("Unset", "Ok", "Error")
