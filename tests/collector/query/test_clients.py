@@ -98,11 +98,11 @@ def test_a_session_keeps_its_settings(up: Any) -> None:
         host="127.0.0.1", port=up.sql, password=up.key, session_id="keeps"
     ) as client:
         client.command("SET max_threads = 3")
-        client.command("CREATE TEMPORARY TABLE t (a UInt8)")
+        client.command("CREATE TEMPORARY TABLE scratch (a UInt8)")
         client.command("SET max_block_size = 77")
-        client.insert("t", [[1], [2]], column_names=["a"])
-        assert client.query("SELECT sum(a) FROM t").result_rows == [(3,)]
-        assert client.query_arrow("SELECT a FROM t ORDER BY a").to_pylist() == [{"a": 1}, {"a": 2}]
+        client.insert("scratch", [[1], [2]], column_names=["a"])
+        assert client.query("SELECT sum(a) FROM scratch").result_rows == [(3,)]
+        assert client.query_arrow("SELECT a FROM scratch ORDER BY a").to_pylist() == [{"a": 1}, {"a": 2}]
         sql = "SELECT getSetting('max_threads'), getSetting('max_block_size')"
         own = {"max_threads": 5}
         assert client.query(sql, settings=own).result_rows == [(5, 77)]
@@ -111,7 +111,7 @@ def test_a_session_keeps_its_settings(up: Any) -> None:
     with clickhouse_connect.get_client(host="127.0.0.1", port=up.sql) as other:
         assert other.query(sql).result_rows != [(3, 77)]
         with pytest.raises(DatabaseError, match="Code: 60"):
-            other.query("SELECT * FROM t")
+            other.query("SELECT * FROM scratch")
 
 
 def test_a_session_has_its_database(up: Any) -> None:
