@@ -102,7 +102,10 @@ def test_a_session_keeps_its_settings(up: Any) -> None:
         client.command("SET max_block_size = 77")
         client.insert("scratch", [[1], [2]], column_names=["a"])
         assert client.query("SELECT sum(a) FROM scratch").result_rows == [(3,)]
-        assert client.query_arrow("SELECT a FROM scratch ORDER BY a").to_pylist() == [{"a": 1}, {"a": 2}]
+        assert client.query_arrow("SELECT a FROM scratch ORDER BY a").to_pylist() == [
+            {"a": 1},
+            {"a": 2},
+        ]
         sql = "SELECT getSetting('max_threads'), getSetting('max_block_size')"
         own = {"max_threads": 5}
         assert client.query(sql, settings=own).result_rows == [(5, 77)]
