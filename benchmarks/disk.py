@@ -9,9 +9,10 @@ import time
 
 import polars as pl
 
-from ltrain_collector import schema
+from ltrain_collector.signals import TRACES
 from ltrain_collector.store import Store
 
+SPANS = TRACES.tables[0].name
 ROLLOUTS = 250
 TURNS = 20
 MAX_RATIO = 0.2
@@ -132,8 +133,8 @@ def main() -> None:
             cpu[database] = round(time.process_time() - start, 2)
             size[database] = int(store.query(BYTES, {"database": database})["n"].item())
         raw = store.query("SELECT sum(byteSize(SpanAttributes)) AS n FROM theirs.otel_traces")["n"]
-        same = f"SELECT count(), sum(cityHash64(SpanAttributes)) FROM {schema.TRACES} FINAL"
-        other = same.replace(f"{schema.TRACES} FINAL", "theirs.otel_traces")
+        same = f"SELECT count(), sum(cityHash64(SpanAttributes)) FROM {SPANS} FINAL"
+        other = same.replace(f"{SPANS} FINAL", "theirs.otel_traces")
         if store.query(same).rows() != store.query(other).rows():
             raise SystemExit("The two tables do not hold the same spans.")
     ratio = size["otel"] / size["theirs"]

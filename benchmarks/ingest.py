@@ -16,7 +16,7 @@ from statistics import median
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ltrain_collector.ingest import encode_traces
+from ltrain_collector.signals import encode_traces
 from ltrain_collector.store import Store
 
 AGENTS = Path(__file__).parent / "agents"

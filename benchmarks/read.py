@@ -13,6 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from ltrain_collector import schema
+from ltrain_collector.signals import TRACES
 from ltrain_collector.store import Store, rollout_stream
 
 SPANS = 1_000_000
@@ -54,7 +55,7 @@ MAX_MEMORY = 300
 """Maximum MB that a stream adds to the memory of a process with an open store."""
 
 NARROW = "RunId, RolloutId, TraceId, SpanId, Timestamp, Duration, InTokens, OutTokens"
-EXPORTERS = ", ".join(f"`{name}`" for name in schema.COLUMNS)
+EXPORTERS = ", ".join(f"`{name}`" for name in TRACES.tables[0].columns)
 
 READS: dict[str, Callable[[Store], Iterator[pl.DataFrame]]] = {
     "wide": rollout_stream.stream_rollouts,

@@ -82,10 +82,10 @@ def doctor(
 
 STORE = (
     *("chdb", "jinja2", "jsonschema", "jwt", "numpy", "orjson", "polars", "pyarrow", "pydantic"),
-    *("rich", "uvicorn"),
+    *("rich", "starlette", "tenacity", "uvicorn"),
 )
 EXTRAS = dict.fromkeys(STORE, "store")
-EXTRAS |= dict.fromkeys(("aiohttp", "httpx", "starlette"), "serve")
+EXTRAS |= dict.fromkeys(("aiohttp", "httpx"), "serve")
 EXTRAS |= dict.fromkeys(("ray", "torch", "transformers", "verl"), "train")
 """Modules that the environment of an agent may lack, and the extra that installs each."""
 

@@ -6,6 +6,8 @@ from pathlib import Path
 from ltrain_instrument.errors import LtrainError
 
 UNKNOWN_TABLE, UNKNOWN_DATABASE = 60, 81
+ACCESS_DENIED, AUTHENTICATION_FAILED = 497, 516
+"""Error codes of ClickHouse, by its own names."""
 
 NO_CODE = 1002
 """ClickHouse's UNKNOWN_EXCEPTION, also used for errors without a code."""
@@ -87,6 +89,73 @@ def code_of(message: str) -> int:
 
 class BadRequest(LtrainError, ValueError):
     """An OTLP request that is invalid and must not be retried."""
+
+
+class OtlpError(LtrainError):
+    """An OTLP request that is not stored, with its statuses.
+
+    gRPC codes are numbers here, so that encoding does not import gRPC.
+    """
+
+    status = 503
+    """HTTP status."""
+    code = 14
+    """gRPC code; 14 is UNAVAILABLE."""
+    reason = "engine"
+    """The reason under which it is counted."""
+    retryable = True
+    """Whether the client can retry; the response then names a delay."""
+
+
+class Malformed(OtlpError, BadRequest):
+    """A body that does not have the announced type or encoding."""
+
+    status, code, reason, retryable = 400, 3, "malformed", False
+
+
+class TooLarge(OtlpError, BadRequest):
+    """A request that is larger than allowed."""
+
+    status, code, reason, retryable = 413, 3, "too_large", False
+
+
+class Unsupported(OtlpError, BadRequest):
+    """A content type or compression that is not supported."""
+
+    status, code, reason, retryable = 415, 12, "unsupported", False
+
+
+class TooSlow(OtlpError, TimeoutError):
+    """A body that does not arrive in time."""
+
+    code, reason = 4, "too_slow"
+
+
+class Overloaded(OtlpError, MemoryError):
+    """The requests in memory have reached their limit."""
+
+    code, reason = 8, "overloaded"
+
+
+class Unavailable(OtlpError, RuntimeError):
+    """The engine could not store the rows."""
+
+
+class HttpError(LtrainError, ValueError):
+    """An error that is sent as an HTTP status and a message."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def code(self) -> int:
+        """The gRPC code; 2 is UNKNOWN."""
+        return RPC_CODES.get(self.status, 2)
+
+
+RPC_CODES = {401: 16, 403: 7, 404: 5, 405: 12, 503: 14}
+"""gRPC codes by HTTP status."""
 
 
 RESTORE_HINT = (

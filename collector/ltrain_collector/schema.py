@@ -1,71 +1,21 @@
 """ltrain's tables and views: the SQL files of `ddl/`, and which of them a store needs.
 
 A step is a file of statements that can run any number of times: each has `IF NOT EXISTS`. New steps
-go to the end of their signal's list; a later step changes a table, never the step that created it.
+go to the end of their table's list; a later step changes a table, never the step that created it.
 Every migration creates the views again.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from ltrain_collector.signals import TABLES, Table
 
 DATABASE = "01_database"
 """The first step: it creates the database and the table that records the steps."""
 
-TRACES = "otel.otel_traces"
-"""The table that spans are written to."""
-
-LOGS = "otel.otel_logs"
-
-GAUGES = "otel.otel_metrics_gauge"
-SUMS = "otel.otel_metrics_sum"
-HISTOGRAMS = "otel.otel_metrics_histogram"
-EXPONENTIAL_HISTOGRAMS = "otel.otel_metrics_exponential_histogram"
-SUMMARIES = "otel.otel_metrics_summary"
-
-
-@dataclass(frozen=True, slots=True)
-class Signal:
-    """The table, views and migration steps of one kind of telemetry."""
-
-    table: str
-    steps: tuple[str, ...]
-    views: tuple[str, ...]
-    """Files of views over ltrain's own table; `<name>_exporter` reads a table of the exporter."""
-    time: str = "Timestamp"
-    """The column that gives the age of a row."""
-    derived_tables: tuple[str, ...] = ()
-    """Tables that ClickHouse fills from this one."""
-
-    @property
-    def view(self) -> str:
-        """The view over the table: `otel.logs` over `otel.otel_logs`, `otel.spans` over spans."""
-        return view_name(self.table)
-
-
-def view_name(table: str) -> str:
-    """Return the name of the view over a table."""
-    return "otel.spans" if table == TRACES else table.replace(".otel_", ".")
-
-
 OWN_COLUMN = "Precedence"
 """A column that ltrain's tables have and tables created by the exporter do not."""
-
-SIGNALS = {
-    "traces": Signal(
-        table=TRACES,
-        steps=("02_traces", "03_trace_executions", "04_domain", "08_sender_traces"),
-        views=("05_spans",),
-        derived_tables=("otel.otel_trace_executions",),
-    ),
-    "logs": Signal(table=LOGS, steps=("02_logs", "08_sender_logs"), views=("05_logs",)),
-    **{
-        table.removeprefix("otel.otel_"): Signal(
-            table=table, steps=("02_metrics",), views=("05_metrics",), time="TimeUnix"
-        )
-        for table in (GAUGES, SUMS, HISTOGRAMS, EXPONENTIAL_HISTOGRAMS, SUMMARIES)
-    },
-}
 
 USER_VIEWS = ("06_user_views", "07_report_views")
 """The views for users, made from those of the signals."""
@@ -78,123 +28,6 @@ VIEWS = "views"
 
 VERSION = f"SELECT max(version) AS version FROM otel.ltrain_migrations WHERE step = '{VIEWS}'"
 """SQL that reads how many steps the ltrain knew that created the store's views; 0: no views."""
-
-COLUMNS = (
-    "Timestamp",
-    "TraceId",
-    "SpanId",
-    "ParentSpanId",
-    "TraceState",
-    "SpanName",
-    "SpanKind",
-    "ServiceName",
-    "ResourceAttributes",
-    "ScopeName",
-    "ScopeVersion",
-    "SpanAttributes",
-    "Duration",
-    "StatusCode",
-    "StatusMessage",
-    "Events.Timestamp",
-    "Events.Name",
-    "Events.Attributes",
-    "Links.TraceId",
-    "Links.SpanId",
-    "Links.TraceState",
-    "Links.Attributes",
-)
-"""The exporter's columns, in the order `ingest` writes; ClickHouse computes ltrain's on insert."""
-
-LOG_COLUMNS = (
-    "Timestamp",
-    "TraceId",
-    "SpanId",
-    "TraceFlags",
-    "SeverityText",
-    "SeverityNumber",
-    "ServiceName",
-    "Body",
-    "ResourceSchemaUrl",
-    "ResourceAttributes",
-    "ScopeSchemaUrl",
-    "ScopeName",
-    "ScopeVersion",
-    "ScopeAttributes",
-    "LogAttributes",
-    "EventName",
-)
-
-_POINT_COLUMNS = (
-    "ResourceAttributes",
-    "ResourceSchemaUrl",
-    "ScopeName",
-    "ScopeVersion",
-    "ScopeAttributes",
-    "ScopeDroppedAttrCount",
-    "ScopeSchemaUrl",
-    "ServiceName",
-    "MetricName",
-    "MetricDescription",
-    "MetricUnit",
-    "Attributes",
-    "StartTimeUnix",
-    "TimeUnix",
-)
-
-_EXEMPLAR_COLUMNS = (
-    "Exemplars.FilteredAttributes",
-    "Exemplars.TimeUnix",
-    "Exemplars.Value",
-    "Exemplars.SpanId",
-    "Exemplars.TraceId",
-)
-
-_HISTOGRAM_SUFFIX = ("Flags", "Min", "Max", "AggregationTemporality")
-
-METRIC_COLUMNS = {
-    GAUGES: (*_POINT_COLUMNS, "Value", "Flags", *_EXEMPLAR_COLUMNS),
-    SUMS: (
-        *_POINT_COLUMNS,
-        "Value",
-        "Flags",
-        *_EXEMPLAR_COLUMNS,
-        "AggregationTemporality",
-        "IsMonotonic",
-    ),
-    HISTOGRAMS: (
-        *_POINT_COLUMNS,
-        "Count",
-        "Sum",
-        "BucketCounts",
-        "ExplicitBounds",
-        *_EXEMPLAR_COLUMNS,
-        *_HISTOGRAM_SUFFIX,
-    ),
-    EXPONENTIAL_HISTOGRAMS: (
-        *_POINT_COLUMNS,
-        "Count",
-        "Sum",
-        "Scale",
-        "ZeroCount",
-        "PositiveOffset",
-        "PositiveBucketCounts",
-        "NegativeOffset",
-        "NegativeBucketCounts",
-        *_EXEMPLAR_COLUMNS,
-        *_HISTOGRAM_SUFFIX,
-    ),
-    SUMMARIES: (
-        *_POINT_COLUMNS,
-        "Count",
-        "Sum",
-        "ValueAtQuantiles.Quantile",
-        "ValueAtQuantiles.Value",
-        "Flags",
-    ),
-}
-
-INSERT_COLUMNS = {TRACES: COLUMNS, LOGS: LOG_COLUMNS, **METRIC_COLUMNS}
-"""The columns that ingest writes to each table, in the order of its RowBinary rows."""
 
 
 def ordered_read_settings(max_bytes: int = 1_000_000) -> str:
@@ -224,12 +57,12 @@ MONTH_ORDER = f"{KEY} {ordered_read_settings(4_000_000)}"
 
 def insert_target(table: str) -> str:
     """Return what follows `INSERT INTO`: the table and its columns."""
-    return f"{table} ({', '.join(f'`{name}`' for name in INSERT_COLUMNS[table])})"
+    return f"{table} ({', '.join(f'`{name}`' for name in TABLES[table].columns)})"
 
 
 def read_statements(name: str, **placeholders: str) -> Iterator[str]:
     """Yield the statements of the file `name`; each `{placeholder}` is replaced by its value."""
-    text = files("ltrain_collector").joinpath("ddl", f"{name}.sql").read_text()
+    text = _ddl(name).read_text()
     for placeholder, value in placeholders.items():
         text = text.replace(f"{{{placeholder}}}", value)
     for statement in text.split(";\n"):
@@ -237,7 +70,21 @@ def read_statements(name: str, **placeholders: str) -> Iterator[str]:
             yield statement.strip()
 
 
+def view_files(table: Table, own: bool) -> Iterator[str]:
+    """Yield the files of a table's views; one of `own` columns, or one that an exporter created.
+
+    The view of an exporter's table has a file of its own where it cannot read ltrain's columns.
+    """
+    for name in table.view_files:
+        exporters = f"{name}_exporter"
+        yield name if own or not _ddl(exporters).is_file() else exporters
+
+
+def _ddl(name: str) -> Traversable:
+    return files("ltrain_collector").joinpath("ddl", f"{name}.sql")
+
+
 def steps() -> tuple[str, ...]:
     """Return the names of all steps, in order."""
-    signal_steps = (step for signal in SIGNALS.values() for step in signal.steps)
-    return (DATABASE, *dict.fromkeys(signal_steps), RENAMED_VIEWS)
+    table_steps = (step for table in TABLES.values() for step in table.steps)
+    return (DATABASE, *dict.fromkeys(table_steps), RENAMED_VIEWS)

@@ -52,7 +52,7 @@ def export(
         typer.Argument(help="The file; default: standard output. *.gz and *.zst are compressed."),
     ] = None,
     store: Where = None,
-    signal: Annotated[str, typer.Option(help="traces, logs or metrics.")] = "traces",
+    signal: Annotated[str, typer.Option(help="A signal of OTLP, e.g. logs.")] = "traces",
     run: Annotated[str | None, typer.Option(help="Only this run; not for metrics.")] = None,
     rollout: Annotated[str | None, typer.Option(help="Only this rollout; not for metrics.")] = None,
     where: Annotated[

@@ -10,7 +10,7 @@ from tests.security.servers import Up, collector
 
 from ltrain_collector.access import Keys, Role, sign_service, store_secret
 from ltrain_collector.access.keys import BadKeys
-from ltrain_collector.http import HttpError
+from ltrain_collector.errors import HttpError
 
 DAMAGED = {
     "empty": b"",

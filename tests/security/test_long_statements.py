@@ -13,7 +13,7 @@ from tests import http_requests
 from tests.security.servers import Up, collector
 
 from ltrain_collector.access import Keys, Role
-from ltrain_collector.http import MemoryBudget, RequestBuffer
+from ltrain_collector.http import MemoryBudget
 from ltrain_collector.query import ClickHouseHttp, RoleLimits
 from ltrain_collector.query import clickhouse_http as port
 from ltrain_collector.query.statement import Request, Statement, parse_request
@@ -30,7 +30,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
 
 def statement(body: bytes, **headers: str) -> Statement:
     """Parse a POST of an admin."""
-    with RequestBuffer(MemoryBudget()) as buffer:
+    with MemoryBudget().buffer() as buffer:
         buffer.add(body)
         return parse_request(
             Request("POST", {}, headers, 1 << 30), buffer, RoleLimits.from_environment().admin

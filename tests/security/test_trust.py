@@ -485,7 +485,7 @@ def test_a_call_without_the_attempts_key_is_context_only(
 
 
 def test_an_evaluation_in_a_log_is_the_runners_only_from_its_sender(folder: Store) -> None:
-    from ltrain_collector.ingest import LOGS
+    from ltrain_collector.signals import LOGS
 
     scene = Scene()
     attempt = whole(scene)

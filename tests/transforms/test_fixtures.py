@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.otlp import insert_otlp
 from tests.transforms.made import texts
 
-from ltrain_collector.ingest import LOGS, otlp_json
+from ltrain_collector.signals import LOGS, otlp_json
 from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
 from ltrain_transforms.recipe import Source

@@ -32,7 +32,7 @@ from ltrain_collector.access.bound_keys import (
 )
 from ltrain_collector.access.grants import Grant, Role
 from ltrain_collector.access.secrets import write_private
-from ltrain_collector.http import HttpError
+from ltrain_collector.errors import HttpError
 from ltrain_instrument.attributes import ATTEMPT_ID, ROLLOUT_ID, RUN_ID
 from ltrain_instrument.errors import BadSetting, LtrainError
 from ltrain_instrument.identity import Identity

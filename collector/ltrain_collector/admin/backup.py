@@ -18,15 +18,14 @@ from ltrain_collector import schema
 from ltrain_collector.access import Sender
 from ltrain_collector.admin.archive import import_backup, write_checksums, write_tar
 from ltrain_collector.errors import BadBackup, QueryFailed, StoreNewer
+from ltrain_collector.signals import SIGNALS, TABLES
 from ltrain_collector.store import BACKUPS, Store, quote_literal
 from ltrain_instrument import attributes
 from ltrain_instrument.private import OWNER_ONLY, make_private
 
 STEPS_TABLE = "otel.ltrain_migrations"
-DERIVED_TABLES = tuple(
-    table for signal in schema.SIGNALS.values() for table in signal.derived_tables
-)
-TABLES = (*schema.INSERT_COLUMNS, *DERIVED_TABLES, STEPS_TABLE)
+DERIVED_TABLES = tuple(name for table in TABLES.values() for name in table.derived)
+RESTORED_TABLES = (*TABLES, *DERIVED_TABLES, STEPS_TABLE)
 """The tables that are restored from a backup; the last one is only read."""
 
 STORAGE_CLAUSE = re.compile(r"\bENGINE = (.*?)(?: TTL .*| SETTINGS .*)?$", re.S)
@@ -122,11 +121,11 @@ def _insert_statements(database: str, tables: list[str], trusted: bool) -> Itera
         own = f"{database}.{table.partition('.')[2]}"
         if trusted and table != STEPS_TABLE:
             yield f"ALTER TABLE {table} ATTACH PARTITION ALL FROM {own}"
-        elif table in schema.INSERT_COLUMNS:
+        elif table in TABLES:
             # the insert computes ltrain's columns and fills the derived tables again
-            columns = schema.INSERT_COLUMNS[table]
             values = ", ".join(
-                IMPORTED_RESOURCE if name == RESOURCE else f"`{name}`" for name in columns
+                IMPORTED_RESOURCE if name == RESOURCE else f"`{name}`"
+                for name in TABLES[table].columns
             )
             yield (
                 f"INSERT INTO {schema.insert_target(table)} SELECT {values} FROM {own} FINAL "
@@ -137,14 +136,12 @@ def _insert_statements(database: str, tables: list[str], trusted: bool) -> Itera
 def describe_records(store: Store) -> str:
     """Return how many records of each signal a store holds, e.g. "3 spans"; '' if it is empty."""
     counts: Counter[str] = Counter()
-    for name, signal in schema.SIGNALS.items():
-        with suppress(QueryFailed):  # the store has no tables yet
-            rows = store.query(f"SELECT count() AS n FROM {signal.table}")["n"].item()
-            counts[RECORD_NAMES.get(name, "data points")] += int(rows)
+    for signal in SIGNALS:
+        for table in signal.tables:
+            with suppress(QueryFailed):  # the store has no tables yet
+                rows = store.query(f"SELECT count() AS n FROM {table.name}")["n"].item()
+                counts[signal.noun] += int(rows)
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-
-
-RECORD_NAMES = {"traces": "spans", "logs": "log records"}
 
 
 def _backup_tables(store: Store, source: Path, copy: Path) -> list[str]:
@@ -154,7 +151,7 @@ def _backup_tables(store: Store, source: Path, copy: Path) -> list[str]:
         BadBackup: it has none, or one that ltrain did not create.
     """
     owned: list[str] = []
-    for table in TABLES:
+    for table in RESTORED_TABLES:
         path = copy / "metadata" / f"{table.replace('.', '/')}.sql"
         if not path.is_file():
             continue
@@ -170,7 +167,9 @@ def _backup_tables(store: Store, source: Path, copy: Path) -> list[str]:
             )
         owned.append(table)
     if not owned:
-        raise BadBackup(f"{source} is refused: it has none of the tables {', '.join(TABLES)}.")
+        raise BadBackup(
+            f"{source} is refused: it has none of the tables {', '.join(RESTORED_TABLES)}."
+        )
     return owned
 
 

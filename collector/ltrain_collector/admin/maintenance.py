@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from ltrain_collector import schema
 from ltrain_collector.errors import BadPrune, QueryFailed
+from ltrain_collector.signals import TABLES, TRACES, Retention, Table
 from ltrain_collector.store import Store, program_version
 
 TABLE_SIZE = (
@@ -14,17 +15,17 @@ TABLE_SIZE = (
 
 
 def store_status(store: Store) -> dict[str, object]:
-    """Return versions, runs, and rows, bytes, times and duplicates of each signal."""
+    """Return versions, runs, and rows, bytes, times and duplicates of each table."""
     report: dict[str, object] = {"store": store.name, "program": program_version()}
     report["version"] = int(store.query(schema.VERSION).item())
-    for name, signal in schema.SIGNALS.items():
-        database, _, table = signal.table.partition(".")
-        [parts] = store.query(TABLE_SIZE, {"database": database, "name": table}).to_dicts()
-        sql = f"SELECT min({signal.time}) AS oldest, max({signal.time}) AS newest FROM "
-        [times] = store.query(sql + signal.table).to_dicts()
-        once = store.query(f"SELECT count() AS n FROM {signal.table} FINAL")["n"].item()
-        copies = store.query(f"SELECT count() AS n FROM {signal.table}")["n"].item() - once
-        report[name] = {
+    for table in TABLES.values():
+        database, _, name = table.name.partition(".")
+        [parts] = store.query(TABLE_SIZE, {"database": database, "name": name}).to_dicts()
+        sql = f"SELECT min({table.time}) AS oldest, max({table.time}) AS newest FROM "
+        [times] = store.query(sql + table.name).to_dicts()
+        once = store.query(f"SELECT count() AS n FROM {table.name} FINAL")["n"].item()
+        copies = store.query(f"SELECT count() AS n FROM {table.name}")["n"].item() - once
+        report[table.key] = {
             "rows": once,
             "copies_waiting_for_a_merge": copies,
             "bytes": parts["bytes"],
@@ -74,38 +75,41 @@ class PruneFilter:
         values = {"run": self.run, "mode": self.mode, "before": before}
         return {name: value for name, value in values.items() if value is not None}
 
-    def condition(self, signal: schema.Signal) -> str:
-        """Return the SQL condition over the table of a signal."""
-        if signal.table == schema.TRACES:
-            return " AND ".join([*self._run_and_mode(), *self._whole_rollouts(signal)])
-        if signal.table == schema.LOGS:
-            spans = schema.SIGNALS["traces"]
-            gone = f"SELECT RolloutId FROM {spans.table} WHERE {self.condition(spans)}"
-            report = f"SELECT RolloutId FROM {spans.table} WHERE RolloutId != ''"
-            # log records of a rollout without spans have no mode: only age and run select them
-            alone = [
-                *(["false"] if self.mode is not None else self._run_and_mode()),
-                *self._whole_rollouts(signal),
-            ]
-            return (
-                f"(RolloutId != '' AND RolloutId IN ({gone})) OR "
-                f"(RolloutId NOT IN ({report}) AND {' AND '.join(alone)})"
-            )
+    def condition(self, table: Table) -> str:
+        """Return the SQL condition over a table."""
+        if table.retention is Retention.ROLLOUT:
+            return " AND ".join([*self._run_and_mode(), *self._whole_rollouts(table)])
+        if table.retention is Retention.WITH_ROLLOUT:
+            return self._with_rollout(table)
         if self.run is not None or self.mode is not None:
-            return "false"  # a metric belongs to no run
-        return f"{signal.time} < {CUT}"
+            return "false"
+        return f"{table.time} < {CUT}"
+
+    def _with_rollout(self, table: Table) -> str:
+        [spans] = TRACES.tables
+        gone = f"SELECT RolloutId FROM {spans.name} WHERE {self.condition(spans)}"
+        known = f"SELECT RolloutId FROM {spans.name} WHERE RolloutId != ''"
+        # rows of a rollout without spans have no mode: only age and run select them
+        alone = [
+            *(["false"] if self.mode is not None else self._run_and_mode()),
+            *self._whole_rollouts(table),
+        ]
+        return (
+            f"(RolloutId != '' AND RolloutId IN ({gone})) OR "
+            f"(RolloutId NOT IN ({known}) AND {' AND '.join(alone)})"
+        )
 
     def _run_and_mode(self) -> list[str]:
         run = ["RunId = {run:String}"] * (self.run is not None)
         return [*run, *["Mode = {mode:String}"] * (self.mode is not None)]
 
-    def _whole_rollouts(self, signal: schema.Signal) -> list[str]:
+    def _whole_rollouts(self, table: Table) -> list[str]:
         """Return the age conditions: all rows of a rollout are removed, or none."""
         if self.before is None:
             return []
-        young = f"SELECT RolloutId FROM {signal.table} WHERE {signal.time} >= {CUT}"
+        young = f"SELECT RolloutId FROM {table.name} WHERE {table.time} >= {CUT}"
         young += " AND RolloutId != ''"
-        return [f"{signal.time} < {CUT}", f"(RolloutId = '' OR RolloutId NOT IN ({young}))"]
+        return [f"{table.time} < {CUT}", f"(RolloutId = '' OR RolloutId NOT IN ({young}))"]
 
 
 CUT = "fromUnixTimestamp64Milli(toInt64({before:Int64}), 'UTC')"
@@ -118,39 +122,39 @@ def prune(store: Store, selection: PruneFilter, delete: bool) -> list[PrunedTabl
         BadPrune: no condition is set, or an exporter created a table.
     """
     selection.check()
-    counted = [_count(store, selection, signal) for signal in schema.SIGNALS.values()]
+    counted = [_count(store, selection, table) for table in TABLES.values()]
     if delete:
-        # spans last: the condition of log records reads them
-        for signal, counts in reversed(list(zip(schema.SIGNALS.values(), counted, strict=True))):
+        # spans last: the conditions of other tables read them
+        for table, counts in reversed(list(zip(TABLES.values(), counted, strict=True))):
             if counts.rows:
-                _delete(store, selection, signal)
+                _delete(store, selection, table)
     return counted
 
 
-def _count(store: Store, selection: PruneFilter, signal: schema.Signal) -> PrunedTable:
-    where = selection.condition(signal)
-    count = f"SELECT countIf({where}) AS gone, count() AS rows FROM {signal.table}"
+def _count(store: Store, selection: PruneFilter, table: Table) -> PrunedTable:
+    where = selection.condition(table)
+    count = f"SELECT countIf({where}) AS gone, count() AS rows FROM {table.name}"
     try:
         [counts] = store.query(count, selection.params).to_dicts()
     except QueryFailed as error:
         raise BadPrune(
-            f"{signal.table} cannot be pruned: it lacks ltrain's columns, so an exporter created "
+            f"{table.name} cannot be pruned: it lacks ltrain's columns, so an exporter created "
             f"it. Set a TTL on the table instead. ({error})"
         ) from error
-    database, _, name = signal.table.partition(".")
+    database, _, name = table.name.partition(".")
     size = store.query(TABLE_SIZE, {"database": database, "name": name})["bytes"].item()
     share = counts["gone"] / counts["rows"] if counts["rows"] else 0.0
     return PrunedTable(
-        signal.table, counts["gone"], counts["rows"] - counts["gone"], round(size * share)
+        table.name, counts["gone"], counts["rows"] - counts["gone"], round(size * share)
     )
 
 
-def _delete(store: Store, selection: PruneFilter, signal: schema.Signal) -> None:
-    where = _inline_parameters(selection.condition(signal), selection.params)
-    store.command(f"ALTER TABLE {signal.table} DELETE WHERE {where} {SYNC}")
-    for made in signal.derived_tables:
-        gone = f"TraceId NOT IN (SELECT TraceId FROM {signal.table})"
-        store.command(f"ALTER TABLE {made} DELETE WHERE {gone} {SYNC}")
+def _delete(store: Store, selection: PruneFilter, table: Table) -> None:
+    where = _inline_parameters(selection.condition(table), selection.params)
+    store.command(f"ALTER TABLE {table.name} DELETE WHERE {where} {SYNC}")
+    for derived in table.derived:
+        gone = f"TraceId NOT IN (SELECT TraceId FROM {table.name})"
+        store.command(f"ALTER TABLE {derived} DELETE WHERE {gone} {SYNC}")
 
 
 SYNC = "SETTINGS mutations_sync = 2"

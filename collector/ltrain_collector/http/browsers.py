@@ -12,14 +12,15 @@ A web page can make the browser send requests to this machine. It cannot choose 
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ltrain_collector.http.asgi import Message, Receive, Scope, Send, send_response
-from ltrain_collector.http.refusals import Reason, RefusalCounts
-from ltrain_instrument.loopback import NAMES
+from starlette.datastructures import MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+from ltrain_collector.http.refusals import RefusalCounts, RefusalReason
+from ltrain_instrument.loopback import NAMES
 
 USER_SITES = ("none", "same-origin")
 """Values of Sec-Fetch-Site in requests that no other page made."""
@@ -29,11 +30,11 @@ SUBRESOURCES = re.compile(r"(?!document$|empty$).+")
 
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]*)(?::\d*)?", re.IGNORECASE)
 
-RESPONSE_HEADERS = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox"),
-)
+RESPONSE_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "cross-origin-resource-policy": "same-origin",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
+}
 """Headers of every response, so that a browser runs nothing in it, whatever a trace contains."""
 
 DENIED_STATUSES = (401, 403)
@@ -43,17 +44,17 @@ IPV4_MAPPED = "::ffff:"
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class Refusal:
     """The reason of a refusal, and the message in the response."""
 
-    reason: Reason
+    reason: RefusalReason
     sentence: str
 
 
 class BrowserGuard:
     """Passes requests of programs to an application, and refuses those of web pages."""
 
-    def __init__(self, app: App, hosts: Iterable[str], refusals: RefusalCounts) -> None:
+    def __init__(self, app: ASGIApp, hosts: Iterable[str], refusals: RefusalCounts) -> None:
         """Allow the names and addresses `hosts` in `Host`, in addition to this machine's."""
         self._app = app
         self._hosts = frozenset(_host_name(host) for host in (*NAMES, *hosts))
@@ -63,14 +64,15 @@ class BrowserGuard:
         if scope["type"] != "http":
             return
         answer = self._with_headers(send)
-        blocked = self._check(scope)
-        if blocked is None:
+        refusal = self._check(scope)
+        if refusal is None:
             await self._app(scope, receive, answer)
             return
-        self._refusals.add(blocked.reason)
-        await send_response(_with_headers(send), 403, f"{blocked.sentence}\n".encode())
+        self._refusals.add(refusal.reason)
+        response = PlainTextResponse(f"{refusal.sentence}\n", 403)
+        await response(scope, receive, _with_headers(send))
 
-    def _check(self, scope: Scope) -> Block | None:
+    def _check(self, scope: Scope) -> Refusal | None:
         headers = [(name.lower(), value.decode("latin-1")) for name, value in scope["headers"]]
         names = {name for name, _ in headers}
         if b"origin" in names:
@@ -98,28 +100,28 @@ class BrowserGuard:
 
         async def counted(message: Message) -> None:
             if message.get("status") in DENIED_STATUSES:
-                self._refusals.add(Reason.DENIED)
+                self._refusals.add(RefusalReason.DENIED)
             await with_headers(message)
 
         return counted
 
 
-ORIGIN = Block(
-    Reason.ORIGIN,
+ORIGIN = Refusal(
+    RefusalReason.ORIGIN,
     "Requests with an Origin header are refused: ltrain serves programs, which send none, and no "
     "web pages.",
 )
-FETCH_SITE = Block(
-    Reason.FETCH_SITE,
+FETCH_SITE = Refusal(
+    RefusalReason.FETCH_SITE,
     "Requests from a web page of another site are refused: ltrain serves programs and addresses "
     "that a user types into the address bar.",
 )
 
 
-def _unlisted(host: str) -> Block:
+def _unlisted(host: str) -> Refusal:
     shown = re.sub(r"[^\x20-\x7e]", "", host)[:100]
-    return Block(
-        Reason.HOST,
+    return Refusal(
+        RefusalReason.HOST,
         f"The host '{shown}' is not allowed, so the request is refused. Use 127.0.0.1 or "
         "localhost, or allow the name with `--allow-host` or in LTRAIN_ALLOW_HOSTS.",
     )
@@ -132,7 +134,8 @@ def _host_name(host: str) -> str:
 def _with_headers(send: Send) -> Send:
     async def with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", ()), *RESPONSE_HEADERS]
+            message.setdefault("headers", [])
+            MutableHeaders(scope=message).update(RESPONSE_HEADERS)
         await send(message)
 
     return with_headers

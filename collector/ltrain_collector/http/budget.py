@@ -2,10 +2,10 @@
 
 import threading
 import time
-from types import TracebackType
-from typing import Self
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from ltrain_collector.http.otlp_refusals import Overloaded
+from ltrain_collector.errors import Overloaded
 
 MAX_REQUEST_BYTES = 256 << 20
 """Bytes beyond which requests are refused; exporters retry them."""
@@ -19,6 +19,15 @@ class MemoryBudget:
         self._lock = threading.Lock()
         self.in_use = 0
         """Bytes of all requests in memory."""
+
+    @contextmanager
+    def buffer(self) -> Iterator["RequestBuffer"]:
+        """Yield the buffer of one request; its memory is counted until the context ends."""
+        buffer = RequestBuffer(self)
+        try:
+            yield buffer
+        finally:
+            buffer.resize(0)
 
     def admit(self, announced: int = 0) -> None:
         """Check whether a request of `announced` bytes fits, before it is read.
@@ -49,7 +58,7 @@ class MemoryBudget:
 
 
 class RequestBuffer:
-    """The body of one request; its memory is counted until the context ends."""
+    """The body of one request, counted by `budget`."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
@@ -103,14 +112,3 @@ class RequestBuffer:
         body = b"".join(self._parts)
         self._parts.clear()
         return body
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        self.resize(0)

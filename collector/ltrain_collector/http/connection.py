@@ -13,7 +13,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ltrain_collector.http.descriptors import Descriptors
-from ltrain_collector.http.refusals import Reason, RefusalCounts
+from ltrain_collector.http.refusals import RefusalCounts, RefusalReason
 
 MAX_HEAD_BYTES = 64 << 10
 """Bytes of the request line, headers and trailers together."""
@@ -67,14 +67,14 @@ class Connection(HttpToolsProtocol):
         if number < self._descriptors.answered:
             self.loop.call_later(LINGER_SECONDS, transport.close)
         else:
-            self._refusals.add(Reason.DESCRIPTORS)
+            self._refusals.add(RefusalReason.DESCRIPTORS)
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
         if self._full:
-            self._refuse(Reason.DESCRIPTORS, HTTPStatus.SERVICE_UNAVAILABLE, FULL)
+            self._refuse(RefusalReason.DESCRIPTORS, HTTPStatus.SERVICE_UNAVAILABLE, FULL)
             return
         if len(data) <= MAX_HEAD_BYTES:  # slicing would cost more than the whole check
             self._feed(data)
@@ -87,13 +87,15 @@ class Connection(HttpToolsProtocol):
         self._unparsed += len(part)
         super().data_received(part)
         if self._too_long or self._unparsed > MAX_HEAD_BYTES:
-            self._refuse(Reason.HEADERS, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, TOO_LONG)
+            self._refuse(
+                RefusalReason.HEADERS, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, TOO_LONG
+            )
 
     @property
     def _too_long(self) -> bool:
         return self._head > MAX_HEAD_BYTES
 
-    def _refuse(self, reason: Reason, status: HTTPStatus, sentence: str) -> None:
+    def _refuse(self, reason: RefusalReason, status: HTTPStatus, sentence: str) -> None:
         """Send an error, then ignore further bytes until the connection is closed."""
         self._refused = True
         self._refusals.add(reason)

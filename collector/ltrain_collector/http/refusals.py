@@ -4,7 +4,7 @@ from collections import Counter
 from enum import StrEnum
 
 
-class Reason(StrEnum):
+class RefusalReason(StrEnum):
     """Why a request was refused."""
 
     ORIGIN = "origin"
@@ -27,9 +27,9 @@ class RefusalCounts:
     """Counts since the process started; used from one event loop."""
 
     def __init__(self) -> None:
-        self.counts: Counter[Reason] = Counter({reason: 0 for reason in Reason})
+        self.counts: Counter[RefusalReason] = Counter({reason: 0 for reason in RefusalReason})
 
-    def add(self, reason: Reason) -> None:
+    def add(self, reason: RefusalReason) -> None:
         self.counts[reason] += 1
 
     def by_reason(self) -> dict[str, int]:

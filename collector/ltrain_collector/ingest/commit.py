@@ -10,10 +10,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from ltrain_collector.errors import NO_CODE, QueryFailed
-from ltrain_collector.http import Malformed, OtlpError, Unavailable
+from ltrain_collector.errors import NO_CODE, Malformed, OtlpError, QueryFailed, Unavailable
 from ltrain_collector.ingest.counters import TableCounters
-from ltrain_collector.ingest.rows import Block
+from ltrain_collector.signals import Block
 
 WINDOW = 0.03
 """Seconds that a commit waits for further requests."""

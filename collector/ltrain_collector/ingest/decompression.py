@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 from backports.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
 
-from ltrain_collector.http import Malformed, TooLarge, Unpacker, Unsupported, Zlib
+from ltrain_collector.errors import Malformed, TooLarge, Unsupported
+from ltrain_collector.http import Unpacker, Zlib
 
 WINDOW_LOG = 23
 """8 MiB, the largest window of zstd over HTTP (RFC 9659)."""

@@ -12,13 +12,13 @@ from google.protobuf.message import Message
 
 from ltrain_collector import schema
 from ltrain_collector.access import Grant
-from ltrain_collector.http import MAX_REQUEST_BYTES, MemoryBudget, OtlpError, RequestBuffer
+from ltrain_collector.errors import OtlpError
+from ltrain_collector.http import MAX_REQUEST_BYTES, MemoryBudget, RequestBuffer
 from ltrain_collector.ingest.commit import WINDOW, GroupCommit
 from ltrain_collector.ingest.counters import Counters, SignalCounters, TableCounters
 from ltrain_collector.ingest.decompression import inflate
 from ltrain_collector.ingest.duplicates import RecentRequests
-from ltrain_collector.ingest.rows import Rows
-from ltrain_collector.ingest.signals import METRICS, SIGNALS, Signal
+from ltrain_collector.signals import METRICS, SIGNALS, TABLES, Rows, Signal
 from ltrain_collector.store import Engine
 
 MAX_BODY_BYTES = 64 << 20
@@ -48,7 +48,7 @@ class Intake:
         self.budget = MemoryBudget(limit)
         self.counters = Counters(
             {signal.name: SignalCounters() for signal in SIGNALS},
-            {table: TableCounters() for table in schema.INSERT_COLUMNS},
+            {table: TableCounters() for table in TABLES},
         )
         self._commits = {
             table: GroupCommit(partial(self._insert, table), window, counters=counters)

@@ -4,7 +4,7 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
-from ltrain_collector.http import OtlpError
+from ltrain_collector.errors import OtlpError
 from ltrain_collector.ingest.intake import RETRY_AFTER
 
 

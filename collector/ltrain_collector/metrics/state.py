@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableSize:
     """The size of a table, duplicates that no merge has removed yet included."""
 
     rows: int
@@ -44,7 +44,7 @@ class State:
     """Bytes of requests in memory."""
     missed: int
     """Rounds of the collector's metrics that could not be stored."""
-    tables: dict[str, Table]
+    tables: dict[str, TableSize]
     free: int
     size: int
     """Size of the disk in bytes; `free` are the free ones."""
@@ -108,14 +108,14 @@ class Monitor:
         disk = shutil.disk_usage(existing)
         return disk.total, disk.free
 
-    def _tables(self) -> dict[str, Table]:
+    def _tables(self) -> dict[str, TableSize]:
         try:
             text = b"".join(self._engine.export(TABLE_SIZES, "JSONEachRow", JSON_SETTINGS)).decode()
         except QueryFailed as error:  # the other metrics can show why, so they are still returned
             logger.warning("ltrain: the store's size is not known: %s", error)
             return {}
         rows = map(json.loads, text.splitlines())
-        return {row["name"]: Table(row["rows"], row["bytes"]) for row in rows}
+        return {row["name"]: TableSize(row["rows"], row["bytes"]) for row in rows}
 
 
 JSON_SETTINGS = {"output_format_json_quote_64bit_integers": "0"}

@@ -8,13 +8,10 @@ checked, and everything that is not known to be harmless is refused.
 import re
 from collections.abc import Mapping
 
-from ltrain_collector.errors import QueryFailed
+from ltrain_collector.errors import ACCESS_DENIED, QueryFailed
 from ltrain_collector.query.limits import Limits
 from ltrain_collector.query.syntax import Node, ParsedStatement, walk_nodes
 from ltrain_collector.store import Engine, quote_literal
-
-DENIED = 497
-"""ClickHouse's ACCESS_DENIED."""
 
 DATABASES = ("otel", "system", "information_schema")
 
@@ -255,7 +252,7 @@ def _check_name(database: str, table: str) -> None:
 
 def _denied_error(what: str, allowed: str) -> QueryFailed:
     return QueryFailed(
-        f"Code: {DENIED}. DB::Exception: A key of role 'query' cannot use {what}. "
+        f"Code: {ACCESS_DENIED}. DB::Exception: A key of role 'query' cannot use {what}. "
         f"Allowed: {allowed}. (ACCESS_DENIED)",
-        DENIED,
+        ACCESS_DENIED,
     )

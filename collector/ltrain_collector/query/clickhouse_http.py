@@ -8,36 +8,37 @@ client disconnects, its query is ended.
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as HttpRequest
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+
 from ltrain_collector.access import Grant, Keys
-from ltrain_collector.errors import NO_CODE, QueryFailed, code_of
-from ltrain_collector.http import (
-    ClientGone,
+from ltrain_collector.errors import (
+    ACCESS_DENIED,
+    AUTHENTICATION_FAILED,
+    NO_CODE,
     HttpError,
-    MemoryBudget,
     Overloaded,
-    Receive,
-    RequestBuffer,
-    Scope,
-    Send,
-    body_parts,
-    body_too_large,
-    request_headers,
-    send_response,
+    QueryFailed,
+    code_of,
 )
-from ltrain_collector.query.access import DENIED, ReaderPolicy
+from ltrain_collector.http import MemoryBudget, RequestBuffer
+from ltrain_collector.query.access import ReaderPolicy
 from ltrain_collector.query.cancellation import QueryWatchdog
-from ltrain_collector.query.compression import choose_packer
+from ltrain_collector.query.compression import body_too_large, choose_packer
 from ltrain_collector.query.counters import QueryCounters
 from ltrain_collector.query.execution import QueryRunner
-from ltrain_collector.query.executors import NoSlot, QueryScheduler, Reason
+from ltrain_collector.query.executors import NoSlot, NoSlotReason, QueryScheduler
 from ltrain_collector.query.keyless import KeylessPolicy
 from ltrain_collector.query.limits import RoleLimits, only_reads
-from ltrain_collector.query.response import Response, send_error
+from ltrain_collector.query.response import ResultResponse, error_response
 from ltrain_collector.query.sessions import Sessions
 from ltrain_collector.query.statement import Request, Statement, parse_request, url_parameters
 from ltrain_collector.store import Engine
@@ -58,8 +59,8 @@ MAX_READER_BODY_BYTES = 16 << 20
 STOP_GRACE_SECONDS = 2.0
 """Seconds that running queries get to finish when the server stops."""
 
-UNAUTHENTICATED = 516
-"""ClickHouse's AUTHENTICATION_FAILED."""
+OK = "Ok.\n"
+"""The answer to a ping, and to a request without a query."""
 
 _END = object()
 
@@ -97,53 +98,59 @@ class ClickHouseHttp:
         self._stopping.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = request_headers(scope)
-        url = scope["query_string"].decode("latin-1")
-        if scope["path"] in ("/ping", "/replicas_status"):
-            await send_response(send, 200, b"Ok.\n")
+        if scope["path"] == "/ping":
+            await PlainTextResponse(OK)(scope, receive, send)
             return
-        fields = url_parameters(url)
         try:
-            grant = self._authenticate(headers, fields)
-            limit = MAX_READER_BODY_BYTES if only_reads(grant) else MAX_BODY_BYTES
-            request = Request(scope["method"], fields, headers, limit)
-            with RequestBuffer(self._budget) as buffer:
-                await self._read_body(buffer, request, receive)
-                if url or buffer.size:
-                    await self._run(request, buffer, grant, receive, send)
-                else:
-                    await send_response(send, 200, b"Ok.\n")
+            await self._serve(scope, receive, send)
+            return
         except Overloaded as error:
-            await self._count_and_send(send, NoSlot(503, Reason.BYTES, str(error)))
+            response = self._refuse(NoSlot(503, NoSlotReason.BYTES, str(error)))
         except HttpError as error:
-            await self._count_and_send(send, error)
+            response = self._refuse(error)
         except QueryFailed as error:
             self.counters.failed(error)
-            await send_error(send, error.code, f"{error}\n".encode())
-        except ClientGone:
+            response = error_response(error)
+        except ClientDisconnect:
             return
+        await response(scope, receive, send)
 
-    def _authenticate(self, headers: dict[str, str], fields: dict[str, str]) -> Grant | None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        url = scope["query_string"].decode("latin-1")
+        fields, http = url_parameters(url), HttpRequest(scope, receive)
+        grant = self._authenticate(http.headers, fields)
+        limit = MAX_READER_BODY_BYTES if only_reads(grant) else MAX_BODY_BYTES
+        request = Request(http.method, fields, http.headers, limit)
+        with self._budget.buffer() as buffer:
+            await self._read_body(buffer, request, http.stream())
+            if url or buffer.size:
+                await self._run(request, buffer, grant, receive, send)
+            else:
+                await PlainTextResponse(OK)(scope, receive, send)
+
+    def _authenticate(self, headers: Headers, fields: dict[str, str]) -> Grant | None:
         grant = self._keys.authenticate(headers, fields)
         if grant is not None and not grant.can_read:
             text = f"A key of role '{grant.role}' cannot read; use query or admin. (ACCESS_DENIED)"
-            raise QueryFailed(f"Code: {DENIED}. DB::Exception: {text}", DENIED)
+            raise QueryFailed(f"Code: {ACCESS_DENIED}. DB::Exception: {text}", ACCESS_DENIED)
         return grant
 
-    async def _count_and_send(self, send: Send, error: HttpError) -> None:
+    def _refuse(self, error: HttpError) -> PlainTextResponse:
         self.counters.errors += 1
         if isinstance(error, NoSlot):
             self.counters.refused[error.reason] += 1
-        await _send_http_error(send, error)
+        return _http_error_response(error)
 
-    async def _read_body(self, buffer: RequestBuffer, request: Request, receive: Receive) -> None:
+    async def _read_body(
+        self, buffer: RequestBuffer, request: Request, parts: AsyncIterator[bytes]
+    ) -> None:
         """Read the body, and count each part as it arrives."""
         length = request.headers.get("content-length", "")
         announced = int(length) if length.isdecimal() else 0
         if announced > request.limit:
             raise body_too_large(request.limit)
         self._budget.admit(announced)
-        async for part in body_parts(receive):
+        async for part in parts:
             if buffer.size + len(part) > request.limit:
                 raise body_too_large(request.limit)
             buffer.add(part)
@@ -166,13 +173,12 @@ class ClickHouseHttp:
         owner, limits = grant.name if grant else "", self._roles.for_grant(grant)
         fields = request.fields
         session_name, timeout = fields.get("session_id", ""), fields.get("session_timeout", "")
-        check = fields.get("session_check") == "1"
         try:
             async with scheduler.slot(owner, limits, gone) as executor:
                 work = partial(parse_request, request, buffer, limits)
                 statement = await asyncio.get_running_loop().run_in_executor(executor, work)
                 response = _make_response(request, statement, send)
-                async with self._sessions.acquire(owner, session_name, timeout, check) as session:
+                async with self._sessions.acquire(owner, session_name, timeout) as session:
                     tag = _new_tag()
                     parts = self._runner.run(statement, session, grant, tag)
                     watchdog = QueryWatchdog(self._runner, tag, gone, self._stopping, limits)
@@ -197,7 +203,7 @@ class ClickHouseHttp:
         parts: Generator[Any, None, None],
         watchdog: QueryWatchdog,
         executor: ThreadPoolExecutor,
-        response: Response,
+        response: ResultResponse,
     ) -> Finish:
         """Send the response except for its end, and return what sends the end."""
         loop = asyncio.get_running_loop()
@@ -213,7 +219,7 @@ class ClickHouseHttp:
             return response.end
         except TimeoutError:  # nobody reads the response, so no error can be sent
             self.counters.failed(watchdog.limits.timeout_error())
-            raise ClientGone("The client does not read its response.") from None
+            raise ClientDisconnect("The client does not read its response.") from None
         except QueryFailed as error:
             self.counters.failed(error)
             return partial(response.fail, error)
@@ -230,23 +236,23 @@ def _new_tag() -> str:
     return f"ltrain:{secrets.token_hex(8)}"
 
 
-def _next_part(parts: Generator[Any, None, None], response: Response) -> Any:
+def _next_part(parts: Generator[Any, None, None], response: ResultResponse) -> Any:
     part = next(parts, _END)
     return part if part is _END else response.pack(part)
 
 
-def _make_response(request: Request, statement: Statement, send: Send) -> Response:
+def _make_response(request: Request, statement: Statement, send: Send) -> ResultResponse:
     off = request.fields.get("enable_http_compression") == "0"
     encoding, packs = choose_packer("" if off else request.headers.get("accept-encoding", ""))
-    return Response(send, statement.form, statement.query_id, encoding, packs)
+    return ResultResponse(send, statement.form, statement.query_id, encoding, packs)
 
 
-async def _send_http_error(send: Send, error: HttpError) -> None:
+def _http_error_response(error: HttpError) -> PlainTextResponse:
     text = str(error)
     code = code_of(text)
     if error.status in (401, 403) and "Code: " not in text:
-        code = UNAUTHENTICATED
+        code = AUTHENTICATION_FAILED
         text = f"Code: {code}. DB::Exception: {text} (AUTHENTICATION_FAILED)"
-    raw = f"{text}\n".encode()
-    headers = {"retry_after": "1"} if error.status in (429, 503) else {}
-    await send_response(send, error.status, raw, x_clickhouse_exception_code=str(code), **headers)
+    headers = {"retry-after": "1"} if error.status in (429, 503) else {}
+    headers["x-clickhouse-exception-code"] = str(code)
+    return PlainTextResponse(f"{text}\n", error.status, headers)

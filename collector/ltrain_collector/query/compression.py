@@ -4,7 +4,15 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ltrain_collector.http import HttpError, Zlib, body_too_large
+from ltrain_collector.errors import HttpError
+from ltrain_collector.http import Zlib
+
+
+def body_too_large(limit: int) -> HttpError:
+    """Return the error for a body of more than `limit` bytes, compressed or not."""
+    return HttpError(
+        413, f"The body is larger than the limit of {limit >> 20} MiB. Send less at a time."
+    )
 
 
 class Packer(Protocol):
@@ -79,8 +87,14 @@ BLOCK_HEADER_BYTES = 25
 """Bytes before a block's data: a checksum of 16, the method, the compressed and the plain size."""
 
 
+LZ4_METHOD = 0x82
+"""The method of a block that is compressed with LZ4, the only one that clients of ltrain send."""
+
+
 def decompress_blocks(body: bytes, limit: int, grow: Grow) -> bytes:
-    """Decompress ClickHouse's own blocks, which `decompress=1` announces."""
+    """Decompress ClickHouse's own LZ4 blocks, which `decompress=1` announces."""
+    import lz4.block
+
     parts: list[bytes] = []
     at = size = 0
     while at < len(body):
@@ -89,38 +103,19 @@ def decompress_blocks(body: bytes, limit: int, grow: Grow) -> bytes:
         plain = int.from_bytes(body[at + 21 : at + BLOCK_HEADER_BYTES], "little")
         end = at + 16 + packed
         size += plain
-        if method not in _BLOCK_METHODS or end > len(body) or packed < 9:
-            raise HttpError(400, "Code: 271. DB::Exception: The body is not of compressed blocks.")
+        if method != LZ4_METHOD or end > len(body) or packed < 9:
+            raise HttpError(400, "Code: 271. DB::Exception: The body is not of LZ4 blocks.")
         if size > limit:
             raise body_too_large(limit)
         grow(plain)
         try:
-            parts.append(_BLOCK_METHODS[method](body[at + BLOCK_HEADER_BYTES : end], plain))
-        # lz4.block and zstd have their own errors
-        except Exception as error:
+            data = body[at + BLOCK_HEADER_BYTES : end]
+            parts.append(bytes(lz4.block.decompress(data, uncompressed_size=plain)))
+        except lz4.block.LZ4BlockError as error:
             text = f"Code: 271. DB::Exception: A compressed block is damaged: {error}."
             raise HttpError(400, text) from error
         at = end
     return b"".join(parts)
-
-
-def _lz4_block(data: bytes, size: int) -> bytes:
-    import lz4.block
-
-    return bytes(lz4.block.decompress(data, uncompressed_size=size))
-
-
-def _zstd_block(data: bytes, size: int) -> bytes:
-    from backports import zstd
-
-    return bytes(zstd.ZstdDecompressor().decompress(data, size))
-
-
-_BLOCK_METHODS: dict[int, Callable[[bytes, int], bytes]] = {
-    0x02: lambda data, size: data,
-    0x82: _lz4_block,
-    0x90: _zstd_block,
-}
 
 
 class _Lz4Packer:

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from ltrain_collector.access import Grant
-from ltrain_collector.errors import QueryFailed
+from ltrain_collector.errors import ACCESS_DENIED, QueryFailed
 from ltrain_collector.query import handshake
-from ltrain_collector.query.access import DENIED, TABLE_FILTERS, ReaderPolicy, without_hints
+from ltrain_collector.query.access import TABLE_FILTERS, ReaderPolicy, without_hints
 from ltrain_collector.query.keyless import KeylessPolicy, change_refused
 from ltrain_collector.query.limits import TOO_LARGE, Limits, RoleLimits, only_reads
 from ltrain_collector.query.sessions import Session, Sessions
@@ -58,9 +58,9 @@ class QueryRunner:
         if statement.rows is not None:
             if only_reads(grant):
                 raise QueryFailed(
-                    f"Code: {DENIED}. DB::Exception: A key of role 'query' cannot insert; use an "
-                    "admin key, which `ltrain key make admin` makes. (ACCESS_DENIED)",
-                    DENIED,
+                    f"Code: {ACCESS_DENIED}. DB::Exception: A key of role 'query' cannot insert; "
+                    "use an admin key, which `ltrain key make admin` makes. (ACCESS_DENIED)",
+                    ACCESS_DENIED,
                 )
             if grant is None:
                 raise change_refused()

@@ -13,8 +13,9 @@ from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import Any
 
-from ltrain_collector.errors import QueryFailed
-from ltrain_collector.http import ClientGone, HttpError
+from starlette.requests import ClientDisconnect
+
+from ltrain_collector.errors import HttpError, QueryFailed
 from ltrain_collector.query.limits import Limits
 
 QUEUE_TIMEOUT = 60.0
@@ -24,7 +25,7 @@ RESERVED_SLOTS = 2
 """Slots that are reserved for keys without a running query."""
 
 
-class Reason(StrEnum):
+class NoSlotReason(StrEnum):
     """Why a query did not get a slot."""
 
     WAITING = "waiting"
@@ -40,7 +41,7 @@ class Reason(StrEnum):
 class NoSlot(HttpError):
     """A query that was not started."""
 
-    def __init__(self, status: int, reason: Reason, message: str) -> None:
+    def __init__(self, status: int, reason: NoSlotReason, message: str) -> None:
         super().__init__(
             status, f"Code: 202. DB::Exception: {message} (TOO_MANY_SIMULTANEOUS_QUERIES)"
         )
@@ -70,7 +71,7 @@ class QueryScheduler:
         Raises:
             NoSlot: too many queries of the key wait, no slot became free in time, or the server
                 is stopping.
-            ClientGone: the client disconnected while the query waited.
+            ClientDisconnect: the client disconnected while the query waited.
         """
         executor = await self._acquire(key, limits, gone)
         try:
@@ -98,7 +99,7 @@ class QueryScheduler:
         if limits.queued and len(queue) >= limits.queued:
             raise NoSlot(
                 429,
-                Reason.WAITING,
+                NoSlotReason.WAITING,
                 f"{len(queue)} queries of this key are waiting and {self._running[key]} run. Send "
                 f"fewer at a time, or {limits.how_to_raise('queued')}.",
             )
@@ -119,10 +120,10 @@ class QueryScheduler:
         finally:
             self._leave_queue(key, turn)
         if gone.done():
-            raise ClientGone("The client disconnected before its query started.")
+            raise ClientDisconnect("The client disconnected before its query started.")
         raise NoSlot(
             503,
-            Reason.TIMEOUT,
+            NoSlotReason.TIMEOUT,
             f"The query waited {QUEUE_TIMEOUT:g} s while {self._running[key]} queries of this key "
             f"ran. Try again, end one, or {limits.how_to_raise('parallel')}.",
         )
@@ -167,4 +168,4 @@ def stopping_error() -> QueryFailed:
 
 
 def _stopping_refusal() -> NoSlot:
-    return NoSlot(503, Reason.STOPPING, STOPPING)
+    return NoSlot(503, NoSlotReason.STOPPING, STOPPING)

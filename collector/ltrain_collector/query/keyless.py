@@ -11,8 +11,8 @@ So the syntax tree of every statement is checked.
 import re
 from collections.abc import Mapping
 
-from ltrain_collector.errors import KEYLESS_REFUSAL, QueryFailed
-from ltrain_collector.query.access import DENIED, FORBIDDEN_FUNCTIONS, TableFunctions
+from ltrain_collector.errors import ACCESS_DENIED, KEYLESS_REFUSAL, QueryFailed
+from ltrain_collector.query.access import FORBIDDEN_FUNCTIONS, TableFunctions
 from ltrain_collector.query.syntax import Node, ParsedStatement, parse_statement, walk_nodes
 from ltrain_collector.store import Engine
 
@@ -104,10 +104,10 @@ class KeylessPolicy:
 def change_refused() -> QueryFailed:
     """Return the error of a statement that would change the store."""
     return QueryFailed(
-        f"Code: {DENIED}. DB::Exception: {KEYLESS_REFUSAL}, so that no program forges or removes "
-        "records of others. Send an admin key, which `ltrain key make admin` makes, or use an "
-        "ltrain command as the store's owner. (ACCESS_DENIED)",
-        DENIED,
+        f"Code: {ACCESS_DENIED}. DB::Exception: {KEYLESS_REFUSAL}, so that no program forges or "
+        "removes records of others. Send an admin key, which `ltrain key make admin` makes, or "
+        "use an ltrain command as the store's owner. (ACCESS_DENIED)",
+        ACCESS_DENIED,
     )
 
 
@@ -129,7 +129,7 @@ def _is_identifier(argument: Node) -> bool:
 
 def _outside_error(what: str) -> QueryFailed:
     return QueryFailed(
-        f"Code: {DENIED}. DB::Exception: {what} can reach files, hosts or programs outside the "
-        "store, which needs an admin key: `ltrain key make admin`. (ACCESS_DENIED)",
-        DENIED,
+        f"Code: {ACCESS_DENIED}. DB::Exception: {what} can reach files, hosts or programs outside "
+        "the store, which needs an admin key: `ltrain key make admin`. (ACCESS_DENIED)",
+        ACCESS_DENIED,
     )

@@ -5,8 +5,10 @@ import re
 import secrets
 from typing import Any
 
+from starlette.responses import PlainTextResponse
+from starlette.types import Send
+
 from ltrain_collector.errors import QueryFailed
-from ltrain_collector.http import Send, send_response
 from ltrain_collector.query.compression import Packer, Plain
 
 MAX_HEADER_CHARACTERS = 256
@@ -23,14 +25,18 @@ STATUS = {
 """HTTP status by ClickHouse's error code, as its server sends them; 500 for all others."""
 
 
-class Response:
-    """A response whose head is sent with its first part; an error before it sets the status."""
+class ResultResponse:
+    """A response whose head is sent with its first part; an error before it sets the status.
+
+    starlette's streams send the head before the first part is known.
+    """
 
     def __init__(self, send: Send, form: str, query_id: str, encoding: str, packer: Packer) -> None:
         self._send = send
         self._packer = packer
         self._tag = secrets.token_hex(8)
         self._started = False
+        self._status = 200
         self._headers = {
             "x-clickhouse-query-id": _one_line(query_id),
             "x-clickhouse-server-display-name": "ltrain",
@@ -72,13 +78,18 @@ class Response:
             await self._write(packed, more=False)
             return
         self._packer = Plain()
-        await send_error(self._send, error.code, text, self._headers["x-clickhouse-query-id"])
+        self._status, self._headers = error_head(error.code, self._headers["x-clickhouse-query-id"])
+        self._headers |= {"content-type": "text/plain; charset=utf-8"}
+        self._headers |= {"content-length": str(len(text))}
+        await self._write(text, more=False)
 
     async def _write(self, part: bytes, more: bool = True) -> None:
         if not self._started:
             self._started = True
             raw = [(name.encode(), value.encode()) for name, value in self._headers.items()]
-            await self._send({"type": "http.response.start", "status": 200, "headers": raw})
+            await self._send(
+                {"type": "http.response.start", "status": self._status, "headers": raw}
+            )
         await self._send({"type": "http.response.body", "body": part, "more_body": more})
 
 
@@ -87,9 +98,14 @@ def _one_line(text: str) -> str:
     return re.sub(r"[^\x20-\x7e]", "", text)[:MAX_HEADER_CHARACTERS]
 
 
-async def send_error(send: Send, code: int, text: bytes, query_id: str = "") -> None:
-    """Send ClickHouse's error `code` with its HTTP status."""
-    headers = {"x_clickhouse_exception_code": str(code)}
+def error_head(code: int, query_id: str = "") -> tuple[int, dict[str, str]]:
+    """Return the HTTP status and the headers of ClickHouse's error `code`."""
+    headers = {"x-clickhouse-exception-code": str(code)}
     if query_id:
-        headers["x_clickhouse_query_id"] = query_id
-    await send_response(send, STATUS.get(code, 500), text, **headers)
+        headers["x-clickhouse-query-id"] = query_id
+    return STATUS.get(code, 500), headers
+
+
+def error_response(error: QueryFailed) -> PlainTextResponse:
+    """Return the response for a query that failed before it was run."""
+    return PlainTextResponse(f"{error}\n", *error_head(error.code))

@@ -31,12 +31,6 @@ MAX_STATEMENT_CHARACTERS = 1 << 19
 """Characters of all SET and USE of a session: each of its queries runs them again."""
 
 
-_MESSAGES = {
-    372: "Code: 372. DB::Exception: Session not found",
-    373: "Code: 373. DB::Exception: Session is locked by a concurrent client.",
-}
-
-
 @dataclass(slots=True)
 class Session:
     statements: list[str] = field(default_factory=list)
@@ -59,33 +53,31 @@ class Sessions:
         self._sessions: dict[tuple[str, str], Session] = {}
 
     @asynccontextmanager
-    async def acquire(
-        self, owner: str, name: str, timeout: str, check: bool
-    ) -> AsyncIterator[Session | None]:
+    async def acquire(self, owner: str, name: str, timeout: str) -> AsyncIterator[Session | None]:
         """Lock a session for one query, and create it if it is missing; yield None without a name.
 
         Args:
             owner: the name of the key; keys cannot use sessions of each other.
 
         Raises:
-            QueryFailed: 373 if it is in use, 372 if it is missing and `check` is set.
+            QueryFailed: 373 if it is in use.
         """
         if not name:
             yield None
             return
         seconds = _parse_timeout(timeout)
         self._expire()
-        session = self._sessions.pop((owner, name), None)
-        if session is None:
-            if check:
-                raise QueryFailed(f"{_MESSAGES[372]} (SESSION_NOT_FOUND)", 372)
-            session = Session()
+        session = self._sessions.pop((owner, name), None) or Session()
         self._sessions[owner, name] = session  # the most recently used session is last
         try:
             async with asyncio.timeout(LOCK_TIMEOUT):
                 await session.lock.acquire()
         except TimeoutError:
-            raise QueryFailed(f"{_MESSAGES[373]} (SESSION_IS_LOCKED)", 373) from None
+            raise QueryFailed(
+                "Code: 373. DB::Exception: Session is locked by a concurrent client. "
+                "(SESSION_IS_LOCKED)",
+                373,
+            ) from None
         try:
             yield session
         finally:

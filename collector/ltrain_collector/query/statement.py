@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
-from ltrain_collector.http import HttpError, RequestBuffer
+from ltrain_collector.errors import HttpError
+from ltrain_collector.http import RequestBuffer
 from ltrain_collector.query.compression import decompress_blocks, decompress_body
 from ltrain_collector.query.limits import Limits
 
@@ -19,14 +20,10 @@ TRANSPORT_PARAMETERS = {
     "default_format",
     "enable_http_compression",
     "http_headers_progress_interval_ms",
-    "http_zlib_compression_level",
     "password",
     "query",
     "query_id",
-    "quota_key",
-    "role",
     "send_progress_in_http_headers",
-    "session_check",
     "session_id",
     "session_timeout",
     "user",
@@ -132,10 +129,10 @@ def parse_request(request: Request, buffer: RequestBuffer, limits: Limits) -> St
         sql=text,
         form=form,
         settings=settings,
-        database=fields.get("database") or headers.get("x-clickhouse-database", ""),
+        database=fields.get("database", ""),
         rows=rows,
         read_only=request.method != "POST",
-        query_id=fields.get("query_id") or headers.get("x-clickhouse-query-id") or _new_id(),
+        query_id=fields.get("query_id") or str(uuid.uuid4()),
         revision=_parse_integer(fields.get("client_protocol_version", "")),
     )
 
@@ -144,10 +141,6 @@ def _without_format(sql: str, default: str) -> tuple[str, str]:
     """Return a statement without its FORMAT clause, and the format."""
     end = FORMAT.search(sql, max(len(sql) - FORMAT_TAIL, 0))
     return (sql[: end.start()], end[1] or default) if end else (sql, default)
-
-
-def _new_id() -> str:
-    return str(uuid.uuid4())
 
 
 def _parse_integer(text: str) -> int:

@@ -12,28 +12,22 @@ import grpc
 from grpc import aio
 
 from ltrain_collector.access import Grant, Keys, Tls
-from ltrain_collector.errors import PortTaken
+from ltrain_collector.errors import HttpError, Malformed, OtlpError, Overloaded, PortTaken, TooSlow
 from ltrain_collector.http import (
     DENIED_STATUSES,
     MAX_HEAD_BYTES,
     ORIGIN,
-    HttpError,
-    Malformed,
-    OtlpError,
-    Overloaded,
-    Reason,
     RefusalCounts,
+    RefusalReason,
     RequestBuffer,
-    TooSlow,
 )
 from ltrain_collector.ingest import (
     BODY_TIMEOUT,
     MAX_BODY_BYTES,
-    SIGNALS,
     Intake,
-    Signal,
     error_status,
 )
+from ltrain_collector.signals import SIGNALS, Signal
 
 MAX_CONCURRENT_READS = 16
 """Messages that are received at the same time; gRPC buffers them until they are complete."""
@@ -55,19 +49,13 @@ MAGIC = {
 }
 """Encoding of a message by its first two bytes; no OTLP message starts with them."""
 
-RPC_CODES = {
-    401: grpc.StatusCode.UNAUTHENTICATED,
-    403: grpc.StatusCode.PERMISSION_DENIED,
-    503: grpc.StatusCode.UNAVAILABLE,
-}
-
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 METHODS = {f"/{signal.service}/Export": signal for signal in SIGNALS}
 
 
 class GrpcReceiver(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """The three OTLP services."""
+    """The OTLP service of each signal."""
 
     def __init__(self, intake: Intake, keys: Keys, refusals: RefusalCounts) -> None:
         self._intake = intake
@@ -88,7 +76,7 @@ class GrpcReceiver(grpc.GenericRpcHandler):  # type: ignore[misc]
                 # a disconnected client must not release the memory of rows that still wait
                 return await asyncio.shield(self._answer(signal, grant, context))
             except HttpError as error:
-                await context.abort(RPC_CODES[error.status], str(error))
+                await context.abort(CODES[error.code], str(error))
                 raise
             except OtlpError as error:
                 self._intake.count_error(signal, error)
@@ -103,7 +91,7 @@ class GrpcReceiver(grpc.GenericRpcHandler):  # type: ignore[misc]
         """Refuse requests with a browser's headers, although no browser can send gRPC."""
         names = {name for name, _ in context.invocation_metadata() or ()}
         if "origin" in names or "sec-fetch-site" in names:
-            self._refusals.add(Reason.ORIGIN)
+            self._refusals.add(RefusalReason.ORIGIN)
             raise HttpError(403, ORIGIN.sentence)
 
     def _grant(self, context: aio.ServicerContext) -> Grant | None:
@@ -112,13 +100,13 @@ class GrpcReceiver(grpc.GenericRpcHandler):  # type: ignore[misc]
             return self._keys.authorize_ingest({name: value for name, value in metadata})
         except HttpError as error:
             if error.status in DENIED_STATUSES:
-                self._refusals.add(Reason.DENIED)
+                self._refusals.add(RefusalReason.DENIED)
             raise
 
     async def _answer(
         self, signal: Signal, grant: Grant | None, context: aio.ServicerContext
     ) -> bytes:
-        with RequestBuffer(self._intake.budget) as buffer:
+        with self._intake.budget.buffer() as buffer:
             await self._read(buffer, context)
             encoding = MAGIC.get(buffer.first_bytes(2), "")
             answer = await self._intake.ingest(signal, buffer, encoding, grant=grant)

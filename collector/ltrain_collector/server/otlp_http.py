@@ -5,46 +5,36 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 
+from google.protobuf.message import Message
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
 from ltrain_collector.access import Grant, Keys
-from ltrain_collector.http import (
-    ClientGone,
-    HttpError,
-    Malformed,
-    OtlpError,
-    Receive,
-    RequestBuffer,
-    Scope,
-    Send,
-    TooSlow,
-    Unsupported,
-    body_parts,
-    request_headers,
-    send_response,
-)
+from ltrain_collector.errors import HttpError, Malformed, OtlpError, TooSlow, Unsupported
+from ltrain_collector.http import RequestBuffer
 from ltrain_collector.ingest import (
     BODY_TIMEOUT,
     MAX_BODY_BYTES,
     MAX_JSON_BYTES,
     RETRY_AFTER,
-    SIGNALS,
     Intake,
-    Signal,
     error_status,
     rpc_status,
     serialize_message,
     too_large,
 )
 from ltrain_collector.metrics import Health, exposition
+from ltrain_collector.signals import SIGNALS, Signal
 
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
 
 PATHS = {signal.path: signal for signal in SIGNALS}
-
-RPC_CODES = {401: 16, 403: 7, 404: 5, 405: 12, 503: 14}
-"""gRPC codes by HTTP status, for the Status message in every error response of OTLP."""
 
 
 class Receiver:
@@ -56,63 +46,55 @@ class Receiver:
         self._health = health
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = request_headers(scope)
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        with suppress(ClientDisconnect):
+            response = await self._respond(Request(scope, receive))
+            await response(scope, receive, send)
+
+    async def _respond(self, request: Request) -> Response:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        method, path = request.method, request.scope["path"].rstrip("/")
         try:
-            method, path = scope["method"], scope["path"].rstrip("/")
             if method in ("GET", "HEAD") and path in ("/health", ""):
                 report = self._health.report()
                 status = 200 if report["status"] == "ok" else 503
-                await send_response(send, status, json.dumps(report).encode() + b"\n", JSON)
-            elif method in ("GET", "HEAD") and path == "/metrics":
-                self._keys.authorize_read(headers)
+                return Response(json.dumps(report) + "\n", status, media_type=JSON)
+            if method in ("GET", "HEAD") and path == "/metrics":
+                self._keys.authorize_read(request.headers)
                 text = exposition.render(await self._health.monitor.state())
-                await send_response(send, 200, text, exposition.CONTENT_TYPE)
-            elif method == "POST" and path in PATHS:
-                grant = self._keys.authorize_ingest(headers)
-                await self._export(_Export(PATHS[path], headers, kind, grant), receive, send)
-            else:
-                self._keys.authenticate(headers)
-                raise _not_here(method, scope["path"])
+                return Response(text, media_type=exposition.CONTENT_TYPE)
+            if method == "POST" and path in PATHS:
+                grant = self._keys.authorize_ingest(request.headers)
+                return await self._export(_Export(PATHS[path], request, kind, grant))
+            self._keys.authenticate(request.headers)
+            raise _not_here(method, request.scope["path"])
         except HttpError as error:
-            as_json = kind != PROTOBUF
-            body = serialize_message(
-                rpc_status(RPC_CODES.get(error.status, 2), str(error)), as_json
-            )
-            await send_response(send, error.status, body, JSON if as_json else PROTOBUF)
-        except ClientGone:
-            return
+            return _message_response(rpc_status(error.code, str(error)), error.status, kind)
 
-    async def _export(self, export: "_Export", receive: Receive, send: Send) -> None:
-        signal, headers, as_json = export.signal, export.headers, export.as_json
+    async def _export(self, export: "_Export") -> Response:
+        signal, headers, as_json = export.signal, export.request.headers, export.as_json
         try:
-            with RequestBuffer(self._intake.budget) as buffer:
+            with self._intake.budget.buffer() as buffer:
                 _check_kind(export.kind)
-                await self._read(
-                    buffer, headers, MAX_JSON_BYTES if as_json else MAX_BODY_BYTES, receive
-                )
+                await self._read(buffer, export)
                 encoding = headers.get("content-encoding", "").strip().lower()
                 answer = await self._intake.ingest(signal, buffer, encoding, as_json, export.grant)
         except OtlpError as error:
             self._intake.count_error(signal, error)
-            more = {"retry_after": str(RETRY_AFTER)} if error.retryable else {}
+            more = {"retry-after": str(RETRY_AFTER)} if error.retryable else {}
             if isinstance(error, TooSlow):
                 more["connection"] = "close"
-            body = serialize_message(error_status(error), as_json)
-            await send_response(send, error.status, body, JSON if as_json else PROTOBUF, **more)
-            return
-        await send_response(send, 200, serialize_message(answer, as_json), export.kind)
+            return _message_response(error_status(error), error.status, export.kind, more)
+        return _message_response(answer, 200, export.kind)
 
-    async def _read(
-        self, buffer: RequestBuffer, headers: dict[str, str], limit: int, receive: Receive
-    ) -> None:
-        announced = _length(headers)
+    async def _read(self, buffer: RequestBuffer, export: "_Export") -> None:
+        limit = MAX_JSON_BYTES if export.as_json else MAX_BODY_BYTES
+        announced = _length(export.request.headers)
         if announced > limit:
             raise too_large(limit)
         self._intake.budget.admit(announced)
         try:
             async with asyncio.timeout(BODY_TIMEOUT):
-                async for part in body_parts(receive):
+                async for part in export.request.stream():
                     if buffer.size + len(part) > limit:
                         raise too_large(limit)
                     buffer.add(part)
@@ -128,7 +110,7 @@ class _Export:
     """The parts of a request that are known before its body is read."""
 
     signal: Signal
-    headers: dict[str, str]
+    request: Request
     kind: str
     grant: Grant | None
 
@@ -138,7 +120,16 @@ class _Export:
         return self.kind != PROTOBUF
 
 
-def _length(headers: dict[str, str]) -> int:
+def _message_response(
+    message: Message, status: int, kind: str, headers: dict[str, str] | None = None
+) -> Response:
+    """Return a response in the request's content type, in JSON if that is not supported."""
+    as_json = kind != PROTOBUF
+    body = serialize_message(message, as_json)
+    return Response(body, status, headers, media_type=JSON if as_json else PROTOBUF)
+
+
+def _length(headers: Headers) -> int:
     value = headers.get("content-length", "0")
     if not value.isdecimal() or len(value) > 18:
         raise Malformed(f"Content-Length '{value[:40]}' is not a number of bytes.")

@@ -17,17 +17,15 @@ from types import FrameType
 
 import uvicorn
 from grpc import aio
+from starlette.types import Receive, Scope, Send
 
 from ltrain_collector.access import BadTls, Keys, Tls, secret_file, store_secret
 from ltrain_collector.errors import PortTaken
 from ltrain_collector.http import (
     BrowserGuard,
     Descriptors,
-    Reason,
-    Receive,
     RefusalCounts,
-    Scope,
-    Send,
+    RefusalReason,
     connection_factory,
     raise_limit,
 )
@@ -138,7 +136,7 @@ def serve(
     """
     roles = RoleLimits.from_environment()
     refusals = RefusalCounts()
-    keys = Keys(directory.absolute(), partial(refusals.add, Reason.KEYS))
+    keys = Keys(directory.absolute(), partial(refusals.add, RefusalReason.KEYS))
     if not keys.requires_key and not is_loopback(host):
         raise OpenToAll(host, directory)
     raise_limit()

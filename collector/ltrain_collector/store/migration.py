@@ -5,21 +5,25 @@ the next migration finishes one that was killed. A store of 0.1.0 has no record 
 run and change nothing.
 """
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
 import polars as pl
+from tenacity import retry, retry_if_exception, stop_after_attempt, wait_exponential
 
 from ltrain_collector import schema
 from ltrain_collector.errors import BadTable, QueryFailed, StoreNewer
+from ltrain_collector.signals import TABLES, TRACES, Table
 
 CONCURRENT_CHANGE_CODES = (57, 81, 82, 517, 529)
 """ClickHouse error codes of a conflict with another migration that makes the same change."""
 
 MAX_ATTEMPTS = 8
+
+FIRST_WAIT = 0.05
+"""Seconds before the second attempt; each further wait is twice as long."""
 
 
 class Database(Protocol):
@@ -45,7 +49,7 @@ def migrate(store: Database, tables: Mapping[str, str]) -> MigrationResult:
     """Run the missing steps, then create the views again.
 
     Args:
-        tables: tables that an exporter created, by signal.
+        tables: tables that an exporter created, by the key of ltrain's own.
 
     Raises:
         StoreNewer: a newer ltrain has changed the store.
@@ -57,19 +61,18 @@ def migrate(store: Database, tables: Mapping[str, str]) -> MigrationResult:
     tables = _add_exporter_tables(store, tables)
     applied = _applied_steps(store)
     required = [schema.DATABASE]
-    for name, signal in schema.SIGNALS.items():
-        required += signal.steps if _is_owned(store, name, tables) else ()
+    for table in TABLES.values():
+        required += table.steps if _is_owned(store, table, tables) else ()
     required.append(schema.RENAMED_VIEWS)
     new = tuple(step for step in dict.fromkeys(required) if step not in applied)
     for step in new:
         for statement in schema.read_statements(step):
             _run_statement(store, statement)
         _record_step(store, step, schema.steps().index(step) + 1)
-    for name, signal in schema.SIGNALS.items():
-        source = tables.get(name, signal.table)
-        template = "{}" if _has_own_columns(store, source) else "{}_exporter"
-        for view in map(template.format, signal.views):
-            for statement in schema.read_statements(view, table=source, view=signal.view):
+    for table in TABLES.values():
+        source = tables.get(table.key, table.name)
+        for view in schema.view_files(table, _has_own_columns(store, source)):
+            for statement in schema.read_statements(view, table=source, view=table.view):
                 _run_statement(store, statement)
     for view in schema.USER_VIEWS:
         for statement in schema.read_statements(view):
@@ -90,19 +93,19 @@ def _refuse_newer(store: Database) -> None:
         )
 
 
-def _is_owned(store: Database, name: str, tables: Mapping[str, str]) -> bool:
-    """Return whether ltrain creates and changes the table of a signal.
+def _is_owned(store: Database, table: Table, tables: Mapping[str, str]) -> bool:
+    """Return whether ltrain creates and changes a table.
 
     Raises:
         BadTable: the named table does not exist.
     """
-    signal = schema.SIGNALS[name]
-    if name not in tables:
-        return _columns(store, signal.table) == set() or _has_own_columns(store, signal.table)
-    if not _columns(store, tables[name]):
+    source = tables.get(table.key)
+    if source is None:
+        return _columns(store, table.name) == set() or _has_own_columns(store, table.name)
+    if not _columns(store, source):
         raise BadTable(
-            f"There is no table {tables[name]} in the store {store.name}. Name the one that the "
-            f"collector's exporter writes {name} to, e.g. otel.{signal.table.partition('.')[2]}."
+            f"There is no table {source} in the store {store.name}. Name the one that the "
+            f"collector's exporter writes {table.key} to, e.g. {table.name}."
         )
     return False
 
@@ -112,18 +115,19 @@ def _has_own_columns(store: Database, table: str) -> bool:
 
 
 def _add_exporter_tables(store: Database, tables: Mapping[str, str]) -> dict[str, str]:
-    """Add the exporter's tables of other signals, which are in the database of its traces."""
-    database = tables.get("traces", schema.TRACES).rpartition(".")[0]
+    """Add the exporter's other tables, which are in the database of its traces."""
+    spans = TRACES.tables[0]
+    database = tables.get(spans.key, spans.name).rpartition(".")[0]
     if database == "otel":
         return dict(tables)
     exporter_tables = {
-        name: f"{database or 'default'}.{signal.table.rpartition('.')[2]}"
-        for name, signal in schema.SIGNALS.items()
-        if name not in tables
+        table.key: f"{database or 'default'}.{table.name.rpartition('.')[2]}"
+        for table in TABLES.values()
+        if table.key not in tables
     }
     return {
         **tables,
-        **{name: table for name, table in exporter_tables.items() if _columns(store, table)},
+        **{key: table for key, table in exporter_tables.items() if _columns(store, table)},
     }
 
 
@@ -146,6 +150,10 @@ def _applied_steps(store: Database) -> set[str]:
         raise
 
 
+def _is_concurrent_change(error: BaseException) -> bool:
+    return isinstance(error, QueryFailed) and error.code in CONCURRENT_CHANGE_CODES
+
+
 def _record_step(store: Database, step: str, number: int) -> None:
     store.command(
         "INSERT INTO otel.ltrain_migrations (step, version, program) "
@@ -153,15 +161,14 @@ def _record_step(store: Database, step: str, number: int) -> None:
     )
 
 
+@retry(
+    retry=retry_if_exception(_is_concurrent_change),
+    stop=stop_after_attempt(MAX_ATTEMPTS),
+    wait=wait_exponential(FIRST_WAIT),
+    reraise=True,
+)
 def _run_statement(store: Database, statement: str) -> None:
-    for attempt in range(MAX_ATTEMPTS):
-        try:
-            store.command(statement)
-            return
-        except QueryFailed as error:
-            if error.code not in CONCURRENT_CHANGE_CODES or attempt == MAX_ATTEMPTS - 1:
-                raise
-        time.sleep(0.05 * 2**attempt)
+    store.command(statement)
 
 
 def program_version() -> str:

@@ -16,6 +16,7 @@ from urllib3.exceptions import HTTPError
 
 from ltrain_collector.dsn import Server
 from ltrain_collector.errors import (
+    AUTHENTICATION_FAILED,
     KEYLESS_REFUSAL,
     NotOwner,
     QueryFailed,
@@ -47,9 +48,6 @@ READ_SETTINGS = {
 
 MIN_VERSION = (26, 2)
 """The first ClickHouse version with all settings that ltrain uses (system.settings_changes)."""
-
-UNAUTHENTICATED = 516
-"""ClickHouse's error code of a wrong key or password."""
 
 CHUNK_BYTES = 1 << 20
 
@@ -84,7 +82,7 @@ class RemoteBackend:
                 pool_mgr=get_pool_manager() if is_loopback(server.host) else None,
             )
         except ClickHouseError as error:
-            if code_of(str(error)) == UNAUTHENTICATED:
+            if code_of(str(error)) == AUTHENTICATION_FAILED:
                 how = "with this key or password" if server.password else "without a key"
                 raise StoreUnreachable(
                     f"The store {server} does not serve user '{server.user}' {how}. Set a key that "
@@ -172,14 +170,14 @@ class RemoteBackend:
     def _write_as_owner(self, call: Callable[[Headers], Any]) -> Any:
         key = sign_owner_key(self._server)
         if key is None:
-            raise NotOwner(not_owner_message(self._server, NO_SECRET), UNAUTHENTICATED)
+            raise NotOwner(not_owner_message(self._server, NO_SECRET), AUTHENTICATION_FAILED)
         self._needs_owner_key = True
         try:
             return call({"Authorization": f"Bearer {key}"})
         except ClickHouseError as error:
-            if code_of(str(error)) == UNAUTHENTICATED:
+            if code_of(str(error)) == AUTHENTICATION_FAILED:
                 raise NotOwner(
-                    not_owner_message(self._server, WRONG_SECRET), UNAUTHENTICATED
+                    not_owner_message(self._server, WRONG_SECRET), AUTHENTICATION_FAILED
                 ) from error
             raise
 

@@ -5,10 +5,9 @@ Both return the same frames: strings are `pl.String`, `DateTime64` is `pl.Dateti
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self
 
 import polars as pl
@@ -54,7 +53,7 @@ class Backend(Protocol):
     def close(self) -> None: ...
 
 
-class Store:
+class Store(AbstractContextManager["Store"]):
     """An open store; usable from any thread."""
 
     def __init__(self, backend: Backend, name: str) -> None:
@@ -148,7 +147,7 @@ class Store:
         Args:
             traces: a table that an exporter created; ltrain then creates none, and the views read
                 this one, as they do where `otel.otel_traces` itself lacks ltrain's columns.
-            tables: the same for other signals, by their names.
+            tables: the same for other tables, e.g. `logs` or `metrics_gauge`.
 
         Raises:
             StoreNewer: a newer ltrain has changed the store.
@@ -191,15 +190,7 @@ class Store:
         """Close the folder or the connections."""
         self._backend.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -11,10 +11,10 @@ from rich.console import Console
 
 from ltrain_collector.admin import format_report
 from ltrain_collector.errors import BadFormat
+from ltrain_collector.signals import SIGNALS
 from ltrain_collector.store import Store
 from ltrain_collector.transfer.exporting import (
     FORMATS,
-    OUTPUTS,
     count_invalid_ids,
     export_batches,
 )
@@ -26,7 +26,7 @@ from ltrain_collector.transfer.importing import (
     list_files,
 )
 
-RECORD_NAMES = {"traces": "spans", "logs": "log records", "metrics": "data points"}
+SIGNAL_NAMES = {signal.name: signal for signal in SIGNALS}
 
 
 def run_import(path: Path, dsn: str | None, as_json: bool, trusted: bool = False) -> bool:
@@ -78,12 +78,13 @@ def export_records(
     """
     if form not in FORMATS:
         raise BadFormat(f"Unknown format '{form}'. Choose from: {', '.join(FORMATS)}.")
-    if signal not in OUTPUTS:
-        raise BadFormat(f"Unknown signal '{signal}'. Choose from: {', '.join(OUTPUTS)}.")
-    if signal == "metrics" and (run is not None or rollout is not None):
+    if signal not in SIGNAL_NAMES:
+        raise BadFormat(f"Unknown signal '{signal}'. Choose from: {', '.join(SIGNAL_NAMES)}.")
+    source = SIGNAL_NAMES[signal]
+    if not source.has_rollouts and (run is not None or rollout is not None):
         raise BadFormat(
-            "Metrics belong to no run and no rollout. Remove --run and --rollout, and select "
-            "metrics with --where, e.g. \"ServiceName = 'agent'\"."
+            f"{signal.title()} belong to no run and no rollout. Remove --run and --rollout, and "
+            f"select {signal} with --where, e.g. \"ServiceName = 'agent'\"."
         )
     conditions, params = ["true"], dict[str, object]()
     for name, column, value in (("run", "RunId", run), ("rollout", "RolloutId", rollout)):
@@ -94,12 +95,12 @@ def export_records(
     count = 0
     condition = " AND ".join(conditions)
     with Store.open(dsn, create=False) as store, _opened(out) as file:
-        left_out = count_invalid_ids(store, condition, params, signal)
-        for records, request in export_batches(store, condition, params, signal):
+        left_out = count_invalid_ids(store, condition, params, source)
+        for records, request in export_batches(store, condition, params, source):
             file.write(FORMATS[form](request))
             count += records
         file.flush()
-    name = RECORD_NAMES[signal]
+    name = source.noun
     if left_out:
         report = (
             f"{left_out} {name} were not exported: their ids are not 32 and 16 hexadecimal digits."

@@ -1,7 +1,6 @@
 """Export stored records as OTLP, in the format of the Collector's file exporter."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -9,10 +8,8 @@ import orjson
 import polars as pl
 
 from ltrain_collector import schema
-from ltrain_collector.ingest import otlp_json
+from ltrain_collector.signals import TRACES, Signal, otlp_json
 from ltrain_collector.store import Store, rollout_stream
-from ltrain_collector.transfer import log_records, points, spans
-from ltrain_collector.transfer.fields import Row
 
 BATCH_RECORDS = 512
 """Records of one request, as OpenTelemetry's exporters send them."""
@@ -32,69 +29,19 @@ def to_framed_protobuf(request: Any) -> bytes:
 FORMATS: dict[str, Callable[[Any], bytes]] = {"json": to_json_line, "proto": to_framed_protobuf}
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """How the rows of a table are exported."""
-
-    table: str
-    request: Callable[[Sequence[Row]], Any]
-    order: str = ""
-    """The end of the query's SQL; empty for spans, which `rollouts` orders."""
-    valid_ids: str = "true"
-    """SQL condition of rows with valid OpenTelemetry ids; OTLP cannot contain others."""
-
-    @property
-    def view(self) -> str:
-        return schema.view_name(self.table)
-
-
-OUTPUTS: dict[str, tuple[Output, ...]] = {
-    "traces": (
-        Output(
-            schema.TRACES,
-            spans.traces_request,
-            valid_ids="match(TraceId, '^[0-9a-f]{32}$') AND match(SpanId, '^[0-9a-f]{16}$')",
-        ),
-    ),
-    "logs": (
-        Output(
-            schema.LOGS,
-            log_records.logs_request,
-            "ORDER BY RunId, RolloutId, Attempt, TraceId, Timestamp "
-            f"{schema.ordered_read_settings()}",
-            "match(TraceId, '^([0-9a-f]{32})?$') AND match(SpanId, '^([0-9a-f]{16})?$')",
-        ),
-    ),
-    "metrics": tuple(
-        Output(
-            table,
-            request,
-            "ORDER BY ServiceName, MetricName, Attributes, TimeUnix "
-            f"{schema.ordered_read_settings()}",
-        )
-        for table, request in points.REQUESTS.items()
-    ),
-}
-"""The exported tables of each signal."""
-
-
 def count_invalid_ids(
-    store: Store, where: str, params: dict[str, object], signal: str = "traces"
+    store: Store, where: str, params: dict[str, object], signal: Signal = TRACES
 ) -> int:
     """Return the number of records that OTLP cannot contain because of their ids."""
-    return sum(
-        int(
-            store.query(
-                f"SELECT count() AS n FROM {out.view} WHERE ({where}) AND NOT ({out.valid_ids})",
-                params,
-            )["n"].item()
-        )
-        for out in OUTPUTS[signal]
+    queries = (
+        f"SELECT count() FROM {table.view} WHERE ({where}) AND NOT ({table.valid_ids})"
+        for table in signal.tables
     )
+    return sum(int(store.query(query, params).item()) for query in queries)
 
 
 def export_requests(
-    store: Store, where: str, params: dict[str, object], signal: str = "traces"
+    store: Store, where: str, params: dict[str, object], signal: Signal = TRACES
 ) -> Iterator[Any]:
     """Yield requests with the records that `where` selects: each once, rollout by rollout."""
     for _, request in export_batches(store, where, params, signal):
@@ -102,21 +49,24 @@ def export_requests(
 
 
 def export_batches(
-    store: Store, where: str, params: dict[str, object], signal: str
+    store: Store, where: str, params: dict[str, object], signal: Signal
 ) -> Iterator[tuple[int, Any]]:
     """Yield the requests of `export_requests`, each with its number of records."""
-    for out in OUTPUTS[signal]:
-        columns = ", ".join(f"`{name}`" for name in schema.INSERT_COLUMNS[out.table])
-        condition = f"({where}) AND {out.valid_ids}"
-        sql = f"SELECT {columns} FROM {out.view} WHERE {condition} {out.order}"
+    for table in signal.tables:
+        columns = ", ".join(f"`{name}`" for name in table.columns)
+        condition = f"({where}) AND {table.valid_ids}"
+        sql = (
+            f"SELECT {columns} FROM {table.view} WHERE {condition} "
+            f"ORDER BY {table.order} {schema.ordered_read_settings()}"
+        )
         frames = (
             store.stream(sql, params)
-            if out.order
+            if table.order
             else rollout_stream.stream_rollouts(store, columns, condition, params)
         )
         rows = (row for frame in frames for row in _rows(frame))
         while batch := list(islice(rows, BATCH_RECORDS)):
-            yield len(batch), out.request(batch)
+            yield len(batch), table.to_request(batch)
 
 
 def _rows(frame: pl.DataFrame) -> Iterator[dict[str, Any]]:

@@ -3,19 +3,15 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import DecodeError
-from google.protobuf.unknown_fields import UnknownFieldSet
-from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from ltrain_collector import schema
 from ltrain_collector.access import Sender
-from ltrain_collector.errors import BadRequest
-from ltrain_collector.http import OtlpError
-from ltrain_collector.ingest import LOGS, METRICS, TRACES, Block, Rows, Signal, origin, otlp_json
+from ltrain_collector.errors import BadRequest, OtlpError
+from ltrain_collector.signals import SIGNALS, TRACES, Block, Rows, Signal, origin, otlp_json
 from ltrain_collector.store import Store
 from ltrain_collector.transfer import lightning
 from ltrain_collector.transfer.documents import Document, read_documents
@@ -30,40 +26,7 @@ MAX_PLACES = 20
 """Number of unreadable places that are listed; further ones are only counted."""
 
 
-SIGNAL_KEYS = {"resourceSpans": TRACES, "resourceLogs": LOGS, "resourceMetrics": METRICS}
-"""The top-level JSON key of each signal."""
-
-
-def _is_traces(message: Any) -> bool:
-    spans = (s for r in message.resource_spans for scoped in r.scope_spans for s in scoped.spans)
-    return all(one.start_time_unix_nano for one in islice(spans, 1))
-
-
-def _is_logs(message: Any) -> bool:
-    records = (
-        one for r in message.resource_logs for scoped in r.scope_logs for one in scoped.log_records
-    )
-    return all(_is_record(one) for one in islice(records, 1))
-
-
-def _is_record(one: LogRecord) -> bool:
-    if one.time_unix_nano or one.observed_time_unix_nano:
-        return True
-    ids = len(one.trace_id) in (0, 16) and len(one.span_id) in (0, 8)
-    return ids and not len(UnknownFieldSet(one))
-
-
-def _is_metrics(message: Any) -> bool:
-    metrics = (one for r in message.resource_metrics for s in r.scope_metrics for one in s.metrics)
-    return all(one.WhichOneof("data") for one in islice(metrics, 1))
-
-
-IS_SIGNAL: dict[Signal, Callable[[Any], bool]] = {
-    TRACES: _is_traces,
-    LOGS: _is_logs,
-    METRICS: _is_metrics,
-}
-"""Checks by the first record whether a message is of this signal, which protobuf does not tell."""
+SIGNAL_KEYS = {signal.json_key: signal for signal in SIGNALS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +150,12 @@ def _parse_document(document: Document) -> tuple[Signal, Any]:
 
 
 def _parse_protobuf(body: bytes) -> tuple[Signal, Any]:
-    for signal, is_signal in IS_SIGNAL.items():
+    for signal in SIGNALS:
         try:
             message = signal.request.FromString(body)
         except DecodeError:
             continue
-        if is_signal(message):
+        if signal.matches(message):
             return signal, message
     raise BadRequest("it is neither OTLP in JSON nor protobuf")
 

@@ -14,7 +14,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from ltrain_collector import schema
 from ltrain_collector.access.grants import Grant, Role
 from ltrain_collector.access.ingest_policy import attach_identity, find_violation
-from ltrain_collector.ingest import encode_traces
+from ltrain_collector.signals import encode_traces
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 
@@ -265,8 +265,8 @@ def test_a_span_in_anothers_trace_is_still_of_its_own_rollout(folder: Store) -> 
     for request, grant in ((theirs, None), (mine, BOUND)):
         rows = encode_traces(request, grant)
         assert (rows.count, rows.rejected) == (1, 0)
-        block = rows.blocks[schema.TRACES]
-        folder._backend.insert_raw(schema.insert_target(schema.TRACES), "RowBinary", block.payload)
+        [(table, block)] = rows.blocks.items()
+        folder._backend.insert_raw(schema.insert_target(table), "RowBinary", block.payload)
     sql = "SELECT RunId, RolloutId, Attempt, TaskId, SpanAttributes['k'] FROM otel.spans ORDER BY 2"
     assert folder.query(sql).rows() == [
         ("run", "mine", "1", "t1", "v"),

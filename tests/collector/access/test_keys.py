@@ -19,8 +19,7 @@ from ltrain_collector.access.bound_keys import sign_bound, sign_owner, sign_serv
 from ltrain_collector.access.grants import Grant, Role
 from ltrain_collector.access.keys import Keys, NoSuchKey
 from ltrain_collector.access.senders import Sender
-from ltrain_collector.errors import StoreUnreachable
-from ltrain_collector.http import HttpError
+from ltrain_collector.errors import HttpError, StoreUnreachable
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Identity
 

@@ -17,7 +17,7 @@ from ltrain.cli import app
 from ltrain_collector.admin.backup import restore
 from ltrain_collector.admin.maintenance import PruneFilter, prune, store_status
 from ltrain_collector.errors import BadBackup
-from ltrain_collector.ingest import LOGS, METRICS
+from ltrain_collector.signals import LOGS, METRICS
 from ltrain_collector.store import Store
 
 NOON = 1_790_000_000_000_000_000

@@ -1,12 +1,12 @@
 import pytest
 
-from ltrain_collector.http.budget import MemoryBudget, RequestBuffer
-from ltrain_collector.http.otlp_refusals import Overloaded
+from ltrain_collector.errors import Overloaded
+from ltrain_collector.http.budget import MemoryBudget
 
 
 def test_what_is_here_is_counted_until_it_is_left() -> None:
     budget = MemoryBudget(100)
-    with RequestBuffer(budget) as one:
+    with budget.buffer() as one:
         one.add(b"12345")
         one.add(b"678")
         assert budget.in_use == 8
@@ -21,9 +21,9 @@ def test_what_is_here_is_counted_until_it_is_left() -> None:
 
 def test_beyond_the_memory_limit_clients_are_told_to_retry() -> None:
     budget = MemoryBudget(10)
-    with RequestBuffer(budget) as one:
+    with budget.buffer() as one:
         one.add(b"12345678")
-        with RequestBuffer(budget) as other, pytest.raises(Overloaded, match="try again"):
+        with budget.buffer() as other, pytest.raises(Overloaded, match="try again"):
             other.add(b"123")
         with pytest.raises(Overloaded):
             budget.admit(3)

@@ -2,11 +2,10 @@ import asyncio
 
 import pytest
 
-from ltrain_collector.errors import QueryFailed
-from ltrain_collector.http import Malformed, Unavailable
+from ltrain_collector.errors import Malformed, QueryFailed, Unavailable
 from ltrain_collector.ingest import commit
 from ltrain_collector.ingest.commit import GroupCommit
-from ltrain_collector.ingest.rows import Block
+from ltrain_collector.signals.writer import Block
 
 
 async def together(group: GroupCommit, *payloads: bytes) -> list[BaseException | None]:

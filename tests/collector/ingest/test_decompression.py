@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from backports.zstd import CompressionParameter, compress
 
-from ltrain_collector.http import Malformed, TooLarge, Unsupported
+from ltrain_collector.errors import Malformed, TooLarge, Unsupported
 from ltrain_collector.ingest.decompression import inflate
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {

@@ -18,7 +18,7 @@ from google.rpc import status_pb2
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests.http_requests import ask, health
 
-from ltrain_collector.ingest.rowbinary import varint
+from ltrain_collector.signals.rowbinary import varint
 from ltrain_collector.store import Store
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}

@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from tests.http_requests import Answer, post
 
-from ltrain_collector.ingest.signals import LOGS, METRICS, TRACES, Signal
+from ltrain_collector.signals import LOGS, METRICS, TRACES, Signal
 from ltrain_collector.store import Store
 
 NOON = 1_790_000_000_000_000_000

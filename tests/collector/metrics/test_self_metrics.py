@@ -13,12 +13,13 @@ import pytest
 from tests.http_requests import ask
 
 from ltrain_collector.errors import QueryFailed
-from ltrain_collector.http import RefusalCounts, RequestBuffer
-from ltrain_collector.ingest import TRACES, Intake
+from ltrain_collector.http import RefusalCounts
+from ltrain_collector.ingest import Intake
 from ltrain_collector.metrics.health import Health
 from ltrain_collector.metrics.self_metrics import SelfMetrics
 from ltrain_collector.metrics.state import Monitor
 from ltrain_collector.query import QueryCounters
+from ltrain_collector.signals import TRACES
 from ltrain_collector.store import EmbeddedBackend, Engine, Store
 
 HEALTH = "SELECT name, toString(labels) AS labels, value FROM otel.collector_health"
@@ -49,7 +50,7 @@ def test_rounds_are_rows_and_count_nothing(
     async def run() -> None:
         health = watched(engine, tmp_path)
         intake = health.monitor.intake
-        with RequestBuffer(intake.budget) as arrival:
+        with intake.budget.buffer() as arrival:
             arrival.add(request_of((1, 1), (1, 2)))
             await intake.ingest(TRACES, arrival)
         diary = SelfMetrics(health, every=0.05)

@@ -8,8 +8,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from polars.testing import assert_frame_equal
 from tests.otlp import insert_otlp
 
-from ltrain_collector import schema
-from ltrain_collector.ingest import LOGS, METRICS
+from ltrain_collector.signals import LOGS, METRICS
 from ltrain_collector.store.trace_store import Store
 
 NOON = 1_790_000_000_000_000_000
@@ -40,7 +39,9 @@ def points() -> bytes:
     return bytes(request.SerializeToString())
 
 
-@pytest.mark.parametrize("table", [schema.LOGS, *schema.METRIC_COLUMNS])
+@pytest.mark.parametrize(
+    "table", [table.name for signal in (LOGS, METRICS) for table in signal.tables]
+)
 def test_a_table_that_the_exporter_made_reads_the_same(tmp_path: Path, table: str) -> None:
     view = table.replace("otel_", "")
     ordered = f"SELECT * EXCEPT (IngestedAt) FROM {view} ORDER BY ALL"

@@ -9,7 +9,6 @@ import pytest
 from polars.testing import assert_frame_equal
 from tests.otlp import insert_otlp
 
-from ltrain_collector import schema
 from ltrain_collector.dsn import Server
 from ltrain_collector.errors import (
     NoStore,
@@ -18,6 +17,7 @@ from ltrain_collector.errors import (
     StoreUnreachable,
     StoreUnusable,
 )
+from ltrain_collector.signals import TRACES
 from ltrain_collector.store.trace_store import Store
 
 HOSTILE = "a\\b'c\n\t\"é\0{x} %s ${y} --"
@@ -183,7 +183,7 @@ CREATE TABLE {{name}} (
         Attributes Map(LowCardinality(String), String))
 ) ENGINE = MergeTree PARTITION BY toDate(Timestamp)
 ORDER BY (ServiceName, SpanName, toDateTime(Timestamp))
--- {len(schema.COLUMNS)} columns
+-- {len(TRACES.tables[0].columns)} columns
 """
 
 
@@ -199,7 +199,7 @@ def test_a_table_that_the_exporter_made_reads_the_same(
     with Store.open(f"chdb://{tmp_path}/theirs") as theirs:
         theirs.command(f"CREATE DATABASE {name.partition('.')[0]}")
         theirs.command(EXPORTER.format(name=name))
-        theirs.migrate(None if name == schema.TRACES else name)
+        theirs.migrate(None if name == TRACES.tables[0].name else name)
         for _ in range(2):
             theirs.insert(name, copied)
         result = theirs.query("SELECT * EXCEPT (IngestedAt) FROM otel.spans ORDER BY SpanId")

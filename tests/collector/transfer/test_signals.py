@@ -23,8 +23,7 @@ from tests.otlp import insert_otlp
 from typer.testing import CliRunner
 
 from ltrain.cli import app
-from ltrain_collector import schema
-from ltrain_collector.ingest import LOGS, METRICS
+from ltrain_collector.signals import LOGS, METRICS, TABLES, Signal
 from ltrain_collector.store import Store
 from ltrain_collector.transfer.exporting import FORMATS, export_requests
 from ltrain_collector.transfer.importing import (
@@ -37,7 +36,7 @@ from ltrain_collector.transfer.importing import (
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CAPTURES = sorted(FIXTURES.glob("*.logs.otlp.json"))
 NOON = 1_790_000_000_000_000_000
-VIEWS = {signal.view: signal for signal in schema.SIGNALS.values()}
+VIEWS = {table.view: table for table in TABLES.values()}
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -130,7 +129,7 @@ def metric_requests(draw: Any) -> ExportMetricsServiceRequest:
 
 
 def rows(store: Store, view: str) -> Any:
-    columns = ", ".join(f"`{name}`" for name in schema.INSERT_COLUMNS[VIEWS[view].table])
+    columns = ", ".join(f"`{name}`" for name in VIEWS[view].columns)
     return store.query(f"SELECT {columns} FROM {view} ORDER BY cityHash64({columns})")
 
 
@@ -143,11 +142,11 @@ def imported(store: Store, *paths: Path, trusted: bool = False) -> ImportCounts:
 
 
 def emptied(store: Store) -> None:
-    for signal in schema.SIGNALS.values():
-        store.command(f"TRUNCATE TABLE {signal.table}")
+    for table in TABLES:
+        store.command(f"TRUNCATE TABLE {table}")
 
 
-def goes_round(store: Store, signal: str, file: Path) -> None:
+def goes_round(store: Store, signal: Signal, file: Path) -> None:
     """Assert that an import of each format of a signal's export restores the same rows."""
     before = held(store)
     count = sum(frame.height for frame in before.values())
@@ -169,7 +168,7 @@ def test_import_of_exported_logs_is_the_same_rows(made: ExportLogsServiceRequest
     with TemporaryDirectory() as home, Store.open(f"chdb://{home}/one") as store:
         store.migrate()
         assert insert_otlp(store, made.SerializeToString(), LOGS).count > 0
-        goes_round(store, "logs", Path(home, "out"))
+        goes_round(store, LOGS, Path(home, "out"))
 
 
 @settings(max_examples=20, deadline=None)
@@ -178,7 +177,7 @@ def test_import_of_exported_metrics_is_the_same_rows(made: ExportMetricsServiceR
     with TemporaryDirectory() as home, Store.open(f"chdb://{home}/one") as store:
         store.migrate()
         assert insert_otlp(store, made.SerializeToString(), METRICS).count > 0
-        goes_round(store, "metrics", Path(home, "out"))
+        goes_round(store, METRICS, Path(home, "out"))
 
 
 def measured() -> bytes:
@@ -212,7 +211,7 @@ def test_captured_logs_are_imported_and_exported(
     counts = imported(folder, capture)
     assert counts.stored == counts.records > 0 == counts.unreadable
     assert rows(folder, "otel.logs").height == counts.stored
-    goes_round(folder, "logs", tmp_path / "out")
+    goes_round(folder, LOGS, tmp_path / "out")
 
 
 def test_messages_of_each_signal_are_distinguished(
@@ -250,7 +249,7 @@ def test_what_the_sdk_measures_goes_round(folder: Store, tmp_path: Path) -> None
     sql = "SELECT MetricName, MetricUnit, Value, IsMonotonic FROM otel.metrics_sum ORDER BY 1"
     expected = [("calls", "1", 3.0, True), ("open", "", -2.0, False)]
     assert folder.query(sql).rows() == expected
-    goes_round(folder, "metrics", tmp_path / "out")
+    goes_round(folder, METRICS, tmp_path / "out")
     assert folder.query(sql).rows() == expected
 
 
@@ -260,7 +259,7 @@ def test_of_a_duplicate_attribute_one_is_exported(folder: Store, tmp_path: Path)
     fill(record.attributes, [("a", "1"), ("a", "2")])
     insert_otlp(folder, logs.SerializeToString(), LOGS)
     (tmp_path / "out").write_bytes(
-        b"".join(map(FORMATS["proto"], export_requests(folder, "true", {}, "logs")))
+        b"".join(map(FORMATS["proto"], export_requests(folder, "true", {}, LOGS)))
     )
     emptied(folder)
     imported(folder, tmp_path / "out")

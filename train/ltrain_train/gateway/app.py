@@ -12,13 +12,13 @@ from opentelemetry.trace import SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from ltrain_collector.access import Keys
-from ltrain_collector.http import HttpError as BadStoreKey
+from ltrain_collector.errors import HttpError as BadStoreKey
 from ltrain_collector.http import RefusalCounts
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import LtrainError
@@ -98,13 +98,13 @@ class Gateway:
         if "rollout" in scope["path_params"]:
             claims = self._claims(scope, headers)
             trained, allowed = claims.identity.mode == "train", claims.allow
-            raw = await _read_body(receive)
+            raw = await _read_body(Request(scope, receive))
             attempt = self.attempts.require_open(claims)  # after the body: a close may come first
             request = parse_request(raw, self.policy, claims.sampling, trained, allowed)
         else:
             self._admit(headers)
             attempt = AttemptCalls(Identity(mode="prod"))
-            request = parse_request(await _read_body(receive), self.policy, {})
+            request = parse_request(await _read_body(Request(scope, receive)), self.policy, {})
             self._require_served(request.model)
         context = _remote_context(headers)
         attempt.context = attempt.context or context
@@ -229,7 +229,7 @@ class _ChatEndpoint:
         self._gateway = gateway
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with suppress(ConnectionResetError):  # the client has disconnected
+        with suppress(ClientDisconnect):
             await self._gateway.chat(scope, receive, send)
 
 
@@ -238,20 +238,16 @@ def _remote_context(headers: Mapping[str, str]) -> Context:
     return _propagator.extract(headers, context=Context())
 
 
-async def _read_body(receive: Receive) -> bytes:
+async def _read_body(request: Request) -> bytes:
     body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ConnectionResetError("the client disconnected before its request was complete")
-        body += message.get("body", b"")
+    async for part in request.stream():
+        body += part
         if len(body) > MAX_REQUEST_BYTES:
             raise Refused(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 f"A request has at most {MAX_REQUEST_BYTES >> 20} MiB.",
             )
-        if not message.get("more_body"):
-            return bytes(body)
+    return bytes(body)
 
 
 async def _parse_version(request: Request) -> int:

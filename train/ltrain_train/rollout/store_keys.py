@@ -19,6 +19,7 @@ from typing import Self
 from urllib.parse import quote
 
 from ltrain_collector.access import Keys, sign_bound, store_secret
+from ltrain_collector.signals import SIGNALS
 from ltrain_instrument.delivery import Authorization, send_leftover_spans, traces_url
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
@@ -31,9 +32,7 @@ from ltrain_train.store import (
     store_folder,
 )
 
-SIGNAL_VARIABLES = tuple(
-    f"OTEL_EXPORTER_OTLP_{name}_HEADERS" for name in ("TRACES", "LOGS", "METRICS")
-)
+SIGNAL_VARIABLES = tuple(f"OTEL_EXPORTER_OTLP_{signal.name.upper()}_HEADERS" for signal in SIGNALS)
 
 RUN_KEY_SECONDS = 30 * 86400.0
 """Seconds until the key of a run expires; workers are started once for all waves of a run."""

@@ -7,11 +7,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from tests.otlp import insert_otlp
 
-from ltrain_collector.errors import BadRequest
-from ltrain_collector.http import TooLarge
-from ltrain_collector.ingest import writer
-from ltrain_collector.ingest.signals import TRACES
-from ltrain_collector.ingest.traces import encode_traces
+from ltrain_collector.errors import BadRequest, TooLarge
+from ltrain_collector.signals import TRACES, writer
+from ltrain_collector.signals.traces import encode_traces
 from ltrain_collector.store import Store
 
 NOON = 1_790_000_000_000_000_000

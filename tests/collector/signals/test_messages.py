@@ -3,8 +3,8 @@ from collections.abc import Callable
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ltrain_collector.http import TooLarge
-from ltrain_collector.ingest import messages
+from ltrain_collector.errors import TooLarge
+from ltrain_collector.signals import messages
 
 REQUEST = ExportTraceServiceRequest.DESCRIPTOR
 

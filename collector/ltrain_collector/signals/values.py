@@ -1,4 +1,4 @@
-"""Convert OTLP values to text and to `Map(String, String)`, as the exporter writes them.
+"""Convert OTLP values to text and to `Map(String, String)`, as the exporter writes them, and back.
 
 Integers are decimal, bytes are base64, arrays and maps are JSON as Go writes it: without spaces and
 with sorted keys. Go fails on numbers that JSON cannot represent (an infinite log-probability);
@@ -7,13 +7,14 @@ ltrain writes what Python's `json` reads, so that the rest of the array is not l
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from math import isfinite
+from typing import Any
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from ltrain_collector.ingest.rowbinary import (
+from ltrain_collector.signals.rowbinary import (
     MAX_CACHED_LENGTH,
     VARINTS,
     cached_string,
@@ -99,3 +100,29 @@ def _number(value: float) -> str:
 def _infinite(value: float) -> str:
     name = "NaN" if value != value else "+Inf" if value > 0 else "-Inf"
     return f"json: unsupported value: {name}"
+
+
+Row = Mapping[str, Any]
+"""A row by column name; times are in nanoseconds."""
+
+
+def add_attributes(target: Any, attributes: Any) -> None:
+    """Add the pairs of a map to the attributes `target` of an OTLP message, as strings."""
+    pairs: Iterable[tuple[str, str]] = (
+        attributes.items() if isinstance(attributes, dict) else attributes
+    )
+    for key, value in pairs:
+        target.add(key=key).value.string_value = value
+
+
+def parse_id(text: str) -> bytes:
+    """Return the bytes of a hexadecimal id; b"" if it is not one."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return b""
+
+
+def nested_rows(row: Row, group: str, *names: str) -> Iterable[tuple[Any, ...]]:
+    """Return the items of a nested column, each with its fields in the order of `names`."""
+    return zip(*(row[f"{group}.{name}"] for name in names), strict=True)

@@ -8,8 +8,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from tests.otlp import insert_otlp
 
-from ltrain_collector.ingest.metrics import encode_metrics
-from ltrain_collector.ingest.signals import METRICS
+from ltrain_collector.signals import METRICS
+from ltrain_collector.signals.metrics import encode_metrics
 from ltrain_collector.store import Store
 
 NOON = 1_790_000_000_000_000_000

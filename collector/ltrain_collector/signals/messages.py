@@ -8,7 +8,7 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from ltrain_collector.http import TooLarge
+from ltrain_collector.errors import TooLarge
 
 MAX_MESSAGES = 1 << 21
 """Limit of messages in one request: a span with a million attributes fits."""

@@ -5,8 +5,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 from tests.otlp import insert_otlp
 
-from ltrain_collector.ingest.logs import encode_logs
-from ltrain_collector.ingest.signals import LOGS
+from ltrain_collector.signals import LOGS
+from ltrain_collector.signals.logs import encode_logs
 from ltrain_collector.store import Store
 
 NOON = 1_790_000_000_000_000_000

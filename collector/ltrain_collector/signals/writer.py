@@ -1,15 +1,15 @@
-"""Collect the rows and the rejected records of one request of any signal."""
+"""The rows and the rejected records of one request of any signal, and what collects them."""
 
 import time
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import Any
 
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from ltrain_collector.access import Grant, ingest_policy
-from ltrain_collector.http import TooLarge
-from ltrain_collector.ingest.rows import Block, Rows
+from ltrain_collector.errors import TooLarge
 
 MAX_REPEATED_BYTES = 64 << 20
 """Bytes of resources and scopes that the rows of one request can repeat: otherwise a resource of
@@ -18,6 +18,32 @@ MAX_REPEATED_BYTES = 64 << 20
 MAX_AHEAD_NS = 366 * 86_400 * 10**9
 """Nanoseconds that a record can be ahead of now: clocks that are wrong by years would create many
 monthly partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows of one table in RowBinary."""
+
+    payload: bytes
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of one request; `rejected` is the number of records without a row."""
+
+    blocks: dict[str, Block]
+    """Non-empty blocks by table."""
+    rejected: int = 0
+    reason: str = ""
+
+    @property
+    def count(self) -> int:
+        return sum(block.rows for block in self.blocks.values())
+
+    @property
+    def size(self) -> int:
+        return sum(len(block.payload) for block in self.blocks.values())
 
 
 class RowWriter:

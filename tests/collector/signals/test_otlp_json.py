@@ -8,8 +8,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ltrain_collector.http import Malformed
-from ltrain_collector.ingest.otlp_json import parse_json
+from ltrain_collector.errors import Malformed
+from ltrain_collector.signals.otlp_json import parse_json
 
 SPAN = {
     "traceId": "5B8EFFF798038103D269B633813FC60C",

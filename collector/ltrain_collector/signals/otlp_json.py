@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
-import orjson
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from ltrain_collector.http import Malformed
+from ltrain_collector.errors import Malformed
 
 IDS = ("trace_id", "span_id", "parent_span_id")
 """Fields in hex; other bytes are base64."""
@@ -30,6 +29,8 @@ def parse_json(body: bytes, kind: type[Message]) -> Message:
     Raises:
         Malformed: the body is not such a message.
     """
+    import orjson  # the agent's environment lacks it, and reads the schema
+
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:

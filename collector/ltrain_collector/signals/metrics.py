@@ -1,12 +1,13 @@
-"""Encode data points as RowBinary rows of `otel_metrics_*`, with the exporter's values.
-
-The fields are in the order of `schema.METRIC_COLUMNS`.
-"""
+"""Metrics: data points as RowBinary rows of `otel_metrics_*`, with the exporter's values."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
 )
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     Exemplar,
@@ -23,10 +24,9 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     SummaryDataPoint,
 )
 
-from ltrain_collector import schema
 from ltrain_collector.access import Grant, ingest_policy
-from ltrain_collector.ingest import origin
-from ltrain_collector.ingest.rowbinary import (
+from ltrain_collector.signals import origin, points
+from ltrain_collector.signals.rowbinary import (
     array,
     counts,
     datetime64,
@@ -38,9 +38,9 @@ from ltrain_collector.ingest.rowbinary import (
     unsigned32,
     unsigned64,
 )
-from ltrain_collector.ingest.rows import Rows
-from ltrain_collector.ingest.values import attributes, service_name
-from ltrain_collector.ingest.writer import RowWriter
+from ltrain_collector.signals.signal import Signal, Table
+from ltrain_collector.signals.values import attributes, service_name
+from ltrain_collector.signals.writer import Rows, RowWriter
 
 Point = NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint | SummaryDataPoint
 Kind = Gauge | Sum | Histogram | ExponentialHistogram | Summary
@@ -97,7 +97,8 @@ def _write_metric(writer: RowWriter, metric: Metric, head: bytes, violation: str
     if not name:
         return
     kind: Kind = getattr(metric, name)
-    table, fields = KINDS[name]
+    encoder = KINDS[name]
+    table = encoder.table
     head += short_string(metric.name) + string(metric.description) + string(metric.unit)
     points: Sequence[Point] = kind.data_points
     writer.count_repeated(head, len(points))
@@ -109,7 +110,7 @@ def _write_metric(writer: RowWriter, metric: Metric, head: bytes, violation: str
                 datetime64(point.start_time_unix_nano),
                 unsigned64(point.time_unix_nano),
             )
-            writer.add(table, (*shared, *fields(point, kind)))
+            writer.add(table, (*shared, *encoder.fields(point, kind)))
 
 
 Fields = Callable[..., tuple[bytes, ...]]
@@ -193,11 +194,107 @@ def _exemplars(exemplars: Sequence[Exemplar]) -> bytes:
     return array(fields) + array(times) + floats(values) + array(spans) + array(traces)
 
 
-KINDS: dict[str, tuple[str, Fields]] = {
-    "gauge": (schema.GAUGES, _gauge),
-    "sum": (schema.SUMS, _sum),
-    "histogram": (schema.HISTOGRAMS, _histogram),
-    "exponential_histogram": (schema.EXPONENTIAL_HISTOGRAMS, _exponential),
-    "summary": (schema.SUMMARIES, _summary),
+_POINT_COLUMNS = (
+    "ResourceAttributes",
+    "ResourceSchemaUrl",
+    "ScopeName",
+    "ScopeVersion",
+    "ScopeAttributes",
+    "ScopeDroppedAttrCount",
+    "ScopeSchemaUrl",
+    "ServiceName",
+    "MetricName",
+    "MetricDescription",
+    "MetricUnit",
+    "Attributes",
+    "StartTimeUnix",
+    "TimeUnix",
+)
+
+_EXEMPLAR_COLUMNS = (
+    "Exemplars.FilteredAttributes",
+    "Exemplars.TimeUnix",
+    "Exemplars.Value",
+    "Exemplars.SpanId",
+    "Exemplars.TraceId",
+)
+
+_HISTOGRAM_SUFFIX = (*_EXEMPLAR_COLUMNS, "Flags", "Min", "Max", "AggregationTemporality")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """One kind of metric, which has a table of its own."""
+
+    name: str
+    fields: Fields
+    columns: tuple[str, ...]
+    """The columns of `fields`."""
+
+    @property
+    def table(self) -> str:
+        return f"otel.otel_metrics_{self.name}"
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        _Kind("gauge", _gauge, ("Value", "Flags", *_EXEMPLAR_COLUMNS)),
+        _Kind(
+            "sum",
+            _sum,
+            ("Value", "Flags", *_EXEMPLAR_COLUMNS, "AggregationTemporality", "IsMonotonic"),
+        ),
+        _Kind(
+            "histogram",
+            _histogram,
+            ("Count", "Sum", "BucketCounts", "ExplicitBounds", *_HISTOGRAM_SUFFIX),
+        ),
+        _Kind(
+            "exponential_histogram",
+            _exponential,
+            (
+                *("Count", "Sum", "Scale", "ZeroCount"),
+                *("PositiveOffset", "PositiveBucketCounts"),
+                *("NegativeOffset", "NegativeBucketCounts"),
+                *_HISTOGRAM_SUFFIX,
+            ),
+        ),
+        _Kind(
+            "summary",
+            _summary,
+            ("Count", "Sum", "ValueAtQuantiles.Quantile", "ValueAtQuantiles.Value", "Flags"),
+        ),
+    )
 }
-"""Table and fields of each kind of metric."""
+"""The kinds of metrics, by the field of `Metric` that holds their points."""
+
+
+def _matches(message: ExportMetricsServiceRequest) -> bool:
+    metrics = (one for r in message.resource_metrics for s in r.scope_metrics for one in s.metrics)
+    return all(one.WhichOneof("data") for one in islice(metrics, 1))
+
+
+METRICS = Signal(
+    name="metrics",
+    path="/v1/metrics",
+    service="opentelemetry.proto.collector.metrics.v1.MetricsService",
+    request=ExportMetricsServiceRequest,
+    response=ExportMetricsServiceResponse,
+    records="data_points",
+    tables=tuple(
+        Table(
+            name=kind.table,
+            view=f"otel.metrics_{kind.name}",
+            columns=(*_POINT_COLUMNS, *kind.columns),
+            steps=("02_metrics",),
+            view_files=("05_metrics",),
+            to_request=partial(points.metrics_request, kind.name),
+            order="ServiceName, MetricName, Attributes, TimeUnix",
+            time="TimeUnix",
+        )
+        for kind in KINDS.values()
+    ),
+    encode=encode_metrics,
+    matches=_matches,
+)

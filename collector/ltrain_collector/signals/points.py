@@ -1,15 +1,13 @@
 """Convert rows of `otel.metrics_*` to OTLP requests."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 
-from ltrain_collector import schema
-from ltrain_collector.transfer.fields import Row, add_attributes, nested_rows, parse_id
+from ltrain_collector.signals.values import Row, add_attributes, nested_rows, parse_id
 
 HEAD = (
     "ResourceAttributes",
@@ -24,7 +22,8 @@ METRIC = ("MetricName", "MetricDescription", "MetricUnit", "AggregationTemporali
 """Columns that all points of a metric share; some kinds have only the first ones."""
 
 
-def _request(kind: str, point: Callable[[Any, Row], None], rows: Sequence[Row]) -> Any:
+def metrics_request(kind: str, rows: Sequence[Row]) -> ExportMetricsServiceRequest:
+    """Return a request with the data points of `rows`, in their order; all are of one kind."""
     request = ExportMetricsServiceRequest()
     resource: list[Any] = []
     metric: list[Any] = []
@@ -46,7 +45,7 @@ def _request(kind: str, point: Callable[[Any, Row], None], rows: Sequence[Row]) 
         one.start_time_unix_nano, one.time_unix_nano = row["StartTimeUnix"], row["TimeUnix"]
         one.flags = row["Flags"]
         add_attributes(one.attributes, row["Attributes"])
-        point(one, row)
+        _ADD_VALUES[kind](one, row)
     return request
 
 
@@ -101,11 +100,11 @@ def _exemplars(point: Any, row: Row) -> None:
         add_attributes(one.filtered_attributes, attributes)
 
 
-REQUESTS: dict[str, Callable[[Sequence[Row]], ExportMetricsServiceRequest]] = {
-    schema.GAUGES: partial(_request, "gauge", _number),
-    schema.SUMS: partial(_request, "sum", _number),
-    schema.HISTOGRAMS: partial(_request, "histogram", _histogram),
-    schema.EXPONENTIAL_HISTOGRAMS: partial(_request, "exponential_histogram", _exponential),
-    schema.SUMMARIES: partial(_request, "summary", _summary),
+_ADD_VALUES: dict[str, Callable[[Any, Row], None]] = {
+    "gauge": _number,
+    "sum": _number,
+    "histogram": _histogram,
+    "exponential_histogram": _exponential,
+    "summary": _summary,
 }
-"""Functions by table that return a request with the data points of rows, in their order."""
+"""Functions by kind that set the values of a data point from its row."""

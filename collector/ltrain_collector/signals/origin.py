@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from ltrain_collector.access import Sender
-from ltrain_collector.ingest.values import value_text
+from ltrain_collector.signals.values import value_text
 from ltrain_instrument.attributes import SENDER
 
 SENDER_BYTES = SENDER.encode()

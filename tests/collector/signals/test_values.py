@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-from ltrain_collector.ingest.values import value_text
+from ltrain_collector.signals.values import value_text
 
 
 def floating(value: float) -> AnyValue:

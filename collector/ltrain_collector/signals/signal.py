@@ -1,0 +1,145 @@
+"""What ingest, import, export, backup and prune know of a signal of OTLP."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from google.protobuf.message import DecodeError, Message
+
+from ltrain_collector.access import Grant, Sender
+from ltrain_collector.errors import Malformed
+from ltrain_collector.signals import messages, origin, otlp_json
+from ltrain_collector.signals.values import Row
+from ltrain_collector.signals.writer import Rows
+
+
+class Retention(StrEnum):
+    """What decides when `ltrain store prune` removes a row."""
+
+    ROLLOUT = "rollout"
+    """The rollout that the rows of this table make up: its age, run and mode."""
+    WITH_ROLLOUT = "with_rollout"
+    """The rollout that the row names; a row of a rollout without spans: its own age and run."""
+    AGE = "age"
+    """Its age: it belongs to no run and no rollout."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table of one signal: its columns, its DDL, and how its rows are exported and removed."""
+
+    name: str
+    """Database and table, e.g. `otel.otel_logs`."""
+    view: str
+    """The view over the table that is queried, e.g. `otel.logs`."""
+    columns: tuple[str, ...]
+    """The exporter's columns, in the order of the encoder; ClickHouse computes ltrain's own."""
+    steps: tuple[str, ...]
+    """The steps of a migration, files of `store/ddl`, that create the table."""
+    view_files: tuple[str, ...]
+    """The files that create the view."""
+    to_request: Callable[[Sequence[Row]], Message]
+    """Returns an OTLP request with the records of rows, in their order."""
+    order: str = ""
+    """The columns that sort an export; empty for spans, which are exported by rollout."""
+    valid_ids: str = "true"
+    """SQL condition of rows with valid OpenTelemetry ids; OTLP cannot contain others."""
+    time: str = "Timestamp"
+    """The column that gives the age of a row."""
+    retention: Retention = Retention.AGE
+    derived: tuple[str, ...] = ()
+    """Tables that ClickHouse fills from this one."""
+
+    @property
+    def key(self) -> str:
+        """The name in reports and in `Store.migrate`, e.g. `logs` or `metrics_gauge`."""
+        return self.name.removeprefix("otel.otel_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """A kind of telemetry: traces, logs or metrics."""
+
+    name: str
+    path: str
+    """URL path of OTLP over HTTP."""
+    service: str
+    """Service name of OTLP over gRPC."""
+    request: type[Message]
+    response: type[Message]
+    records: str
+    """The plural of one record, as in the response's field `rejected_<records>`."""
+    tables: tuple[Table, ...]
+    encode: Callable[[Any, Grant | None], Rows]
+    """Returns the rows of a request; the grant is what the client's key allows."""
+    matches: Callable[[Any], bool]
+    """Returns whether the first record of a message is one of this signal: protobuf parses a
+    message of another signal, too."""
+
+    @property
+    def noun(self) -> str:
+        """What reports call the records, e.g. "log records"."""
+        return self.records.replace("_", " ")
+
+    @property
+    def json_key(self) -> str:
+        """The top-level key of a request in JSON, e.g. `resourceSpans`."""
+        return str(self.request.DESCRIPTOR.fields[0].json_name)
+
+    @property
+    def has_rollouts(self) -> bool:
+        """Whether records can be selected by run and rollout."""
+        return any(table.retention is not Retention.AGE for table in self.tables)
+
+    def encode_body(self, body: bytes, as_json: bool = False, grant: Grant | None = None) -> Rows:
+        """Return the rows of a serialized request, with its sender.
+
+        Args:
+            grant: what the client's key allows; None: the request has no key.
+
+        Raises:
+            BadRequest: the bytes are not such a request, or it has too many rows.
+        """
+        message = self._parse(body, as_json)
+        if as_json or origin.SENDER_BYTES in body:  # JSON can escape the name
+            origin.remove_sender(message)
+        origin.set_sender(message, Sender.NONE if grant is None else grant.sender)
+        return self.encode(message, grant)
+
+    def encode_local(self, message: Message) -> Rows:
+        """Return the rows of a request of this process; the sender is `local` if it names none.
+
+        Raises:
+            BadRequest: it has too many rows.
+        """
+        origin.set_sender(message, Sender.LOCAL, replace=False)
+        return self.encode(message, None)
+
+    def parse_request(self, body: bytes) -> Message:
+        """Parse a serialized request.
+
+        Raises:
+            BadRequest: the bytes are not such a request.
+        """
+        return self._parse(body, False)
+
+    def make_response(self, rows: Rows) -> Any:
+        """Return the response for stored rows, with the number of rejected records."""
+        response: Any = self.response()
+        if rows.rejected:
+            setattr(response.partial_success, f"rejected_{self.records}", rows.rejected)
+            response.partial_success.error_message = rows.reason
+        return response
+
+    def _parse(self, body: bytes, as_json: bool) -> Message:
+        if as_json:
+            return otlp_json.parse_json(body, self.request)
+        messages.check_count(body, self.request.DESCRIPTOR)
+        try:
+            return self.request.FromString(body)
+        except DecodeError as error:
+            raise Malformed(
+                f"A body of {len(body)} bytes is not an OTLP {self.request.DESCRIPTOR.name} in "
+                "protobuf (for JSON, send Content-Type: application/json)."
+            ) from error
