@@ -11,7 +11,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -83,17 +82,18 @@ class LearnerService:
         return methods[name]()
 
     def _start(self, job: Job) -> None:
-        """Start Ray while verl is imported, then load the model."""
+        """Start Ray, import verl while the ranks' processes import it too, then load the model.
+
+        Ray starts before the import: it copies the environment, which verl's import changes.
+        """
         check_base(job.base)
         if job.checkpoint is not None:
             read_record(job.checkpoint, make_record(job, fingerprint(job.base)))
-        with ThreadPoolExecutor(1) as pool:
-            importing = pool.submit(import_module, LEARNER_MODULE)
-            cluster.start_ray(job.ranks, job.scratch)
-            port = cluster.free_port()
-            cluster.preimport(ENGINE_MODULE, job.ranks, port)
-            learner = importing.result().Learner
-        self.learner = learner(job, port, self._tracer(job))
+        cluster.start_ray(job.ranks, job.scratch)
+        port = cluster.free_port()
+        cluster.preimport(ENGINE_MODULE, job.ranks, port)
+        learner = import_module(LEARNER_MODULE)
+        self.learner = learner.Learner(job, port, self._tracer(job))
 
     def _tracer(self, job: Job) -> Any:
         if job.home is None:
