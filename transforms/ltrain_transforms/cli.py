@@ -50,6 +50,7 @@ def build(
     from ltrain_collector.store import Store
     from ltrain_transforms.datasets import build as build_dataset
     from ltrain_transforms.datasets import open_workers, show_progress
+    from ltrain_transforms.policy_file import read_base_digests
     from ltrain_transforms.recipe import Recipe
     from ltrain_transforms.show import dataset, terminal
 
@@ -70,6 +71,7 @@ def build(
             run=run,
             mode=None if mode == "all" else mode,
             wave=wave,
+            base=read_base_digests(HOME.read() / "policies" / loaded.policy[0].name),
             update=update,
             workers=opened_workers,
             progress=progress,

@@ -14,7 +14,10 @@ from ltrain_collector.store import Store
 from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.loop.online import OnlineRun
 from ltrain_train.loop.phases import Phases
+from ltrain_train.policy import Policies
 from ltrain_train.rollout import Task
+from ltrain_transforms.datasets import Dataset
+from ltrain_transforms.policy_file import PolicyFile, PolicyVersion
 from ltrain_transforms.recipe import Recipe
 
 ROLLOUT = {"tasks": "t.jsonl", "agent": "a:b", "reward": "c:d", "rollouts_per_task": 16}
@@ -35,6 +38,9 @@ class Learning:
 
     learner = SimpleNamespace(wait=lambda: None)
 
+    def __init__(self, home: Path) -> None:
+        self.policies = Policies(home)
+
     def update(self, *_: Any) -> SimpleNamespace:
         report = SimpleNamespace(rows=8, tokens=16, metrics={})
         return SimpleNamespace(version=1, report=report)
@@ -54,12 +60,17 @@ def test_a_wave_of_trusted_senders_is_complete_and_has_its_alarms(
         rollout.evaluate(float(sample >= 8))
         rollout.close()
     journal = Journal(folder=tmp_path / "run", run="demo", recipe="r", policy="sql", base=0)
+    base = tmp_path / "policies" / "sql" / "v0"
+    base.mkdir(parents=True)
+    files = {"config.json": PolicyFile(size=2, sha256="c0")}
+    version = PolicyVersion(policy="sql", version=0, created=0, files=files)
+    (base / "policy.json").write_text(version.model_dump_json())
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
         insert_otlp(store, sent(scene, "ingest"))
         assert recipe.rollout is not None
         online = OnlineRun(
-            recipe, recipe.rollout, journal, store, cast(Any, agents), cast(Any, Learning()),
+            recipe, recipe.rollout, journal, store, cast(Any, agents), cast(Any, Learning(tmp_path)),
             Phases(), [Task(id="t1", input="x")], (), tmp_path / "datasets", shown.append, 0,
         )  # fmt: skip
         online.run()
@@ -67,5 +78,7 @@ def test_a_wave_of_trusted_senders_is_complete_and_has_its_alarms(
     assert agents.finished == [{rollout.rollout for rollout in scene.attempts}]
     assert (wave.outcomes, wave.evaluations) == ({"ok": 16}, {"reward": 0.5})
     assert wave.seconds["settle"] < 150
+    manifest = Dataset.open(tmp_path / "datasets" / "demo-0").manifest
+    assert manifest["base"] == version.base_digests()
     [alarm] = wave.alarms
     assert "dropped as `constrained` have low rewards (mean 0.00, others 0.80" in alarm

@@ -21,6 +21,7 @@ from ltrain_train.loop.wave_summary import summarize_wave
 from ltrain_train.loop.waves import wave_tasks
 from ltrain_train.rollout import Runner, Task, finished_rollouts
 from ltrain_transforms.datasets import Dataset, alarm_messages, build
+from ltrain_transforms.policy_file import read_base_digests
 from ltrain_transforms.recipe import Recipe, Rollout
 from ltrain_transforms.source import wait_complete
 from ltrain_transforms.traces import sender_roles
@@ -122,8 +123,11 @@ class OnlineRun:
 
     def _build(self, number: int) -> Dataset:
         run, out = self.journal.run, self.datasets / f"{self.journal.run}-{number}"
+        base = read_base_digests(self.updater.policies.directory / self.journal.policy)
         with self.phases.measure("build"):
-            return retry_store(lambda: build(self.store, self.recipe, out, run=run, wave=number))
+            return retry_store(
+                lambda: build(self.store, self.recipe, out, run=run, wave=number, base=base)
+            )
 
     def _summarize(self, mode: str, number: int) -> Wave:
         run, trust = self.journal.run, self.recipe.source.trust
