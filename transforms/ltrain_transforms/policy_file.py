@@ -77,7 +77,7 @@ class PolicyVersion(BaseModel):
 
 def read_base_digests(folder: Path) -> dict[str, str]:
     """Return the base digests of the policy in `folder`; empty if its version 0 is not there."""
-    with suppress(OSError, ValueError):  # the policy is served elsewhere, or its manifest is damaged
+    with suppress(OSError, ValueError):  # it is served elsewhere, or its manifest is damaged
         manifest = (folder / "v0" / POLICY_MANIFEST).read_bytes()
         return PolicyVersion.model_validate_json(manifest).base_digests()
     return {}

@@ -70,8 +70,9 @@ def test_a_wave_of_trusted_senders_is_complete_and_has_its_alarms(
         insert_otlp(store, sent(scene, "ingest"))
         assert recipe.rollout is not None
         online = OnlineRun(
-            recipe, recipe.rollout, journal, store, cast(Any, agents), cast(Any, Learning(tmp_path)),
-            Phases(), [Task(id="t1", input="x")], (), tmp_path / "datasets", shown.append, 0,
+            recipe, recipe.rollout, journal, store, cast(Any, agents),
+            cast(Any, Learning(tmp_path)), Phases(), [Task(id="t1", input="x")], (),
+            tmp_path / "datasets", shown.append, 0,
         )  # fmt: skip
         online.run()
     [wave] = shown
