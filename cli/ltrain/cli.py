@@ -77,7 +77,7 @@ def doctor(
 
 STORE = (
     *("chdb", "jinja2", "jsonschema", "jwt", "numpy", "orjson", "polars", "pyarrow", "pydantic"),
-    *("rich", "uvicorn"),
+    *("rich", "tenacity", "uvicorn"),
 )
 EXTRAS = dict.fromkeys(STORE, "store")
 EXTRAS |= dict.fromkeys(("aiohttp", "httpx", "starlette"), "serve")

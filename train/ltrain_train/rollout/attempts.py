@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from opentelemetry.sdk.trace import TracerProvider
+from tenacity import RetryError, Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from ltrain_instrument import attributes
 from ltrain_instrument.allow import Allow
@@ -284,12 +285,15 @@ class Attempts:
             if self._client.is_ready():
                 return
             _logger.warning("ltrain: waiting for the gateway, at most %.0f s", OUTAGE_TIMEOUT)
-            until = time.monotonic() + OUTAGE_TIMEOUT
-            while not self._client.is_ready():
-                if time.monotonic() > until:
-                    raise GatewayUnreachable(
-                        f"The gateway at {self._gateway} has not been ready for "
-                        f"{OUTAGE_TIMEOUT:g} s. Start it with `ltrain serve MODEL`, or set "
-                        "LTRAIN_GATEWAY to its address."
-                    )
-                time.sleep(GATEWAY_POLL)
+            retrying = Retrying(
+                retry=retry_if_not_result(bool),
+                wait=wait_fixed(GATEWAY_POLL),
+                stop=stop_after_delay(OUTAGE_TIMEOUT),
+            )
+            try:
+                retrying(self._client.is_ready)
+            except RetryError as error:
+                raise GatewayUnreachable(
+                    f"The gateway at {self._gateway} has not been ready for {OUTAGE_TIMEOUT:g} s. "
+                    "Start it with `ltrain serve MODEL`, or set LTRAIN_GATEWAY to its address."
+                ) from error
