@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from packaging.requirements import Requirement
 
 from ltrain import doctor_collector
-from ltrain_collector.store import dsn
+from ltrain_collector import dsn
 from ltrain_instrument.delivery import Sender, SendStatus, traces_url
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.instrumentors import Finding, InstrumentorChoice, State, diagnosis
@@ -221,7 +221,7 @@ def gateway(timeout: float) -> Finding:
 
 def vllm() -> Finding:
     """Check that the Python environment of vLLM exists."""
-    from ltrain_train.gateway import NoVllm, find_python
+    from ltrain_train.vllm_python import NoVllm, find_python
 
     try:
         return Finding("vllm", State.OK, f"in the environment of {find_python()}")
