@@ -57,12 +57,12 @@ def write_samples(path: Path, rows: int) -> None:
 
 def measure(path: Path) -> dict[str, float]:
     """Read the table into the TensorDict of one optimizer step, in this process."""
-    from ltrain_train.learner import batch, samples
+    from ltrain_train.learner import make_batch, read_rows, split_into_steps
 
     before, wall, cpu = _peak_bytes(), time.monotonic(), time.process_time()
-    rows = samples.read_rows(path, version=0, max_staleness=0, vocab_size=VOCAB_SIZE).fresh
-    [step] = samples.split_into_steps(rows, 1, "0")
-    made = batch.make_batch(step, ranks=1, tokens=MICRO_BATCH, shared=True)
+    rows = read_rows(path, version=0, max_staleness=0, vocab_size=VOCAB_SIZE).fresh
+    [step] = split_into_steps(rows, 1, "0")
+    made = make_batch(step, ranks=1, tokens=MICRO_BATCH, shared=True)
     return {
         "cpu_s": round(time.process_time() - cpu, 2),
         "s": round(time.monotonic() - wall, 2),

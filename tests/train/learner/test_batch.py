@@ -61,6 +61,7 @@ def test_a_correction_replaces_the_sampled_log_probabilities(
     rows = read(LONG, SHORT)
     corrected = add_correction(rows, torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([1.5, 1, 2]))
     made = make_batch(corrected, ranks=3, tokens=4, shared=True)
+    parts: dict[int, tuple[list[float], list[float]]]
     parts = {0: ([0, 0, 0, -1, -2], [0, 0, 0, 1.5, 1]), 1: ([0, -3], [0, 2]), -1: ([0, 0], [0, 0])}
     for name, place in (("old_log_probs", 0), ("rollout_is_weights", 1)):
         expected = chain.from_iterable(parts[number][place] for number in made.row_numbers)

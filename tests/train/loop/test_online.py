@@ -1,18 +1,20 @@
 """The waves of an online run: what it reads from the store, and what its journal records."""
 
 import tomllib
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from tests.otlp import insert_otlp
 from tests.security.test_trust import sent
 from tests.transforms.conftest import RECIPE, Scene
 
 from ltrain_collector.store import Store
 from ltrain_train.loop.journal import Journal, Wave
-from ltrain_train.loop.online import OnlineRun
+from ltrain_train.loop.online import OnlineRun, wave_tasks
 from ltrain_train.loop.phases import Phases
 from ltrain_train.policy import Policies
 from ltrain_train.rollout import Task
@@ -20,6 +22,7 @@ from ltrain_transforms.datasets import Dataset
 from ltrain_transforms.policy_file import PolicyFile, PolicyVersion
 from ltrain_transforms.recipe import Recipe
 
+TASKS = [f"t{number}" for number in range(10)]
 ROLLOUT = {"tasks": "t.jsonl", "agent": "a:b", "reward": "c:d", "rollouts_per_task": 16}
 
 
@@ -83,3 +86,28 @@ def test_a_wave_of_trusted_senders_is_complete_and_has_its_alarms(
     assert manifest["base"] == version.base_digests()
     [alarm] = wave.alarms
     assert "dropped as `constrained` have low rewards (mean 0.00, others 0.80" in alarm
+
+
+def test_every_task_comes_once_in_an_epoch() -> None:
+    order = [task for wave in range(5) for task in wave_tasks(wave, TASKS, 4, seed=0)]
+    assert Counter(order) == {task: 2 for task in TASKS}
+
+
+def test_the_tasks_of_a_wave_are_reproducible() -> None:
+    assert wave_tasks(3, TASKS, 4, seed=1) == wave_tasks(3, TASKS, 4, seed=1)
+    assert wave_tasks(0, TASKS, 10, seed=1) != wave_tasks(0, TASKS, 10, seed=2)
+
+
+def test_a_wave_larger_than_the_file_has_every_task_once() -> None:
+    assert Counter(wave_tasks(0, TASKS, 99, seed=0)) == {task: 1 for task in TASKS}
+
+
+@pytest.mark.parametrize(("size", "tasks"), [(12, 16), (4, 10), (7, 8), (9, 10)])
+def test_a_wave_across_epochs_has_no_task_twice(size: int, tasks: int) -> None:
+    names = [f"t{number}" for number in range(tasks)]
+    for seed in range(20):
+        waves = [wave_tasks(wave, names, size, seed) for wave in range(tasks)]
+        assert all(len(set(wave)) == size for wave in waves)
+        order = [task for wave in waves for task in wave]
+        epochs = [order[first : first + tasks] for first in range(0, len(order), tasks)]
+        assert all(set(epoch) == set(names) for epoch in epochs)
