@@ -25,8 +25,6 @@ POLICY_NAME = "ltrain.policy.name"
 """Name of the policy that was sampled, published or trained."""
 POLICY_VERSION = "ltrain.policy.version"
 """Version of the policy, an integer."""
-MODEL_DIGEST = "ltrain.model.digest"
-"""Hash of base weights, tokenizer and chat template."""
 
 PROMPT_TOKEN_IDS = "ltrain.prompt_token_ids"
 """Prompt token ids as the server reported them; JSON without spaces."""

@@ -7,8 +7,16 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
+from typer.core import TyperGroup
+
+from ltrain.cli import app
+from ltrain_transforms.recipe import Rollout
 
 LTRAIN = str(Path(sys.executable).with_name("ltrain"))
+ONLINE_KEYS = {"tasks", "validation", "tasks-per-wave", "seed"}
+"""Recipe keys of `[rollout]` that are no option of `ltrain rollout`: its argument, and keys of
+`ltrain run`."""
 
 
 def ltrain(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -39,6 +47,20 @@ def test_wrong_usage_is_status_2(tmp_path: Path, arguments: tuple[str, ...]) -> 
     done = ltrain(tmp_path, *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("Usage: ltrain")
+
+
+def test_the_default_source_excludes_a_dataset(tmp_path: Path) -> None:
+    done = ltrain(tmp_path, "run", "absent.toml", "--from-clickhouse", "--from-dataset", "absent")
+    assert done.returncode == 2
+    assert "--from-clickhouse and --from-dataset exclude each other. Use one of" in done.stderr
+
+
+def test_rollout_options_are_the_recipe_keys() -> None:
+    command = typer.main.get_command(app)
+    assert isinstance(command, TyperGroup)
+    options = {option for each in command.commands["rollout"].params for option in each.opts}
+    keys = {key.replace("_", "-") for key in Rollout.model_fields}
+    assert {f"--{key}" for key in keys - ONLINE_KEYS} <= options
 
 
 @pytest.mark.parametrize(

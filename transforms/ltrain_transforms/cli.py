@@ -50,6 +50,7 @@ def build(
     from ltrain_collector.store import Store
     from ltrain_transforms.datasets import build as build_dataset
     from ltrain_transforms.datasets import open_workers, show_progress
+    from ltrain_transforms.policy_file import read_base_digests
     from ltrain_transforms.recipe import Recipe
     from ltrain_transforms.show import dataset, terminal
 
@@ -70,6 +71,7 @@ def build(
             run=run,
             mode=None if mode == "all" else mode,
             wave=wave,
+            base=read_base_digests(HOME.read() / "policies" / loaded.policy[0].name),
             update=update,
             workers=opened_workers,
             progress=progress,
@@ -149,8 +151,8 @@ def convert(
     policy: Annotated[
         str | None, typer.Option(help="Only the calls of this policy [default: of every policy].")
     ] = None,
-    at_least: Annotated[
-        float | None, typer.Option(help="sft, rendered: the minimum outcome of a rollout.")
+    min_outcome: Annotated[
+        float | None, typer.Option("--min", help="sft, rendered: the minimum outcome of a rollout.")
     ] = None,
     best: Annotated[
         int | None, typer.Option(min=1, help="sft, rendered: the best N rollouts of each group.")
@@ -163,7 +165,7 @@ def convert(
 ) -> None:
     """Convert a dataset to tasks, chats, preference pairs, rendered rows or the prompts of verl.
 
-    Example: ltrain convert .ltrain/datasets/demo --to sft --at-least 1 --out best.jsonl
+    Example: ltrain convert .ltrain/datasets/demo --to sft --min 1 --out best.jsonl
     """
     import json
 
@@ -171,7 +173,7 @@ def convert(
     from ltrain_transforms.errors import writing_output
     from ltrain_transforms.exports import ExportOptions, export_dataset
 
-    options = ExportOptions(policy, at_least, best, pairs, tokenizer)
+    options = ExportOptions(policy, min_outcome, best, pairs, tokenizer)
     with (
         writing_output(f"The {to} file", out),
         show_progress(read="batches", pairs="groups", write="pieces") as progress,

@@ -13,7 +13,6 @@
 import contextlib
 import fcntl
 import json
-import os
 import secrets
 import time
 from base64 import b64decode
@@ -31,8 +30,8 @@ from ltrain_collector.access.bound_keys import (
     verify_key,
 )
 from ltrain_collector.access.grants import Grant, Role
-from ltrain_collector.access.secrets import write_private
 from ltrain_collector.errors import HttpError
+from ltrain_instrument.atomic_files import OWNER_FILE, write_file
 from ltrain_instrument.attributes import ATTEMPT_ID, ROLLOUT_ID, RUN_ID
 from ltrain_instrument.errors import BadSetting, LtrainError
 from ltrain_instrument.identity import Identity
@@ -271,9 +270,8 @@ class Keys:
             yield
 
     def _write(self, keys: list[MadeKey]) -> None:
-        made = self._file.with_name(f".{self._file.name}.{os.getpid()}.{secrets.token_hex(4)}")
-        write_private(made, json.dumps([asdict(key) for key in keys], indent=1) + "\n")
-        os.replace(made, self._file)
+        text = json.dumps([asdict(key) for key in keys], indent=1) + "\n"
+        write_file(self._file, text, OWNER_FILE)
 
 
 def _request_key(headers: Mapping[str, str], fields: Mapping[str, str]) -> str:

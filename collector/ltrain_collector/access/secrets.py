@@ -1,12 +1,11 @@
 """Secrets that sign keys: from a setting, else from a file created on first use."""
 
 import contextlib
-import os
 import secrets
 from pathlib import Path
 
+from ltrain_instrument.atomic_files import OWNER_FILE, create_file
 from ltrain_instrument.errors import BadSetting
-from ltrain_instrument.private import make_private
 from ltrain_instrument.settings import Setting
 
 ALGORITHM = "HS256"
@@ -43,16 +42,5 @@ def shared_secret(whose: str, setting: Setting[str], path: Path) -> str:
 def _file_secret(path: Path) -> str:
     with contextlib.suppress(FileNotFoundError):
         return path.read_text().strip()
-    make_private(path.parent)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    write_private(temporary, secrets.token_hex(32))
-    with contextlib.suppress(FileExistsError):  # another process was first: use its secret
-        os.link(temporary, path)
-    temporary.unlink()
+    create_file(path, secrets.token_hex(32), OWNER_FILE)  # if no other process was first
     return path.read_text().strip()
-
-
-def write_private(path: Path, text: str) -> None:
-    """Create a file that only its owner can read."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)

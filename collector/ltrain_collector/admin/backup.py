@@ -5,7 +5,6 @@ backup restores rows and nothing else: into tables that ltrain creates in a sepa
 they are checked before they are moved into the store. A migration creates the views.
 """
 
-import os
 import re
 import shutil
 import time
@@ -21,6 +20,7 @@ from ltrain_collector.errors import BadBackup, QueryFailed, StoreNewer
 from ltrain_collector.signals import SIGNALS, TABLES
 from ltrain_collector.store import BACKUPS, Store, quote_literal
 from ltrain_instrument import attributes
+from ltrain_instrument.atomic_files import move_into_place, temporary_sibling
 from ltrain_instrument.private import OWNER_ONLY, make_private
 
 STEPS_TABLE = "otel.ltrain_migrations"
@@ -56,24 +56,22 @@ def backup(store: Store, target: Path) -> int:
     if target.exists():
         raise BadBackup(f"{target} already exists. Name a new folder, or a new file *.tar.")
     made = _backup_folder(store) / f"ltrain-{time.time_ns()}"
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         store.command(f"BACKUP DATABASE otel TO File({quote_literal(str(made))})")
         count = write_checksums(made)
-        make_private(target.parent)
-        if target.suffix == ".tar":
-            write_tar(made, part)
-            part.rename(target)
-        else:
-            made.chmod(OWNER_ONLY)
-            shutil.move(made, target)
+        with temporary_sibling(target) as draft:
+            if target.suffix == ".tar":
+                write_tar(made, draft)
+            else:
+                made.chmod(OWNER_ONLY)
+                shutil.move(made, draft)
+            move_into_place(draft, target)
     except (QueryFailed, OSError) as error:
         raise BadBackup(
             f"The store {store.name} could not be backed up to {target}: {error}"
         ) from error
     finally:
         _remove(made)
-        part.unlink(missing_ok=True)
     return count
 
 

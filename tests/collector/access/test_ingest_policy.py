@@ -93,7 +93,6 @@ FORGED = [
     ("agentlightning.attempt_id", "2"),
     ("ltrain.policy.name", "default"),
     ("ltrain.policy.version", 3),
-    ("ltrain.model.digest", "x"),
     ("ltrain.prompt_token_ids", "[1]"),
     ("ltrain.response_token_ids", "[1]"),
     ("ltrain.response_logprobs", "AAAA"),

@@ -134,11 +134,12 @@ def test_what_a_killed_command_left_goes_with_the_next_copy(held: Store, tmp_pat
     now = time.time_ns()
     for name in (f"ltrain-{now - 2 * 24 * 3600 * 10**9}", f"ltrain-{now}", "mine"):
         (folder / name).mkdir(parents=True)
-    (tmp_path / ".copy.tar.part").write_text("left")
+    (tmp_path / ".copy.tar.999999999-0badcafe.part").write_text("left")
     for database in ("ltrain_restore_1", f"ltrain_restore_{now}"):
         held.command(f"CREATE DATABASE {database}")
     backup(held, tmp_path / "copy.tar")
     assert {path.name for path in folder.iterdir()} == {f"ltrain-{now}", "mine"}
+    assert not list(tmp_path.glob(".copy.tar.*"))
     sql = "SELECT name FROM system.databases WHERE startsWith(name, 'ltrain_')"
     assert held.query(sql)["name"].to_list() == [f"ltrain_restore_{now}"]
 

@@ -1,5 +1,6 @@
 """The prefix tree: its attention mask, its token counts and its packs."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,7 +42,8 @@ def test_packs_have_every_row_once_within_their_limit(
     rows: list[list[int]], max_tokens: int, shared: bool
 ) -> None:
     temperatures = [float(len(row) % 2) for row in rows]
-    packs = pack_rows(rows, temperatures, max_tokens=max_tokens, shared=shared)
+    arrays = [np.array(row, np.uint32) for row in rows]
+    packs = pack_rows(arrays, temperatures, max_tokens=max_tokens, shared=shared)
     assert sorted(i for part in packs.rows for i in part) == list(range(len(rows)))
     sizes = []
     for part in packs.rows:

@@ -48,8 +48,11 @@ def test_a_name_taken_by_another_command_is_not_used(tmp_path: Path) -> None:
 
 def test_an_interrupted_write_leaves_the_previous_journal(tmp_path: Path) -> None:
     journal = opened(tmp_path)
-    journal.path.with_suffix(".part").write_text("{")
+    part = journal.path.with_name(".journal.json.999999999-0badcafe.part")
+    part.write_text("{")
     assert opened(tmp_path) == journal
+    journal.save()
+    assert not part.exists()
 
 
 def test_only_the_latest_checkpoint_is_kept(tmp_path: Path) -> None:

@@ -1,22 +1,28 @@
 """The waves of an online run: what it reads from the store, and what its journal records."""
 
 import tomllib
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from tests.otlp import insert_otlp
 from tests.security.test_trust import sent
 from tests.transforms.conftest import RECIPE, Scene
 
 from ltrain_collector.store import Store
 from ltrain_train.loop.journal import Journal, Wave
-from ltrain_train.loop.online import OnlineRun
+from ltrain_train.loop.online import OnlineRun, wave_tasks
 from ltrain_train.loop.phases import Phases
+from ltrain_train.policy import Policies
 from ltrain_train.rollout import Task
+from ltrain_transforms.datasets import Dataset
+from ltrain_transforms.policy_file import PolicyFile, PolicyVersion
 from ltrain_transforms.recipe import Recipe
 
+TASKS = [f"t{number}" for number in range(10)]
 ROLLOUT = {"tasks": "t.jsonl", "agent": "a:b", "reward": "c:d", "rollouts_per_task": 16}
 
 
@@ -34,6 +40,9 @@ class Learning:
     """A fake updater in place of the learner's process."""
 
     learner = SimpleNamespace(wait=lambda: None)
+
+    def __init__(self, home: Path) -> None:
+        self.policies = Policies(home)
 
     def update(self, *_: Any) -> SimpleNamespace:
         report = SimpleNamespace(rows=8, tokens=16, metrics={})
@@ -54,18 +63,51 @@ def test_a_wave_of_trusted_senders_is_complete_and_has_its_alarms(
         rollout.evaluate(float(sample >= 8))
         rollout.close()
     journal = Journal(folder=tmp_path / "run", run="demo", recipe="r", policy="sql", base=0)
+    base = tmp_path / "policies" / "sql" / "v0"
+    base.mkdir(parents=True)
+    files = {"config.json": PolicyFile(size=2, sha256="c0")}
+    version = PolicyVersion(policy="sql", version=0, created=0, files=files)
+    (base / "policy.json").write_text(version.model_dump_json())
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
         insert_otlp(store, sent(scene, "ingest"))
         assert recipe.rollout is not None
         online = OnlineRun(
-            recipe, recipe.rollout, journal, store, cast(Any, agents), cast(Any, Learning()),
-            Phases(), [Task(id="t1", input="x")], (), tmp_path / "datasets", shown.append, 0,
+            recipe, recipe.rollout, journal, store, cast(Any, agents),
+            cast(Any, Learning(tmp_path)), Phases(), [Task(id="t1", input="x")], (),
+            tmp_path / "datasets", shown.append, 0,
         )  # fmt: skip
         online.run()
     [wave] = shown
     assert agents.finished == [{rollout.rollout for rollout in scene.attempts}]
     assert (wave.outcomes, wave.evaluations) == ({"ok": 16}, {"reward": 0.5})
     assert wave.seconds["settle"] < 150
+    manifest = Dataset.open(tmp_path / "datasets" / "demo-0").manifest
+    assert manifest["base"] == version.base_digests()
     [alarm] = wave.alarms
     assert "dropped as `constrained` have low rewards (mean 0.00, others 0.80" in alarm
+
+
+def test_every_task_comes_once_in_an_epoch() -> None:
+    order = [task for wave in range(5) for task in wave_tasks(wave, TASKS, 4, seed=0)]
+    assert Counter(order) == {task: 2 for task in TASKS}
+
+
+def test_the_tasks_of_a_wave_are_reproducible() -> None:
+    assert wave_tasks(3, TASKS, 4, seed=1) == wave_tasks(3, TASKS, 4, seed=1)
+    assert wave_tasks(0, TASKS, 10, seed=1) != wave_tasks(0, TASKS, 10, seed=2)
+
+
+def test_a_wave_larger_than_the_file_has_every_task_once() -> None:
+    assert Counter(wave_tasks(0, TASKS, 99, seed=0)) == {task: 1 for task in TASKS}
+
+
+@pytest.mark.parametrize(("size", "tasks"), [(12, 16), (4, 10), (7, 8), (9, 10)])
+def test_a_wave_across_epochs_has_no_task_twice(size: int, tasks: int) -> None:
+    names = [f"t{number}" for number in range(tasks)]
+    for seed in range(20):
+        waves = [wave_tasks(wave, names, size, seed) for wave in range(tasks)]
+        assert all(len(set(wave)) == size for wave in waves)
+        order = [task for wave in waves for task in wave]
+        epochs = [order[first : first + tasks] for first in range(0, len(order), tasks)]
+        assert all(set(epoch) == set(names) for epoch in epochs)

@@ -67,8 +67,9 @@ def test_a_service_that_keeps_dying_is_not_started_again(
         for _ in range(MAX_DEATHS):
             child = running._started["gateway"]
             os.killpg(child.pid, signal.SIGKILL)
-            _until(lambda child=child: running._started["gateway"] is not child or child.stopped)
-            time.sleep(0.1)
+            _until(
+                lambda child=child: running._started["gateway"] is not child or not watch.is_alive()
+            )
         watch.join(WAIT)
     assert not watch.is_alive()
     assert "3 times within 600 s; it is not started again" in caplog.messages[-1]

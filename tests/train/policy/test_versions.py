@@ -1,7 +1,6 @@
 """Versions of policies: complete or absent, immutable, and one of them current."""
 
 import json
-import os
 import stat
 import struct
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 
 from ltrain_train.policy.errors import BadModel, PolicyExists, UnknownVersion
 from ltrain_train.policy.versions import Policies
+from ltrain_transforms.policy_file import read_base_digests
 
 
 def write_model(directory: Path, fill: int = 0, **shapes: int) -> Path:
@@ -48,6 +48,22 @@ def test_a_model_becomes_version_0(policies: Policies, tmp_path: Path) -> None:
     assert stat.S_IMODE((path / "model.safetensors").stat().st_mode) == 0o444
     (tmp_path / "model" / "config.json").write_text("changed")
     assert (path / "config.json").read_text() == "{}"
+
+
+def test_the_digests_of_a_base_are_those_of_model_tokenizer_and_template(
+    policies: Policies, tmp_path: Path
+) -> None:
+    digests = read_base_digests(policies.directory / "sql")
+    assert digests.keys() == {"model", "tokenizer"}
+    model = write_model(tmp_path / "other", fill=9)
+    (model / "chat_template.jinja").write_text("{{ messages }}")
+    (model / "generation_config.json").write_text("{}")
+    policies.register("other", model)
+    changed = read_base_digests(policies.directory / "other")
+    assert changed.keys() == {"model", "tokenizer", "template"}
+    assert changed["tokenizer"] == digests["tokenizer"]
+    assert changed["model"] != digests["model"]
+    assert read_base_digests(policies.directory / "absent") == {}
 
 
 def test_the_same_model_can_be_registered_again_but_not_another(
@@ -139,13 +155,10 @@ def test_a_version_without_one_of_its_files_is_not_served(
 
 def test_drafts_of_dead_processes_are_removed(policies: Policies) -> None:
     folder = policies.directory / "sql"
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
-    dead, own = folder / f".draft-{child}-aa", folder / f".draft-{os.getpid()}-bb"
-    dead.mkdir()
+    own = policies.draft("sql")
     own.mkdir()
+    dead = folder / ".draft.999999999-0badcafe.part"
+    dead.mkdir()
     policies.draft("sql")
     assert (dead.exists(), own.exists()) == (False, True)
 

@@ -16,7 +16,7 @@ AGENTS = Path(__file__).parent / "agents"
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reward_function, "RETRY_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(reward_function, "RETRY_PAUSE", 0.0)
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 

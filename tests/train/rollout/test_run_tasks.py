@@ -46,7 +46,7 @@ AGENT = ("--agent", "plain:solve", "--reward", "scores:one")
 def test_a_finished_run_is_followed_by_the_next(
     tasks: Path, environ: dict[str, str], outside: Any, home: Path
 ) -> None:
-    first = ltrain([tasks, *AGENT, "--per-task", "2"], environ)
+    first = ltrain([tasks, *AGENT, "--rollouts-per-task", "2"], environ)
     assert (first.returncode, first.stderr) == (0, "")
     assert first.stdout.splitlines() == ["run tasks: 8 ok", "mean reward: 1.000"]
     second = ltrain([tasks, *AGENT, "--json"], environ)
@@ -61,7 +61,7 @@ def test_a_killed_run_continues_where_it_stopped(
     tasks: Path, environ: dict[str, str], outside: Any, home: Path
 ) -> None:
     outside.pause = 0.7
-    arguments = [tasks, *AGENT, "--per-task", "2", "--workers", "1", "--concurrency", "1"]
+    arguments = [tasks, *AGENT, "--rollouts-per-task", "2", "--workers", "1", "--concurrency", "1"]
     command = [*LTRAIN, *map(str, arguments)]
     killed = subprocess.Popen(command, env=environ, cwd=HERE / "agents")
     outside.wait_spans(2, 30, name="ltrain.rollout")

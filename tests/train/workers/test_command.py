@@ -45,7 +45,8 @@ sys.exit(task.get("exits", 0))
 def script(tmp_path: Path) -> str:
     path = tmp_path / "script.py"
     path.write_text(SCRIPT)
-    return f"PYTHONPATH={Path(__file__).parent / 'agents'}:$PYTHONPATH python {path}"
+    agents = Path(__file__).parents[1] / "rollout" / "agents"
+    return f"PYTHONPATH={agents}:$PYTHONPATH python {path}"
 
 
 def only(runner: Runner, task: Task) -> RolloutResult:
@@ -97,9 +98,7 @@ def test_a_command_that_the_kernel_may_have_killed_for_lack_of_memory_is_tried_a
     runner: Start, task: Make, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kills = itertools.count()
-    monkeypatch.setattr(
-        "ltrain_train.workers.process_death.count_oom_kills", lambda: 10**9 + next(kills)
-    )
+    monkeypatch.setattr("ltrain_train.workers.attempt.count_oom_kills", lambda: 10**9 + next(kills))
     result = only(runner("kill -9 $$"), task())
     assert (result.outcome, result.identity.attempt) == (Outcome.ERROR, 2)
 

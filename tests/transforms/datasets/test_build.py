@@ -157,7 +157,7 @@ def test_the_draft_of_a_killed_build_is_removed(
 ) -> None:
     fill(scene)
     insert_otlp(store, scene.request())
-    gone = tmp_path / ".out-999999999"
+    gone = tmp_path / ".out.999999999-0badcafe.part"
     gone.mkdir()
     build(store, recipe, tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "store") == [

@@ -64,7 +64,7 @@ def test_the_batches_of_a_dataset_change_no_byte(
         ("tasks", ExportOptions(), 2),
         ("sft", ExportOptions(best=2), 16),
         ("preferences", ExportOptions(pairs=2), 8),
-        ("rendered", ExportOptions(tokenizer=tokenizer, at_least=0.5), 16),
+        ("rendered", ExportOptions(tokenizer=tokenizer, min=0.5), 16),
         ("verl", ExportOptions(), 2),
     ):
         made = [tmp_path / f"{n}" / f"{form}{FORMATS[form][0]}" for n in range(len(cuts))]

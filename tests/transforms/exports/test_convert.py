@@ -41,7 +41,7 @@ def run(*arguments: object) -> str:
 
 def test_the_command_prints_what_it_wrote_and_left_out(dataset: Dataset, tmp_path: Path) -> None:
     out = tmp_path / "new" / "best.jsonl"
-    output = run(dataset.path, "--to", "sft", "--at-least", "1", "--out", out)
+    output = run(dataset.path, "--to", "sft", "--min", "1", "--out", out)
     assert output.splitlines() == [
         f"{out}: 1 rows of sft from dataset {dataset.id}",
         "left out: 1 below",
@@ -51,7 +51,7 @@ def test_the_command_prints_what_it_wrote_and_left_out(dataset: Dataset, tmp_pat
     (line,) = map(json.loads, out.read_text().splitlines())
     assert line["messages"][-1] == {"role": "assistant", "content": "2"}
     manifest = json.loads((tmp_path / "new" / "best.jsonl.manifest.json").read_text())
-    assert (manifest["dataset"], manifest["options"]) == (dataset.id, {"at_least": 1.0, "pairs": 1})
+    assert (manifest["dataset"], manifest["options"]) == (dataset.id, {"min": 1.0, "pairs": 1})
     assert manifest["lineage"] == [
         dataset.table("calls").filter(output=_answer("2"))["call_id"].to_list()
     ]
@@ -63,7 +63,7 @@ def test_the_command_prints_what_it_wrote_and_left_out(dataset: Dataset, tmp_pat
         out.name,
         f"{out.name}.manifest.json",
     ]
-    again = run(dataset.path, "--to", "sft", "--at-least", "1", "--out", out, "--json")
+    again = run(dataset.path, "--to", "sft", "--min", "1", "--out", out, "--json")
     assert json.loads(again) == manifest
 
 
@@ -118,7 +118,7 @@ def test_the_tables_of_a_dataset_are_read_by_all(scene: Any, built: Built, tmp_p
         (("--to", "sft", "--out", "x.csv"), BadExport, "sft is written as .jsonl, and --out is x"),
         (("--to", "verl", "--out", "x.jsonl"), BadExport, r"Name it \*.parquet"),
         (
-            ("--to", "sft", "--at-least", "9", "--out", "x.jsonl"),
+            ("--to", "sft", "--min", "9", "--out", "x.jsonl"),
             BadExport,
             "has no row for sft. Left out: 2 below, 1 unrewarded",
         ),

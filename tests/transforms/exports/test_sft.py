@@ -83,8 +83,8 @@ def test_the_best_rollouts_of_each_group_are_selected(talks: Talks, built: Built
     assert texts() == ["0.2", "0.4", "0.7", "1.0"]
     assert texts(best=1) == ["0.2", "1.0"]
     assert texts(best=2) == ["0.2", "0.7", "1.0"]
-    assert texts(at_least=0.7) == ["0.7", "1.0"]
-    drops = reasons(converted(export_sft, dataset, ExportOptions(best=2, at_least=0.3)).drops)
+    assert texts(min=0.7) == ["0.7", "1.0"]
+    drops = reasons(converted(export_sft, dataset, ExportOptions(best=2, min=0.3)).drops)
     assert drops == {
         ids["a", 1]: "not_best",
         ids["b", 0]: "below",

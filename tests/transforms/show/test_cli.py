@@ -140,8 +140,10 @@ def publish(folder: Path, *numbers: int) -> None:
 
 
 def test_a_dataset_is_built_and_shown(folder: Path) -> None:
+    publish(folder, 0)
     built = ltrain(folder, "build", "--out", "made", "--json")
     assert built.stderr == ""
+    assert json.loads((folder / "made" / "manifest.json").read_text())["base"].keys() == {"model"}
     assert json.loads(built.stdout)["counts"]["samples"] == 2
     shown = ltrain(folder, "show", "made")
     assert (shown.returncode, shown.stderr) == (0, "")

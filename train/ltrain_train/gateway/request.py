@@ -8,8 +8,7 @@ import orjson
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.tokens import Request, build_request
 from ltrain_train.gateway.body import bad_request, parse_body
-from ltrain_train.gateway.sampling import NEUTRAL_SAMPLING
-from ltrain_train.gateway.trainable_requests import require_trainable
+from ltrain_train.gateway.trainable_requests import NEUTRAL_SAMPLING, require_trainable
 
 
 def parse_request(

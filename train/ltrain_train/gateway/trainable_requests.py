@@ -10,7 +10,17 @@ from typing import Any
 from ltrain_instrument.allow import Allow
 from ltrain_train.gateway.body import bad_request
 from ltrain_train.gateway.errors import Refused
-from ltrain_train.gateway.sampling import NEUTRAL_SAMPLING
+
+NEUTRAL_SAMPLING: dict[str, float] = {
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+}
+"""Imposed in mode `train` on each parameter that a rollout key does not set."""
 
 ALWAYS_ALLOWED = frozenset(
     {

@@ -3,7 +3,6 @@
 Agents cannot reach an admin route: the gateway forwards the body of a chat request, never a path.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import orjson
+from tenacity import AsyncRetrying, RetryError, retry_if_not_result, stop_after_attempt, wait_fixed
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.tokens import EventSplitter
@@ -98,14 +98,18 @@ class Upstream:
         Raises:
             UpstreamFailed: when the server still refuses after 5 seconds.
         """
-        for _ in range(50):
-            if (await self._request("POST", "/reset_prefix_cache")).get("success"):
-                return
-            await asyncio.sleep(0.1)
-        raise UpstreamFailed(
-            f"The policy server at {self.address} did not reset its prefix cache within 5 s, "
-            "because requests are still running. Publish again."
+        retrying = AsyncRetrying(
+            retry=retry_if_not_result(lambda answer: answer.get("success")),
+            wait=wait_fixed(0.1),
+            stop=stop_after_attempt(50),
         )
+        try:
+            await retrying(self._request, "POST", "/reset_prefix_cache")
+        except RetryError as error:
+            raise UpstreamFailed(
+                f"The policy server at {self.address} did not reset its prefix cache within 5 s, "
+                "because requests are still running. Publish again."
+            ) from error
 
     async def _request(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         timeout = aiohttp.ClientTimeout(total=RELOAD_TIMEOUT, sock_connect=CONNECT_TIMEOUT)

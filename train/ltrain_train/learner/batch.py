@@ -1,22 +1,37 @@
 """Converts rows to the jagged TensorDict of verl's engines; the only module that uses tensordict.
 
 Every per-token tensor is as long as its row, prompt included. Position i is about token i; the
-values over the prompt are zero.
+values over the prompt are zero. The values go from Arrow buffers to NumPy to torch by offsets.
 """
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, Self
 
+import numpy as np
+import polars as pl
+import pyarrow as pa
 import torch
+from numpy.typing import DTypeLike, NDArray
 from tensordict import NonTensorData, TensorDict
 
 from ltrain_train.learner.prefix_tree import pack_rows
-from ltrain_train.learner.samples import Row
+from ltrain_transforms.tables import SAMPLES
 
-EMPTY_ROW = Row(
-    prompt=[0], response=[0], mask=[0], logprobs=[0.0], advantages=[0.0], weights=[0.0],
-    temperature=1.0, old=[0.0], correction=[0.0],
+OLD = "old_log_probs"
+"""A further column of rows: the learner's log-probabilities before the update. They replace the
+sampled ones."""
+CORRECTION = "correction"
+"""A further column: the capped ratio of `OLD` to the sampled ones, a factor of the loss."""
+
+WEIGHTS = SAMPLES.schema["loss_weight"]
+EMPTY_ROW = pl.DataFrame(
+    {
+        "prompt_ids": [[0]], "response_ids": [[0]], "response_mask": [[0]], "temperature": [1.0],
+        "rollout_logprobs": [[0.0]], "advantages": [[0.0]], "loss_weight": [[0.0]],
+        OLD: [[0.0]], CORRECTION: [[0.0]],
+    },
+    schema_overrides={**SAMPLES.schema, OLD: WEIGHTS, CORRECTION: WEIGHTS},
 )  # fmt: skip
 """Pads micro-batches, which need equally many rows in verl; it has no trained token."""
 
@@ -28,38 +43,56 @@ class StepBatch:
     data: Any
     row_numbers: list[int]
     """The number of the row at each position of the batch; -1 for padding."""
-    rows: Sequence[Row]
+    prompt_lengths: list[int]
+    """Of each row."""
     computed_tokens: int
     """Tokens that the model computes."""
 
 
-def make_batch(rows: Sequence[Row], *, ranks: int, tokens: int, shared: bool) -> StepBatch:
+def make_batch(rows: pl.DataFrame, *, ranks: int, tokens: int, shared: bool) -> StepBatch:
     """Split rows into micro-batches of at most `tokens` tokens, equally many for each rank.
 
     A row that is longer than `tokens` is a micro-batch by itself.
     """
-    ids = [row.prompt + row.response for row in rows]
-    temperatures = [row.temperature for row in rows]
-    packs = pack_rows([row[:-1] for row in ids], temperatures, max_tokens=tokens, shared=shared)
+    temperatures = rows["temperature"].to_list()
+    packs = pack_rows(_predicting_tokens(rows), temperatures, max_tokens=tokens, shared=shared)
     packs.rows.extend([] for _ in range(-len(packs.rows) % ranks))
     size = max(map(len, packs.rows))
     row_numbers = [i for part in packs.rows for i in part + [-1] * (size - len(part))]
-    batch_rows = [EMPTY_ROW if i < 0 else rows[i] for i in row_numbers]
-    fields = _fields(batch_rows, corrected=any(row.correction for row in rows))
+    columns = [name for name in EMPTY_ROW.columns if name in rows.columns]
+    padded = pl.concat([rows.select(columns), EMPTY_ROW.select(columns)])
+    fields = _fields(padded[[i if i >= 0 else rows.height for i in row_numbers]])
     options = {
         "use_dynamic_bsz": False,
         "micro_batch_size_per_gpu": size,
-        "weight_sum": sum(map(total_weight, rows)),
+        "weight_sum": total_weight(rows),
     }
     fields |= {name: NonTensorData(value) for name, value in options.items()}
+    prompt_lengths = rows["prompt_ids"].list.len().to_list()
     return StepBatch(
-        TensorDict(fields, batch_size=[len(batch_rows)]), row_numbers, rows, packs.tokens
+        TensorDict(fields, batch_size=[len(row_numbers)]), row_numbers, prompt_lengths, packs.tokens
     )
 
 
-def total_weight(row: Row) -> float:
-    """Return the sum of the weights of a row's trained tokens."""
-    return sum(w for w, m in zip(row.weights, row.mask, strict=True) if m)
+def total_weight(rows: pl.DataFrame) -> float:
+    """Return the sum of the weights of the trained tokens."""
+    weights, trained = flat_values(rows, "loss_weight"), flat_values(rows, "response_mask")
+    return float(np.dot(weights.astype(np.float64), trained))
+
+
+def count_tokens(rows: pl.DataFrame) -> int:
+    """Return the number of tokens, prompts included."""
+    return sum(int(rows[name].list.len().sum()) for name in ("prompt_ids", "response_ids"))
+
+
+def add_correction(rows: pl.DataFrame, old: torch.Tensor, ratio: torch.Tensor) -> pl.DataFrame:
+    """Add the columns `OLD` and `CORRECTION`, from flat tensors over all response tokens."""
+    offsets = np.concatenate([[0], rows["response_ids"].list.len().cast(pl.Int64).cum_sum()])
+    lists = {
+        name: pa.LargeListArray.from_arrays(offsets, values.numpy())
+        for name, values in ((OLD, old), (CORRECTION, ratio))
+    }
+    return rows.with_columns(pl.Series(name, values) for name, values in lists.items())
 
 
 def response_log_probs(output: Any, batch: StepBatch) -> list[torch.Tensor]:
@@ -67,42 +100,73 @@ def response_log_probs(output: Any, batch: StepBatch) -> list[torch.Tensor]:
     positions = {i: position for position, i in enumerate(batch.row_numbers)}
     full = output["log_probs"].unbind()
     # position i predicts token i + 1
-    return [full[positions[i]][len(row.prompt) - 1 : -1] for i, row in enumerate(batch.rows)]
+    return [full[positions[i]][length - 1 : -1] for i, length in enumerate(batch.prompt_lengths)]
 
 
-def _fields(rows: Sequence[Row], *, corrected: bool) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "input_ids": _jagged((row.prompt + row.response for row in rows), torch.int64),
-        "position_ids": _jagged((range(len(row)) for row in rows), torch.int64),
-        "scored": _response_jagged(rows, [[1] * len(row.response) for row in rows], torch.int64),
-        "loss_mask": _response_jagged(rows, [row.mask for row in rows], torch.int64),
-        "old_log_probs": _response_jagged(
-            rows, [row.old or row.logprobs for row in rows], torch.float32
-        ),
-        "advantages": _response_jagged(
-            rows, [_weighted_advantages(row) for row in rows], torch.float32
-        ),
-        "temperature": torch.tensor([row.temperature for row in rows]),
+def flat_values(rows: pl.DataFrame, column: str) -> NDArray[Any]:
+    """Return the values of all lists of a column, one after the other."""
+    return rows[column].explode().to_numpy()
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where the T tokens of N rows are in a flat array: a row's response follows its prompt."""
+
+    offsets: NDArray[np.int64]
+    """Of each row, and the end: [N + 1]."""
+    in_response: NDArray[np.bool_]
+    """Whether a token is in a response: [T]."""
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame) -> Self:
+        lists = rows.select(pl.col("prompt_ids", "response_ids").list.len().cast(pl.Int64))
+        lengths = lists.to_numpy().ravel()
+        ends = lengths.cumsum()
+        in_response = np.repeat(np.tile([False, True], rows.height), lengths)
+        return cls(np.concatenate([[0], ends[1::2]]), in_response)
+
+    def token_ids(self, rows: pl.DataFrame, dtype: DTypeLike) -> NDArray[Any]:
+        """Return the ids of all tokens."""
+        ids = np.empty(len(self.in_response), dtype)
+        ids[self.in_response] = flat_values(rows, "response_ids")
+        ids[~self.in_response] = flat_values(rows, "prompt_ids")
+        return ids
+
+    def over_prompts(self, values: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
+        """Return the values of the response tokens with a zero for each prompt token."""
+        full = np.zeros(len(self.in_response), dtype)
+        full[self.in_response] = values
+        return full
+
+    def jagged(self, values: NDArray[Any]) -> Any:
+        """Return the values of all tokens as a jagged tensor."""
+        return torch.nested.nested_tensor_from_jagged(
+            torch.from_numpy(values), torch.from_numpy(self.offsets)
+        )
+
+
+def _predicting_tokens(rows: pl.DataFrame) -> list[NDArray[np.uint32]]:
+    """Return the token ids of each row without the last, which predicts nothing."""
+    layout = _Layout.of(rows)
+    ids = layout.token_ids(rows, np.uint32)
+    return [ids[start : end - 1] for start, end in pairwise(layout.offsets.tolist())]
+
+
+def _fields(rows: pl.DataFrame) -> dict[str, Any]:
+    layout = _Layout.of(rows)
+    starts = np.repeat(layout.offsets[:-1], np.diff(layout.offsets))
+    weighted = flat_values(rows, "advantages") * flat_values(rows, "loss_weight")
+    old = flat_values(rows, OLD if OLD in rows.columns else "rollout_logprobs")
+    per_token = {
+        "input_ids": layout.token_ids(rows, np.int64),
+        "position_ids": np.arange(len(starts)) - starts,
+        "scored": layout.in_response.astype(np.int64),
+        "loss_mask": layout.over_prompts(flat_values(rows, "response_mask"), np.int64),
+        "old_log_probs": layout.over_prompts(old, np.float32),
+        "advantages": layout.over_prompts(weighted, np.float32),
     }
-    if corrected:
-        ratios = [row.correction or [0.0] * len(row.response) for row in rows]
-        fields["rollout_is_weights"] = _response_jagged(rows, ratios, torch.float32)
-    return fields
-
-
-def _weighted_advantages(row: Row) -> list[float]:
-    return [a * w for a, w in zip(row.advantages, row.weights, strict=True)]
-
-
-def _response_jagged(
-    rows: Sequence[Row], values: Iterable[Sequence[float]], dtype: torch.dtype
-) -> Any:
-    pairs = zip(rows, values, strict=True)
-    return _jagged(([0] * len(row.prompt) + list(response) for row, response in pairs), dtype)
-
-
-def _jagged(rows: Iterable[Sequence[float]], dtype: torch.dtype) -> Any:
-    lists = [list(row) for row in rows]
-    flat = torch.tensor([x for row in lists for x in row], dtype=dtype)
-    offsets = torch.tensor([0, *map(len, lists)]).cumsum(0)
-    return torch.nested.nested_tensor_from_jagged(flat, offsets)
+    if CORRECTION in rows.columns:
+        ratio = flat_values(rows, CORRECTION)
+        per_token["rollout_is_weights"] = layout.over_prompts(ratio, np.float32)
+    fields = {name: layout.jagged(values) for name, values in per_token.items()}
+    return fields | {"temperature": torch.tensor(rows["temperature"].to_list())}

@@ -10,8 +10,8 @@ import os
 import select
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from ltrain_instrument.errors import LtrainError
@@ -35,7 +35,7 @@ CLOSE_GRACE = 10.0
 """Seconds for a learner to exit by itself when it is closed."""
 
 
-class LearnerClient:
+class LearnerClient(ExitStack):
     """One learner process; the `with` block starts and ends it."""
 
     def __init__(
@@ -66,6 +66,7 @@ class LearnerClient:
             ranks: data-parallel worker processes.
             children: owner of the process; by default the client's own.
         """
+        super().__init__()
         paths = (base.absolute(), checkpoint and checkpoint.absolute(), home and home.absolute())
         self._scratch = scratch_path("ray", parent=None, max_socket_name=RAY_SOCKET_BYTES)
         self.job = Job(
@@ -77,7 +78,7 @@ class LearnerClient:
         self._child: Child | None = None
         self._requests = self._answers = -1
         self._pending = b""
-        self._ready = False
+        self._ready = self._is_busy = False
 
     def start(self) -> None:
         """Start the process and return at once; `wait` or the first request waits for the model."""
@@ -160,7 +161,9 @@ class LearnerClient:
         self._request("load", directory=directory)
 
     def close(self) -> None:
-        """End the process; a second call does nothing."""
+        """End the process, at once if it is loading or computing; a second call does nothing."""
+        if self._child is not None and (self._is_busy or not self._ready):
+            self._child.request_stop()  # it sees closed requests only at its next read
         for pipe in (self._requests, self._answers):
             if pipe >= 0:
                 os.close(pipe)
@@ -170,18 +173,9 @@ class LearnerClient:
             self._child = None
 
     def __enter__(self) -> Self:
+        self.callback(self.close)
         self.start()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._child is not None and (kind is not None or not self._ready):
-            self._child.request_stop()  # it sees closed requests only at its next read
-        self.close()
 
     def _request(self, name: str, **arguments: Any) -> Any:
         if self._child is None:
@@ -189,9 +183,11 @@ class LearnerClient:
                 f"The learner cannot {name} before it is started. Use it in a `with` block."
             )
         self.wait()
+        self._is_busy = True
         self._send(name, **arguments)
         while self._next_line(POLL) is None:
             pass
+        self._is_busy = False
         return self._receive()
 
     def _send(self, name: str, **arguments: Any) -> None:

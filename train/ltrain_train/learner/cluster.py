@@ -13,6 +13,7 @@ from random import sample
 from typing import Any
 
 import ray
+from tenacity import RetryCallState, Retrying, retry_if_exception_message, stop_after_attempt
 
 from ltrain_train.learner.errors import LearnerFailed
 
@@ -40,13 +41,19 @@ def start_ray(cpus: int, scratch: Path | None) -> None:
 
     Call it from the main thread: the kernel ends Ray's daemons with the thread that started them.
     """
-    for remaining in reversed(range(START_ATTEMPTS)):
-        try:
-            return _init_ray(cpus, scratch)
-        except Exception as error:  # Ray has no exception class for this timeout
-            if START_TIMEOUT_TEXT not in str(error) or not remaining:
-                raise
-            print(f"Ray's daemons did not start in time; trying again, at most {remaining} times.")
+    retrying = Retrying(
+        # Ray has no exception class for this timeout
+        retry=retry_if_exception_message(match=f"(?s).*{START_TIMEOUT_TEXT}"),
+        stop=stop_after_attempt(START_ATTEMPTS),
+        before_sleep=_report_slow_start,
+        reraise=True,
+    )
+    retrying(_init_ray, cpus, scratch)
+
+
+def _report_slow_start(state: RetryCallState) -> None:
+    remaining = START_ATTEMPTS - state.attempt_number
+    print(f"Ray's daemons did not start in time; trying again, at most {remaining} times.")
 
 
 def _init_ray(cpus: int, scratch: Path | None) -> None:

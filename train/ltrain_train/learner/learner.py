@@ -5,9 +5,11 @@ It needs a running Ray cluster; `ltrain_train.learner.service` runs it in a proc
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import torch
 from opentelemetry.trace import Tracer
 
@@ -16,7 +18,7 @@ from ltrain_train.learner import batch, engine, loss
 from ltrain_train.learner.checkpoint import fingerprint, make_record, read_record, write_record
 from ltrain_train.learner.errors import BadSamples
 from ltrain_train.learner.protocol import Job, StepReport
-from ltrain_train.learner.samples import Row, UpdateRows, read_rows, split_into_steps
+from ltrain_train.learner.samples import UpdateRows, read_rows, split_into_steps
 from ltrain_train.learner.weights import (
     atomic_directory,
     checkpoint_size,
@@ -55,7 +57,7 @@ class Learner:
         steps_rows = list(
             split_into_steps(rows.fresh, train.steps_per_wave, f"{self.job.seed}.{self.updates}")
         )
-        if any(sum(map(batch.total_weight, step_rows)) == 0 for step_rows in steps_rows):
+        if any(batch.total_weight(step_rows) == 0 for step_rows in steps_rows):
             raise BadSamples(
                 f"{samples}: an optimizer step would have no token with a positive loss_weight. "
                 "Lower train.steps_per_wave, or build a dataset with more weighted tokens."
@@ -76,9 +78,9 @@ class Learner:
             metrics={name: sum(m[name] for m in metrics) / len(metrics) for name in metrics[0]}
             if metrics
             else {},
-            rows=len(rows.fresh),
-            tokens=sum(map(len, rows.fresh)),
-            trained_tokens=sum(sum(row.mask) for row in rows.fresh),
+            rows=rows.fresh.height,
+            tokens=batch.count_tokens(rows.fresh),
+            trained_tokens=int(batch.flat_values(rows.fresh, "response_mask").sum()),
             steps=len(steps_rows),
             total_steps=self.steps,
             seconds=time.monotonic() - began,
@@ -116,7 +118,7 @@ class Learner:
         self.steps, self.updates = checkpoint.steps, checkpoint.updates
 
     def _run_optimizer_step(
-        self, rows: list[Row], span_attributes: Mapping[str, str | int]
+        self, rows: pl.DataFrame, span_attributes: Mapping[str, str | int]
     ) -> dict[str, float]:
         """Make one optimizer step over `rows`, inside a span."""
         with self.tracer.start_as_current_span(
@@ -126,32 +128,30 @@ class Learner:
             metrics = engine.read_metrics(self.group.train_batch(step_batch.data).get())
             metrics["computed_tokens"] = step_batch.computed_tokens
             self.steps += 1
-            counts = {"step": self.steps, "rows": len(rows), "tokens": sum(map(len, rows))}
+            counts = {"step": self.steps, "rows": rows.height, "tokens": batch.count_tokens(rows)}
             for name, value in (counts | metrics).items():
                 span.set_attribute(attributes.TRAIN + name, value)
         return metrics
 
     def _apply_correction(
-        self, steps_rows: list[list[Row]]
-    ) -> tuple[list[list[Row]], dict[str, float]]:
+        self, steps_rows: list[pl.DataFrame]
+    ) -> tuple[list[pl.DataFrame], dict[str, float]]:
         """Add old log-probabilities and the capped ratio to the rows, if the recipe requires it."""
-        rows = [row for step_rows in steps_rows for row in step_rows]
-        if self.job.train.correction == "bypass" or not rows:
+        if self.job.train.correction == "bypass" or not steps_rows:
             return steps_rows, {}
-        old = self._log_probs(rows)
-        ratio = torch.cat(old) - torch.tensor([x for row in rows for x in row.logprobs])
-        mask = torch.tensor([[x for row in rows for x in row.mask]])
+        rows = pl.concat(steps_rows)
+        old = torch.cat(self._log_probs(rows))
+        sampled = torch.tensor(batch.flat_values(rows, "rollout_logprobs"))
+        mask = torch.tensor(batch.flat_values(rows, "response_mask").astype(np.int64))
         weights, metrics = engine.truncated_ratio(
-            ratio.unsqueeze(0), mask, self.job.train.correction_cap
+            (old - sampled).unsqueeze(0), mask.unsqueeze(0), self.job.train.correction_cap
         )
-        row_weights = torch.split(weights[0], [len(row.response) for row in rows])
-        new = iter(
-            replace(row, old=o.tolist(), correction=c.tolist())
-            for row, o, c in zip(rows, old, row_weights, strict=True)
-        )
-        return [[next(new) for _ in step_rows] for step_rows in steps_rows], metrics
+        corrected = batch.add_correction(rows, old, weights[0])
+        counts = [step_rows.height for step_rows in steps_rows]
+        starts = accumulate(counts, initial=0)
+        return [corrected.slice(*each) for each in zip(starts, counts, strict=False)], metrics
 
-    def _log_probs(self, rows: list[Row]) -> list[torch.Tensor]:
+    def _log_probs(self, rows: pl.DataFrame) -> list[torch.Tensor]:
         step_batch = self._make_batch(rows)
         answer = self.group.infer_batch(engine.as_inference_batch(step_batch.data)).get()
         return batch.response_log_probs(answer, step_batch)
@@ -160,6 +160,6 @@ class Learner:
         oldest = self.job.train.max_staleness
         return read_rows(samples, version=version, max_staleness=oldest, vocab_size=self.vocab_size)
 
-    def _make_batch(self, rows: list[Row]) -> batch.StepBatch:
+    def _make_batch(self, rows: pl.DataFrame) -> batch.StepBatch:
         tokens = self.job.train.tokens_per_micro_batch
         return batch.make_batch(rows, ranks=self.job.ranks, tokens=tokens, shared=self.shared)

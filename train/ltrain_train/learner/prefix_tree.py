@@ -7,10 +7,11 @@ gradients are those of the row alone.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 SUPPORTED_MODELS = ("llama", "mistral", "qwen2", "qwen3")
 """Architectures whose attention accepts any mask and whose other layers do not mix tokens."""
@@ -69,13 +70,19 @@ class Packs:
 
 
 def pack_rows(
-    rows: TokenRows, temperatures: Sequence[float], *, max_tokens: int, shared: bool
+    rows: Sequence[NDArray[np.uint32]],
+    temperatures: Sequence[float],
+    *,
+    max_tokens: int,
+    shared: bool,
 ) -> Packs:
     """Group rows with common prefixes into packs of at most `max_tokens` tokens.
 
     A pack has at least one row. If prefixes are not `shared`, every token of a row counts.
     """
-    order = sorted(range(len(rows)), key=lambda i: (temperatures[i], rows[i]))
+    # the bytes of big-endian numbers have the order of the numbers
+    keys = [row.astype(">u4").tobytes() for row in rows]
+    order = sorted(range(len(rows)), key=lambda i: (temperatures[i], keys[i]))
     packs: list[list[int]] = []
     size = total = 0
     for i in order:
@@ -102,6 +109,7 @@ def supports_prefix_tree(config: dict[str, Any]) -> bool:
     )
 
 
-def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    pairs = zip(one, other, strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+def _common_prefix(one: NDArray[np.uint32], other: NDArray[np.uint32]) -> int:
+    length = min(len(one), len(other))
+    differs = one[:length] != other[:length]
+    return int(differs.argmax()) if differs.any() else length

@@ -1,11 +1,12 @@
 """The rows of one update: read from a `samples` table, checked, and split into optimizer steps.
 
+* Rows are a frame of the columns `COLUMNS`; their tokens stay in Arrow buffers.
 * A row that cannot be trained on is an error that names it; no row is repaired.
 * A stale row, whose oldest call was sampled by an older version than `max_staleness` allows, is
   left out and counted. Every other row is in exactly one optimizer step.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -31,30 +32,10 @@ PER_TOKEN = ("response_mask", "rollout_logprobs", "advantages", "loss_weight")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One token sequence; `mask`, `logprobs`, `advantages` and `weights` are per response token."""
-
-    prompt: list[int]
-    response: list[int]
-    mask: list[int]
-    logprobs: list[float]
-    advantages: list[float]
-    weights: list[float]
-    temperature: float
-    old: list[float] | None = None
-    """The learner's log-probabilities before the update; None: `logprobs` are used."""
-    correction: list[float] | None = None
-    """Capped ratio of `old` to `logprobs`, a factor of the loss; None: 1."""
-
-    def __len__(self) -> int:
-        return len(self.prompt) + len(self.response)
-
-
-@dataclass(frozen=True, slots=True)
 class UpdateRows:
     """The rows of one update."""
 
-    fresh: list[Row]
+    fresh: pl.DataFrame
     stale: tuple[str, ...]
     """Sample ids of the rows that are left out as stale."""
 
@@ -76,28 +57,27 @@ def read_rows(path: Path, *, version: int, max_staleness: int, vocab_size: int) 
     oldest = pl.col("call_versions").list.min()
     is_stale = (oldest < version - max_staleness).fill_null(False)
     stale = frame.filter(is_stale)["sample_id"].to_list()
-    return UpdateRows(
-        [_make_row(row) for row in frame.filter(~is_stale).iter_rows(named=True)], tuple(stale)
-    )
+    return UpdateRows(frame.filter(~is_stale), tuple(stale))
 
 
-def split_into_steps(rows: list[Row], steps: int, seed: str) -> Iterator[list[Row]]:
+def split_into_steps(rows: pl.DataFrame, steps: int, seed: str) -> Iterator[pl.DataFrame]:
     """Yield the shuffled `rows` in at most `steps` parts whose sizes differ by at most one."""
-    order = rows.copy()
+    order = list(range(rows.height))
     Random(seed).shuffle(order)
-    for step in range(min(steps, len(rows))):
-        yield order[step :: min(steps, len(rows))]
+    for step in range(min(steps, rows.height)):
+        yield rows[order[step :: min(steps, rows.height)]]
 
 
 def _read_frame(path: Path) -> pl.DataFrame:
     try:
-        frame = pl.read_parquet(path)
+        table = pl.scan_parquet(path)
+        missing = [name for name in COLUMNS if name not in table.collect_schema()]
+        frame = pl.DataFrame() if missing else table.select(COLUMNS).collect()
     except (OSError, pl.exceptions.PolarsError) as error:
         raise BadSamples(
             f"Cannot read {path} as parquet: {error}. "
             "Use the samples of a dataset that `ltrain build` wrote."
         ) from error
-    missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
         raise BadSamples(
             f"{path} has no column {', '.join(missing)}. "
@@ -117,10 +97,10 @@ def _check_frame(frame: pl.DataFrame, path: Path, vocab_size: int) -> None:
     length = pl.col("response_ids").list.len()
     ragged = pl.any_horizontal(pl.col(name).list.len() != length for name in PER_TOKEN)
     numbers = ("rollout_logprobs", "advantages", "loss_weight")
-    finite = pl.all_horizontal(
-        pl.col(name).list.eval(pl.element().is_finite()).list.all() for name in numbers
-    )
-    ids = pl.concat_list("prompt_ids", "response_ids")
+    finite = _all_elements(numbers, pl.element().is_finite().fill_null(False))
+    integers = ("prompt_ids", "response_ids", "response_mask")
+    complete = _all_elements(integers, pl.element().is_not_null())
+    highest = pl.max_horizontal(pl.col("prompt_ids", "response_ids").list.max())
     negative = (pl.col("loss_weight").list.min() < 0).fill_null(False)
     temperature = pl.col("temperature")
     checks = (
@@ -132,6 +112,7 @@ def _check_frame(frame: pl.DataFrame, path: Path, vocab_size: int) -> None:
         (pl.col("prompt_ids").list.len() == 0, "it has no prompt"),
         (length == 0, "it has no response"),
         (ragged, f"{', '.join(PER_TOKEN)} must be as long as response_ids"),
+        (~complete, f"{', '.join(integers)} must have no null"),
         (~finite, f"{', '.join(numbers)} must be finite"),
         (negative, "a loss_weight is below 0"),
         (
@@ -139,7 +120,7 @@ def _check_frame(frame: pl.DataFrame, path: Path, vocab_size: int) -> None:
             "its temperature must be above 0: a greedy sample has no probability to learn from",
         ),
         (
-            ids.list.max() >= vocab_size,
+            highest >= vocab_size,
             f"a token id is not below {vocab_size}, the model's vocabulary",
         ),
     )
@@ -150,13 +131,6 @@ def _check_frame(frame: pl.DataFrame, path: Path, vocab_size: int) -> None:
             raise BadSamples(f"{path}, sample {bad_rows['sample_id'][0]}{more}: {reason}.")
 
 
-def _make_row(columns: dict[str, list[float]]) -> Row:
-    return Row(
-        prompt=columns["prompt_ids"],  # type: ignore[arg-type]
-        response=columns["response_ids"],  # type: ignore[arg-type]
-        mask=columns["response_mask"],  # type: ignore[arg-type]
-        logprobs=columns["rollout_logprobs"],
-        advantages=columns["advantages"],
-        weights=columns["loss_weight"],
-        temperature=columns["temperature"],  # type: ignore[arg-type]
-    )
+def _all_elements(names: Iterable[str], holds: pl.Expr) -> pl.Expr:
+    """Return whether `holds` is true of every element of the lists in the columns `names`."""
+    return pl.all_horizontal(pl.col(name).list.eval(holds).list.all() for name in names)

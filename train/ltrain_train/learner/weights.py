@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import torch
 from safetensors.torch import save_file
 
-from ltrain_instrument.private import make_private
+from ltrain_instrument.atomic_files import replace_directory
+from ltrain_train.errors import DiskFull
 from ltrain_train.learner.errors import BadBase
 from ltrain_train.policy import BadModel, read_shapes
 from ltrain_train.processes import (
@@ -36,15 +36,11 @@ VERSION_FILE = "policy.json"
 """The manifest of a policy version, which is not copied to the next version."""
 SHARD_BYTES = 4 << 30
 """Maximum bytes in one weight file."""
-OLD_SUFFIX = ".old"
-"""Suffix of the previous directory while the new one replaces it."""
 
 
 @contextmanager
 def atomic_directory(directory: Path, what: str, size: int) -> Iterator[Path]:
     """Yield a draft directory that replaces `directory` when the block ends without an error.
-
-    A reader sees the old directory or the new one, never a part.
 
     Args:
         directory: the final path.
@@ -54,30 +50,25 @@ def atomic_directory(directory: Path, what: str, size: int) -> Iterator[Path]:
     Raises:
         DiskFull: when the disk has no room; then the draft is removed.
     """
-    draft = directory.parent / f".{directory.name}.{uuid4().hex[:8]}"
-    _remove_drafts(directory)
-    try:
-        require_space(directory, size, what)
-        make_private(draft)
+    require_space(directory, size, what)
+    with (
+        _explain_full_disk(directory, what, size),
+        replace_directory(directory) as draft,
+        _explain_full_disk(directory, what, size),
+    ):
         yield draft
-        if directory.exists():
-            directory.rename(draft.with_name(f"{draft.name}{OLD_SUFFIX}"))
-        draft.rename(directory)
-        _remove_drafts(directory)
+
+
+@contextmanager
+def _explain_full_disk(directory: Path, what: str, size: int) -> Iterator[None]:
+    try:
+        yield
+    except DiskFull:
+        raise
     except Exception as error:  # torch and safetensors raise their own errors for a full disk
-        if is_disk_full(error) or free_bytes(draft) < MIN_FREE:
-            shutil.rmtree(draft, ignore_errors=True)
+        if is_disk_full(error) or free_bytes(directory) < MIN_FREE:
             raise disk_full_error(directory, what, size) from error
         raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-
-
-def _remove_drafts(directory: Path) -> None:
-    """Remove drafts of killed processes, and the previous directory if the new one is in place."""
-    for draft in directory.parent.glob(f".{directory.name}.*"):
-        if directory.exists() or not draft.name.endswith(OLD_SUFFIX):
-            shutil.rmtree(draft)
 
 
 def export_size(base: Path, dtype: str) -> int:

@@ -4,13 +4,12 @@ The file is replaced atomically after every validation and every update.
 """
 
 import json
-import os
 import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from ltrain_instrument.private import make_private
+from ltrain_instrument.atomic_files import write_file
 from ltrain_train.rollout import last_and_next_name
 
 
@@ -108,11 +107,8 @@ class Journal:
 
     def save(self) -> None:
         """Replace the journal's file atomically."""
-        make_private(self.folder)
         content = {key: value for key, value in asdict(self).items() if key != "folder"}
-        part = self.path.with_suffix(".part")
-        part.write_text(json.dumps(content, indent=1))
-        os.replace(part, self.path)
+        write_file(self.path, json.dumps(content, indent=1))
 
     @classmethod
     def load(cls, folder: Path) -> Self | None:

@@ -15,6 +15,7 @@ from ltrain_train.loop.update import Update, Updater
 from ltrain_train.processes import Children, RunLock
 from ltrain_train.store import open_service_provider
 from ltrain_transforms.datasets import Dataset, build
+from ltrain_transforms.policy_file import read_base_digests
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,10 @@ def train_from_store(plan: Plan, store: Store, lock: RunLock) -> OfflineRun:
     Raises:
         NothingToTrain: when the dataset has no row to train on.
     """
-    out = plan.home / "datasets" / f"{plan.name}-once-v{plan.policies().current(plan.policy)}"
-    return train_from_dataset(plan, build(store, plan.recipe, out), lock)
+    policies = plan.policies()
+    out = plan.home / "datasets" / f"{plan.name}-once-v{policies.current(plan.policy)}"
+    base = read_base_digests(policies.directory / plan.policy)
+    return train_from_dataset(plan, build(store, plan.recipe, out, base=base), lock)
 
 
 def train_from_dataset(plan: Plan, dataset: Dataset, lock: RunLock) -> OfflineRun:

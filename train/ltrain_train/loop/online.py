@@ -4,10 +4,12 @@ A killed run continues from its journal and the store: it repeats the unfinished
 only the rollouts that the wave still lacks.
 """
 
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 
@@ -18,12 +20,14 @@ from ltrain_train.loop.phases import Phases
 from ltrain_train.loop.retry import retry_store
 from ltrain_train.loop.update import Updater
 from ltrain_train.loop.wave_summary import summarize_wave
-from ltrain_train.loop.waves import wave_tasks
 from ltrain_train.rollout import Runner, Task, finished_rollouts
 from ltrain_transforms.datasets import Dataset, alarm_messages, build
+from ltrain_transforms.policy_file import read_base_digests
 from ltrain_transforms.recipe import Recipe, Rollout
 from ltrain_transforms.source import wait_complete
 from ltrain_transforms.traces import sender_roles
+
+T = TypeVar("T")
 
 TRAIN_SAMPLING = {"temperature": 1.0}
 """Sampling in mode `train` unless the recipe sets it: the policy's own distribution."""
@@ -122,8 +126,11 @@ class OnlineRun:
 
     def _build(self, number: int) -> Dataset:
         run, out = self.journal.run, self.datasets / f"{self.journal.run}-{number}"
+        base = read_base_digests(self.updater.policies.directory / self.journal.policy)
         with self.phases.measure("build"):
-            return retry_store(lambda: build(self.store, self.recipe, out, run=run, wave=number))
+            return retry_store(
+                lambda: build(self.store, self.recipe, out, run=run, wave=number, base=base)
+            )
 
     def _summarize(self, mode: str, number: int) -> Wave:
         run, trust = self.journal.run, self.recipe.source.trust
@@ -150,3 +157,21 @@ def _rule_means(dataset: Dataset) -> dict[str, float]:
     rules = dataset.table("rewards").filter(pl.col("source") == "rule")
     sums = rules.group_by("rule").agg(pl.col("value").sum())
     return {name: value / executions for name, value in sums.iter_rows()}
+
+
+def wave_tasks(wave: int, tasks: Sequence[T], size: int, seed: int) -> list[T]:
+    """Return the tasks of a wave, counted from 0; the last tasks of an epoch start the next wave.
+
+    No wave has a task twice. When a wave spans two epochs, the tasks it has from the first come
+    later in the second. A wave larger than the task file has every task once.
+    """
+    size = min(size, len(tasks))
+    first = wave * size
+    order: list[int] = []
+    for epoch in range(-(-(first + size) // len(tasks))):
+        shuffled = random.Random(f"{seed}/{epoch}").sample(range(len(tasks)), len(tasks))
+        started = len(order) % size
+        open_wave_tasks = set(order[len(order) - started :])
+        head = [task for task in shuffled if task not in open_wave_tasks][: -started % size]
+        order += dict.fromkeys([*head, *shuffled])
+    return [tasks[index] for index in order[first : first + size]]

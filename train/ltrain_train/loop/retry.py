@@ -4,9 +4,10 @@ The start of each wait is logged, and each wait has a time limit.
 """
 
 import logging
-import time
 from collections.abc import Callable
 from typing import TypeVar
+
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from ltrain_collector.errors import NO_CODE, QueryFailed, StoreUnreachable
 from ltrain_instrument.errors import LtrainError
@@ -42,29 +43,30 @@ def retry_publish(publish: Callable[[], T], timeout: float = OUTAGE_TIMEOUT) -> 
 
 
 def _retry(
-    name: str, is_away: Callable[[Exception], bool], request: Callable[[], T], timeout: float
+    name: str, is_away: Callable[[BaseException], bool], request: Callable[[], T], timeout: float
 ) -> T:
-    until: float | None = None
-    while True:
-        try:
-            return request()
-        except LtrainError as error:
-            if not is_away(error) or (until is not None and time.monotonic() > until):
-                raise
-            if until is None:
-                until = time.monotonic() + timeout
-                _logger.warning(
-                    "ltrain: waiting for the %s, at most %.0f s: %s", name, timeout, error
-                )
-        time.sleep(RETRY_PAUSE)
+    try:
+        return request()
+    except LtrainError as error:
+        if not is_away(error):
+            raise
+        _logger.warning("ltrain: waiting for the %s, at most %.0f s: %s", name, timeout, error)
+    # the limit counts from the first failure, because a publication may take as long by itself
+    retrying = Retrying(
+        retry=retry_if_exception(is_away),
+        wait=wait_fixed(RETRY_PAUSE),
+        stop=stop_after_delay(timeout),
+        reraise=True,
+    )
+    return retrying(request)
 
 
-def _store_is_away(error: Exception) -> bool:
+def _store_is_away(error: BaseException) -> bool:
     # an error without ClickHouse's error code is one of the connection, not of the query
     return isinstance(error, StoreUnreachable) or (
         isinstance(error, QueryFailed) and error.code == NO_CODE
     )
 
 
-def _gateway_is_away(error: Exception) -> bool:
+def _gateway_is_away(error: BaseException) -> bool:
     return isinstance(error, GatewayUnreachable | PolicyServerAway)

@@ -10,11 +10,10 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
-from types import TracebackType
-from typing import Self
 from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -47,14 +46,15 @@ class RequiredService:
     """Maximum seconds of its start."""
 
 
-class Services:
+class Services(ExitStack):
     """Owns the services that it started; `keep_open` stays open until they have ended."""
 
     def __init__(
         self, home: Path, *, policy: str, dtype: str, keep_open: Sequence[int] = ()
     ) -> None:
+        super().__init__()
         self.home, self.policy, self.dtype = home, policy, dtype
-        self.children = Children(keep_open)
+        self.children = self.enter_context(Children(keep_open))
         self.store_url = settings.STORE.read() or DEFAULT_STORE
         self.gateway_url = settings.GATEWAY.read()
         self._began = time.monotonic()
@@ -63,6 +63,7 @@ class Services:
         self._restart_limits: defaultdict[str, RestartLimit] = defaultdict(RestartLimit)
         self._stopping = Event()
         self._watcher: Thread | None = None
+        self.callback(self._stop_watching)
 
     def start(self) -> None:
         """Start the services that do not answer, and return at once; `ready` tells when they do.
@@ -168,18 +169,6 @@ class Services:
         self._stopping.set()
         if self._watcher is not None:
             self._watcher.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stop_watching()
-        self.children.stop()
 
 
 def responds(url: str, ready_text: bytes = b"") -> bool:

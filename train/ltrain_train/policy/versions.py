@@ -6,21 +6,18 @@
 """
 
 import contextlib
-import os
 import re
 import shutil
 import time
 from hashlib import file_digest
 from pathlib import Path
-from secrets import token_hex
 
 from pydantic import ValidationError
 
+from ltrain_instrument.atomic_files import move_into_place, sibling_path, write_file
 from ltrain_instrument.errors import UnknownName
-from ltrain_instrument.private import make_private
 from ltrain_train.policy.errors import BadModel, PolicyExists, UnknownVersion
 from ltrain_train.policy.weights import check_model, check_same_tensors
-from ltrain_train.processes import is_running
 from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyFile, PolicyVersion
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -96,13 +93,8 @@ class Policies:
         return self._publish_draft(directory, version)
 
     def draft(self, name: str) -> Path:
-        """Return a new path for a draft of a version, after removing drafts of dead processes."""
-        folder = self._folder(name)
-        make_private(folder)
-        for draft in folder.glob(".draft-*-*"):
-            if not is_running(int(draft.name.split("-")[1])):
-                shutil.rmtree(draft)
-        return folder / f".draft-{os.getpid()}-{token_hex(4)}"
+        """Return an unused path for a draft of a version, and remove those of dead processes."""
+        return sibling_path(self._folder(name) / "draft")
 
     def path(self, name: str, version: int) -> Path:
         """Return the absolute path of a version's directory.
@@ -168,9 +160,7 @@ class Policies:
             UnknownVersion: when the version does not exist.
         """
         self.path(name, version)
-        draft = self._folder(name) / f".current.{os.getpid()}"
-        draft.write_text(f"{version}\n")
-        draft.replace(self._folder(name) / "current")
+        write_file(self._folder(name) / "current", f"{version}\n")
 
     def _folder(self, name: str) -> Path:
         if not NAME_PATTERN.fullmatch(name):
@@ -188,7 +178,7 @@ class Policies:
         (draft / POLICY_MANIFEST).write_text(version.model_dump_json(indent=2) + "\n")
         for file in _files(draft):
             file.chmod(0o444)
-        shutil.move(draft, self._folder(version.policy) / f"v{version.version}")
+        move_into_place(draft, self._folder(version.policy) / f"v{version.version}")
         return version.version
 
     def _require_same_model(self, name: str, model: Path) -> None:

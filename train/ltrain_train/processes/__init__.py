@@ -9,7 +9,6 @@ from ltrain_train.processes.disk import (
     require_space,
 )
 from ltrain_train.processes.locks import RunLock, run_lock
-from ltrain_train.processes.pid import is_running
 from ltrain_train.processes.restart_limit import DEATH_WINDOW, MAX_DEATHS, RestartLimit
 from ltrain_train.processes.scratch import scratch_path
 
@@ -25,7 +24,6 @@ __all__ = [
     "disk_full_error",
     "free_bytes",
     "is_disk_full",
-    "is_running",
     "require_space",
     "run_lock",
     "scratch_path",

@@ -17,9 +17,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.private import make_private
@@ -123,7 +122,7 @@ class Child:
             self._process.wait()
 
 
-class Children:
+class Children(ExitStack):
     """The child processes of one owner; leaving the `with` block stops them, last started first.
 
     The guard of each child keeps the descriptors `keep_open` open until everything that the child
@@ -131,21 +130,12 @@ class Children:
     """
 
     def __init__(self, keep_open: Sequence[int] = ()) -> None:
+        super().__init__()
         self._keep_open = tuple(keep_open)
         self._children: list[Child] = []
         self._lock = threading.Lock()
         self._stopped = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
+        self.callback(self.stop)
 
     def start(
         self,

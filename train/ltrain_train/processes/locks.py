@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
+from ltrain_instrument.pid import is_running
 from ltrain_instrument.private import make_private
 from ltrain_train.errors import RunInUse
-from ltrain_train.processes.pid import is_running
 
 STOP_TIMEOUT = 180.0
 """Seconds to wait for a run that is stopping."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from opentelemetry.sdk.trace import TracerProvider
+from tenacity import RetryError, Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from ltrain_instrument import attributes
 from ltrain_instrument.allow import Allow
@@ -25,7 +26,6 @@ from ltrain_train.gateway import (
     sign_rollout_key,
 )
 from ltrain_train.rollout.attempt_log import AttemptLog
-from ltrain_train.rollout.outage_verdict import apply_outage
 from ltrain_train.rollout.planned_rollout import PlannedRollout
 from ltrain_train.rollout.reward_function import RewardFailed, RewardFunction
 from ltrain_train.rollout.runner_spans import AttemptSpans, SpanWriter
@@ -43,6 +43,8 @@ KEY_GRACE = 30.0
 """Seconds that an attempt's key and lease outlive its time limit."""
 GATEWAY_POLL = 0.5
 """Seconds between two checks whether the gateway is ready."""
+EXCUSED_WAIT = 1.0
+"""Seconds of waiting for the policy server that excuse a timeout."""
 STOPPED_REASON = "the run was stopped"
 NO_CALLS = CallCounts(llm_calls=0, spans=0, failures=0)
 
@@ -284,12 +286,35 @@ class Attempts:
             if self._client.is_ready():
                 return
             _logger.warning("ltrain: waiting for the gateway, at most %.0f s", OUTAGE_TIMEOUT)
-            until = time.monotonic() + OUTAGE_TIMEOUT
-            while not self._client.is_ready():
-                if time.monotonic() > until:
-                    raise GatewayUnreachable(
-                        f"The gateway at {self._gateway} has not been ready for "
-                        f"{OUTAGE_TIMEOUT:g} s. Start it with `ltrain serve MODEL`, or set "
-                        "LTRAIN_GATEWAY to its address."
-                    )
-                time.sleep(GATEWAY_POLL)
+            retrying = Retrying(
+                retry=retry_if_not_result(bool),
+                wait=wait_fixed(GATEWAY_POLL),
+                stop=stop_after_delay(OUTAGE_TIMEOUT),
+            )
+            try:
+                retrying(self._client.is_ready)
+            except RetryError as error:
+                raise GatewayUnreachable(
+                    f"The gateway at {self._gateway} has not been ready for {OUTAGE_TIMEOUT:g} s. "
+                    "Start it with `ltrain serve MODEL`, or set LTRAIN_GATEWAY to its address."
+                ) from error
+
+
+def apply_outage(attempt: Attempt, result: AttemptResult, calls: CallCounts) -> AttemptResult:
+    """Return the attempt's result, changed to `infra` if an outage may have caused it."""
+    if result.outcome not in (Outcome.OK, Outcome.ERROR, Outcome.TIMEOUT):
+        return result
+    reason = _outage_reason(attempt, result, calls)
+    if not reason:
+        return result
+    return AttemptResult(Outcome.INFRA, f"{reason}: {result.reason}" if result.reason else reason)
+
+
+def _outage_reason(attempt: Attempt, result: AttemptResult, calls: CallCounts) -> str:
+    if calls.since > attempt.started / 1e9:
+        return "the gateway was started again meanwhile"
+    if calls.failures:
+        return f"an outage left {calls.failures} calls unanswered"
+    if result.outcome is Outcome.TIMEOUT and calls.away_seconds >= EXCUSED_WAIT:
+        return f"its calls waited {calls.away_seconds:.1f} s for the policy server"
+    return ""

@@ -7,17 +7,21 @@ value the recipe sets. If the function fails on most results, the run ends.
 import asyncio
 import inspect
 import math
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.rollout.tasks import Task
 from ltrain_train.workers import code_digest, load_function
 
-RETRY_PAUSES = (0.2, 0.4)
-"""Seconds before the second and the third call."""
+MAX_CALLS = 3
+RETRY_PAUSE = 0.2
+"""Seconds before the second call; before the third, twice as many."""
+USER_ERRORS = (Exception, SystemExit)
+"""The user's code may raise anything."""
 
 
 class RewardFailed(LtrainError, RuntimeError):
@@ -39,17 +43,15 @@ class RewardFunction:
         Raises:
             RewardFailed: when three calls failed.
         """
-        for pause in RETRY_PAUSES:
-            try:
-                return self._call(task, result)
-            except (
-                Exception,
-                SystemExit,
-            ):  # the user's code may raise anything; the last try tells it
-                time.sleep(pause)
+        retrying = Retrying(
+            retry=retry_if_exception_type(USER_ERRORS),
+            wait=wait_exponential(RETRY_PAUSE),
+            stop=stop_after_attempt(MAX_CALLS),
+            reraise=True,
+        )
         try:
-            return self._call(task, result)
-        except (Exception, SystemExit) as error:  # as above
+            return retrying(self._call, task, result)
+        except USER_ERRORS as error:
             raise RewardFailed(
                 f"{self.reference} failed on task '{task.id}': {type(error).__name__}: {error}. "
                 "It must return a number, or a dict of numbers, for every result of the agent."

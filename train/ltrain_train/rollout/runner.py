@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from ltrain_instrument.allow import Allow
@@ -56,7 +55,7 @@ OnResult = Callable[[RolloutResult], None]
 _Event = tuple[Attempt, AttemptResult] | ClosedAttempt | BaseException
 
 
-class Runner:
+class Runner(ExitStack):
     """Owns the agent's processes; use it in a `with` block and call `run` once for each wave.
 
     `agent` is `module:function`, imported from `folder` by worker processes, or a shell command.
@@ -102,6 +101,7 @@ class Runner:
             allow: untrainable request features that calls in mode `train` may use.
             keep_open: descriptors of the run's lock, open until all processes have ended.
         """
+        super().__init__()
         self._store_keys = StoreKeys.from_home(home, os.environ)
         self._run, self._agent_sees, self._allow = run, tuple(agent_sees), tuple(allow)
         self._agent, self._folder, self._home = agent, folder.resolve(), home
@@ -124,17 +124,9 @@ class Runner:
             stack.callback(self._send_leftovers)
             executor = self._open_executor(self._home / "logs" / "rollouts")
             self._executor = stack.enter_context(closing(executor))
-            self._owned = stack.pop_all()
+            stack.callback(setattr, self, "_executor", None)
+            self.push(stack.pop_all())
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._executor = None
-        self._owned.close()
 
     def run(
         self,

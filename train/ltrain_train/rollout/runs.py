@@ -5,13 +5,12 @@ log.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from ltrain_instrument.private import make_private
+from ltrain_instrument.atomic_files import write_file
 
 
 @dataclass(slots=True)
@@ -31,11 +30,8 @@ class Run:
 
     def save(self) -> None:
         """Replace `run.json` atomically."""
-        make_private(self.folder)
         content = {"name": self.name, "asked": self.request, "finished": self.finished}
-        part = self.folder / "run.json.part"
-        part.write_text(json.dumps(content, indent=1) + "\n")
-        os.replace(part, self.folder / "run.json")
+        write_file(self.folder / "run.json", json.dumps(content, indent=1) + "\n")
 
 
 def open_run(runs: Path, name: str, request: Mapping[str, str | int | float]) -> Run:

@@ -7,8 +7,8 @@ from ltrain_train.store.service_key import (
     open_service_provider,
     require_own_store,
     store_exists,
+    store_folder,
 )
-from ltrain_train.store.store_folder import store_folder
 
 __all__ = [
     "HEADERS_VARIABLE",

@@ -16,11 +16,11 @@ from urllib.request import Request, urlopen
 from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_collector.access import sign_service, store_secret
+from ltrain_collector.dsn import local_folder, parse_dsn
 from ltrain_instrument import loopback
 from ltrain_instrument.delivery import Authorization, create_tracer_provider, traces_url
-from ltrain_instrument.settings import STORE_SECRET
+from ltrain_instrument.settings import STORE, STORE_SECRET
 from ltrain_train.errors import ForeignStore
-from ltrain_train.store.store_folder import store_folder
 
 KEY_SECONDS = 86400.0
 """Seconds until a key expires; a new one is signed after half of that, so runs may last weeks."""
@@ -137,3 +137,8 @@ def _is_ltrain_collector() -> bool:
             return "recent" in json.load(answer)
     except (URLError, OSError, ValueError, TypeError):
         return False
+
+
+def store_folder(home: Path) -> Path | None:
+    """Return the folder of LTRAIN_STORE, by default of the home; None for a remote store."""
+    return local_folder(parse_dsn(STORE.read()) if STORE.read() else None, home)

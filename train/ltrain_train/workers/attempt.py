@@ -4,13 +4,25 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from ltrain_instrument.identity import Identity
-from ltrain_train.workers.oom import count_oom_kills
+
+VMSTAT = Path("/proc/vmstat")
 
 MAX_TRIES = 3
 """Maximum attempts at a rollout that ends by an outage; the last one ends it as `infra`."""
+
+
+def count_oom_kills() -> int:
+    """Return how many processes the kernel has killed for lack of memory; 0 if unknown."""
+    try:
+        lines = VMSTAT.read_text().splitlines()
+    except OSError:
+        return 0
+    counts = dict(line.split(maxsplit=1) for line in lines)
+    return int(counts.get("oom_kill", 0))
 
 
 class Outcome(StrEnum):
@@ -115,3 +127,24 @@ class WaveResult(list[RolloutResult]):
             name: sum(result.rewards.get(name, 0.0) for result in counting) / len(counting)
             for name in names
         }
+
+
+def result_of_death(attempt: Attempt, description: str, *, shared: bool = False) -> AttemptResult:
+    """Return the result of an attempt whose process died.
+
+    The death is the agent's error, unless the kernel killed a process for lack of memory during the
+    attempt, or other attempts ran in the process. Then the rollout is tried once more in a process
+    of its own.
+
+    Args:
+        attempt: the attempt that ran in the process.
+        description: the process and its end, such as "its worker died".
+        shared: whether another attempt ran in the process at any time during this one.
+    """
+    out_of_memory = count_oom_kills() > attempt.oom_kills
+    if attempt.isolated or not (shared or out_of_memory):
+        return AttemptResult(Outcome.ERROR, description)
+    cause = "the kernel killed for memory meanwhile" if out_of_memory else "others ran in it"
+    return AttemptResult(
+        Outcome.INFRA, f"{description}; {cause}: it is tried again alone", died=True
+    )

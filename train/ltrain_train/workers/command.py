@@ -15,9 +15,8 @@ from typing import Any
 from ltrain_instrument.private import make_private
 from ltrain_train.processes import Child, ChildDied, Children
 from ltrain_train.workers import strict_json
-from ltrain_train.workers.attempt import Attempt, AttemptResult, Outcome
+from ltrain_train.workers.attempt import Attempt, AttemptResult, Outcome, result_of_death
 from ltrain_train.workers.executor import KILL_GRACE, OnEnd, instrumented_command
-from ltrain_train.workers.process_death import result_of_death
 
 MAX_RESULT_BYTES = 16 << 20
 """Bytes at the end of a command's output that may contain its result."""

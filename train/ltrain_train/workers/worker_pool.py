@@ -13,9 +13,14 @@ from pathlib import Path
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.processes import ChildDied, Children
-from ltrain_train.workers.attempt import COUNTED_OUTCOMES, Attempt, AttemptResult, Outcome
+from ltrain_train.workers.attempt import (
+    COUNTED_OUTCOMES,
+    Attempt,
+    AttemptResult,
+    Outcome,
+    result_of_death,
+)
 from ltrain_train.workers.executor import OnEnd
-from ltrain_train.workers.process_death import result_of_death
 from ltrain_train.workers.reference import BadReference
 from ltrain_train.workers.worker_process import WorkerProcess
 

@@ -3,7 +3,6 @@
 from ltrain_transforms.datasets import pipeline
 from ltrain_transforms.datasets.build import Progress, build, ignore_progress
 from ltrain_transforms.datasets.dataset import Dataset, DatasetBatch
-from ltrain_transforms.datasets.draft import temporary_sibling
 from ltrain_transforms.datasets.interrupt import interrupt_handler
 from ltrain_transforms.datasets.manifest import KEYS, MANIFEST, count_reasons
 from ltrain_transforms.datasets.pipeline import derive, observe_spans
@@ -28,5 +27,4 @@ __all__ = [
     "open_workers",
     "pipeline",
     "show_progress",
-    "temporary_sibling",
 ]

@@ -61,7 +61,7 @@ def build(
     Args:
         run: replaces the recipe's `source.run`.
         mode: train, val or prod; None selects all.
-        base: digests of base model, tokenizer and chat template, for the manifest.
+        base: digests of the trained policy's base (`read_base_digests`), for the manifest.
         update: keep the waves of the dataset in `out` and add the waves closed since. The whole
             dataset is built again when its recipe, query or stored waves have changed.
         workers: where the batches are processed; None is this process.

@@ -1,7 +1,6 @@
 """A dataset that is being built: numbered parquet files, one folder per table.
 
-The draft lies beside the final folder and is renamed to it when it is complete, so a dataset is
-whole or absent. The next build removes the drafts of processes that were killed.
+The draft replaces the dataset when it is complete.
 """
 
 import os
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-from ltrain_instrument.private import OWNER_ONLY, make_private
+from ltrain_instrument.atomic_files import replace_directory
 from ltrain_transforms.datasets.digest import rows_digest
 from ltrain_transforms.datasets.manifest import MANIFEST, sort_rows
 from ltrain_transforms.errors import NoDataset, writing_output
@@ -85,38 +84,13 @@ def open_draft(out: Path) -> Iterator[Draft]:
         NoDataset: when `out` exists and is not a dataset.
         Unwritable: when it cannot be written, or the disk is full.
     """
-    previous = out.with_name(f".{out.name}-before-{os.getpid()}")
     with writing_output("The dataset", out):
         if out.exists() and not (out / MANIFEST).exists() and not _is_empty_folder(out):
             raise NoDataset(f"{out} exists and is not a dataset. Choose another folder with --out.")
-        with temporary_sibling(out) as folder:
+        with replace_directory(out) as folder:
             yield Draft(folder)
             shutil.rmtree(folder / "work", ignore_errors=True)
-            if out.exists():
-                out.rename(previous)  # a rename is atomic; a delete could be killed half-way
-            folder.rename(out)
-            shutil.rmtree(previous, ignore_errors=True)
-
-
-@contextmanager
-def temporary_sibling(out: Path) -> Iterator[Path]:
-    """Create an empty folder beside `out`, on the same file system, and remove it at the end."""
-    make_private(out.parent)
-    _remove_abandoned(out)
-    folder = out.with_name(f".{out.name}-{os.getpid()}").absolute()
-    folder.mkdir(OWNER_ONLY)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_empty_folder(out: Path) -> bool:
     return out.is_dir() and not any(out.iterdir())
-
-
-def _remove_abandoned(out: Path) -> None:
-    for folder in out.parent.glob(f".{out.name}-*"):
-        process = folder.name.rpartition("-")[2]
-        if process.isdigit() and not Path(f"/proc/{process}").exists():
-            shutil.rmtree(folder)

@@ -39,7 +39,7 @@ class Manifest:
     rewards: list[str]
     """Digests of the reward functions of its rollouts."""
     base: dict[str, str]
-    """Digests of base model, tokenizer and chat template, from the caller of `build`."""
+    """Digests of the trained policy's base: `model`, `tokenizer`, `template`; empty if unknown."""
     policy_versions: dict[str, list[int]]
     waves: dict[str, dict[str, Any]]
     """By `<run>/<mode>/<wave>`: count of spans, when the last one arrived, and if it is closed."""

@@ -29,7 +29,7 @@ class ExportOptions:
 
     policy: str | None = None
     """Only the calls of this policy."""
-    at_least: float | None = None
+    min: float | None = None
     """The minimum outcome of a rollout."""
     best: int | None = None
     """The number of rollouts of each group, those with the highest outcome."""

@@ -9,13 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ltrain_instrument.atomic_files import move_into_place, temporary_directory
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.datasets import (
     Dataset,
     Progress,
     count_reasons,
     ignore_progress,
-    temporary_sibling,
 )
 from ltrain_transforms.exports import (
     conversations,
@@ -70,7 +70,7 @@ def export_dataset(
     if out.suffix != suffix:
         raise BadExport(f"{to} is written as {suffix}, and --out is {out}. Name it *{suffix}.")
     with (
-        temporary_sibling(out) as folder,
+        temporary_directory(out) as folder,
         ExportJob(dataset, options, folder, progress) as job,
     ):
         result = export(job)
@@ -93,8 +93,8 @@ def export_dataset(
         }
         manifest_path = folder / f"{out.name}.manifest.json"
         manifest_path.write_text(json.dumps(manifest, indent=1, default=str) + "\n")
-        (folder / out.name).rename(out)
-        manifest_path.rename(out.with_name(manifest_path.name))
+        move_into_place(folder / out.name, out)
+        move_into_place(manifest_path, out.with_name(manifest_path.name))
     return manifest
 
 

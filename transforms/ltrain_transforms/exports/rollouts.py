@@ -21,7 +21,7 @@ CONVERSATION_COLUMNS = ("execution_id", "call_id", "seq", "input", "output", "to
 
 REASONS = {
     "no_calls": "it made no call of the policy",
-    "below": "its outcome is below --at-least",
+    "below": "its outcome is below --min",
     "not_best": "--best takes others of its group",
 }
 
@@ -77,7 +77,7 @@ def select_best(rollouts: ExportRollouts, options: ExportOptions) -> ExportRollo
     ranked = rollouts.selected.sort(order, descending=[True, False]).with_columns(
         rank=pl.int_range(pl.len()).over(group)
     )
-    below = reward < (float("-inf") if options.at_least is None else options.at_least)
+    below = reward < (float("-inf") if options.min is None else options.min)
     beyond = pl.col("rank") >= (ranked.height if options.best is None else options.best)
     reason = pl.when(below).then(pl.lit("below")).when(beyond).then(pl.lit("not_best"))
     marked = ranked.with_columns(reason=reason).sort("execution_id")

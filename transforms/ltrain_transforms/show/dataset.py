@@ -61,7 +61,7 @@ def lineage_facts(manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "recipe", str(manifest["recipe_digest"])
     yield "task files", join_names(manifest["task_files"])
     yield "reward functions", join_names(manifest["rewards"])
-    yield "base", join_names([f"{k} {v}" for k, v in manifest["base"].items()])
+    yield "base", join_names([f"{k} {v[:16]}" for k, v in manifest["base"].items()])
 
 
 def _policies(manifest: dict[str, Any]) -> Iterator[tuple[Cell, ...]]:

@@ -75,7 +75,7 @@ def variable_value(text: str | None) -> str:
     return decoded if isinstance(decoded, str) else text or ""
 
 
-def agent_name(call: Row) -> str:
+def agent_and_node(call: Row) -> str:
     """Return the agent of a call, and its node if that has another name."""
     return "/".join(dict.fromkeys(name for name in (call["agent"], call["node"]) if name))
 

@@ -86,7 +86,7 @@ def _headline(step: Step) -> Text:
     level = f"(level {step.depth}) " if step.depth > DEEPEST else ""
     line = Text(f"#{call['seq']} {level}", "dim", overflow="fold")
     line.append(f"{call['kind']} {visible(call['name'] or '')}", "bold")
-    agent = display_text.agent_name(call)
+    agent = display_text.agent_and_node(call)
     if agent and agent != call["name"]:
         line.append(f" in {visible(agent)}")
     line.append(f"  {step.offset:+.3f} s, {step.seconds:.3f} s  ", "dim")

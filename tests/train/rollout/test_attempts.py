@@ -4,10 +4,9 @@ import pytest
 
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway import CallCounts
-from ltrain_train.rollout.outage_verdict import apply_outage
-from ltrain_train.workers import Attempt, AttemptResult, Endpoint, Outcome, process_death
-from ltrain_train.workers.oom import count_oom_kills
-from ltrain_train.workers.process_death import result_of_death
+from ltrain_train.rollout.attempts import apply_outage
+from ltrain_train.workers import Attempt, AttemptResult, Endpoint, Outcome
+from ltrain_train.workers.attempt import count_oom_kills, result_of_death
 
 OK, ERROR, TIMEOUT = (
     AttemptResult(each, "why") for each in (Outcome.OK, Outcome.ERROR, Outcome.TIMEOUT)
@@ -70,7 +69,7 @@ def test_the_gateways_counts_decide_on_an_outage(
 def test_a_death_is_excused_once_if_another_may_have_caused_it(
     monkeypatch: pytest.MonkeyPatch, isolated: bool, shared: bool, starved: bool, outcome: str
 ) -> None:
-    monkeypatch.setattr(process_death, "count_oom_kills", lambda: 5 + starved)
+    monkeypatch.setattr("ltrain_train.workers.attempt.count_oom_kills", lambda: 5 + starved)
     ending = result_of_death(attempt(isolated=isolated), "its worker died", shared=shared)
     assert (ending.outcome.value, ending.died) == (outcome, outcome == "infra")
 

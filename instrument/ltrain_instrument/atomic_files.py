@@ -1,0 +1,148 @@
+"""Files and folders that are complete or absent on disk, however the process that writes them ends.
+
+* The content is written beside its path, synced to the disk, and renamed into place. A reader sees
+  the old content or the new content, never a part.
+* The next write of the same path removes what a killed process left beside it. If the process was
+  killed while it replaced a folder, the next write first puts the old folder back.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+
+from ltrain_instrument.pid import is_running
+from ltrain_instrument.private import OWNER_ONLY, make_private
+
+OWNER_FILE = 0o600
+"""Mode of a file that only its owner can read."""
+
+_DRAFT, _PREVIOUS = "part", "old"
+_own_drafts: set[str] = set()
+
+
+def write_file(path: Path, content: str | bytes, mode: int = 0o666) -> None:
+    """Write or replace a file; `mode` is subject to the umask."""
+    with temporary_sibling(path) as draft:
+        _write(draft, content, mode)
+        move_into_place(draft, path)
+
+
+def create_file(path: Path, content: str | bytes, mode: int = 0o666) -> bool:
+    """Write a file unless it exists; return whether this call wrote it."""
+    with temporary_sibling(path) as draft:
+        _write(draft, content, mode)
+        _sync(draft)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return False
+        _sync(path.parent)
+    return True
+
+
+@contextmanager
+def replace_directory(path: Path) -> Iterator[Path]:
+    """Yield an empty private folder that replaces `path` if the block ends without an error."""
+    with temporary_directory(path) as draft:
+        yield draft
+        previous = draft.with_suffix(f".{_PREVIOUS}")
+        sync_tree(draft)
+        if path.exists():
+            path.rename(previous)
+        draft.rename(path)
+        _sync(path.parent)
+        shutil.rmtree(previous, ignore_errors=True)
+
+
+def move_into_place(draft: Path, path: Path) -> None:
+    """Sync a file or folder and rename it to `path`, replacing a file or an empty folder there.
+
+    Raises:
+        OSError: when `path` is a folder with files.
+    """
+    sync_tree(draft)
+    draft.rename(path)
+    _sync(path.parent)
+
+
+@contextmanager
+def temporary_directory(path: Path) -> Iterator[Path]:
+    """Yield an empty private folder beside `path`, which is removed if it is still there."""
+    with temporary_sibling(path) as draft:
+        draft.mkdir(OWNER_ONLY)
+        yield draft
+
+
+@contextmanager
+def temporary_sibling(path: Path) -> Iterator[Path]:
+    """Yield an unused path beside `path`, on the same file system; what is there is removed.
+
+    The parents of `path` that do not exist are made private.
+    """
+    draft = sibling_path(path)
+    try:
+        yield draft
+    finally:
+        _remove(draft)
+        _own_drafts.discard(draft.name)
+
+
+def sibling_path(path: Path) -> Path:
+    """Return an unused path beside `path`, which is swept after this process has ended."""
+    path = path.absolute()
+    make_private(path.parent)
+    _sweep(path)
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{token_hex(4)}.{_DRAFT}")
+    _own_drafts.add(draft.name)
+    return draft
+
+
+def sync_tree(path: Path) -> None:
+    """Write a file, or a folder with everything in it, from the system's memory to the disk."""
+    if path.is_dir():
+        for each in path.iterdir():
+            sync_tree(each)
+    _sync(path)
+
+
+def _sweep(path: Path) -> None:
+    pattern = rf"\.{re.escape(path.name)}\.(\d+)-[0-9a-f]+\.({_DRAFT}|{_PREVIOUS})"
+    for sibling in list(path.parent.iterdir()):
+        match = re.fullmatch(pattern, sibling.name)
+        if match is None or _is_in_use(int(match[1]), sibling.with_suffix(f".{_DRAFT}").name):
+            continue
+        if match[2] == _PREVIOUS and not path.exists():
+            with suppress(OSError):  # another process was faster
+                sibling.rename(path)
+        else:
+            _remove(sibling)
+
+
+def _is_in_use(pid: int, draft: str) -> bool:
+    # a container gives the same ids to the processes of its next start
+    return draft in _own_drafts if pid == os.getpid() else is_running(pid)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _write(draft: Path, content: str | bytes, mode: int) -> None:
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,100 @@
+"""Rows of a samples table as the TensorDict of one optimizer step."""
+
+import tracemalloc
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+
+from ltrain_train.learner.batch import add_correction, count_tokens, make_batch, total_weight
+from ltrain_train.learner.errors import BadSamples
+from ltrain_train.learner.samples import read_rows, split_into_steps
+
+Rows = list[dict[str, Any]]
+Make = Callable[..., Rows]
+Write = Callable[[Rows], Path]
+
+LONG, SHORT = (
+    {"prompt_ids": [1, 2, 3], "response_ids": [4, 5], "response_mask": [1, 0],
+     "rollout_logprobs": [-0.5, 0.0], "advantages": [2.0, 0.0], "loss_weight": [0.5, 0.0]},
+    {"prompt_ids": [7], "response_ids": [8], "response_mask": [1],
+     "rollout_logprobs": [-0.25], "advantages": [-1.0], "loss_weight": [3.0]},
+)  # fmt: skip
+
+
+@pytest.fixture
+def read(make_rows: Make, write: Write) -> Callable[..., pl.DataFrame]:
+    """Return a function that reads rows with the given columns."""
+
+    def read(*changes: dict[str, Any]) -> pl.DataFrame:
+        rows = [row | change for row, change in zip(make_rows(9), changes, strict=False)]
+        return read_rows(write(rows), version=0, max_staleness=0, vocab_size=600).fresh
+
+    return read
+
+
+def test_each_field_has_a_value_for_every_token(read: Callable[..., pl.DataFrame]) -> None:
+    rows = read(LONG | {"temperature": 0.5}, SHORT | {"temperature": 1.0})
+    data = make_batch(rows, ranks=1, tokens=100, shared=True).data
+    fields = {name: data[name] for name in data.keys() if name != "temperature"}  # noqa: SIM118
+    tensors = {name: x.values() for name, x in fields.items() if isinstance(x, torch.Tensor)}
+    assert {name: (x.dtype, x.tolist()) for name, x in tensors.items()} == {
+        "input_ids": (torch.int64, [1, 2, 3, 4, 5, 7, 8]),
+        "position_ids": (torch.int64, [0, 1, 2, 3, 4, 0, 1]),
+        "scored": (torch.int64, [0, 0, 0, 1, 1, 0, 1]),
+        "loss_mask": (torch.int64, [0, 0, 0, 1, 0, 0, 1]),
+        "old_log_probs": (torch.float32, [0, 0, 0, -0.5, 0, 0, -0.25]),
+        "advantages": (torch.float32, [0, 0, 0, 1.0, 0, 0, -3.0]),
+    }
+    assert all(x.offsets().tolist() == [0, 5, 7] for x in fields.values() if hasattr(x, "offsets"))
+    assert data["temperature"].tolist() == [0.5, 1.0]
+    assert (data["weight_sum"], total_weight(rows), count_tokens(rows)) == (3.5, 3.5, 7)
+
+
+def test_a_correction_replaces_the_sampled_log_probabilities(
+    read: Callable[..., pl.DataFrame],
+) -> None:
+    rows = read(LONG, SHORT)
+    corrected = add_correction(rows, torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([1.5, 1, 2]))
+    made = make_batch(corrected, ranks=3, tokens=4, shared=True)
+    parts: dict[int, tuple[list[float], list[float]]]
+    parts = {0: ([0, 0, 0, -1, -2], [0, 0, 0, 1.5, 1]), 1: ([0, -3], [0, 2]), -1: ([0, 0], [0, 0])}
+    for name, place in (("old_log_probs", 0), ("rollout_is_weights", 1)):
+        expected = chain.from_iterable(parts[number][place] for number in made.row_numbers)
+        assert made.data[name].values().tolist() == list(expected)
+    assert sorted(made.row_numbers) == [-1, 0, 1]
+
+
+def test_steps_have_every_row_once_and_differ_by_at_most_one(
+    read: Callable[..., pl.DataFrame],
+) -> None:
+    rows = read(*[{} for _ in range(8)])
+    steps = list(split_into_steps(rows, 3, "0.0"))
+    assert sorted(step.height for step in steps) == [2, 3, 3]
+    names = [name for step in steps for name in step["sample_id"]]
+    assert sorted(names) == sorted(rows["sample_id"]) != names
+    assert [x for step in split_into_steps(rows, 3, "0.0") for x in step["sample_id"]] == names
+    assert len(list(split_into_steps(rows, 20, ""))) == 8
+
+
+@pytest.mark.parametrize("column", ["prompt_ids", "response_mask", "advantages"])
+def test_a_null_in_a_list_is_refused(read: Callable[..., pl.DataFrame], column: str) -> None:
+    with pytest.raises(BadSamples, match=r"sample s1: .*(have no null|be finite)"):
+        read({}, SHORT | {column: [None]})
+
+
+def test_no_token_becomes_a_python_object(read: Callable[..., pl.DataFrame]) -> None:
+    tokens = [{"prompt_ids": [*range(600)] * 100} for _ in range(4)]
+    rows = read(*tokens)
+    tracemalloc.start()
+    try:
+        [step] = split_into_steps(rows, 1, "")
+        make_batch(step, ranks=1, tokens=1000, shared=True)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100 * count_tokens(rows)  # NumPy's arrays; a list of ints has 36 B a token
