@@ -6,10 +6,10 @@ have one record for all messages since 1.37.
 
 from typing import Any
 
+from ltrain_transforms.dialects.attribute_messages import AttributeMessages
 from ltrain_transforms.dialects.chat import iter_messages
-from ltrain_transforms.dialects.messages import Message, Messages
 from ltrain_transforms.dialects.partial import Dialect, Partial, as_text, non_empty
-from ltrain_transforms.traces import Log, Span, parse_json
+from ltrain_transforms.traces import Log, Message, Span, new_message, parse_json, read_messages
 
 CHOICE = "gen_ai.choice"
 DETAILS = "gen_ai.client.inference.operation.details"
@@ -34,8 +34,8 @@ def _read(span: Span) -> Partial:
         elif log.name.startswith("gen_ai.") and log.name.endswith(".message"):
             prompt += _message(log)
     return non_empty(
-        input_messages=Messages.from_list("gen_ai.*.message", prompt),
-        output_messages=Messages.from_list(CHOICE, answer),
+        input_messages=AttributeMessages.from_list("gen_ai.*.message", prompt),
+        output_messages=AttributeMessages.from_list(CHOICE, answer),
         finish_reason=reason,
     )
 
@@ -51,8 +51,8 @@ def _message(log: Log) -> list[Message]:
 def _attribute_messages(log: Log, name: str) -> list[Message]:
     parsed: Any = parse_json(log.attributes.get(name))
     if name == "gen_ai.system_instructions" and isinstance(parsed, list):
-        return [{"role": "system", "parts": parsed}]
-    return [one for one in parsed if isinstance(one, dict)] if isinstance(parsed, list) else []
+        return [new_message("system", parsed)]
+    return read_messages(parsed)
 
 
 DIALECT = Dialect("events", (), _read)

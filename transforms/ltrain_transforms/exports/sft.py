@@ -4,7 +4,7 @@ A line is `{"messages": [...]}`, with `tools` if any were offered. If a conversa
 assistant messages, those that the policy sampled have `weight` 1, the others 0.
 """
 
-from ltrain_transforms.exports.chat import Message, to_chat
+from ltrain_transforms.exports.chat import ChatMessage, to_chat
 from ltrain_transforms.exports.conversations import Conversation
 from ltrain_transforms.exports.conversion import ExportResult, JsonLines, Line, encode_line
 from ltrain_transforms.exports.conversion_files import ExportJob, Piece, lineage
@@ -42,5 +42,5 @@ def _line(conversation: Conversation) -> Line:
     }
 
 
-def _with_weight(message: Message, weight: int) -> Message:
+def _with_weight(message: ChatMessage, weight: int) -> ChatMessage:
     return {**message, "weight": weight} if message["role"] == "assistant" else message

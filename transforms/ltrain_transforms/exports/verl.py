@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.exports.chat import Message
+from ltrain_transforms.exports.chat import ChatMessage
 from ltrain_transforms.exports.conversations import Conversation
 from ltrain_transforms.exports.conversion import ROWS, ExportResult, ParquetRows
 from ltrain_transforms.exports.conversion_files import ExportJob, lineage
@@ -63,7 +63,7 @@ def export_verl(job: ExportJob) -> ExportResult:
     return ExportResult(rows, lineage(pieces), drops.drops())
 
 
-def _row(execution: dict[str, Any], task: str, prompt: list[Message]) -> dict[str, Any]:
+def _row(execution: dict[str, Any], task: str, prompt: list[ChatMessage]) -> dict[str, Any]:
     return {
         "prompt": prompt,
         "data_source": execution["run_id"] or "ltrain",
@@ -82,7 +82,7 @@ def _frames(lines: Iterator[bytes]) -> Iterator[pl.DataFrame]:
         yield pl.DataFrame([row for _, row in rows], SCHEMA)
 
 
-def _prompt(conversation: Conversation) -> list[Message] | None:
+def _prompt(conversation: Conversation) -> list[ChatMessage] | None:
     """Return the prompt of the first call; None if it holds more than roles and text."""
     messages = conversation.prompt(min(conversation.answers))
     plain = all(message.keys() == {"role", "content"} for message in messages)

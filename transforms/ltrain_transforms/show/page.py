@@ -17,7 +17,7 @@ from markupsafe import Markup
 from ltrain_instrument.terminal import visible
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.show import charts, credit, display_text
-from ltrain_transforms.show.conversation import excerpt, read_messages
+from ltrain_transforms.show.conversation import call_conversations, excerpt
 from ltrain_transforms.show.report import Chart, Facts, Grid, Report, format_cell
 from ltrain_transforms.show.tree import Attempt, RolloutTree, Step
 
@@ -78,7 +78,7 @@ def _templates() -> Environment:
     environment.globals |= {
         "credit": credit,
         "words": display_text,
-        "read_messages": read_messages,
+        "call_conversations": call_conversations,
         "excerpt": excerpt,
         "draw_chart": charts.draw_chart,
         "box": (charts.WIDTH, charts.HEIGHT),
