@@ -27,6 +27,16 @@ def test_no_module_has_a_vague_name() -> None:
     assert [path for path in MODULES if path.stem in VAGUE] == []
 
 
+@pytest.mark.parametrize("package", ROOT.glob("*/ltrain*/__init__.py"), ids=lambda p: p.parent.name)
+def test_at_most_two_public_functions_of_a_package_share_a_name(package: Path) -> None:
+    modules: dict[str, list[str]] = {}
+    for path in sorted(package.parent.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
+                modules.setdefault(node.name, []).append(path.stem)
+    assert {name: where for name, where in modules.items() if len(where) > 2} == {}
+
+
 def test_every_module_has_a_docstring() -> None:
     missing = [
         path for path in MODULES if path.read_text() and not path.read_text().startswith('"')

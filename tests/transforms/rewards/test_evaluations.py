@@ -13,7 +13,7 @@ from tests.transforms.test_fixtures import insert_logs, requests
 from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
 from ltrain_transforms.recipe import Source
-from ltrain_transforms.rewards.evaluations import read_evaluations
+from ltrain_transforms.rewards import read_evaluations
 from ltrain_transforms.source import Selection, read_spans
 from ltrain_transforms.tables import CALLS, SPANS
 

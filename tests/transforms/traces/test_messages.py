@@ -12,7 +12,7 @@ from ltrain_transforms.traces import (
     TEXT,
     Fields,
     Message,
-    Part,
+    MessagePart,
     ToolRequest,
     ToolResult,
     messages_text,
@@ -56,7 +56,7 @@ MESSAGES = st.lists(
 )
 
 
-def rebuilt_part(part: Part) -> Fields:
+def rebuilt_part(part: MessagePart) -> Fields:
     """Return a part that is written from what was read of it, not from its fields."""
     if part.type == TEXT:
         return text_part(part.text)

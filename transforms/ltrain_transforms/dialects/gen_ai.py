@@ -4,8 +4,7 @@ from functools import lru_cache
 
 from ltrain_transforms.dialects.attribute_messages import AttributeMessages
 from ltrain_transforms.dialects.partial import Dialect, Kind, Parameters, Partial, non_empty
-from ltrain_transforms.dialects.tool_arguments import unwrap_arguments
-from ltrain_transforms.dialects.tool_results import parse_tool_result
+from ltrain_transforms.dialects.tool_payloads import parse_tool_result, unwrap_arguments
 from ltrain_transforms.traces import Message, Span, new_message, parse_json
 
 KINDS: dict[str, Kind] = {

@@ -13,7 +13,7 @@ from ltrain_transforms.dialects.partial import (
     as_text,
     non_empty,
 )
-from ltrain_transforms.dialects.tool_results import parse_tool_result
+from ltrain_transforms.dialects.tool_payloads import parse_tool_result
 from ltrain_transforms.traces import Message, Span, tool_requests
 
 KINDS: dict[str, Kind] = {
@@ -63,7 +63,7 @@ def _place(span: Span, kind: Kind, metadata: dict[str, Any]) -> dict[str, str | 
     agent = span.get("agent.name") or as_text(metadata.get("lc_agent_name"))
     return {
         "agent": agent
-        or (agent_runs.agent_name(span) if kind == "agent" and node is None else None),
+        or (agent_runs.run_agent(span) if kind == "agent" and node is None else None),
         "node": node,
     }
 

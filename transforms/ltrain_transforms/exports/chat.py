@@ -8,7 +8,7 @@ from ltrain_transforms.traces import (
     TEXT,
     THINKING,
     Message,
-    Part,
+    MessagePart,
     ToolRequest,
     ToolResult,
     to_text,
@@ -51,7 +51,7 @@ def _converted(message: Message) -> list[ChatMessage]:
     return [converted]
 
 
-def _content(parts: Iterable[Part]) -> str:
+def _content(parts: Iterable[MessagePart]) -> str:
     others = {part.type for part in parts} - {TEXT, REFUSAL, REQUEST, *THINKING}
     if others:
         raise NotText(", ".join(sorted(others)))

@@ -96,6 +96,3 @@ def export_dataset(
         (folder / out.name).rename(out)
         manifest_path.rename(out.with_name(manifest_path.name))
     return manifest
-
-
-__all__ = ["FORMATS", "REASONS", "BadExport", "ExportOptions", "ExportResult", "export_dataset"]

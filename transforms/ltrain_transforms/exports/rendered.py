@@ -18,10 +18,10 @@ from ltrain_transforms.exports.chat import ChatMessage
 from ltrain_transforms.exports.conversations import Conversation
 from ltrain_transforms.exports.conversion import ExportResult, ParquetRows
 from ltrain_transforms.exports.conversion_files import ExportJob, Piece, lineage
-from ltrain_transforms.exports.left_out import ExportDrops
 from ltrain_transforms.exports.rollouts import (
     STAGE,
     BatchConversations,
+    ExportDrops,
     read_conversations,
     read_rollouts,
     select_best,

@@ -8,8 +8,12 @@ from ltrain_transforms.exports.chat import ChatMessage, to_chat
 from ltrain_transforms.exports.conversations import Conversation
 from ltrain_transforms.exports.conversion import ExportResult, JsonLines, Line, encode_line
 from ltrain_transforms.exports.conversion_files import ExportJob, Piece, lineage
-from ltrain_transforms.exports.left_out import ExportDrops
-from ltrain_transforms.exports.rollouts import read_conversations, read_rollouts, select_best
+from ltrain_transforms.exports.rollouts import (
+    ExportDrops,
+    read_conversations,
+    read_rollouts,
+    select_best,
+)
 
 
 def export_sft(job: ExportJob) -> ExportResult:

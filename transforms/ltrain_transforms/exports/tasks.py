@@ -11,8 +11,7 @@ import polars as pl
 from ltrain_transforms.datasets import DatasetBatch
 from ltrain_transforms.exports.chat import NotText, to_chat
 from ltrain_transforms.exports.conversion import ExportResult, JsonLines, encode_line
-from ltrain_transforms.exports.conversion_files import ExportJob, lineage
-from ltrain_transforms.exports.first_executions import TaskRows
+from ltrain_transforms.exports.conversion_files import ExportJob, TaskRows, lineage
 from ltrain_transforms.exports.rollouts import STAGE
 from ltrain_transforms.source import to_drops
 from ltrain_transforms.traces import parse_json, read_messages

@@ -15,10 +15,8 @@ import polars as pl
 from ltrain_transforms.exports.chat import ChatMessage
 from ltrain_transforms.exports.conversations import Conversation
 from ltrain_transforms.exports.conversion import ROWS, ExportResult, ParquetRows
-from ltrain_transforms.exports.conversion_files import ExportJob, lineage
-from ltrain_transforms.exports.first_executions import TaskRows
-from ltrain_transforms.exports.left_out import ExportDrops
-from ltrain_transforms.exports.rollouts import STAGE, read_conversations, read_rollouts
+from ltrain_transforms.exports.conversion_files import ExportJob, TaskRows, lineage
+from ltrain_transforms.exports.rollouts import STAGE, ExportDrops, read_conversations, read_rollouts
 from ltrain_transforms.source import to_drops
 
 REASONS = {

@@ -140,8 +140,15 @@ def _score(
 
 def _evaluation(span: Span, values: Mapping[str, str], candidates: Sequence[str]) -> Score:
     """Read the attributes of an OpenTelemetry evaluation."""
-    names = (attributes.EVALUATION_NAME, attributes.EVALUATION_VALUE, attributes.REWARD_SCOPE)
-    return _score(span, *map(values.get, names), candidates)
+    name, value, scope = (
+        values.get(key)
+        for key in (
+            attributes.EVALUATION_NAME,
+            attributes.EVALUATION_VALUE,
+            attributes.REWARD_SCOPE,
+        )
+    )
+    return _score(span, name, value, scope, candidates)
 
 
 def _annotations(span: Span, candidates: Sequence[str]) -> Iterator[Score]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ltrain_instrument.terminal import visible
 from ltrain_transforms.show.display_text import message_text
-from ltrain_transforms.show.tree import Step
+from ltrain_transforms.show.tree import TreeCall
 from ltrain_transforms.traces import Message, read_messages
 
 MAX_CHARACTERS = 20_000
@@ -27,21 +27,21 @@ class Excerpt:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class CallMessages:
     """The input and the output of a call."""
 
     repeated: int
     """Number of leading messages that it has in common with the previous call."""
-    repeats: Step | None
+    repeats: TreeCall | None
     """The previous call."""
     inputs: tuple[Excerpt, ...]
     outputs: tuple[Excerpt, ...]
 
 
-def call_conversations(steps: Iterable[Step]) -> dict[int, Conversation]:
+def messages_by_call(steps: Iterable[TreeCall]) -> dict[int, CallMessages]:
     """Return the conversation of each call by its `seq`; agents and nodes have none."""
-    conversations: dict[int, Conversation] = {}
-    previous: tuple[Step, list[Message]] | None = None
+    conversations: dict[int, CallMessages] = {}
+    previous: tuple[TreeCall, list[Message]] | None = None
     for step in sorted(steps, key=lambda step: int(step.call["seq"])):
         call = step.call
         if call["kind"] in ("agent", "node"):
@@ -51,12 +51,12 @@ def call_conversations(steps: Iterable[Step]) -> dict[int, Conversation]:
             inputs = _text("input", call["arguments"] or call["input"])
             outputs = _excerpts(read_messages(call["output"]) if call["kind"] == "llm" else [])
             outputs = outputs or _text("output", call["result"] or call["output"])
-            conversations[call["seq"]] = Conversation(0, None, inputs, outputs)
+            conversations[call["seq"]] = CallMessages(0, None, inputs, outputs)
             continue
         common = _common_prefix(previous[1], history) if previous else 0
         outputs = _excerpts(read_messages(call["output"])) or _text("output", call["output"])
         repeats = previous[0] if previous and common else None
-        conversations[call["seq"]] = Conversation(
+        conversations[call["seq"]] = CallMessages(
             common, repeats, _excerpts(history[common:]), outputs
         )
         previous = (step, history)

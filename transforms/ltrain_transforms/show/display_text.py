@@ -11,7 +11,7 @@ from ltrain_transforms.traces import (
     RESULT,
     TEXT,
     Message,
-    Part,
+    MessagePart,
     ToolRequest,
     messages_text,
     parse_json,
@@ -51,7 +51,7 @@ def message_text(message: Message) -> str:
     return "\n".join(map(_part_text, parts))
 
 
-def _part_text(part: Part) -> str:
+def _part_text(part: MessagePart) -> str:
     if part.type == TEXT:
         return part.text
     if part.type == REQUEST:
@@ -67,7 +67,7 @@ def variable_value(text: str | None) -> str:
     return decoded if isinstance(decoded, str) else text or ""
 
 
-def agent_name(call: Row) -> str:
+def agent_label(call: Row) -> str:
     """Return the agent of a call, and its node if that has another name."""
     return "/".join(dict.fromkeys(name for name in (call["agent"], call["node"]) if name))
 

@@ -9,7 +9,7 @@ from ltrain_transforms.traces import (
     RESULT,
     TEXT,
     Message,
-    Part,
+    MessagePart,
     read_messages,
 )
 
@@ -58,7 +58,7 @@ def _turn(message: Message) -> Turn:
     return _turn_of_parts(role, parts)
 
 
-def _turn_of_parts(role: str, parts: Iterable[Part]) -> Turn:
+def _turn_of_parts(role: str, parts: Iterable[MessagePart]) -> Turn:
     texts: list[str] = []
     requests: list[TurnRequest] = []
     results: list[tuple[str, str]] = []

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
-from ltrain_transforms.traces.messages import TEXT, THINKING, Message, Part
+from ltrain_transforms.traces.messages import TEXT, THINKING, Message, MessagePart
 
 ComparableMessage = tuple[str, str, tuple[str, ...]]
 """The role, the text, and the other parts (tool calls, results) as JSON."""
@@ -62,7 +62,7 @@ def _comparable(message: Message, thinking: bool) -> ComparableMessage:
     return message.role, text.strip(), others
 
 
-def _part(part: Part) -> str:
+def _part(part: MessagePart) -> str:
     """Return a part in a comparable form: a tool's arguments may be an object or its JSON."""
     fields = {name: value for name, value in part.fields.items() if value is not None}
     if isinstance(fields.get("arguments"), str):

@@ -53,7 +53,7 @@ class ToolResult(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MessagePart:
     """One part of a message."""
 
     fields: Fields
@@ -98,14 +98,14 @@ class Message:
         return role if isinstance(role, str) else ""
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[MessagePart]:
         """The parts; a string among them, or instead of them, is a text part."""
         parts = self.fields.get("parts")
         if not isinstance(parts, list) or not parts:
             content = self.fields.get("content")
             parts = content if isinstance(content, list) else [content] if content else []
         return [
-            Part(part if isinstance(part, dict) else text_part(part))
+            MessagePart(part if isinstance(part, dict) else text_part(part))
             for part in parts
             if isinstance(part, PART)
         ]
