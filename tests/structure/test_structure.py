@@ -15,6 +15,7 @@ PLAIN = (*FOLDERS, "benchmarks", "tests")
 """The folders whose docstrings and names are checked."""
 BAD_STARTS = {"Give", "Gives", "Say", "Says", "Tell", "Tells"}
 BAD_NAMES = {"said", "told", "asked", "given"}
+PACKAGES = sorted(path.parent for path in ROOT.glob("*/ltrain*/__init__.py"))
 MODULES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
@@ -27,10 +28,10 @@ def test_no_module_has_a_vague_name() -> None:
     assert [path for path in MODULES if path.stem in VAGUE] == []
 
 
-@pytest.mark.parametrize("package", ROOT.glob("*/ltrain*/__init__.py"), ids=lambda p: p.parent.name)
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
 def test_at_most_two_public_functions_of_a_package_share_a_name(package: Path) -> None:
     modules: dict[str, list[str]] = {}
-    for path in sorted(package.parent.rglob("*.py")):
+    for path in sorted(package.rglob("*.py")):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
                 modules.setdefault(node.name, []).append(path.stem)
@@ -61,9 +62,8 @@ def test_import_stays_light(module: str, heavy: set[str]) -> None:
 
 
 def test_every_package_is_marked_as_typed() -> None:
-    packages = [path.parent for path in ROOT.glob("*/ltrain*/__init__.py")]
-    assert len(packages) == 5
-    assert [path.name for path in packages if not (path / "py.typed").exists()] == []
+    assert len(PACKAGES) == 5
+    assert [path.name for path in PACKAGES if not (path / "py.typed").exists()] == []
 
 
 def plain_modules() -> list[Path]:
