@@ -1,12 +1,13 @@
 """The messages of one attribute of a span: kept as JSON text, parsed on first use."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from ltrain_transforms.traces import (
+    Fields,
     Message,
     messages_text,
     parse_json,
@@ -27,42 +28,43 @@ class AttributeMessages:
     """The attribute's name."""
     raw: str = ""
     """Their JSON text, or an empty string."""
-    system: Iterable[Message] = ()
+    system: Sequence[Fields] = ()
     """Instructions from another attribute; they come first."""
-    _parsed: Any = UNPARSED
+    _objects: Any = UNPARSED
+    """The messages as JSON objects; None where `raw` is no JSON list."""
     _comparable: Any = UNPARSED
 
     @classmethod
-    def from_list(cls, attribute: str, messages: list[Message]) -> "AttributeMessages | None":
+    def from_list(cls, attribute: str, messages: list[Fields]) -> "AttributeMessages | None":
         """Return messages that were not JSON text; None where the list is empty."""
-        return cls(attribute, _parsed=messages) if messages else None
+        return cls(attribute, _objects=messages) if messages else None
 
     @property
     def messages(self) -> list[Message]:
         """The messages that are objects."""
-        if self._parsed is UNPARSED:
-            values = parse_json(self.raw)
-            self._parsed = self._read(values) if isinstance(values, list) else None
-        return self._parsed or []
-
-    def _read(self, values: list[Any]) -> list[Message]:
-        messages = read_messages(values)
-        if self.system or len(messages) < len(values) or "\\u" in self.raw:
-            self.raw = ""  # its text differs from these messages, or it has escaped letters
-        return [*self.system, *messages]
+        return read_messages(self._parse() or [])
 
     @property
     def broken(self) -> bool:
         """Whether the text is no JSON list: it was cut, or never was one."""
-        return not self.messages and self._parsed is None
+        return self._parse() is None
 
     @property
     def text(self) -> str | None:
         """The messages as JSON, the original text if possible; None where there are none."""
-        messages = self.messages
-        if not messages:
-            return None
-        return self.raw or write_messages(messages)
+        return (self.raw or write_messages(self.messages)) if self._parse() else None
+
+    def _parse(self) -> list[Fields] | None:
+        if self._objects is UNPARSED:
+            values = parse_json(self.raw)
+            self._objects = self._with_system(values) if isinstance(values, list) else None
+        return self._objects  # type: ignore[no-any-return]
+
+    def _with_system(self, values: list[Any]) -> list[Fields]:
+        objects = [message for message in values if isinstance(message, dict)]
+        if self.system or len(objects) < len(values) or "\\u" in self.raw:
+            self.raw = ""  # its text differs from these messages, or it has escaped letters
+        return [*self.system, *objects]
 
     @property
     def comparable(self) -> ComparableOutput | None:

@@ -10,7 +10,6 @@ from typing import Any
 from ltrain_transforms.dialects.attribute_messages import AttributeMessages
 from ltrain_transforms.traces import (
     Fields,
-    Message,
     new_message,
     parse_json,
     request_part,
@@ -30,7 +29,7 @@ def chat_messages(attribute: str, text: str | None, role: str) -> AttributeMessa
     return AttributeMessages.from_list(attribute, messages)
 
 
-def iter_messages(value: Any, role: str) -> Iterator[Message]:
+def iter_messages(value: Any, role: str) -> Iterator[Fields]:
     """Yield every message in `value`; a message without a role gets `role`."""
     if isinstance(value, str) and value:
         yield new_message(role, [text_part(value)])
@@ -41,9 +40,9 @@ def iter_messages(value: Any, role: str) -> Iterator[Message]:
         yield from _messages_of_object(value, role)
 
 
-def _messages_of_object(value: dict[str, Any], role: str) -> Iterator[Message]:
+def _messages_of_object(value: dict[str, Any], role: str) -> Iterator[Fields]:
     if isinstance(value.get("parts"), list):
-        yield Message(value)
+        yield value
         return
     role = _role(value) or role
     if "content" in value or value.get("tool_calls"):
@@ -54,7 +53,7 @@ def _messages_of_object(value: dict[str, Any], role: str) -> Iterator[Message]:
     inner = next((value[key] for key in MESSAGE_KEYS if value.get(key)), None)
     for message in iter_messages(inner, role):
         reason = value.get("finish_reason")
-        yield Message({**message.fields, "finish_reason": reason}) if reason else message
+        yield {**message, "finish_reason": reason} if reason else message
 
 
 def _role(message: dict[str, Any]) -> str | None:

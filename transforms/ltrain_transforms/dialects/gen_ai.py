@@ -5,7 +5,7 @@ from functools import lru_cache
 from ltrain_transforms.dialects.attribute_messages import AttributeMessages
 from ltrain_transforms.dialects.partial import Dialect, Kind, Parameters, Partial, non_empty
 from ltrain_transforms.dialects.tool_payloads import parse_tool_result, unwrap_arguments
-from ltrain_transforms.traces import Message, Span, new_message, parse_json
+from ltrain_transforms.traces import Fields, Span, new_message, parse_json
 
 KINDS: dict[str, Kind] = {
     "chat": "llm",
@@ -90,7 +90,7 @@ def _arguments(span: Span) -> str | None:
 
 
 def attribute_messages(
-    span: Span, name: str, system: list[Message] | None = None
+    span: Span, name: str, system: list[Fields] | None = None
 ) -> AttributeMessages | None:
     """Return the messages of an attribute that holds them as JSON; None where it is absent."""
     raw = span.get(name)
@@ -99,7 +99,7 @@ def attribute_messages(
     return AttributeMessages(name, raw, system or [])
 
 
-def _instructions(span: Span) -> list[Message]:
+def _instructions(span: Span) -> list[Fields]:
     parts = span.json("gen_ai.system_instructions")
     return [new_message("system", parts)] if isinstance(parts, list) and parts else []
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from ltrain_transforms.dialects.attribute_messages import AttributeMessages
 from ltrain_transforms.traces import (
     Fields,
-    Message,
     Span,
     new_message,
     parse_index,
@@ -37,7 +36,7 @@ def build_message(
     calls: list[Fields],
     tool_call_id: str | None,
     reasoning: Iterable[Fields] = (),
-) -> Message:
+) -> Fields:
     """Return a message; one with a `tool_call_id` is the result of that tool call."""
     if tool_call_id:
         return new_message(role or "tool", [*reasoning, result_part(tool_call_id, text)])
@@ -52,7 +51,7 @@ def flattened_messages(span: Span, prefix: str) -> AttributeMessages | None:
     )
 
 
-def _message(span: Span, prefix: str) -> Message:
+def _message(span: Span, prefix: str) -> Fields:
     calls = [
         read_tool_call(span, f"{prefix}.tool_calls.{k}", "name", "arguments")
         for k in indices(span, f"{prefix}.tool_calls")

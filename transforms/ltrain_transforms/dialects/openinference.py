@@ -14,7 +14,7 @@ from ltrain_transforms.dialects.partial import (
     non_empty,
 )
 from ltrain_transforms.dialects.tool_payloads import parse_tool_result
-from ltrain_transforms.traces import Message, Span, tool_requests
+from ltrain_transforms.traces import Fields, Span, tool_requests
 
 KINDS: dict[str, Kind] = {
     "LLM": "llm",
@@ -116,7 +116,7 @@ def _messages(span: Span, prefix: str) -> AttributeMessages | None:
     return AttributeMessages.from_list(prefix, messages)
 
 
-def _message(span: Span, at: str) -> Message:
+def _message(span: Span, at: str) -> Fields:
     calls = [
         read_tool_call(
             span, f"{at}.tool_calls.{k}.tool_call", "function.name", "function.arguments"

@@ -9,7 +9,7 @@ from typing import Any
 from ltrain_transforms.dialects import chat, gen_ai
 from ltrain_transforms.dialects.attribute_messages import AttributeMessages
 from ltrain_transforms.dialects.partial import Dialect, Kind, Partial, non_empty
-from ltrain_transforms.traces import Message, Span, new_message, text_part
+from ltrain_transforms.traces import Fields, Span, new_message, text_part
 
 CALLS = (".doGenerate", ".doStream")
 """Suffixes of operations that call a model once; the loop around them counts as an agent."""
@@ -63,7 +63,7 @@ def _llm(span: Span) -> Partial:
     )
 
 
-def _answer(span: Span) -> list[Message]:
+def _answer(span: Span) -> list[Fields]:
     """Return the answer as one message: its text or object, and its tool requests."""
     text = span.get("ai.response.text", "ai.response.object")
     calls: Any = span.json("ai.response.toolCalls")

@@ -20,6 +20,7 @@ from ltrain_transforms.traces import (
     comparable_history,
     continues,
     parse_json,
+    read_message,
     read_messages,
 )
 
@@ -102,7 +103,7 @@ def _join(
         conversations.append(longest)
     longest.messages += prompt[len(longest.messages) :]
     longest.answers[len(longest.messages)] = call["call_id"]
-    longest.messages.append(Message({**answer.fields, "role": "assistant"}))
+    longest.messages.append(read_message({**answer.fields, "role": "assistant"}))
     longest.history = history + comparable_history([answer], thinking=True)
 
 

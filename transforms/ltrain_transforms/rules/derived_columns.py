@@ -11,7 +11,7 @@ import polars as pl
 
 from ltrain_transforms.rules import tool_schema
 from ltrain_transforms.rules.unicode_scripts import foreign_script_share, minority_script_share
-from ltrain_transforms.traces import messages_text, read_messages
+from ltrain_transforms.traces import RESULT, TEXT, messages_text, read_messages
 
 WORD = r"[0-9A-Za-z_\u{80}-\u{2FFF}]{3,}|[0-9]+|[\u{3000}-\u{10FFFF}]"
 """The unit in which an answer may repeat a result: a word, or one Chinese or Japanese character."""
@@ -117,9 +117,9 @@ def _shown_text(text: str | None) -> str | None:
     messages = read_messages(text)
     if not messages:
         return None
-    others = [message for message in messages if not message.is_assistant]
-    results = (result.text for message in others for result in message.tool_results)
-    return messages_text(others) + "".join(results)
+    parts = [part for message in messages if not message.is_assistant for part in message.parts]
+    texts = [part.text for part in parts if part.type == TEXT]
+    return "".join([*texts, *(part.result.text for part in parts if part.type == RESULT)])
 
 
 def _add_faulty_requests(calls: pl.DataFrame) -> pl.DataFrame:

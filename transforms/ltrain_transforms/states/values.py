@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from ltrain_transforms.traces import Fields, Message, parse_json
+from ltrain_transforms.traces import Fields, parse_json, read_message
 
 MIN_TEXT = 3
 """Characters; a shorter text may occur in a prompt by chance, so it is not searched for."""
@@ -145,7 +145,7 @@ def _fields_of_parts(fields: Fields) -> list[Any] | None:
     """Return the same of a message in the form of the gen_ai conventions."""
     if not isinstance(fields.get("parts"), list):
         return None
-    message = Message(fields)
+    message = read_message(fields)
     results = (result.value for result in message.tool_results if result.value is not None)
     calls = [(request.name, request.arguments) for request in message.tool_requests]
     return [message.role, fields.get("name"), message.text or next(results, ""), calls]

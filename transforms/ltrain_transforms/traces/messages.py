@@ -2,13 +2,12 @@
 
 This is the only reader of messages. A message is `{"role", "parts": [{"type", ...}],
 "finish_reason"}`; without `parts`, its `content` counts as them, as in OpenAI's chat API. Anyone
-may write anything: each property has a value for every JSON object, and keeps what it cannot
-interpret in `fields`.
+may write anything: every JSON object is a message, and what has no property stays in `fields`.
 """
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ltrain_transforms.traces.untrusted import parse_json
@@ -20,8 +19,6 @@ TEXT, REQUEST, RESULT = "text", "tool_call", "tool_call_response"
 """Types of parts."""
 THINKING = ("reasoning", "thinking")
 """Types of parts that hold reasoning."""
-PART = (dict, str)
-"""Classes of the values that are parts."""
 ASSISTANTS = ("assistant", "ai", "model")
 """Roles of a model's answers."""
 
@@ -52,23 +49,22 @@ class ToolResult(NamedTuple):
         return to_text(self.value)
 
 
-@dataclass(frozen=True, slots=True)
+# a prompt may have thousands of messages, and a frozen object takes twice as long to make
+@dataclass(slots=True)
 class MessagePart:
     """One part of a message."""
 
+    type: str
+    """An empty string where there is none."""
     fields: Fields
-
-    @property
-    def type(self) -> str:
-        kind = self.fields.get("type")
-        return kind if isinstance(kind, str) else ""
 
     @property
     def text(self) -> str:
         """The content of a text, reasoning or refusal part."""
-        fields = self.fields
-        content = fields.get("content")
-        content = fields.get("text") if content is None else content
+        content = self.fields.get("content")
+        if isinstance(content, str):
+            return content
+        content = self.fields.get("text") if content is None else content
         return "" if content is None else to_text(content)
 
     @property
@@ -85,30 +81,16 @@ class MessagePart:
         return ToolResult(_name(fields, "id"), fields.get("result") if value is None else value)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Message:
-    """A message of a prompt or of an answer; its properties are read from `fields` on access."""
+    """A message of a prompt or of an answer."""
 
     fields: Fields
-
-    @property
-    def role(self) -> str:
-        """The role, as recorded; an empty string where there is none."""
-        role = self.fields.get("role")
-        return role if isinstance(role, str) else ""
-
-    @property
-    def parts(self) -> list[MessagePart]:
-        """The parts; a string among them, or instead of them, is a text part."""
-        parts = self.fields.get("parts")
-        if not isinstance(parts, list) or not parts:
-            content = self.fields.get("content")
-            parts = content if isinstance(content, list) else [content] if content else []
-        return [
-            MessagePart(part if isinstance(part, dict) else text_part(part))
-            for part in parts
-            if isinstance(part, PART)
-        ]
+    """The object that it was read from."""
+    role: str = field(compare=False)
+    """The role, as recorded; an empty string where there is none."""
+    parts: list[MessagePart] = field(compare=False)
+    """A string among the parts, or instead of them, is a text part."""
 
     @property
     def text(self) -> str:
@@ -140,7 +122,21 @@ def read_messages(value: Any) -> list[Message]:
     messages = parse_json(value)
     if not isinstance(messages, list):
         return []
-    return [Message(message) for message in messages if isinstance(message, dict)]
+    return [read_message(fields) for fields in messages if isinstance(fields, dict)]
+
+
+def read_message(fields: Fields) -> Message:
+    role, recorded, parts = fields.get("role"), fields.get("parts"), []
+    if not isinstance(recorded, list) or not recorded:
+        content = fields.get("content")
+        recorded = content if isinstance(content, list) else [content] if content else []
+    for part in recorded:
+        if isinstance(part, dict):
+            kind = part.get("type")
+            parts.append(MessagePart(kind if isinstance(kind, str) else "", part))
+        elif isinstance(part, str):
+            parts.append(MessagePart(TEXT, text_part(part)))
+    return Message(fields, role if isinstance(role, str) else "", parts)
 
 
 def write_messages(messages: Iterable[Message]) -> str:
@@ -158,8 +154,8 @@ def tool_requests(messages: Iterable[Message]) -> list[ToolRequest]:
     return [request for message in messages for request in message.tool_requests]
 
 
-def new_message(role: str, parts: list[Fields]) -> Message:
-    return Message({"role": role, "parts": parts})
+def new_message(role: str, parts: list[Fields]) -> Fields:
+    return {"role": role, "parts": parts}
 
 
 def text_part(text: str) -> Fields:
