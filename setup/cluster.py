@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ltrain_collector.store import Store, schema
+from ltrain_collector import schema
+from ltrain_collector.store import Store
 
 FOLDER = Path(__file__).resolve().parent.parent / "otel-config" / "clickhouse"
 ON = "ON CLUSTER '{cluster}'"

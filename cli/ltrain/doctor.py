@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from packaging.requirements import Requirement
 
 from ltrain import doctor_collector
-from ltrain_collector.store import dsn
+from ltrain_collector import dsn
 from ltrain_instrument.delivery import Sender, SendStatus, traces_url
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.instrumentors import Finding, InstrumentorChoice, State, diagnosis
@@ -37,15 +37,16 @@ PYTHONS = ((3, 11), (3, 12))
 Check = Callable[[], Finding | None]
 
 
-def run_checks(timeout: float = 1.0) -> list[Finding]:
+def run_checks(environ: Mapping[str, str], timeout: float = 1.0) -> list[Finding]:
     """Run all checks and return their findings, in the order of the path of a span.
 
     Args:
+        environ: the environment whose variables are checked.
         timeout: seconds to wait for the answer of a server.
     """
-    settings = [*diagnosis.check_settings(os.environ), *diagnosis.check_variables(os.environ)]
+    settings = [*diagnosis.check_settings(environ), *diagnosis.check_variables(environ)]
     here = [_python(), *_extras()]
-    chosen = diagnosis.installed_choices(os.environ)
+    chosen = diagnosis.installed_choices(environ)
     instrumentors = {name: diagnosis.check_instrumentor(choice) for name, choice in chosen.items()}
     checks = _Checks()
     for name, check in (
@@ -221,7 +222,7 @@ def gateway(timeout: float) -> Finding:
 
 def vllm() -> Finding:
     """Check that the Python environment of vLLM exists."""
-    from ltrain_train.gateway import NoVllm, find_python
+    from ltrain_train.vllm_python import NoVllm, find_python
 
     try:
         return Finding("vllm", State.OK, f"in the environment of {find_python()}")

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
-from ltrain_collector.store import dsn, schema
+from ltrain_collector import dsn, schema
 from ltrain_instrument.delivery import traces_url
 from ltrain_instrument.instrumentors import Finding, State
 

@@ -13,7 +13,7 @@ __all__ = ["Identity", "configure", "flush", "reward", "rollout", "task"]
 _MODULES = {
     "Identity": "identity",
     "configure": "distro",
-    "flush": "capture",
+    "flush": "lifecycle",
     "reward": "rollouts",
     "rollout": "rollouts",
     "task": "rollouts",
@@ -26,7 +26,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     from importlib import import_module
 
-    from ltrain_instrument.privacy import remove_invalid_limits
+    from ltrain_instrument.otel_limits import remove_invalid_limits
 
     remove_invalid_limits()
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

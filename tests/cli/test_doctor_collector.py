@@ -71,12 +71,12 @@ def test_refused_requests_are_a_fault(tmp_path: Path, up: Up) -> None:
     found = doctor(tmp_path, otlp, store)
     assert (found["health"]["state"], found["store"]["state"]) == ("ok", "ok")
     none = "requests in five minutes, none refused"  # 1 if its own is counted already
-    assert found["health"]["found"] in (f"0 {none}", f"1 {none}")
+    assert found["health"]["detail"] in (f"0 {none}", f"1 {none}")
     assert [post(otlp, body).status for body in (b"\xff", b"\xfe")] == [400, 400]
     health = doctor(tmp_path, otlp, store)["health"]
     assert health["state"] == "fault"
-    assert health["found"] == "requests refused in the last five minutes: 2 malformed"
-    assert health["mend"].endswith("are lost: fix their sender.")
+    assert health["detail"] == "requests refused in the last five minutes: 2 malformed"
+    assert health["fix"].endswith("are lost: fix their sender.")
 
 
 def test_a_missing_or_wrong_key_is_a_fault(tmp_path: Path, up: Up) -> None:
@@ -85,16 +85,16 @@ def test_a_missing_or_wrong_key_is_a_fault(tmp_path: Path, up: Up) -> None:
     otlp, sql = up()
     found = doctor(tmp_path, otlp, f"http://127.0.0.1:{sql}")
     assert found["collector"]["state"] == "fault"
-    assert found["collector"]["mend"].startswith("Set OTEL_EXPORTER_OTLP_HEADERS")
-    assert found["store"]["found"] == f"http://127.0.0.1:{sql}: it requires a key"
-    assert "ltrain key make query" in found["store"]["mend"]
+    assert found["collector"]["fix"].startswith("Set OTEL_EXPORTER_OTLP_HEADERS")
+    assert found["store"]["detail"] == f"http://127.0.0.1:{sql}: it requires a key"
+    assert "ltrain key make query" in found["store"]["fix"]
     assert found["health"]["state"] == "ok"
 
     header = f"authorization=Bearer%20{made[Role.QUERY]}"
     wrong = f"http://any:{made[Role.INGEST]}@127.0.0.1:{sql}"
     found = doctor(tmp_path, otlp, wrong, OTEL_EXPORTER_OTLP_HEADERS=header)
-    assert "A key of role 'query' cannot send" in found["collector"]["found"]
-    assert found["store"]["found"] == f"http://127.0.0.1:{sql}: it refuses the key"
+    assert "A key of role 'query' cannot send" in found["collector"]["detail"]
+    assert found["store"]["detail"] == f"http://127.0.0.1:{sql}: it refuses the key"
     assert all(key not in json.dumps(found) for key in made.values())
 
     header = f"authorization=Bearer%20{made[Role.INGEST]}"
@@ -112,8 +112,8 @@ def test_a_nearly_full_disk_is_a_fault(tmp_path: Path, up: Up) -> None:
     otlp, sql = up(*SMALL, script[0].replace("&& exec", '&& mkdir "$0/store" && exec'), script[1])
     health = doctor(tmp_path, otlp, f"http://127.0.0.1:{sql}")["health"]
     assert health["state"] == "fault"
-    assert re.fullmatch(r"only 0\.0\d GiB of the store's disk are free", health["found"])
-    assert "ltrain store prune" in health["mend"]
+    assert re.fullmatch(r"only 0\.0\d GiB of the store's disk are free", health["detail"])
+    assert "ltrain store prune" in health["fix"]
 
 
 def test_a_store_that_was_removed_is_a_fault(tmp_path: Path, up: Up) -> None:

@@ -278,7 +278,7 @@ def test_cells_that_make_polars_panic_are_a_drop(monkeypatch: pytest.MonkeyPatch
     def panic(_: object) -> Any:
         raise pl.exceptions.PanicException("no row")
 
-    monkeypatch.setattr(module, "row", panic)
+    monkeypatch.setattr(module, "call_cells", panic)
     found, drops = calls(spans(span("one", {"gen_ai.operation.name": "chat"})))
     assert found.is_empty()
     assert drops.select("stage", "id", "reason").rows() == [("spans", "one:e.1", "unreadable")]

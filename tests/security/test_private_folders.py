@@ -89,7 +89,7 @@ def test_a_folder_that_exists_keeps_its_mode_and_doctor_says_so(
     assert not is_private(folder) and is_private(folder / "a") and is_private(folder / "a" / "b")
     monkeypatch.setenv("LTRAIN_HOME", str(folder))
     [finding] = home()
-    assert finding.fix == f"Close it: chmod 700 {folder}"
+    assert finding.fix == f"Run: chmod 700 {folder}"
     folder.chmod(0o700)
     assert list(home()) == []
 

@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ltrain_collector import schema
 from ltrain_collector.access import Sender
 from ltrain_collector.admin.archive import import_backup, write_checksums, write_tar
 from ltrain_collector.errors import BadBackup, QueryFailed, StoreNewer
-from ltrain_collector.store import BACKUPS, Store, quote_literal, schema
+from ltrain_collector.store import BACKUPS, Store, quote_literal
 from ltrain_instrument import attributes
 from ltrain_instrument.private import OWNER_ONLY, make_private
 

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from ltrain_collector import schema
 from ltrain_collector.errors import BadPrune, QueryFailed
-from ltrain_collector.store import Store, program_version, schema
+from ltrain_collector.store import Store, program_version
 
 TABLE_SIZE = (
     "SELECT count() AS parts, sum(rows) AS rows, sum(bytes_on_disk) AS bytes FROM system.parts "

@@ -10,6 +10,7 @@ from functools import partial
 
 from google.protobuf.message import Message
 
+from ltrain_collector import schema
 from ltrain_collector.access import Grant
 from ltrain_collector.http import MAX_REQUEST_BYTES, MemoryBudget, OtlpError, RequestBuffer
 from ltrain_collector.ingest.commit import WINDOW, GroupCommit
@@ -18,7 +19,7 @@ from ltrain_collector.ingest.decompression import inflate
 from ltrain_collector.ingest.duplicates import RecentRequests
 from ltrain_collector.ingest.rows import Rows
 from ltrain_collector.ingest.signals import METRICS, SIGNALS, Signal
-from ltrain_collector.store import Engine, schema
+from ltrain_collector.store import Engine
 
 MAX_BODY_BYTES = 64 << 20
 """Bytes of one decompressed request: the most that OpenTelemetry's exporters send."""

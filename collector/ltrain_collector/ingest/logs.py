@@ -6,13 +6,13 @@ The fields are in the order of `schema.LOG_COLUMNS`.
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs
 
+from ltrain_collector import schema
 from ltrain_collector.access import Grant
 from ltrain_collector.ingest.rowbinary import short_string, string, unsigned64
 from ltrain_collector.ingest.rows import Rows
 from ltrain_collector.ingest.traces import NO_SPAN, NO_TRACE
 from ltrain_collector.ingest.values import attributes, service_name, value_text
 from ltrain_collector.ingest.writer import RowWriter
-from ltrain_collector.store import schema
 
 
 def encode_logs(request: ExportLogsServiceRequest, grant: Grant | None = None) -> Rows:

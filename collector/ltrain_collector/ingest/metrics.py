@@ -23,6 +23,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     SummaryDataPoint,
 )
 
+from ltrain_collector import schema
 from ltrain_collector.access import Grant, ingest_policy
 from ltrain_collector.ingest import origin
 from ltrain_collector.ingest.rowbinary import (
@@ -40,7 +41,6 @@ from ltrain_collector.ingest.rowbinary import (
 from ltrain_collector.ingest.rows import Rows
 from ltrain_collector.ingest.values import attributes, service_name
 from ltrain_collector.ingest.writer import RowWriter
-from ltrain_collector.store import schema
 
 Point = NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint | SummaryDataPoint
 Kind = Gauge | Sum | Histogram | ExponentialHistogram | Summary

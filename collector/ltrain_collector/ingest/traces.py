@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
+from ltrain_collector import schema
 from ltrain_collector.access import Grant
 from ltrain_collector.ingest.rowbinary import array, datetime64, short_string, string, unsigned64
 from ltrain_collector.ingest.rows import Rows
 from ltrain_collector.ingest.values import attributes, service_name
 from ltrain_collector.ingest.writer import RowWriter
-from ltrain_collector.store import schema
 
 KINDS = ("Unspecified", "Internal", "Server", "Client", "Producer", "Consumer")
 STATUSES = ("Unset", "Ok", "Error")

@@ -13,8 +13,8 @@ from typing import Protocol
 
 import polars as pl
 
+from ltrain_collector import schema
 from ltrain_collector.errors import BadTable, QueryFailed, StoreNewer
-from ltrain_collector.store import schema
 
 CONCURRENT_CHANGE_CODES = (57, 81, 82, 517, 529)
 """ClickHouse error codes of a conflict with another migration that makes the same change."""

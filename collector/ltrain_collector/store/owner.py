@@ -4,7 +4,7 @@ Over HTTP, a store without keys is read-only; its owner changes it with a key si
 """
 
 from ltrain_collector.access import existing_secret, secret_file, sign_owner
-from ltrain_collector.store.dsn import Server, local_folder
+from ltrain_collector.dsn import Server, local_folder
 from ltrain_instrument.settings import HOME, STORE_SECRET
 
 OWNER_KEY_SECONDS = 60

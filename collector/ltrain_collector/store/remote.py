@@ -14,6 +14,7 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 from clickhouse_connect.driver.httputil import get_pool_manager
 from urllib3.exceptions import HTTPError
 
+from ltrain_collector.dsn import Server
 from ltrain_collector.errors import (
     KEYLESS_REFUSAL,
     NotOwner,
@@ -22,7 +23,6 @@ from ltrain_collector.errors import (
     code_of,
 )
 from ltrain_collector.store.arrow import to_polars
-from ltrain_collector.store.dsn import Server
 from ltrain_collector.store.embedded import FRAME_SETTINGS
 from ltrain_collector.store.owner import (
     NO_SECRET,

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from ltrain_collector.schema import MONTH_ORDER, ROLLOUT_ORDER
 from ltrain_collector.store.parameters import Parameters
-from ltrain_collector.store.schema import MONTH_ORDER, ROLLOUT_ORDER
 from ltrain_collector.store.trace_store import Store
 
 MAX_WIDE_ROLLOUTS = 1000

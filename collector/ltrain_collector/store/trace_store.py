@@ -14,6 +14,8 @@ from typing import Protocol, Self
 import polars as pl
 import pyarrow as pa
 
+from ltrain_collector import schema
+from ltrain_collector.dsn import PORT, Folder, Server, parse_dsn
 from ltrain_collector.errors import (
     RESTORE_HINT,
     DamagedData,
@@ -22,9 +24,7 @@ from ltrain_collector.errors import (
     QueryFailed,
     TooMuch,
 )
-from ltrain_collector.store import schema
 from ltrain_collector.store.chdb_engine import Engine
-from ltrain_collector.store.dsn import PORT, Folder, Server, parse_dsn
 from ltrain_collector.store.embedded import EmbeddedBackend
 from ltrain_collector.store.migration import MigrationResult, migrate
 from ltrain_collector.store.parameters import Parameters

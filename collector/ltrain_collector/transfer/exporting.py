@@ -8,8 +8,9 @@ from typing import Any
 import orjson
 import polars as pl
 
+from ltrain_collector import schema
 from ltrain_collector.ingest import otlp_json
-from ltrain_collector.store import Store, rollout_stream, schema
+from ltrain_collector.store import Store, rollout_stream
 from ltrain_collector.transfer import log_records, points, spans
 from ltrain_collector.transfer.fields import Row
 

@@ -11,11 +11,12 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
+from ltrain_collector import schema
 from ltrain_collector.access import Sender
 from ltrain_collector.errors import BadRequest
 from ltrain_collector.http import OtlpError
 from ltrain_collector.ingest import LOGS, METRICS, TRACES, Block, Rows, Signal, origin, otlp_json
-from ltrain_collector.store import Store, schema
+from ltrain_collector.store import Store
 from ltrain_collector.transfer import lightning
 from ltrain_collector.transfer.documents import Document, read_documents
 

@@ -8,7 +8,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 
-from ltrain_collector.store import schema
+from ltrain_collector import schema
 from ltrain_collector.transfer.fields import Row, add_attributes, nested_rows, parse_id
 
 HEAD = (

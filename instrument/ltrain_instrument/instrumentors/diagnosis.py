@@ -19,7 +19,7 @@ from ltrain_instrument.instrumentors.choice import (
 )
 from ltrain_instrument.instrumentors.libraries import LIBRARIES
 from ltrain_instrument.instrumentors.loading import missing_instrumentor
-from ltrain_instrument.privacy import COUNT_LIMITS, LENGTH_LIMITS, is_invalid_limit
+from ltrain_instrument.otel_limits import COUNT_LIMITS, LENGTH_LIMITS, is_invalid_limit
 from ltrain_instrument.settings import INSTRUMENTORS, SERVICES, SETTINGS
 
 MAX_WAITING_SECONDS = 60.0

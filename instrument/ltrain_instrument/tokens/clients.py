@@ -54,7 +54,7 @@ def install() -> None:
 def _patch_client(recorder: "CallRecorder", patch: str, module: ModuleType) -> None:
     module_name, _, function = patch.partition(":")
     try:
-        getattr(import_module(f"{__name__}.{module_name}"), function)(recorder, module)
+        getattr(import_module(f"{__package__}.{module_name}"), function)(recorder, module)
     except Exception as error:  # an unknown version of the library: its import must not fail
         _logger.warning(
             "ltrain: no token ids are recorded for calls through %s: %r", module.__name__, error

@@ -11,10 +11,11 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from ltrain_collector import schema
 from ltrain_collector.access.grants import Grant, Role
 from ltrain_collector.access.ingest_policy import attach_identity, find_violation
 from ltrain_collector.ingest import encode_traces
-from ltrain_collector.store import Store, schema
+from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 
 IDENTITY = {

@@ -13,10 +13,11 @@ from tests.otlp import insert_otlp
 from typer.testing import CliRunner
 
 from ltrain.cli import app
+from ltrain_collector import schema
 from ltrain_collector.admin.backup import backup, restore
 from ltrain_collector.admin.maintenance import PruneFilter, days_ago, prune, store_status
 from ltrain_collector.errors import BadBackup, BadPrune
-from ltrain_collector.store import Store, schema
+from ltrain_collector.store import Store
 
 NOON = 1_790_000_000_000_000_000
 DAY = 86_400 * 10**9

@@ -52,7 +52,7 @@ def test_beyond_the_memory_limit_clients_retry_later(
     # and not 100: it is refused before it is sent
     assert answer.split()[1] == b"503"
     assert b"retry-after: 1" in answer
-    assert b"254 MiB of requests are here, of 256 that may" in answer
+    assert b"Requests in memory take 254 MiB of 256 MiB" in answer
 
     with grpc.insecure_channel(f"127.0.0.1:{up.grpc}") as channel:
         export = channel.unary_unary(TRACES)

@@ -9,8 +9,8 @@ import pytest
 from polars.testing import assert_frame_equal
 from tests.otlp import insert_otlp
 
+from ltrain_collector import schema
 from ltrain_collector.errors import BadTable, NotMigrated, QueryFailed, StoreNewer
-from ltrain_collector.store import schema
 from ltrain_collector.store.migration import migrate
 from ltrain_collector.store.trace_store import Store
 
@@ -139,7 +139,9 @@ def test_several_at_once_are_as_one(
 
 def test_a_store_that_is_newer_is_refused(folder: Store) -> None:
     folder.command("INSERT INTO otel.ltrain_migrations (step, version) VALUES ('99_later', 99)")
-    with pytest.raises(StoreNewer, match=r"newer ltrain \(steps 99_later\).*pip install --upgrade"):
+    with pytest.raises(
+        StoreNewer, match=r"A newer ltrain .*\(steps 99_later\).*pip install --upgrade"
+    ):
         folder.migrate()
 
 

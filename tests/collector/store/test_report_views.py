@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.otlp import insert_otlp
 
-from ltrain_collector.store import schema
+from ltrain_collector import schema
 from ltrain_collector.store.trace_store import Store
 from ltrain_collector.transfer.importing import import_files
 
@@ -22,7 +22,7 @@ FIXTURES = (
 VIEWS = re.findall(
     r"CREATE OR REPLACE VIEW otel\.(\w+)",
     "".join(
-        files("ltrain_collector.store").joinpath("ddl", f"{name}.sql").read_text()
+        files("ltrain_collector").joinpath("ddl", f"{name}.sql").read_text()
         for name in ("05_spans", *schema.USER_VIEWS)
     ),
 )

@@ -9,7 +9,8 @@ from polars.testing import assert_frame_equal
 from tests.collector.conftest import RequestOf
 from tests.otlp import insert_otlp
 
-from ltrain_collector.store import rollout_stream, schema
+from ltrain_collector import schema
+from ltrain_collector.store import rollout_stream
 from ltrain_collector.store.trace_store import Store
 
 MARCH = 1_772_539_200_000_000_000
@@ -92,7 +93,7 @@ def test_a_store_without_spans_gives_nothing(folder: Store) -> None:
 READ = """
 import json, sys, threading
 from pathlib import Path
-from ltrain_collector import rollouts
+from ltrain_collector.store import rollout_stream
 from ltrain_collector.store.trace_store import Store
 
 def resident():
@@ -103,7 +104,7 @@ with Store.open(sys.argv[1]) as store:
         pass
     base = peak = resident()
     rows = text = 0
-    for frame in rollouts.stream_rollouts(store):
+    for frame in rollout_stream.stream_rollouts(store):
         rows, text = rows + frame.height, text + frame.estimated_size()
         peak = max(peak, resident())
 print(json.dumps({"rows": rows, "text": text, "over": peak - base}))

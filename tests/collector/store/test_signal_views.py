@@ -8,8 +8,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from polars.testing import assert_frame_equal
 from tests.otlp import insert_otlp
 
+from ltrain_collector import schema
 from ltrain_collector.ingest import LOGS, METRICS
-from ltrain_collector.store import schema
 from ltrain_collector.store.trace_store import Store
 
 NOON = 1_790_000_000_000_000_000

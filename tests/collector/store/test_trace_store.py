@@ -9,6 +9,8 @@ import pytest
 from polars.testing import assert_frame_equal
 from tests.otlp import insert_otlp
 
+from ltrain_collector import schema
+from ltrain_collector.dsn import Server
 from ltrain_collector.errors import (
     NoStore,
     QueryFailed,
@@ -16,8 +18,6 @@ from ltrain_collector.errors import (
     StoreUnreachable,
     StoreUnusable,
 )
-from ltrain_collector.store import schema
-from ltrain_collector.store.dsn import Server
 from ltrain_collector.store.trace_store import Store
 
 HOSTILE = "a\\b'c\n\t\"é\0{x} %s ${y} --"

@@ -23,8 +23,9 @@ from tests.otlp import insert_otlp
 from typer.testing import CliRunner
 
 from ltrain.cli import app
+from ltrain_collector import schema
 from ltrain_collector.ingest import LOGS, METRICS
-from ltrain_collector.store import Store, schema
+from ltrain_collector.store import Store
 from ltrain_collector.transfer.exporting import FORMATS, export_requests
 from ltrain_collector.transfer.importing import (
     PROGRESS_BYTES,

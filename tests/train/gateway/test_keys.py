@@ -36,13 +36,13 @@ def test_a_key_contains_its_claims() -> None:
 @pytest.mark.parametrize(
     ("key", "sentence"),
     [
-        (None, "needs a rollout key"),
+        (None, "needs a key of kind rollout"),
         ("nonsense", "not a rollout key of this gateway"),
         (
             sign_rollout_key("another secret of thirty-two chars", CLAIMS),
             "not a rollout key of this gateway",
         ),
-        (sign_admin_key(SECRET), "needs a rollout key, but the request has a admin key"),
+        (sign_admin_key(SECRET), "needs a key of kind rollout; the request has one of kind admin"),
     ],
 )
 def test_a_wrong_key_is_refused_with_the_reason(key: str | None, sentence: str) -> None:

@@ -165,7 +165,7 @@ def test_a_child_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
 
 LOOKS = """
 import sys
-from ltrain_train import guard
+from ltrain_train.processes import guard
 look, looks = guard._descendants, []
 guard._descendants = lambda: looks.append(0) or (look() if len(looks) > 2 else [])
 sys.exit(guard.run_guarded(sys.argv[1:]))

@@ -152,7 +152,7 @@ def test_the_function_in_the_docs_is_a_rule() -> None:
 def test_the_wheel_holds_every_rule() -> None:
     builder = WheelBuilder(str(DOCS.parent))
     shipped = {each.distribution_path for each in builder.recurse_included_files()}
-    files = {f"ltrain_transforms/rules/{name}.toml" for name in library.rule_names()}
+    files = {f"ltrain_transforms/rules/ready/{name}.toml" for name in library.rule_names()}
     assert files <= shipped
 
 

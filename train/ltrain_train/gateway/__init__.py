@@ -11,7 +11,6 @@ from ltrain_train.gateway.client import (
 from ltrain_train.gateway.keys import RolloutClaims, gateway_secret, sign_rollout_key
 from ltrain_train.gateway.server import ServeOptions, serve
 from ltrain_train.gateway.vllm import VllmOptions
-from ltrain_train.gateway.vllm_python import NoVllm, find_python
 
 __all__ = [
     "OUTAGE_TIMEOUT",
@@ -19,12 +18,10 @@ __all__ = [
     "GatewayClient",
     "GatewayRefused",
     "GatewayUnreachable",
-    "NoVllm",
     "PolicyServerAway",
     "RolloutClaims",
     "ServeOptions",
     "VllmOptions",
-    "find_python",
     "gateway_secret",
     "serve",
     "sign_rollout_key",

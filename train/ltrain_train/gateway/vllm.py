@@ -16,8 +16,8 @@ from pathlib import Path
 
 import httpx
 
-from ltrain_train.gateway.vllm_python import find_python
 from ltrain_train.processes import Child, ChildDied, Children, scratch_path
+from ltrain_train.vllm_python import find_python
 
 MODULE = "vllm.entrypoints.cli.main"
 START_TIMEOUT = 900.0

@@ -19,7 +19,7 @@ from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-from ltrain_collector.store import Server, parse_dsn
+from ltrain_collector.dsn import Server, parse_dsn
 from ltrain_instrument import loopback, settings
 from ltrain_train.errors import NotReachable
 from ltrain_train.policy import VLLM_DTYPES

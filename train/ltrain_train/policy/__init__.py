@@ -2,7 +2,6 @@
 
 from ltrain_train.policy.errors import BadModel, UnknownVersion
 from ltrain_train.policy.precision import VLLM_DTYPES, fast_dtype
-from ltrain_train.policy.smollm2 import default_directory
 from ltrain_train.policy.versions import Policies
 from ltrain_train.policy.weights import read_shapes
 
@@ -11,7 +10,6 @@ __all__ = [
     "BadModel",
     "Policies",
     "UnknownVersion",
-    "default_directory",
     "fast_dtype",
     "read_shapes",
 ]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ltrain_collector.store import local_folder, parse_dsn
+from ltrain_collector.dsn import local_folder, parse_dsn
 from ltrain_instrument.settings import STORE
 
 

@@ -10,7 +10,13 @@ AAMAS 2017). A step is an LLM call; gamma is that of the process returns.
 import polars as pl
 
 from ltrain_transforms.recipe import Credited, Process, Recipe, Reward
-from ltrain_transforms.rules import INPUTS, add_derived_columns, add_schema_match, python_rules, sql
+from ltrain_transforms.rules import (
+    INPUTS,
+    add_derived_columns,
+    add_schema_match,
+    python_rules,
+    sql,
+)
 from ltrain_transforms.source import is_trained
 from ltrain_transforms.tables import CALLS, SIGNALS
 

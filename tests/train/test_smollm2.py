@@ -11,7 +11,7 @@ ABSENT = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": os.devnu
 
 def make(out: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "ltrain_train.policy.smollm2", str(out)],
+        [sys.executable, "-m", "ltrain_train.smollm2", str(out)],
         env=os.environ | ABSENT,
         capture_output=True,
         text=True,

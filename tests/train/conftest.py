@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from ltrain_train.rollout.runner import Runner
-from ltrain_train.rollout.tasks import Task
+from ltrain_train.rollout import Runner, Task
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent / "rollout"
 SEEN = ("input", "raises", "leaves", "unsayable", "sleeps", "dies", "crashes", "exits")
 """The folder of the agents of these tests."""
 SECRET = "a secret of thirty-two characters"

@@ -229,7 +229,7 @@ def insert_target(table: str) -> str:
 
 def read_statements(name: str, **placeholders: str) -> Iterator[str]:
     """Yield the statements of the file `name`; each `{placeholder}` is replaced by its value."""
-    text = files("ltrain_collector.store").joinpath("ddl", f"{name}.sql").read_text()
+    text = files("ltrain_collector").joinpath("ddl", f"{name}.sql").read_text()
     for placeholder, value in placeholders.items():
         text = text.replace(f"{{{placeholder}}}", value)
     for statement in text.split(";\n"):

@@ -21,7 +21,11 @@ def is_invalid_limit(text: str) -> bool:
 
 def remove_invalid_limits(environ: MutableMapping[str, str] = os.environ) -> None:
     """Remove limits that are not numbers from the environment, with a warning each."""
-    for name in (*LENGTH_LIMITS, *COUNT_LIMITS):
-        if is_invalid_limit(environ.get(name, "")):
-            text = environ.pop(name)
-            _logger.warning("ltrain: %s='%s' is not an integer and is ignored.", name, text)
+    for name, text in pop_invalid_limits(environ).items():
+        _logger.warning("ltrain: %s='%s' is not an integer and is ignored.", name, text)
+
+
+def pop_invalid_limits(environ: MutableMapping[str, str] = os.environ) -> dict[str, str]:
+    """Remove limits that are not numbers from the environment and return them."""
+    names = (*LENGTH_LIMITS, *COUNT_LIMITS)
+    return {name: environ.pop(name) for name in names if is_invalid_limit(environ.get(name, ""))}
