@@ -19,11 +19,9 @@ from ltrain.cli import app
 from ltrain_instrument import attributes
 from ltrain_instrument.instrumentors import LIBRARIES
 from ltrain_instrument.settings import INSTRUMENTORS, SETTINGS
-from ltrain_transforms import credit
+from ltrain_transforms import credit, exports, rewards
 from ltrain_transforms.calls import membership, span_errors
 from ltrain_transforms.datasets import pipeline
-from ltrain_transforms.exports import formats
-from ltrain_transforms.rewards import collect, evaluations
 from ltrain_transforms.samples import row_filters, split_reasons
 from ltrain_transforms.source import trained_calls
 from ltrain_transforms.tables import TABLES
@@ -38,10 +36,10 @@ REASONS = {
     "calls": span_errors.ATTRIBUTE_REASONS | span_errors.DIALECT_REASONS,
     "states": span_errors.STATES_REASONS,
     "executions": trained_calls.REASONS,
-    "rewards": evaluations.FAULTS | collect.REASONS,
+    "rewards": rewards.REASONS,
     "groups": credit.REASONS,
     "rows": row_filters.REASONS,
-    "exports": formats.REASONS,
+    "exports": exports.REASONS,
 }
 
 

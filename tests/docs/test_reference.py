@@ -14,8 +14,7 @@ from ltrain_transforms.calls import membership, span_errors
 from ltrain_transforms.dialects import events, gateway
 from ltrain_transforms.dialects.registry import DIALECTS
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
-from ltrain_transforms.exports import formats
-from ltrain_transforms.exports.formats import FORMATS
+from ltrain_transforms.exports import FORMATS, REASONS
 from ltrain_transforms.recipe import Credit, Credited, Peers, Recipe, Reward, credit
 from ltrain_transforms.samples import SplitReason, row_filters
 from ltrain_transforms.source import trained_calls
@@ -83,7 +82,7 @@ def test_reasons_filters_and_exports_are_documented() -> None:
     page = (DOCS / "samples.md").read_text()
     documented = rows("samples.md").keys() | set(re.findall(r"`(\w+)`", page))
     assert {*SplitReason, *FORMATS, *row_filters.REASONS, *trained_calls.REASONS} <= documented
-    assert set(formats.REASONS) <= rows_of("tables.md", "exports")
+    assert set(REASONS) <= rows_of("tables.md", "exports")
 
 
 def rows_of(page: str, stage: str) -> set[str]:

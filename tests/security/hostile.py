@@ -21,11 +21,11 @@ from tests.transforms.made import MS, NOON, Row, span, spans
 
 from ltrain_instrument import attributes
 from ltrain_transforms import dialects
-from ltrain_transforms.rewards import annotations
+from ltrain_transforms.rewards import evaluations
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 MODULES = [
-    annotations,
+    evaluations,
     attributes,
     *(
         import_module(f"{dialects.__name__}.{found.name}")
@@ -359,7 +359,7 @@ HOLDERS = (
 SPAN_NAMES = (
     *("chat", "", "\x00", "Agent.run", "a.on_messages_stream", "Tool.acall", "X._inner"),
     *(attributes.SPAN_EVALUATION, attributes.SPAN_ROLLOUT, attributes.SPAN_PROCESS),
-    *(attributes.SPAN_DISPATCH, attributes.SPAN_STEP, annotations.AGENT_LIGHTNING),
+    *(attributes.SPAN_DISPATCH, attributes.SPAN_STEP, evaluations.AGENT_LIGHTNING),
 )
 EDGES = (0, 1, -1, 2**63 - 1, -(2**63), NOON, NOON + MS, NOON - MS, 10**18)
 OUTCOMES = ("ok", "error", "timeout", "infra", "cancelled", "x", "\x00", None, None)

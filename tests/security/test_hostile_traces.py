@@ -35,7 +35,7 @@ from ltrain_transforms.calls import calls
 from ltrain_transforms.datasets import derive
 from ltrain_transforms.datasets.pipeline import DerivedTables
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.show import page, terminal
+from ltrain_transforms.show import print_shown, render_page
 from ltrain_transforms.show.rollout import RolloutTables
 from ltrain_transforms.show.tree import build_tree
 
@@ -99,8 +99,8 @@ def _show(made: DerivedTables) -> None:
     shown = build_tree(
         RolloutTables("ro0", {**tables, "drops": made.tables["drops"]}, made.outcomes, "test")
     )
-    terminal.print_shown(shown, Console(file=StringIO(), width=80))
-    page.render_page(shown).encode()
+    print_shown(shown, Console(file=StringIO(), width=80))
+    render_page(shown).encode()
     json.dumps(shown.data, default=str)
 
 
@@ -317,8 +317,7 @@ def test_a_store_of_hostile_traces_is_built(tmp_path: Path) -> None:
 
     from ltrain_collector.store import Store
     from ltrain_transforms.datasets import build
-    from ltrain_transforms.exports import ExportOptions, export_dataset
-    from ltrain_transforms.exports.conversion import BadExport
+    from ltrain_transforms.exports import BadExport, ExportOptions, export_dataset
     from ltrain_transforms.show import report_rules
     from ltrain_transforms.source import Selection
 

@@ -17,6 +17,7 @@ PLAIN = (*FOLDERS, "benchmarks", "tests")
 """The folders whose docstrings and names are checked."""
 BAD_STARTS = {"Give", "Gives", "Say", "Says", "Tell", "Tells"}
 BAD_NAMES = {"said", "told", "asked", "given"}
+PACKAGES = sorted(path.parent for path in ROOT.glob("*/ltrain*/__init__.py"))
 MODULES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
@@ -38,6 +39,16 @@ def test_at_most_two_public_functions_of_a_package_have_one_name(package: str) -
 
 def test_no_module_has_a_vague_name() -> None:
     assert [path for path in MODULES if path.stem in VAGUE] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_at_most_two_public_functions_of_a_package_share_a_name(package: Path) -> None:
+    modules: dict[str, list[str]] = {}
+    for path in sorted(package.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
+                modules.setdefault(node.name, []).append(path.stem)
+    assert {name: where for name, where in modules.items() if len(where) > 2} == {}
 
 
 def test_every_module_has_a_docstring() -> None:
@@ -70,9 +81,8 @@ def test_import_stays_light(module: str, heavy: set[str]) -> None:
 
 
 def test_every_package_is_marked_as_typed() -> None:
-    packages = [path.parent for path in ROOT.glob("*/ltrain*/__init__.py")]
-    assert len(packages) == 5
-    assert [path.name for path in packages if not (path / "py.typed").exists()] == []
+    assert len(PACKAGES) == 5
+    assert [path.name for path in PACKAGES if not (path / "py.typed").exists()] == []
 
 
 def plain_modules() -> list[Path]:

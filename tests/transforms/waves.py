@@ -67,18 +67,18 @@ class Wave:
             _table({"execution_id": pl.String(), "reward": pl.Float64()}, outcomes),
         )
 
-    def credited(self, recipe: Recipe) -> "Credited":
+    def credited(self, recipe: Recipe) -> "CreditedWave":
         calls = credit_inputs(recipe, self.calls, self.executions)
         ranked = outcome_advantages(recipe, self.executions, self.outcomes, self.rewards, calls)
         rows = transitions(recipe, ranked, calls, self.rewards)
         selected, drops = select_groups(recipe, ranked, rows)
-        return Credited(
+        return CreditedWave(
             ranked, rows, sorted(selected), dict(drops.select("id", "reason").iter_rows())
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Credited:
+class CreditedWave:
     compared: pl.DataFrame
     transitions: pl.DataFrame
     selected: list[str]

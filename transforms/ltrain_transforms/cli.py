@@ -52,7 +52,7 @@ def build(
     from ltrain_transforms.datasets import open_workers, show_progress
     from ltrain_transforms.policy_file import read_base_digests
     from ltrain_transforms.recipe import Recipe
-    from ltrain_transforms.show import dataset, terminal
+    from ltrain_transforms.show import dataset_report, print_shown
 
     if mode not in ("train", "val", "prod", "all"):
         raise typer.BadParameter(f"'{mode}' is not a mode. Choose from: train, val, prod, all.")
@@ -79,7 +79,7 @@ def build(
     if as_json:
         typer.echo((built.path / "manifest.json").read_text(), nl=False)
     else:
-        terminal.print_shown(dataset.dataset_report(built), Console())
+        print_shown(dataset_report(built), Console())
 
 
 @app.command()
@@ -119,7 +119,7 @@ def show(
 
     from rich.console import Console
 
-    from ltrain_transforms.show import look_up, terminal
+    from ltrain_transforms.show import look_up, print_shown, write_page
 
     if html is not None and as_json:
         raise typer.BadParameter("--html and --json exclude each other. Choose one.")
@@ -133,14 +133,12 @@ def show(
             report_status=lambda what: status.update(f"reading {what}"),
         )
     if html is not None:
-        from ltrain_transforms.show import page
-
-        page.write_page(shown, html)
+        write_page(shown, html)
         typer.echo(f"{shown.title}: {html}")
     elif as_json:
         typer.echo(json.dumps(shown.data, indent=2, default=str))
     else:
-        terminal.print_shown(shown, Console())
+        print_shown(shown, Console())
 
 
 @app.command()

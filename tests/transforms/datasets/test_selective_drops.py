@@ -20,7 +20,7 @@ from ltrain_transforms.datasets.selective_drops import (
 )
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.samples.row_filters import REASONS
-from ltrain_transforms.show import dataset
+from ltrain_transforms.show import dataset_report
 
 
 def test_every_row_filter_is_declared_as_caused_by_the_agent() -> None:
@@ -63,7 +63,7 @@ def test_an_agent_that_drops_its_bad_rollouts_raises_an_alarm(
         "see docs/samples.md"
     )
     assert made.manifest["alarms"] == {"demo/train/0": [sentence]}
-    shown = [part for part in dataset.dataset_report(made).parts if part.title == "Alarms"]
+    shown = [part for part in dataset_report(made).parts if part.title == "Alarms"]
     assert [getattr(part, "rows", None) for part in shown] == [(("demo/train/0", sentence),)]
 
 

@@ -13,8 +13,7 @@ from tests.transforms.exports.conftest import RECIPE, Talking, Talks, message, q
 
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import Dataset, build
-from ltrain_transforms.exports.conversion import ExportOptions
-from ltrain_transforms.exports.formats import FORMATS, export_dataset
+from ltrain_transforms.exports import FORMATS, ExportOptions, export_dataset
 from ltrain_transforms.recipe import Recipe
 
 REWARDS = (1.0, 0.0, 0.5, None)

@@ -16,8 +16,7 @@ from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.cli import app
 from ltrain_transforms.datasets import Dataset
 from ltrain_transforms.errors import Unwritable
-from ltrain_transforms.exports.conversion import BadExport, ExportOptions
-from ltrain_transforms.exports.formats import FORMATS, REASONS, export_dataset
+from ltrain_transforms.exports import FORMATS, REASONS, BadExport, ExportOptions, export_dataset
 
 Built = Callable[..., Dataset]
 

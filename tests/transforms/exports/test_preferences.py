@@ -5,7 +5,7 @@ import pytest
 from tests.transforms.exports.conftest import Talks, converted, lines, message, question
 
 from ltrain_transforms.datasets import Dataset
-from ltrain_transforms.exports.conversion import ExportOptions
+from ltrain_transforms.exports import ExportOptions
 from ltrain_transforms.exports.preferences import export_preferences
 
 Built = Callable[..., Dataset]

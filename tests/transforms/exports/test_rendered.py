@@ -14,7 +14,7 @@ from tests.transforms.exports.conftest import Talks, converted, message, questio
 from tokenizers import Tokenizer
 
 from ltrain_transforms.datasets import Dataset
-from ltrain_transforms.exports.conversion import ExportOptions
+from ltrain_transforms.exports import ExportOptions
 from ltrain_transforms.exports.rendered import BadTokenizer, export_rendered
 from ltrain_transforms.exports.verl import export_verl
 from ltrain_transforms.tables import SAMPLES

@@ -7,8 +7,8 @@ import pytest
 from tests.transforms.exports.conftest import SYSTEM, Talks, converted, lines, message, question
 
 from ltrain_transforms.datasets import Dataset
+from ltrain_transforms.exports import ExportOptions
 from ltrain_transforms.exports.conversations import REASONS, group_calls
-from ltrain_transforms.exports.conversion import ExportOptions
 from ltrain_transforms.exports.sft import export_sft
 from ltrain_transforms.tables import CALLS
 

@@ -8,8 +8,8 @@ from tests.transforms.exports.conftest import Talks, converted, lines, message, 
 
 from ltrain_train.rollout import load_tasks
 from ltrain_transforms.datasets import Dataset
+from ltrain_transforms.exports import export_dataset
 from ltrain_transforms.exports.conversion import ExportOptions, encode_line
-from ltrain_transforms.exports.formats import export_dataset
 from ltrain_transforms.exports.tasks import _input, export_tasks
 
 Built = Callable[..., Dataset]

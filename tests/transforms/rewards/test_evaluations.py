@@ -13,7 +13,7 @@ from tests.transforms.test_fixtures import insert_logs, requests
 from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
 from ltrain_transforms.recipe import Source
-from ltrain_transforms.rewards.evaluations import read_evaluations
+from ltrain_transforms.rewards import read_evaluations
 from ltrain_transforms.source import Selection, read_spans
 from ltrain_transforms.tables import CALLS, SPANS
 
@@ -81,6 +81,30 @@ def test_a_log_record_outside_of_spans_judges_the_rollout(scene: Any, read_back:
     [(execution, name, _, value, evidence)] = counted_rows(logged)
     assert (execution, name, value) == (None, "mood", 0.5)
     assert evidence == f"log of {logged['execution_id'][0]} at 7"
+
+
+def test_scores_in_all_places_of_one_span_are_judged_together(
+    scene: Any, read_back: ReadBack
+) -> None:
+    rollout = scene.attempt()
+    event = ("gen_ai.evaluation.result", {"gen_ai.evaluation.score.value": 0.5})
+    own = {"annotations.0.annotation.name": "reward", "annotations.0.annotation.score": 0.25}
+    call = rollout.emit("chat", "sdk", {"gen_ai.operation.name": "chat", **own}, events=[event])
+    spans = read_back(scene)
+    assert counted_rows(spans) == [(call, "reward", "agent", 0.5, call)]
+    late = int(spans["end"].max()) + 1  # type: ignore[arg-type]
+    fields = {"gen_ai.evaluation.score.value": "0.75"}
+    made = json.dumps(
+        [["gen_ai.evaluation.result", None, json.dumps(fields), late, "runner", True]]
+    )
+    logged = spans.with_columns(logs=pl.when(pl.col("span_id") == call).then(pl.lit(made)))
+    assert sorted(counted_rows(logged)) == [
+        (call, "reward", "agent", 0.5, call),
+        (call, "reward", "runner", 0.75, call),
+    ]
+    agents = logged.with_columns(pl.col("logs").str.replace("runner", "agent", literal=True))
+    assert counted_rows(agents) == [(call, "reward", "agent", 0.75, call)]
+    assert reasons(agents) == [(call, "repeated"), (call, "repeated")]
 
 
 def test_an_annotation_judges_its_span_or_the_execution(scene: Any, read_back: ReadBack) -> None:

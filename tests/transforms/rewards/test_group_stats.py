@@ -12,7 +12,7 @@ from tests.otlp import insert_otlp
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import build, derive
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.rewards.collect import apply_gates, outcomes
+from ltrain_transforms.rewards import apply_gates, outcomes
 from ltrain_transforms.source import Selection, read_spans
 from ltrain_transforms.tables import EXECUTIONS, REWARDS
 

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.rewards.collect import rewards
-from ltrain_transforms.rewards.evaluations import read_evaluations
+from ltrain_transforms.rewards import read_evaluations, rewards
 from ltrain_transforms.rewards.rule_contributions import (
     discount_factor,
     rule_contributions,

@@ -108,6 +108,12 @@ def says(text: str) -> str:
     return json.dumps(messages, ensure_ascii=False)  # as `calls` writes it
 
 
+def test_an_answer_in_the_form_of_a_chat_api_is_read() -> None:
+    plain, parts = '[{"role": "assistant", "content": "Lisbon"}]', says("Lisbon")
+    answered = add_derived_columns(calls({"output": plain}, {"output": parts}), ["answer"])
+    assert answered["answer"].to_list() == ["Lisbon", "Lisbon"]
+
+
 @pytest.mark.parametrize(
     ("result", "later", "used"),
     [

@@ -2,7 +2,7 @@ from collections import Counter
 
 from tests.transforms.talk import Talk, message
 
-from ltrain_transforms.samples.savings import count_savings
+from ltrain_transforms.samples import count_savings
 
 
 def talk(execution: str) -> Talk:

@@ -11,8 +11,8 @@ from ltrain_collector.store import Store
 from ltrain_transforms.datasets import Dataset, build
 from ltrain_transforms.errors import NoDataset, NothingToShow
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.show import look_up
 from ltrain_transforms.show.difference import recipe_differences
-from ltrain_transforms.show.lookup import look_up
 from ltrain_transforms.show.report import Cell, Facts, Grid, Report
 
 

@@ -13,8 +13,7 @@ from tests.otlp import insert_otlp
 from ltrain_collector.store import Store
 from ltrain_instrument.terminal import visible
 from ltrain_transforms.errors import NothingToShow
-from ltrain_transforms.show import page
-from ltrain_transforms.show.lookup import look_up
+from ltrain_transforms.show import look_up, render_page, write_page
 from ltrain_transforms.show.report import Chart, Facts, Grid, Report
 
 EVIL = (
@@ -66,7 +65,7 @@ def shown(scene: Any, recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
             insert_otlp(store, scene.request())
         dsn = f"chdb://{recipe_file.parent}/store"
         found = look_up(identifier, home=recipe_file.parent / ".ltrain", dsn=dsn)
-        page.write_page(found, Path("page.html"))
+        write_page(found, Path("page.html"))
         return Path("page.html").read_text()
 
     return of
@@ -192,7 +191,7 @@ def test_a_chart_has_axes_lines_and_a_legend() -> None:
     series = (("up <b>", ((0.0, 0.25), (1.0, float("nan")), (2.0, 0.5), (3.0, 0.75))), ("flat", ()))
     chart = Chart("Reward & co", "wave", "mean", series)
     grid = Grid("Numbers", ("wave", "what"), ((0, "<i>"), (1, None)))
-    text = page.render_page(Report("run <x>", "", (Facts("Run", (("a", "<b>"),)), chart, grid), {}))
+    text = render_page(Report("run <x>", "", (Facts("Run", (("a", "<b>"),)), chart, grid), {}))
     parsed = Page(text)
     harmless(parsed)
     assert [tag for tag, _ in parsed.tags].count("circle") == 3
@@ -203,4 +202,4 @@ def test_a_chart_has_axes_lines_and_a_legend() -> None:
 
 def test_a_page_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NothingToShow, match=r"cannot be written to .*No such file"):
-        page.write_page(Report("t", "", (), {}), tmp_path / "absent" / "page.html")
+        write_page(Report("t", "", (), {}), tmp_path / "absent" / "page.html")

@@ -7,7 +7,7 @@ import pytest
 
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.policy_file import PolicyFile, PolicyVersion
-from ltrain_transforms.show.lookup import look_up
+from ltrain_transforms.show import look_up
 from ltrain_transforms.show.report import Facts, Grid, Report
 
 

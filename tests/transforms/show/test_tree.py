@@ -8,7 +8,7 @@ from rich.console import Console
 
 from ltrain_transforms.datasets import derive
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.show import terminal
+from ltrain_transforms.show import print_shown
 from ltrain_transforms.show.rollout import RolloutTables
 from ltrain_transforms.show.tree import RolloutTree, build_tree
 from ltrain_transforms.tables import CALLS, TABLES
@@ -24,7 +24,7 @@ def derived(spans: pl.DataFrame, recipe: Recipe) -> RolloutTables:
 def printed(shown: RolloutTree, width: int = 80) -> str:
     console = Console(width=width, force_terminal=False)
     with console.capture() as captured:
-        terminal.print_shown(shown, console)
+        print_shown(shown, console)
     return captured.get().replace("\xa0", " ")
 
 

@@ -13,8 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ltrain_transforms.calls.compare_captures import comparable_output
-from ltrain_transforms.dialects import Partial
+from ltrain_transforms.dialects import ComparableOutput, Partial
 from ltrain_transforms.traces import Role, Span
 
 SLACK = 2_000_000
@@ -32,6 +31,12 @@ class DescribedSpan:
 
     span: Span
     partial: Partial
+
+
+def comparable_output(partial: Partial) -> ComparableOutput | None:
+    """Return text and tool requests in a comparable form; None where there are neither."""
+    messages = partial.get("output_messages")
+    return None if messages is None else messages.comparable
 
 
 def group_spans(

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
 from ltrain_instrument import attributes
-from ltrain_transforms.calls.compare_captures import compare_captures
-from ltrain_transforms.calls.grouping import DescribedSpan, ancestors
+from ltrain_transforms.calls.grouping import DescribedSpan, ancestors, comparable_output
 from ltrain_transforms.dialects import Partial, Tokens
 from ltrain_transforms.traces import Role, Span
 
@@ -25,6 +24,8 @@ MESSAGE_FIELDS: tuple[Literal["input_messages", "output_messages"], ...] = (
     "input_messages",
     "output_messages",
 )
+COMPARED = ("output", "tools")
+"""What captures of one call are compared by."""
 
 
 @dataclass(slots=True)
@@ -82,6 +83,26 @@ def merge_spans(described: Sequence[DescribedSpan]) -> Call:
         merged["status"] = "error"
     mismatch = compare_captures([one.partial for one in ordered], [o.span.scope for o in ordered])
     return Call(described, merged, mismatch=mismatch)
+
+
+def compare_captures(partials: Sequence[Partial], scopes: Sequence[str]) -> str | None:
+    """Return where captures of one call differ: `output`, `tools`, `output,tools`, or None.
+
+    Args:
+        partials: the fields of each span; the one with the highest priority is last.
+        scopes: the instrumentation of each; two spans of one scope are retries, not captures.
+    """
+    expected = comparable_output(partials[-1])
+    if expected is None:
+        return None
+    others = [
+        output
+        for partial, scope in zip(partials, scopes, strict=True)
+        if scope != scopes[-1] and partial.get("status") != "error"
+        if (output := comparable_output(partial)) is not None and output != expected
+    ]
+    differ = [any(output[n] != expected[n] for output in others) for n in range(len(COMPARED))]
+    return ",".join(part for part, unlike in zip(COMPARED, differ, strict=True) if unlike) or None
 
 
 def _without_forged(described: Sequence[DescribedSpan]) -> Sequence[DescribedSpan]:

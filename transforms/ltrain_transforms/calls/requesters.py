@@ -10,8 +10,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ltrain_transforms.calls.merging import Call
-from ltrain_transforms.dialects import tool_requests
-from ltrain_transforms.traces import parse_json
+from ltrain_transforms.traces import ToolRequest, parse_json, tool_requests
+
+RecordedRequest = tuple[Call, ToolRequest]
+"""A request, and the LLM call that made it."""
 
 
 def assign_requesters(calls: Sequence[Call]) -> None:
@@ -20,17 +22,17 @@ def assign_requesters(calls: Sequence[Call]) -> None:
     Args:
         calls: the calls of one execution, by start time.
     """
-    by_id: dict[str, tuple[Call, dict[str, Any]]] = {}
-    open_by_name: dict[str, list[tuple[Call, dict[str, Any]]]] = {}
+    by_id: dict[str | None, RecordedRequest] = {}
+    open_by_name: dict[str | None, list[RecordedRequest]] = {}
     llm_calls: list[Call] = []
     by_call_id = {call.call_id: call for call in calls}
     for call in calls:
         if call.kind == "llm":
             llm_calls.append(call)
             answer = call.merged.get("output_messages")
-            for request in tool_requests(answer.parsed if answer is not None else None):
-                by_id[str(request.get("id"))] = (call, request)
-                open_by_name.setdefault(str(request.get("name")), []).append((call, request))
+            for request in tool_requests([] if answer is None else answer.messages):
+                by_id[request.id] = (call, request)
+                open_by_name.setdefault(request.name, []).append((call, request))
         elif call.kind == "tool":
             ids = _request_ids(call, by_call_id)
             named = open_by_name.get(call.merged.get("name") or "", [])
@@ -63,10 +65,10 @@ def _request_ids(call: Call, by_call_id: dict[str, Call]) -> list[str]:
     ]
 
 
-def _likeliest(call: Call, named: list[tuple[Call, dict[str, Any]]]) -> tuple[Call, dict[str, Any]]:
+def _likeliest(call: Call, named: list[RecordedRequest]) -> RecordedRequest:
     """Return the request with the tool's arguments, else the first: parallel tools race."""
     own = parse_json(call.merged.get("arguments"))
-    requests = [(entry, parse_json(entry[1].get("arguments"))) for entry in named]
+    requests = [(entry, entry[1].parsed_arguments) for entry in named]
     equal = (entry for entry, arguments in requests if own in (arguments, _only_value(arguments)))
     return next(equal, named[0])
 
@@ -77,13 +79,13 @@ def _only_value(arguments: Any) -> Any:
     return next(iter(arguments.values())) if single else arguments
 
 
-def _assign(call: Call, requester: Call, request: dict[str, Any]) -> None:
+def _assign(call: Call, requester: Call, request: ToolRequest) -> None:
     call.requested_by = requester.call_id
     if _has_agent(requester) and not _has_agent(call):
         call.agent = requester.agent
-    call.merged.setdefault("tool_call_id", str(request.get("id") or ""))
-    call.merged.setdefault("name", str(request.get("name") or ""))
-    arguments = parse_json(request.get("arguments"))
+    call.merged.setdefault("tool_call_id", request.id or "")
+    call.merged.setdefault("name", request.name or "")
+    arguments = request.parsed_arguments
     # OpenInference writes a single argument without its name; the request has the name
     if isinstance(arguments, dict) and not isinstance(
         parse_json(call.merged.get("arguments")), dict

@@ -3,7 +3,7 @@
 import polars as pl
 
 from ltrain_transforms.credit.ordering import order_calls
-from ltrain_transforms.credit.process import process_advantages, with_returns
+from ltrain_transforms.credit.returns import process_advantages, with_returns
 from ltrain_transforms.credit.step import step_advantages
 from ltrain_transforms.recipe import Credit, Recipe
 from ltrain_transforms.tables import TRANSITIONS

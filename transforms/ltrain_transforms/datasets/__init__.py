@@ -5,7 +5,7 @@ from ltrain_transforms.datasets.build import Progress, build, ignore_progress
 from ltrain_transforms.datasets.dataset import Dataset, DatasetBatch
 from ltrain_transforms.datasets.interrupt import interrupt_handler
 from ltrain_transforms.datasets.manifest import KEYS, MANIFEST, count_reasons
-from ltrain_transforms.datasets.pipeline import derive, observe_spans
+from ltrain_transforms.datasets.pipeline import derive, parse_spans
 from ltrain_transforms.datasets.progress import show_progress
 from ltrain_transforms.datasets.selective_drops import alarm_messages, alarms_by_wave
 from ltrain_transforms.datasets.workers import open_workers
@@ -23,8 +23,8 @@ __all__ = [
     "derive",
     "ignore_progress",
     "interrupt_handler",
-    "observe_spans",
     "open_workers",
+    "parse_spans",
     "pipeline",
     "show_progress",
 ]

@@ -32,13 +32,13 @@ NO_CALLS = {"no_calls": "it counts in its group, and made no call of the trained
 
 
 @dataclass(frozen=True, slots=True)
-class Observations:
+class ParsedSpans:
     """What spans record, before a recipe assigns any reward."""
 
     calls: pl.DataFrame
     executions: pl.DataFrame
     states: pl.DataFrame
-    readings: pl.DataFrame
+    observations: pl.DataFrame
     """`OBSERVATIONS`: what each call read and did."""
     evaluations: pl.DataFrame
     unreadable: pl.DataFrame
@@ -84,36 +84,36 @@ class DerivedTables:
     """`execution_id`, `reward`: the outcome of each execution that has one."""
 
 
-def observe_spans(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None) -> Observations:
+def parse_spans(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None) -> ParsedSpans:
     """Parse `SPANS` of whole executions.
 
     Args:
         newest: the end of the newest of all selected spans, in nanoseconds.
     """
     call_rows, unreadable_calls = calls(spans)
-    state_rows, readings, unreadable_states = states(call_rows)
+    state_rows, observations, unreadable_states = states(call_rows)
     unreadable = concat_table(DROPS, unreadable_calls, unreadable_states)
-    call_rows = _with_readings(call_rows, readings)
+    call_rows = _with_observations(call_rows, observations)
     execution_rows = executions(spans, call_rows, idle_cutoff(newest, recipe.source.idle_timeout))
     evaluation_rows, unmatched = read_evaluations(spans, call_rows)
-    return Observations(
-        call_rows, execution_rows, state_rows, readings, evaluation_rows, unreadable, unmatched
+    return ParsedSpans(
+        call_rows, execution_rows, state_rows, observations, evaluation_rows, unreadable, unmatched
     )
 
 
 def trace_executions(
     spans: pl.DataFrame, recipe: Recipe, newest: int | None = None
 ) -> TracedExecutions:
-    """Run phase 1 on `SPANS` of whole executions; `newest` as in `observe_spans`."""
-    observed = observe_spans(spans, recipe, newest)
-    call_rows, execution_rows = observed.calls, observed.executions
-    reward_rows, uncredited = rewards(recipe, call_rows, execution_rows, observed.evaluations)
-    unused = _unused_spans(spans, observed)
-    digests = _state_digests(recipe, observed)
+    """Run phase 1 on `SPANS` of whole executions; `newest` as in `parse_spans`."""
+    parsed = parse_spans(spans, recipe, newest)
+    call_rows, execution_rows = parsed.calls, parsed.executions
+    reward_rows, uncredited = rewards(recipe, call_rows, execution_rows, parsed.evaluations)
+    unused = _unused_spans(spans, parsed)
+    digests = _state_digests(recipe, parsed)
     digested = call_rows.join(digests, "call_id", "left", maintain_order="left")
     steps = credit_inputs(recipe, digested, execution_rows)
-    drops = concat_table(DROPS, observed.unreadable, unused, observed.unmatched, uncredited)
-    return TracedExecutions(call_rows, execution_rows, observed.states, reward_rows, drops, steps)
+    drops = concat_table(DROPS, parsed.unreadable, unused, parsed.unmatched, uncredited)
+    return TracedExecutions(call_rows, execution_rows, parsed.states, reward_rows, drops, steps)
 
 
 def assign_credit(
@@ -150,37 +150,37 @@ def derive(spans: pl.DataFrame, recipe: Recipe) -> DerivedTables:
     return DerivedTables(dict(zip(names, frames, strict=True)), credit.outcomes)
 
 
-def _with_readings(calls: pl.DataFrame, readings: pl.DataFrame) -> pl.DataFrame:
-    added = readings.select("call_id", "reads", "action", "turn_index")
+def _with_observations(calls: pl.DataFrame, observations: pl.DataFrame) -> pl.DataFrame:
+    added = observations.select("call_id", "reads", "action", "turn_index")
     joined = calls.drop(STATE_COLUMNS).join(added, "call_id", "left", maintain_order="left")
     return joined.select(calls.columns)
 
 
-def _state_digests(recipe: Recipe, observed: Observations) -> pl.DataFrame:
+def _state_digests(recipe: Recipe, parsed: ParsedSpans) -> pl.DataFrame:
     """Return `call_id` and `state_digest`: of all variables, or of those that the recipe names."""
     step = recipe.credit.step
     if step is None or not step.state:
-        return observed.readings.select("call_id", "state_digest")
-    return digest(observed.states, observed.calls, step.state)
+        return parsed.observations.select("call_id", "state_digest")
+    return digest(parsed.states, parsed.calls, step.state)
 
 
 def _without_calls(trained_ids: pl.Series, transitions: pl.DataFrame) -> pl.DataFrame:
-    """Return `DROPS`: executions that are outcome_advantages and have no call to train."""
+    """Return `DROPS`: executions that are compared and have no call to train."""
     ids = trained_ids.filter(~trained_ids.is_in(transitions["execution_id"].implode()))
     return to_drops(
         "rows", ids.to_frame().with_columns(reason=pl.lit("no_calls")), "execution_id", NO_CALLS
     )
 
 
-def _unused_spans(spans: pl.DataFrame, observed: Observations) -> pl.DataFrame:
+def _unused_spans(spans: pl.DataFrame, parsed: ParsedSpans) -> pl.DataFrame:
     """Return `DROPS`: the spans that no table was made from."""
     used = pl.concat(
         [
-            observed.calls["source_spans"].explode(),
-            observed.executions["source_spans"].explode(),
-            observed.evaluations["evidence"],
-            _span_ids(observed.unmatched),
-            _span_ids(observed.unreadable),
+            parsed.calls["source_spans"].explode(),
+            parsed.executions["source_spans"].explode(),
+            parsed.evaluations["evidence"],
+            _span_ids(parsed.unmatched),
+            _span_ids(parsed.unreadable),
         ]
     )
     unused = spans.filter(~pl.col("span_id").is_in(used.drop_nulls().implode()))

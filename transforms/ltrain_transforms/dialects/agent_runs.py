@@ -20,7 +20,7 @@ _ANSWER = re.compile(rf"FinalAnswerStep\(output=(?P<output>{_TEXT})\)$")
 """The last event of a stream, as smolagents' classes print themselves."""
 
 
-def agent_name(span: Span) -> str:
+def run_agent(span: Span) -> str:
     """Return the name of an agent, or of its class, from its span's name."""
     return span.name.removesuffix(METHODS.get(span.scope, ""))
 

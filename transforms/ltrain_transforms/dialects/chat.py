@@ -7,10 +7,15 @@ content parts of Anthropic and of the AI SDK, and plain text. Anything else yiel
 from collections.abc import Iterator
 from typing import Any
 
-from ltrain_transforms.dialects.messages import Message, Messages
-from ltrain_transforms.traces import parse_json
-
-Part = dict[str, Any]
+from ltrain_transforms.dialects.attribute_messages import AttributeMessages
+from ltrain_transforms.traces import (
+    Fields,
+    new_message,
+    parse_json,
+    request_part,
+    result_part,
+    text_part,
+)
 
 ROLES = {"human": "user", "ai": "assistant", "chat": "user", "developer": "system"}
 """LangChain's names of roles and OpenAI's newer one, with their names here."""
@@ -18,17 +23,16 @@ MESSAGE_KEYS = ("messages", "choices", "generations", "message", "prompts", "kwa
 """Keys of requests, responses and envelopes that hold messages, in order of preference."""
 
 
-def chat_messages(attribute: str, text: str | None, role: str) -> Messages | None:
+def chat_messages(attribute: str, text: str | None, role: str) -> AttributeMessages | None:
     """Return the messages of an attribute; plain text is a message of `role`."""
-    return (
-        Messages.from_list(attribute, list(iter_messages(parse_json(text), role))) if text else None
-    )
+    messages = list(iter_messages(parse_json(text), role)) if text else []
+    return AttributeMessages.from_list(attribute, messages)
 
 
-def iter_messages(value: Any, role: str) -> Iterator[Message]:
+def iter_messages(value: Any, role: str) -> Iterator[Fields]:
     """Yield every message in `value`; a message without a role gets `role`."""
     if isinstance(value, str) and value:
-        yield {"role": role, "parts": [_text_part(value)]}
+        yield new_message(role, [text_part(value)])
     elif isinstance(value, list):
         for one in value:
             yield from iter_messages(one, role)
@@ -36,7 +40,7 @@ def iter_messages(value: Any, role: str) -> Iterator[Message]:
         yield from _messages_of_object(value, role)
 
 
-def _messages_of_object(value: dict[str, Any], role: str) -> Iterator[Message]:
+def _messages_of_object(value: dict[str, Any], role: str) -> Iterator[Fields]:
     if isinstance(value.get("parts"), list):
         yield value
         return
@@ -44,7 +48,7 @@ def _messages_of_object(value: dict[str, Any], role: str) -> Iterator[Message]:
     if "content" in value or value.get("tool_calls"):
         parts = list(_parts(value))
         if parts:
-            yield {"role": role, "parts": parts}
+            yield new_message(role, parts)
         return
     inner = next((value[key] for key in MESSAGE_KEYS if value.get(key)), None)
     for message in iter_messages(inner, role):
@@ -61,15 +65,15 @@ def _role(message: dict[str, Any]) -> str | None:
     return ROLES.get(role, role) if known else None  # type: ignore[arg-type]
 
 
-def _parts(message: dict[str, Any]) -> Iterator[Part]:
+def _parts(message: dict[str, Any]) -> Iterator[Fields]:
     content, tool_call_id = message.get("content"), message.get("tool_call_id")
     if tool_call_id:
-        yield _result_part(str(tool_call_id), content)
+        yield result_part(str(tool_call_id), content)
         return
     inner = content if isinstance(content, list) else [content]
     for one in inner:
         if isinstance(one, str) and one:
-            yield _text_part(one)
+            yield text_part(one)
         elif isinstance(one, dict):
             yield _part(one)
     # Anthropic's requests are in the content, and LangChain repeats them in `tool_calls`
@@ -80,7 +84,7 @@ def _parts(message: dict[str, Any]) -> Iterator[Part]:
             yield tool_call_part(call)
 
 
-def _part(part: Part) -> Part:
+def _part(part: Fields) -> Fields:
     kind = part.get("type")
     if kind in ("tool-call", "tool_use"):
         return tool_call_part(part)
@@ -88,28 +92,16 @@ def _part(part: Part) -> Part:
         output = part.get("output", part.get("result", part.get("content")))
         if isinstance(output, dict) and "value" in output:  # the AI SDK's {type, value}
             output = output["value"]
-        return _result_part(str(part.get("toolCallId") or part.get("tool_use_id") or ""), output)
+        return result_part(str(part.get("toolCallId") or part.get("tool_use_id") or ""), output)
     if kind in ("text", "input_text", "output_text"):
-        return _text_part(str(part.get("text") or part.get("content") or ""))
+        return text_part(str(part.get("text") or part.get("content") or ""))
     return part
 
 
-def tool_call_part(call: dict[str, Any]) -> Part:
+def tool_call_part(call: Fields) -> Fields:
     """Return the part for one tool request of OpenAI, LangChain, Anthropic or the AI SDK."""
     function = call.get("function")
     inner = function if isinstance(function, dict) else call
     arguments = (inner[key] for key in ("arguments", "args", "input") if key in inner)
-    return {
-        "type": "tool_call",
-        "id": call.get("id") or call.get("toolCallId"),
-        "name": inner.get("name") or call.get("toolName"),
-        "arguments": parse_json(next(arguments, None)),
-    }
-
-
-def _result_part(call_id: str, response: Any) -> Part:
-    return {"type": "tool_call_response", "id": call_id, "response": response or ""}
-
-
-def _text_part(text: str) -> Part:
-    return {"type": "text", "content": text}
+    name = inner.get("name") or call.get("toolName")
+    return request_part(call.get("id") or call.get("toolCallId"), name, next(arguments, None))

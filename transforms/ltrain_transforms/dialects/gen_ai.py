@@ -2,11 +2,10 @@
 
 from functools import lru_cache
 
-from ltrain_transforms.dialects.messages import Message, Messages
+from ltrain_transforms.dialects.attribute_messages import AttributeMessages
 from ltrain_transforms.dialects.partial import Dialect, Kind, Parameters, Partial, non_empty
-from ltrain_transforms.dialects.tool_arguments import unwrap_arguments
-from ltrain_transforms.dialects.tool_results import parse_tool_result
-from ltrain_transforms.traces import Span, parse_json
+from ltrain_transforms.dialects.tool_payloads import parse_tool_result, unwrap_arguments
+from ltrain_transforms.traces import Fields, Span, new_message, parse_json
 
 KINDS: dict[str, Kind] = {
     "chat": "llm",
@@ -91,18 +90,18 @@ def _arguments(span: Span) -> str | None:
 
 
 def attribute_messages(
-    span: Span, name: str, system: list[Message] | None = None
-) -> Messages | None:
+    span: Span, name: str, system: list[Fields] | None = None
+) -> AttributeMessages | None:
     """Return the messages of an attribute that holds them as JSON; None where it is absent."""
     raw = span.get(name)
     if raw is None:
-        return Messages.from_list(name, system or [])
-    return Messages(name, raw, system or [])
+        return AttributeMessages.from_list(name, system or [])
+    return AttributeMessages(name, raw, system or [])
 
 
-def _instructions(span: Span) -> list[Message]:
+def _instructions(span: Span) -> list[Fields]:
     parts = span.json("gen_ai.system_instructions")
-    return [{"role": "system", "parts": parts}] if isinstance(parts, list) and parts else []
+    return [new_message("system", parts)] if isinstance(parts, list) and parts else []
 
 
 REQUEST = "gen_ai.request."
@@ -133,7 +132,7 @@ def _parameters(pairs: tuple[tuple[str, str], ...]) -> Parameters | None:
     )
 
 
-def _finish(span: Span, output: Messages | None) -> str | None:
+def _finish(span: Span, output: AttributeMessages | None) -> str | None:
     reasons = span.get("gen_ai.response.finish_reasons")
     if reasons is not None:
         reason = finish_reason(reasons)
@@ -141,9 +140,8 @@ def _finish(span: Span, output: Messages | None) -> str | None:
             return reason
     if output is None:
         return None
-    return next(
-        (_spelled(str(m["finish_reason"])) for m in output.parsed if m.get("finish_reason")), None
-    )
+    recorded = (message.finish_reason for message in output.messages)
+    return next((_spelled(reason) for reason in recorded if reason), None)
 
 
 @lru_cache(maxsize=256)

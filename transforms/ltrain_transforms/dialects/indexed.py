@@ -1,9 +1,17 @@
 """Read lists that were flattened into attribute names: `prefix.0.role`, `prefix.1.role`, ..."""
 
-from typing import Any
+from collections.abc import Iterable
 
-from ltrain_transforms.dialects.messages import Message, Messages
-from ltrain_transforms.traces import Span, parse_index, parse_json
+from ltrain_transforms.dialects.attribute_messages import AttributeMessages
+from ltrain_transforms.traces import (
+    Fields,
+    Span,
+    new_message,
+    parse_index,
+    request_part,
+    result_part,
+    text_part,
+)
 
 
 def indices(span: Span, prefix: str) -> list[int]:
@@ -16,35 +24,34 @@ def indices(span: Span, prefix: str) -> list[int]:
     return sorted(number for number in map(parse_index, numbers) if number is not None)
 
 
-def read_tool_call(span: Span, prefix: str, name: str, arguments: str) -> dict[str, Any]:
+def read_tool_call(span: Span, prefix: str, name: str, arguments: str) -> Fields:
     """Read one tool request; `name` and `arguments` are the last parts of its attributes."""
-    return {
-        "type": "tool_call",
-        "id": span.get(f"{prefix}.id"),
-        "name": span.get(f"{prefix}.{name}"),
-        "arguments": parse_json(span.get(f"{prefix}.{arguments}")),
-    }
+    attributes = (f"{prefix}.{field}" for field in ("id", name, arguments))
+    return request_part(*map(span.get, attributes))
 
 
 def build_message(
-    role: str | None, text: str | None, calls: list[dict[str, Any]], tool_call_id: str | None
-) -> Message:
+    role: str | None,
+    text: str | None,
+    calls: list[Fields],
+    tool_call_id: str | None,
+    reasoning: Iterable[Fields] = (),
+) -> Fields:
     """Return a message; one with a `tool_call_id` is the result of that tool call."""
     if tool_call_id:
-        part = {"type": "tool_call_response", "id": tool_call_id, "response": text or ""}
-        return {"role": role or "tool", "parts": [part]}
-    texts = [{"type": "text", "content": text}] if text else []
-    return {"role": role or "user", "parts": [*texts, *calls]}
+        return new_message(role or "tool", [*reasoning, result_part(tool_call_id, text)])
+    texts = [text_part(text)] if text else []
+    return new_message(role or "user", [*reasoning, *texts, *calls])
 
 
-def flattened_messages(span: Span, prefix: str) -> Messages | None:
+def flattened_messages(span: Span, prefix: str) -> AttributeMessages | None:
     """Return the messages `prefix.N.{role,content,tool_calls.K.*}` of older traceloop releases."""
-    return Messages.from_list(
+    return AttributeMessages.from_list(
         prefix, [_message(span, f"{prefix}.{n}") for n in indices(span, prefix)]
     )
 
 
-def _message(span: Span, prefix: str) -> Message:
+def _message(span: Span, prefix: str) -> Fields:
     calls = [
         read_tool_call(span, f"{prefix}.tool_calls.{k}", "name", "arguments")
         for k in indices(span, f"{prefix}.tool_calls")

@@ -6,7 +6,7 @@ The attribute names are those of langfuse-python 3 (`langfuse/_client/attributes
 
 from ltrain_transforms.dialects import chat
 from ltrain_transforms.dialects.partial import Dialect, Kind, Parameters, Partial, non_empty
-from ltrain_transforms.dialects.tool_results import parse_tool_result
+from ltrain_transforms.dialects.tool_payloads import parse_tool_result
 from ltrain_transforms.traces import INTEGER_LIMIT, Span
 
 KINDS: dict[str, Kind] = {

@@ -9,7 +9,7 @@ from typing import Any
 
 from ltrain_transforms.dialects import chat, gen_ai
 from ltrain_transforms.dialects.partial import Dialect, Kind, Partial, non_empty
-from ltrain_transforms.dialects.tool_results import parse_tool_result
+from ltrain_transforms.dialects.tool_payloads import parse_tool_result
 from ltrain_transforms.traces import Span
 
 KINDS: dict[str, Kind] = {

@@ -3,8 +3,8 @@
 from typing import Any
 
 from ltrain_transforms.dialects import agent_runs, llama_index
+from ltrain_transforms.dialects.attribute_messages import AttributeMessages
 from ltrain_transforms.dialects.indexed import build_message, indices, read_tool_call
-from ltrain_transforms.dialects.messages import Message, Messages, tool_requests
 from ltrain_transforms.dialects.partial import (
     Dialect,
     Kind,
@@ -13,8 +13,8 @@ from ltrain_transforms.dialects.partial import (
     as_text,
     non_empty,
 )
-from ltrain_transforms.dialects.tool_results import parse_tool_result
-from ltrain_transforms.traces import Span
+from ltrain_transforms.dialects.tool_payloads import parse_tool_result
+from ltrain_transforms.traces import Fields, Span, tool_requests
 
 KINDS: dict[str, Kind] = {
     "LLM": "llm",
@@ -63,7 +63,7 @@ def _place(span: Span, kind: Kind, metadata: dict[str, Any]) -> dict[str, str | 
     agent = span.get("agent.name") or as_text(metadata.get("lc_agent_name"))
     return {
         "agent": agent
-        or (agent_runs.agent_name(span) if kind == "agent" and node is None else None),
+        or (agent_runs.run_agent(span) if kind == "agent" and node is None else None),
         "node": node,
     }
 
@@ -86,11 +86,13 @@ def _llm(span: Span) -> Partial:
     )
 
 
-def _finish(reason: str | None, output: Any, output_messages: Messages | None) -> str | None:
+def _finish(
+    reason: str | None, output: Any, output_messages: AttributeMessages | None
+) -> str | None:
     """Return the reason; for the responses API, which has none, OpenInference writes the status."""
     response = isinstance(output, dict) and output.get("object") == "response"
     if response and reason == "stop" and output_messages is not None:
-        return "tool_calls" if tool_requests(output_messages.parsed) else reason
+        return "tool_calls" if tool_requests(output_messages.messages) else reason
     return reason
 
 
@@ -109,12 +111,12 @@ def _tools(span: Span) -> str | None:
     return f"[{', '.join(schemas)}]" if schemas else None
 
 
-def _messages(span: Span, prefix: str) -> Messages | None:
+def _messages(span: Span, prefix: str) -> AttributeMessages | None:
     messages = [_message(span, f"{prefix}.{n}.message") for n in indices(span, prefix)]
-    return Messages.from_list(prefix, messages)
+    return AttributeMessages.from_list(prefix, messages)
 
 
-def _message(span: Span, at: str) -> Message:
+def _message(span: Span, at: str) -> Fields:
     calls = [
         read_tool_call(
             span, f"{at}.tool_calls.{k}.tool_call", "function.name", "function.arguments"
@@ -128,9 +130,9 @@ def _message(span: Span, at: str) -> Message:
         is_reasoning = span.get(f"{content}.type") == "reasoning"
         (reasoning if is_reasoning else texts).append(span.get(f"{content}.text") or "")
     text = span.get(f"{at}.content") or "".join(texts)
-    message = build_message(span.get(f"{at}.role"), text, calls, span.get(f"{at}.tool_call_id"))
-    message["parts"][:0] = [{"type": "reasoning", "content": one} for one in reasoning if one]
-    return message
+    thoughts = [{"type": "reasoning", "content": one} for one in reasoning if one]
+    role, tool_call_id = span.get(f"{at}.role"), span.get(f"{at}.tool_call_id")
+    return build_message(role, text, calls, tool_call_id, thoughts)
 
 
 def _sampling(span: Span, parameters: dict[str, Any]) -> Parameters | None:

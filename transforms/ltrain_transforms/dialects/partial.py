@@ -6,7 +6,7 @@ from functools import cached_property
 from math import isfinite
 from typing import Any, Literal, NamedTuple, TypedDict
 
-from ltrain_transforms.dialects.messages import Messages
+from ltrain_transforms.dialects.attribute_messages import AttributeMessages
 from ltrain_transforms.traces import Span
 
 Kind = Literal["llm", "tool", "retrieval", "embedding", "agent", "node"]
@@ -66,8 +66,8 @@ class Partial(TypedDict, total=False):
     params: Parameters
     tools: str
     """The tool definitions of the request, a JSON list."""
-    input_messages: Messages
-    output_messages: Messages
+    input_messages: AttributeMessages
+    output_messages: AttributeMessages
     input: str
     """Of calls other than LLM calls, as text."""
     output: str

@@ -5,8 +5,7 @@ import json
 from ltrain_transforms.dialects import gen_ai
 from ltrain_transforms.dialects.indexed import flattened_messages, indices
 from ltrain_transforms.dialects.partial import Dialect, Kind, Partial, non_empty
-from ltrain_transforms.dialects.tool_arguments import unwrap_arguments
-from ltrain_transforms.dialects.tool_results import parse_tool_result
+from ltrain_transforms.dialects.tool_payloads import parse_tool_result, unwrap_arguments
 from ltrain_transforms.traces import Span
 
 KINDS: dict[str, Kind] = {"workflow": "agent", "agent": "agent", "task": "node", "tool": "tool"}

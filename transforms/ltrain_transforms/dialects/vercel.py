@@ -7,9 +7,9 @@ The attribute names are those of ai 5 and 6 (`generate-text.ts`, `stream-text.ts
 from typing import Any
 
 from ltrain_transforms.dialects import chat, gen_ai
-from ltrain_transforms.dialects.messages import Message, Messages
+from ltrain_transforms.dialects.attribute_messages import AttributeMessages
 from ltrain_transforms.dialects.partial import Dialect, Kind, Partial, non_empty
-from ltrain_transforms.traces import Span
+from ltrain_transforms.traces import Fields, Span, new_message, text_part
 
 CALLS = (".doGenerate", ".doStream")
 """Suffixes of operations that call a model once; the loop around them counts as an agent."""
@@ -53,7 +53,7 @@ def _llm(span: Span) -> Partial:
     return gen_ai.missing_llm_fields(span) | non_empty(
         model=span.get("ai.response.model", "ai.model.id"),
         input_messages=chat.chat_messages("ai.prompt.messages", prompt, "user"),
-        output_messages=Messages.from_list("ai.response.text", _answer(span)),
+        output_messages=AttributeMessages.from_list("ai.response.text", _answer(span)),
         finish_reason=_finish(span),
         input_tokens=span.integer("ai.usage.inputTokens", "ai.usage.promptTokens"),
         output_tokens=span.integer("ai.usage.outputTokens", "ai.usage.completionTokens"),
@@ -63,14 +63,14 @@ def _llm(span: Span) -> Partial:
     )
 
 
-def _answer(span: Span) -> list[Message]:
+def _answer(span: Span) -> list[Fields]:
     """Return the answer as one message: its text or object, and its tool requests."""
     text = span.get("ai.response.text", "ai.response.object")
     calls: Any = span.json("ai.response.toolCalls")
-    parts = [{"type": "text", "content": text}] if text else []
+    parts = [text_part(text)] if text else []
     if isinstance(calls, list):
         parts += [chat.tool_call_part(call) for call in calls if isinstance(call, dict)]
-    return [{"role": "assistant", "parts": parts}] if parts else []
+    return [new_message("assistant", parts)] if parts else []
 
 
 def _finish(span: Span) -> str | None:

@@ -1,7 +1,6 @@
 """A dataset in other formats: tasks, chats, preference pairs, rendered rows, verl's prompts."""
 
-from ltrain_transforms.exports import formats
-from ltrain_transforms.exports.conversion import ExportOptions
-from ltrain_transforms.exports.formats import export_dataset
+from ltrain_transforms.exports.conversion import BadExport, ExportOptions
+from ltrain_transforms.exports.formats import FORMATS, REASONS, export_dataset
 
-__all__ = ["ExportOptions", "export_dataset", "formats"]
+__all__ = ["FORMATS", "REASONS", "BadExport", "ExportOptions", "export_dataset"]

@@ -1,11 +1,24 @@
 """Messages in the format of OpenAI's chat API, from the format of traces."""
 
-import json
+from collections.abc import Iterable
 from typing import Any
 
-from ltrain_transforms.traces import THINKING, message_parts
+from ltrain_transforms.traces import (
+    REQUEST,
+    TEXT,
+    THINKING,
+    Message,
+    MessagePart,
+    ToolRequest,
+    ToolResult,
+    to_text,
+)
 
-Message = dict[str, Any]
+ChatMessage = dict[str, Any]
+"""A message of OpenAI's chat API: `{"role", "content", "tool_calls", ...}`."""
+
+REFUSAL = "refusal"
+"""The type of a part that refuses to answer; it is text for this API."""
 
 ROLES = {"human": "user", "ai": "assistant", "model": "assistant"}
 
@@ -14,47 +27,43 @@ class NotText(ValueError):
     """A message part that is neither text nor a tool call or result, such as an image."""
 
 
-def to_chat(messages: list[Message]) -> list[Message]:
+def to_chat(messages: Iterable[Message]) -> list[ChatMessage]:
     """Convert messages: thinking becomes `reasoning_content`, each tool result a message.
 
     Raises:
         NotText: when a message holds an image, audio or a file.
     """
-    return [converted for message in messages for converted in _messages(message)]
+    return [converted for message in messages for converted in _converted(message)]
 
 
-def _messages(message: Message) -> list[Message]:
-    parts = message_parts(message)
-    results = [part for part in parts if part.get("type") == "tool_call_response"]
+def _converted(message: Message) -> list[ChatMessage]:
+    results = message.tool_results
     if results:
-        return [_result(part) for part in results]
-    role = str(message.get("role"))
-    converted: Message = {"role": ROLES.get(role, role), "content": _content(parts)}
-    thinking = "".join(str(part.get("content")) for part in parts if part.get("type") in THINKING)
+        return [_result(result) for result in results]
+    role, parts = message.role, message.parts
+    converted: ChatMessage = {"role": ROLES.get(role, role), "content": _content(parts)}
+    thinking = "".join(part.text for part in parts if part.type in THINKING)
     if thinking:
         converted["reasoning_content"] = thinking
-    calls = [_call(part) for part in parts if part.get("type") == "tool_call"]
+    calls = [_call(request) for request in message.tool_requests]
     if calls:
         converted["tool_calls"] = calls
     return [converted]
 
 
-def _content(parts: list[Message]) -> str:
-    others = {str(part.get("type")) for part in parts} - {"text", "refusal", "tool_call", *THINKING}
+def _content(parts: Iterable[MessagePart]) -> str:
+    others = {part.type for part in parts} - {TEXT, REFUSAL, REQUEST, *THINKING}
     if others:
         raise NotText(", ".join(sorted(others)))
-    texts = (part for part in parts if part.get("type") in ("text", "refusal"))
-    return "".join(str(part.get("content") or "") for part in texts)
+    return "".join(part.text for part in parts if part.type in (TEXT, REFUSAL))
 
 
-def _result(part: Message) -> Message:
-    result = part.get("response", part.get("result"))
-    content = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
-    return {"role": "tool", "tool_call_id": part.get("id"), "content": content}
+def _result(result: ToolResult) -> ChatMessage:
+    return {"role": "tool", "tool_call_id": result.id, "content": result.text}
 
 
-def _call(part: Message) -> Message:
-    value = part.get("arguments")
-    arguments = value if isinstance(value, str) else json.dumps(value or {}, ensure_ascii=False)
-    function = {"name": part.get("name"), "arguments": arguments}
-    return {"id": part.get("id"), "type": "function", "function": function}
+def _call(request: ToolRequest) -> ChatMessage:
+    arguments = request.arguments
+    text = arguments if isinstance(arguments, str) else to_text(arguments or {})
+    function = {"name": request.name, "arguments": text}
+    return {"id": request.id, "type": "function", "function": function}

@@ -11,15 +11,17 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.exports.chat import Message, NotText, to_chat
+from ltrain_transforms.exports.chat import ChatMessage, NotText, to_chat
 from ltrain_transforms.source import to_drops
 from ltrain_transforms.traces import (
     ComparableHistory,
+    Fields,
+    Message,
     comparable_history,
     continues,
-    message_parts,
     parse_json,
-    parse_messages,
+    read_message,
+    read_messages,
 )
 
 REASONS = {
@@ -35,17 +37,17 @@ class Conversation:
     execution_id: str
     messages: list[Message]
     """In the format of traces, including the last response."""
-    tools: list[Message]
+    tools: list[Fields]
     """The tools offered to the model, in the format of OpenAI's API."""
     history: ComparableHistory
     answers: dict[int, str] = field(default_factory=dict)
     """The `call_id` of each sampled response, by its index in `messages`."""
 
-    def prompt(self, index: int) -> list[Message]:
+    def prompt(self, index: int) -> list[ChatMessage]:
         """Return the messages before an index, in OpenAI's format."""
         return to_chat(self.messages[:index])
 
-    def answer(self, index: int) -> Message:
+    def answer(self, index: int) -> ChatMessage:
         """Return the response at an index, in OpenAI's format."""
         return to_chat([self.messages[index]])[0]
 
@@ -59,7 +61,7 @@ def group_calls(calls: pl.DataFrame) -> tuple[dict[str, list[Conversation]], pl.
     by_execution: dict[str, list[Conversation]] = {}
     left_out: list[tuple[str, str]] = []
     for call in calls.sort("execution_id", "seq").iter_rows(named=True):
-        prompt, answers = parse_messages(call["input"]), parse_messages(call["output"])
+        prompt, answers = read_messages(call["input"]), read_messages(call["output"])
         reason = _unusable(call, prompt, answers)
         if reason is None:
             _join(by_execution.setdefault(call["execution_id"], []), call, prompt, answers[0])
@@ -73,7 +75,7 @@ def group_calls(calls: pl.DataFrame) -> tuple[dict[str, list[Conversation]], pl.
 def _unusable(call: dict[str, Any], prompt: list[Message], answers: list[Message]) -> str | None:
     if call["redacted"]:
         return "redacted"
-    if not prompt or not answers or not message_parts(answers[0]):
+    if not prompt or not answers or not answers[0].parts:
         return "no_messages"
     if len(answers) > 1:
         return "several_choices"
@@ -101,17 +103,17 @@ def _join(
         conversations.append(longest)
     longest.messages += prompt[len(longest.messages) :]
     longest.answers[len(longest.messages)] = call["call_id"]
-    longest.messages.append({**answer, "role": "assistant"})
+    longest.messages.append(read_message({**answer.fields, "role": "assistant"}))
     longest.history = history + comparable_history([answer], thinking=True)
 
 
-def _tools(text: str | None) -> list[Message]:
+def _tools(text: str | None) -> list[Fields]:
     definitions = parse_json(text)
     offered = definitions if isinstance(definitions, list) else []
     return [_tool(tool) for tool in offered if isinstance(tool, dict)]
 
 
-def _tool(definition: Message) -> Message:
+def _tool(definition: Fields) -> Fields:
     """Return a tool in OpenAI's format; the OpenTelemetry format has no nested `function`."""
     if isinstance(definition.get("function"), dict):
         return definition

@@ -96,6 +96,3 @@ def export_dataset(
         move_into_place(folder / out.name, out)
         move_into_place(manifest_path, out.with_name(manifest_path.name))
     return manifest
-
-
-__all__ = ["FORMATS", "REASONS", "BadExport", "ExportOptions", "ExportResult", "export_dataset"]

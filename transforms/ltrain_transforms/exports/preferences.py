@@ -15,9 +15,9 @@ import polars as pl
 from ltrain_transforms.exports.conversations import Conversation
 from ltrain_transforms.exports.conversion import ExportResult, JsonLines, Line, encode_line
 from ltrain_transforms.exports.conversion_files import ExportJob, FileRange, Piece, lineage
-from ltrain_transforms.exports.left_out import ExportDrops
 from ltrain_transforms.exports.rollouts import (
     STAGE,
+    ExportDrops,
     ExportRollouts,
     read_conversations,
     read_rollouts,

@@ -14,14 +14,14 @@ import polars as pl
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_transforms.datasets import Dataset, DatasetBatch
-from ltrain_transforms.exports.chat import Message
+from ltrain_transforms.exports.chat import ChatMessage
 from ltrain_transforms.exports.conversations import Conversation
 from ltrain_transforms.exports.conversion import ExportResult, ParquetRows
 from ltrain_transforms.exports.conversion_files import ExportJob, Piece, lineage
-from ltrain_transforms.exports.left_out import ExportDrops
 from ltrain_transforms.exports.rollouts import (
     STAGE,
     BatchConversations,
+    ExportDrops,
     read_conversations,
     read_rollouts,
     select_best,
@@ -138,7 +138,11 @@ def _split_tokens(conversation: Conversation, index: int, tokenizer: Any) -> Tok
 
 
 def _render(
-    tokenizer: Any, conversation: Conversation, messages: list[Message], *, generation_prompt: bool
+    tokenizer: Any,
+    conversation: Conversation,
+    messages: list[ChatMessage],
+    *,
+    generation_prompt: bool,
 ) -> list[int]:
     ids: list[int] = tokenizer.apply_chat_template(
         messages,

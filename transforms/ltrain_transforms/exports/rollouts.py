@@ -1,7 +1,7 @@
 """The rollouts of a dataset with their outcomes, and the selection of those to export."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -49,6 +49,37 @@ class BatchConversations:
     def __iter__(self) -> Iterator[Conversation]:
         for conversations in self.by_execution.values():
             yield from conversations
+
+
+@dataclass(slots=True)
+class ExportDrops:
+    """The drops of an export: `DROPS` of all batches, sorted by kind and execution id."""
+
+    rollouts: ExportRollouts
+    kinds: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
+
+    def add_batch(self, batch: BatchConversations) -> None:
+        """Add the executions and calls of a batch that are in no conversation."""
+        self.add_executions("without_calls", batch.without_calls)
+        self.add_calls("unusable", batch.unusable, batch)
+
+    def add_executions(self, kind: str, drops: pl.DataFrame) -> None:
+        """Add executions of a batch."""
+        self.kinds.setdefault(kind, []).append(drops.with_columns(execution_id="id"))
+
+    def add_calls(self, kind: str, drops: pl.DataFrame, batch: BatchConversations) -> None:
+        """Add calls of a batch."""
+        owners = batch.calls.select("execution_id", id="call_id").unique("id")
+        owned = drops.join(owners, "id", "left", maintain_order="left")
+        self.kinds.setdefault(kind, []).append(owned)
+
+    def drops(self) -> pl.DataFrame:
+        """Return all drops; the rollouts that were not selected come first."""
+        every = (pl.concat(frames) for frames in self.kinds.values())
+        ordered = (frame.sort("execution_id", maintain_order=True) for frame in every)
+        return concat_table(
+            DROPS, self.rollouts.drops, *(frame.drop("execution_id") for frame in ordered)
+        )
 
 
 def read_rollouts(dataset: Dataset) -> ExportRollouts:

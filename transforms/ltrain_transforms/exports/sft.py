@@ -4,12 +4,16 @@ A line is `{"messages": [...]}`, with `tools` if any were offered. If a conversa
 assistant messages, those that the policy sampled have `weight` 1, the others 0.
 """
 
-from ltrain_transforms.exports.chat import Message, to_chat
+from ltrain_transforms.exports.chat import ChatMessage, to_chat
 from ltrain_transforms.exports.conversations import Conversation
 from ltrain_transforms.exports.conversion import ExportResult, JsonLines, Line, encode_line
 from ltrain_transforms.exports.conversion_files import ExportJob, Piece, lineage
-from ltrain_transforms.exports.left_out import ExportDrops
-from ltrain_transforms.exports.rollouts import read_conversations, read_rollouts, select_best
+from ltrain_transforms.exports.rollouts import (
+    ExportDrops,
+    read_conversations,
+    read_rollouts,
+    select_best,
+)
 
 
 def export_sft(job: ExportJob) -> ExportResult:
@@ -42,5 +46,5 @@ def _line(conversation: Conversation) -> Line:
     }
 
 
-def _with_weight(message: Message, weight: int) -> Message:
+def _with_weight(message: ChatMessage, weight: int) -> ChatMessage:
     return {**message, "weight": weight} if message["role"] == "assistant" else message

@@ -11,11 +11,10 @@ import polars as pl
 from ltrain_transforms.datasets import DatasetBatch
 from ltrain_transforms.exports.chat import NotText, to_chat
 from ltrain_transforms.exports.conversion import ExportResult, JsonLines, encode_line
-from ltrain_transforms.exports.conversion_files import ExportJob, lineage
-from ltrain_transforms.exports.first_executions import TaskRows
+from ltrain_transforms.exports.conversion_files import ExportJob, TaskRows, lineage
 from ltrain_transforms.exports.rollouts import STAGE
 from ltrain_transforms.source import to_drops
-from ltrain_transforms.traces import parse_json, parse_messages
+from ltrain_transforms.traces import parse_json, read_messages
 
 REASONS = {"no_input": "neither an agent's input nor the messages of a call were recorded"}
 
@@ -62,7 +61,7 @@ def _input(outer: str | None, first: str | None) -> Any:
     if outer is not None:
         return parse_json(outer)
     try:
-        messages = to_chat(parse_messages(first))
+        messages = to_chat(read_messages(first))
     except NotText:
         return None
     inputs = [message for message in messages if message["role"] not in ("system", "developer")]

@@ -12,13 +12,11 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.exports.chat import Message
+from ltrain_transforms.exports.chat import ChatMessage
 from ltrain_transforms.exports.conversations import Conversation
 from ltrain_transforms.exports.conversion import ROWS, ExportResult, ParquetRows
-from ltrain_transforms.exports.conversion_files import ExportJob, lineage
-from ltrain_transforms.exports.first_executions import TaskRows
-from ltrain_transforms.exports.left_out import ExportDrops
-from ltrain_transforms.exports.rollouts import STAGE, read_conversations, read_rollouts
+from ltrain_transforms.exports.conversion_files import ExportJob, TaskRows, lineage
+from ltrain_transforms.exports.rollouts import STAGE, ExportDrops, read_conversations, read_rollouts
 from ltrain_transforms.source import to_drops
 
 REASONS = {
@@ -63,7 +61,7 @@ def export_verl(job: ExportJob) -> ExportResult:
     return ExportResult(rows, lineage(pieces), drops.drops())
 
 
-def _row(execution: dict[str, Any], task: str, prompt: list[Message]) -> dict[str, Any]:
+def _row(execution: dict[str, Any], task: str, prompt: list[ChatMessage]) -> dict[str, Any]:
     return {
         "prompt": prompt,
         "data_source": execution["run_id"] or "ltrain",
@@ -82,7 +80,7 @@ def _frames(lines: Iterator[bytes]) -> Iterator[pl.DataFrame]:
         yield pl.DataFrame([row for _, row in rows], SCHEMA)
 
 
-def _prompt(conversation: Conversation) -> list[Message] | None:
+def _prompt(conversation: Conversation) -> list[ChatMessage] | None:
     """Return the prompt of the first call; None if it holds more than roles and text."""
     messages = conversation.prompt(min(conversation.answers))
     plain = all(message.keys() == {"role", "content"} for message in messages)

@@ -1,7 +1,7 @@
 """Evaluations and rules -> rewards: each contribution with the span that is its evidence."""
 
-from ltrain_transforms.rewards import collect, evaluations
 from ltrain_transforms.rewards.collect import (
+    REASONS,
     apply_gates,
     execution_contributions,
     mark_withheld,
@@ -16,9 +16,8 @@ from ltrain_transforms.rewards.rule_contributions import CONTRIBUTIONS, is_call_
 
 __all__ = [
     "CONTRIBUTIONS",
+    "REASONS",
     "apply_gates",
-    "collect",
-    "evaluations",
     "execution_contributions",
     "from_rollout_rules",
     "is_call_rule",

@@ -9,6 +9,7 @@ executions of a wave.
 import polars as pl
 
 from ltrain_transforms.recipe import FailedCounts, Recipe, Reward
+from ltrain_transforms.rewards.evaluations import FAULTS
 from ltrain_transforms.rewards.group_stats import from_rollout_rules, group_stats, mark_gated
 from ltrain_transforms.rewards.rule_contributions import CONTRIBUTIONS, from_call_rules
 from ltrain_transforms.rewards.rule_contributions import REASONS as RULE_REASONS
@@ -16,6 +17,7 @@ from ltrain_transforms.source import concat_table, has_withheld_spans
 from ltrain_transforms.tables import DROPS, REWARDS
 
 REASONS = {
+    **FAULTS,
     **RULE_REASONS,
     "unheard": "no reward of the recipe takes this evaluation from this source",
     "withheld": "spans are missing that the execution's agent ended, so that it counts as failed "

@@ -1,25 +1,40 @@
 """Evaluations: scores that a runner, an agent or another process gave an execution or a call.
 
-An evaluation is a span named `gen_ai.evaluation.result`, a span event or a log record of that name,
-OpenInference's annotations on any span, or an annotation span of agent-lightning. Of several with
-the same execution, name, source and target the last counts; the others are drops. Evaluations of
-the same moment that differ contradict each other, and none of them counts.
+A score is written in one of these ways:
+
+- OpenTelemetry: `gen_ai.evaluation.*` on a span, a span event or a log record named
+  `gen_ai.evaluation.result`.
+- OpenInference: `{annotations,evaluations}.N.{annotation,evaluation}.{name,score}` on any span
+  judge that span; with the prefix `trace.` or `session.` the whole execution.
+- agent-lightning 0.3: `agentlightning.reward.N.{name,value}` on its annotation spans; an attribute
+  in `agentlightning.link.N.{key_match,value_match}` identifies the judged span.
+
+Of several with the same execution, name, source and target the last counts; the others are drops.
+Evaluations of the same moment that differ contradict each other, and none of them counts.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import polars as pl
 
 from ltrain_instrument import attributes
-from ltrain_transforms.rewards.annotations import (
-    AGENT_LIGHTNING,
-    ANNOTATION_PREFIX,
-    Score,
-    find_linked_spans,
-    read_scores,
-)
 from ltrain_transforms.tables import DROPS, EVALUATIONS
-from ltrain_transforms.traces import Role, Span, iter_spans
+from ltrain_transforms.traces import Role, Span, iter_spans, parse_index
+
+AGENT_LIGHTNING = "agentlightning.annotation"
+"""The name of agent-lightning's reward spans."""
+
+ANNOTATION = re.compile(
+    r"(?P<of>trace\.|session\.|)(?:annotations|evaluations)\.(?P<n>\d+)\."
+    r"(?:annotation|evaluation)\.(?P<what>name|score)"
+)
+REWARD = re.compile(r"agentlightning\.reward\.(?P<n>\d+)\.(?P<what>name|value)")
+LINK = re.compile(r"agentlightning\.link\.(?P<n>\d+)\.(?P<what>key_match|value_match)")
+
+ANNOTATION_PREFIX = r"^(?:trace\.|session\.|)(?:annotations|evaluations)\.\d+\."
+"""Matches the names of OpenInference's annotation attributes."""
 
 COMPONENTS = ("llm", "tool", "retrieval", "embedding")
 """Kinds of calls that an evaluation without a scope judges; inside an agent or node, it judges the
@@ -43,26 +58,148 @@ Owners = Mapping[str, tuple[str, str]]
 """Call and its kind, by each of the call's spans."""
 
 SCORES = pl.Schema({**EVALUATIONS.schema, "step": pl.Int32()})
-"""`EVALUATIONS` with the order of the scores of one span: its own first, then those of its events.
-"""
+"""`EVALUATIONS` with `Score.step`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One score, before its value and target are checked."""
+
+    name: str
+    value: str | None
+    scope: str | None
+    """call, rollout, or None: the kind of the span that it judges decides."""
+    candidates: Sequence[str]
+    """Ids of spans that it may judge, the likeliest first."""
+    role: str
+    """Who wrote it: one of `sender_roles.Role`."""
+    evidence: str
+    """The span that holds it; of a log record outside of spans, a description."""
+    time: int
+    """Nanoseconds since the epoch."""
+    step: int = 0
+    """Its order among the scores of one span: its own first, then those of its events."""
 
 
 def read_evaluations(spans: pl.DataFrame, calls: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the `EVALUATIONS` that count, and the others as `DROPS`."""
-    named = pl.col("name").is_in([attributes.SPAN_EVALUATION, AGENT_LIGHTNING])
-    in_events = pl.col("events").str.contains(attributes.SPAN_EVALUATION, literal=True)
-    is_annotation = pl.element().str.contains(ANNOTATION_PREFIX)
-    annotated = pl.col("attributes").map.keys().list.eval(is_annotation).list.any()
-    scored = list(iter_spans(spans.filter(named | in_events | annotated)))
-    owners = _owners(calls)
-    linked = find_linked_spans(scored, spans)
-    rows = [row for span in scored for row in _span_rows(span, owners, linked)]
-    in_logs = pl.col("logs").str.contains(attributes.SPAN_EVALUATION, literal=True)
-    rows += [row for span in iter_spans(spans.filter(in_logs)) for row in _log_rows(span, owners)]
+    scored = list(iter_spans(spans.filter(_may_have_scores())))
+    owners, linked = _owners(calls), _linked_spans(scored, spans)
+    rows = [
+        (span.execution_id, *_judgement(score, owners))
+        for span in scored
+        for score in _scores(span, linked.get(span.span_id, ""))
+    ]
     marked = _mark_repeated(pl.DataFrame(rows, SCORES, orient="row"))
     counts = pl.col("fault").is_null()
     counted = EVALUATIONS.select(marked.filter(counts).lazy()).collect()
     return counted, _to_drops(marked.filter(~counts))
+
+
+def _may_have_scores() -> pl.Expr:
+    """Return whether a row of `SPANS` may hold a score."""
+    named = pl.col("name").is_in([attributes.SPAN_EVALUATION, AGENT_LIGHTNING])
+    in_events, in_logs = (
+        pl.col(column).str.contains(attributes.SPAN_EVALUATION, literal=True)
+        for column in ("events", "logs")
+    )
+    is_annotation = pl.element().str.contains(ANNOTATION_PREFIX)
+    annotated = pl.col("attributes").map.keys().list.eval(is_annotation).list.any()
+    return named | in_events | in_logs | annotated
+
+
+def _scores(span: Span, linked: str) -> Iterator[Score]:
+    """Yield every score in the attributes, events, annotations and log records of `span`.
+
+    Args:
+        linked: the id of the span that agent-lightning's link names, or an empty string.
+    """
+    own, around = [span.span_id, linked], [*span.links, span.parent_id or "", linked]
+    is_evaluation = span.name == attributes.SPAN_EVALUATION
+    if is_evaluation:
+        yield _evaluation(span, span.attributes, around)
+    yield from _annotations(span, around if is_evaluation else own)
+    if span.name == AGENT_LIGHTNING:
+        yield from _agent_lightning_rewards(span, around)
+    for step, (name, values) in enumerate(span.events, 1):
+        if name == attributes.SPAN_EVALUATION:  # an event judges the span that it is on
+            yield replace(_evaluation(span, values, own), step=step)
+    for log in span.logs:
+        if log.name == attributes.SPAN_EVALUATION:  # a log record judges the span around it
+            inside = span.span_id if log.in_span else ""
+            evidence = inside or f"log of {span.execution_id} at {log.time}"
+            score = _evaluation(span, log.attributes, [inside])
+            yield replace(score, role=log.role, evidence=evidence, time=log.time)
+
+
+def _score(
+    span: Span, name: str | None, value: str | None, scope: str | None, candidates: Sequence[str]
+) -> Score:
+    return Score(name or "reward", value, scope, candidates, span.role, span.span_id, span.start)
+
+
+def _evaluation(span: Span, values: Mapping[str, str], candidates: Sequence[str]) -> Score:
+    """Read the attributes of an OpenTelemetry evaluation."""
+    name, value, scope = (
+        values.get(key)
+        for key in (
+            attributes.EVALUATION_NAME,
+            attributes.EVALUATION_VALUE,
+            attributes.REWARD_SCOPE,
+        )
+    )
+    return _score(span, name, value, scope, candidates)
+
+
+def _annotations(span: Span, candidates: Sequence[str]) -> Iterator[Score]:
+    for (of, _), fields in sorted(_numbered_fields(ANNOTATION, span).items()):
+        scope = "rollout" if of else span.get(attributes.REWARD_SCOPE)
+        yield _score(span, fields.get("name"), fields.get("score"), scope, candidates)
+
+
+def _agent_lightning_rewards(span: Span, candidates: Sequence[str]) -> Iterator[Score]:
+    for _, fields in sorted(_numbered_fields(REWARD, span).items()):
+        yield _score(span, fields.get("name"), fields.get("value"), None, candidates)
+
+
+def _numbered_fields(pattern: re.Pattern[str], span: Span) -> dict[tuple[str, int], dict[str, str]]:
+    """Return the attributes `….N.what` by their prefix (empty if the pattern has none) and N."""
+    fields: dict[tuple[str, int], dict[str, str]] = {}
+    for name, value in span.attributes.items():
+        match = pattern.fullmatch(name)
+        if match is not None:
+            number = parse_index(match["n"])
+            if number is None:
+                continue
+            key = (match.groupdict().get("of", ""), number)
+            fields.setdefault(key, {})[match["what"]] = value
+    return fields
+
+
+def _linked_spans(scored: Sequence[Span], spans: pl.DataFrame) -> dict[str, str]:
+    """Return, by agent-lightning annotation span, the span with the attribute that its link names.
+
+    Args:
+        scored: spans with scores.
+        spans: `SPANS`, among which the linked ones are searched.
+    """
+    wanted = {
+        span.span_id: (span.execution_id, link["key_match"], link["value_match"])
+        for span in scored
+        if span.name == AGENT_LIGHTNING
+        for link in _numbered_fields(LINK, span).values()
+        if link.keys() >= {"key_match", "value_match"}
+    }
+    keys = sorted({key for _, key, _ in wanted.values()})
+    executions = sorted({execution for execution, _, _ in wanted.values()})
+    others = spans.filter(
+        pl.col("execution_id").is_in(executions), pl.col("name") != AGENT_LIGHTNING
+    )
+    by_attribute: dict[tuple[str, str, str], str] = {}
+    for span in iter_spans(others) if keys else ():
+        for key in keys:
+            by_attribute.setdefault((span.execution_id, key, span.get(key) or ""), span.span_id)
+    return {span: by_attribute[link] for span, link in wanted.items() if link in by_attribute}
 
 
 def _owners(calls: pl.DataFrame) -> Owners:
@@ -70,42 +207,17 @@ def _owners(calls: pl.DataFrame) -> Owners:
     return {span: (call, kind) for span, call, kind in spread.iter_rows()}
 
 
-def _span_rows(
-    span: Span, owners: Owners, linked: Mapping[str, str]
-) -> Iterator[tuple[object, ...]]:
-    source = _source(span.role)
-    for score in read_scores(span):
-        candidates = [*score.candidates, linked.get(span.span_id, "")]
-        call, fault = _target(score, candidates, owners)
-        value, fault = _number(score.value, fault)
-        yield (
-            *(span.execution_id, call, score.name, source, value, span.span_id, span.start, fault),
-            score.step,
-        )
+def _judgement(score: Score, owners: Owners) -> tuple[object, ...]:
+    """Return the row of `SCORES` without its execution: the judged call, the value, the fault."""
+    call, fault = _target(score, owners)
+    value, fault = _number(score.value, fault)
+    source = "runner" if score.role == Role.RUNNER else "agent"
+    return (call, score.name, source, value, score.evidence, score.time, fault, score.step)
 
 
-def _log_rows(span: Span, owners: Owners) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each log record that is an evaluation; it judges the span around it."""
-    for log in span.logs:
-        if log.name == attributes.SPAN_EVALUATION:
-            inside = span.span_id if log.in_span else ""
-            score = Score.from_evaluation(log.attributes, [inside])
-            call, fault = _target(score, score.candidates, owners)
-            value, fault = _number(score.value, fault)
-            source = _source(log.role)
-            evidence = inside or f"log of {span.execution_id} at {log.time}"
-            yield (span.execution_id, call, score.name, source, value, evidence, log.time, fault, 0)
-
-
-def _source(role: str) -> str:
-    return "runner" if role == Role.RUNNER else "agent"
-
-
-def _target(
-    score: Score, candidates: Sequence[str], owners: Owners
-) -> tuple[str | None, str | None]:
+def _target(score: Score, owners: Owners) -> tuple[str | None, str | None]:
     """Return the judged call, None for the whole execution, and the fault of the target if any."""
-    call, kind = next((owners[one] for one in candidates if one in owners), (None, None))
+    call, kind = next((owners[one] for one in score.candidates if one in owners), (None, None))
     if score.scope == "rollout" or (score.scope != "call" and kind not in COMPONENTS):
         call = None
     return call, "no_target" if score.scope == "call" and call is None else None

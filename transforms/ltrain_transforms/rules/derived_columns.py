@@ -9,10 +9,9 @@ from collections.abc import Callable, Collection, Mapping
 
 import polars as pl
 
-from ltrain_transforms.dialects import message_parts, messages_text
 from ltrain_transforms.rules import tool_schema
 from ltrain_transforms.rules.unicode_scripts import foreign_script_share, minority_script_share
-from ltrain_transforms.traces import parse_json
+from ltrain_transforms.traces import RESULT, TEXT, messages_text, read_messages
 
 WORD = r"[0-9A-Za-z_\u{80}-\u{2FFF}]{3,}|[0-9]+|[\u{3000}-\u{10FFFF}]"
 """The unit in which an answer may repeat a result: a word, or one Chinese or Japanese character."""
@@ -52,8 +51,7 @@ def _add_answer(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _answer_text(output: str | None) -> str | None:
-    messages = parse_json(output)
-    return (messages_text(messages) or None) if isinstance(messages, list) else None
+    return messages_text(read_messages(output)) or None
 
 
 def _add_final(calls: pl.DataFrame) -> pl.DataFrame:
@@ -116,16 +114,12 @@ def _add_foreign_script(calls: pl.DataFrame) -> pl.DataFrame:
 
 def _shown_text(text: str | None) -> str | None:
     """Return the text of all input messages that the model did not write."""
-    messages = parse_json(text)
-    if not isinstance(messages, list):
+    messages = read_messages(text)
+    if not messages:
         return None
-    others = [one for one in messages if isinstance(one, dict) and one.get("role") != "assistant"]
-    results = (
-        str(part.get("response") or part.get("result") or "")
-        for message in others
-        for part in message_parts(message)
-    )
-    return messages_text(others) + "".join(results)
+    parts = [part for message in messages if not message.is_assistant for part in message.parts]
+    texts = [part.text for part in parts if part.type == TEXT]
+    return "".join([*texts, *(part.result.text for part in parts if part.type == RESULT)])
 
 
 def _add_faulty_requests(calls: pl.DataFrame) -> pl.DataFrame:

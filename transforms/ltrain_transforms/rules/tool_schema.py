@@ -17,8 +17,7 @@ from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.validators import extend
 from referencing import Registry
 
-from ltrain_transforms.dialects import tool_requests
-from ltrain_transforms.traces import FAILURES, parse_json
+from ltrain_transforms.traces import FAILURES, parse_json, read_messages, tool_requests
 
 FaultCounts = tuple[int | None, int | None]
 """How many requests name no offered tool, and how many break their tool's schema."""
@@ -119,17 +118,14 @@ BoundedValidator = extend(
 
 def count_faulty_requests(offered: str | None, output: str | None) -> FaultCounts:
     """Count the faulty tool requests of one answer; None where they cannot be checked."""
-    messages = parse_json(output)
-    requests = tool_requests(messages if isinstance(messages, list) else None)
+    requests = tool_requests(read_messages(output))
     schemas = _schemas(offered) if offered and requests else {}
     if not schemas:
         return None, None
-    known = [request for request in requests if request.get("name") in schemas]
+    known = [request for request in requests if request.name in schemas]
     _steps_left.set(MAX_STEPS)
     invalid = [
-        request
-        for request in known
-        if not _is_valid(schemas[str(request["name"])], request.get("arguments"))
+        request for request in known if not _is_valid(schemas[str(request.name)], request.arguments)
     ]
     return len(requests) - len(known), len(invalid)
 

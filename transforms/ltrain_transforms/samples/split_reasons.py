@@ -18,8 +18,7 @@ from ltrain_transforms.traces import (
     Message,
     common_prefix,
     has_thinking,
-    is_assistant,
-    parse_messages,
+    read_messages,
     share_message,
 )
 
@@ -92,8 +91,8 @@ class _Classifier:
         # the opener's messages are a prompt that other conversations may share, such as examples
         opening = len(self.input_messages(opener))
         sampled = range(opening, len(history))
-        resampled = shared == len(prompt) and shared in sampled and is_assistant(history[shared])
-        if resampled or (shared - 1 in sampled and is_assistant(history[shared - 1])):
+        resampled = shared == len(prompt) and shared in sampled and history[shared].is_assistant
+        if resampled or (shared - 1 in sampled and history[shared - 1].is_assistant):
             return SplitReason.BRANCH
         conversation = history[opening - 1 :]
         if share_message(prompt, conversation):
@@ -101,11 +100,11 @@ class _Classifier:
         return SplitReason.CONVERSATION
 
     def _input_messages(self, call: int) -> list[Message]:
-        return parse_messages(self.inputs[call])
+        return read_messages(self.inputs[call])
 
     def _history_after(self, call: int) -> list[Message]:
         """Return the input messages of `call` and its answer; empty if either is missing."""
-        messages, answer = self.input_messages(call), parse_messages(self.outputs[call])[:1]
+        messages, answer = self.input_messages(call), read_messages(self.outputs[call])[:1]
         return messages + answer if messages and answer else []
 
     def _rendering_reason(self, call: int, nearest: int, common: int) -> SplitReason:
@@ -113,7 +112,7 @@ class _Classifier:
         prompt, response = self.turns.prompts[nearest], self.turns.responses[nearest]
         if common < len(prompt):  # the template rendered this part both times
             return SplitReason.TEMPLATE
-        if any(map(has_thinking, parse_messages(self.outputs[nearest])[:1])):
+        if any(map(has_thinking, read_messages(self.outputs[nearest])[:1])):
             return SplitReason.TEMPLATE
         before, after = response[common - len(prompt) :], self.turns.prompts[call][common:]
         removed = _occurs(after[:MATCH_LENGTH], before)

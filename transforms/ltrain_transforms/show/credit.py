@@ -1,7 +1,7 @@
 """Sentences about an attempt, its rewards and its credit, for both a terminal and a page."""
 
 from ltrain_transforms.show.display_text import format_signed
-from ltrain_transforms.show.tree import Attempt, RewardEntry, Row, Step
+from ltrain_transforms.show.tree import Attempt, RewardEntry, Row, TreeCall
 
 ADVANTAGES = ("outcome_advantage", "process_advantage", "step_advantage")
 
@@ -50,7 +50,7 @@ def describe_reward(reward: RewardEntry) -> str:
     )
 
 
-def describe_advantage(step: Step) -> str:
+def describe_advantage(step: TreeCall) -> str:
     """Return the return and advantage of a trained call, with the parts that are not 0."""
     row = step.credit
     if row is None:
@@ -64,7 +64,7 @@ def describe_advantage(step: Step) -> str:
     return f"{total} = {', '.join(parts)}" if parts else total
 
 
-def describe_training(step: Step) -> str:
+def describe_training(step: TreeCall) -> str:
     """Return how many tokens of a call are trained in which row, and why a row begins with it."""
     return ", ".join(
         f"{part.tokens:,} tokens in row {part.row} ({part.sample_id[:8]})"
@@ -73,7 +73,7 @@ def describe_training(step: Step) -> str:
     )
 
 
-def describe_mismatch(step: Step) -> str:
+def describe_mismatch(step: TreeCall) -> str:
     """Return which field the captures of a call disagree on; empty if they agree."""
     mismatch = step.call["capture_mismatch"]
     return f"its captures disagree on {mismatch}; the gateway's counts" if mismatch else ""

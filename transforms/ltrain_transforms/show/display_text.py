@@ -4,13 +4,21 @@ Control characters and marks that change the direction of text become visible, s
 control a terminal. The templates escape HTML.
 """
 
-import json
-from typing import Any
-
 from ltrain_instrument.terminal import visible
-from ltrain_transforms.dialects import message_parts, messages_text, tool_requests
 from ltrain_transforms.show.tree import Row
-from ltrain_transforms.traces import parse_json
+from ltrain_transforms.traces import (
+    REQUEST,
+    RESULT,
+    TEXT,
+    Message,
+    MessagePart,
+    ToolRequest,
+    messages_text,
+    parse_json,
+    read_messages,
+    to_text,
+    tool_requests,
+)
 
 
 def shorten(text: str | None, width: int) -> str:
@@ -25,48 +33,32 @@ def output_text(call: Row) -> str:
         return ""
     if call["kind"] != "llm":
         return str(call["result"] or call["output"] or "")
-    messages = parse_messages(call["output"])
-    if messages is None:
+    messages = read_messages(call["output"])
+    if not messages:
         return str(call["output"] or "")
-    requests = [
-        f"{part.get('name')}({to_text(part.get('arguments'))})" for part in tool_requests(messages)
-    ]
-    return " ".join([messages_text(messages), *requests]).strip()
+    return " ".join([messages_text(messages), *map(_request_text, tool_requests(messages))]).strip()
 
 
-def parse_messages(text: str | None) -> list[dict[str, Any]] | None:
-    """Parse a JSON list of messages; return None if the text is something else."""
-    messages = parse_json(text)
-    if (
-        isinstance(messages, list)
-        and messages
-        and all(isinstance(message, dict) for message in messages)
-    ):
-        return messages
-    return None
+def _request_text(request: ToolRequest) -> str:
+    return f"{request.name}({to_text(request.arguments)})"
 
 
-def message_text(message: dict[str, Any]) -> str:
+def message_text(message: Message) -> str:
     """Return the content of a message: text parts as they are, other parts as JSON."""
-    if not isinstance(message.get("parts"), list):
-        others = {key: value for key, value in message.items() if key != "role"}
-        return to_text(others.get("content", others))
-    return "\n".join(map(_part_text, message_parts(message)))
+    parts = message.parts
+    if not parts and "parts" not in message.fields:
+        return to_text({key: value for key, value in message.fields.items() if key != "role"})
+    return "\n".join(map(_part_text, parts))
 
 
-def _part_text(part: dict[str, Any]) -> str:
-    if part.get("type") == "text":
-        return to_text(part.get("content"))
-    if part.get("type") == "tool_call":
-        return f"→ {part.get('name')}({to_text(part.get('arguments'))})"
-    if part.get("type") == "tool_call_response":
-        return f"← {to_text(part.get('result', part.get('response')))}"
-    return to_text(part)
-
-
-def to_text(value: Any) -> str:
-    """Return a string as it is, and anything else as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _part_text(part: MessagePart) -> str:
+    if part.type == TEXT:
+        return part.text
+    if part.type == REQUEST:
+        return f"→ {_request_text(part.request)}"
+    if part.type == RESULT:
+        return f"← {part.result.text}"
+    return to_text(part.fields)
 
 
 def variable_value(text: str | None) -> str:
@@ -75,7 +67,7 @@ def variable_value(text: str | None) -> str:
     return decoded if isinstance(decoded, str) else text or ""
 
 
-def agent_and_node(call: Row) -> str:
+def agent_label(call: Row) -> str:
     """Return the agent of a call, and its node if that has another name."""
     return "/".join(dict.fromkeys(name for name in (call["agent"], call["node"]) if name))
 

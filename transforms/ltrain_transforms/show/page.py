@@ -17,9 +17,9 @@ from markupsafe import Markup
 from ltrain_instrument.terminal import visible
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.show import charts, credit, display_text
-from ltrain_transforms.show.conversation import excerpt, read_messages
+from ltrain_transforms.show.conversation import excerpt, messages_by_call
 from ltrain_transforms.show.report import Chart, Facts, Grid, Report, format_cell
-from ltrain_transforms.show.tree import Attempt, RolloutTree, Step
+from ltrain_transforms.show.tree import Attempt, RolloutTree, TreeCall
 
 DEEPEST = 8
 """Maximum levels of indentation; deeper calls are indented as much."""
@@ -78,7 +78,7 @@ def _templates() -> Environment:
     environment.globals |= {
         "credit": credit,
         "words": display_text,
-        "read_messages": read_messages,
+        "messages_by_call": messages_by_call,
         "excerpt": excerpt,
         "draw_chart": charts.draw_chart,
         "box": (charts.WIDTH, charts.HEIGHT),
@@ -102,14 +102,14 @@ def _digest(text: str) -> str:
     return "sha256-" + b64encode(sha256(text.encode()).digest()).decode()
 
 
-def bar(step: Step, attempt: Attempt) -> tuple[int, int]:
+def bar(step: TreeCall, attempt: Attempt) -> tuple[int, int]:
     """Return the start and the length of a call, in thousandths of the attempt's time."""
     total = attempt.execution["wall"] or 1e-9
     begin = min(max(round(step.offset / total * 1000), 0), 1000 - MIN_BAR)
     return begin, min(max(round(step.seconds / total * 1000), MIN_BAR), 1000 - begin)
 
 
-def call_badges(step: Step) -> list[tuple[str, str]]:
+def call_badges(step: TreeCall) -> list[tuple[str, str]]:
     """Return CSS class and text of each badge on a folded call."""
     call = step.call
     badges = [("bad", display_text.call_status(call))] if call["status"] == "error" else []

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from ltrain_transforms.datasets import observe_spans
+from ltrain_transforms.datasets import parse_spans
 from ltrain_transforms.recipe import Recipe, Reward
 from ltrain_transforms.rewards import (
     CONTRIBUTIONS,
@@ -80,22 +80,22 @@ class RuleStatistics:
     """By name of a rule over calls, until the rule makes its first contribution."""
 
     def add(self, spans: pl.DataFrame, newest: int | None) -> None:
-        """Add `SPANS` of whole executions; `newest` as in `observe_spans`."""
-        observed = observe_spans(spans, self.recipe, newest)
+        """Add `SPANS` of whole executions; `newest` as in `parse_spans`."""
+        parsed = parse_spans(spans, self.recipe, newest)
         contributions = execution_contributions(
-            self.recipe, observed.calls, observed.executions, observed.evaluations
+            self.recipe, parsed.calls, parsed.executions, parsed.evaluations
         )
         rewards, _ = split_contributions(contributions)
         own = contributions.filter(pl.col("reason").ne_missing("unheard"))
-        narrow = observed.executions.with_columns(pl.col("source_spans").list.tail(1))
+        narrow = parsed.executions.with_columns(pl.col("source_spans").list.tail(1))
         self.executions = pl.concat([self.executions, narrow])
         self.sums = pl.concat([self.sums, sum_contributions(own)])
         outcome_rows = rewards.filter(pl.col("call_id").is_null())
         self.outcome_rows = pl.concat([self.outcome_rows, outcome_rows.select(OUTCOME_COLUMNS)])
-        self.kinds.update(observed.calls["kind"])
-        self.evaluations.update(observed.evaluations.select("name", "source").iter_rows())
+        self.kinds.update(parsed.calls["kind"])
+        self.evaluations.update(parsed.evaluations.select("name", "source").iter_rows())
         self.fired |= set(own["rule"])
-        self._count_nulls(observed.calls)
+        self._count_nulls(parsed.calls)
 
     def _count_nulls(self, calls: pl.DataFrame) -> None:
         """Count null predicates of the rules over calls that have not fired."""

@@ -46,7 +46,7 @@ REPORT = Table(
                "from -1 to 1; null if either is constant."),
         Column("left_out", STRING, "Contributions that do not count, by reason, or null."),
         Column("examples", STRINGS, "Rollouts with its largest sums by absolute value."),
-        Column("silent", STRING, "Why it gives empty_selection, or null."),
+        Column("silent", STRING, "Why it gives nothing, or null."),
     ),
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from ltrain_instrument.terminal import visible
 from ltrain_transforms.show import credit, display_text
 from ltrain_transforms.show.display_text import shorten
 from ltrain_transforms.show.report import Facts, Grid, Report, format_cell
-from ltrain_transforms.show.tree import Attempt, RolloutTree, Row, Step
+from ltrain_transforms.show.tree import Attempt, RolloutTree, Row, TreeCall
 
 MAX_TEXT = 240
 """Characters of the output of a call; the page has more."""
@@ -61,7 +61,7 @@ def _attempt(attempt: Attempt) -> RenderableType:
     return Group(head, *_branches(attempt.steps))
 
 
-def _branches(steps: Sequence[Step]) -> Iterator[Branches]:
+def _branches(steps: Sequence[TreeCall]) -> Iterator[Branches]:
     """Yield the root calls as rich trees, with every call below the one that encloses it."""
     above: list[Branches] = []
     roots: list[Branches] = []
@@ -75,18 +75,18 @@ def _branches(steps: Sequence[Step]) -> Iterator[Branches]:
     yield from roots
 
 
-def _step(step: Step) -> RenderableType:
+def _step(step: TreeCall) -> RenderableType:
     line, details = _headline(step), Text("\n").join(_details(step))
     return Group(line, Padding(details, (0, 0, 0, 2))) if details.plain else line
 
 
-def _headline(step: Step) -> Text:
+def _headline(step: TreeCall) -> Text:
     """Return name, start, duration and status of a call."""
     call = step.call
     level = f"(level {step.depth}) " if step.depth > DEEPEST else ""
     line = Text(f"#{call['seq']} {level}", "dim", overflow="fold")
     line.append(f"{call['kind']} {visible(call['name'] or '')}", "bold")
-    agent = display_text.agent_and_node(call)
+    agent = display_text.agent_label(call)
     if agent and agent != call["name"]:
         line.append(f" in {visible(agent)}")
     line.append(f"  {step.offset:+.3f} s, {step.seconds:.3f} s  ", "dim")
@@ -99,7 +99,7 @@ def _headline(step: Step) -> Text:
     return line.append(f"  {visible(sampling)}" if sampling else "", "dim")
 
 
-def _details(step: Step) -> Iterator[Text]:
+def _details(step: TreeCall) -> Iterator[Text]:
     """Yield lines on the output, state changes, rewards, credit and drops of a call."""
     if text := shorten(display_text.output_text(step.call), MAX_TEXT):
         yield Text(text)

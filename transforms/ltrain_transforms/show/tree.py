@@ -43,7 +43,7 @@ class TrainedTokens:
 
 
 @dataclass(slots=True)
-class Step:
+class TreeCall:
     call: Row
     depth: int
     offset: float
@@ -72,9 +72,9 @@ class Attempt:
     """Rows of `states` that none of its calls wrote."""
     rewards: list[RewardEntry]
     """Rewards of the whole attempt."""
-    steps: list[Step]
+    steps: list[TreeCall]
     """Calls, depth first; calls of one parent in the order of `seq`."""
-    owners: dict[str, Step]
+    owners: dict[str, TreeCall]
     """The call of each span, by the id of the span."""
     drops: list[Row] = field(default_factory=list)
     """Drops of the attempt itself."""
@@ -133,7 +133,7 @@ def _attempt(execution: Row, rollout: RolloutTables) -> Attempt:
     return Attempt(execution, outcome, group, inputs, rewards, steps, owners)
 
 
-def _depth_first(calls: Sequence[Row], start: int) -> Iterator[Step]:
+def _depth_first(calls: Sequence[Row], start: int) -> Iterator[TreeCall]:
     """Yield the calls depth first; in a cycle of parents, the first call is a root.
 
     Args:
@@ -156,11 +156,11 @@ def _depth_first(calls: Sequence[Row], start: int) -> Iterator[Step]:
             stack += [(child, depth + 1) for child in reversed(children[call["call_id"]])]
 
 
-def _step(call: Row, depth: int, start: int) -> Step:
-    return Step(call, depth, (call["start"] - start) / 1e9, (call["end"] - call["start"]) / 1e9)
+def _step(call: Row, depth: int, start: int) -> TreeCall:
+    return TreeCall(call, depth, (call["start"] - start) / 1e9, (call["end"] - call["start"]) / 1e9)
 
 
-def _steps_by_span(steps: Sequence[Step]) -> dict[str, Step]:
+def _steps_by_span(steps: Sequence[TreeCall]) -> dict[str, TreeCall]:
     """Return the call of each span."""
     return {
         span: step
@@ -169,13 +169,13 @@ def _steps_by_span(steps: Sequence[Step]) -> dict[str, Step]:
     }
 
 
-def _reward(row: Row, owners: Mapping[str, Step]) -> RewardEntry:
+def _reward(row: Row, owners: Mapping[str, TreeCall]) -> RewardEntry:
     step = owners.get(row["evidence"])
     evidence = step.label if step is not None else f"span {row['evidence']}"
     return RewardEntry(row["rule"], row["value"], row["source"], evidence)
 
 
-def _attach_sample(sample: Row, number: int, calls: Mapping[str, Step]) -> None:
+def _attach_sample(sample: Row, number: int, calls: Mapping[str, TreeCall]) -> None:
     """Attach the trained tokens of a row of `samples` to its calls."""
     ends = [*sample["call_offsets"][1:], len(sample["response_mask"])]
     parts = zip(sample["transition_ids"], sample["call_offsets"], ends, strict=True)
@@ -186,7 +186,7 @@ def _attach_sample(sample: Row, number: int, calls: Mapping[str, Step]) -> None:
         begins = ""
 
 
-def _why_row_begins(sample: Row, calls: Mapping[str, Step]) -> str:
+def _why_row_begins(sample: Row, calls: Mapping[str, TreeCall]) -> str:
     """Return why a row begins with its first call, and the first token that differs."""
     other = calls.get(sample["differs_from"])
     if sample["begins"] == FIRST:

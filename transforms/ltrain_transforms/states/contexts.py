@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 from ltrain_transforms.states.prompts import SEPARATOR, Turn, join_turns, parse_turns
 from ltrain_transforms.states.values import MIN_TEXT
 from ltrain_transforms.states.variables import Lookups
-from ltrain_transforms.traces import parse_json
 
 MAX_HISTORIES = 16
 """Histories of one component that are kept for comparison; the oldest are forgotten."""
@@ -251,7 +250,7 @@ def _continued_history(histories: Sequence[_History], raw: str) -> _History | No
 def _extend(old: _History, raw: str) -> tuple[Prompt, _History]:
     """Parse only the messages that `raw` adds to `old`."""
     added = raw[old.length :].lstrip(", ")
-    new_turns = parse_turns(parse_json(f"[{added}")) if added != "]" else []
+    new_turns = parse_turns(f"[{added}") if added != "]" else []
     hashed, ids = old.hash and old.hash.copy(), old.result_ids | _result_ids(new_turns)
     if hashed:
         hashed.update(_hash_input(new_turns))
@@ -264,7 +263,7 @@ def _extend(old: _History, raw: str) -> tuple[Prompt, _History]:
 
 
 def _start_history(raw: str, invocation: str | None, hashes: bool) -> tuple[Prompt, _History]:
-    turns = parse_turns(parse_json(raw))
+    turns = parse_turns(raw)
     text, ids, dialogue = join_turns(turns), _result_ids(turns), _dialogue(turns)
     hashed, lookups = sha256(_hash_input(turns)) if hashes else None, Lookups()
     history = _History(raw, _length(raw), turns, dialogue, text, ids, hashed, lookups, invocation)

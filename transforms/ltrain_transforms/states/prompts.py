@@ -4,14 +4,21 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ltrain_transforms.states.values import parse_structured, to_json
-from ltrain_transforms.traces import parse_json
+from ltrain_transforms.traces import (
+    REQUEST,
+    RESULT,
+    TEXT,
+    Message,
+    MessagePart,
+    read_messages,
+)
 
 SEPARATOR = "\x1e"
 """Separates the turns of a prompt, so that no text is found across two of them."""
 
 
-class ToolRequest(NamedTuple):
-    """One tool call that a message requests."""
+class TurnRequest(NamedTuple):
+    """One tool call that a turn requests; "None" is the id or name of a request without one."""
 
     id: str
     name: str
@@ -24,7 +31,7 @@ class Turn(NamedTuple):
     role: str
     text: str
     """All of its content: text, tool requests with their arguments, results."""
-    requests: tuple[ToolRequest, ...] = ()
+    requests: tuple[TurnRequest, ...] = ()
     results: tuple[tuple[str, str], ...] = ()
     """Tool-call id and text of each result in it."""
 
@@ -35,13 +42,8 @@ class Turn(NamedTuple):
 
 
 def parse_turns(messages: Any) -> list[Turn]:
-    """Return one turn for each message; a message of unknown form is a turn without a role."""
-    return [_turn(message) for message in messages] if isinstance(messages, list) else []
-
-
-def parse_turns_json(text: str | None) -> list[Turn]:
-    """Parse the JSON messages of an input or an output."""
-    return parse_turns(parse_json(text))
+    """Return one turn for each message of a JSON list or of its text."""
+    return [_turn(message) for message in read_messages(messages)]
 
 
 def join_turns(turns: Iterable[Turn]) -> str:
@@ -49,42 +51,31 @@ def join_turns(turns: Iterable[Turn]) -> str:
     return SEPARATOR.join([turn.text for turn in turns])
 
 
-def _turn(message: Any) -> Turn:
-    if not isinstance(message, dict):
-        return Turn("", message if isinstance(message, str) else "")
-    role, parts = message.get("role"), message.get("parts")
-    role = role if isinstance(role, str) else ""
-    if not isinstance(parts, list):
-        content = message.get("content") or ""
-        return Turn(role, content if isinstance(content, str) else to_json(content))
-    if len(parts) == 1 and isinstance(parts[0], dict) and parts[0].get("type") == "text":
-        return Turn(role, str(parts[0].get("content") or ""))
+def _turn(message: Message) -> Turn:
+    role, parts = message.role, message.parts
+    if len(parts) == 1 and parts[0].type == TEXT:
+        return Turn(role, parts[0].text)
     return _turn_of_parts(role, parts)
 
 
-def _turn_of_parts(role: str, parts: list[Any]) -> Turn:
+def _turn_of_parts(role: str, parts: Iterable[MessagePart]) -> Turn:
     texts: list[str] = []
-    requests: list[ToolRequest] = []
+    requests: list[TurnRequest] = []
     results: list[tuple[str, str]] = []
     for part in parts:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind == "text":
-            texts.append(str(part.get("content") or ""))
-        elif kind == "tool_call":
-            request = _request(part)
+        kind = part.type
+        if kind == TEXT:
+            texts.append(part.text)
+        elif kind == REQUEST:
+            id, name, arguments = part.request
+            request = TurnRequest(str(id), str(name), parse_structured(arguments))
             requests.append(request)
             texts += [request.name, to_json(request.arguments)]
-        elif kind == "tool_call_response":
-            result = part.get("response", part.get("result"))
-            text = result if isinstance(result, str) else to_json(result)
-            results.append((str(part.get("id")), text))
+        elif kind == RESULT:
+            id, value = part.result
+            text = value if isinstance(value, str) else to_json(value)
+            results.append((str(id), text))
             texts.append(text)
         else:
-            texts.append(to_json(part))
+            texts.append(to_json(part.fields))
     return Turn(role, "\n".join(texts), tuple(requests), tuple(results))
-
-
-def _request(part: dict[str, Any]) -> ToolRequest:
-    arguments = part.get("arguments")
-    value = parse_structured(arguments) if isinstance(arguments, str) else arguments
-    return ToolRequest(str(part.get("id")), str(part.get("name")), value)

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from ltrain_transforms.traces import parse_json
+from ltrain_transforms.traces import Fields, parse_json, read_message
 
 MIN_TEXT = 3
 """Characters; a shorter text may occur in a prompt by chance, so it is not searched for."""
@@ -141,18 +141,14 @@ def _message_fields(value: Any) -> list[Any] | None:
     return [role, inner.get("name"), _without_ids(inner["content"]), calls]
 
 
-def _fields_of_parts(message: Mapping[str, Any]) -> list[Any] | None:
+def _fields_of_parts(fields: Fields) -> list[Any] | None:
     """Return the same of a message in the form of the gen_ai conventions."""
-    parts = message.get("parts")
-    if not isinstance(parts, list):
+    if not isinstance(fields.get("parts"), list):
         return None
-    objects = [part for part in parts if isinstance(part, dict)]
-    texts = [str(part.get("content")) for part in objects if part.get("type") == "text"]
-    requests = [part for part in objects if part.get("type") == "tool_call"]
-    results = [part.get("response", part.get("result")) for part in objects]
-    content = "".join(texts) or next((each for each in results if each is not None), "")
-    calls = [(part.get("name"), part.get("arguments")) for part in requests]
-    return [message.get("role"), message.get("name"), content, calls]
+    message = read_message(fields)
+    results = (result.value for result in message.tool_results if result.value is not None)
+    calls = [(request.name, request.arguments) for request in message.tool_requests]
+    return [message.role, fields.get("name"), message.text or next(results, ""), calls]
 
 
 def _tool_call(call: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from ltrain_transforms.states import names
 from ltrain_transforms.states.contexts import SLACK, Component, Histories, Prompt, Rewrite
 from ltrain_transforms.states.graph import Graph, GraphState
-from ltrain_transforms.states.prompts import SEPARATOR, Turn, join_turns, parse_turns_json
+from ltrain_transforms.states.prompts import SEPARATOR, Turn, join_turns, parse_turns
 from ltrain_transforms.states.step import CallRecord, Observation
 from ltrain_transforms.states.values import (
     last_text,
@@ -223,7 +223,7 @@ class StateBuilder:
 
     def _write_answer(self, index: int, call: CallRecord, prompt: str) -> str | None:
         """Write an LLM call's text or tool requests, and return its action."""
-        turns = parse_turns_json(call.output)
+        turns = parse_turns(call.output)
         if not any(turn.text for turn in turns):
             return None
         if call.input:

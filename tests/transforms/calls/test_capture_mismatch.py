@@ -49,6 +49,17 @@ def test_the_gateways_word_counts_and_the_difference_is_told(
     assert row["source_spans"] == ["sdk", "gate"]
 
 
+def test_an_answer_in_the_form_of_a_chat_api_is_compared() -> None:
+    plain = json.dumps([{"role": "assistant", "content": "yes"}])
+    sdk = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": plain}
+    for text, mismatch in (("yes", None), ("no", "output")):
+        row = only(
+            span("sdk", sdk, at=(0, 9), scope=SDK),
+            span("gate", answer(text), parent="sdk", at=(1, 8), scope=GATEWAY),
+        )
+        assert row["capture_mismatch"] == mismatch
+
+
 def test_without_a_gateway_the_sdk_is_believed_before_the_framework() -> None:
     row = only(
         span("chain", answer("from the framework"), at=(0, 9), scope=FRAMEWORK),
