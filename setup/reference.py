@@ -15,6 +15,7 @@ from setup.markdown import code, page, table
 from setup.recipe_page import recipe_lines
 
 from ltrain.cli import app
+from ltrain_collector.store import promoted_columns, schema
 from ltrain_instrument import attributes
 from ltrain_instrument.instrumentors import LIBRARIES
 from ltrain_instrument.settings import INSTRUMENTORS, SETTINGS
@@ -133,7 +134,25 @@ def attributes_page() -> str:
     for kind, selected in kinds.items():
         rows = ((f"`{constants[name]}`", docs[name]) for name in selected)
         lines += [f"## {kind}", table(("name", "meaning"), rows)]
-    return page("ltrain_instrument/attributes.py", lines)
+    lines += [
+        "## Columns of the store",
+        "Views and tables of the store have a column for each of these attributes. The first "
+        "attribute that is not empty counts: those of the span or log record come before those of "
+        "its resource. A number that none of them names is 0.",
+        table(
+            ("column", "views", "read from", "meaning"), map(_promoted, promoted_columns.PROMOTED)
+        ),
+    ]
+    return page(
+        "ltrain_instrument/attributes.py and ltrain_collector/store/promoted_columns.py", lines
+    )
+
+
+def _promoted(column: promoted_columns.PromotedColumn) -> tuple[str, str, str, str]:
+    views = ", ".join(f"`{schema.SIGNALS[signal].view}`" for signal in column.signals)
+    sources = [f"`{name}`" for name in column.record]
+    sources += [f"`{name}` of the resource" for name in column.resource]
+    return f"`{column.name}`", views, ", ".join(sources), column.doc
 
 
 def instrumentors_page() -> str:

@@ -1,6 +1,6 @@
 """The trace store: ClickHouse in this process or behind HTTP, its tables and views."""
 
-from ltrain_collector.store import dsn, rollout_stream, schema
+from ltrain_collector.store import dsn, promoted_columns, rollout_stream, schema
 from ltrain_collector.store.chdb_engine import (
     BACKUPS,
     Engine,
@@ -30,6 +30,7 @@ __all__ = [
     "local_folder",
     "parse_dsn",
     "program_version",
+    "promoted_columns",
     "query_errors",
     "quote_literal",
     "rollout_stream",

@@ -2,12 +2,15 @@
 
 A step is a file of statements that can run any number of times: each has `IF NOT EXISTS`. New steps
 go to the end of their signal's list; a later step changes a table, never the step that created it.
+The steps that change promoted columns are made from their list.
 Every migration creates the views again.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
+
+from ltrain_collector.store import promoted_columns
 
 DATABASE = "01_database"
 """The first step: it creates the database and the table that records the steps."""
@@ -54,11 +57,18 @@ OWN_COLUMN = "Precedence"
 SIGNALS = {
     "traces": Signal(
         table=TRACES,
-        steps=("02_traces", "03_trace_executions", "04_domain", "08_sender_traces"),
+        steps=(
+            *("02_traces", "03_trace_executions", "04_domain", "08_sender_traces"),
+            *promoted_columns.step_names("traces"),
+        ),
         views=("05_spans",),
         derived_tables=("otel.otel_trace_executions",),
     ),
-    "logs": Signal(table=LOGS, steps=("02_logs", "08_sender_logs"), views=("05_logs",)),
+    "logs": Signal(
+        table=LOGS,
+        steps=("02_logs", "08_sender_logs", *promoted_columns.step_names("logs")),
+        views=("05_logs",),
+    ),
     **{
         table.removeprefix("otel.otel_"): Signal(
             table=table, steps=("02_metrics",), views=("05_metrics",), time="TimeUnix"
@@ -228,9 +238,15 @@ def insert_target(table: str) -> str:
 
 
 def read_statements(name: str, **placeholders: str) -> Iterator[str]:
-    """Yield the statements of the file `name`; each `{placeholder}` is replaced by its value."""
+    """Yield the statements of a step or view: of the file `name`, or of promoted columns.
+
+    Each `{placeholder}` of a file is replaced by its value.
+    """
+    if changes := list(promoted_columns.step_statements(name)):
+        yield from changes
+        return
     text = files("ltrain_collector.store").joinpath("ddl", f"{name}.sql").read_text()
-    for placeholder, value in placeholders.items():
+    for placeholder, value in (promoted_columns.PLACEHOLDERS | placeholders).items():
         text = text.replace(f"{{{placeholder}}}", value)
     for statement in text.split(";\n"):
         if statement.strip():

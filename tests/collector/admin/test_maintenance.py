@@ -166,8 +166,9 @@ def test_migrate_prints_the_steps(tmp_path: Path) -> None:
     steps = ", ".join(
         (
             *("01_database", "02_traces", "03_trace_executions", "04_domain", "08_sender_traces"),
+            "10_resource_traces",
             *("02_logs", "08_sender_logs", "02_metrics", "09_renamed_views"),
         )
     )
-    assert f"ran {steps}; it is at version 9" in result
-    assert "had every step; it is at version 9" in CliRunner().invoke(app, argv).stdout
+    assert f"ran {steps}; it is at version 10" in result
+    assert "had every step; it is at version 10" in CliRunner().invoke(app, argv).stdout
