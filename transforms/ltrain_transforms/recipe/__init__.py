@@ -4,7 +4,7 @@ from ltrain_transforms.recipe.credit import Credit, Outcome, Peers, Process, Ste
 from ltrain_transforms.recipe.filter import FailedCounts, Filter
 from ltrain_transforms.recipe.policy import Policy
 from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
-from ltrain_transforms.recipe.reward import Credited, Reward
+from ltrain_transforms.recipe.reward import Credited, Reward, RuleKind
 from ltrain_transforms.recipe.rollout import Rollout
 from ltrain_transforms.recipe.source import Source
 from ltrain_transforms.recipe.train import Train
@@ -22,6 +22,7 @@ __all__ = [
     "Recipe",
     "Reward",
     "Rollout",
+    "RuleKind",
     "Source",
     "Step",
     "Train",
