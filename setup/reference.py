@@ -22,6 +22,7 @@ from ltrain_instrument.settings import INSTRUMENTORS, SETTINGS
 from ltrain_transforms import credit
 from ltrain_transforms.calls import membership, span_errors
 from ltrain_transforms.datasets import pipeline
+from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
 from ltrain_transforms.exports import formats
 from ltrain_transforms.rewards import collect, evaluations
 from ltrain_transforms.samples import row_filters, split_reasons
@@ -180,12 +181,27 @@ def instrumentors_page() -> str:
     return page("ltrain_instrument/instrumentors/libraries.py", lines)
 
 
+def credit_page() -> str:
+    """Return the page with its tables of estimators; people write its other text."""
+    text = (DOCS / "credit.md").read_text()
+    for kind, estimators in (("outcome", ESTIMATORS), ("step", STEP_ESTIMATORS)):
+        start = f"<!-- {kind} estimators: made by `make docs` -->\n"
+        before, _, after = text.partition(start)
+        rows = (
+            (f"`{name}`", each.equation, each.paper, each.use) for name, each in estimators.items()
+        )
+        filled = table(("estimator", "equation", "paper", "what it is for"), rows)
+        text = f"{before}{start}{filled}\n{after[after.index('<!-- end -->') :]}"
+    return text
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "commands.md": commands_page,
     "tables.md": tables_page,
     "recipe.md": recipe_page,
     "attributes.md": attributes_page,
+    "credit.md": credit_page,
     "instrumentors.md": instrumentors_page,
 }
 

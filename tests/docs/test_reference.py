@@ -93,11 +93,11 @@ def rows_of(page: str, stage: str) -> set[str]:
 
 def test_every_estimator_is_documented_with_its_equation_paper_and_use() -> None:
     documented = rows("credit.md")
-    for name, function in {**ESTIMATORS, **STEP_ESTIMATORS}.items():
-        equation, paper, use = documented[name]
-        source = re.search(r"arXiv [0-9.]+[0-9]|Williams 1992", function.__doc__ or "")
-        assert source is not None and source[0] in paper, name
-        assert "=" in equation and use, name
+    for name, estimator in {**ESTIMATORS, **STEP_ESTIMATORS}.items():
+        assert documented[name] == [estimator.equation, estimator.paper, estimator.use]
+        source = re.search(r"arXiv [0-9.]+[0-9]|Williams 1992", estimator.function.__doc__ or "")
+        assert source is not None and source[0] in estimator.paper, name
+        assert "=" in estimator.equation and estimator.use, name
 
 
 def test_every_key_of_credit_is_documented() -> None:
