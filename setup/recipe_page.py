@@ -30,6 +30,10 @@ def recipe_lines() -> list[str]:
         "It is checked on load: an unknown key, a wrong type or an invalid rule is an error "
         "that names it. Every dataset, training span and checkpoint carries its digest.",
         *_sections(recipe.Recipe, "", docs),
+        "## Policy losses",
+        "The values of `train.loss`. With `loss_weighting` other than `token`, a recipe is refused "
+        "if its loss is marked *token*. [learner.md](learner.md) explains how they are weighted.",
+        table(("loss", "what it computes", "weighting"), _losses()),
         "## Estimators",
         "The values of `credit.outcome.estimator`. [credit.md](credit.md) explains when to use "
         "each, and how to add one.",
@@ -131,6 +135,12 @@ def _toml(value: Any) -> str:
 def _estimators(estimators: Mapping[str, Estimator[Any]]) -> Iterator[tuple[str, str]]:
     for name, estimator in estimators.items():
         yield f"`{name}`", (estimator.function.__doc__ or "").split("\n\n")[0]
+
+
+def _losses() -> Iterator[tuple[str, str, str]]:
+    for name, loss in recipe.POLICY_LOSSES.items():
+        weighting = f"*token*: {loss.needs_token_weighting}" if loss.needs_token_weighting else ""
+        yield f"`{name}`", loss.doc, weighting
 
 
 def _choices(choices: type[StrEnum], docs: dict[str, str]) -> Iterator[tuple[str, str]]:

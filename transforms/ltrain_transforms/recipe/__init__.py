@@ -3,6 +3,7 @@
 from ltrain_transforms.recipe.credit import Credit, Outcome, Peers, Process, Step
 from ltrain_transforms.recipe.filter import FailedCounts, Filter
 from ltrain_transforms.recipe.policy import Policy
+from ltrain_transforms.recipe.policy_loss import POLICY_LOSSES, UNSUPPORTED_LOSSES
 from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
 from ltrain_transforms.recipe.reward import Credited, Reward, RuleKind
 from ltrain_transforms.recipe.rollout import Rollout
@@ -11,6 +12,8 @@ from ltrain_transforms.recipe.train import Train
 
 __all__ = [
     "DEFAULT",
+    "POLICY_LOSSES",
+    "UNSUPPORTED_LOSSES",
     "Credit",
     "Credited",
     "FailedCounts",
