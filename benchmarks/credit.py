@@ -94,8 +94,8 @@ def _table(schema: Any, frame: pl.DataFrame) -> pl.DataFrame:
 
 def recipes() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield a name and the recipe's `credit` for each estimator."""
-    for name in ESTIMATORS:
-        peers = {"peers": "agent"} if name == "rae" else {}
+    for name, estimator in ESTIMATORS.items():
+        peers = {"peers": "agent"} if estimator.for_agents else {}
         yield f"outcome {name}", {"outcome": {"estimator": name, **peers}}
     for returns in ("uniform", "reward_to_go", "discounted"):
         yield f"process {returns}", {"process": {"returns": returns, "gamma": 0.9}}

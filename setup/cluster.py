@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ltrain_collector import schema
+from ltrain_collector import promoted_columns, schema
 from ltrain_collector.store import Store
 
 FOLDER = Path(__file__).resolve().parent.parent / "otel-config" / "clickhouse"
@@ -33,6 +33,8 @@ SELECT name, is_in_sorting_key = 1 AS keyed, default_kind AS kind,
     compression_codec AS codec
 FROM system.columns WHERE database = 'otel' AND table = {table:String} ORDER BY position
 """
+CHANGED = {column.name for column in promoted_columns.PROMOTED if column.since}
+"""Columns that an older table may have with another expression."""
 ENGINE = re.compile(r"\bENGINE = (\w*MergeTree)(?:\(([^)]*)\))?")
 
 
@@ -162,13 +164,15 @@ def _spread(each: Relation) -> Iterator[str]:
 
 
 def _altered(table: str, each: Relation, codecs: bool) -> Iterator[str]:
-    """Yield the ALTER that adds missing columns to an older table."""
-    if each.later:
-        lines = (
-            f"    ADD COLUMN IF NOT EXISTS {definition}{f' {codec}' if codecs and codec else ''}"
-            for definition, codec in each.later
-        )
-        yield f"ALTER TABLE {table}\n" + ",\n".join(lines)
+    """Yield the ALTERs that add missing columns to an older table and change the others."""
+    later = [
+        f"{definition}{f' {codec}' if codecs and codec else ''}" for definition, codec in each.later
+    ]
+    changed = [definition for definition in later if definition.split("`")[1] in CHANGED]
+    for change, definitions in (("ADD COLUMN IF NOT EXISTS", later), ("MODIFY COLUMN", changed)):
+        if definitions:
+            lines = (f"    {change} {definition}" for definition in definitions)
+            yield f"ALTER TABLE {table}\n" + ",\n".join(lines)
 
 
 def _inserted(each: Relation) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The page about the keys of the recipe, generated from its pydantic models."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum, StrEnum
 from importlib import import_module
 from pkgutil import iter_modules
@@ -13,7 +13,7 @@ from setup.docstrings import name_docs
 from setup.markdown import code, table
 
 from ltrain_transforms import recipe
-from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
+from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS, Estimator
 
 SCALARS = {Any: "anything", str: "text", int: "integer", float: "number", bool: "true or false"}
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
@@ -30,6 +30,10 @@ def recipe_lines() -> list[str]:
         "It is checked on load: an unknown key, a wrong type or an invalid rule is an error "
         "that names it. Every dataset, training span and checkpoint carries its digest.",
         *_sections(recipe.Recipe, "", docs),
+        "## Policy losses",
+        "The values of `train.loss`. With `loss_weighting` other than `token`, a recipe is refused "
+        "if its loss is marked *token*. [learner.md](learner.md) explains how they are weighted.",
+        table(("loss", "what it computes", "weighting"), _losses()),
         "## Estimators",
         "The values of `credit.outcome.estimator`. [credit.md](credit.md) explains when to use "
         "each, and how to add one.",
@@ -128,9 +132,15 @@ def _toml(value: Any) -> str:
             return str(value)
 
 
-def _estimators(functions: Mapping[str, Callable[..., Any]]) -> Iterator[tuple[str, str]]:
-    for name, function in functions.items():
-        yield f"`{name}`", (function.__doc__ or "").split("\n\n")[0]
+def _estimators(estimators: Mapping[str, Estimator[Any]]) -> Iterator[tuple[str, str]]:
+    for name, estimator in estimators.items():
+        yield f"`{name}`", (estimator.function.__doc__ or "").split("\n\n")[0]
+
+
+def _losses() -> Iterator[tuple[str, str, str]]:
+    for name, loss in recipe.POLICY_LOSSES.items():
+        weighting = f"*token*: {loss.needs_token_weighting}" if loss.needs_token_weighting else ""
+        yield f"`{name}`", loss.doc, weighting
 
 
 def _choices(choices: type[StrEnum], docs: dict[str, str]) -> Iterator[tuple[str, str]]:

@@ -16,12 +16,14 @@ from setup.process_page import process_lines
 from setup.recipe_page import recipe_lines
 
 from ltrain.cli import app
+from ltrain_collector import promoted_columns, signals
 from ltrain_instrument import attributes
 from ltrain_instrument.instrumentors import LIBRARIES
 from ltrain_instrument.settings import INSTRUMENTORS, SETTINGS
 from ltrain_transforms import credit, exports, rewards
 from ltrain_transforms.calls import membership, span_errors
 from ltrain_transforms.datasets import pipeline
+from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
 from ltrain_transforms.samples import row_filters, split_reasons
 from ltrain_transforms.source import trained_calls
 from ltrain_transforms.tables import TABLES
@@ -132,7 +134,25 @@ def attributes_page() -> str:
     for kind, selected in kinds.items():
         rows = ((f"`{constants[name]}`", docs[name]) for name in selected)
         lines += [f"## {kind}", table(("name", "meaning"), rows)]
-    return page("ltrain_instrument/attributes.py", lines)
+    lines += [
+        "## Columns of the store",
+        "Views and tables of the store have a column for each of these attributes. The first "
+        "attribute that is not empty counts: those of the span or log record come before those of "
+        "its resource. A number that none of them names is 0.",
+        table(
+            ("column", "views", "read from", "meaning"), map(_promoted, promoted_columns.PROMOTED)
+        ),
+    ]
+    return page("ltrain_instrument/attributes.py and ltrain_collector/promoted_columns.py", lines)
+
+
+def _promoted(column: promoted_columns.PromotedColumn) -> tuple[str, str, str, str]:
+    views = ", ".join(
+        f"`{signals.TABLES[f'otel.otel_{signal}'].view}`" for signal in column.signals
+    )
+    sources = [f"`{name}`" for name in column.record]
+    sources += [f"`{name}` of the resource" for name in column.resource]
+    return f"`{column.name}`", views, ", ".join(sources), column.doc
 
 
 def instrumentors_page() -> str:
@@ -164,12 +184,27 @@ def process_page() -> str:
     return page("ltrain_instrument/patches.py", process_lines())
 
 
+def credit_page() -> str:
+    """Return the page with its tables of estimators; people write its other text."""
+    text = (DOCS / "credit.md").read_text()
+    for kind, estimators in (("outcome", ESTIMATORS), ("step", STEP_ESTIMATORS)):
+        start = f"<!-- {kind} estimators: made by `make docs` -->\n"
+        before, _, after = text.partition(start)
+        rows = (
+            (f"`{name}`", each.equation, each.paper, each.use) for name, each in estimators.items()
+        )
+        filled = table(("estimator", "equation", "paper", "what it is for"), rows)
+        text = f"{before}{start}{filled}\n{after[after.index('<!-- end -->') :]}"
+    return text
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "commands.md": commands_page,
     "tables.md": tables_page,
     "recipe.md": recipe_page,
     "attributes.md": attributes_page,
+    "credit.md": credit_page,
     "instrumentors.md": instrumentors_page,
     "process.md": process_page,
 }

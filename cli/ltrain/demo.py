@@ -126,7 +126,7 @@ def _failed_rollout(home: Path, journal: Journal) -> str | None:
     """Return the first training rollout in which a call failed."""
     sql = (
         "SELECT RolloutId FROM otel.spans WHERE RunId = {run:String} AND StatusCode = 'Error' "
-        "AND SpanAttributes['ltrain.mode'] = 'train' ORDER BY Timestamp LIMIT 1"
+        "AND Mode = 'train' ORDER BY Timestamp LIMIT 1"
     )
     own = home / "store"  # exists if the run used no other store
     with Store.open(f"chdb://{own.absolute()}" if own.exists() else None) as store:

@@ -2,6 +2,7 @@
 
 A step is a file of statements that can run any number of times: each has `IF NOT EXISTS`. New steps
 go to the end of their table's list; a later step changes a table, never the step that created it.
+The steps that change promoted columns are made from their list.
 Every migration creates the views again.
 """
 
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
+from ltrain_collector import promoted_columns
 from ltrain_collector.signals import TABLES, Table
 
 DATABASE = "01_database"
@@ -61,9 +63,15 @@ def insert_target(table: str) -> str:
 
 
 def read_statements(name: str, **placeholders: str) -> Iterator[str]:
-    """Yield the statements of the file `name`; each `{placeholder}` is replaced by its value."""
+    """Yield the statements of a step or view: of the file `name`, or of promoted columns.
+
+    Each `{placeholder}` of a file is replaced by its value.
+    """
+    if changes := list(promoted_columns.step_statements(name)):
+        yield from changes
+        return
     text = _ddl(name).read_text()
-    for placeholder, value in placeholders.items():
+    for placeholder, value in (promoted_columns.PLACEHOLDERS | placeholders).items():
         text = text.replace(f"{{{placeholder}}}", value)
     for statement in text.split(";\n"):
         if statement.strip():

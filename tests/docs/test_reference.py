@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -13,7 +14,7 @@ from ltrain_instrument.settings import SETTINGS
 from ltrain_transforms.calls import membership, span_errors
 from ltrain_transforms.dialects import events, gateway
 from ltrain_transforms.dialects.registry import DIALECTS
-from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
+from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS, Estimator
 from ltrain_transforms.exports import FORMATS, REASONS
 from ltrain_transforms.recipe import Credit, Credited, Peers, Recipe, Reward, credit
 from ltrain_transforms.samples import SplitReason, row_filters
@@ -92,11 +93,12 @@ def rows_of(page: str, stage: str) -> set[str]:
 
 def test_every_estimator_is_documented_with_its_equation_paper_and_use() -> None:
     documented = rows("credit.md")
-    for name, function in {**ESTIMATORS, **STEP_ESTIMATORS}.items():
-        equation, paper, use = documented[name]
-        source = re.search(r"arXiv [0-9.]+[0-9]|Williams 1992", function.__doc__ or "")
-        assert source is not None and source[0] in paper, name
-        assert "=" in equation and use, name
+    estimators: dict[str, Estimator[Any]] = {**ESTIMATORS, **STEP_ESTIMATORS}
+    for name, estimator in estimators.items():
+        assert documented[name] == [estimator.equation, estimator.paper, estimator.use]
+        source = re.search(r"arXiv [0-9.]+[0-9]|Williams 1992", estimator.function.__doc__ or "")
+        assert source is not None and source[0] in estimator.paper, name
+        assert "=" in estimator.equation and estimator.use, name
 
 
 def test_every_key_of_credit_is_documented() -> None:

@@ -20,10 +20,8 @@ CREATE TABLE IF NOT EXISTS otel.otel_logs (
     LogAttributes Map(LowCardinality(String), String) CODEC(ZSTD(1)),
     EventName String CODEC(ZSTD(1)),
 
-    -- The rollout that the record or its resource names; '' if they name none.
-    RunId LowCardinality(String) MATERIALIZED if(LogAttributes['ltrain.run.id'] != '', LogAttributes['ltrain.run.id'], ResourceAttributes['ltrain.run.id']),
-    RolloutId String MATERIALIZED multiIf(LogAttributes['ltrain.rollout.id'] != '', LogAttributes['ltrain.rollout.id'], ResourceAttributes['ltrain.rollout.id'] != '', ResourceAttributes['ltrain.rollout.id'], ResourceAttributes['agentlightning.rollout_id']) CODEC(ZSTD(1)),
-    Attempt LowCardinality(String) MATERIALIZED multiIf(LogAttributes['ltrain.attempt.id'] != '', LogAttributes['ltrain.attempt.id'], ResourceAttributes['ltrain.attempt.id'] != '', ResourceAttributes['ltrain.attempt.id'], ResourceAttributes['agentlightning.attempt_id']),
+    -- The promoted columns.
+    {logs_columns},
     IngestedAt DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
     RowHash UInt64 MATERIALIZED cityHash64(Timestamp, TraceId, SpanId, TraceFlags, SeverityText, SeverityNumber, ServiceName, Body, ResourceSchemaUrl, ResourceAttributes, ScopeSchemaUrl, ScopeName, ScopeVersion, ScopeAttributes, LogAttributes, EventName),
     -- The first of several duplicates stays, so that later reads return the same row.

@@ -29,21 +29,8 @@ CREATE TABLE IF NOT EXISTS otel.otel_traces (
         Attributes Map(LowCardinality(String), String)
     ) CODEC(ZSTD(1)),
 
-    -- The rollout that the span or its resource names; '' if they name none. It is a hint: readers
-    -- resolve the execution of a span.
-    RunId LowCardinality(String) MATERIALIZED if(SpanAttributes['ltrain.run.id'] != '', SpanAttributes['ltrain.run.id'], ResourceAttributes['ltrain.run.id']),
-    RolloutId String MATERIALIZED multiIf(SpanAttributes['ltrain.rollout.id'] != '', SpanAttributes['ltrain.rollout.id'], ResourceAttributes['ltrain.rollout.id'] != '', ResourceAttributes['ltrain.rollout.id'], ResourceAttributes['agentlightning.rollout_id']) CODEC(ZSTD(1)),
-    Attempt LowCardinality(String) MATERIALIZED multiIf(SpanAttributes['ltrain.attempt.id'] != '', SpanAttributes['ltrain.attempt.id'], ResourceAttributes['ltrain.attempt.id'] != '', ResourceAttributes['ltrain.attempt.id'], ResourceAttributes['agentlightning.attempt_id']),
-    TaskId String MATERIALIZED SpanAttributes['ltrain.task.id'] CODEC(ZSTD(1)),
-    Mode LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.mode'],
-    Wave UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['ltrain.wave']) CODEC(T64, ZSTD(1)),
-    PolicyName LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.policy.name'],
-    PolicyVersion UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['ltrain.policy.version']) CODEC(T64, ZSTD(1)),
-    GenAiOp LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.operation.name'],
-    GenAiModel LowCardinality(String) MATERIALIZED if(SpanAttributes['gen_ai.response.model'] != '', SpanAttributes['gen_ai.response.model'], SpanAttributes['gen_ai.request.model']),
-    InTokens UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['gen_ai.usage.input_tokens']) CODEC(T64, ZSTD(1)),
-    OutTokens UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['gen_ai.usage.output_tokens']) CODEC(T64, ZSTD(1)),
-    ToolName LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.tool.name'],
+    -- The promoted columns.
+    {traces_columns},
     IngestedAt DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
     -- The complete one of several duplicates stays, else the first, so that later reads return the
     -- same row.

@@ -2,8 +2,7 @@
 -- table omits.
 CREATE OR REPLACE VIEW otel.spans AS
 SELECT
-    *, RunId, RolloutId, Attempt, TaskId, Domain, Mode, Wave, PolicyName, PolicyVersion, GenAiOp,
-    GenAiModel, InTokens, OutTokens, ToolName, IngestedAt, Sender
+    *, {traces_names}, IngestedAt
 FROM otel.otel_traces FINAL;
 
 CREATE OR REPLACE VIEW otel.trace_executions AS

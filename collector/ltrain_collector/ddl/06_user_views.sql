@@ -4,7 +4,7 @@ CREATE OR REPLACE VIEW otel.rollouts AS
 SELECT
     Timestamp AS closed,
     RunId AS run, Mode AS mode, Wave AS wave, TaskId AS task,
-    toUInt32OrZero(SpanAttributes['ltrain.sample.index']) AS sample,
+    SampleIndex AS sample,
     RolloutId AS rollout, Attempt AS attempt,
     SpanAttributes['ltrain.rollout.outcome'] AS outcome,
     SpanAttributes['ltrain.rollout.reason'] AS reason,

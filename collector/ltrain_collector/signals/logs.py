@@ -11,6 +11,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
 )
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs
 
+from ltrain_collector import promoted_columns
 from ltrain_collector.access import Grant
 from ltrain_collector.signals.rowbinary import short_string, string, unsigned64
 from ltrain_collector.signals.signal import Retention, Signal, Table
@@ -164,7 +165,7 @@ LOGS = Signal(
             name=_NAME,
             view="otel.logs",
             columns=_COLUMNS,
-            steps=("02_logs", "08_sender_logs"),
+            steps=("02_logs", "08_sender_logs", *promoted_columns.step_names("logs")),
             view_files=("05_logs",),
             to_request=logs_request,
             order="RunId, RolloutId, Attempt, TraceId, Timestamp",

@@ -10,6 +10,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
+from ltrain_collector import promoted_columns
 from ltrain_collector.access import Grant
 from ltrain_collector.signals.rowbinary import array, datetime64, short_string, string, unsigned64
 from ltrain_collector.signals.signal import Retention, Signal, Table
@@ -198,7 +199,10 @@ TRACES = Signal(
             name=_NAME,
             view="otel.spans",
             columns=_COLUMNS,
-            steps=("02_traces", "03_trace_executions", "04_domain", "08_sender_traces"),
+            steps=(
+                *("02_traces", "03_trace_executions", "04_domain", "08_sender_traces"),
+                *promoted_columns.step_names("traces"),
+            ),
             view_files=("05_spans",),
             to_request=traces_request,
             valid_ids="match(TraceId, '^[0-9a-f]{32}$') AND match(SpanId, '^[0-9a-f]{16}$')",

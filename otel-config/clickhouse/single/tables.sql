@@ -17,15 +17,16 @@ SETTINGS index_granularity = 8192;
 
 INSERT INTO otel.ltrain_migrations (step, version, program) VALUES
 ('01_database',1,'0.1.0'),
-('02_logs',6,'0.1.0'),
-('02_metrics',8,'0.1.0'),
+('02_logs',7,'0.1.0'),
+('02_metrics',9,'0.1.0'),
 ('02_traces',2,'0.1.0'),
 ('03_trace_executions',3,'0.1.0'),
 ('04_domain',4,'0.1.0'),
-('08_sender_logs',7,'0.1.0'),
+('08_sender_logs',8,'0.1.0'),
 ('08_sender_traces',5,'0.1.0'),
-('09_renamed_views',9,'0.1.0'),
-('views',9,'0.1.0');
+('09_renamed_views',10,'0.1.0'),
+('10_resource_traces',6,'0.1.0'),
+('views',10,'0.1.0');
 
 CREATE TABLE IF NOT EXISTS otel.otel_logs
 (
@@ -312,10 +313,11 @@ CREATE TABLE IF NOT EXISTS otel.otel_traces
     `RolloutId` String MATERIALIZED multiIf((SpanAttributes['ltrain.rollout.id']) != '', SpanAttributes['ltrain.rollout.id'], (ResourceAttributes['ltrain.rollout.id']) != '', ResourceAttributes['ltrain.rollout.id'], ResourceAttributes['agentlightning.rollout_id']) CODEC(ZSTD(1)),
     `Attempt` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['ltrain.attempt.id']) != '', SpanAttributes['ltrain.attempt.id'], (ResourceAttributes['ltrain.attempt.id']) != '', ResourceAttributes['ltrain.attempt.id'], ResourceAttributes['agentlightning.attempt_id']),
     `Sender` LowCardinality(String) MATERIALIZED ResourceAttributes['ltrain.sender'],
-    `TaskId` String MATERIALIZED SpanAttributes['ltrain.task.id'] CODEC(ZSTD(1)),
-    `Domain` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.domain'],
-    `Mode` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.mode'],
-    `Wave` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['ltrain.wave']) CODEC(T64, ZSTD(1)),
+    `TaskId` String MATERIALIZED if((SpanAttributes['ltrain.task.id']) != '', SpanAttributes['ltrain.task.id'], ResourceAttributes['ltrain.task.id']) CODEC(ZSTD(1)),
+    `Domain` LowCardinality(String) MATERIALIZED if((SpanAttributes['ltrain.domain']) != '', SpanAttributes['ltrain.domain'], ResourceAttributes['ltrain.domain']),
+    `Mode` LowCardinality(String) MATERIALIZED if((SpanAttributes['ltrain.mode']) != '', SpanAttributes['ltrain.mode'], ResourceAttributes['ltrain.mode']),
+    `Wave` UInt32 MATERIALIZED toUInt32OrZero(if((SpanAttributes['ltrain.wave']) != '', SpanAttributes['ltrain.wave'], ResourceAttributes['ltrain.wave'])) CODEC(T64, ZSTD(1)),
+    `SampleIndex` UInt32 MATERIALIZED toUInt32OrZero(if((SpanAttributes['ltrain.sample.index']) != '', SpanAttributes['ltrain.sample.index'], ResourceAttributes['ltrain.sample.index'])) CODEC(T64, ZSTD(1)),
     `PolicyName` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.policy.name'],
     `PolicyVersion` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['ltrain.policy.version']) CODEC(T64, ZSTD(1)),
     `GenAiOp` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.operation.name'],
@@ -337,10 +339,11 @@ SETTINGS index_granularity_bytes = 1048576, index_granularity = 8192;
 
 ALTER TABLE otel.otel_traces
     ADD COLUMN IF NOT EXISTS `Sender` LowCardinality(String) MATERIALIZED ResourceAttributes['ltrain.sender'],
-    ADD COLUMN IF NOT EXISTS `TaskId` String MATERIALIZED SpanAttributes['ltrain.task.id'] CODEC(ZSTD(1)),
-    ADD COLUMN IF NOT EXISTS `Domain` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.domain'],
-    ADD COLUMN IF NOT EXISTS `Mode` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.mode'],
-    ADD COLUMN IF NOT EXISTS `Wave` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['ltrain.wave']) CODEC(T64, ZSTD(1)),
+    ADD COLUMN IF NOT EXISTS `TaskId` String MATERIALIZED if((SpanAttributes['ltrain.task.id']) != '', SpanAttributes['ltrain.task.id'], ResourceAttributes['ltrain.task.id']) CODEC(ZSTD(1)),
+    ADD COLUMN IF NOT EXISTS `Domain` LowCardinality(String) MATERIALIZED if((SpanAttributes['ltrain.domain']) != '', SpanAttributes['ltrain.domain'], ResourceAttributes['ltrain.domain']),
+    ADD COLUMN IF NOT EXISTS `Mode` LowCardinality(String) MATERIALIZED if((SpanAttributes['ltrain.mode']) != '', SpanAttributes['ltrain.mode'], ResourceAttributes['ltrain.mode']),
+    ADD COLUMN IF NOT EXISTS `Wave` UInt32 MATERIALIZED toUInt32OrZero(if((SpanAttributes['ltrain.wave']) != '', SpanAttributes['ltrain.wave'], ResourceAttributes['ltrain.wave'])) CODEC(T64, ZSTD(1)),
+    ADD COLUMN IF NOT EXISTS `SampleIndex` UInt32 MATERIALIZED toUInt32OrZero(if((SpanAttributes['ltrain.sample.index']) != '', SpanAttributes['ltrain.sample.index'], ResourceAttributes['ltrain.sample.index'])) CODEC(T64, ZSTD(1)),
     ADD COLUMN IF NOT EXISTS `PolicyName` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.policy.name'],
     ADD COLUMN IF NOT EXISTS `PolicyVersion` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['ltrain.policy.version']) CODEC(T64, ZSTD(1)),
     ADD COLUMN IF NOT EXISTS `GenAiOp` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.operation.name'],
@@ -350,6 +353,13 @@ ALTER TABLE otel.otel_traces
     ADD COLUMN IF NOT EXISTS `ToolName` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.tool.name'],
     ADD COLUMN IF NOT EXISTS `IngestedAt` DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
     ADD COLUMN IF NOT EXISTS `Precedence` UInt64 MATERIALIZED if(((SpanAttributes['ltrain.truncated']) NOT IN ('', 'false')), 0, bitShiftLeft(toUInt64(1), 62)) + (bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3)))) CODEC(ZSTD(1));
+
+ALTER TABLE otel.otel_traces
+    MODIFY COLUMN `TaskId` String MATERIALIZED if((SpanAttributes['ltrain.task.id']) != '', SpanAttributes['ltrain.task.id'], ResourceAttributes['ltrain.task.id']) CODEC(ZSTD(1)),
+    MODIFY COLUMN `Domain` LowCardinality(String) MATERIALIZED if((SpanAttributes['ltrain.domain']) != '', SpanAttributes['ltrain.domain'], ResourceAttributes['ltrain.domain']),
+    MODIFY COLUMN `Mode` LowCardinality(String) MATERIALIZED if((SpanAttributes['ltrain.mode']) != '', SpanAttributes['ltrain.mode'], ResourceAttributes['ltrain.mode']),
+    MODIFY COLUMN `Wave` UInt32 MATERIALIZED toUInt32OrZero(if((SpanAttributes['ltrain.wave']) != '', SpanAttributes['ltrain.wave'], ResourceAttributes['ltrain.wave'])) CODEC(T64, ZSTD(1)),
+    MODIFY COLUMN `SampleIndex` UInt32 MATERIALIZED toUInt32OrZero(if((SpanAttributes['ltrain.sample.index']) != '', SpanAttributes['ltrain.sample.index'], ResourceAttributes['ltrain.sample.index'])) CODEC(T64, ZSTD(1));
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS otel.otel_trace_executions_mv
 TO otel.otel_trace_executions
@@ -368,8 +378,8 @@ SELECT
     RunId,
     RolloutId,
     Attempt,
-    IngestedAt,
-    Sender
+    Sender,
+    IngestedAt
 FROM otel.otel_logs
 FINAL;
 
@@ -445,10 +455,12 @@ SELECT
     RunId,
     RolloutId,
     Attempt,
+    Sender,
     TaskId,
     Domain,
     Mode,
     Wave,
+    SampleIndex,
     PolicyName,
     PolicyVersion,
     GenAiOp,
@@ -456,8 +468,7 @@ SELECT
     InTokens,
     OutTokens,
     ToolName,
-    IngestedAt,
-    Sender
+    IngestedAt
 FROM otel.otel_traces
 FINAL;
 
@@ -539,7 +550,7 @@ SELECT
     Mode AS mode,
     Wave AS wave,
     TaskId AS task,
-    toUInt32OrZero(SpanAttributes['ltrain.sample.index']) AS sample,
+    SampleIndex AS sample,
     RolloutId AS rollout,
     Attempt AS attempt,
     SpanAttributes['ltrain.rollout.outcome'] AS outcome,

@@ -15,17 +15,8 @@ from tensordict import NonTensorData, TensorDict
 from torch import Tensor
 
 from ltrain_train.learner import engine, loss
-from ltrain_train.learner.errors import BadLoss
-from ltrain_transforms.recipe import Train
+from ltrain_transforms.recipe import POLICY_LOSSES, Train
 
-REFUSED = (
-    ("geo_mean", "token"),
-    ("dro", "token"),
-    ("bypass_mode", "token"),
-    ("kl_cov", "rollout"),
-    ("clip_cov", "call"),
-    ("vanila", "token"),
-)
 LENGTHS = (5, 9, 3, 7, 2, 6)
 
 Row = dict[str, Tensor]
@@ -99,19 +90,7 @@ def measure(name: str) -> dict[str, Any]:
     }
 
 
-def refusals() -> dict[str, str]:
-    results = {}
-    for name, weigh in REFUSED:
-        try:
-            loss.check_loss(name, weigh)
-        except BadLoss as error:
-            results[name] = str(error)
-    return results
-
-
 if __name__ == "__main__":
-    names = set(engine.policy_losses()) - loss.UNSUPPORTED.keys()
-    for name in names:
-        loss.check_loss(name, "token")
-    fit = {name: measure(name) for name in sorted(names - loss.NOT_HOMOGENEOUS.keys())}
-    json.dump({"measured": fit, "refused": refusals()}, sys.stdout)
+    fit = [name for name, each in POLICY_LOSSES.items() if not each.needs_token_weighting]
+    measured = {name: measure(name) for name in sorted(fit)}
+    json.dump({"measured": measured, "registry": engine.policy_losses()}, sys.stdout)

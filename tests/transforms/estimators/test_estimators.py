@@ -26,7 +26,7 @@ def members(*rows: dict[str, Any]) -> pl.DataFrame:
 
 
 def outcome(name: str, *rows: dict[str, Any], **settings: Any) -> list[float | None]:
-    return ESTIMATORS[name](members(*rows), OutcomeSettings(**settings)).to_list()
+    return ESTIMATORS[name].function(members(*rows), OutcomeSettings(**settings)).to_list()
 
 
 def rewards(*values: float) -> Rows:
@@ -130,11 +130,11 @@ def test_advantages_of_a_group_sum_to_zero(groups: list[list[tuple[int, int, int
     weights = {"lightning": "calls", "opo": "tokens"}
     for name in ("grpo", "dr_grpo", "rloo", "max_rl", "lightning", "opo"):
         weight = pl.col(weights[name]) if name in weights else pl.lit(1.0)
-        estimated = frame.with_columns(a=ESTIMATORS[name](frame, OutcomeSettings()))
+        estimated = frame.with_columns(a=ESTIMATORS[name].function(frame, OutcomeSettings()))
         sums = estimated.group_by("group").agg((pl.col("a") * weight).sum())["a"]
         assert sums.to_list() == pytest.approx([0.0] * len(groups), abs=1e-6), name
     for name in ("reinforce_pp", "reinforce_pp_baseline"):
-        white = ESTIMATORS[name](frame, OutcomeSettings())
+        white = ESTIMATORS[name].function(frame, OutcomeSettings())
         assert (white * frame["tokens"]).sum() == pytest.approx(0.0, abs=1e-6)
         whitened = pl.select(w=white, n=frame["tokens"])
         square = (pl.col("w").pow(2) * pl.col("n")).sum()
@@ -182,7 +182,7 @@ def steps(*rows: dict[str, Any]) -> pl.DataFrame:
 
 
 def step(name: str, *rows: dict[str, Any], **settings: Any) -> list[float]:
-    return STEP_ESTIMATORS[name](steps(*rows), StepSettings(**settings)).to_list()
+    return STEP_ESTIMATORS[name].function(steps(*rows), StepSettings(**settings)).to_list()
 
 
 def test_gigpo_compares_returns_in_one_state() -> None:

@@ -103,7 +103,7 @@ def test_it_equals_verls(name: str, verls: dict[str, list[list[list[float]]]]) -
         case = batch(seed)
         calls = lengths(seed, case) if name == "lightning" else None
         frame = members(case, calls)
-        advantages = ESTIMATORS[name](frame, OutcomeSettings(weights=weights)).to_list()
+        advantages = ESTIMATORS[name].function(frame, OutcomeSettings(weights=weights)).to_list()
         if calls is not None:
             repeated = zip(advantages, calls, strict=True)
             advantages = [one for one, count in repeated for _ in range(count)]

@@ -9,12 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.rewards import read_evaluations, rewards
-from ltrain_transforms.rewards.rule_contributions import (
-    discount_factor,
-    rule_contributions,
-    sql_inputs,
-)
+from ltrain_transforms.rewards import read_evaluations, rewards, rule_inputs, rules_of
+from ltrain_transforms.rewards.rule_contributions import sql_inputs
 from ltrain_transforms.tables import CALLS, EVALUATIONS, EXECUTIONS, SPANS
 
 HEAD: dict[str, Any] = {"policy": [{"name": "sql"}]}
@@ -53,9 +49,8 @@ def rule_of(**keys: Any) -> dict[str, Any]:
 
 def contributions_of(recipe: Recipe, of: pl.DataFrame) -> pl.DataFrame:
     """Return the contributions of a recipe's only rule."""
-    return rule_contributions(
-        recipe.reward[0], sql_inputs(recipe, of), discount_factor(recipe.credit.process)
-    )
+    (rule,) = rules_of(recipe)
+    return rule.contribute(rule_inputs(recipe, of, EXECUTIONS.empty(), EVALUATIONS.empty()))
 
 
 PHI = rule_of(

@@ -1,9 +1,9 @@
-"""Errors of training that a user can fix: rows, a base model, a checkpoint, a loss."""
+"""Errors of training that a user can fix: rows, a base model, a checkpoint."""
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.errors import DiskFull
 
-__all__ = ["BadBase", "BadCheckpoint", "BadLoss", "BadSamples", "DiskFull", "LearnerFailed"]
+__all__ = ["BadBase", "BadCheckpoint", "BadSamples", "DiskFull", "LearnerFailed"]
 
 
 class BadSamples(LtrainError, ValueError):
@@ -16,10 +16,6 @@ class BadBase(LtrainError, ValueError):
 
 class BadCheckpoint(LtrainError, ValueError):
     """A checkpoint is missing, incomplete, or of another model."""
-
-
-class BadLoss(LtrainError, ValueError):
-    """A loss is unknown, or cannot be weighted as the recipe requires."""
 
 
 class LearnerFailed(LtrainError, RuntimeError):

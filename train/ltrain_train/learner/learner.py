@@ -35,7 +35,6 @@ class Learner:
     """One policy in training, in a group of workers."""
 
     def __init__(self, job: Job, port: int, tracer: Tracer) -> None:
-        loss.check_loss(job.train.loss, job.train.loss_weighting)
         self.job, self.tracer = job, tracer
         self.base, self.vocab_size = fingerprint(job.base), read_vocab_size(job.base)
         self.shared = engine.shares_prefixes(job)

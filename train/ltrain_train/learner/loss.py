@@ -12,50 +12,15 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from ltrain_instrument.errors import UnknownName
 from ltrain_train.learner import engine
-from ltrain_train.learner.errors import BadLoss
+from ltrain_transforms.recipe import POLICY_LOSSES
 
-UNSUPPORTED = {
-    "geo_mean": "it averages over the rows of a micro-batch and ignores the aggregation setting",
-    "bypass_mode": "it selects another loss by itself; name that loss, with correction = 'bypass'",
-    "dro": "it needs verl's dro_beta, which a recipe has no key for",
-}
-"""Losses of verl that a recipe cannot name, and why."""
-NOT_HOMOGENEOUS = {
-    "clip_cov": "it selects tokens by their covariance with the advantage",
-    "kl_cov": "it adds a penalty that the advantage does not scale",
-}
-"""Losses that are not proportional to the advantage, so the advantage cannot carry a weight."""
-PER_ROW = {"sapo"}
-"""Losses that always average within each row; each token is passed to them as a row of its own."""
 METRIC_NAMES = {
     "pg_clipfrac": "clip_fraction",
     "pg_clipfrac_lower": "clip_fraction_lower",
     "ppo_kl": "kl",
 }
 """verl's metric name, without `actor/`, to ltrain's."""
-
-
-def check_loss(name: str, weigh: str) -> None:
-    """Check that a loss exists and can be weighted as the recipe requires.
-
-    Raises:
-        BadLoss: when it does not, or cannot.
-    """
-    supported = set(engine.policy_losses()) - UNSUPPORTED.keys()
-    if name in UNSUPPORTED:
-        raise BadLoss(
-            f"train.loss = '{name}': {UNSUPPORTED[name]}. Choose from: {_join(supported)}."
-        )
-    if name not in supported:
-        raise BadLoss(f"train.loss: {UnknownName('policy loss', name, supported)}")
-    if weigh != "token" and name in NOT_HOMOGENEOUS:
-        raise BadLoss(
-            f"train.weigh = '{weigh}' cannot go with train.loss = '{name}': "
-            f"{NOT_HOMOGENEOUS[name]}. Set weigh = 'token', or choose from: "
-            f"{_join(supported - NOT_HOMOGENEOUS.keys())}."
-        )
 
 
 class WeightedLoss:
@@ -97,7 +62,7 @@ class WeightedLoss:
 
     def _to_rows(self, x_N: torch.Tensor, mask_N: torch.Tensor, lengths: list[int]) -> torch.Tensor:
         """Return the values as [row, token], zero where a token is not trained."""
-        if self.name in PER_ROW:
+        if POLICY_LOSSES[self.name].per_row:
             return x_N[mask_N].unsqueeze(1)
         masked = torch.where(mask_N, x_N, torch.zeros((), dtype=x_N.dtype, device=x_N.device))
         return pad_sequence(list(torch.split(masked, lengths)), batch_first=True)
@@ -106,7 +71,3 @@ class WeightedLoss:
 def _name(metric: str) -> str:
     short = metric.removeprefix("actor/")
     return METRIC_NAMES.get(short, short)
-
-
-def _join(names: set[str]) -> str:
-    return ", ".join(sorted(names))

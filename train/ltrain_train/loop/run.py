@@ -48,11 +48,12 @@ class Plan:
             BadRun: when the estimator needs a critic.
         """
         if self.recipe.credit.uses_critic:
+            estimator = self.recipe.credit.outcome.estimator
             raise BadRun(
-                "credit.outcome.estimator = 'gae' needs a trainer with a critic, and train.loss = "
-                f"'{self.recipe.train.loss}' has none. `ltrain build` writes rows for such a "
-                "trainer; to train here, choose an estimator that computes advantages, such as "
-                "'grpo'."
+                f"credit.outcome.estimator = '{estimator}' needs a trainer with a critic, and "
+                f"train.loss = '{self.recipe.train.loss}' has none. `ltrain build` writes rows for "
+                "such a trainer; to train here, choose an estimator that computes advantages, such "
+                "as 'grpo'."
             )
 
     @property

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ltrain_instrument.attributes import MODE, OUTCOME, SPAN_ROLLOUT, WAVE
+from ltrain_instrument.attributes import OUTCOME, SPAN_ROLLOUT
 from ltrain_instrument.identity import Mode
 from ltrain_train.workers import COUNTED_OUTCOMES
 
@@ -14,8 +14,7 @@ _FINISHED_SQL = f"""
 SELECT DISTINCT RolloutId AS rollout
 FROM otel.spans
 WHERE RunId = {{run:String}} AND SpanName = '{SPAN_ROLLOUT}' AND %s
-  AND SpanAttributes['{MODE}'] = {{mode:String}}
-  AND SpanAttributes['{WAVE}'] = {{wave:String}}
+  AND Mode = {{mode:String}} AND Wave = {{wave:UInt32}}
   AND has({{outcomes:Array(String)}}, SpanAttributes['{OUTCOME}'])
 """
 
@@ -34,7 +33,7 @@ def finished_rollouts(
     """
     from ltrain_transforms.traces import sender_roles
 
-    parameters = {"run": run, "mode": mode, "wave": str(wave), "outcomes": sorted(COUNTED_OUTCOMES)}
+    parameters = {"run": run, "mode": mode, "wave": wave, "outcomes": sorted(COUNTED_OUTCOMES)}
     from_runner = sender_roles.role_condition(
         sender_roles.Role.RUNNER, sender_roles.trusted_senders(trust)
     )

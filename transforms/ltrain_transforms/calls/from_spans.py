@@ -10,9 +10,9 @@ import polars as pl
 from ltrain_transforms.calls import requesters, span_errors
 from ltrain_transforms.calls.grouping import DescribedSpan, group_spans
 from ltrain_transforms.calls.merging import (
+    CELL_NAMES,
     MESSAGE_FIELDS,
     Call,
-    CallCells,
     call_cells,
     merge_spans,
     place_call,
@@ -21,18 +21,18 @@ from ltrain_transforms.calls.span_errors import DropRow
 from ltrain_transforms.calls.token_checks import check_tokens
 from ltrain_transforms.calls.tokens import to_lists
 from ltrain_transforms.dialects import describe
-from ltrain_transforms.tables import CALLS
+from ltrain_transforms.tables import CALLS, CellSource, columns_from
 from ltrain_transforms.traces import FAILURES, Span, iter_spans
 
 LISTS = ("tokens", "source_spans")
 """Columns that become lists, for all calls at once."""
-STATE_COLUMNS = ("reads", "action", "turn_index")
+STATE_COLUMNS = tuple(column.name for column in columns_from(CellSource.STATES))
 """Columns that the stage `states` fills."""
 
 
 def calls(spans: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return `CALLS` made from `SPANS`, and the spans that could not be read as `DROPS`."""
-    columns: dict[str, list[Any]] = {name: [] for name in CallCells._fields}
+    columns: dict[str, list[Any]] = {name: [] for name in CELL_NAMES}
     dropped: list[DropRow] = []
     in_order = spans.sort("execution_id", maintain_order=True)
     # one execution at a time, and column by column: its spans are still in the processor's cache
@@ -79,7 +79,7 @@ def _fits(columns: dict[str, list[Any]], schema: dict[str, pl.DataType], index: 
     return True
 
 
-def _rows(spans: Iterable[Span], dropped: list[DropRow]) -> Iterable[CallCells]:
+def _rows(spans: Iterable[Span], dropped: list[DropRow]) -> Iterable[tuple[Any, ...]]:
     """Return the cells of one execution's calls in their order; append drops to `dropped`."""
     by_id, duplicates = span_errors.unique_spans(spans)
     dropped += [_drop(span, "duplicate_span") for span in duplicates]
@@ -106,7 +106,7 @@ def _drop(span: Span, reason: str, error: Exception | None = None) -> DropRow:
 
 def _merge_readable(
     by_id: dict[str, Span], described: Sequence[DescribedSpan], dropped: list[DropRow]
-) -> list[CallCells]:
+) -> list[tuple[Any, ...]]:
     """Return the cells of the calls, without the spans that cannot be merged."""
     while True:
         try:

@@ -5,13 +5,14 @@ SDK, then framework); of retries, from the last that succeeded. Agent, node and 
 outermost span.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from ltrain_instrument import attributes
 from ltrain_transforms.calls.grouping import DescribedSpan, ancestors, comparable_output
 from ltrain_transforms.dialects import Partial, Tokens
+from ltrain_transforms.tables import CellSource, columns_from
 from ltrain_transforms.traces import Role, Span
 
 OUTERMOST_FIELDS: tuple[Literal["agent", "node"], ...] = ("agent", "node")
@@ -174,8 +175,8 @@ def place_call(call: Call, enclosing: Mapping[str, Span], calls: Mapping[str, Ca
     call.agent = agent or call.node
 
 
-class CallCells(NamedTuple):
-    """The cells of `CALLS` that depend on one call alone."""
+class MergedCells(NamedTuple):
+    """The cells of `CALLS` with the source `MERGED`, and the token ids."""
 
     execution_id: str
     call_id: str
@@ -183,33 +184,17 @@ class CallCells(NamedTuple):
     parent_id: str | None
     start: int
     end: int
-    kind: str
     name: str
-    version: str | None
-    endpoint: str | None
     agent: str | None
     node: str | None
-    model: str | None
-    policy: str | None
     policy_version: int | None
     params: str | None
-    tools: str | None
     temperature: float | None
     input: str | None
     output: str | None
     arguments: str | None
     result: str | None
-    tool_call_id: str | None
-    status: str
-    error_type: str | None
-    finish_reason: str | None
-    input_tokens: int | None
-    output_tokens: int | None
-    reasoning_tokens: int | None
-    cached_tokens: int | None
     requested_by: str | None
-    constrained: bool
-    delivered: bool
     redacted: bool
     truncated: bool
     capture_mismatch: str | None
@@ -219,47 +204,50 @@ class CallCells(NamedTuple):
     """Token ids as their writer encoded them."""
 
 
-def call_cells(call: Call) -> CallCells:
-    """Return the cells that depend on one call alone."""
+FIELDS = columns_from(CellSource.FIELD)
+FIELD_NAMES = tuple(column.name for column in FIELDS)
+DEFAULTS = tuple(column.default for column in FIELDS)
+CELL_NAMES = (*FIELD_NAMES, *MergedCells._fields)
+"""The names of the cells that depend on one call alone."""
+
+
+def call_cells(call: Call) -> tuple[Any, ...]:
+    """Return the cells of `CELL_NAMES`."""
+    return (*field_cells(call.merged, FIELD_NAMES, DEFAULTS), *_merged_cells(call))
+
+
+def field_cells(
+    merged: Partial, names: Sequence[str], defaults: Sequence[object]
+) -> Iterator[object]:
+    """Yield the merged fields of these names, each with its default."""
+    # in C: this is done for every call
+    return map(cast(Mapping[str, object], merged).get, names, defaults)
+
+
+def _merged_cells(call: Call) -> MergedCells:
     merged, outer = call.merged, call.outer
     spans = [one.span for one in call.spans]
     trusted, tokens = _trusted_spans(spans), merged.get("tokens")
     params, version = merged.get("params"), merged.get("policy_version")
     input_text, output_text, arguments, result = _texts(merged)
-    return CallCells(
+    return MergedCells(
         execution_id=outer.execution_id,
         call_id=outer.span_id,
         trace_id=outer.trace_id,
         parent_id=call.parent_id,
         start=outer.start,
         end=max([span.end for span in spans]),
-        kind=call.kind,
         name=_name(call),
-        version=merged.get("version"),
-        endpoint=merged.get("endpoint"),
         agent=call.agent,
         node=call.node,
-        model=merged.get("model"),
-        policy=merged.get("policy"),
         policy_version=version if version is None or abs(version) < 1 << 31 else None,
         params=None if params is None else params.text,
-        tools=merged.get("tools"),
         temperature=None if params is None else params.temperature,
         input=input_text,
         output=output_text,
         arguments=arguments,
         result=result,
-        tool_call_id=merged.get("tool_call_id"),
-        status=merged.get("status", "ok"),
-        error_type=merged.get("error_type"),
-        finish_reason=merged.get("finish_reason"),
-        input_tokens=merged.get("input_tokens"),
-        output_tokens=merged.get("output_tokens"),
-        reasoning_tokens=merged.get("reasoning_tokens"),
-        cached_tokens=merged.get("cached_tokens"),
         requested_by=call.requested_by,
-        constrained=merged.get("constrained", False),
-        delivered=merged.get("delivered", True),
         redacted=any([span.flag(attributes.REDACTED) for span in trusted]) or call.cut,
         truncated=any([span.flag(attributes.TRUNCATED) for span in trusted]),
         capture_mismatch=call.mismatch,

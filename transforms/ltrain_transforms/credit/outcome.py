@@ -49,7 +49,7 @@ def _advantages(
     frame = members(executions, rewards, calls, recipe.reward, recipe.credit)
     outcome = recipe.credit.outcome
     settings = OutcomeSettings(outcome.decay, component_weights(recipe.reward))
-    estimate = outcome_estimator(outcome.estimator)
+    estimate = outcome_estimator(outcome.estimator).function
     advantage = estimate(frame.drop("execution_id", "part"), settings)
     by_part = frame.select("execution_id", "part").with_columns(
         part_advantage=check_advantages(outcome.estimator, advantage, frame.height)

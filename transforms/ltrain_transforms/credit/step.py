@@ -24,7 +24,7 @@ def step_advantages(calls: pl.DataFrame, step: Step) -> pl.Series:
     trained = calls.with_columns(returns=returns).filter(pl.col("policy").is_not_null())
     settings = StepSettings(step.gamma, step.history, step.power, step.scale)
     steps = _to_steps(trained)
-    advantages = step_estimator(step.estimator)(steps, settings)
+    advantages = step_estimator(step.estimator).function(steps, settings)
     return check_advantages(step.estimator, advantages, steps.height).fill_null(0.0)
 
 

@@ -15,7 +15,7 @@ from ltrain_instrument import attributes
 from ltrain_transforms.datasets.draft import Draft, Part
 from ltrain_transforms.datasets.manifest import policy_versions
 from ltrain_transforms.datasets.pipeline import assign_credit, trace_executions
-from ltrain_transforms.estimators import REACH, Reach
+from ltrain_transforms.estimators import Reach, outcome_estimator
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.samples import COLUMNS, count_savings, samples
 from ltrain_transforms.source import concat_table
@@ -106,7 +106,7 @@ def credit_rounds(folder: Draft, recipe: Recipe) -> Iterator[pl.DataFrame]:
 
 def credit_scope(recipe: Recipe) -> Reach:
     """Return within what executions change each other's advantage: a group, a wave or all time."""
-    own = REACH.get(recipe.credit.outcome.estimator, "wave")
+    own = outcome_estimator(recipe.credit.outcome.estimator).reach
     return "wave" if own == "group" and recipe.filter.max_groups is not None else own
 
 

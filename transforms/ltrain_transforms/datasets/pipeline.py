@@ -20,7 +20,13 @@ from ltrain_transforms.credit import (
     transitions,
 )
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.rewards import apply_gates, outcomes, read_evaluations, rewards
+from ltrain_transforms.rewards import (
+    apply_gates,
+    is_judged,
+    outcomes,
+    read_evaluations,
+    rewards,
+)
 from ltrain_transforms.samples import samples
 from ltrain_transforms.source import concat_table, select_executions, to_drops
 from ltrain_transforms.states import digest, states
@@ -122,9 +128,8 @@ def assign_credit(
     """Run phase 2 on whole waves: every execution of a wave must be in the frames."""
     reward_rows, gated = apply_gates(recipe, rewards, executions)
     outcome_rows = outcomes(recipe, reward_rows, executions)
-    judged = any(reward.evaluation for reward in recipe.reward)
     counted, left_out = select_executions(
-        executions, outcome_rows["execution_id"], recipe.filter, judged=judged
+        executions, outcome_rows["execution_id"], recipe.filter, judged=is_judged(recipe)
     )
     compared_rows = outcome_advantages(recipe, counted, outcome_rows, reward_rows, steps)
     transition_rows = transitions(recipe, compared_rows, steps, reward_rows)

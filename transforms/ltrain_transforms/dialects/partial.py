@@ -52,7 +52,10 @@ class Tokens(NamedTuple):
 
 
 class Partial(TypedDict, total=False):
-    """What one span knows of a call."""
+    """What one span knows of a call.
+
+    A column of `CALLS` with the source `FIELD` needs no entry here: `non_empty` takes any field.
+    """
 
     kind: Kind
     name: str

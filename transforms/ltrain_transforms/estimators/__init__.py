@@ -10,8 +10,8 @@ from ltrain_transforms.estimators.frames import (
 )
 from ltrain_transforms.estimators.registry import (
     ESTIMATORS,
-    REACH,
     STEP_ESTIMATORS,
+    Estimator,
     Reach,
     outcome_estimator,
     step_estimator,
@@ -21,10 +21,10 @@ __all__ = [
     "COMPONENT",
     "ESTIMATORS",
     "MEMBERS",
-    "REACH",
     "SAME",
     "STEPS",
     "STEP_ESTIMATORS",
+    "Estimator",
     "OutcomeSettings",
     "Reach",
     "StepSettings",

@@ -1,13 +1,15 @@
-"""Estimators by name: each is a function on a frame, with its equation and its paper.
+"""Estimators by name: each is a record of its function, what it compares, equation and paper.
 
 `ESTIMATORS` turn outcomes into advantages; `STEP_ESTIMATORS` compute advantages of single calls. A
-package adds its own under the entry points `ltrain.estimators` and `ltrain.step_estimators`; each
-is imported when a recipe names it.
+new one is a function in a module of this folder and a record here; the tables of `docs/credit.md`
+are made from the records. A package adds its own under the entry points `ltrain.estimators` and
+`ltrain.step_estimators`; each is imported when a recipe names it.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.estimators.critic import gae
@@ -36,47 +38,162 @@ from ltrain_transforms.estimators.running import rae, running
 from ltrain_transforms.estimators.steps import gigpo, hgpo, turn_level
 from ltrain_transforms.estimators.whitened import gdpo, reinforce_pp, reinforce_pp_baseline
 
-ESTIMATORS: dict[str, OutcomeEstimator] = {
-    "lightning": lightning,
-    "grpo": grpo,
-    "dr_grpo": dr_grpo,
-    "rloo": rloo,
-    "opo": opo,
-    "reinforce_pp": reinforce_pp,
-    "reinforce_pp_baseline": reinforce_pp_baseline,
-    "max_rl": max_rl,
-    "grpo_passk": grpo_passk,
-    "gdpo": gdpo,
-    "running": running,
-    "rae": rae,
-    "gae": gae,
-}
-
 Reach = Literal["group", "wave", "time"]
 
-REACH: dict[str, Reach] = {
-    **dict.fromkeys(
-        ("lightning", "grpo", "dr_grpo", "rloo", "opo", "max_rl", "grpo_passk", "gae"), "group"
+Function = TypeVar("Function", OutcomeEstimator, StepEstimator)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimator(Generic[Function]):
+    """An estimator: its function, what it compares, and its row in the documentation."""
+
+    function: Function = field(kw_only=False)
+    equation: str = ""
+    paper: str = ""
+    """Its name and number; the function's docstring has the number, too."""
+    use: str = ""
+    """What it is for."""
+    reach: Reach = "wave"
+    """Which executions may change each other's advantage: those of a group; those of a wave (the
+    batch of whitening); or all that are read (running baselines). A step estimator compares within
+    a group whatever this is."""
+    needs_critic: bool = False
+    """Whether the trainer's critic computes the advantages."""
+    for_agents: bool = False
+    """Whether it keeps a baseline for each agent, so that the peers must be agents."""
+
+
+ESTIMATORS: dict[str, Estimator[OutcomeEstimator]] = {
+    "lightning": Estimator(
+        lightning,
+        equation="A = (R - mean) / (std + 1e-6), over the transitions of a task",
+        paper="Agent Lightning, arXiv 2508.03680, figure 3c",
+        use="comparison with Agent Lightning's results: every transition is a sample with its "
+        "execution's return, so an execution with more calls has more weight in mean and std",
+        reach="group",
     ),
-    **dict.fromkeys(("reinforce_pp", "reinforce_pp_baseline", "gdpo"), "wave"),
-    **dict.fromkeys(("running", "rae"), "time"),
+    "grpo": Estimator(
+        grpo,
+        equation="A = (R - mean) / (std + 1e-6), over the group",
+        paper="DeepSeekMath, arXiv 2402.03300",
+        use="the default: every task has equal weight",
+        reach="group",
+    ),
+    "dr_grpo": Estimator(
+        dr_grpo,
+        equation="A = R - mean",
+        paper="Dr. GRPO, arXiv 2503.20783",
+        use="no bias towards tasks that nearly always fail or succeed; use it with "
+        '`train.loss_weighting = "token"`',
+        reach="group",
+    ),
+    "rloo": Estimator(
+        rloo,
+        equation="A = R - mean of the others",
+        paper="RLOO, arXiv 2402.14740",
+        use="an unbiased baseline in small groups",
+        reach="group",
+    ),
+    "opo": Estimator(
+        opo,
+        equation="A = R - sum(l R) / sum(l), l the sampled tokens",
+        paper="OPO, arXiv 2505.23585",
+        use="rollouts of very different length",
+        reach="group",
+    ),
+    "reinforce_pp": Estimator(
+        reinforce_pp,
+        equation="A = (R - mean) / sqrt(var + 1e-8), over the batch's sampled tokens",
+        paper="REINFORCE++, arXiv 2501.03262",
+        use="many tasks with few rollouts each",
+        reach="wave",
+    ),
+    "reinforce_pp_baseline": Estimator(
+        reinforce_pp_baseline,
+        equation="A = R - group mean, then whitened as `reinforce_pp`",
+        paper="REINFORCE++, arXiv 2501.03262",
+        use="the same, where tasks differ in difficulty",
+        reach="wave",
+    ),
+    "max_rl": Estimator(
+        max_rl,
+        equation="A = (R - mean) / mean, 0 where the mean is not above 0",
+        paper="MaxRL, arXiv 2602.02710",
+        use="rewards of success or failure: maximises likelihood, hard tasks weigh about 1/p",
+        reach="group",
+    ),
+    "grpo_passk": Estimator(
+        grpo_passk,
+        equation="A = (R1 - R2) / (std + 1e-6) for the best, 0 for others",
+        paper="Pass@k, arXiv 2503.19595",
+        use="one good answer in k tries",
+        reach="group",
+    ),
+    "gdpo": Estimator(
+        gdpo,
+        equation="A = sum of w_k (r_k - mean_k) / (std_k + 1e-6), then whitened as `reinforce_pp`",
+        paper="GDPO, arXiv 2601.05242",
+        use="several rewards of a whole execution, none of which should dominate; w is the "
+        "reward's `weight`",
+        reach="wave",
+    ),
+    "running": Estimator(
+        running,
+        equation="A = R - mean of the track's earlier R",
+        paper="REINFORCE with a baseline, Williams 1992",
+        use="traffic without groups: a track is a task, else its domain, in a run and mode; the "
+        "order is that of the ends",
+        reach="time",
+    ),
+    "rae": Estimator(
+        rae,
+        equation="A = R - b, then b = d b + (1 - d) R, b from 0, d = `decay`",
+        paper="SPIRAL, arXiv 2506.24119",
+        use='self-play and roles: one baseline for each agent (`peers = "agent"`)',
+        reach="time",
+        for_agents=True,
+    ),
+    "gae": Estimator(
+        gae,
+        equation="A = 0; `token_rewards` carry all rewards",
+        paper="GAE, arXiv 1506.02438",
+        use="a trainer with its own critic; `ltrain run` refuses it",
+        reach="group",
+        needs_critic=True,
+    ),
 }
-"""Which executions may change each other's advantage: those of a group; those of a wave (the batch
-of whitening); or all that are read (running baselines). Estimators of other packages have the reach
-`wave`."""
 
-STEP_ESTIMATORS: dict[str, StepEstimator] = {
-    "gigpo": gigpo,
-    "hgpo": hgpo,
-    "turn_level": turn_level,
-    "graph": graph,
+STEP_ESTIMATORS: dict[str, Estimator[StepEstimator]] = {
+    "gigpo": Estimator(
+        gigpo,
+        equation="A = (G - mean) / F, over steps in the same state",
+        paper="GiGPO, arXiv 2505.10978",
+        use="states that recur across rollouts",
+    ),
+    "hgpo": Estimator(
+        hgpo,
+        equation="A = sum of w_k A_k, w_k ~ (k + 1)^power, A_k over steps with the same last "
+        "k = 0..history states too",
+        paper="HGPO, arXiv 2602.22817",
+        use="states whose meaning depends on the past; a k without peers has no weight",
+    ),
+    "turn_level": Estimator(
+        turn_level,
+        equation="A = (r - mean) / F, over the k-th turns, r of the turn itself",
+        paper="MT-GRPO, arXiv 2505.11821",
+        use="rules that judge each turn; no state needed",
+    ),
+    "graph": Estimator(
+        graph,
+        equation="A = r + gamma V(s') - V(s), V by Bellman sweeps over the group's states",
+        paper="SALT, arXiv 2510.20022; GRAFT, arXiv 2609.28963",
+        use="groups whose paths cross: what others did after the same state counts",
+    ),
 }
 
-_Function = TypeVar("_Function", OutcomeEstimator, StepEstimator)
 
-
-def outcome_estimator(name: str) -> OutcomeEstimator:
-    """Return the outcome estimator of that name.
+def outcome_estimator(name: str) -> Estimator[OutcomeEstimator]:
+    """Return the outcome estimator of that name; of another package, it has the reach `wave`.
 
     Raises:
         UnknownName: when neither ltrain nor an installed package has it.
@@ -84,7 +201,7 @@ def outcome_estimator(name: str) -> OutcomeEstimator:
     return _look_up(name, "estimator", ESTIMATORS, "ltrain.estimators")
 
 
-def step_estimator(name: str) -> StepEstimator:
+def step_estimator(name: str) -> Estimator[StepEstimator]:
     """Return the step estimator of that name.
 
     Raises:
@@ -93,15 +210,17 @@ def step_estimator(name: str) -> StepEstimator:
     return _look_up(name, "step estimator", STEP_ESTIMATORS, "ltrain.step_estimators")
 
 
-def _look_up(name: str, kind: str, builtin: Mapping[str, _Function], group: str) -> _Function:
+def _look_up(
+    name: str, kind: str, builtin: Mapping[str, Estimator[Function]], group: str
+) -> Estimator[Function]:
     """Look `name` up in `builtin`, then in the entry points of `group`, which cannot replace it."""
     if name in builtin:
         return builtin[name]
     points: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=group)}
     if name not in points:
         raise UnknownName(kind, name, [*builtin, *points])
-    loaded: _Function = points[name].load()
-    return loaded
+    function: Function = points[name].load()
+    return Estimator(function)
 
 
 __all__ = [
@@ -109,10 +228,10 @@ __all__ = [
     "EPSILON",
     "ESTIMATORS",
     "MEMBERS",
-    "REACH",
     "SAME",
     "STEPS",
     "STEP_ESTIMATORS",
+    "Estimator",
     "OutcomeEstimator",
     "OutcomeSettings",
     "Reach",

@@ -3,14 +3,17 @@
 from ltrain_transforms.recipe.credit import Credit, Outcome, Peers, Process, Step
 from ltrain_transforms.recipe.filter import FailedCounts, Filter
 from ltrain_transforms.recipe.policy import Policy
+from ltrain_transforms.recipe.policy_loss import POLICY_LOSSES, UNSUPPORTED_LOSSES
 from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
-from ltrain_transforms.recipe.reward import Credited, Reward
+from ltrain_transforms.recipe.reward import Credited, Reward, RuleKind
 from ltrain_transforms.recipe.rollout import Rollout
 from ltrain_transforms.recipe.source import Source
 from ltrain_transforms.recipe.train import Train
 
 __all__ = [
     "DEFAULT",
+    "POLICY_LOSSES",
+    "UNSUPPORTED_LOSSES",
     "Credit",
     "Credited",
     "FailedCounts",
@@ -22,6 +25,7 @@ __all__ = [
     "Recipe",
     "Reward",
     "Rollout",
+    "RuleKind",
     "Source",
     "Step",
     "Train",

@@ -88,7 +88,7 @@ class Credit(Section):
     @property
     def uses_critic(self) -> bool:
         """Whether the trainer's critic computes the advantages."""
-        return self.outcome.estimator == "gae"
+        return outcome_estimator(self.outcome.estimator).needs_critic
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -100,12 +100,14 @@ class Credit(Section):
             )
         if self.uses_critic and keys & {"process", "step", "combine"}:
             raise ValueError(
-                "estimator = 'gae' leaves every advantage to the trainer's critic. Remove process, "
-                "step and combine from [credit]."
+                f"estimator = '{outcome.estimator}' leaves every advantage to the trainer's "
+                "critic. Remove process, step and combine from [credit]."
             )
-        if outcome.estimator == "rae" and outcome.peers is not Peers.AGENT:
+        is_for_agents = outcome_estimator(outcome.estimator).for_agents
+        if is_for_agents and outcome.peers is not Peers.AGENT:
             raise ValueError(
-                "estimator = 'rae' keeps a baseline for each agent. Set peers = 'agent'."
+                f"estimator = '{outcome.estimator}' keeps a baseline for each agent. "
+                "Set peers = 'agent'."
             )
         if outcome.peers is Peers.PARENT and self.combine != "rewards":
             raise ValueError(

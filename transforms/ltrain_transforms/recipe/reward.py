@@ -19,6 +19,15 @@ EXECUTION_COLUMNS = pl.Schema({**EXECUTIONS.schema, **GROUP_STATS.schema})
 """Columns that a gate, and the SQL of a rule over executions, may use."""
 
 
+class RuleKind(StrEnum):
+    """The kinds of rewards; `ltrain_transforms.rewards.kinds` has a class for each."""
+
+    EVALUATION = "evaluation"
+    CALLS = "calls"
+    ROLLOUT = "rollout"
+    PYTHON = "python"
+
+
 class Credited(StrEnum):
     SELF = "self"
     """The call that the rule is evaluated on."""
@@ -126,7 +135,10 @@ class Reward(Section):
     def _compiles(self) -> Self:
         if self.python is not None:
             python_rules.find_entry_point(self.name, self.python)
-        if (self.python or self.on == "rollout") and self.credit_to not in _WITHOUT_CHOICE:
+        if (
+            self.kind in (RuleKind.PYTHON, RuleKind.ROLLOUT)
+            and self.credit_to not in _WITHOUT_CHOICE
+        ):
             raise BadRule(
                 f"Rule '{self.name}': credit_to '{self.credit_to.value}' needs an SQL rule "
                 "over calls. A rule over the rollout credits the rollout, and a Python rule names "
@@ -143,9 +155,17 @@ class Reward(Section):
         return self
 
     @property
+    def kind(self) -> RuleKind:
+        if self.evaluation is not None:
+            return RuleKind.EVALUATION
+        if self.python is not None:
+            return RuleKind.PYTHON
+        return RuleKind.ROLLOUT if self.on == "rollout" else RuleKind.CALLS
+
+    @property
     def columns(self) -> pl.Schema:
         """Columns that the rule's SQL may use, with the names of `let`."""
-        columns = EXECUTION_COLUMNS if self.on == "rollout" else CALL_COLUMNS
+        columns = EXECUTION_COLUMNS if self.kind == RuleKind.ROLLOUT else CALL_COLUMNS
         if self.schema_ is None:
             columns = pl.Schema({name: dtype for name, dtype in columns.items() if name != "fits"})
         named = sql.json_path_columns(self.name, columns, self.let)

@@ -1,15 +1,16 @@
 """How a policy is trained on the rows of a dataset."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
+from ltrain_transforms.recipe.policy_loss import check_loss, check_weighting
 from ltrain_transforms.recipe.section import Section
 
 
 class Train(Section):
     loss: str = "vanilla"
-    """One of verl's policy losses."""
+    """One of verl's policy losses: see the choices below."""
     learning_rate: float = Field(default=1e-5, gt=0)
     """Learning rate of AdamW."""
     lora_rank: int = Field(default=16, ge=0)
@@ -44,3 +45,14 @@ class Train(Section):
     """Seconds to wait for all spans of a wave; then it is built without the missing ones."""
     validate_every: int = Field(default=0, ge=0)
     """Updates between validations; 0: validate only before and after the run."""
+
+    @field_validator("loss")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        check_loss(name)
+        return name
+
+    @model_validator(mode="after")
+    def _weighted(self) -> Self:
+        check_weighting(self.loss, self.loss_weighting)
+        return self

@@ -4,29 +4,42 @@ from ltrain_transforms.rewards.collect import (
     REASONS,
     apply_gates,
     execution_contributions,
-    mark_withheld,
+    group_contributions,
+    is_judged,
     outcomes,
     rewards,
+    rule_inputs,
     split_contributions,
     with_group_stats,
 )
 from ltrain_transforms.rewards.evaluations import read_evaluations
-from ltrain_transforms.rewards.group_stats import from_rollout_rules, mark_gated
-from ltrain_transforms.rewards.rule_contributions import CONTRIBUTIONS, is_call_rule, sql_inputs
+from ltrain_transforms.rewards.group_stats import mark_gated
+from ltrain_transforms.rewards.kinds import rules_of
+from ltrain_transforms.rewards.rule import (
+    CONTRIBUTIONS,
+    NullPredicates,
+    Rule,
+    RuleInputs,
+    TraceCounts,
+)
 
 __all__ = [
     "CONTRIBUTIONS",
     "REASONS",
+    "NullPredicates",
+    "Rule",
+    "RuleInputs",
+    "TraceCounts",
     "apply_gates",
     "execution_contributions",
-    "from_rollout_rules",
-    "is_call_rule",
+    "group_contributions",
+    "is_judged",
     "mark_gated",
-    "mark_withheld",
     "outcomes",
     "read_evaluations",
     "rewards",
+    "rule_inputs",
+    "rules_of",
     "split_contributions",
-    "sql_inputs",
     "with_group_stats",
 ]

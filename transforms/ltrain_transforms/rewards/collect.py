@@ -8,11 +8,13 @@ executions of a wave.
 
 import polars as pl
 
-from ltrain_transforms.recipe import FailedCounts, Recipe, Reward
+from ltrain_transforms.recipe import FailedCounts, Recipe
 from ltrain_transforms.rewards.evaluations import FAULTS
-from ltrain_transforms.rewards.group_stats import from_rollout_rules, group_stats, mark_gated
-from ltrain_transforms.rewards.rule_contributions import CONTRIBUTIONS, from_call_rules
+from ltrain_transforms.rewards.group_stats import group_stats, mark_gated
+from ltrain_transforms.rewards.kinds import rules_of
+from ltrain_transforms.rewards.rule import CONTRIBUTIONS, Reads, RuleInputs
 from ltrain_transforms.rewards.rule_contributions import REASONS as RULE_REASONS
+from ltrain_transforms.rewards.rule_contributions import discount_factor, sql_inputs
 from ltrain_transforms.source import concat_table, has_withheld_spans
 from ltrain_transforms.tables import DROPS, REWARDS
 
@@ -34,7 +36,8 @@ def rewards(
 
     Rules over executions and gates are left to `apply_gates`.
     """
-    return split_contributions(execution_contributions(recipe, calls, executions, evaluations))
+    inputs = rule_inputs(recipe, calls, executions, evaluations)
+    return split_contributions(execution_contributions(recipe, inputs))
 
 
 def apply_gates(
@@ -48,40 +51,64 @@ def apply_gates(
     Returns:
         The `REWARDS` that count, and the other contributions as `DROPS`.
     """
-    if not any(rule.on == "rollout" or rule.gate is not None for rule in recipe.reward):
+    if not rules_of(recipe, Reads.GROUP) and all(rule.gate is None for rule in recipe.reward):
         return rewards, DROPS.empty()
     return split_contributions(_gated_contributions(recipe, rewards, executions))
 
 
-def execution_contributions(
+def rule_inputs(
     recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame, evaluations: pl.DataFrame
-) -> pl.DataFrame:
+) -> RuleInputs:
+    """Return what rewards read of single executions."""
+    over_calls = rules_of(recipe, Reads.CALLS)
+    return RuleInputs(
+        executions=executions,
+        calls=calls,
+        sql_calls=sql_inputs(recipe, calls) if over_calls else calls,
+        evaluations=evaluations,
+        discount=discount_factor(recipe.credit.process),
+    )
+
+
+def execution_contributions(recipe: Recipe, inputs: RuleInputs) -> pl.DataFrame:
     """Return the `CONTRIBUTIONS` of evaluations and of rules over calls."""
     from_rules = (
-        mark_withheld(recipe, rule, executions) for rule in from_call_rules(recipe, calls)
+        mark_withheld(recipe, rule.contribute(inputs), inputs.executions)
+        for rule in rules_of(recipe, Reads.CALLS)
     )
-    return pl.concat([from_evaluations(recipe, executions, evaluations), *from_rules])
+    return pl.concat([from_evaluations(recipe, inputs), *from_rules])
 
 
-def from_evaluations(
-    recipe: Recipe, executions: pl.DataFrame, evaluations: pl.DataFrame
-) -> pl.DataFrame:
+def group_contributions(recipe: Recipe, stats: pl.DataFrame) -> pl.DataFrame:
+    """Return the `CONTRIBUTIONS` of rules over executions, which have `GROUP_STATS`."""
+    inputs = RuleInputs(executions=stats)
+    results = [rule.contribute(inputs) for rule in rules_of(recipe, Reads.GROUP)]
+    return mark_withheld(recipe, pl.concat([CONTRIBUTIONS.to_frame(), *results]), stats)
+
+
+def from_evaluations(recipe: Recipe, inputs: RuleInputs) -> pl.DataFrame:
     """Return the `CONTRIBUTIONS` of evaluations, and of `filter.failed` where none judges."""
-    takers = [reward for reward in recipe.reward if reward.evaluation]
-    taken = concat_table(REWARDS, *(_evaluation_rewards(reward, evaluations) for reward in takers))
+    rules, executions = rules_of(recipe, Reads.EVALUATIONS), inputs.executions
+    results = [rule.contribute(inputs) for rule in rules]
+    taken = pl.concat([CONTRIBUTIONS.to_frame(), *results])
     withheld = _of_withholding(recipe, executions)
     counted, not_counted = taken.filter(~withheld), taken.filter(withheld)
     failed = _failure_rewards(recipe, executions, counted)
-    is_taken = pl.any_horizontal(pl.lit(False), *map(_takes, takers))
-    unheard = evaluations.filter(~is_taken).with_columns(rule="name")
+    is_taken = pl.any_horizontal(pl.lit(False), *(rule.takes() for rule in rules))
+    unheard = inputs.evaluations.filter(~is_taken).with_columns(rule="name")
     return pl.concat(
         [
-            CONTRIBUTIONS.to_frame(),
-            _with_reason(concat_table(REWARDS, counted, failed), None),
+            counted,
+            _with_reason(failed, None),
             _with_reason(not_counted, "withheld"),
             _with_reason(unheard, "unheard"),
         ]
     )
+
+
+def is_judged(recipe: Recipe) -> bool:
+    """Return whether evaluations decide which executions have an outcome."""
+    return bool(rules_of(recipe, Reads.EVALUATIONS))
 
 
 def _of_withholding(recipe: Recipe, executions: pl.DataFrame) -> pl.Expr:
@@ -104,7 +131,7 @@ def mark_withheld(
 
 
 def _with_reason(evaluated: pl.DataFrame, reason: str | None) -> pl.DataFrame:
-    """Return rewards of evaluations as `CONTRIBUTIONS`; without a reason they count."""
+    """Return rewards as `CONTRIBUTIONS`; without a reason they count."""
     reasons = pl.lit(reason, pl.String).alias("reason"), pl.lit(None, pl.String).alias("error")
     return evaluated.with_columns(reasons).select(CONTRIBUTIONS.names())
 
@@ -113,11 +140,9 @@ def _gated_contributions(
     recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame
 ) -> pl.DataFrame:
     """Return `rewards` and those of rules over executions, with a reason where a gate is shut."""
-    rollout_rules = [rule for rule in recipe.reward if rule.on == "rollout"]
     gated_rules = [rule for rule in recipe.reward if rule.gate is not None]
     stats = with_group_stats(recipe, rewards, executions)
-    results = pl.concat([CONTRIBUTIONS.to_frame(), *from_rollout_rules(rollout_rules, stats)])
-    marked = mark_withheld(recipe, results, executions)
+    marked = group_contributions(recipe, stats)
     left_out = pl.col("reason").is_not_null()
     counted = REWARDS.select(marked.filter(~left_out).lazy()).collect()
     gated = mark_gated(gated_rules, concat_table(REWARDS, rewards, counted), stats)
@@ -158,31 +183,17 @@ def outcomes(recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame) ->
     sums = of_execution.group_by("execution_id").agg(reward=pl.col("value").sum())
     evaluated = of_execution.filter(pl.col("source") != "rule")["execution_id"].unique()
     ids = executions.select("execution_id")
-    if any(reward.evaluation for reward in recipe.reward):
+    if is_judged(recipe):
         ids = ids.filter(pl.col("execution_id").is_in(evaluated.implode()))
     joined = ids.join(sums, "execution_id", "left", maintain_order="left")
     return joined.with_columns(pl.col("reward").fill_null(0.0))
-
-
-def _takes(reward: Reward) -> pl.Expr:
-    """Return whether a reward takes an evaluation, by its name and source."""
-    named = pl.col("name") == reward.evaluation
-    return named if reward.from_ == "any" else named & (pl.col("source") == reward.from_)
-
-
-def _evaluation_rewards(reward: Reward, evaluations: pl.DataFrame) -> pl.DataFrame:
-    rows = evaluations.filter(_takes(reward)).with_columns(
-        rule=pl.lit(reward.name),
-        value=pl.col("value").clip(reward.min, reward.max) * reward.weight,
-    )
-    return REWARDS.select(rows.lazy()).collect()
 
 
 def _failure_rewards(
     recipe: Recipe, executions: pl.DataFrame, evaluated: pl.DataFrame
 ) -> pl.DataFrame:
     """Return the reward `filter.failed` of executions that failed and that no evaluation judges."""
-    takers = [reward for reward in recipe.reward if reward.evaluation]
+    takers = [rule.reward for rule in rules_of(recipe, Reads.EVALUATIONS)]
     if not takers or not isinstance(recipe.filter.failed, FailedCounts):
         return REWARDS.empty()
     first = next((reward for reward in takers if reward.gate is None), takers[0])

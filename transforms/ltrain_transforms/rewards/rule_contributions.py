@@ -7,33 +7,23 @@ that sum, so the optimal policy stays the same (Ng, Harada, Russell, ICML 1999; 
 AAMAS 2017). A step is an LLM call; gamma is that of the process returns.
 """
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import polars as pl
 
-from ltrain_transforms.recipe import Credited, Process, Recipe, Reward
-from ltrain_transforms.rules import (
-    INPUTS,
-    add_derived_columns,
-    add_schema_match,
-    python_rules,
-    sql,
+from ltrain_transforms.recipe import Credited, Process, Recipe, Reward, RuleKind
+from ltrain_transforms.rewards.rule import (
+    CONTRIBUTIONS,
+    NullPredicates,
+    Reads,
+    Rule,
+    RuleInputs,
+    TraceCounts,
 )
+from ltrain_transforms.rules import INPUTS, add_derived_columns, add_schema_match, python_rules, sql
 from ltrain_transforms.source import is_trained
 from ltrain_transforms.tables import CALLS, SIGNALS
-
-CONTRIBUTIONS = pl.Schema(
-    {
-        "execution_id": pl.String(),
-        "call_id": pl.String(),
-        "rule": pl.String(),
-        "source": pl.String(),
-        "value": pl.Float64(),
-        "evidence": pl.String(),
-        "reason": pl.String(),
-        "error": pl.String(),
-    }
-)
-"""`REWARDS`, with the `reason` why a contribution does not count (else null) and the `error` of a
-Python rule."""
 
 REASONS = {
     "uncredited": "the rule fired, and there is no call that it credits",
@@ -54,19 +44,54 @@ CREDITED_CALL = {
 }
 
 
-def from_call_rules(recipe: Recipe, calls: pl.DataFrame) -> list[pl.DataFrame]:
-    """Return the `CONTRIBUTIONS` of each rule over calls, in the recipe's order."""
-    rules = [reward for reward in recipe.reward if is_call_rule(reward)]
-    if not rules:
-        return []
-    inputs = sql_inputs(recipe, calls)
-    discount = discount_factor(recipe.credit.process)
-    return [rule_contributions(rule, calls if rule.python else inputs, discount) for rule in rules]
+@dataclass(frozen=True, slots=True)
+class CallRule(Rule):
+    """An SQL rule over calls of one kind."""
+
+    reward: Reward
+    reads: ClassVar[Reads] = Reads.CALLS
+
+    def contribute(self, inputs: RuleInputs) -> pl.DataFrame:
+        results = _run_sql(self.reward, inputs.sql_calls)
+        return rule_contributions(self.reward, results, inputs.discount)
+
+    def looks_at(self) -> str:
+        return str(self.reward.on)
+
+    def count_inputs(self, counts: TraceCounts) -> int:
+        return counts.kinds[str(self.reward.on)]
+
+    def why_silent(self, counts: TraceCounts) -> str:
+        inputs, kind = self.count_inputs(counts), self.reward.on
+        if inputs == 0:
+            kinds = ", ".join(sorted(counts.kinds)) or "none"
+            return f"the traces hold no {kind} call; kinds in the traces: {kinds}"
+        return counts.null_predicates[self.reward.name].explain(inputs, f"{kind} calls")
+
+    def add_nulls(self, inputs: RuleInputs, nulls: NullPredicates) -> None:
+        nulls.add(self.reward, inputs.sql_calls.filter(pl.col("kind") == self.reward.on))
 
 
-def is_call_rule(reward: Reward) -> bool:
-    """Return whether a reward is a rule over calls."""
-    return reward.python is not None or (reward.value is not None and reward.on != "rollout")
+@dataclass(frozen=True, slots=True)
+class PythonRule(Rule):
+    """A Python function over the calls of an execution."""
+
+    reward: Reward
+    reads: ClassVar[Reads] = Reads.CALLS
+
+    def contribute(self, inputs: RuleInputs) -> pl.DataFrame:
+        rule, calls = self.reward, inputs.calls.select(CALLS.schema.names())
+        results = python_rules.run_python_rule(rule.name, str(rule.python), rule.params, calls)
+        return rule_contributions(rule, results.with_columns(credits=pl.lit(True)), inputs.discount)
+
+    def looks_at(self) -> str:
+        return "python"
+
+    def count_inputs(self, counts: TraceCounts) -> int:
+        return counts.executions.height
+
+    def why_silent(self, counts: TraceCounts) -> str:
+        return "the function returns no contribution for any execution"
 
 
 def discount_factor(process: Process) -> float:
@@ -80,7 +105,7 @@ def sql_inputs(recipe: Recipe, calls: pl.DataFrame) -> pl.DataFrame:
     The columns that credit needs: `previous_trained`, `last_trained` (ids of trained calls), `turn`
     (the number of LLM calls so far) and `last_turn` (that of the last trained call).
     """
-    rules = [reward for reward in recipe.reward if is_call_rule(reward) and not reward.python]
+    rules = [reward for reward in recipe.reward if reward.kind == RuleKind.CALLS]
     named: set[str] = set().union(*map(_named_columns, rules))
     needed = {column for name in named for column in INPUTS.get(name, (name,))}
     columns = [name for name in CALLS.schema if name in {*KEYS, "requested_by", *needed}]
@@ -107,14 +132,14 @@ def _named_columns(rule: Reward) -> set[str]:
     return {name for name in columns | sources if name in CALLS.schema or name in SIGNALS.schema}
 
 
-def rule_contributions(rule: Reward, calls: pl.DataFrame, discount: float) -> pl.DataFrame:
-    """Return the `CONTRIBUTIONS` of one rule.
+def rule_contributions(rule: Reward, results: pl.DataFrame, discount: float) -> pl.DataFrame:
+    """Return the `CONTRIBUTIONS` of one rule from its results on calls.
 
     Args:
-        calls: `sql_inputs`; for a Python rule `CALLS`.
+        results: the columns `RESULTS` without the reason, and `credits`: whether there is
+            something that the result credits.
         discount: gamma a turn, for a potential.
     """
-    results = _run_python(rule, calls) if rule.python else _run_sql(rule, calls)
     marked = results.with_columns(
         reason=pl.when(pl.col("error").is_not_null()).then(pl.lit("rule_failed"))
         .when(~pl.col("credits")).then(pl.lit("uncredited"))
@@ -175,13 +200,6 @@ def _run_sql(rule: Reward, calls: pl.DataFrame) -> pl.DataFrame:
         )
         .select(*KEYS[:3], "turn", "last_turn", "last_trained", *RESULTS[3:5], "credits", "error")
     )
-
-
-def _run_python(rule: Reward, calls: pl.DataFrame) -> pl.DataFrame:
-    results = python_rules.run_python_rule(
-        rule.name, str(rule.python), rule.params, calls.select(CALLS.schema.names())
-    )
-    return results.with_columns(credits=pl.lit(True))
 
 
 def _potential_differences(rule: Reward, potentials: pl.DataFrame, discount: float) -> pl.DataFrame:

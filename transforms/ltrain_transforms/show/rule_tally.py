@@ -6,19 +6,19 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from ltrain_transforms.datasets import parse_spans
-from ltrain_transforms.recipe import Recipe, Reward
+from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rewards import (
     CONTRIBUTIONS,
+    NullPredicates,
+    RuleInputs,
     execution_contributions,
-    from_rollout_rules,
-    is_call_rule,
+    group_contributions,
     mark_gated,
-    mark_withheld,
+    rule_inputs,
+    rules_of,
     split_contributions,
-    sql_inputs,
     with_group_stats,
 )
-from ltrain_transforms.rules import add_schema_match, sql
 from ltrain_transforms.tables import EXECUTIONS
 
 SUMS = pl.Schema(
@@ -34,30 +34,6 @@ SUMS = pl.Schema(
 
 OUTCOME_COLUMNS = ("execution_id", "call_id", "rule", "source", "value")
 """The columns that the outcome of an execution is computed from."""
-
-
-@dataclass(slots=True)
-class NullPredicates:
-    """The rows on which the predicate of a rule is null."""
-
-    rows: int = 0
-    nulls: Counter[str] = field(default_factory=Counter)
-    """By column of the predicate: on how many of these rows it is null."""
-
-    def add(self, reward: Reward, rows: pl.DataFrame) -> None:
-        """Count `rows`, which are of the kind that the rule reads."""
-        if reward.schema_ is not None:
-            rows = add_schema_match(rows, reward.schema_)
-        rows = rows.with_columns(**sql.json_path_columns(reward.name, rows.schema, reward.let))
-        when = reward.bound(reward.when)
-        null_rows = sql.null_rows(rows, when)
-        self.rows += null_rows.height
-        self.nulls.update({name: null_rows[name].null_count() for name in sql.column_names(when)})
-
-    @property
-    def null_columns(self) -> list[str]:
-        """Columns that are null on every row on which the predicate is null."""
-        return sorted(name for name, count in self.nulls.items() if count == self.rows)
 
 
 @dataclass(slots=True)
@@ -77,14 +53,13 @@ class RuleStatistics:
     fired: set[str] = field(default_factory=set)
     """Rules that made a contribution, even if it does not count."""
     null_predicates: dict[str, NullPredicates] = field(default_factory=dict)
-    """By name of a rule over calls, until the rule makes its first contribution."""
+    """By name of a rule, until the rule makes its first contribution."""
 
     def add(self, spans: pl.DataFrame, newest: int | None) -> None:
         """Add `SPANS` of whole executions; `newest` as in `parse_spans`."""
         parsed = parse_spans(spans, self.recipe, newest)
-        contributions = execution_contributions(
-            self.recipe, parsed.calls, parsed.executions, parsed.evaluations
-        )
+        inputs = rule_inputs(self.recipe, parsed.calls, parsed.executions, parsed.evaluations)
+        contributions = execution_contributions(self.recipe, inputs)
         rewards, _ = split_contributions(contributions)
         own = contributions.filter(pl.col("reason").ne_missing("unheard"))
         narrow = parsed.executions.with_columns(pl.col("source_spans").list.tail(1))
@@ -95,29 +70,23 @@ class RuleStatistics:
         self.kinds.update(parsed.calls["kind"])
         self.evaluations.update(parsed.evaluations.select("name", "source").iter_rows())
         self.fired |= set(own["rule"])
-        self._count_nulls(parsed.calls)
+        self._count_nulls(inputs)
 
-    def _count_nulls(self, calls: pl.DataFrame) -> None:
-        """Count null predicates of the rules over calls that have not fired."""
-        rules = (rule for rule in self.recipe.reward if is_call_rule(rule) and not rule.python)
-        silent = [rule for rule in rules if rule.name not in self.fired]
-        columns = sql_inputs(self.recipe, calls) if silent else calls
-        for rule in silent:
-            rows = columns.filter(pl.col("kind") == rule.on)
-            self.null_predicates.setdefault(rule.name, NullPredicates()).add(rule, rows)
+    def _count_nulls(self, inputs: RuleInputs) -> None:
+        """Count null predicates of the rules that have not made a contribution."""
+        for rule in rules_of(self.recipe):
+            name = rule.reward.name
+            if name not in self.fired:
+                rule.add_nulls(inputs, self.null_predicates.setdefault(name, NullPredicates()))
 
     def finish(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Return executions with `GROUP_STATS`, and `SUMS` after rules over rollouts and gates."""
-        rollout_rules = [rule for rule in self.recipe.reward if rule.on == "rollout"]
         gates = [rule for rule in self.recipe.reward if rule.gate is not None]
         executions = with_group_stats(
             self.recipe, self.outcome_rows, self.executions.sort("execution_id")
         )
-        fired = from_rollout_rules(rollout_rules, executions)
-        rollout_sums = [
-            sum_contributions(mark_withheld(self.recipe, rows, self.executions)) for rows in fired
-        ]
-        sums = pl.concat([self.sums, *rollout_sums])
+        rollout_sums = sum_contributions(group_contributions(self.recipe, executions))
+        sums = pl.concat([self.sums, rollout_sums])
         counts = pl.col("reason").is_null()
         passed = mark_gated(gates, sums.filter(counts), executions).select(SUMS.names())
         every = pl.concat([passed, sums.filter(~counts)])

@@ -15,8 +15,9 @@ from rich.text import Text
 
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import Progress, ignore_progress
-from ltrain_transforms.recipe import Recipe, Reward
-from ltrain_transforms.show.rule_tally import NullPredicates, RuleStatistics
+from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.rewards import Rule, TraceCounts, rules_of
+from ltrain_transforms.show.rule_tally import RuleStatistics
 from ltrain_transforms.source import (
     SPANS_PER_BATCH,
     Selection,
@@ -90,60 +91,43 @@ def report_rules(
     return _report(statistics)
 
 
-@dataclass(frozen=True, slots=True)
-class _Results:
-    """The results of all batches."""
-
-    statistics: RuleStatistics
-    executions: pl.DataFrame
-    """With the columns of `GROUP_STATS`."""
-    sums: pl.DataFrame
-    """`SUMS`, after rules over the rollout and gates."""
-
-
 def _report(statistics: RuleStatistics) -> RulesReport:
-    results = _Results(statistics, *statistics.finish())
-    rows = [dict(_row(reward, results)) for reward in statistics.recipe.reward]
+    executions, sums = statistics.finish()
+    counts = TraceCounts(
+        executions, statistics.kinds, statistics.evaluations, statistics.null_predicates
+    )
+    rows = [dict(_row(rule, counts, sums)) for rule in rules_of(statistics.recipe)]
     columns = {name: [row[name] for row in rows] for name in REPORT.schema}
-    judged = results.executions["reward"].count()
-    return RulesReport(pl.DataFrame(columns, REPORT.schema), results.executions.height, judged)
+    return RulesReport(
+        pl.DataFrame(columns, REPORT.schema), executions.height, executions["reward"].count()
+    )
 
 
-def _row(reward: Reward, results: _Results) -> Iterator[tuple[str, object]]:
-    own = results.sums.filter(pl.col("rule") == reward.name)
+def _row(rule: Rule, counts: TraceCounts, sums: pl.DataFrame) -> Iterator[tuple[str, object]]:
+    """Yield the cells of `REPORT`.
+
+    Args:
+        sums: `SUMS`, after rules over the rollout and gates.
+    """
+    own = sums.filter(pl.col("rule") == rule.reward.name)
     counted = own.filter(pl.col("reason").is_null())
     uncounted = own.filter(pl.col("reason").is_not_null())
-    inputs = _count_inputs(reward, results)
     fired, total = int(counted["count"].sum()), counted["value"].sum()
-    yield "rule", reward.name
-    yield "looks_at", _input_kind(reward)
-    yield "seen", inputs
+    yield "rule", rule.reward.name
+    yield "looks_at", rule.looks_at()
+    yield "seen", rule.count_inputs(counts)
     yield "fired", fired
     yield "executions", counted.height
     yield "total", total
     yield "mean", total / fired if fired else None
-    sums = counted.select("execution_id", "value")
-    joined = results.executions.join(sums, "execution_id", "left", maintain_order="left")
+    values = counted.select("execution_id", "value")
+    joined = counts.executions.join(values, "execution_id", "left", maintain_order="left")
     yield "correlation", _correlation(joined)
     reasons = sorted(uncounted.group_by("reason").agg(pl.col("count").sum()).rows())
     left_out = ", ".join(f"{reason} {count}" for reason, count in reasons) or None
     yield "left_out", left_out
     yield "examples", _examples(joined)
-    yield "silent", None if fired else _why_silent(reward, results, inputs, left_out)
-
-
-def _input_kind(reward: Reward) -> str:
-    return "python" if reward.python else "evaluation" if reward.evaluation else str(reward.on)
-
-
-def _count_inputs(reward: Reward, results: _Results) -> int:
-    """Count the calls, executions or evaluations that a reward reads."""
-    if reward.evaluation:
-        evaluations = results.statistics.evaluations.items()
-        return sum(count for (name, _), count in evaluations if name == reward.evaluation)
-    if reward.python or reward.on == "rollout":
-        return results.executions.height
-    return results.statistics.kinds[str(reward.on)]
+    yield "silent", None if fired else _why_silent(rule, counts, left_out)
 
 
 def _correlation(joined: pl.DataFrame) -> float | None:
@@ -164,46 +148,11 @@ def _examples(joined: pl.DataFrame) -> list[str]:
     return ranked["label"].unique(maintain_order=True).head(EXAMPLES).to_list()
 
 
-def _why_silent(reward: Reward, results: _Results, inputs: int, left_out: str | None) -> str:
-    """Explain why a reward gives nothing."""
+def _why_silent(rule: Rule, counts: TraceCounts, left_out: str | None) -> str:
+    """Return why a reward gives nothing."""
     if left_out is not None:
         return f"all its contributions are left out: {left_out}"
-    if reward.evaluation:
-        return _why_unmatched(reward, results, inputs)
-    if reward.python:
-        return "the function returns no contribution for any execution"
-    if inputs == 0:
-        kinds = ", ".join(sorted(results.statistics.kinds)) or "none"
-        return f"the traces hold no {reward.on} call; kinds in the traces: {kinds}"
-    nulls = _null_predicates(reward, results)
-    what = "executions" if reward.on == "rollout" else f"{reward.on} calls"
-    summary = f"`when` is true for none of {inputs} {what}"
-    if nulls.rows == 0:
-        return summary
-    columns = ", ".join(nulls.null_columns) or "a value"
-    return f"{summary}, and null for {nulls.rows}, which lack {columns}"
-
-
-def _null_predicates(reward: Reward, results: _Results) -> NullPredicates:
-    if reward.on != "rollout":
-        return results.statistics.null_predicates[reward.name]
-    nulls = NullPredicates()
-    nulls.add(reward, results.executions)
-    return nulls
-
-
-def _why_unmatched(reward: Reward, results: _Results, inputs: int) -> str:
-    evaluations = results.statistics.evaluations
-    if inputs:
-        sources = ", ".join(
-            sorted(source for name, source in evaluations if name == reward.evaluation)
-        )
-        return (
-            f"evaluations named '{reward.evaluation}' come from {sources} only, "
-            f"and from is '{reward.from_}'"
-        )
-    names = ", ".join(sorted({name for name, _ in evaluations})) or "none"
-    return f"no evaluation is named '{reward.evaluation}'; names in the traces: {names}"
+    return rule.why_silent(counts)
 
 
 _SHOWN_COLUMNS = (

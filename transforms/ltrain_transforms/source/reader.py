@@ -5,11 +5,12 @@ carry none (a server or a tool does not know the rollout); and the spans that li
 traces, with their own traces.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
+from ltrain_collector import promoted_columns
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_transforms.calls import resolve_spans
@@ -181,10 +182,16 @@ def selection_conditions(
     return named, params
 
 
-def _either(attribute: str) -> str:
-    """Return SQL that reads an attribute from the span, else from its resource."""
-    own, resource = f"SpanAttributes['{attribute}']", f"ResourceAttributes['{attribute}']"
-    return f"if({own} != '', {own}, {resource})"
+def _promoted(columns: Iterable[promoted_columns.PromotedColumn]) -> Iterator[str]:
+    """Yield the SQL of the promoted columns that `SPANS` has.
+
+    A number is read as text from the attributes, since its column holds 0 where none is named.
+    """
+    for column in columns:
+        if column.snake_name in SPANS.schema:
+            is_number = column.type == promoted_columns.NUMBER
+            value = column.text() if is_number else f"toString({column.name})"
+            yield f"{value} AS {column.snake_name}"
 
 
 _SESSIONS = (
@@ -206,14 +213,11 @@ LINKED_TRACE_SQL = "arrayElement(`Links.TraceId`, 1)"
 """SQL expression: the trace of a span's first link."""
 
 _SELECT = f"""SELECT
-    toString(RunId) AS run_id, RolloutId AS rollout_id, toString(Attempt) AS attempt,
-    {_either(attributes.TASK_ID)} AS task_id, {_either(attributes.DOMAIN)} AS domain,
-    {_either(attributes.MODE)} AS mode, {_either(attributes.WAVE)} AS wave,
-    {_either(attributes.SAMPLE_INDEX)} AS sample_index,
+    {", ".join(_promoted(promoted_columns.PROMOTED))},
     {{session}} AS session_id,
     TraceId AS trace_id, SpanId AS span_id, ParentSpanId AS parent_id,
     ResourceAttributes['service.instance.id'] AS process, ScopeName AS scope,
-    toString(Sender) AS sender, toString(SpanName) AS name,
+    toString(SpanName) AS name,
     toUnixTimestamp64Nano(Timestamp) AS start, start + toInt64(Duration) AS end,
     toString(StatusCode) AS status, StatusMessage AS message,
     SpanAttributes['{attributes.OUTCOME}'] AS outcome,

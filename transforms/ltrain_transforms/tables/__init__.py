@@ -5,7 +5,7 @@ schema. Times are nanoseconds since the epoch. `execution_id` is the key of ever
 rollout's id and attempt, `<rollout>.<attempt>`, else the id of a session or a trace.
 """
 
-from ltrain_transforms.tables.calls import CALLS
+from ltrain_transforms.tables.calls import CALLS, CallColumn, CellSource, columns_from
 from ltrain_transforms.tables.column import FLOAT, INTEGER, STRING, STRINGS, Column, Table
 from ltrain_transforms.tables.derived_columns import GROUP_STATS, SIGNALS
 from ltrain_transforms.tables.drops import DROPS
@@ -38,6 +38,9 @@ __all__ = [
     "STRINGS",
     "TABLES",
     "TRANSITIONS",
+    "CallColumn",
+    "CellSource",
     "Column",
     "Table",
+    "columns_from",
 ]

@@ -1,0 +1,234 @@
+"""Promoted columns: attributes that have a column of their own in the tables and views.
+
+`PROMOTED` is the only list of them. The tables' columns, both views, the migration of existing
+tables, the select of the transforms and `docs/attributes.md` are made from it.
+
+A column is `MATERIALIZED`: ClickHouse computes it when a row is inserted, and reads it without the
+attributes. To change the expression of a column, name a new step in `since`.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ltrain_instrument import attributes
+
+ID, WORD, NUMBER = "String", "LowCardinality(String)", "UInt32"
+"""The types of columns: text with many values, text with few values, and a number."""
+
+CODECS = {ID: " CODEC(ZSTD(1))", NUMBER: " CODEC(T64, ZSTD(1))"}
+
+RECORD_ATTRIBUTES = {"traces": "SpanAttributes", "logs": "LogAttributes"}
+"""The column with the attributes of a span and of a log record, by signal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromotedColumn:
+    """A column and the attributes that it is read from; the first that is not empty counts."""
+
+    name: str
+    type: str
+    doc: str
+    record: tuple[str, ...] = ()
+    """Attributes of the span or log record."""
+    resource: tuple[str, ...] = ()
+    """Attributes of its resource."""
+    signals: tuple[str, ...] = ("traces",)
+    since: str = ""
+    """The migration step that gives an existing table this column, or its changed expression."""
+
+    @property
+    def snake_name(self) -> str:
+        """The column's name in the transforms: `task_id` for `TaskId`."""
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", self.name).lower()
+
+    def text(self, signal: str = "traces") -> str:
+        """Return the SQL that reads the attributes; an empty string if none is set."""
+        values = [f"{RECORD_ATTRIBUTES[signal]}['{name}']" for name in self.record]
+        values += [f"ResourceAttributes['{name}']" for name in self.resource]
+        if len(values) == 1:
+            return values[0]
+        choices = ", ".join(f"{value} != '', {value}" for value in values[:-1])
+        return f"{'if' if len(values) == 2 else 'multiIf'}({choices}, {values[-1]})"
+
+    def expression(self, signal: str = "traces") -> str:
+        """Return the SQL of the column's value; a number that no attribute names is 0."""
+        text = self.text(signal)
+        return f"toUInt32OrZero({text})" if self.type == NUMBER else text
+
+    def definition(self, signal: str) -> str:
+        """Return the definition of the column in a table."""
+        materialized = f"MATERIALIZED {self.expression(signal)}"
+        return f"{self.name} {self.type} {materialized}{CODECS.get(self.type, '')}"
+
+
+BOTH = ("traces", "logs")
+RESOURCE_STEP = "10_resource"
+"""The step after which task, domain, mode and wave of a resource count like those of a span."""
+
+PROMOTED = (
+    PromotedColumn(
+        name="RunId",
+        type=WORD,
+        doc="The run.",
+        record=(attributes.RUN_ID,),
+        resource=(attributes.RUN_ID,),
+        signals=BOTH,
+    ),
+    PromotedColumn(
+        name="RolloutId",
+        type=ID,
+        doc="The rollout. It is a hint: readers resolve the execution of a span.",
+        record=(attributes.ROLLOUT_ID,),
+        resource=(attributes.ROLLOUT_ID, "agentlightning.rollout_id"),
+        signals=BOTH,
+    ),
+    PromotedColumn(
+        name="Attempt",
+        type=WORD,
+        doc="The attempt at the rollout.",
+        record=(attributes.ATTEMPT_ID,),
+        resource=(attributes.ATTEMPT_ID, "agentlightning.attempt_id"),
+        signals=BOTH,
+    ),
+    PromotedColumn(
+        name="Sender",
+        type=WORD,
+        doc="The sender, by its key: readers derive roles from it, not from a scope's name.",
+        resource=(attributes.SENDER,),
+        signals=BOTH,
+    ),
+    PromotedColumn(
+        name="TaskId",
+        type=ID,
+        doc="The task.",
+        record=(attributes.TASK_ID,),
+        resource=(attributes.TASK_ID,),
+        since=RESOURCE_STEP,
+    ),
+    PromotedColumn(
+        name="Domain",
+        type=WORD,
+        doc="The domain of the task.",
+        record=(attributes.DOMAIN,),
+        resource=(attributes.DOMAIN,),
+        since=RESOURCE_STEP,
+    ),
+    PromotedColumn(
+        name="Mode",
+        type=WORD,
+        doc="train, val or prod.",
+        record=(attributes.MODE,),
+        resource=(attributes.MODE,),
+        since=RESOURCE_STEP,
+    ),
+    PromotedColumn(
+        name="Wave",
+        type=NUMBER,
+        doc="The wave.",
+        record=(attributes.WAVE,),
+        resource=(attributes.WAVE,),
+        since=RESOURCE_STEP,
+    ),
+    PromotedColumn(
+        name="SampleIndex",
+        type=NUMBER,
+        doc="The number of the rollout within its task and wave.",
+        record=(attributes.SAMPLE_INDEX,),
+        resource=(attributes.SAMPLE_INDEX,),
+        since=RESOURCE_STEP,
+    ),
+    PromotedColumn(
+        name="PolicyName",
+        type=WORD,
+        doc="The policy.",
+        record=(attributes.POLICY_NAME,),
+    ),
+    PromotedColumn(
+        name="PolicyVersion",
+        type=NUMBER,
+        doc="The version of the policy.",
+        record=(attributes.POLICY_VERSION,),
+    ),
+    PromotedColumn(
+        name="GenAiOp",
+        type=WORD,
+        doc="The operation: chat, execute_tool, …",
+        record=("gen_ai.operation.name",),
+    ),
+    PromotedColumn(
+        name="GenAiModel",
+        type=WORD,
+        doc="The model that answered, else the model that was requested.",
+        record=("gen_ai.response.model", "gen_ai.request.model"),
+    ),
+    PromotedColumn(
+        name="InTokens",
+        type=NUMBER,
+        doc="Number of prompt tokens.",
+        record=("gen_ai.usage.input_tokens",),
+    ),
+    PromotedColumn(
+        name="OutTokens",
+        type=NUMBER,
+        doc="Number of response tokens.",
+        record=("gen_ai.usage.output_tokens",),
+    ),
+    PromotedColumn(
+        name="ToolName",
+        type=WORD,
+        doc="The tool.",
+        record=("gen_ai.tool.name",),
+    ),
+)
+
+
+def columns_of(signal: str) -> list[PromotedColumn]:
+    """Return the promoted columns of a signal's table, in order."""
+    return [column for column in PROMOTED if signal in column.signals]
+
+
+def placeholders(signal: str) -> dict[str, str]:
+    """Return what the files of `ddl/` contain of the columns of a signal."""
+    columns = columns_of(signal)
+    return {
+        f"{signal}_columns": ",\n    ".join(each.definition(signal) for each in columns),
+        f"{signal}_names": ", ".join(each.name for each in columns),
+        f"{signal}_values": ",\n    ".join(
+            f"{each.expression(signal)} AS {each.name}" for each in columns
+        ),
+    }
+
+
+PLACEHOLDERS = {**placeholders("traces"), **placeholders("logs")}
+
+
+def step_names(signal: str) -> tuple[str, ...]:
+    """Return the steps that change promoted columns of a signal's existing table, in order."""
+    names = (f"{each.since}_{signal}" for each in columns_of(signal) if each.since)
+    return tuple(dict.fromkeys(names))
+
+
+def step_statements(step: str) -> Iterator[str]:
+    """Yield the statements of a step; none if it changes no promoted column.
+
+    The last statement computes the columns of the rows that exist, once. Views that read the
+    resource instead would read the attributes in each query, and could not use the index on the
+    task.
+    """
+    for signal in RECORD_ATTRIBUTES:
+        columns = columns_of(signal)
+        changed = [each for each in columns if f"{each.since}_{signal}" == step]
+        if not changed:
+            continue
+        before = dict(zip(columns[1:], columns[:-1], strict=True))
+        table = f"ALTER TABLE otel.otel_{signal}"
+        yield f"{table} " + ", ".join(
+            f"ADD COLUMN IF NOT EXISTS {each.definition(signal)} AFTER {before[each].name}"
+            for each in changed
+        )
+        yield f"{table} " + ", ".join(
+            f"MODIFY COLUMN {each.definition(signal)}" for each in changed
+        )
+        materialized = ", ".join(f"MATERIALIZE COLUMN {each.name}" for each in changed)
+        yield f"{table} {materialized} SETTINGS mutations_sync = 2"

@@ -1,0 +1,54 @@
+"""A loss is checked when the recipe is loaded, without the learner's packages."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ltrain_transforms.errors import BadRecipe
+from ltrain_transforms.recipe import POLICY_LOSSES, Recipe, Train
+
+RECIPE = """
+policy = [{{ name = "sql" }}]
+reward = [{{ name = "answer", evaluation = "reward" }}]
+
+[train]
+loss = "{}"
+loss_weighting = "{}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("loss", "weighting", "sentence"),
+    [
+        ("vanila", "token", r"train.loss: Unknown policy loss 'vanila'\. .*Did you mean 'vanilla'"),
+        ("ppo", "token", r"Choose from: cispo, clip_cov, .*vanilla\."),
+        ("geo_mean", "token", "train.loss: 'geo_mean': it averages over the rows of a micro-batch"),
+        ("dro", "token", "a recipe has no key for"),
+        ("bypass_mode", "token", "name that loss"),
+        ("kl_cov", "rollout", "loss_weighting = 'rollout' cannot go with loss = 'kl_cov'"),
+        ("clip_cov", "call", "Set loss_weighting = 'token', or choose from: cispo, dppo_kl"),
+    ],
+)
+def test_a_loss_that_cannot_be_trained_is_refused_on_load(
+    tmp_path: Path, loss: str, weighting: str, sentence: str
+) -> None:
+    path = tmp_path / "ltrain.toml"
+    path.write_text(RECIPE.format(loss, weighting))
+    with pytest.raises(BadRecipe, match=sentence):
+        Recipe.load(path)
+
+
+@pytest.mark.parametrize("loss", POLICY_LOSSES)
+def test_every_declared_loss_loads(loss: str) -> None:
+    assert Train(loss=loss).loss == loss
+
+
+def test_the_check_imports_no_learner() -> None:
+    code = (
+        "import sys; from ltrain_transforms.recipe import Train; Train(loss='gspo'); "
+        "print({'torch', 'verl', 'ray'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
