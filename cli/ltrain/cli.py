@@ -10,7 +10,7 @@ import ltrain_collector.cli
 import ltrain_train.cli
 import ltrain_transforms.cli
 from ltrain_instrument.errors import LtrainError
-from ltrain_instrument.terminal import visible
+from ltrain_instrument.machine import visible
 
 app = typer.Typer(
     help="Train the agent you already run, from the traces it already emits.",
@@ -62,7 +62,7 @@ def doctor(
     import os
     from dataclasses import asdict
 
-    from ltrain_instrument.otel_limits import pop_invalid_limits
+    from ltrain_instrument.settings import pop_invalid_limits
 
     environ = dict(os.environ)
     pop_invalid_limits()  # before the first import of OpenTelemetry's SDK, which would fail

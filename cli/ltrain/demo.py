@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ltrain_collector.store import Store
 from ltrain_instrument import settings
-from ltrain_instrument.private import make_private
+from ltrain_instrument.files import make_private
 from ltrain_train.errors import BadRun
 from ltrain_train.loop import Journal, command
 from ltrain_train.policy import fast_dtype

@@ -20,9 +20,9 @@ from ltrain import doctor_collector
 from ltrain_collector import dsn
 from ltrain_instrument.delivery import Sender, SendStatus, traces_url
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.files import is_private
 from ltrain_instrument.instrumentors import Finding, InstrumentorChoice, State, diagnosis
 from ltrain_instrument.privacy import remove_url_credentials
-from ltrain_instrument.private import is_private
 from ltrain_instrument.settings import GATEWAY, HOME, STORE, VLLM_PYTHON
 
 TRIAL = 10.0

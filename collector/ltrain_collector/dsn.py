@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from ltrain_collector.errors import BadDsn
-from ltrain_instrument import loopback
+from ltrain_instrument.machine import LOOPBACK_NAMES
 
 PORT = 8123
 """ClickHouse's default HTTP port."""
@@ -62,7 +62,7 @@ def local_folder(address: Folder | Server | None, home: Path) -> Path | None:
 
     For a server on this machine, and where no address is known, it is the store of `home`.
     """
-    if isinstance(address, Server) and address.host not in loopback.NAMES:
+    if isinstance(address, Server) and address.host not in LOOPBACK_NAMES:
         return None
     return (address.path if isinstance(address, Folder) else home / "store").absolute()
 

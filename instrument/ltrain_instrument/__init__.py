@@ -26,7 +26,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     from importlib import import_module
 
-    from ltrain_instrument.otel_limits import remove_invalid_limits
+    from ltrain_instrument.settings import remove_invalid_limits
 
     remove_invalid_limits()
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

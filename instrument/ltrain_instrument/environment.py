@@ -6,7 +6,7 @@ agent's interpreter takes the first distro that it finds.
 
 import os
 
-from ltrain_instrument.otel_limits import remove_invalid_limits
+from ltrain_instrument.settings import remove_invalid_limits
 
 for _variable in ("OTEL_PYTHON_DISTRO", "OTEL_PYTHON_CONFIGURATOR"):
     os.environ.setdefault(_variable, "ltrain")

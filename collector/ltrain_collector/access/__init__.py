@@ -9,12 +9,11 @@ from ltrain_collector.access.bound_keys import (
     sign_service,
     store_secret,
 )
-from ltrain_collector.access.grants import Grant, Role
+from ltrain_collector.access.grants import Grant, Role, Sender
 from ltrain_collector.access.ingest_policy import COLLECTOR_SERVICE
 from ltrain_collector.access.key_report import key_lines, make_bound_key, parse_role
 from ltrain_collector.access.keys import Keys
 from ltrain_collector.access.secrets import ALGORITHM, shared_secret
-from ltrain_collector.access.senders import Sender
 from ltrain_collector.access.tls import BadTls, Tls
 
 __all__ = [

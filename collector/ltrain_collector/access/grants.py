@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ltrain_collector.access.senders import Sender
 from ltrain_instrument.attributes import ROLLOUT_ID
 
 
@@ -19,6 +18,25 @@ class Role(StrEnum):
     """Sends the telemetry of ltrain's own processes: gateway, runner, learner, loop."""
     ADMIN = "admin"
     """Allows everything."""
+
+
+class Sender(StrEnum):
+    """The sender of a row, recorded as the resource attribute `ltrain.sender`."""
+
+    AGENT = "agent"
+    """The holder of a bound key."""
+    INGEST = "ingest"
+    """The holder of an ingest key."""
+    SERVICE = "service"
+    """An ltrain process: gateway, runner, learner or loop."""
+    ADMIN = "admin"
+    """The holder of an admin key."""
+    NONE = "none"
+    """A program on the store's machine that sent no key to a store without keys."""
+    LOCAL = "local"
+    """A program that opened the store's folder directly."""
+    IMPORT = "import"
+    """A file that `ltrain import` read."""
 
 
 INGEST_SENDERS = {

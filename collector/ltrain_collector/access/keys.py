@@ -31,11 +31,10 @@ from ltrain_collector.access.bound_keys import (
 )
 from ltrain_collector.access.grants import Grant, Role
 from ltrain_collector.errors import HttpError
-from ltrain_instrument.atomic_files import OWNER_FILE, write_file
 from ltrain_instrument.attributes import ATTEMPT_ID, ROLLOUT_ID, RUN_ID
 from ltrain_instrument.errors import BadSetting, LtrainError
+from ltrain_instrument.files import OWNER_FILE, make_private, write_file
 from ltrain_instrument.identity import Identity
-from ltrain_instrument.private import make_private
 from ltrain_instrument.settings import STORE_SECRET
 
 MAX_CACHED_KEYS = 4096

@@ -4,8 +4,8 @@ import contextlib
 import secrets
 from pathlib import Path
 
-from ltrain_instrument.atomic_files import OWNER_FILE, create_file
 from ltrain_instrument.errors import BadSetting
+from ltrain_instrument.files import OWNER_FILE, create_file
 from ltrain_instrument.settings import Setting
 
 ALGORITHM = "HS256"

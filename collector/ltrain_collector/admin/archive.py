@@ -17,7 +17,7 @@ from typing import IO
 from xml.etree import ElementTree
 
 from ltrain_collector.errors import BadBackup
-from ltrain_instrument.private import make_private
+from ltrain_instrument.files import make_private
 
 LIST = ".backup"
 """ClickHouse's list of the files of a backup."""

@@ -20,8 +20,7 @@ from ltrain_collector.errors import BadBackup, QueryFailed, StoreNewer
 from ltrain_collector.signals import SIGNALS, TABLES
 from ltrain_collector.store import BACKUPS, Store, quote_literal
 from ltrain_instrument import attributes
-from ltrain_instrument.atomic_files import move_into_place, temporary_sibling
-from ltrain_instrument.private import OWNER_ONLY, make_private
+from ltrain_instrument.files import OWNER_ONLY, make_private, move_into_place, temporary_sibling
 
 STEPS_TABLE = "otel.ltrain_migrations"
 DERIVED_TABLES = tuple(name for table in TABLES.values() for name in table.derived)

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from ltrain_collector.errors import BadFormat, BadParameter
 from ltrain_collector.store import Parameters, Store
-from ltrain_instrument.terminal import visible
+from ltrain_instrument.machine import visible
 
 FORMATS = {
     "json": "JSONEachRow",

@@ -3,9 +3,9 @@
 from ltrain_collector.http.browsers import DENIED_STATUSES, ORIGIN, BrowserGuard
 from ltrain_collector.http.budget import MAX_REQUEST_BYTES, MemoryBudget, RequestBuffer
 from ltrain_collector.http.connection import MAX_HEAD_BYTES, connection_factory
+from ltrain_collector.http.decompression import Unpacker, Zlib
 from ltrain_collector.http.descriptors import Descriptors, raise_limit
 from ltrain_collector.http.refusals import RefusalCounts, RefusalReason
-from ltrain_collector.http.unpackers import Unpacker, Zlib
 
 __all__ = [
     "DENIED_STATUSES",

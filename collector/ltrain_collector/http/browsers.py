@@ -20,7 +20,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ltrain_collector.http.refusals import RefusalCounts, RefusalReason
-from ltrain_instrument.loopback import NAMES
+from ltrain_instrument.machine import LOOPBACK_NAMES
 
 USER_SITES = ("none", "same-origin")
 """Values of Sec-Fetch-Site in requests that no other page made."""
@@ -57,7 +57,7 @@ class BrowserGuard:
     def __init__(self, app: ASGIApp, hosts: Iterable[str], refusals: RefusalCounts) -> None:
         """Allow the names and addresses `hosts` in `Host`, in addition to this machine's."""
         self._app = app
-        self._hosts = frozenset(_host_name(host) for host in (*NAMES, *hosts))
+        self._hosts = frozenset(_host_name(host) for host in (*LOOPBACK_NAMES, *hosts))
         self._refusals = refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

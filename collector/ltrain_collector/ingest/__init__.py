@@ -1,5 +1,6 @@
 """OTLP over HTTP and gRPC into the store."""
 
+from ltrain_collector.http.decompression import too_large
 from ltrain_collector.ingest.counters import (
     SECONDS_BOUNDS,
     Counters,
@@ -7,15 +8,16 @@ from ltrain_collector.ingest.counters import (
     SignalCounters,
     TableCounters,
 )
-from ltrain_collector.ingest.decompression import too_large
 from ltrain_collector.ingest.intake import (
     BODY_TIMEOUT,
     MAX_BODY_BYTES,
     MAX_JSON_BYTES,
     RETRY_AFTER,
     Intake,
+    error_status,
+    rpc_status,
+    serialize_message,
 )
-from ltrain_collector.ingest.responses import error_status, rpc_status, serialize_message
 
 __all__ = [
     "BODY_TIMEOUT",

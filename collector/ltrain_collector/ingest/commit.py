@@ -6,6 +6,7 @@ nothing: the client sends again, and duplicate rows are read once.
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ DISK_FULL = 243
 logger = logging.getLogger(__name__)
 
 Insert = Callable[[list[bytes]], object]
+
+MAX_REQUESTS = 4096
+"""Number of requests that are remembered: a client sends again within seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +139,20 @@ def _refusal(error: Exception) -> OtlpError:
 
 def _code(error: Exception) -> int:
     return error.code if isinstance(error, QueryFailed) else NO_CODE
+
+
+class RecentRequests:
+    """The most recently stored requests, by a hash of their bytes."""
+
+    def __init__(self, max_requests: int = MAX_REQUESTS) -> None:
+        self._max_requests = max_requests
+        self._stored: OrderedDict[int, None] = OrderedDict()
+
+    def add(self, digest: int) -> bool:
+        """Remember a stored request, and return whether the same bytes were stored before."""
+        before = digest in self._stored
+        self._stored[digest] = None
+        self._stored.move_to_end(digest)
+        if len(self._stored) > self._max_requests:
+            self._stored.popitem(last=False)
+        return before

@@ -8,16 +8,17 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from google.protobuf import json_format
 from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
 
 from ltrain_collector import schema
 from ltrain_collector.access import Grant
 from ltrain_collector.errors import OtlpError
 from ltrain_collector.http import MAX_REQUEST_BYTES, MemoryBudget, RequestBuffer
-from ltrain_collector.ingest.commit import WINDOW, GroupCommit
+from ltrain_collector.http.decompression import inflate
+from ltrain_collector.ingest.commit import WINDOW, GroupCommit, RecentRequests
 from ltrain_collector.ingest.counters import Counters, SignalCounters, TableCounters
-from ltrain_collector.ingest.decompression import inflate
-from ltrain_collector.ingest.duplicates import RecentRequests
 from ltrain_collector.signals import METRICS, SIGNALS, TABLES, Rows, Signal
 from ltrain_collector.store import Engine
 
@@ -128,3 +129,24 @@ def _encode(
     rows = signal.encode_body(plain, as_json, grant)
     buffer.resize(rows.size)
     return rows, hash((signal.name, body))
+
+
+def serialize_message(message: Message, as_json: bool) -> bytes:
+    if as_json:
+        return str(json_format.MessageToJson(message, indent=None)).encode()
+    return bytes(message.SerializeToString())
+
+
+def rpc_status(code: int, message: str, retryable: bool = False) -> Message:
+    """Return a `google.rpc.Status`; if `retryable`, with the delay until a retry."""
+    status = status_pb2.Status(code=code, message=message)
+    if retryable:
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.seconds = RETRY_AFTER
+        status.details.add().Pack(retry)
+    return status
+
+
+def error_status(error: OtlpError) -> Message:
+    """Return the status of a request that was not stored."""
+    return rpc_status(error.code, str(error), error.retryable)

@@ -33,8 +33,7 @@ from ltrain_collector.http import MemoryBudget, RequestBuffer
 from ltrain_collector.query.access import ReaderPolicy
 from ltrain_collector.query.cancellation import QueryWatchdog
 from ltrain_collector.query.compression import body_too_large, choose_packer
-from ltrain_collector.query.counters import QueryCounters
-from ltrain_collector.query.execution import QueryRunner
+from ltrain_collector.query.execution import QueryCounters, QueryRunner
 from ltrain_collector.query.executors import NoSlot, NoSlotReason, QueryScheduler
 from ltrain_collector.query.keyless import KeylessPolicy
 from ltrain_collector.query.limits import RoleLimits, only_reads

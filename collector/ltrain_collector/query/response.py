@@ -1,4 +1,9 @@
-"""HTTP responses of the ClickHouse port."""
+"""HTTP responses of the ClickHouse port, and the handshake of clickhouse-go, which Grafana uses.
+
+In the handshake the client queries `revision()`. It decodes this response in its own revision of
+ClickHouse's native protocol, and later ones in the returned revision. chDB writes Native blocks of
+revision 0, so the response is revision 0.
+"""
 
 import json
 import re
@@ -23,6 +28,13 @@ STATUS = {
     **{194: 401, 159: 408, 48: 501, 76: 503, 209: 503, 439: 503},
 }
 """HTTP status by ClickHouse's error code, as its server sends them; 500 for all others."""
+
+REVISION = re.compile(r"\brevision\(\s*\)", re.I)
+
+BLOCK_INFO = b"\x01\x00\x02\xff\xff\xff\xff\x00"
+
+FLAGS_SINCE = 54454
+"""First revision with a byte after each column's type, for custom serialization."""
 
 
 class ResultResponse:
@@ -109,3 +121,28 @@ def error_head(code: int, query_id: str = "") -> tuple[int, dict[str, str]]:
 def error_response(error: QueryFailed) -> PlainTextResponse:
     """Return the response for a query that failed before it was run."""
     return PlainTextResponse(f"{error}\n", *error_head(error.code))
+
+
+def is_revision_query(sql: str, form: str, revision: int) -> bool:
+    """Return whether a query is the handshake."""
+    return revision > 0 and form == "Native" and REVISION.search(sql) is not None
+
+
+def zero_revision_query(sql: str) -> str:
+    """Return the query with 0 in place of `revision()`."""
+    return REVISION.sub("toUInt32(0)", sql)
+
+
+def revision_block(plain: bytes, revision: int) -> bytes:
+    """Convert a Native block of one row, of strings and 32-bit numbers, to `revision`."""
+    columns, rows, at = plain[0], plain[1], 2
+    parts = [BLOCK_INFO, plain[:2]]
+    for _ in range(columns):
+        end = at + 1 + plain[at]  # the name, then the type
+        kind = plain[end + 1 : end + 1 + plain[end]]
+        end += 1 + plain[end]
+        parts.append(plain[at:end] + (b"\0" if revision >= FLAGS_SINCE else b""))
+        at, end = end, end + (4 * rows if kind == b"UInt32" else 1 + plain[end])
+        parts.append(plain[at:end])
+        at = end
+    return b"".join(parts)

@@ -36,7 +36,7 @@ from ltrain_collector.server.otlp_grpc import GrpcReceiver, make_server
 from ltrain_collector.server.otlp_http import Receiver
 from ltrain_collector.store import EmbeddedBackend, Engine, Store
 from ltrain_instrument.errors import LtrainError
-from ltrain_instrument.loopback import is_loopback
+from ltrain_instrument.machine import is_loopback
 from ltrain_instrument.settings import STORE_SECRET
 
 logger = logging.getLogger(__name__)

@@ -9,9 +9,13 @@ from ltrain_collector.store.chdb_engine import (
     setup_statements,
 )
 from ltrain_collector.store.embedded import EmbeddedBackend
-from ltrain_collector.store.formats import READING_STATEMENT, is_streamable, stream_result
+from ltrain_collector.store.formats import (
+    READING_STATEMENT,
+    Parameters,
+    is_streamable,
+    stream_result,
+)
 from ltrain_collector.store.migration import program_version
-from ltrain_collector.store.parameters import Parameters
 from ltrain_collector.store.trace_store import Store
 
 __all__ = [

@@ -6,9 +6,8 @@ from io import BytesIO
 import polars as pl
 import pyarrow as pa
 
-from ltrain_collector.store.arrow import to_polars
 from ltrain_collector.store.chdb_engine import Engine
-from ltrain_collector.store.parameters import Parameters, as_settings
+from ltrain_collector.store.formats import Parameters, as_settings, to_polars
 
 READ_SETTINGS = {"session_timezone": "UTC", "readonly": "2"}
 """Times are in UTC regardless of the machine's zone; readonly 2 forbids writes, not settings."""

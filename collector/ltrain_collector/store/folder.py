@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from ltrain_collector.errors import RESTORE_HINT, StoreDamaged, StoreGone, StoreInUse, unusable
-from ltrain_instrument.private import make_private
+from ltrain_instrument.files import make_private
 
 STORE_FILES = {"data", "metadata", "metadata_dropped", "status", "store", "tmp", "uuid"}
 """Names of which chDB creates at least one in every folder that it opens."""

@@ -14,7 +14,8 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 from clickhouse_connect.driver.httputil import get_pool_manager
 from urllib3.exceptions import HTTPError
 
-from ltrain_collector.dsn import Server
+from ltrain_collector.access import existing_secret, secret_file, sign_owner
+from ltrain_collector.dsn import Server, local_folder
 from ltrain_collector.errors import (
     AUTHENTICATION_FAILED,
     KEYLESS_REFUSAL,
@@ -23,16 +24,10 @@ from ltrain_collector.errors import (
     StoreUnreachable,
     code_of,
 )
-from ltrain_collector.store.arrow import to_polars
 from ltrain_collector.store.embedded import FRAME_SETTINGS
-from ltrain_collector.store.owner import (
-    NO_SECRET,
-    WRONG_SECRET,
-    not_owner_message,
-    sign_owner_key,
-)
-from ltrain_collector.store.parameters import Parameters
-from ltrain_instrument.loopback import is_loopback
+from ltrain_collector.store.formats import Parameters, to_polars
+from ltrain_instrument.machine import is_loopback
+from ltrain_instrument.settings import HOME, STORE_SECRET
 
 # our errors contain what the client logs; without a handler Python would print it as well
 logging.getLogger("clickhouse_connect").addHandler(logging.NullHandler())
@@ -57,6 +52,14 @@ TAIL_BYTES = 16 << 10
 
 Headers = dict[str, str]
 """Headers of one request, by name."""
+
+OWNER_KEY_SECONDS = 60
+"""Lifetime of an owner's key in seconds: short, since the key is sent in clear text and checked
+only when its request starts."""
+
+WRONG_SECRET = "is another store's"
+
+NO_SECRET = "is not here"
 
 
 class RemoteBackend:
@@ -247,3 +250,29 @@ class _ResponseWithTail(RawIOBase):
     def close(self) -> None:
         self._raw.close()
         super().close()
+
+
+def sign_owner_key(server: Server) -> str | None:
+    """Return a key with which this user can change the store, or None without its secret.
+
+    Over HTTP, a store without keys is read-only; its owner, who can read its secret, changes it
+    with a key signed for each call.
+
+    Raises:
+        BadSetting: the secret is too short.
+    """
+    folder = local_folder(server, HOME.read())
+    secret = existing_secret(folder) if folder else None
+    return sign_owner(secret, OWNER_KEY_SECONDS) if secret else None
+
+
+def not_owner_message(server: Server, problem: str) -> str:
+    """Return the message for a user whose secret is missing or belongs to another store."""
+    folder = local_folder(server, HOME.read())
+    file_place = f"the file {secret_file(folder)}" if folder else STORE_SECRET.name
+    secret_place = STORE_SECRET.name if STORE_SECRET.read() else file_place
+    return (
+        f"Only its owner can change the store {server}, and the secret in {secret_place} "
+        f"{problem}. Set LTRAIN_HOME to the home of its `ltrain up`, set {STORE_SECRET.name} to "
+        "its secret, or put an admin key in the address, as http://any:KEY@host:8123."
+    )

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from ltrain_collector.schema import MONTH_ORDER, ROLLOUT_ORDER
-from ltrain_collector.store.parameters import Parameters
+from ltrain_collector.store.formats import Parameters
 from ltrain_collector.store.trace_store import Store
 
 MAX_WIDE_ROLLOUTS = 1000

@@ -25,8 +25,8 @@ from ltrain_collector.errors import (
 )
 from ltrain_collector.store.chdb_engine import Engine
 from ltrain_collector.store.embedded import EmbeddedBackend
+from ltrain_collector.store.formats import Parameters
 from ltrain_collector.store.migration import MigrationResult, migrate
-from ltrain_collector.store.parameters import Parameters
 from ltrain_instrument.settings import HOME, STORE
 
 LOCAL_SERVER = Server("127.0.0.1", PORT)

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from ltrain_instrument.delivery.frames import Record
-from ltrain_instrument.delivery.otlp_client import Sender, SendResult, SendStatus
-from ltrain_instrument.delivery.rejected import Quarantine
-from ltrain_instrument.delivery.warn_once import WarnOnce
+from ltrain_instrument.delivery.otlp_client import Sender, SendResult, SendStatus, WarnOnce
+from ltrain_instrument.delivery.segment import Quarantine
 
 MAX_BATCH_BYTES = 8 << 20
 """Bytes of one merged request: half of the 16 MiB that collectors accept."""

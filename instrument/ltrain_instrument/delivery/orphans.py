@@ -5,9 +5,8 @@ import errno
 import os
 from pathlib import Path
 
-from ltrain_instrument.delivery.rejected import Quarantine
-from ltrain_instrument.delivery.segment import SUFFIX, Segment
-from ltrain_instrument.delivery.warn_once import WarnOnce
+from ltrain_instrument.delivery.otlp_client import WarnOnce
+from ltrain_instrument.delivery.segment import SUFFIX, Quarantine, Segment
 
 NOT_A_FILE_ERRORS = (errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENXIO)
 """Errors of opening a folder, a pipe, a symbolic link or a socket."""

@@ -2,6 +2,7 @@
 
 import gzip
 import http.client
+import logging
 import os
 import ssl
 import time
@@ -14,13 +15,14 @@ from urllib.parse import unquote, urlsplit
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from ltrain_instrument import settings
-from ltrain_instrument.delivery.warn_once import WarnOnce
-from ltrain_instrument.loopback import is_loopback
+from ltrain_instrument.machine import is_loopback
 
 CONNECT_TIMEOUT = 2.0
 """Maximum seconds to connect; a running collector accepts immediately."""
 FALLBACK_SECONDS = 60.0
 """Seconds for which the environment's key is used after another key was refused."""
+
+_logger = logging.getLogger("ltrain.spool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,3 +249,16 @@ class Sender:
         if self._connection is not None:
             self._connection.close()
         self._connection = None
+
+
+class WarnOnce:
+    """Logs the first warning of each kind."""
+
+    def __init__(self) -> None:
+        self._kinds: set[str] = set()
+
+    def __call__(self, text: str, kind: str) -> None:
+        if kind in self._kinds:
+            return
+        self._kinds.add(kind)
+        _logger.warning("ltrain: %s", text)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Self
 from uuid import uuid4
 
+from ltrain_instrument.delivery.disk_quota import DiskQuota
 from ltrain_instrument.delivery.frames import (
     MAX_RECORD_BYTES,
     Record,
@@ -22,7 +23,7 @@ from ltrain_instrument.delivery.frames import (
     encode_record,
     write_sent_mark,
 )
-from ltrain_instrument.private import make_private
+from ltrain_instrument.files import make_private
 
 SUFFIX = ".otlp"
 MAX_CACHED_BYTES = 4 << 20
@@ -165,3 +166,35 @@ def _try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+class Quarantine:
+    """One such folder, with a size limit in bytes that processes share."""
+
+    def __init__(self, directory: Path, limit: int) -> None:
+        self.directory = directory
+        self._quota = DiskQuota(directory, limit)
+
+    def write_request(self, request: bytes) -> None:
+        """Write one request to a file of its own.
+
+        Raises:
+            SpoolFull: when the folder has reached its limit.
+            OSError: when the folder is not writable.
+        """
+        self._quota.reserve(len(request))
+        segment = Segment.create(self.directory)
+        try:
+            segment.append(request)
+        finally:
+            segment.release()
+
+    def move_file(self, path: Path) -> str:
+        """Move a file, or what is in its place, into the folder; return the result in words."""
+        try:
+            self._quota.reserve(path.lstat().st_size)
+            make_private(self.directory)
+            target = path.rename(self.directory / path.name)
+        except OSError as error:  # the folder is full or not writable
+            return f"It was not moved: {error}"
+        return f"It was moved to {str(target)!r}."

@@ -25,11 +25,10 @@ from ltrain_instrument.delivery.otlp_client import (
     Sender,
     SendResult,
     SendStatus,
+    WarnOnce,
     traces_url,
 )
-from ltrain_instrument.delivery.rejected import Quarantine
-from ltrain_instrument.delivery.segment import SUFFIX, Segment
-from ltrain_instrument.delivery.warn_once import WarnOnce
+from ltrain_instrument.delivery.segment import SUFFIX, Quarantine, Segment
 
 BATCH_DELAY = 0.01
 """Seconds between the first append and the request, in which more spans join it."""

@@ -19,8 +19,8 @@ from opentelemetry.trace import Span
 from ltrain_instrument import patches
 from ltrain_instrument.frameworks import (
     langchain_reasoning,
-    langchain_streams,
     openai_http,
+    streams,
     traceloop,
 )
 from ltrain_instrument.frameworks.langchain_reasoning import (
@@ -66,7 +66,7 @@ def current_langchain_span() -> Span | None:
     if instrumentation is None or _RUNS not in sys.modules or not _is_instrumented(instrumentation):
         return None
     span: Span | None = instrumentation.get_current_span()
-    opening = langchain_streams.run_opening_stream()
+    opening = streams.run_opening_stream()
     if opening is None:
         return span
     model: Span | None = instrumentation.LangChainInstrumentor().get_span(opening)
@@ -168,7 +168,7 @@ def _without_unset(kwargs: dict[str, Any]) -> dict[str, Any]:
 def _wrap_models(module: ModuleType) -> None:
     _wrap(module.__name__, "BaseChatModel._generate_with_cache", _generate)
     _wrap(module.__name__, "BaseChatModel._agenerate_with_cache", _agenerate)
-    langchain_streams.patch_chat_models(module, _wrap)
+    streams.patch_chat_models(module, _wrap)
 
 
 def _wrap_clients(module: ModuleType) -> None:

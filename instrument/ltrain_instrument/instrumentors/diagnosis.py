@@ -19,10 +19,18 @@ from ltrain_instrument.instrumentors.choice import (
 )
 from ltrain_instrument.instrumentors.libraries import LIBRARIES
 from ltrain_instrument.instrumentors.loading import missing_instrumentor
-from ltrain_instrument.otel_limits import COUNT_LIMITS, LENGTH_LIMITS, is_invalid_limit
 from ltrain_instrument.patches import unknown_patch_names
 from ltrain_instrument.privacy import content
-from ltrain_instrument.settings import DISABLED_PATCHES, INSTRUMENTORS, SERVICES, SETTINGS, SPOOL
+from ltrain_instrument.settings import (
+    COUNT_LIMITS,
+    DISABLED_PATCHES,
+    INSTRUMENTORS,
+    LENGTH_LIMITS,
+    SERVICES,
+    SETTINGS,
+    SPOOL,
+    is_invalid_limit,
+)
 
 MAX_WAITING_SECONDS = 60.0
 """Seconds that spans may wait on disk before it is a fault."""

@@ -16,9 +16,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests import http_requests
 
 from ltrain_collector.access.bound_keys import sign_bound, sign_owner, sign_service, store_secret
-from ltrain_collector.access.grants import Grant, Role
+from ltrain_collector.access.grants import Grant, Role, Sender
 from ltrain_collector.access.keys import Keys, NoSuchKey
-from ltrain_collector.access.senders import Sender
 from ltrain_collector.errors import HttpError, StoreUnreachable
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Identity

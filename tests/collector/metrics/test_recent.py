@@ -1,5 +1,5 @@
 from ltrain_collector.ingest import Counters, SignalCounters, TableCounters
-from ltrain_collector.ingest.duplicates import RecentRequests
+from ltrain_collector.ingest.commit import RecentRequests
 from ltrain_collector.metrics.recent import MAX_SNAPSHOTS, Recent
 
 

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 import torch
 
+from ltrain_train.errors import BadSamples
 from ltrain_train.learner.batch import add_correction, count_tokens, make_batch, total_weight
-from ltrain_train.learner.errors import BadSamples
 from ltrain_train.learner.samples import read_rows, split_into_steps
 
 Rows = list[dict[str, Any]]

@@ -7,8 +7,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from ltrain_train.errors import BadCheckpoint, BadSamples
 from ltrain_train.learner.client import LearnerClient
-from ltrain_train.learner.errors import BadCheckpoint, BadSamples
 
 Rows = list[dict[str, Any]]
 Make = Callable[..., Rows]

@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from ltrain_instrument.errors import LtrainError
+from ltrain_train.errors import BadBase, BadCheckpoint
 from ltrain_train.learner.client import LearnerClient
-from ltrain_train.learner.errors import BadBase, BadCheckpoint
 from ltrain_train.processes import ChildDied
 from ltrain_transforms.recipe import Train
 
@@ -188,7 +188,7 @@ def _learner_below(owner: psutil.Process) -> psutil.Process:
     until = time.monotonic() + 20
     while time.monotonic() < until:
         for child in owner.children(recursive=True):
-            if child.cmdline()[1:3] == ["-m", "ltrain_train.learner"]:
+            if child.cmdline()[1:3] == ["-m", "ltrain_train.learner.service"]:
                 return child
         time.sleep(0.05)
     raise AssertionError("no learner was started")

@@ -15,7 +15,7 @@ from tests.transforms.conftest import RECIPE, Scene
 from ltrain_collector.store import Store
 from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.loop.online import OnlineRun, wave_tasks
-from ltrain_train.loop.phases import Phases
+from ltrain_train.loop.report import Phases
 from ltrain_train.policy import Policies
 from ltrain_train.rollout import Task
 from ltrain_transforms.datasets import Dataset

@@ -5,8 +5,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ltrain_train.loop.journal import Journal, Wave
-from ltrain_train.loop.phases import idle_share
-from ltrain_train.loop.report import time_spent, wave_line, wave_table
+from ltrain_train.loop.report import idle_share, time_spent, wave_line, wave_table
 
 WAVES = [
     Wave(

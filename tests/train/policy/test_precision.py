@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from ltrain_train.policy.precision import fast_dtype
+from ltrain_train.policy.weights import fast_dtype
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ltrain_train.policy.errors import BadModel, PolicyExists, UnknownVersion
+from ltrain_train.errors import BadModel, PolicyExists, UnknownVersion
 from ltrain_train.policy.versions import Policies
 from ltrain_transforms.policy_file import read_base_digests
 

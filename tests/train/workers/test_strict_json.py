@@ -2,7 +2,7 @@
 
 import pytest
 
-from ltrain_train.workers.strict_json import parse_json
+from ltrain_train.workers.results import parse_json
 
 
 def test_json_is_parsed() -> None:

@@ -66,7 +66,7 @@ def test_thinking_that_the_template_strips_makes_two_rows(
 def test_the_learner_refuses_rendered_rows(
     talks: Talks, built: Built, tokenizer: Path, tmp_path: Path
 ) -> None:
-    from ltrain_train.learner.errors import BadSamples
+    from ltrain_train.errors import BadSamples
     from ltrain_train.learner.samples import read_rows
 
     two_turns(talks)

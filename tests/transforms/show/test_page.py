@@ -11,7 +11,7 @@ import pytest
 from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
-from ltrain_instrument.terminal import visible
+from ltrain_instrument.machine import visible
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.show import look_up, render_page, write_page
 from ltrain_transforms.show.report import Chart, Facts, Grid, Report

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from ltrain_train.learner.errors import BadCheckpoint
+from ltrain_train.errors import BadCheckpoint
 from ltrain_train.learner.protocol import Job
 
 RECORD_FILE = "learner.json"

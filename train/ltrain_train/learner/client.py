@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from ltrain_instrument.errors import LtrainError
+from ltrain_train.errors import LearnerFailed
 from ltrain_train.learner import errors, protocol
 from ltrain_train.learner.environment import learner_environment
-from ltrain_train.learner.errors import LearnerFailed
 from ltrain_train.learner.protocol import Job, StepReport
 from ltrain_train.processes import Child, Children, scratch_path
 from ltrain_transforms.recipe import Train
@@ -88,7 +88,7 @@ class LearnerClient(ExitStack):
         try:
             self._child = self._children.start(
                 "learner",
-                [sys.executable, "-m", "ltrain_train.learner", *map(str, numbers)],
+                [sys.executable, "-m", "ltrain_train.learner.service", *map(str, numbers)],
                 env=learner_environment(self.job.ranks, self._scratch),
                 log=self.log,
                 pass_fds=numbers,

@@ -15,7 +15,7 @@ from typing import Any
 import ray
 from tenacity import RetryCallState, Retrying, retry_if_exception_message, stop_after_attempt
 
-from ltrain_train.learner.errors import LearnerFailed
+from ltrain_train.errors import LearnerFailed
 
 LOOPBACK = "127.0.0.1"
 GROUP = "ltrain"

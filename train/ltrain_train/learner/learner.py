@@ -14,9 +14,9 @@ import torch
 from opentelemetry.trace import Tracer
 
 from ltrain_instrument import attributes
+from ltrain_train.errors import BadSamples
 from ltrain_train.learner import batch, engine, loss
 from ltrain_train.learner.checkpoint import fingerprint, make_record, read_record, write_record
-from ltrain_train.learner.errors import BadSamples
 from ltrain_train.learner.protocol import Job, StepReport
 from ltrain_train.learner.samples import UpdateRows, read_rows, split_into_steps
 from ltrain_train.learner.weights import (

@@ -13,7 +13,7 @@ from random import Random
 
 import polars as pl
 
-from ltrain_train.learner.errors import BadSamples
+from ltrain_train.errors import BadSamples
 from ltrain_transforms.tables import SAMPLES
 
 COLUMNS = (

@@ -20,9 +20,9 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import LtrainError
+from ltrain_train.errors import LearnerFailed
 from ltrain_train.learner import cluster, protocol
 from ltrain_train.learner.checkpoint import fingerprint, make_record, read_record
-from ltrain_train.learner.errors import LearnerFailed
 from ltrain_train.learner.protocol import Job
 from ltrain_train.learner.weights import check_base
 

@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from ltrain_instrument.atomic_files import replace_directory
-from ltrain_train.errors import DiskFull
-from ltrain_train.learner.errors import BadBase
+from ltrain_instrument.files import replace_directory
+from ltrain_train.errors import BadBase, DiskFull
 from ltrain_train.policy import BadModel, read_shapes
 from ltrain_train.processes import (
     MIN_FREE,

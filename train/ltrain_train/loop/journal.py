@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from ltrain_instrument.atomic_files import write_file
+from ltrain_instrument.files import write_file
 from ltrain_train.rollout import last_and_next_name
 
 

@@ -8,7 +8,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument import settings
 from ltrain_train.gateway import GatewayClient, gateway_secret
 from ltrain_train.learner import LearnerClient
-from ltrain_train.loop.phases import Phases
+from ltrain_train.loop.report import Phases
 from ltrain_train.loop.run import Plan
 from ltrain_train.loop.services import responds
 from ltrain_train.loop.update import Update, Updater

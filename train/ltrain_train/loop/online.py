@@ -16,7 +16,7 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Mode, rollout_id
 from ltrain_train.loop.journal import Journal, Wave
-from ltrain_train.loop.phases import Phases
+from ltrain_train.loop.report import Phases
 from ltrain_train.loop.retry import retry_store
 from ltrain_train.loop.update import Updater
 from ltrain_train.loop.wave_summary import summarize_wave

@@ -16,7 +16,7 @@ from ltrain_train.gateway import GatewayClient, gateway_secret
 from ltrain_train.learner import LearnerClient
 from ltrain_train.loop.journal import Journal, Wave, open_journal
 from ltrain_train.loop.online import OnlineRun
-from ltrain_train.loop.phases import Phases
+from ltrain_train.loop.report import Phases
 from ltrain_train.loop.retry import retry_publish
 from ltrain_train.loop.services import Services
 from ltrain_train.loop.update import Updater

@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from ltrain_collector.dsn import Server, parse_dsn
-from ltrain_instrument import loopback, settings
+from ltrain_instrument import settings
+from ltrain_instrument.machine import LOOPBACK_NAMES
 from ltrain_train.errors import NotReachable
 from ltrain_train.policy import VLLM_DTYPES
 from ltrain_train.processes import DEATH_WINDOW, MAX_DEATHS, Child, Children, RestartLimit
@@ -128,7 +129,7 @@ class Services(ExitStack):
         )
 
     def _start(self, service: RequiredService) -> Child:
-        if urlsplit(service.health).hostname not in loopback.NAMES:
+        if urlsplit(service.health).hostname not in LOOPBACK_NAMES:
             raise NotReachable(
                 f"No {service.name} answers at {service.health}. Start it there: this command "
                 "starts services on this machine only."

@@ -15,7 +15,7 @@ from ltrain_instrument import attributes
 from ltrain_train.errors import NothingToTrain
 from ltrain_train.gateway import GatewayClient
 from ltrain_train.learner import LearnerClient, StepReport
-from ltrain_train.loop.phases import Phases
+from ltrain_train.loop.report import Phases
 from ltrain_train.loop.retry import retry_publish
 from ltrain_train.policy import Policies
 from ltrain_transforms.datasets import Dataset

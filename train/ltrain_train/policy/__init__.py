@@ -1,9 +1,8 @@
 """Policies on disk: versions, their weights and their precision."""
 
-from ltrain_train.policy.errors import BadModel, UnknownVersion
-from ltrain_train.policy.precision import VLLM_DTYPES, fast_dtype
+from ltrain_train.errors import BadModel, UnknownVersion
 from ltrain_train.policy.versions import Policies
-from ltrain_train.policy.weights import read_shapes
+from ltrain_train.policy.weights import VLLM_DTYPES, fast_dtype, read_shapes
 
 __all__ = [
     "VLLM_DTYPES",

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from ltrain_instrument.atomic_files import move_into_place, sibling_path, write_file
 from ltrain_instrument.errors import UnknownName
-from ltrain_train.policy.errors import BadModel, PolicyExists, UnknownVersion
+from ltrain_instrument.files import move_into_place, sibling_path, write_file
+from ltrain_train.errors import BadModel, PolicyExists, UnknownVersion
 from ltrain_train.policy.weights import check_model, check_same_tensors
 from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyFile, PolicyVersion
 

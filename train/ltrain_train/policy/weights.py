@@ -1,4 +1,4 @@
-"""Checks of a model directory that read only the headers of its weight files.
+"""Checks of a model directory that read only the headers of its weight files, and its precision.
 
 A policy server that loads an incomplete directory dies at its next request, so every version is
 checked before it is published.
@@ -6,8 +6,9 @@ checked before it is published.
 
 import json
 from pathlib import Path
+from typing import Literal
 
-from ltrain_train.policy.errors import BadModel
+from ltrain_train.errors import BadModel
 
 MAX_HEADER_BYTES = 100_000_000
 """Maximum bytes of a header in the safetensors format."""
@@ -15,6 +16,12 @@ TIED = {"lm_head.weight"}
 """Tensors that a directory may omit, because they can be tied to the embedding."""
 
 Shape = tuple[int, ...]
+
+CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+"""Names of the bfloat16 instructions in /proc/cpuinfo, on x86 and on ARM."""
+
+VLLM_DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
+"""vLLM's name of each precision."""
 
 
 def check_model(directory: Path) -> None:
@@ -90,3 +97,20 @@ def _read_file_shapes(file: Path) -> dict[str, Shape]:
 def _indexed_tensors(directory: Path) -> set[str]:
     index = directory / "model.safetensors.index.json"
     return set(json.loads(index.read_text())["weight_map"]) if index.is_file() else set()
+
+
+def fast_dtype(
+    cpuinfo: Path = Path("/proc/cpuinfo"), device: Path = Path("/dev/nvidia0")
+) -> Literal["bf16", "fp32"]:
+    """Return the precision that `dtype = "auto"` stands for on this machine.
+
+    On a CPU without bfloat16 instructions a matrix product in bfloat16 is about thirty times slower
+    than in float32 (1.1 against 34 GFLOPS on two AVX2 cores).
+    """
+    if device.exists():
+        return "bf16"
+    try:
+        flags = frozenset(cpuinfo.read_text().split())
+    except OSError:
+        return "fp32"
+    return "bf16" if flags & CPU_FLAGS else "fp32"

@@ -1,6 +1,13 @@
 """Child processes and the files they share: one owner each, nothing left behind."""
 
-from ltrain_train.processes.children import Child, ChildDied, Children
+from ltrain_train.processes.children import (
+    DEATH_WINDOW,
+    MAX_DEATHS,
+    Child,
+    ChildDied,
+    Children,
+    RestartLimit,
+)
 from ltrain_train.processes.disk import (
     MIN_FREE,
     disk_full_error,
@@ -9,7 +16,6 @@ from ltrain_train.processes.disk import (
     require_space,
 )
 from ltrain_train.processes.locks import RunLock, run_lock
-from ltrain_train.processes.restart_limit import DEATH_WINDOW, MAX_DEATHS, RestartLimit
 from ltrain_train.processes.scratch import scratch_path
 
 __all__ = [

@@ -16,12 +16,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from ltrain_instrument.errors import LtrainError
-from ltrain_instrument.private import make_private
+from ltrain_instrument.files import make_private
 from ltrain_train.processes import guard
 
 GRACE = 10.0
@@ -29,6 +30,12 @@ GRACE = 10.0
 SWEEP_TIMEOUT = guard.SWEEP_GRACE + 3.0
 POLL = 0.05
 """Seconds between two checks of a child that is not ready yet."""
+
+MAX_DEATHS = 3
+"""Deaths within `DEATH_WINDOW` after which a service is not started again."""
+
+DEATH_WINDOW = 600.0
+"""Seconds."""
 
 
 class ChildDied(LtrainError, RuntimeError):
@@ -264,3 +271,15 @@ def _spawn(
 def _environment(overrides: Mapping[str, str | None] | None) -> dict[str, str]:
     merged: dict[str, str | None] = {**os.environ, **(overrides or {})}
     return {name: value for name, value in merged.items() if value is not None}
+
+
+class RestartLimit:
+    """Counts the recent deaths of one service."""
+
+    def __init__(self) -> None:
+        self._times: deque[float] = deque(maxlen=MAX_DEATHS)
+
+    def record_death(self) -> bool:
+        """Record a death now and return whether the limit is reached."""
+        self._times.append(time.monotonic())
+        return len(self._times) == MAX_DEATHS and self._times[-1] - self._times[0] < DEATH_WINDOW

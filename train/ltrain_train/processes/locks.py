@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from ltrain_instrument.pid import is_running
-from ltrain_instrument.private import make_private
+from ltrain_instrument.files import make_private
+from ltrain_instrument.machine import is_running
 from ltrain_train.errors import RunInUse
 
 STOP_TIMEOUT = 180.0

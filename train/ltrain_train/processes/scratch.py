@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 
-from ltrain_instrument.pid import is_running
+from ltrain_instrument.machine import is_running
 
 MAX_SOCKET_PATH = 107
 """Maximum bytes in the path of a unix socket on Linux."""

@@ -7,7 +7,7 @@ attempt.
 import json
 from pathlib import Path
 
-from ltrain_instrument.private import make_private
+from ltrain_instrument.files import make_private
 from ltrain_train.workers import COUNTED_OUTCOMES, Outcome
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from ltrain_instrument.atomic_files import write_file
+from ltrain_instrument.files import write_file
 
 
 @dataclass(slots=True)

@@ -17,8 +17,8 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_collector.access import sign_service, store_secret
 from ltrain_collector.dsn import local_folder, parse_dsn
-from ltrain_instrument import loopback
 from ltrain_instrument.delivery import Authorization, create_tracer_provider, traces_url
+from ltrain_instrument.machine import is_loopback
 from ltrain_instrument.settings import STORE, STORE_SECRET
 from ltrain_train.errors import ForeignStore
 
@@ -71,7 +71,7 @@ class ServiceKey:
 def is_local_collector() -> bool:
     """Return whether this process sends spans to a collector on this machine."""
     url = traces_url(None)
-    return loopback.is_loopback(urlsplit(url if "://" in url else f"http://{url}").hostname or "")
+    return is_loopback(urlsplit(url if "://" in url else f"http://{url}").hostname or "")
 
 
 def store_exists(folder: Path) -> bool:

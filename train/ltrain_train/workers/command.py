@@ -12,11 +12,11 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import Any
 
-from ltrain_instrument.private import make_private
+from ltrain_instrument.files import make_private
 from ltrain_train.processes import Child, ChildDied, Children
-from ltrain_train.workers import strict_json
 from ltrain_train.workers.attempt import Attempt, AttemptResult, Outcome, result_of_death
 from ltrain_train.workers.executor import KILL_GRACE, OnEnd, instrumented_command
+from ltrain_train.workers.results import parse_json
 
 MAX_RESULT_BYTES = 16 << 20
 """Bytes at the end of a command's output that may contain its result."""
@@ -136,7 +136,7 @@ def _parse_result(output: Path) -> Any:
     lines = _read_end(output).splitlines() if output.exists() else []
     last = next((line for line in reversed(lines) if line.strip()), "")
     try:
-        return strict_json.parse_json(last)
+        return parse_json(last)
     except ValueError:
         return last
 

@@ -67,3 +67,19 @@ def _encode_result(attempt: str, result: AttemptResult) -> str:
         problem = f"it has {len(line)} characters; at most {MAX_RESULT_CHARACTERS} are allowed"
     reason = f"The agent's result must be JSON (dict, list, str, number, bool, None): {problem}"
     return json.dumps({**message, "outcome": Outcome.ERROR.value, "reason": reason})
+
+
+def parse_json(text: str) -> Any:
+    """Parse a JSON text from an agent; NaN and infinities, which Python accepts, are refused.
+
+    Raises:
+        ValueError: when the text is not JSON, or is nested too deeply.
+    """
+    try:
+        return json.loads(text, parse_constant=_reject_constant)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _reject_constant(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from ltrain_train.processes import Child, Children
-from ltrain_train.workers import strict_json
 from ltrain_train.workers.attempt import Attempt
 from ltrain_train.workers.executor import KILL_GRACE, instrumented_command
+from ltrain_train.workers.results import parse_json
 
 
 class WorkerProcess:
@@ -124,7 +124,7 @@ class WorkerProcess:
 def _parse_message(line: str) -> dict[str, Any] | None:
     """Parse a message of a worker; return None for a line that is not a message."""
     try:
-        message = strict_json.parse_json(line)
+        message = parse_json(line)
     except ValueError:
         return None
     return message if isinstance(message, dict) else None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-from ltrain_instrument.atomic_files import replace_directory
+from ltrain_instrument.files import replace_directory
 from ltrain_transforms.datasets.digest import rows_digest
 from ltrain_transforms.datasets.manifest import MANIFEST, sort_rows
 from ltrain_transforms.errors import NoDataset, writing_output

@@ -12,7 +12,6 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, Literal, TypeVar
 
 from ltrain_instrument.errors import UnknownName
-from ltrain_transforms.estimators.critic import gae
 from ltrain_transforms.estimators.frames import (
     COMPONENT,
     EPSILON,
@@ -34,7 +33,7 @@ from ltrain_transforms.estimators.grouped import (
     opo,
     rloo,
 )
-from ltrain_transforms.estimators.running import rae, running
+from ltrain_transforms.estimators.running import gae, rae, running
 from ltrain_transforms.estimators.steps import gigpo, hgpo, turn_level
 from ltrain_transforms.estimators.whitened import gdpo, reinforce_pp, reinforce_pp_baseline
 

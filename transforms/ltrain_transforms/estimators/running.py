@@ -1,7 +1,8 @@
-"""Outcome estimators with a running baseline, for traffic without groups.
+"""Outcome estimators for traffic without groups: a running baseline, or the trainer's critic.
 
-Each track (a task, else its domain; with `peers = "agent"` each agent of it) has a baseline. It is
-updated in the order in which executions ended, and contains only those that ended before.
+Each track (a task, else its domain; with `peers = "agent"` each agent of it) has a running
+baseline. It is updated in the order in which executions ended, and contains only those that ended
+before.
 """
 
 import polars as pl
@@ -40,3 +41,11 @@ def _in_order(members: pl.DataFrame, advantage: pl.Expr) -> pl.Series:
     by_end = members.with_row_index("row").sort("end", "row")
     advantages = by_end.select("row", advantage=advantage.over("track"))
     return advantages.sort("row")["advantage"]
+
+
+def gae(members: pl.DataFrame, settings: OutcomeSettings) -> pl.Series:
+    """A_i = 0; `token_rewards` carry call rewards and the outcome (GAE, arXiv 1506.02438).
+
+    The trainer's critic computes delta = r + gamma V' - V and its discounted sum from them.
+    """
+    return pl.zeros(members.height, eager=True, dtype=pl.Float64).alias("advantage")

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ltrain_instrument.atomic_files import move_into_place, temporary_directory
 from ltrain_instrument.errors import UnknownName
+from ltrain_instrument.files import move_into_place, temporary_directory
 from ltrain_transforms.datasets import (
     Dataset,
     Progress,

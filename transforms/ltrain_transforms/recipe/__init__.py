@@ -1,13 +1,12 @@
 """The recipe: one module for each section, and the whole recipe."""
 
 from ltrain_transforms.recipe.credit import Credit, Outcome, Peers, Process, Step
-from ltrain_transforms.recipe.filter import FailedCounts, Filter
 from ltrain_transforms.recipe.policy import Policy
 from ltrain_transforms.recipe.policy_loss import POLICY_LOSSES, UNSUPPORTED_LOSSES
 from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
 from ltrain_transforms.recipe.reward import Credited, Reward, RuleKind
 from ltrain_transforms.recipe.rollout import Rollout
-from ltrain_transforms.recipe.source import Source
+from ltrain_transforms.recipe.selection import FailedCounts, Filter, Source
 from ltrain_transforms.recipe.train import Train
 
 __all__ = [

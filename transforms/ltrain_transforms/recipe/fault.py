@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ltrain_instrument.errors import UnknownName
-from ltrain_transforms.recipe.filter import FailedCounts
+from ltrain_transforms.recipe.selection import FailedCounts
 
 UNION_MEMBERS = (FailedCounts.__name__, "literal['drop']")
 """Parts that pydantic adds to the location of a key with several types."""

@@ -13,12 +13,11 @@ from pydantic import Field, ValidationError, field_validator
 from ltrain_transforms.errors import BadRecipe
 from ltrain_transforms.recipe.credit import Credit
 from ltrain_transforms.recipe.fault import describe_error
-from ltrain_transforms.recipe.filter import Filter
 from ltrain_transforms.recipe.policy import Policy
 from ltrain_transforms.recipe.reward import Reward
 from ltrain_transforms.recipe.rollout import Rollout
 from ltrain_transforms.recipe.section import Section
-from ltrain_transforms.recipe.source import Source
+from ltrain_transforms.recipe.selection import Filter, Source
 from ltrain_transforms.recipe.train import Train
 
 DEFAULT = Path("ltrain.toml")

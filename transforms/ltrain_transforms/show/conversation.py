@@ -7,7 +7,7 @@ start of the previous call are counted and replaced by a link to that call.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ltrain_instrument.terminal import visible
+from ltrain_instrument.machine import visible
 from ltrain_transforms.show.display_text import message_text
 from ltrain_transforms.show.tree import TreeCall
 from ltrain_transforms.traces import Message, read_messages

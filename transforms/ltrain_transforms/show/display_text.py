@@ -4,7 +4,7 @@ Control characters and marks that change the direction of text become visible, s
 control a terminal. The templates escape HTML.
 """
 
-from ltrain_instrument.terminal import visible
+from ltrain_instrument.machine import visible
 from ltrain_transforms.show.tree import Row
 from ltrain_transforms.traces import (
     REQUEST,

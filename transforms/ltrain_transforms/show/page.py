@@ -14,7 +14,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ltrain_instrument.terminal import visible
+from ltrain_instrument.machine import visible
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.show import charts, credit, display_text
 from ltrain_transforms.show.conversation import excerpt, messages_by_call

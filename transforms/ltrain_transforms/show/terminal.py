@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree as Branches
 
-from ltrain_instrument.terminal import visible
+from ltrain_instrument.machine import visible
 from ltrain_transforms.show import credit, display_text
 from ltrain_transforms.show.display_text import shorten
 from ltrain_transforms.show.report import Facts, Grid, Report, format_cell

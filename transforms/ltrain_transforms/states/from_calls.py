@@ -12,8 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from ltrain_transforms.calls import DropRow, span_errors
-from ltrain_transforms.states.snapshots import digest, snapshot
-from ltrain_transforms.states.step import CallRecord, Observation
+from ltrain_transforms.states.snapshots import CallRecord, Observation, digest, snapshot
 from ltrain_transforms.states.variables import Row
 from ltrain_transforms.states.walk import StateBuilder
 from ltrain_transforms.tables import STATES

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ltrain_transforms.states.step import CallRecord
+from ltrain_transforms.states.snapshots import CallRecord
 from ltrain_transforms.states.values import unwrap_payload
 from ltrain_transforms.traces import parse_json
 

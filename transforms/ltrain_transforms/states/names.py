@@ -6,7 +6,7 @@ The keys of a graph's state keep their names. docs/states.md lists all names.
 from collections.abc import Sequence
 from typing import Any
 
-from ltrain_transforms.states.step import CallRecord
+from ltrain_transforms.states.snapshots import CallRecord
 from ltrain_transforms.states.values import parse_structured
 
 INPUT = "input"

@@ -1,6 +1,7 @@
-"""Frames made from `states`: the snapshot at a step, and the digest of variables at each call."""
+"""The state builder's input and output of one call, and frames made from `states`."""
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import polars as pl
 
@@ -55,3 +56,34 @@ def _state_digest(variables: Sequence[str], digests: Sequence[str | None]) -> st
     pairs = zip(variables, digests, strict=True)
     hashes = [variable_hash(variable, each) for variable, each in pairs if each is not None]
     return combine_hashes(hashes) if hashes else None
+
+
+class CallRecord(NamedTuple):
+    """The columns of `calls` that the state builder reads."""
+
+    execution_id: str
+    call_id: str
+    seq: int
+    kind: str
+    name: str | None
+    agent: str | None
+    node: str | None
+    parent_id: str | None
+    start: int
+    end: int
+    input: str | None
+    output: str | None
+    status: str | None
+    error_type: str | None
+    tool_call_id: str | None
+    requested_by: str | None
+
+
+class Observation(NamedTuple):
+    """What one call observed and did: a row of `OBSERVATIONS`."""
+
+    call_id: str
+    reads: list[str]
+    state_digest: str | None
+    action: str | None
+    turn_index: int

@@ -14,7 +14,7 @@ from ltrain_transforms.states import names
 from ltrain_transforms.states.contexts import SLACK, Component, Histories, Prompt, Rewrite
 from ltrain_transforms.states.graph import Graph, GraphState
 from ltrain_transforms.states.prompts import SEPARATOR, Turn, join_turns, parse_turns
-from ltrain_transforms.states.step import CallRecord, Observation
+from ltrain_transforms.states.snapshots import CallRecord, Observation
 from ltrain_transforms.states.values import (
     last_text,
     parse_structured,

@@ -5,17 +5,12 @@ schema. Times are nanoseconds since the epoch. `execution_id` is the key of ever
 rollout's id and attempt, `<rollout>.<attempt>`, else the id of a session or a trace.
 """
 
-from ltrain_transforms.tables.calls import CALLS, CallColumn, CellSource, columns_from
+from ltrain_transforms.tables.calls import CALLS, STATES, CallColumn, CellSource, columns_from
 from ltrain_transforms.tables.column import FLOAT, INTEGER, STRING, STRINGS, Column, Table
-from ltrain_transforms.tables.derived_columns import GROUP_STATS, SIGNALS
-from ltrain_transforms.tables.drops import DROPS
 from ltrain_transforms.tables.executions import EXECUTIONS
-from ltrain_transforms.tables.logs import LOGS
-from ltrain_transforms.tables.rewards import EVALUATIONS, REWARDS
-from ltrain_transforms.tables.samples import SAMPLES
-from ltrain_transforms.tables.spans import SPANS
-from ltrain_transforms.tables.states import STATES
-from ltrain_transforms.tables.transitions import TRANSITIONS
+from ltrain_transforms.tables.rewards import EVALUATIONS, GROUP_STATS, REWARDS, SIGNALS
+from ltrain_transforms.tables.samples import DROPS, SAMPLES, TRANSITIONS
+from ltrain_transforms.tables.spans import LOGS, SPANS
 
 TABLES = (CALLS, EXECUTIONS, STATES, REWARDS, TRANSITIONS, SAMPLES, DROPS)
 """The tables of a dataset."""

@@ -1,7 +1,7 @@
-"""The table `calls`: component invocations.
+"""The tables `calls`, component invocations, and `states`, semantic variables.
 
-Each column is declared once, with its source. A new column with the source `FIELD` needs only its
-declaration and a dialect that reads it.
+Each column of `calls` is declared once, with its source. A new column with the source `FIELD` needs
+only its declaration and a dialect that reads it.
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from enum import StrEnum
 import polars as pl
 
 from ltrain_transforms.tables.column import (
+    EXECUTION,
     FLAG,
     FLOAT,
     IDS,
@@ -213,3 +214,21 @@ CALLS = Table(
 def columns_from(source: CellSource) -> tuple[CallColumn, ...]:
     """Return the columns of `CALLS` with this source."""
     return tuple(column for column in CALL_COLUMNS if column.source == source)
+
+
+STATES = Table(
+    "states",
+    "One write of a semantic variable.",
+    (
+        EXECUTION,
+        Column(
+            "t",
+            pl.Int32(),
+            "The step from which the value is current: the `seq` of the first call that found it.",
+        ),
+        Column("variable", STRING, "Its name: see states.md."),
+        Column("value", STRING, "Its value, JSON."),
+        Column("digest", STRING, "Hash of the value without ids of messages and tool calls."),
+        Column("written_by", STRING, "The call that wrote it; null: no traced call."),
+    ),
+)

@@ -1,6 +1,8 @@
-"""The tables `evaluations` and `rewards`."""
+"""The tables `evaluations` and `rewards`, and the derived columns that rules may read."""
 
-from ltrain_transforms.tables.column import EXECUTION, FLOAT, INTEGER, STRING, Column, Table
+import polars as pl
+
+from ltrain_transforms.tables.column import EXECUTION, FLAG, FLOAT, INTEGER, STRING, Column, Table
 
 EVALUATIONS = Table(
     "evaluations",
@@ -28,5 +30,39 @@ REWARDS = Table(
         Column("source", STRING, "Where it comes from: rule, runner, agent or recipe."),
         Column("value", FLOAT, "The value after bounds and weight."),
         Column("evidence", STRING, "The span that it was computed from."),
+    ),
+)
+
+
+SIGNALS = Table(
+    "signals",
+    "One call; each column is computed only if a rule uses it.",
+    (
+        Column("answer", STRING, "The text of an LLM call, without tool requests; else null."),
+        Column("final", FLAG, "Whether it is the execution's last LLM call with an answer."),
+        Column("seconds", FLOAT, "Duration of the call, in seconds."),
+        Column("depth", pl.Int32(), "Number of enclosing agents that call a model."),
+        Column("script_mix", FLOAT, "Share of the answer's letters outside its main script."),
+        Column("foreign_script", FLOAT, "Share of its letters in scripts that the input lacks."),
+        Column("unknown_tools", pl.Int32(), "Requests for tools that the prompt did not define."),
+        Column("invalid_requests", pl.Int32(), "Tool requests that violate the tool's schema."),
+        Column("used", FLAG, "A later LLM call repeats what is new in the tool's result; null "
+               "where nothing is new or no call is later."),
+        Column("fits", FLAG, "The answer or result is JSON that matches the rule's `schema`."),
+    ),
+)  # fmt: skip
+
+GROUP_STATS = Table(
+    "standing",
+    "One execution and its group: its members that are not superseded and ended by themselves.",
+    (
+        EXECUTION,
+        Column(
+            "reward", FLOAT, "Its outcome reward before gates and rules over the rollout, or null."
+        ),
+        Column("group_size", pl.Int32(), "Number of executions in its group."),
+        Column("group_reward", FLOAT, "Mean reward of the group."),
+        Column("group_wall", FLOAT, "Median of `wall` in the group, seconds."),
+        Column("group_critical_path", FLOAT, "Median of `critical_path` in the group, seconds."),
     ),
 )

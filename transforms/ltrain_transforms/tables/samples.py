@@ -1,9 +1,10 @@
-"""The table `samples`: training rows."""
+"""The tables of training: `transitions`, `samples` and `drops`."""
 
 import polars as pl
 
 from ltrain_transforms.tables.column import (
     EXECUTION,
+    FLOAT,
     IDS,
     STRING,
     STRINGS,
@@ -54,5 +55,52 @@ SAMPLES = Table(
             "The call with which it shares the longest prefix of prompt and response, or null.",
         ),
         Column("differs_at", pl.Int32(), "Index of the first token of its prompt that differs."),
+    ),
+)
+
+
+TRANSITIONS = Table(
+    "transitions",
+    "One call of a trained policy.",
+    (
+        EXECUTION,
+        Column("call_id", STRING, "The call."),
+        Column("group_id", STRING, "The group that its execution was compared in."),
+        Column("t", pl.Int32(), "Position of the call in its execution."),
+        Column("agent", STRING, "The agent that made it."),
+        Column("policy", STRING, "The trained policy."),
+        Column("policy_version", pl.Int32(), "The version that was sampled."),
+        Column("state_digest", STRING, "Hash of the state that the call found."),
+        Column(
+            "reward",
+            FLOAT,
+            "Rewards of this call; with `gae`, all rewards up to the next trained call.",
+        ),
+        Column("returns", FLOAT, "Return from this call on."),
+        Column("outcome_advantage", FLOAT, "Advantage of its execution, or null without peers."),
+        Column("process_advantage", FLOAT, "Advantage from call rewards, compared with the group."),
+        Column("step_advantage", FLOAT, "Advantage from a step estimator; 0 without one."),
+        Column("advantage", FLOAT, "The three combined with the recipe's weights, or null."),
+    ),
+)
+
+
+DROPS = Table(
+    "drops",
+    "One thing that was left out, with the reason.",
+    (
+        Column(
+            "stage",
+            STRING,
+            "spans, calls, states, executions, rewards, groups or rows; of a conversion, exports.",
+        ),
+        Column(
+            "id",
+            STRING,
+            "What was dropped; for an attribute of a call `span:attribute`, for an invalid span "
+            "`span:execution`.",
+        ),
+        Column("reason", STRING, "The name of the reason."),
+        Column("detail", STRING, "The reason as a sentence."),
     ),
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ltrain_instrument.atomic_files import (
+from ltrain_instrument.files import (
     create_file,
     move_into_place,
     replace_directory,
@@ -24,7 +24,7 @@ DEAD = 999_999_999
 WRITER = """
 import sys
 from pathlib import Path
-from ltrain_instrument.atomic_files import replace_directory, write_file
+from ltrain_instrument.files import replace_directory, write_file
 
 folder = Path(sys.argv[1])
 for number in range(1_000_000):
@@ -39,7 +39,7 @@ for number in range(1_000_000):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from ltrain_instrument.atomic_files import replace_directory, write_file
+from ltrain_instrument.files import replace_directory, write_file
 
 left = int(sys.argv[3])
 def counted(call):

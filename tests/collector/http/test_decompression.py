@@ -6,7 +6,7 @@ import pytest
 from backports.zstd import CompressionParameter, compress
 
 from ltrain_collector.errors import Malformed, TooLarge, Unsupported
-from ltrain_collector.ingest.decompression import inflate
+from ltrain_collector.http.decompression import inflate
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": lambda body: gzip.compress(body, mtime=0),

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 
-from ltrain_instrument.pid import is_running
+from ltrain_instrument.machine import is_running
 
 
 def test_a_process_runs_until_it_is_a_zombie() -> None:

@@ -1,4 +1,4 @@
-"""Files and folders that are complete or absent on disk, however the process that writes them ends.
+"""Private folders, and files and folders that are complete or absent, however a process ends.
 
 * The content is written beside its path, synced to the disk, and renamed into place. A reader sees
   the old content or the new content, never a part.
@@ -6,6 +6,7 @@
   killed while it replaced a folder, the next write first puts the old folder back.
 """
 
+import errno
 import os
 import re
 import shutil
@@ -14,14 +15,40 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 
-from ltrain_instrument.pid import is_running
-from ltrain_instrument.private import OWNER_ONLY, make_private
+from ltrain_instrument.machine import is_running
+
+OWNER_ONLY = 0o700
+"""Mode of every folder that ltrain creates, regardless of the umask."""
+
+GROUP_AND_OTHERS = 0o077
+"""Mode bits that give access to the group or to everybody."""
 
 OWNER_FILE = 0o600
 """Mode of a file that only its owner can read."""
 
 _DRAFT, _PREVIOUS = "part", "old"
 _own_drafts: set[str] = set()
+
+
+def make_private(folder: Path) -> Path:
+    """Create a folder and its missing parents, and return it.
+
+    An existing folder keeps its mode, because its owner may have opened it on purpose.
+
+    Raises:
+        OSError: when it cannot be created, or is not a folder.
+    """
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(OWNER_ONLY, exist_ok=True)
+    if not folder.is_dir():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
+    return folder
+
+
+def is_private(folder: Path) -> bool:
+    """Return whether only the owner may enter a folder; True if there is none."""
+    return not folder.exists() or not folder.stat().st_mode & GROUP_AND_OTHERS
 
 
 def write_file(path: Path, content: str | bytes, mode: int = 0o666) -> None:

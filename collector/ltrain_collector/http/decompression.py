@@ -2,14 +2,47 @@
 
 import zlib
 from collections.abc import Callable
+from typing import Protocol
 
 from backports.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
 
 from ltrain_collector.errors import Malformed, TooLarge, Unsupported
-from ltrain_collector.http import Unpacker, Zlib
 
 WINDOW_LOG = 23
 """8 MiB, the largest window of zstd over HTTP (RFC 9659)."""
+
+
+class Unpacker(Protocol):
+    """Decompresses one body, with the interface of zstd's decompressor."""
+
+    def decompress(self, body: bytes, limit: int, /) -> bytes:
+        """Return at most `limit` decompressed bytes; a call with `b""` returns the next ones."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the end of the compressed data was reached."""
+
+    @property
+    def unused_data(self) -> bytes:
+        """The bytes after the end of the compressed data."""
+
+
+class Zlib:
+    """zlib's decompressor, for gzip (`wbits` 31) and deflate (15)."""
+
+    def __init__(self, wbits: int) -> None:
+        self._inner = zlib.decompressobj(wbits)
+
+    def decompress(self, body: bytes, limit: int, /) -> bytes:
+        return self._inner.decompress(self._inner.unconsumed_tail + body, limit)
+
+    @property
+    def eof(self) -> bool:
+        return self._inner.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inner.unused_data
 
 
 def inflate(body: bytes, encoding: str, limit: int) -> bytes:
@@ -38,7 +71,7 @@ def inflate(body: bytes, encoding: str, limit: int) -> bytes:
         raise Malformed(f"The {encoding} body is truncated.")
     if unpacker.unused_data:
         raise Malformed(f"The {encoding} body has bytes after its end.")
-    return plain
+    return bytes(plain)
 
 
 def too_large(limit: int) -> TooLarge:
