@@ -5,7 +5,7 @@ with exit status 1.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from ltrain_instrument.settings import INSTRUMENTORS, SETTINGS
 from ltrain_transforms import credit, exports, rewards
 from ltrain_transforms.calls import membership, span_errors
 from ltrain_transforms.datasets import pipeline
+from ltrain_transforms.dialects import BY_PRECEDENCE
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
 from ltrain_transforms.samples import row_filters, split_reasons
 from ltrain_transforms.source import trained_calls
@@ -185,16 +186,36 @@ def process_page() -> str:
 
 
 def credit_page() -> str:
-    """Return the page with its tables of estimators; people write its other text."""
-    text = (DOCS / "credit.md").read_text()
-    for kind, estimators in (("outcome", ESTIMATORS), ("step", STEP_ESTIMATORS)):
-        start = f"<!-- {kind} estimators: made by `make docs` -->\n"
+    head = ("estimator", "equation", "paper", "what it is for")
+    registries = {"outcome": ESTIMATORS, "step": STEP_ESTIMATORS}
+    return _filled(
+        "credit.md",
+        {
+            f"{kind} estimators": table(
+                head,
+                ((code(name), it.equation, it.paper, it.use) for name, it in estimators.items()),
+            )
+            for kind, estimators in registries.items()
+        },
+    )
+
+
+def dialects_page() -> str:
+    head = ("module", "written by", "read from", "kinds", "messages", "tokens", "missing")
+    rows = (
+        (code(it.name), it.written_by, it.read_from, it.kinds, it.messages, it.tokens, it.missing)
+        for it in BY_PRECEDENCE
+    )
+    return _filled("dialects.md", {"dialects": table(head, rows)})
+
+
+def _filled(name: str, tables: Mapping[str, str]) -> str:
+    """Return a page with its generated tables, by their marks; people write its other text."""
+    text = (DOCS / name).read_text()
+    for mark, made in tables.items():
+        start = f"<!-- {mark}: made by `make docs` -->\n"
         before, _, after = text.partition(start)
-        rows = (
-            (f"`{name}`", each.equation, each.paper, each.use) for name, each in estimators.items()
-        )
-        filled = table(("estimator", "equation", "paper", "what it is for"), rows)
-        text = f"{before}{start}{filled}\n{after[after.index('<!-- end -->') :]}"
+        text = f"{before}{start}{made}\n{after[after.index('<!-- end -->') :]}"
     return text
 
 
@@ -205,6 +226,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "recipe.md": recipe_page,
     "attributes.md": attributes_page,
     "credit.md": credit_page,
+    "dialects.md": dialects_page,
     "instrumentors.md": instrumentors_page,
     "process.md": process_page,
 }

@@ -2,6 +2,6 @@
 
 from ltrain_transforms.dialects.attribute_messages import ComparableOutput
 from ltrain_transforms.dialects.partial import Partial, Tokens
-from ltrain_transforms.dialects.registry import describe
+from ltrain_transforms.dialects.registry import BY_PRECEDENCE, describe
 
-__all__ = ["ComparableOutput", "Partial", "Tokens", "describe"]
+__all__ = ["BY_PRECEDENCE", "ComparableOutput", "Partial", "Tokens", "describe"]

@@ -34,4 +34,14 @@ def _logprobs(content: Any) -> str | None:
     return orjson.dumps(numbers).decode()
 
 
-DIALECT = Dialect("agentlightning", ("\nprompt_token_ids", "\nresponse_token_ids"), _read)
+DIALECT = Dialect(
+    "agentlightning",
+    ("\nprompt_token_ids", "\nresponse_token_ids"),
+    _read,
+    written_by="agent-lightning 0.3's tracers, on others' spans",
+    read_from="`prompt_token_ids`, `response_token_ids`, `logprobs.content`",
+    kinds="llm",
+    messages="those of the span's other dialects",
+    tokens="ids, log-probabilities",
+    missing="policy and version",
+)

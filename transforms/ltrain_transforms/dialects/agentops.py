@@ -82,4 +82,14 @@ def _arguments(text: str | None) -> str | None:
     return json.dumps(call["kwargs"]) if is_call and not call["args"] else text
 
 
-DIALECT = Dialect("agentops", ("\nagentops.span.kind", "\ngen_ai.request.type"), _read)
+DIALECT = Dialect(
+    "agentops",
+    ("\nagentops.span.kind", "\ngen_ai.request.type"),
+    _read,
+    written_by="agentops 0.4",
+    read_from="`agentops.span.kind`, `agentops.<kind>.input`, `agentops.entity.*`, "
+    "`gen_ai.prompt.N`",
+    kinds="llm, tool, agent, node",
+    messages="flattened",
+    tokens="counts",
+)

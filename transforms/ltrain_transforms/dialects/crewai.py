@@ -65,4 +65,12 @@ def _object(span: Span, attribute: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-DIALECT = Dialect("crewai", ("\nopeninference.span.kind",), _read)
+DIALECT = Dialect(
+    "crewai",
+    ("\nopeninference.span.kind",),
+    _read,
+    written_by="OpenInference's instrumentor of CrewAI",
+    read_from="the attributes of `openinference`, in its own scope",
+    kinds="those of `openinference`",
+    missing="all fields that `openinference` reads correctly",
+)

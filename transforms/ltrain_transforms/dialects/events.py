@@ -55,4 +55,13 @@ def _attribute_messages(log: Log, name: str) -> list[Fields]:
     return [one for one in parsed if isinstance(one, dict)] if isinstance(parsed, list) else []
 
 
-DIALECT = Dialect("events", (), _read)
+DIALECT = Dialect(
+    "events",
+    (),
+    _read,
+    written_by="opentelemetry-instrumentation-openai-v2, util-genai",
+    read_from="log records `gen_ai.*.message`, `gen_ai.choice`, "
+    "`gen_ai.client.inference.operation.details`",
+    kinds="none: the span has it",
+    messages="one record for each message, or one for all",
+)

@@ -50,4 +50,15 @@ def _recorded_by(span: Span) -> str:
     return "gateway" if keyed else "traffic"
 
 
-DIALECT = Dialect("gateway", (), _read)
+DIALECT = Dialect(
+    "gateway",
+    (),
+    _read,
+    written_by="ltrain's gateway (from a trusted [sender](keys.md#senders)), "
+    "captures of the distro",
+    read_from="`ltrain.*` in the scopes `ltrain.gateway`, `ltrain.capture`",
+    kinds="llm",
+    messages="as gen_ai",
+    tokens="ids, log-probabilities, policy and version",
+    missing="agent, node",
+)

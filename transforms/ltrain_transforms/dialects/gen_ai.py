@@ -164,5 +164,14 @@ def _endpoint(span: Span) -> str | None:
 
 
 DIALECT = Dialect(
-    "gen_ai", ("\ngen_ai.", "\nmcp.method.", "\nerror.type", "\nserver.address"), _read
+    "gen_ai",
+    ("\ngen_ai.", "\nmcp.method.", "\nerror.type", "\nserver.address"),
+    _read,
+    written_by="OpenTelemetry's official instrumentors, pydantic-ai, autogen, the MCP SDK, newer "
+    "traceloop (0.62)",
+    read_from="`gen_ai.*`, `mcp.method.name`",
+    kinds="llm, tool, retrieval, embedding, agent",
+    messages="JSON; off by default in the official ones",
+    tokens="counts",
+    missing="node, state",
 )

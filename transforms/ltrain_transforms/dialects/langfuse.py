@@ -63,4 +63,14 @@ def _first(counts: dict[str, object], *names: str) -> int | None:
     return next((n for n in values if type(n) is int and 0 <= n < INTEGER_LIMIT), None)
 
 
-DIALECT = Dialect("langfuse", ("\nlangfuse.observation.",), _read)
+DIALECT = Dialect(
+    "langfuse",
+    ("\nlangfuse.observation.",),
+    _read,
+    written_by="langfuse-python and -js, 3 and 4",
+    read_from="`langfuse.observation.*`",
+    kinds="llm, tool, retrieval, embedding, agent, node",
+    messages="those that the SDK was given",
+    tokens="counts",
+    missing="tool-call ids",
+)

@@ -68,4 +68,14 @@ def _output(span: Span) -> str | None:
     return text if isinstance(text, str) else span.get(OUTPUT)
 
 
-DIALECT = Dialect("langsmith", ("\nlangsmith.span.kind",), _read)
+DIALECT = Dialect(
+    "langsmith",
+    ("\nlangsmith.span.kind",),
+    _read,
+    written_by="langsmith 0.4's OTel exporter",
+    read_from="`langsmith.*`, `gen_ai.prompt`, `gen_ai.completion`",
+    kinds="llm, tool, retrieval, embedding, node",
+    messages="OpenAI's and LangChain's, from the run's inputs and outputs",
+    tokens="counts",
+    missing="agents, except LangGraph's names in metadata",
+)

@@ -71,4 +71,12 @@ def _object(span: Span, attribute: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-DIALECT = Dialect("llama_index", ("\nopeninference.span.kind",), _read)
+DIALECT = Dialect(
+    "llama_index",
+    ("\nopeninference.span.kind",),
+    _read,
+    written_by="OpenInference's instrumentor of LlamaIndex",
+    read_from="the attributes of `openinference`, in its own scope",
+    kinds="those of `openinference`",
+    missing="all fields that `openinference` reads correctly",
+)

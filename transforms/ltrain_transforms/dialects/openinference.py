@@ -156,4 +156,13 @@ def _response_id(output: Any) -> str | None:
     return str(response_id) if response_id else None
 
 
-DIALECT = Dialect("openinference", ("\nopeninference.span.kind",), _read)
+DIALECT = Dialect(
+    "openinference",
+    ("\nopeninference.span.kind",),
+    _read,
+    written_by="Arize's instrumentors",
+    read_from="`openinference.span.kind`, `llm.*`, `input.value`, `metadata`",
+    kinds="llm, tool, retrieval, embedding, agent, node",
+    messages="flattened",
+    tokens="counts",
+)

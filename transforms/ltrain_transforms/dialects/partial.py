@@ -93,12 +93,25 @@ class Partial(TypedDict, total=False):
 
 
 class Dialect(NamedTuple):
-    """How the attributes of one instrumentation are read as fields of a call."""
+    """How the attributes of one instrumentation are read as fields of a call, and its row in the
+    documentation."""
 
     name: str
     prefixes: tuple[str, ...]
     """Beginnings of attribute names, each after a line break; one of them is enough to be read."""
     read: Callable[[Span], Partial]
+    written_by: str = ""
+    """The instrumentation and its versions."""
+    read_from: str = ""
+    """The attributes that are read."""
+    kinds: str = ""
+    """The kinds of calls that it describes."""
+    messages: str = ""
+    """The form of its messages."""
+    tokens: str = ""
+    """What it records of tokens: counts, ids, log-probabilities."""
+    missing: str = ""
+    """The fields that it cannot fill."""
 
 
 def as_text(value: Any) -> str | None:

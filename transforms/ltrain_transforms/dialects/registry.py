@@ -42,6 +42,8 @@ DIALECTS = (
     langsmith.DIALECT,
     agentlightning.DIALECT,
 )
+BY_PRECEDENCE = (gateway.DIALECT, *reversed(DIALECTS), events.DIALECT)
+"""All dialects: a field that one leaves open is taken from the next."""
 Failures = tuple[tuple[str, Exception], ...]
 """The dialects that raised for a span, and their errors."""
 STATUS_READER = "status"

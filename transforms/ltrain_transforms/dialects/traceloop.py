@@ -68,5 +68,12 @@ def _tools(span: Span) -> str | None:
 
 
 DIALECT = Dialect(
-    "traceloop", ("\ntraceloop.", "\nllm.request.", "\ngen_ai.prompt.", "\ngen_ai.task."), _read
+    "traceloop",
+    ("\ntraceloop.", "\nllm.request.", "\ngen_ai.prompt.", "\ngen_ai.task."),
+    _read,
+    written_by="traceloop's instrumentors, the flattened ones too",
+    read_from="`traceloop.*`, `gen_ai.prompt.N`, `llm.request.type`",
+    kinds="llm, tool, retrieval, embedding, agent, node",
+    messages="flattened",
+    tokens="counts",
 )

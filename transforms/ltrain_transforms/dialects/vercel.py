@@ -80,4 +80,15 @@ def _finish(span: Span) -> str | None:
     return reason.replace("-", "_") if reason else None
 
 
-DIALECT = Dialect("vercel", ("\nai.operationId",), _read)
+DIALECT = Dialect(
+    "vercel",
+    ("\nai.operationId",),
+    _read,
+    written_by="AI SDK 4-6 (`experimental_telemetry`)",
+    read_from="`ai.operationId`, `ai.prompt.messages`, `ai.response.*`, `ai.toolCall.*`, "
+    "`ai.usage.*`",
+    kinds="llm, tool, embedding, agent (the loop)",
+    messages="the SDK's parts",
+    tokens="counts",
+    missing="node",
+)
