@@ -36,6 +36,10 @@ class PromotedColumn:
     signals: tuple[str, ...] = ("traces",)
     since: str = ""
     """The migration step that gives an existing table this column, or its changed expression."""
+    identity: bool = False
+    """Whether its attributes assign a record to a rollout: a bound key sets them."""
+    in_transforms: bool = False
+    """Whether `SPANS` of the transforms has it; null there where no attribute names it."""
 
     @property
     def snake_name(self) -> str:
@@ -74,6 +78,8 @@ PROMOTED = (
         record=(attributes.RUN_ID,),
         resource=(attributes.RUN_ID,),
         signals=BOTH,
+        identity=True,
+        in_transforms=True,
     ),
     PromotedColumn(
         name="RolloutId",
@@ -82,6 +88,8 @@ PROMOTED = (
         record=(attributes.ROLLOUT_ID,),
         resource=(attributes.ROLLOUT_ID, "agentlightning.rollout_id"),
         signals=BOTH,
+        identity=True,
+        in_transforms=True,
     ),
     PromotedColumn(
         name="Attempt",
@@ -90,6 +98,8 @@ PROMOTED = (
         record=(attributes.ATTEMPT_ID,),
         resource=(attributes.ATTEMPT_ID, "agentlightning.attempt_id"),
         signals=BOTH,
+        identity=True,
+        in_transforms=True,
     ),
     PromotedColumn(
         name="Sender",
@@ -105,6 +115,8 @@ PROMOTED = (
         record=(attributes.TASK_ID,),
         resource=(attributes.TASK_ID,),
         since=RESOURCE_STEP,
+        identity=True,
+        in_transforms=True,
     ),
     PromotedColumn(
         name="Domain",
@@ -113,6 +125,8 @@ PROMOTED = (
         record=(attributes.DOMAIN,),
         resource=(attributes.DOMAIN,),
         since=RESOURCE_STEP,
+        identity=True,
+        in_transforms=True,
     ),
     PromotedColumn(
         name="Mode",
@@ -121,6 +135,8 @@ PROMOTED = (
         record=(attributes.MODE,),
         resource=(attributes.MODE,),
         since=RESOURCE_STEP,
+        identity=True,
+        in_transforms=True,
     ),
     PromotedColumn(
         name="Wave",
@@ -129,6 +145,8 @@ PROMOTED = (
         record=(attributes.WAVE,),
         resource=(attributes.WAVE,),
         since=RESOURCE_STEP,
+        identity=True,
+        in_transforms=True,
     ),
     PromotedColumn(
         name="SampleIndex",
@@ -137,6 +155,8 @@ PROMOTED = (
         record=(attributes.SAMPLE_INDEX,),
         resource=(attributes.SAMPLE_INDEX,),
         since=RESOURCE_STEP,
+        identity=True,
+        in_transforms=True,
     ),
     PromotedColumn(
         name="PolicyName",
@@ -199,6 +219,11 @@ def placeholders(signal: str) -> dict[str, str]:
         ),
     }
 
+
+IDENTITY_ATTRIBUTES = {
+    name: each.record[0] for each in PROMOTED if each.identity for name in each.resource
+}
+"""Every attribute from which readers take an identity, and the identity attribute it stands for."""
 
 PLACEHOLDERS = {**placeholders("traces"), **placeholders("logs")}
 

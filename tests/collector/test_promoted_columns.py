@@ -1,5 +1,7 @@
 """Promoted columns are declared once: tables, views, older stores and docs have the same ones."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,8 +10,13 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests.otlp import insert_otlp
 
-from ltrain_collector.access.ingest_policy import IDENTITY_ATTRIBUTES
-from ltrain_collector.promoted_columns import NUMBER, PROMOTED, PromotedColumn, columns_of
+from ltrain_collector.access.ingest_policy import OPEN_FOR_RUN_KEY
+from ltrain_collector.promoted_columns import (
+    IDENTITY_ATTRIBUTES,
+    NUMBER,
+    PromotedColumn,
+    columns_of,
+)
 from ltrain_collector.signals import LOGS, TABLES, TRACES
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
@@ -120,9 +127,79 @@ def test_a_log_record_has_the_identity_of_its_resource(folder: Store) -> None:
     ]
 
 
-def test_a_bound_key_cannot_forge_what_a_resource_names() -> None:
-    names = {name for column in PROMOTED for name in column.resource}
-    assert names - {attributes.SENDER} == set(IDENTITY_ATTRIBUTES)
+def test_a_bound_key_sets_the_identity_that_columns_read() -> None:
+    names = (
+        *(attributes.RUN_ID, attributes.TASK_ID, attributes.DOMAIN, attributes.WAVE),
+        *(attributes.SAMPLE_INDEX, attributes.ROLLOUT_ID, attributes.ATTEMPT_ID, attributes.MODE),
+    )
+    lightning = {
+        "agentlightning.rollout_id": attributes.ROLLOUT_ID,
+        "agentlightning.attempt_id": attributes.ATTEMPT_ID,
+    }
+    assert {name: name for name in names} | lightning == IDENTITY_ATTRIBUTES
+    assert {attributes.RUN_ID} == {*names} - OPEN_FOR_RUN_KEY
+
+
+NEW_COLUMN = r"""
+import sys
+from ltrain_collector import promoted_columns as promoted
+
+promoted.PROMOTED += (
+    promoted.PromotedColumn(
+        name="Tenant", type=promoted.WORD, doc="The tenant.", record=("acme.tenant",),
+        resource=("acme.tenant",), signals=promoted.BOTH, since="99_tenant", in_transforms=True,
+    ),
+)
+promoted.PLACEHOLDERS |= promoted.placeholders("traces") | promoted.placeholders("logs")
+
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from setup.reference import attributes_page
+
+from ltrain_collector import schema
+from ltrain_collector.signals import LOGS, TRACES
+from ltrain_collector.store import Store
+from ltrain_transforms.recipe import Source
+from ltrain_transforms.source import Selection, read_spans
+
+spans = ExportTraceServiceRequest()
+resource = spans.resource_spans.add()
+resource.resource.attributes.add(key="acme.tenant").value.string_value = "one"
+span = resource.scope_spans.add().spans.add(name="chat", start_time_unix_nano=10**18)
+span.trace_id, span.span_id = bytes([1]) * 16, bytes([1]) * 8
+span.attributes.add(key="ltrain.rollout.id").value.string_value = "r"
+logs = ExportLogsServiceRequest()
+record = logs.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=10**18)
+record.attributes.add(key="acme.tenant").value.string_value = "two"
+
+
+def insert(store, signal, request):
+    for table, block in signal.encode_local(request).blocks.items():
+        store.insert_rows(schema.insert_target(table), block.payload)
+
+
+for folder, older in (("new", ""), ("old", sys.argv[2])):
+    with Store.open(f"chdb://{sys.argv[1]}/{folder}") as store:
+        if older:
+            store.command("CREATE DATABASE otel")
+            for statement in open(older).read().split(";\n"):
+                store.command(statement)
+            insert(store, TRACES, spans)
+        store.migrate()
+        insert(store, TRACES, spans)
+        insert(store, LOGS, logs)
+        assert store.query("SELECT Tenant FROM otel.spans").rows() == [("one",)]
+        assert store.query("SELECT Tenant FROM otel.logs").rows() == [("two",)]
+        frame = read_spans(store, Source(), Selection(rollout="r"))[0]
+        assert frame["tenant"].to_list() == ["one"]
+assert "| `Tenant` | `otel.spans`, `otel.logs` | `acme.tenant`" in attributes_page()
+"""
+
+
+def test_a_new_column_needs_its_record_only(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", NEW_COLUMN, str(tmp_path), str(OLD)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_column_reads_its_attributes_in_order() -> None:

@@ -14,24 +14,13 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationSc
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from ltrain_collector.access.grants import Grant
+from ltrain_collector.promoted_columns import IDENTITY_ATTRIBUTES
 from ltrain_instrument import attributes as names
-
-IDENTITY_ATTRIBUTES = {
-    **{name: name for name in (names.RUN_ID, names.TASK_ID, names.DOMAIN, names.WAVE)},
-    **{name: name for name in (names.SAMPLE_INDEX, names.ROLLOUT_ID)},
-    **{name: name for name in (names.ATTEMPT_ID, names.MODE)},
-    "agentlightning.rollout_id": names.ROLLOUT_ID,
-    "agentlightning.attempt_id": names.ATTEMPT_ID,
-}
-"""Every attribute from which readers take an identity, and the identity attribute it stands for."""
 
 OPEN_FOR_ROLLOUT_KEY = {names.ATTEMPT_ID}
 """Identity attributes that the key of a rollout can leave unbound."""
 
-OPEN_FOR_RUN_KEY = OPEN_FOR_ROLLOUT_KEY | {
-    *(names.ROLLOUT_ID, names.TASK_ID, names.DOMAIN, names.WAVE, names.SAMPLE_INDEX),
-    names.MODE,
-}
+OPEN_FOR_RUN_KEY = {*IDENTITY_ATTRIBUTES.values()} - {names.RUN_ID}
 """Identity attributes that the key of a run can leave unbound."""
 
 # the store has already replaced the `ltrain.sender` of the request

@@ -8,6 +8,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from tests.otlp import insert_otlp
 
 from ltrain_collector.errors import BadRequest, TooLarge
+from ltrain_collector.promoted_columns import NUMBER, columns_of
 from ltrain_collector.signals import TRACES, writer
 from ltrain_collector.signals.traces import encode_traces
 from ltrain_collector.store import Store
@@ -63,20 +64,9 @@ def test_a_span_is_stored_as_the_exporter_stores_it(folder: Store) -> None:
         "Links.SpanId": ["0b" * 8],
         "Links.TraceState": ["c=d"],
         "Links.Attributes": [{}],
-        "RunId": "",
+        **{each.name: 0 if each.type == NUMBER else "" for each in columns_of("traces")},
         "RolloutId": "r1",
         "Attempt": "1",
-        "TaskId": "",
-        "Domain": "",
-        "Mode": "",
-        "Wave": 0,
-        "PolicyName": "",
-        "PolicyVersion": 0,
-        "GenAiOp": "",
-        "GenAiModel": "",
-        "InTokens": 0,
-        "OutTokens": 0,
-        "ToolName": "",
         "Sender": "local",
     }
 

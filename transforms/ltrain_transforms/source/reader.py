@@ -228,7 +228,14 @@ _SELECT = f"""SELECT
 FROM otel.spans"""
 
 
-NUMERIC_COLUMNS = ("wave", "sample_index", "reported")
+NUMERIC_COLUMNS = (
+    *(
+        each.snake_name
+        for each in promoted_columns.PROMOTED
+        if each.in_transforms and each.type == promoted_columns.NUMBER
+    ),
+    "reported",
+)
 """Columns that are numbers in the attributes; null where the text is no number that fits."""
 
 

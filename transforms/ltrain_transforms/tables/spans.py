@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from ltrain_collector import promoted_columns
 from ltrain_transforms.tables.column import (
     EXECUTION,
     FLAG,
@@ -14,22 +15,22 @@ from ltrain_transforms.tables.column import (
 
 ATTRIBUTES = pl.Map(pl.String(), pl.String())
 
+PROMOTED_TYPES: dict[str, pl.DataType] = {promoted_columns.NUMBER: pl.Int32()}
+"""Types of promoted columns that are no text."""
+
 SPANS = Table(
     "spans",
     "One span of the store with its execution; all other tables are made from these.",
     (
         EXECUTION,
-        Column("run_id", STRING, "The run, or null."),
-        Column("rollout_id", STRING, "The rollout that the span itself names, or null."),
-        Column("attempt", STRING, "The attempt that the span itself names, or null."),
-        Column("task_id", STRING, "The task, or null."),
-        Column("domain", STRING, "The task's domain, or null."),
-        Column("mode", STRING, "train, val or prod, or null."),
-        Column("wave", pl.Int32(), "The wave of the run, or null."),
-        Column(
-            "sample_index",
-            pl.Int32(),
-            "The number of the rollout within its task and wave, or null.",
+        *(
+            Column(
+                each.snake_name,
+                PROMOTED_TYPES.get(each.type, STRING),
+                f"{each.doc} Null if no attribute names it.",
+            )
+            for each in promoted_columns.PROMOTED
+            if each.in_transforms
         ),
         Column("session_id", STRING, "The conversation id; null where rollouts are read."),
         Column("trace_id", STRING, "Its trace."),
