@@ -5,7 +5,7 @@ with exit status 1.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from setup.process_page import process_lines
 from setup.recipe_page import recipe_lines
 
 from ltrain.cli import app
-from ltrain_collector import promoted_columns, signals
+from ltrain_collector import promoted_columns, schema, signals
 from ltrain_instrument import attributes
 from ltrain_instrument.instrumentors import LIBRARIES
 from ltrain_instrument.settings import INSTRUMENTORS, SETTINGS
@@ -24,7 +24,8 @@ from ltrain_transforms import credit, exports, rewards
 from ltrain_transforms.calls import membership, span_errors
 from ltrain_transforms.datasets import pipeline
 from ltrain_transforms.dialects import BY_PRECEDENCE
-from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS
+from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS, Estimator
+from ltrain_transforms.recipe import RuleKind
 from ltrain_transforms.samples import row_filters, split_reasons
 from ltrain_transforms.source import trained_calls
 from ltrain_transforms.tables import TABLES
@@ -187,7 +188,10 @@ def process_page() -> str:
 
 def credit_page() -> str:
     head = ("estimator", "equation", "paper", "what it is for")
-    registries = {"outcome": ESTIMATORS, "step": STEP_ESTIMATORS}
+    registries: dict[str, Mapping[str, Estimator[Any]]] = {
+        "outcome": ESTIMATORS,
+        "step": STEP_ESTIMATORS,
+    }
     return _filled(
         "credit.md",
         {
@@ -209,6 +213,44 @@ def dialects_page() -> str:
     return _filled("dialects.md", {"dialects": table(head, rows)})
 
 
+def rules_page() -> str:
+    docs = name_docs(sys.modules[RuleKind.__module__])
+    rows = ((code(kind), docs[f"RuleKind.{kind.name}"]) for kind in RuleKind)
+    return _filled("rules.md", {"kinds": table(("kind", "key and what it reads"), rows)})
+
+
+def collector_page() -> str:
+    head = ("signal", "path of OTLP over HTTP", "service of OTLP over gRPC")
+    rows = ((it.name, code(it.path), code(it.service)) for it in signals.SIGNALS)
+    return _filled("collector.md", {"signals": table(head, rows)})
+
+
+def store_page() -> str:
+    """Return the page with the views and tables of the signals."""
+    views, tables = [], []
+    for each in signals.SIGNALS:
+        views.append((_names(it.view for it in each.tables), each.doc))
+        tables.append((_names(it.name for it in each.tables), _order(each.tables[0]), each.noun))
+    return _filled(
+        "store.md",
+        {
+            "views": table(("view", "one row is"), views),
+            "tables": table(("table", "order", "what"), tables),
+        },
+    )
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(map(code, names))
+
+
+def _order(each: signals.Table) -> str:
+    """Return the sorting key of a table, as its DDL declares it."""
+    statements = (text for step in each.steps for text in schema.read_statements(step))
+    [created] = (text for text in statements if f"CREATE TABLE IF NOT EXISTS {each.name} " in text)
+    return code(created.partition("ORDER BY (")[2].partition(")")[0])
+
+
 def _filled(name: str, tables: Mapping[str, str]) -> str:
     """Return a page with its generated tables, by their marks; people write its other text."""
     text = (DOCS / name).read_text()
@@ -227,6 +269,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "attributes.md": attributes_page,
     "credit.md": credit_page,
     "dialects.md": dialects_page,
+    "rules.md": rules_page,
+    "collector.md": collector_page,
+    "store.md": store_page,
     "instrumentors.md": instrumentors_page,
     "process.md": process_page,
 }

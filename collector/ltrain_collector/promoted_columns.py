@@ -1,10 +1,12 @@
 """Promoted columns: attributes that have a column of their own in the tables and views.
 
 `PROMOTED` is the only list of them. The tables' columns, both views, the migration of existing
-tables, the select of the transforms and `docs/attributes.md` are made from it.
+tables, the select and `SPANS` of the transforms, the identity of bound keys and
+`docs/attributes.md` are made from it.
 
 A column is `MATERIALIZED`: ClickHouse computes it when a row is inserted, and reads it without the
-attributes. To change the expression of a column, name a new step in `since`.
+attributes. To add a column, or to change its expression, name a new step in `since`, such as
+`11_tenant`; existing stores get the column in this step.
 """
 
 import re

@@ -9,13 +9,14 @@ import typer
 from setup import reference
 
 from ltrain.cli import app
+from ltrain_collector.signals import SIGNALS
 from ltrain_instrument import attributes
 from ltrain_instrument.settings import SETTINGS
 from ltrain_transforms.calls import membership, span_errors
 from ltrain_transforms.dialects import BY_PRECEDENCE
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS, Estimator
 from ltrain_transforms.exports import FORMATS, REASONS
-from ltrain_transforms.recipe import Credit, Credited, Peers, Recipe, Reward, credit
+from ltrain_transforms.recipe import Credit, Credited, Peers, Recipe, Reward, RuleKind, credit
 from ltrain_transforms.samples import SplitReason, row_filters
 from ltrain_transforms.source import trained_calls
 from ltrain_transforms.tables import TABLES, Table
@@ -32,6 +33,17 @@ def rows(page: str) -> dict[str, list[str]]:
 
 def test_generated_pages_are_up_to_date() -> None:
     assert reference.stale_pages() == [], "run `make docs`"
+
+
+def test_every_kind_of_reward_and_signal_is_documented() -> None:
+    kinds = rows("rules.md")
+    assert all(kinds[kind] for kind in RuleKind)
+    views, tables = rows("store.md"), (DOCS / "store.md").read_text()
+    for signal in SIGNALS:
+        assert rows("collector.md")[signal.name] == [f"`{signal.path}`", f"`{signal.service}`"]
+        names = "`, `".join(table.view for table in signal.tables)
+        assert views[names] == [signal.doc]
+        assert all(f"`{table.name}`" in tables for table in signal.tables)
 
 
 def test_every_setting_is_documented() -> None:
@@ -96,7 +108,9 @@ def test_every_estimator_is_documented_with_its_equation_paper_and_use() -> None
     estimators: dict[str, Estimator[Any]] = {**ESTIMATORS, **STEP_ESTIMATORS}
     for name, estimator in estimators.items():
         assert documented[name] == [estimator.equation, estimator.paper, estimator.use]
-        source = re.search(r"arXiv [0-9.]+[0-9]|Williams 1992", estimator.function.__doc__ or "")
+        source = re.search(
+            r"arXiv [0-9.]+[0-9]|[A-Z][a-z]+ \d{4}", estimator.function.__doc__ or ""
+        )
         assert source is not None and source[0] in estimator.paper, name
         assert "=" in estimator.equation and estimator.use, name
 

@@ -1,4 +1,7 @@
-"""The signals of OTLP, one module each: tables, rows of a request, and requests of rows."""
+"""The signals of OTLP, one module each: tables, rows of a request, and requests of rows.
+
+A new signal is a module with its record, its place in `SIGNALS`, and its files in `ddl/`.
+"""
 
 from ltrain_collector.signals import origin, otlp_json
 from ltrain_collector.signals.logs import LOGS

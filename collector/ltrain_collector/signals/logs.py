@@ -159,6 +159,8 @@ LOGS = Signal(
     service="opentelemetry.proto.collector.logs.v1.LogsService",
     request=ExportLogsServiceRequest,
     response=ExportLogsServiceResponse,
+    doc="a log record, once: the exporter's columns, `IngestedAt`, and "
+    "[ltrain's](attributes.md#columns-of-the-store): `RunId`, `RolloutId`, `Attempt`, `Sender`",
     records="log_records",
     tables=(
         Table(

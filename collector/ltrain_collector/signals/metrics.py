@@ -281,6 +281,7 @@ METRICS = Signal(
     service="opentelemetry.proto.collector.metrics.v1.MetricsService",
     request=ExportMetricsServiceRequest,
     response=ExportMetricsServiceResponse,
+    doc="a data point, once: the exporter's columns and `IngestedAt`",
     records="data_points",
     tables=tuple(
         Table(

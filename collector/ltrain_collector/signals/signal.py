@@ -36,9 +36,9 @@ class Table:
     columns: tuple[str, ...]
     """The exporter's columns, in the order of the encoder; ClickHouse computes ltrain's own."""
     steps: tuple[str, ...]
-    """The steps of a migration, files of `store/ddl`, that create the table."""
+    """The steps of a migration, files of `ddl/`, that create the table."""
     view_files: tuple[str, ...]
-    """The files that create the view."""
+    """The files of `ddl/` that create the view."""
     to_request: Callable[[Sequence[Row]], Message]
     """Returns an OTLP request with the records of rows, in their order."""
     order: str = ""
@@ -68,6 +68,8 @@ class Signal:
     """Service name of OTLP over gRPC."""
     request: type[Message]
     response: type[Message]
+    doc: str
+    """What one row of its views is, for the documentation."""
     records: str
     """The plural of one record, as in the response's field `rejected_<records>`."""
     tables: tuple[Table, ...]

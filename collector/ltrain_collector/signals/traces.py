@@ -193,6 +193,8 @@ TRACES = Signal(
     service="opentelemetry.proto.collector.trace.v1.TraceService",
     request=ExportTraceServiceRequest,
     response=ExportTraceServiceResponse,
+    doc="a span, once, however often it was sent: the exporter's columns, `IngestedAt`, and "
+    "[ltrain's](attributes.md#columns-of-the-store), such as `RunId`, `TaskId`, `Mode`, `Wave`",
     records="spans",
     tables=(
         Table(

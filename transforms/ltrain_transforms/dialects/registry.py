@@ -6,6 +6,8 @@ A span may have the attributes of several dialects. They override each other in 
 2. writers that use OpenTelemetry's names in their own way: LangSmith, the AI SDK, AgentOps;
 3. OpenTelemetry's gen_ai, OpenInference, traceloop, Langfuse;
 4. log records.
+
+A new dialect is a module with its record, and its place in `DIALECTS`.
 """
 
 import re

@@ -20,12 +20,19 @@ EXECUTION_COLUMNS = pl.Schema({**EXECUTIONS.schema, **GROUP_STATS.schema})
 
 
 class RuleKind(StrEnum):
-    """The kinds of rewards; `ltrain_transforms.rewards.kinds` has a class for each."""
+    """The kinds of rewards; `ltrain_transforms.rewards.kinds` has a class for each.
+
+    The table of `docs/rules.md` is made from the sentences below the members.
+    """
 
     EVALUATION = "evaluation"
+    """Key `evaluation`: reads a score that the runner, the agent or an evaluator recorded."""
     CALLS = "calls"
+    """Key `on` with a kind of call, such as `tool`: reads each call of that kind."""
     ROLLOUT = "rollout"
+    """`on = "rollout"`: reads each execution, with the figures of its group."""
     PYTHON = "python"
+    """Key `python`: reads all calls of an execution."""
 
 
 class Credited(StrEnum):

@@ -1,7 +1,8 @@
 """The protocol of every kind of reward, and what rewards read.
 
-A kind is a class with this protocol, a member of `RuleKind` in the recipe, and a row in
-`kinds.KINDS`. Builds and reports call only the protocol.
+A kind is a class with this protocol in this folder, a member of `RuleKind` in `recipe/reward.py`,
+where `Reward` checks its keys, and a row in `kinds.KINDS`. Builds and reports call only the
+protocol.
 """
 
 from collections import Counter
