@@ -146,8 +146,9 @@ from ltrain_collector import promoted_columns as promoted
 
 promoted.PROMOTED += (
     promoted.PromotedColumn(
-        name="Tenant", type=promoted.WORD, doc="The tenant.", record=("acme.tenant",),
-        resource=("acme.tenant",), signals=promoted.BOTH, since="99_tenant", in_transforms=True,
+        name="AcmeTenant", type=promoted.WORD, doc="The tenant.", record=("acme.tenant",),
+        resource=("acme.tenant",), signals=promoted.BOTH, since="99_acme_tenant",
+        in_transforms=True,
     ),
 )
 promoted.PLACEHOLDERS |= promoted.placeholders("traces") | promoted.placeholders("logs")
@@ -188,11 +189,11 @@ for folder, older in (("new", ""), ("old", sys.argv[2])):
         store.migrate()
         insert(store, TRACES, spans)
         insert(store, LOGS, logs)
-        assert store.query("SELECT Tenant FROM otel.spans").rows() == [("one",)]
-        assert store.query("SELECT Tenant FROM otel.logs").rows() == [("two",)]
+        assert store.query("SELECT AcmeTenant FROM otel.spans").rows() == [("one",)]
+        assert store.query("SELECT AcmeTenant FROM otel.logs").rows() == [("two",)]
         frame = read_spans(store, Source(), Selection(rollout="r"))[0]
-        assert frame["tenant"].to_list() == ["one"]
-assert "| `Tenant` | `otel.spans`, `otel.logs` | `acme.tenant`" in attributes_page()
+        assert frame["acme_tenant"].to_list() == ["one"]
+assert "| `AcmeTenant` | `otel.spans`, `otel.logs` | `acme.tenant`" in attributes_page()
 """
 
 
