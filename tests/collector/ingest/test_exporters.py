@@ -97,8 +97,8 @@ def test_spans(up: Any, store: Store, protocol: str) -> None:
     provider.shutdown()
     sql = (
         "SELECT * EXCEPT (IngestedAt, TaskId, Domain, Mode, Wave, SampleIndex, PolicyName, "
-        "PolicyVersion, GenAiOp, GenAiModel, InTokens, OutTokens, ToolName, Sender) FROM otel.spans "
-        "WHERE RunId = {run:String}"
+        "PolicyVersion, GenAiOp, GenAiModel, InTokens, OutTokens, ToolName, Sender) "
+        "FROM otel.spans WHERE RunId = {run:String}"
     )
     assert store.query(sql, {"run": protocol}).to_dicts() == [
         {
