@@ -98,6 +98,7 @@ class Client:
         self.sent: list[Any] = []
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.scope = {
+            "type": "http",
             "method": "POST",
             "path": "/",
             "query_string": b"",
@@ -136,7 +137,7 @@ def test_bodies_are_counted_as_received_and_as_decompressed(
 async def _crowd(facade: ClickHouseHttp) -> None:
     first = Client(b"SELECT 1", b" " * (5 * MIB), b"")
     reading = asyncio.create_task(facade(first.scope, first.receive, first.send))
-    while len(first._parts) > 1:
+    while len(first._parts) > 1 and not reading.done():
         await asyncio.sleep(0)
     second = Client(b"SELECT 1", b" " * (5 * MIB), b"")
     await asyncio.wait_for(facade(second.scope, second.receive, second.send), 60)

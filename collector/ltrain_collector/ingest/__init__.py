@@ -1,6 +1,5 @@
 """OTLP over HTTP and gRPC into the store."""
 
-from ltrain_collector.http.decompression import too_large
 from ltrain_collector.ingest.counters import (
     SECONDS_BOUNDS,
     Counters,
@@ -33,5 +32,4 @@ __all__ = [
     "error_status",
     "rpc_status",
     "serialize_message",
-    "too_large",
 ]

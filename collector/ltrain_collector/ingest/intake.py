@@ -15,8 +15,7 @@ from google.rpc import error_details_pb2, status_pb2
 from ltrain_collector import schema
 from ltrain_collector.access import Grant
 from ltrain_collector.errors import OtlpError
-from ltrain_collector.http import MAX_REQUEST_BYTES, MemoryBudget, RequestBuffer
-from ltrain_collector.http.decompression import inflate
+from ltrain_collector.http import MAX_REQUEST_BYTES, MemoryBudget, RequestBuffer, inflate
 from ltrain_collector.ingest.commit import WINDOW, GroupCommit, RecentRequests
 from ltrain_collector.ingest.counters import Counters, SignalCounters, TableCounters
 from ltrain_collector.signals import METRICS, SIGNALS, TABLES, Rows, Signal

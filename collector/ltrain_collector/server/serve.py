@@ -19,8 +19,8 @@ import uvicorn
 from grpc import aio
 from starlette.types import Receive, Scope, Send
 
-from ltrain_collector.access import BadTls, Keys, Tls, secret_file, store_secret
-from ltrain_collector.errors import PortTaken
+from ltrain_collector.access import Keys, secret_file, store_secret
+from ltrain_collector.errors import BadTls, PortTaken
 from ltrain_collector.http import (
     BrowserGuard,
     Descriptors,
@@ -32,7 +32,7 @@ from ltrain_collector.http import (
 from ltrain_collector.ingest import Intake
 from ltrain_collector.metrics import Health, Monitor, SelfMetrics
 from ltrain_collector.query import ClickHouseHttp, RoleLimits
-from ltrain_collector.server.otlp_grpc import GrpcReceiver, make_server
+from ltrain_collector.server.otlp_grpc import GrpcReceiver, Tls, make_server
 from ltrain_collector.server.otlp_http import Receiver
 from ltrain_collector.store import EmbeddedBackend, Engine, Store
 from ltrain_instrument.errors import LtrainError
