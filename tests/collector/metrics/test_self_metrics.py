@@ -110,7 +110,7 @@ def test_names_are_prometheus_own_style(tmp_path: Path) -> None:
     [scope] = request.resource_metrics[0].scope_metrics
     names = {metric.name for metric in scope.metrics}
     counters = {metric.name for metric in scope.metrics if metric.HasField("sum")}
-    assert len(counters) == 9
+    assert len(counters) == 10
     assert counters == {name for name in names if name.endswith("_total")}
     assert {name for name in names if not name.startswith("ltrain_collector_")} == set()
     assert {name for name in names if re.search("_(ms|mb|count|sum)$", name)} == set()
