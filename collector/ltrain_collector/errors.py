@@ -52,6 +52,10 @@ class StoreUnreachable(LtrainError, ConnectionError):
     """A server that does not answer or refuses the connection."""
 
 
+class BadTls(LtrainError, ValueError):
+    """The files are not a valid certificate and key."""
+
+
 class PortTaken(LtrainError, OSError):
     """A port that another process listens on."""
 

@@ -100,6 +100,7 @@ class Client:
         self.sent: list[Any] = []
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.scope = {
+            "type": "http",
             "method": "POST",
             "path": "/",
             "query_string": b"",
@@ -138,7 +139,7 @@ async def _crowd(engine: Engine, keys: Keys) -> None:
     facade = ClickHouseHttp(engine, keys, RoleLimits.from_environment(), metrics.meter)
     first = Client(b"SELECT 1", b" " * (5 * MIB), b"")
     reading = asyncio.create_task(facade(first.scope, first.receive, first.send))
-    while len(first._parts) > 1:
+    while len(first._parts) > 1 and not reading.done():
         await asyncio.sleep(0)
     second = Client(b"SELECT 1", b" " * (5 * MIB), b"")
     await asyncio.wait_for(facade(second.scope, second.receive, second.send), 60)

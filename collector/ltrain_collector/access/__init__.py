@@ -14,17 +14,14 @@ from ltrain_collector.access.ingest_policy import COLLECTOR_SERVICE
 from ltrain_collector.access.key_report import key_lines, make_bound_key, parse_role
 from ltrain_collector.access.keys import Keys
 from ltrain_collector.access.secrets import ALGORITHM, shared_secret
-from ltrain_collector.access.tls import BadTls, Tls
 
 __all__ = [
     "ALGORITHM",
     "COLLECTOR_SERVICE",
-    "BadTls",
     "Grant",
     "Keys",
     "Role",
     "Sender",
-    "Tls",
     "existing_secret",
     "ingest_policy",
     "key_lines",

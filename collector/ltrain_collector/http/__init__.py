@@ -3,7 +3,7 @@
 from ltrain_collector.http.browsers import DENIED_STATUSES, ORIGIN, BrowserGuard
 from ltrain_collector.http.budget import MAX_REQUEST_BYTES, MemoryBudget, RequestBuffer
 from ltrain_collector.http.connection import MAX_HEAD_BYTES, connection_factory
-from ltrain_collector.http.decompression import Unpacker, Zlib
+from ltrain_collector.http.decompression import Zlib, inflate, too_large
 from ltrain_collector.http.descriptors import Descriptors, raise_limit
 from ltrain_collector.http.refusals import RefusalCounts, RefusalReason
 
@@ -18,8 +18,9 @@ __all__ = [
     "RefusalCounts",
     "RefusalReason",
     "RequestBuffer",
-    "Unpacker",
     "Zlib",
     "connection_factory",
+    "inflate",
     "raise_limit",
+    "too_large",
 ]

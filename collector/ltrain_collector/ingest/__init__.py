@@ -1,6 +1,5 @@
 """OTLP over HTTP and gRPC into the store."""
 
-from ltrain_collector.http.decompression import too_large
 from ltrain_collector.ingest.instruments import SECONDS_BOUNDS
 from ltrain_collector.ingest.intake import (
     BODY_TIMEOUT,
@@ -23,5 +22,4 @@ __all__ = [
     "error_status",
     "rpc_status",
     "serialize_message",
-    "too_large",
 ]

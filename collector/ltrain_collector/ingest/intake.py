@@ -16,8 +16,7 @@ from opentelemetry.metrics import Meter
 from ltrain_collector import schema
 from ltrain_collector.access import Grant
 from ltrain_collector.errors import OtlpError
-from ltrain_collector.http import MAX_REQUEST_BYTES, MemoryBudget, RequestBuffer
-from ltrain_collector.http.decompression import inflate
+from ltrain_collector.http import MAX_REQUEST_BYTES, MemoryBudget, RequestBuffer, inflate
 from ltrain_collector.ingest.commit import WINDOW, GroupCommit, RecentRequests
 from ltrain_collector.ingest.instruments import IngestInstruments
 from ltrain_collector.signals import METRICS, TABLES, Rows, Signal

@@ -6,12 +6,14 @@ decompress them without a limit on memory.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import grpc
 from grpc import aio
 
-from ltrain_collector.access import Grant, Keys, Tls
+from ltrain_collector.access import Grant, Keys
 from ltrain_collector.errors import HttpError, Malformed, OtlpError, Overloaded, PortTaken, TooSlow
 from ltrain_collector.http import (
     DENIED_STATUSES,
@@ -52,6 +54,14 @@ MAGIC = {
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 METHODS = {f"/{signal.service}/Export": signal for signal in SIGNALS}
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files of the certificate and its private key, for ports that other machines can reach."""
+
+    certificate: Path
+    key: Path
 
 
 class GrpcReceiver(grpc.GenericRpcHandler):  # type: ignore[misc]

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from ltrain_collector.access import Grant, Keys
 from ltrain_collector.errors import HttpError, Malformed, OtlpError, TooSlow, Unsupported
-from ltrain_collector.http import RequestBuffer
+from ltrain_collector.http import RequestBuffer, too_large
 from ltrain_collector.ingest import (
     BODY_TIMEOUT,
     MAX_BODY_BYTES,
@@ -26,7 +26,6 @@ from ltrain_collector.ingest import (
     error_status,
     rpc_status,
     serialize_message,
-    too_large,
 )
 from ltrain_collector.metrics import CONTENT_TYPE, Health
 from ltrain_collector.signals import SIGNALS, Signal

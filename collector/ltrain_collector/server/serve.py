@@ -20,8 +20,8 @@ from grpc import aio
 from opentelemetry.sdk.environment_variables import OTEL_SDK_DISABLED
 from starlette.types import Receive, Scope, Send
 
-from ltrain_collector.access import BadTls, Keys, Tls, secret_file, store_secret
-from ltrain_collector.errors import PortTaken
+from ltrain_collector.access import Keys, secret_file, store_secret
+from ltrain_collector.errors import BadTls, PortTaken
 from ltrain_collector.http import (
     BrowserGuard,
     Descriptors,
@@ -33,7 +33,7 @@ from ltrain_collector.http import (
 from ltrain_collector.ingest import Intake
 from ltrain_collector.metrics import Health, Monitor, OwnMetrics, SelfMetrics
 from ltrain_collector.query import ClickHouseHttp, RoleLimits
-from ltrain_collector.server.otlp_grpc import GrpcReceiver, make_server
+from ltrain_collector.server.otlp_grpc import GrpcReceiver, Tls, make_server
 from ltrain_collector.server.otlp_http import Receiver
 from ltrain_collector.store import EmbeddedBackend, Engine, Store
 from ltrain_instrument.errors import LtrainError

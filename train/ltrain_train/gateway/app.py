@@ -26,10 +26,9 @@ from ltrain_instrument.identity import Identity
 from ltrain_instrument.tokens import CallSpan
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
 from ltrain_train.gateway.errors import Refused
-from ltrain_train.gateway.exchange import Exchange
+from ltrain_train.gateway.exchange import Exchange, Recording
 from ltrain_train.gateway.keys import BadKey, Keyring, RolloutClaims, bearer_key
 from ltrain_train.gateway.publication import Publication
-from ltrain_train.gateway.recording import Recording
 from ltrain_train.gateway.request import parse_request
 from ltrain_train.gateway.upstream import UpstreamAway, UpstreamFailed
 from ltrain_train.policy import BadModel, UnknownVersion

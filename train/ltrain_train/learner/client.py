@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from ltrain_instrument.errors import LtrainError
+from ltrain_train import errors
 from ltrain_train.errors import LearnerFailed
-from ltrain_train.learner import errors, protocol
+from ltrain_train.learner import protocol
 from ltrain_train.learner.environment import learner_environment
 from ltrain_train.learner.protocol import Job, StepReport
 from ltrain_train.processes import Child, Children, scratch_path
