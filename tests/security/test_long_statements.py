@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 from tests import http_requests
+from tests.own_metrics import values
 from tests.security.servers import Up, collector
 
 from ltrain_collector.access import Keys, Role
 from ltrain_collector.http import MemoryBudget
+from ltrain_collector.metrics import OwnMetrics
 from ltrain_collector.query import ClickHouseHttp, RoleLimits
 from ltrain_collector.query import clickhouse_http as port
 from ltrain_collector.query.statement import Request, Statement, parse_request
@@ -127,14 +129,14 @@ def test_bodies_are_counted_as_received_and_as_decompressed(
     monkeypatch.setattr(port, "MAX_REQUEST_BYTES", 8 * MIB)
     engine = Engine(tmp_path / "store")
     try:
-        asyncio.run(
-            _crowd(ClickHouseHttp(engine, Keys(tmp_path / "store"), RoleLimits.from_environment()))
-        )
+        asyncio.run(_crowd(engine, Keys(tmp_path / "store")))
     finally:
         engine.close()
 
 
-async def _crowd(facade: ClickHouseHttp) -> None:
+async def _crowd(engine: Engine, keys: Keys) -> None:
+    metrics = OwnMetrics()
+    facade = ClickHouseHttp(engine, keys, RoleLimits.from_environment(), metrics.meter)
     first = Client(b"SELECT 1", b" " * (5 * MIB), b"")
     reading = asyncio.create_task(facade(first.scope, first.receive, first.send))
     while len(first._parts) > 1 and not reading.done():
@@ -149,7 +151,7 @@ async def _crowd(facade: ClickHouseHttp) -> None:
     assert [each.status for each in (first, second, bomb)] == [400, 503, 503]
     assert b"Max query size exceeded" in first.sent[1]["body"]
     assert b"try again" in second.sent[1]["body"]
-    assert facade.counters.refused["bytes"] == 2
+    assert values(metrics.samples())["queries_refused_total", "bytes"] == 2
     again = Client(b"SELECT 1" + b" " * (7 * MIB))
     again.last.set()
     await asyncio.wait_for(facade(again.scope, again.receive, again.send), 60)

@@ -62,6 +62,10 @@ FROM (
     UNION ALL
     SELECT MetricName, Attributes, Value, TimeUnix
     FROM otel.metrics_sum WHERE ServiceName = 'ltrain-collector' AND ResourceAttributes['ltrain.sender'] IN ('service', 'admin', 'local') AND TimeUnix > now() - INTERVAL 1 DAY
+    UNION ALL
+    SELECT concat(MetricName, part.1), Attributes, part.2, TimeUnix
+    FROM otel.metrics_histogram ARRAY JOIN [('_count', toFloat64(Count)), ('_sum', Sum)] AS part
+    WHERE ServiceName = 'ltrain-collector' AND ResourceAttributes['ltrain.sender'] IN ('service', 'admin', 'local') AND TimeUnix > now() - INTERVAL 1 DAY
 )
 GROUP BY name, labels
 ORDER BY name, toString(labels);

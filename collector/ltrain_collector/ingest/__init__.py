@@ -1,12 +1,6 @@
 """OTLP over HTTP and gRPC into the store."""
 
-from ltrain_collector.ingest.counters import (
-    SECONDS_BOUNDS,
-    Counters,
-    Histogram,
-    SignalCounters,
-    TableCounters,
-)
+from ltrain_collector.ingest.instruments import SECONDS_BOUNDS
 from ltrain_collector.ingest.intake import (
     BODY_TIMEOUT,
     MAX_BODY_BYTES,
@@ -24,11 +18,7 @@ __all__ = [
     "MAX_JSON_BYTES",
     "RETRY_AFTER",
     "SECONDS_BOUNDS",
-    "Counters",
-    "Histogram",
     "Intake",
-    "SignalCounters",
-    "TableCounters",
     "error_status",
     "rpc_status",
     "serialize_message",

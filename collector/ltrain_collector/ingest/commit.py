@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ltrain_collector.errors import NO_CODE, Malformed, OtlpError, QueryFailed, Unavailable
-from ltrain_collector.ingest.counters import TableCounters
+from ltrain_collector.ingest.instruments import IngestInstruments
 from ltrain_collector.signals import Block
 
 WINDOW = 0.03
@@ -51,9 +51,10 @@ class GroupCommit:
     def __init__(
         self,
         insert: Insert,
+        table: str,
+        instruments: IngestInstruments,
         window: float = WINDOW,
         pace: float = PACE,
-        counters: TableCounters | None = None,
     ) -> None:
         self._insert = insert
         self._window = window
@@ -61,7 +62,8 @@ class GroupCommit:
         self._waiting: list[_Waiting] = []
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "ltrain-commit")
-        self.counters = counters or TableCounters()
+        self._instruments = instruments
+        self._labels = {"table": table}
 
     async def commit(self, block: Block) -> None:
         """Return once the rows of `block` can be read.
@@ -99,7 +101,7 @@ class GroupCommit:
     async def _commit(self, group: list[_Waiting]) -> None:
         """Insert the group; if that fails, insert each block alone, so that only bad ones fail."""
         loop = asyncio.get_running_loop()
-        self.counters.inserts += 1
+        self._instruments.inserts.add(1, self._labels)
         try:
             payloads = [one.block.payload for one in group]
             await loop.run_in_executor(self._thread, self._insert, payloads)
@@ -113,14 +115,14 @@ class GroupCommit:
                 await self._commit([one])
             return
         rows = sum(one.block.rows for one in group)
-        self.counters.inserted += rows
-        self.counters.rows.add(rows)
+        self._instruments.inserted.add(rows, self._labels)
+        self._instruments.rows_per_insert.record(rows, self._labels)
         for one in group:
             if not one.done.done():  # the client may have disconnected
                 one.done.set_result(None)
 
     def _fail(self, one: _Waiting, error: Exception) -> None:
-        self.counters.failures += 1
+        self._instruments.failures.add(1, self._labels)
         logger.warning("ltrain: %d rows could not be inserted: %s", one.block.rows, error)
         if not one.done.done():
             one.done.set_exception(_refusal(error))

@@ -11,14 +11,15 @@ from functools import partial
 from google.protobuf import json_format
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
+from opentelemetry.metrics import Meter
 
 from ltrain_collector import schema
 from ltrain_collector.access import Grant
 from ltrain_collector.errors import OtlpError
 from ltrain_collector.http import MAX_REQUEST_BYTES, MemoryBudget, RequestBuffer, inflate
 from ltrain_collector.ingest.commit import WINDOW, GroupCommit, RecentRequests
-from ltrain_collector.ingest.counters import Counters, SignalCounters, TableCounters
-from ltrain_collector.signals import METRICS, SIGNALS, TABLES, Rows, Signal
+from ltrain_collector.ingest.instruments import IngestInstruments
+from ltrain_collector.signals import METRICS, TABLES, Rows, Signal
 from ltrain_collector.store import Engine
 
 MAX_BODY_BYTES = 64 << 20
@@ -42,17 +43,18 @@ class Intake:
     """Stores the requests of both receivers; used from one event loop."""
 
     def __init__(
-        self, engine: Engine, window: float = WINDOW, limit: int = MAX_REQUEST_BYTES
+        self,
+        engine: Engine,
+        meter: Meter,
+        window: float = WINDOW,
+        limit: int = MAX_REQUEST_BYTES,
     ) -> None:
         self._engine = engine
         self.budget = MemoryBudget(limit)
-        self.counters = Counters(
-            {signal.name: SignalCounters() for signal in SIGNALS},
-            {table: TableCounters() for table in TABLES},
-        )
+        self.instruments = IngestInstruments(meter)
         self._commits = {
-            table: GroupCommit(partial(self._insert, table), window, counters=counters)
-            for table, counters in self.counters.tables.items()
+            table: GroupCommit(partial(self._insert, table), table, self.instruments, window)
+            for table in TABLES
         }
         self._recent_requests = RecentRequests()
         self._writers: list[asyncio.Task[None]] = []
@@ -80,12 +82,8 @@ class Intake:
         decoder = self._decoders[large]
         rows, digest = await asyncio.get_running_loop().run_in_executor(decoder, work)
         await self._commit(rows)
-        counters = self.counters.signals[signal.name]
-        counters.requests += 1
-        counters.accepted += rows.count
-        counters.duplicates += rows.count if self._recent_requests.add(digest) else 0
-        counters.rejected += rows.rejected
-        counters.lag.add(buffer.age)
+        repeated = self._recent_requests.add(digest)
+        self.instruments.count_stored(signal, rows, repeated, buffer.age)
         return signal.make_response(rows)
 
     async def store_self_metrics(self, metrics: Message) -> None:
@@ -99,7 +97,7 @@ class Intake:
 
     def count_error(self, signal: Signal, error: OtlpError) -> None:
         """Count a request that was not stored."""
-        self.counters.signals[signal.name].refused[error.reason] += 1
+        self.instruments.refused.add(1, {"signal": signal.name, "reason": error.reason})
 
     async def _commit(self, rows: Rows) -> None:
         commits = [self._commits[table].commit(block) for table, block in rows.blocks.items()]

@@ -1,7 +1,6 @@
 """ClickHouse's HTTP interface over the store: parsing, access, limits, sessions and execution."""
 
 from ltrain_collector.query.clickhouse_http import ClickHouseHttp
-from ltrain_collector.query.execution import QueryCounters
 from ltrain_collector.query.limits import RoleLimits
 
-__all__ = ["ClickHouseHttp", "QueryCounters", "RoleLimits"]
+__all__ = ["ClickHouseHttp", "RoleLimits"]

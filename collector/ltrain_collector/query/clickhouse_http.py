@@ -7,12 +7,12 @@ client disconnects, its query is ended.
 
 import asyncio
 import secrets
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from opentelemetry.metrics import Meter
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
@@ -33,8 +33,9 @@ from ltrain_collector.http import MemoryBudget, RequestBuffer
 from ltrain_collector.query.access import ReaderPolicy
 from ltrain_collector.query.cancellation import QueryWatchdog
 from ltrain_collector.query.compression import body_too_large, choose_packer
-from ltrain_collector.query.execution import QueryCounters, QueryRunner
+from ltrain_collector.query.execution import QueryRunner
 from ltrain_collector.query.executors import NoSlot, NoSlotReason, QueryScheduler
+from ltrain_collector.query.instruments import QueryInstruments
 from ltrain_collector.query.keyless import KeylessPolicy
 from ltrain_collector.query.limits import RoleLimits, only_reads
 from ltrain_collector.query.response import ResultResponse, error_response
@@ -70,7 +71,7 @@ Finish = Callable[[], Awaitable[None]]
 class ClickHouseHttp:
     """The ASGI app of the ClickHouse port."""
 
-    def __init__(self, engine: Engine, keys: Keys, roles: RoleLimits) -> None:
+    def __init__(self, engine: Engine, keys: Keys, roles: RoleLimits, meter: Meter) -> None:
         self._keys = keys
         self._sessions = Sessions(engine)
         self._roles = roles
@@ -82,7 +83,7 @@ class ClickHouseHttp:
         self._admin_scheduler = QueryScheduler("query", ADMIN_SLOTS)
         self._stopping = asyncio.Event()
         self._budget = MemoryBudget(MAX_REQUEST_BYTES)
-        self.counters = QueryCounters()
+        self._instruments = QueryInstruments(meter)
 
     def close(self) -> None:
         """Close the sessions' connections."""
@@ -92,7 +93,7 @@ class ClickHouseHttp:
         """Start no more queries, and end the running ones after a short grace period."""
         for scheduler in (self._reader_scheduler, self._admin_scheduler):
             scheduler.close()
-        if self.counters.running:
+        if self._instruments.running:
             await asyncio.sleep(STOP_GRACE_SECONDS)
         self._stopping.set()
 
@@ -108,7 +109,7 @@ class ClickHouseHttp:
         except HttpError as error:
             response = self._refuse(error)
         except QueryFailed as error:
-            self.counters.failed(error)
+            self._instruments.count_failure(error)
             response = error_response(error)
         except ClientDisconnect:
             return
@@ -135,9 +136,7 @@ class ClickHouseHttp:
         return grant
 
     def _refuse(self, error: HttpError) -> PlainTextResponse:
-        self.counters.errors += 1
-        if isinstance(error, NoSlot):
-            self.counters.refused[error.reason] += 1
+        self._instruments.count_error(error.reason if isinstance(error, NoSlot) else "")
         return _http_error_response(error)
 
     async def _read_body(
@@ -181,21 +180,11 @@ class ClickHouseHttp:
                     tag = _new_tag()
                     parts = self._runner.run(statement, session, grant, tag)
                     watchdog = QueryWatchdog(self._runner, tag, gone, self._stopping, limits)
-                    finish = await self._measure(
-                        self._send_parts(parts, watchdog, executor, response)
-                    )
+                    with self._instruments.measure_query():
+                        finish = await self._send_parts(parts, watchdog, executor, response)
         finally:
             gone.cancel()
         await finish()  # after it, the client can use the session again
-
-    async def _measure(self, running: Awaitable[Finish]) -> Finish:
-        self.counters.running += 1
-        begun = time.monotonic()
-        try:
-            return await running
-        finally:
-            self.counters.running -= 1
-            self.counters.seconds.add(time.monotonic() - begun)
 
     async def _send_parts(
         self,
@@ -217,14 +206,14 @@ class ClickHouseHttp:
                     await response.write(part)
             return response.end
         except TimeoutError:  # nobody reads the response, so no error can be sent
-            self.counters.failed(watchdog.limits.timeout_error())
+            self._instruments.count_failure(watchdog.limits.timeout_error())
             raise ClientDisconnect("The client does not read its response.") from None
         except QueryFailed as error:
-            self.counters.failed(error)
+            self._instruments.count_failure(error)
             return partial(response.fail, error)
         # whatever it is, the client must get the error
         except Exception as error:
-            self.counters.errors += 1
+            self._instruments.count_error()
             text = f"Code: {NO_CODE}. DB::Exception: {error!r}"
             return partial(response.fail, QueryFailed(text, NO_CODE))
         finally:

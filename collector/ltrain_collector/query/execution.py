@@ -1,16 +1,14 @@
 """Run one statement in one thread and yield its response in parts."""
 
-from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from ltrain_collector.access import Grant
 from ltrain_collector.errors import ACCESS_DENIED, QueryFailed
-from ltrain_collector.ingest import SECONDS_BOUNDS, Histogram
 from ltrain_collector.query.access import TABLE_FILTERS, ReaderPolicy, without_hints
 from ltrain_collector.query.keyless import KeylessPolicy, change_refused
 from ltrain_collector.query.limits import TOO_LARGE, Limits, RoleLimits, only_reads
@@ -43,12 +41,6 @@ READ_ONLY = QueryFailed(
 )
 ARROW_WRITERS = {"ArrowStream": pa.ipc.new_stream, "Arrow": pa.ipc.new_file}
 """Formats that are streamed from the engine's Arrow batches, and their writers."""
-
-REASONS = {
-    **{159: "seconds", 158: "rows", 241: "memory", 396: "size", 394: "ended"},
-    **{306: "syntax", 718: "syntax", 452: "setting", 497: "denied"},
-}
-"""Why a query was refused or ended, by ClickHouse's error code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,23 +270,3 @@ class _ArrowSink:
 
     def close(self) -> None:
         """Do nothing: the written bytes can still be drained."""
-
-
-@dataclass(slots=True)
-class QueryCounters:
-    """Counters of all queries and inserts of the ClickHouse port."""
-
-    running: int = 0
-    """Queries that have started and not ended."""
-    errors: int = 0
-    """Queries that failed or were refused."""
-    seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS_BOUNDS))
-    """Seconds from the start of a query to the last part of its response."""
-    refused: Counter[str] = field(default_factory=Counter)
-    """Queries that a limit, a queue or the role of a key refused or ended, by reason."""
-
-    def failed(self, error: QueryFailed) -> None:
-        """Count a query that failed."""
-        self.errors += 1
-        if error.code in REASONS:
-            self.refused[REASONS[error.code]] += 1

@@ -27,7 +27,7 @@ from ltrain_collector.ingest import (
     rpc_status,
     serialize_message,
 )
-from ltrain_collector.metrics import Health, exposition
+from ltrain_collector.metrics import CONTENT_TYPE, Health
 from ltrain_collector.signals import SIGNALS, Signal
 
 PROTOBUF = "application/x-protobuf"
@@ -59,8 +59,8 @@ class Receiver:
                 return Response(json.dumps(report) + "\n", status, media_type=JSON)
             if method in ("GET", "HEAD") and path == "/metrics":
                 self._keys.authorize_read(request.headers)
-                text = exposition.render(await self._health.monitor.state())
-                return Response(text, media_type=exposition.CONTENT_TYPE)
+                text = await self._health.monitor.exposition()
+                return Response(text, media_type=CONTENT_TYPE)
             if method == "POST" and path in PATHS:
                 grant = self._keys.authorize_ingest(request.headers)
                 return await self._export(_Export(PATHS[path], request, kind, grant))

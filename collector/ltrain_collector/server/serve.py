@@ -17,6 +17,7 @@ from types import FrameType
 
 import uvicorn
 from grpc import aio
+from opentelemetry.sdk.environment_variables import OTEL_SDK_DISABLED
 from starlette.types import Receive, Scope, Send
 
 from ltrain_collector.access import Keys, secret_file, store_secret
@@ -30,7 +31,7 @@ from ltrain_collector.http import (
     raise_limit,
 )
 from ltrain_collector.ingest import Intake
-from ltrain_collector.metrics import Health, Monitor, SelfMetrics
+from ltrain_collector.metrics import Health, Monitor, OwnMetrics, SelfMetrics
 from ltrain_collector.query import ClickHouseHttp, RoleLimits
 from ltrain_collector.server.otlp_grpc import GrpcReceiver, Tls, make_server
 from ltrain_collector.server.otlp_http import Receiver
@@ -146,17 +147,16 @@ def serve(
         _bind(host, ports.otlp, "--otlp-port") as otlp,
         _bind(host, ports.sql, "--http-port") as sql,
     ):
+        os.environ.pop(OTEL_SDK_DISABLED, None)  # it is meant for agents; the collector counts
+        metrics = OwnMetrics()
         engine = Engine(directory.absolute())
-        clickhouse_http = ClickHouseHttp(engine, keys, roles)
+        clickhouse_http = ClickHouseHttp(engine, keys, roles, metrics.meter)
         try:
             _make_secret(directory.absolute())
             Store(EmbeddedBackend(engine), str(directory)).migrate()
-            intake = Intake(engine)
+            intake = Intake(engine, metrics.meter)
             descriptors = Descriptors.measure()
-            monitor = Monitor(
-                intake, clickhouse_http.counters, engine, directory.absolute(), refusals
-            )
-            health = Health(monitor)
+            health = Health(Monitor(metrics, intake, engine, directory.absolute(), refusals))
             apps = _Apps(otlp, sql, Receiver(intake, keys, health), clickhouse_http)
             config = uvicorn.Config(
                 BrowserGuard(apps, (host, *allow_hosts), refusals),

@@ -434,6 +434,15 @@ FROM
         TimeUnix
     FROM otel.metrics_sum
     WHERE (ServiceName = 'ltrain-collector') AND ((ResourceAttributes['ltrain.sender']) IN ('service', 'admin', 'local')) AND (TimeUnix > (now() - toIntervalDay(1)))
+    UNION ALL
+    SELECT
+        concat(MetricName, part.1),
+        Attributes,
+        part.2,
+        TimeUnix
+    FROM otel.metrics_histogram
+    ARRAY JOIN [('_count', toFloat64(Count)), ('_sum', Sum)] AS part
+    WHERE (ServiceName = 'ltrain-collector') AND ((ResourceAttributes['ltrain.sender']) IN ('service', 'admin', 'local')) AND (TimeUnix > (now() - toIntervalDay(1)))
 )
 GROUP BY
     name,

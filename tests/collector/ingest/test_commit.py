@@ -1,11 +1,22 @@
 import asyncio
 
 import pytest
+from opentelemetry.metrics import NoOpMeter
+from tests.own_metrics import values
 
 from ltrain_collector.errors import Malformed, QueryFailed, Unavailable
 from ltrain_collector.ingest import commit
-from ltrain_collector.ingest.commit import GroupCommit
+from ltrain_collector.ingest.commit import GroupCommit, Insert
+from ltrain_collector.ingest.instruments import IngestInstruments
+from ltrain_collector.metrics import OwnMetrics
 from ltrain_collector.signals.writer import Block
+
+TABLE = "otel.otel_traces"
+
+
+def group_commit(insert: Insert, metrics: OwnMetrics | None = None) -> GroupCommit:
+    meter = metrics.meter if metrics else NoOpMeter("test")
+    return GroupCommit(insert, TABLE, IngestInstruments(meter), 0.01)
 
 
 async def together(group: GroupCommit, *payloads: bytes) -> list[BaseException | None]:
@@ -19,7 +30,7 @@ async def together(group: GroupCommit, *payloads: bytes) -> list[BaseException |
 
 def test_what_arrives_together_is_inserted_once() -> None:
     inserted: list[list[bytes]] = []
-    results = asyncio.run(together(GroupCommit(inserted.append, 0.01), b"a", b"b", b"c"))
+    results = asyncio.run(together(group_commit(inserted.append), b"a", b"b", b"c"))
     assert inserted == [[b"a", b"b", b"c"]]
     assert results == [None, None, None]
 
@@ -33,7 +44,7 @@ def test_the_bad_one_fails_alone(error: Exception, caplog: pytest.LogCaptureFixt
             raise error
         inserted.extend(payloads)
 
-    results = asyncio.run(together(GroupCommit(insert, 0.01), b"a", b"bad", b"c"))
+    results = asyncio.run(together(group_commit(insert), b"a", b"bad", b"c"))
     assert inserted == [b"a", b"c"]
     assert [type(one) for one in results] == [type(None), Unavailable, type(None)]
     assert "1 rows could not be inserted" in caplog.text
@@ -42,19 +53,20 @@ def test_the_bad_one_fails_alone(error: Exception, caplog: pytest.LogCaptureFixt
 def test_a_group_is_not_larger_than_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit, "GROUP_BYTES", 5)
     inserted: list[list[bytes]] = []
-    asyncio.run(together(GroupCommit(inserted.append, 0.01), b"123", b"456", b"78", b"9"))
+    asyncio.run(together(group_commit(inserted.append), b"123", b"456", b"78", b"9"))
     assert inserted == [[b"123", b"456"], [b"78", b"9"]]
 
 
 def test_inserts_keep_their_interval() -> None:
     async def one_after_another() -> float:
-        group = GroupCommit(lambda _: None, 0.01, pace=0.1)
+        metrics = OwnMetrics()
+        group = group_commit(lambda _: None, metrics)
         task = asyncio.create_task(group.run())
         begun = asyncio.get_running_loop().time()
         for _ in range(4):
             await group.commit(Block(b"a", 1))
         task.cancel()
-        assert group.counters.inserts == 4
+        assert values(metrics.samples())["inserts_total", TABLE] == 4
         return asyncio.get_running_loop().time() - begun
 
     assert asyncio.run(one_after_another()) > 0.3
@@ -66,14 +78,21 @@ def test_times_of_many_months_are_not_tried_again() -> None:
             "Code: 252. DB::Exception: Too many partitions for single INSERT block", 252
         )
 
-    results = asyncio.run(together(GroupCommit(insert, 0.01), b"a"))
+    results = asyncio.run(together(group_commit(insert), b"a"))
     assert isinstance(results[0], Malformed)
     assert "more than 100 different months" in str(results[0])
 
 
 def test_what_was_done_is_counted() -> None:
-    group = GroupCommit(lambda _: None, 0.01)
-    asyncio.run(together(group, b"a", b"b", b"c"))
-    counters = group.counters
-    assert (counters.inserts, counters.inserted, counters.failures) == (1, 3, 0)
-    assert (counters.rows.counts, counters.rows.sum) == ([0, 1, 0, 0, 0, 0, 0], 3.0)
+    metrics = OwnMetrics()
+    asyncio.run(together(group_commit(lambda _: None, metrics), b"a", b"b", b"c"))
+    found = values(metrics.samples())
+    expected = {
+        ("inserts_total", TABLE): 1,
+        ("inserted_rows_total", TABLE): 3,
+        ("insert_failures_total", TABLE): 0,
+        ("rows_per_insert_bucket", TABLE, "1.0"): 0,
+        ("rows_per_insert_bucket", TABLE, "8.0"): 1,
+        ("rows_per_insert_sum", TABLE): 3,
+    }
+    assert {key: found.get(key) for key in expected} == expected

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -11,14 +12,12 @@ from typing import Any
 
 import pytest
 from tests.http_requests import ask
+from tests.own_metrics import values
 
 from ltrain_collector.errors import QueryFailed
 from ltrain_collector.http import RefusalCounts
 from ltrain_collector.ingest import Intake
-from ltrain_collector.metrics.health import Health
-from ltrain_collector.metrics.self_metrics import SelfMetrics
-from ltrain_collector.metrics.state import Monitor
-from ltrain_collector.query import QueryCounters
+from ltrain_collector.metrics import Health, Monitor, OwnMetrics, SelfMetrics
 from ltrain_collector.signals import TRACES
 from ltrain_collector.store import EmbeddedBackend, Engine, Store
 
@@ -26,7 +25,13 @@ HEALTH = "SELECT name, toString(labels) AS labels, value FROM otel.collector_hea
 
 
 def watched(engine: Engine, folder: Path) -> Health:
-    return Health(Monitor(Intake(engine), QueryCounters(), engine, folder, RefusalCounts()))
+    metrics = OwnMetrics()
+    intake = Intake(engine, metrics.meter)
+    return Health(Monitor(metrics, intake, engine, folder, RefusalCounts()))
+
+
+def found(health: Health) -> dict[tuple[str, ...], float]:
+    return values(health.monitor.metrics.samples())
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -58,15 +63,17 @@ def test_rounds_are_rows_and_count_nothing(
         await until(lambda: rounds() >= 3)
         await diary.stop()
         written = rounds()
-        assert intake.counters.signals["metrics"].accepted == 0
-        assert sum(of.inserts for of in intake.counters.tables.values()) == 1
-        assert health.monitor.missed == 0
+        counted = found(health)
+        assert counted["accepted_total", "metrics"] == 0
+        inserts = [value for key, value in counted.items() if key[0] == "inserts_total"]
+        assert sum(inserts) == 1
+        assert counted["missed_rounds_total",] == 0
         await asyncio.sleep(0.2)
         assert rounds() == written  # it has ended
 
     try:
         asyncio.run(run())
-        found = {(name, labels): value for name, labels, value in store.query(HEALTH).rows()}
+        latest = {(name, labels): value for name, labels, value in store.query(HEALTH).rows()}
         signal = "{'signal':'traces'}"
         table = "{'table':'otel.otel_traces'}"
         sums = {
@@ -81,8 +88,8 @@ def test_rounds_are_rows_and_count_nothing(
         warnings = {
             (f"ltrain_collector_{name}", labels): value for (name, labels), value in sums.items()
         }
-        assert {key: found.get(key) for key in warnings} == warnings
-        assert ("ltrain_collector_rejected_total", signal) not in found  # it never counted
+        assert {key: latest.get(key) for key in warnings} == warnings
+        assert ("ltrain_collector_rejected_total", signal) not in latest  # it never counted
         row = store.query(
             "SELECT DISTINCT ServiceName, ResourceAttributes['service.version'] AS version, "
             "AggregationTemporality AS how, IsMonotonic AS up FROM otel.metrics_sum"
@@ -90,6 +97,23 @@ def test_rounds_are_rows_and_count_nothing(
         assert row == [{"ServiceName": "ltrain-collector", "version": "0.1.0", "how": 2, "up": 1}]
     finally:
         engine.close()
+
+
+def test_names_are_prometheus_own_style(tmp_path: Path) -> None:
+    engine = Engine(tmp_path / "store")
+    try:
+        health = watched(engine, tmp_path)
+        SelfMetrics(health)
+        request = health.monitor.metrics.otlp_request()
+    finally:
+        engine.close()
+    [scope] = request.resource_metrics[0].scope_metrics
+    names = {metric.name for metric in scope.metrics}
+    counters = {metric.name for metric in scope.metrics if metric.HasField("sum")}
+    assert len(counters) == 10
+    assert counters == {name for name in names if name.endswith("_total")}
+    assert {name for name in names if not name.startswith("ltrain_collector_")} == set()
+    assert {name for name in names if re.search("_(ms|mb|count|sum)$", name)} == set()
 
 
 def test_a_round_that_the_engine_refuses_is_counted_and_the_next_is_written(
@@ -104,7 +128,7 @@ def test_a_round_that_the_engine_refuses_is_counted_and_the_next_is_written(
         diary = SelfMetrics(health, every=0.05)
         engine.command("RENAME TABLE otel.otel_metrics_gauge TO otel.away")
         diary.start()
-        await until(lambda: health.monitor.missed >= 2)
+        await until(lambda: found(health)["missed_rounds_total",] >= 2)
         engine.command("RENAME TABLE otel.away TO otel.otel_metrics_gauge")
         await until(lambda: written(store) > 0)
         await diary.stop()

@@ -43,6 +43,7 @@ signals.TABLES[NAME] = table
 
 from ltrain_collector import admin, schema
 from ltrain_collector.ingest import Intake
+from ltrain_collector.metrics import OwnMetrics
 from ltrain_collector.server import otlp_grpc, otlp_http
 from ltrain_collector import schema
 from ltrain_collector.store import EmbeddedBackend, Engine, Store
@@ -64,7 +65,10 @@ for name, block in AUDIT.encode_local(request).blocks.items():
     store.insert_rows(schema.insert_target(name), block.payload)
 assert otlp_http.PATHS["/v1/audit"] is AUDIT
 assert otlp_grpc.METHODS["/audit.v1.AuditService/Export"] is AUDIT
-assert set(Intake(engine).counters.signals) == {signal.name for signal in signals.SIGNALS}
+metrics = OwnMetrics()
+Intake(engine, metrics.meter)
+counted = {sample.labels.get("signal", "") for sample in metrics.samples()}
+assert counted - {""} == {signal.name for signal in signals.SIGNALS}
 assert commands.SIGNAL_NAMES["audit"] is AUDIT
 assert admin.store_status(store)["audit"]["rows"] == 1
 assert admin.describe_records(store) == "1 log records"
