@@ -1,13 +1,20 @@
 """Ports of this machine that nothing listens on."""
 
 import socket
+from contextlib import suppress
+from random import sample
+
+RANGE = range(61_000, 65_536)
+"""Ports above those that Linux assigns to outgoing connections: between the choice of a port and
+the start of its server, no other test's connection takes it."""
 
 
 def free_ports(count: int) -> list[int]:
     """Return the numbers of `count` ports, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    free = []
+    for port in sample(RANGE, len(RANGE)):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            free.append(port)
+        if len(free) == count:
+            return free
+    raise OSError(f"Fewer than {count} ports from {RANGE.start} to {RANGE.stop - 1} are free.")

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.collector.server.test_kill import KILLS, RECORDS, begin, end, rows
 from tests.http_requests import post
+from tests.ports import free_ports
 
 from ltrain_collector.access import Keys, Role
 from ltrain_collector.store import Store
@@ -26,7 +27,7 @@ def rotel(sql: int, key: str, compression: str, log: Path) -> Iterator[int]:
     """Run Rotel in front of ClickHouse's port; yield its port of OTLP over HTTP."""
     found = find_spec("rotel")
     assert found and found.origin
-    http, grpc = free(), free()
+    http, grpc = free_ports(2)
     with log.open("w") as output:
         process = subprocess.Popen(
             [
@@ -50,12 +51,6 @@ def rotel(sql: int, key: str, compression: str, log: Path) -> Iterator[int]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)
-
-
-def free() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def listens(port: int) -> bool:
