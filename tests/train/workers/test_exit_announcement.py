@@ -20,6 +20,7 @@ from ltrain_train.workers.results import ResultSender
 
 signal.signal(signal.SIGUSR2, lambda *_: None)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # a job in the background inherits SIG_IGN
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # so does one of nohup
 signal.signal(signal.SIGINT, signal.default_int_handler)
 patch_exit_calls(ResultSender(sys.stdout))
 if len(sys.argv) > 2:
