@@ -5,7 +5,7 @@ MODEL := .ltrain/models/smollm2
 PACKAGES := instrument collector transforms train cli
 TYPED := $(PACKAGES) setup tests examples benchmarks
 BIN := .venv/bin
-# These tests start vLLM or a learner: two files at a time, because each waits for processes
+# These tests start vLLM or a learner, which use the whole machine: they run one at a time
 MODELS := tests/end_to_end tests/chaos tests/train/learner tests/train/gateway/test_real_vllm.py
 # Agents of common frameworks, in their own environments
 FRAMEWORKS := tests/frameworks
@@ -42,7 +42,7 @@ demo: model ## Train the example agent on this machine, from its own traces
 test: setup ## All tests, including the whole loop with a tiny policy
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest -n 3 $(LIGHT)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(MODELS)
+	@$(BIN)/python -m pytest $(MODELS)
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
