@@ -37,7 +37,10 @@ def test_page_has_an_agent_a_recipe_and_a_reader() -> None:
 
 
 def test_example_builds_a_dataset_from_a_real_store(folder: Path) -> None:
-    environ = {**os.environ, "LTRAIN_HOME": str(folder / "home"), "PYTHONPATH": str(folder)}
+    home = folder / "home"
+    store = f"chdb://{home}/store"  # not that of a collector that happens to run
+    own = {"LTRAIN_HOME": str(home), "LTRAIN_STORE": store, "PYTHONPATH": str(folder)}
+    environ = {**os.environ, **own}
     ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
     up = subprocess.Popen(
         [sys.executable, "-m", "ltrain", "up", *ports],
