@@ -1,7 +1,8 @@
 """Logs: records as RowBinary rows of `otel_logs`, with the exporter's values, and back."""
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any
 
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -116,17 +117,15 @@ def _id(raw: bytes, invalid: bytes) -> bytes:
 def logs_request(rows: Sequence[Row]) -> ExportLogsServiceRequest:
     """Return a request with the log records of `rows`, in their order."""
     request = ExportLogsServiceRequest()
-    previous_head: list[Any] = []
-    for row in rows:
-        head = [row[name] for name in _HEAD]
-        if head != previous_head:
-            resource = request.resource_logs.add(schema_url=row["ResourceSchemaUrl"])
-            add_attributes(resource.resource.attributes, row["ResourceAttributes"])
-            scoped = resource.scope_logs.add(schema_url=row["ScopeSchemaUrl"])
-            scoped.scope.name, scoped.scope.version = row["ScopeName"], row["ScopeVersion"]
-            add_attributes(scoped.scope.attributes, row["ScopeAttributes"])
-            previous_head = head
-        _add_record(scoped.log_records.add(), row)
+    for head, records in groupby(rows, itemgetter(*_HEAD)):
+        resource_url, resource_attributes, scope_url, name, version, scope_attributes = head
+        resource = request.resource_logs.add(schema_url=resource_url)
+        add_attributes(resource.resource.attributes, resource_attributes)
+        scoped = resource.scope_logs.add(schema_url=scope_url)
+        scoped.scope.name, scoped.scope.version = name, version
+        add_attributes(scoped.scope.attributes, scope_attributes)
+        for row in records:
+            _add_record(scoped.log_records.add(), row)
     return request
 
 

@@ -195,13 +195,7 @@ def _exemplars(exemplars: Sequence[Exemplar]) -> bytes:
 
 
 _POINT_COLUMNS = (
-    "ResourceAttributes",
-    "ResourceSchemaUrl",
-    "ScopeName",
-    "ScopeVersion",
-    "ScopeAttributes",
-    "ScopeDroppedAttrCount",
-    "ScopeSchemaUrl",
+    *points.HEAD,
     "ServiceName",
     "MetricName",
     "MetricDescription",

@@ -1,6 +1,8 @@
 """Convert rows of `otel.metrics_*` to OTLP requests."""
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
@@ -18,6 +20,8 @@ HEAD = (
     "ScopeDroppedAttrCount",
     "ScopeSchemaUrl",
 )
+"""Columns that all points of a resource and scope share."""
+
 METRIC = ("MetricName", "MetricDescription", "MetricUnit", "AggregationTemporality", "IsMonotonic")
 """Columns that all points of a metric share; some kinds have only the first ones."""
 
@@ -25,28 +29,31 @@ METRIC = ("MetricName", "MetricDescription", "MetricUnit", "AggregationTemporali
 def metrics_request(kind: str, rows: Sequence[Row]) -> ExportMetricsServiceRequest:
     """Return a request with the data points of `rows`, in their order; all are of one kind."""
     request = ExportMetricsServiceRequest()
-    resource: list[Any] = []
-    metric: list[Any] = []
-    for row in rows:
-        head = [row[name] for name in HEAD]
-        if head != resource:
-            owner = request.resource_metrics.add(schema_url=row["ResourceSchemaUrl"])
-            add_attributes(owner.resource.attributes, row["ResourceAttributes"])
-            scoped = owner.scope_metrics.add(schema_url=row["ScopeSchemaUrl"])
-            scoped.scope.name, scoped.scope.version = row["ScopeName"], row["ScopeVersion"]
-            scoped.scope.dropped_attributes_count = row["ScopeDroppedAttrCount"]
-            add_attributes(scoped.scope.attributes, row["ScopeAttributes"])
-            resource, metric = head, []
-        what = [row.get(name) for name in METRIC]
-        if what != metric:
-            data = _metric(scoped.metrics.add(), kind, row)
-            metric = what
-        one = data.data_points.add()
-        one.start_time_unix_nano, one.time_unix_nano = row["StartTimeUnix"], row["TimeUnix"]
-        one.flags = row["Flags"]
-        add_attributes(one.attributes, row["Attributes"])
-        _ADD_VALUES[kind](one, row)
+    for head, of_scope in groupby(rows, itemgetter(*HEAD)):
+        resource_attributes, resource_url, name, version, scope_attributes, dropped, url = head
+        resource = request.resource_metrics.add(schema_url=resource_url)
+        add_attributes(resource.resource.attributes, resource_attributes)
+        scoped = resource.scope_metrics.add(schema_url=url)
+        scoped.scope.name, scoped.scope.version = name, version
+        scoped.scope.dropped_attributes_count = dropped
+        add_attributes(scoped.scope.attributes, scope_attributes)
+        for _, of_metric in groupby(of_scope, _metric_fields):
+            points = list(of_metric)
+            data = _metric(scoped.metrics.add(), kind, points[0])
+            for row in points:
+                _add_point(data.data_points.add(), kind, row)
     return request
+
+
+def _metric_fields(row: Row) -> list[Any]:
+    return [row.get(name) for name in METRIC]
+
+
+def _add_point(point: Any, kind: str, row: Row) -> None:
+    point.start_time_unix_nano, point.time_unix_nano = row["StartTimeUnix"], row["TimeUnix"]
+    point.flags = row["Flags"]
+    add_attributes(point.attributes, row["Attributes"])
+    _ADD_VALUES[kind](point, row)
 
 
 def _metric(metric: Any, kind: str, row: Row) -> Any:

@@ -1,7 +1,8 @@
 """Traces: spans as RowBinary rows of `otel_traces`, with the exporter's values, and back."""
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -147,16 +148,13 @@ def _name(names: tuple[str, ...], number: int) -> str:
 def traces_request(rows: Sequence[Row]) -> ExportTraceServiceRequest:
     """Return a request with the spans of `rows`, in their order."""
     request = ExportTraceServiceRequest()
-    previous_head: list[Any] = []
-    for row in rows:
-        head = [row[name] for name in _HEAD]
-        if head != previous_head:
-            resource = request.resource_spans.add()
-            add_attributes(resource.resource.attributes, row["ResourceAttributes"])
-            scoped = resource.scope_spans.add()
-            scoped.scope.name, scoped.scope.version = row["ScopeName"], row["ScopeVersion"]
-            previous_head = head
-        _add_span(scoped.spans.add(), row)
+    for (resource_attributes, name, version), spans in groupby(rows, itemgetter(*_HEAD)):
+        resource = request.resource_spans.add()
+        add_attributes(resource.resource.attributes, resource_attributes)
+        scoped = resource.scope_spans.add()
+        scoped.scope.name, scoped.scope.version = name, version
+        for row in spans:
+            _add_span(scoped.spans.add(), row)
     return request
 
 
