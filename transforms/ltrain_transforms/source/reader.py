@@ -13,7 +13,7 @@ import polars as pl
 from ltrain_collector import promoted_columns
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
-from ltrain_transforms.calls import resolve_spans
+from ltrain_transforms.calls import SESSION_NAMES, resolve_spans
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.source.log_records import attach_logs
 from ltrain_transforms.tables import SPANS
@@ -194,18 +194,9 @@ def _promoted(columns: Iterable[promoted_columns.PromotedColumn]) -> Iterator[st
             yield f"{value} AS {column.snake_name}"
 
 
-_SESSIONS = (
-    "session.id",
-    "gen_ai.conversation.id",
-    "traceloop.association.properties.session_id",
-    "traceloop.association.properties.thread_id",
-    "langsmith.metadata.session_id",
-    "langsmith.metadata.thread_id",
-    "ai.telemetry.metadata.sessionId",
-)
 SESSION_SQL = (
     "arrayFirst(one -> one != '', ["
-    + ", ".join(f"SpanAttributes['{name}']" for name in _SESSIONS)
+    + ", ".join(f"SpanAttributes['{name}']" for name in SESSION_NAMES)
     + "])"
 )
 """SQL expression: the conversation that a span names, or an empty string."""
