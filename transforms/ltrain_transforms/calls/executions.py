@@ -20,7 +20,7 @@ CONTAINERS = ("agent", "node")
 MAX_SPANS = (1 << 31) - 1
 """Upper bound of reported spans: an agent may write any number, and it must fit the column."""
 SLACK = 2_000_000
-"""Nanoseconds by which a call may seem to outlast its successor's start: see `grouping.SLACK`."""
+"""Nanoseconds by which a call may seem to outlast its successor's start: see `described.SLACK`."""
 
 
 def idle_cutoff(newest: int | None, idle_timeout: float | None) -> int | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
 from ltrain_instrument import attributes
-from ltrain_transforms.calls.grouping import DescribedSpan, ancestors, comparable_output
+from ltrain_transforms.calls.described import DescribedSpan, ancestors, comparable_output
 from ltrain_transforms.dialects import Partial, Tokens
 from ltrain_transforms.tables import CellSource, columns_from
 from ltrain_transforms.traces import Role, Span
