@@ -1,7 +1,7 @@
 """How the attributes of each instrumentation describe a call: one module a dialect."""
 
-from ltrain_transforms.dialects.attribute_messages import ComparableOutput
+from ltrain_transforms.dialects.attribute_messages import AttributeMessages, ComparableOutput
 from ltrain_transforms.dialects.partial import Partial, Tokens
 from ltrain_transforms.dialects.registry import describe
 
-__all__ = ["ComparableOutput", "Partial", "Tokens", "describe"]
+__all__ = ["AttributeMessages", "ComparableOutput", "Partial", "Tokens", "describe"]
