@@ -120,6 +120,8 @@ def _identities(spans: pl.DataFrame) -> pl.DataFrame:
         *(
             pl.coalesce(
                 pl.col(one).filter("runner").drop_nulls().first(),
+                # without a runner, one span of a validation makes it one
+                *([pl.col(one).filter(pl.col(one) == "val").first()] if one == "mode" else []),
                 pl.col(one).drop_nulls().first(),
             ).alias(one)
             for one in identity
