@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import polars as pl
+from hypothesis import given
+from hypothesis.strategies import permutations
 from tests.otlp import insert_otlp
 from tests.transforms.made import logs, span, spans
 
@@ -15,8 +17,10 @@ from ltrain_transforms.source import Selection, read_spans
 ReadBack = Callable[[Any], pl.DataFrame]
 
 
-def unresolved(span_id: str, **columns: Any) -> dict[str, Any]:
-    return span(span_id, **{"execution_id": None, **columns})
+def unresolved(
+    span_id: str, attributes: dict[str, str] | None = None, **columns: Any
+) -> dict[str, Any]:
+    return span(span_id, attributes, **{"execution_id": None, **columns})
 
 
 def owners(*made: dict[str, Any], execution: str = "rollout") -> dict[str, str]:
@@ -76,6 +80,60 @@ def test_sessions_and_traces_are_executions_if_the_recipe_says_so() -> None:
     assert owners(*made, execution="session") == {"a": "s", "b": "s", "c": "s", "d": "t3"}
     assert owners(*made, execution="trace") == {"a": "t1", "b": "t1", "c": "t2", "d": "t3"}
     assert owners(*made) == {}
+
+
+CONVERSATIONS = (
+    unresolved("script"),
+    unresolved("post 1", parent="script", session_id="s1"),
+    unresolved("post 2", parent="script", session_id="s2"),
+    unresolved("agent 1", parent="post 1"),
+    unresolved("chat 1", parent="agent 1"),
+    unresolved("chat 2", parent="post 2"),
+    unresolved("agent 3", parent="script"),  # names no session, its calls do
+    unresolved("chat 3", parent="agent 3", session_id="s3"),
+    unresolved("tool 3", parent="agent 3"),
+    unresolved("judge", parent="script"),
+)
+OWNERS = {
+    **{"post 1": "s1", "agent 1": "s1", "chat 1": "s1"},
+    **{"post 2": "s2", "chat 2": "s2"},
+    **{"agent 3": "s3", "chat 3": "s3", "tool 3": "s3"},
+}
+
+
+@given(permutations(CONVERSATIONS))
+def test_conversations_in_one_trace_are_apart_in_any_order(made: list[dict[str, Any]]) -> None:
+    assert owners(*made, execution="session") == OWNERS
+    _, drops = resolve_spans(spans(*made), "session")
+    assert drops.select("id", "reason").sort("id").rows() == [
+        ("judge", "unresolved"),
+        ("script", "unresolved"),
+    ]
+
+
+@given(permutations(range(4)))
+def test_a_thread_inside_a_web_servers_session_belongs_to_the_session(order: list[int]) -> None:
+    thread, web = "langsmith.metadata.thread_id", "session.id"
+    made = [
+        unresolved("post", {web: "s1"}, session_id="s1"),
+        unresolved("graph", {thread: "g1"}, parent="post", session_id="g1"),
+        unresolved("chat", {thread: "g1"}, parent="graph", session_id="g1"),
+        unresolved("inner", {web: "s2"}, parent="graph", session_id="s2"),
+    ]
+    rows, _ = resolve_spans(spans(*(made[index] for index in order)), "session")
+    assert dict(rows.select("span_id", "execution_id").iter_rows()) == {
+        **{"post": "s1", "graph": "s1", "chat": "s1", "inner": "s2"}
+    }
+    assert rows["session_id"].to_list() == rows["execution_id"].to_list()
+
+
+def test_a_cycle_of_parents_has_the_sessions_that_its_spans_name() -> None:
+    made = [
+        unresolved("a", parent="b", session_id="s1"),
+        unresolved("b", parent="a"),
+        unresolved("c", session_id="s2"),
+    ]
+    assert owners(*made, execution="session") == {"a": "s1", "b": "s1", "c": "s2"}
 
 
 def test_unresolved_and_duplicate_spans_are_drops() -> None:

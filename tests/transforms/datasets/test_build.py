@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -197,3 +198,48 @@ def test_an_address_without_a_cluster_is_an_error() -> None:
     refused = pytest.raises(NoCluster, match=r"No Ray cluster at 127\.0\.0\.1:1: .* refused")
     with refused, open_workers(2, "127.0.0.1:1"):
         pass
+
+
+VALIDATED = """
+source = { execution = "EXECUTION" }
+policy = [{ name = "sql", agents = ["write"]MODES }]
+reward = [{ name = "answer", evaluation = "reward" }]
+"""
+
+
+@pytest.mark.parametrize("execution", ["trace", "session", "rollout"])
+@pytest.mark.parametrize(
+    ("mode", "modes", "credited"),
+    [
+        ("train", "", {"train"}),
+        (None, "", {"train"}),
+        ("val", "", {"val"}),
+        (None, ', modes = ["train", "val"]', {"train", "val"}),
+        (None, ', modes = ["val"]', {"val"}),
+    ],
+)
+def test_validation_gets_credit_only_if_it_is_named(
+    store: Store,
+    scene: Any,
+    tmp_path: Path,
+    execution: str,
+    mode: str | None,
+    modes: str,
+    credited: set[str],
+) -> None:
+    for of_mode in ("train", "val"):
+        for sample in range(2):
+            attempt = scene.attempt(mode=of_mode, sample=sample)
+            attempt.dispatch()
+            attempt.llm()
+            attempt.evaluate(float(sample))
+            attempt.emit("an MCP server", "mcp", {}, named=False)
+            attempt.close()
+    insert_otlp(store, scene.request())
+    text = VALIDATED.replace("EXECUTION", execution).replace("MODES", modes)
+    built = build(store, Recipe.model_validate(tomllib.loads(text)), tmp_path / "out", mode=mode)
+    executions = built.table("executions").select("execution_id", "mode")
+    transitions = built.table("transitions").join(executions, "execution_id")
+    assert (set(transitions["mode"]), transitions.height) == (credited, 2 * len(credited))
+    samples = built.table("samples").join(executions, "execution_id")
+    assert set(samples["mode"]) == credited

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from tests.transforms.made import span, spans
 
 from ltrain_transforms.calls import calls
@@ -109,3 +110,165 @@ def test_litellm() -> None:
         {"type": "reasoning", "content": "Two cities."},
         {"type": "text", "content": "Sunny."},
     ]
+
+
+DSPY = "openinference.instrumentation.dspy"
+ADK = "gcp.vertex.agent"
+TRACELOOP = "opentelemetry.instrumentation.openai_agents"
+
+
+@pytest.mark.parametrize("method", ["__call__", "acall"])
+@pytest.mark.parametrize(
+    "envelope", ['{"kwargs": {"city": "Bath"}}', '{"args": [], "kwargs": {"city": "Bath"}}']
+)
+def test_dspy(method: str, envelope: str) -> None:
+    tool = {"input.value": envelope, "output.value": '{"status": "error", "message": "no"}'}
+    module = {"input.value": '{"kwargs": {"question": "?"}}', "output.value": '"so"'}
+    call_rows = rows(
+        span("n", kind("CHAIN", module), scope=DSPY, name="ReAct.forward"),
+        span("t", kind("TOOL", tool), scope=DSPY, name=f"weather.{method}"),
+        span("u", kind("TOOL", {"output.value": "12"}), scope=DSPY, name="count.__call__"),
+    )
+    assert (call_rows["n"]["name"], call_rows["n"]["input"]) == ("ReAct", '{"question": "?"}')
+    assert call_rows["n"]["output"] == "so"
+    read = [call_rows["t"][name] for name in ("name", "arguments", "status")]
+    assert read == ["weather", '{"city": "Bath"}', "error"]
+    assert call_rows["u"]["result"] == "12"
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_tools_whose_ids_no_request_has_are_matched_by_name_and_arguments(swapped: bool) -> None:
+    asked = [("c1", "book", {"city": "Bath"}), ("c2", "book", {"city": "York"})]
+
+    def tool(id: str, city: str) -> dict[str, str]:
+        return {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": "book",
+            "gen_ai.tool.call.id": id,
+            "gen_ai.tool.call.arguments": json.dumps({"city": city}),
+        }
+
+    # the first has the wrong arguments for c1, which the second claims by its id
+    first, second = tool("adk-7", "York"), tool("c1", "Bath")
+    times = [(6, 7), (4, 5)] if swapped else [(4, 5), (6, 7)]
+    call_rows = rows(
+        span("m", tool_requests(*asked), at=(0, 3), scope=ADK),
+        span("x", first, at=times[0], scope=ADK),
+        span("y", second, at=times[1], scope=ADK),
+        span("z", tool("adk-8", "Rome"), at=(8, 9), scope=ADK),
+    )
+    assert {id: call_rows[id]["tool_call_id"] for id in "xyz"} == {
+        **{"x": "c2", "y": "c1", "z": "adk-8"}
+    }
+    assert call_rows["x"]["requested_by"] == "m"
+
+
+def test_google_adks_own_attributes_and_failures() -> None:
+    tool = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "book",
+        "gcp.vertex.agent.tool_call_args": '{"city": "Bath"}',
+        "gcp.vertex.agent.tool_response": '{"status": "error", "error_message": "full"}',
+    }
+    read = rows(span("t", tool, scope=ADK))["t"]
+    assert (read["arguments"], read["status"]) == ('{"city": "Bath"}', "error")
+    fine = {**tool, "gcp.vertex.agent.tool_response": '{"status": "success"}'}
+    assert rows(span("t", fine, scope=ADK))["t"]["status"] == "ok"
+
+
+def test_a_hand_off_of_openai_agents_under_traceloop_answers_its_request() -> None:
+    handoff = {
+        "traceloop.span.kind": "handoff",
+        "gen_ai.operation.name": "handoff",
+        "gen_ai.agent.name": "triage",
+        "gen_ai.handoff.to_agent": "booker",
+    }
+    call_rows = rows(
+        span("m", tool_requests(("c1", "transfer_to_booker", {})), at=(0, 3), scope=TRACELOOP),
+        span("h", handoff, at=(4, 5), scope=TRACELOOP, name="triage → booker.handoff"),
+    )
+    columns = ("kind", "name", "agent", "tool_call_id", "requested_by", "output")
+    assert [call_rows["h"][name] for name in columns] == [
+        *("tool", "transfer_to_booker", "triage", "c1", "m", "booker")
+    ]
+
+
+def test_ids_of_items_are_not_those_of_tool_calls() -> None:
+    """The inner span of the Responses API has ids of items, the outer one those of tool calls."""
+    inner = {
+        "gen_ai.request.model": "m",
+        "gen_ai.response.id": "resp_1",
+        "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.tool_calls.0.id": "fc_1",
+        "gen_ai.completion.0.tool_calls.0.name": "book",
+        "gen_ai.completion.0.tool_calls.0.arguments": "{}",
+    }
+    tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "book"}
+    alone = rows(
+        span("i", inner, at=(1, 2), scope=OPENAI),
+        span("t", tool, at=(4, 5), scope=TRACELOOP),
+    )
+    assert (alone["t"]["requested_by"], alone["t"]["tool_call_id"]) == ("i", "")
+    call_rows = rows(
+        span("m", tool_requests(("c1", "book", {})), at=(0, 3), scope=TRACELOOP),
+        span("i", inner, parent="m", at=(1, 2), scope=OPENAI),
+        span("t", tool, at=(4, 5), scope=TRACELOOP),
+    )
+    assert (call_rows["t"]["requested_by"], call_rows["t"]["tool_call_id"]) == ("m", "c1")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ({"gen_ai.response.id": "r"}, "llm"),  # without content
+        ({"gen_ai.prompt.0.content": "hi"}, "llm"),
+        ({"gen_ai.response.id": "r", "llm.request.type": "rerank"}, None),
+        ({"gen_ai.response.id": "r", "gen_ai.operation.name": "invoke_agent"}, "agent"),
+        ({"gen_ai.response.id": "r", "llm.request.type": "embedding"}, "embedding"),
+        ({"gen_ai.usage.input_tokens": "3"}, None),
+    ],
+)
+def test_only_a_response_is_a_call_without_a_type_of_request(
+    attributes: dict[str, str], expected: str | None
+) -> None:
+    call_rows = rows(span("r", {"gen_ai.request.model": "m", **attributes}, scope=OPENAI))
+    assert [row["kind"] for row in call_rows.values()] == [expected] * (expected is not None)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "delivered"),
+    [
+        ({}, False),
+        ({"gen_ai.response.finish_reasons": '["stop"]'}, True),
+        ({"gen_ai.usage.output_tokens": "3"}, True),
+        ({"gen_ai.is_streaming": "false"}, True),
+    ],
+)
+@pytest.mark.parametrize("name", ["gen_ai.is_streaming", "llm.is_streaming"])
+def test_a_stream_without_finish_reason_and_usage_was_left(
+    name: str, attributes: dict[str, str], delivered: bool
+) -> None:
+    if "gen_ai.is_streaming" in attributes:
+        name = "gen_ai.is_streaming"
+    output = json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": "One"}]}])
+    stream = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": output, name: "true"}
+    assert rows(span("s", stream | attributes, scope=OPENAI))["s"]["delivered"] is delivered
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"gen_ai.operation.name": "embeddings", "gen_ai.usage.input_tokens": "3"},
+        {"gen_ai.operation.name": "embeddings", "gen_ai.usage.prompt_tokens": "3"},
+        {"llm.request.type": "embedding", "gen_ai.usage.prompt_tokens": "3"},
+        kind("EMBEDDING", {"llm.token_count.prompt": "3"}),
+        {"ai.operationId": "ai.embed.doEmbed", "ai.usage.tokens": "3"},
+        {
+            "langfuse.observation.type": "embedding",
+            "langfuse.observation.usage_details": '{"input": 3}',
+        },
+    ],
+)
+def test_the_usage_of_an_embedding_is_kept(attributes: dict[str, str]) -> None:
+    row = rows(span("e", attributes))["e"]
+    assert (row["kind"], row["input_tokens"], row["output_tokens"]) == ("embedding", 3, None)

@@ -59,6 +59,12 @@ def test_a_good_one_loads_and_its_digest_ignores_spelling(tmp_path: Path) -> Non
         ('[[policy]]\nnmae = "b"\n', "policy.1.nmae: Unknown key 'nmae'.*'name'. .and 1 more"),
         ('[[policy]]\nname = "b"\nmodes = ["trian"]\n', r"policy.1.modes.0: .*mean 'train'\?$"),
         ('[[policy]]\nname = "b"\nsampling = { top = 1 }\n', "sampling setting 'top'.*'top_p'"),
+        (
+            '[[policy]]\nname = "b"\nsampling = { top_p = 0.9 }\n',
+            r"top_p = 0.9.*'filtered'.*Remove",
+        ),
+        ('[[policy]]\nname = "b"\nsampling = { min_tokens = 3 }\n', r"min_tokens = 3.*Remove"),
+        ('[[policy]]\nname = "b"\nsampling = { top_k = 5, seed = 1 }\n', r"top_k = 5.*Remove"),
         ("[source]\nsince = 'yesterday'\n", "source.since: 'yesterday' is no ISO 8601 time"),
         ("[credit.process]\nweight = nan\n", "credit.process.weight: .*finite.*Given: nan"),
         ("[filter]\nfailed = { reward = inf }\n", "filter.failed.reward: .*finite"),

@@ -22,6 +22,7 @@ CASES: dict[str, dict[str, Any]] = {
     "undelivered": {"delivered": False},
     "constrained": {"constrained": True},
     "greedy": {"temperature": 0.0},
+    "filtered": {"params": '{"temperature": 1.0, "top_p": 0.9}'},
     "no_version": {"policy_version": None},
     "too_long": {"prompt_token_ids": list(range(99))},
 }
@@ -76,6 +77,37 @@ def test_invalid_ids_and_log_probabilities_are_drops(cells: dict[str, Any], reas
     talk = Talk()
     talk.call((1, 2), (4,), **cells)
     assert talk.samples()[1]["reason"].to_list() == [reason]
+
+
+@pytest.mark.parametrize(
+    ("params", "filtered"),
+    [
+        ({"top_p": 0.9}, True),
+        ({"top_p": 1}, False),
+        ({"top_k": 20}, True),
+        ({"top_k": -1}, False),
+        ({"top_k": 0}, False),
+        ({"min_p": 1e-05}, True),
+        ({"min_p": 0.0}, False),
+        ({"min_tokens": 5}, True),
+        ({"presence_penalty": -0.5}, True),
+        ({"frequency_penalty": 0.5}, True),
+        ({"frequency_penalty": 0}, False),
+        ({"repetition_penalty": 1.1}, True),
+        ({"repetition_penalty": 1.0, "max_tokens": 9, "seed": 3}, False),
+        ({"extra_body": {"min_p": 0.1}}, True),
+        ({"top_p": "0.5"}, True),
+        ({"top_p": None, "stop": ['"top_p": 0.5']}, False),
+        (None, False),
+    ],
+)
+def test_sampling_that_cannot_be_replayed_is_filtered(
+    params: dict[str, Any] | None, filtered: bool
+) -> None:
+    talk = Talk()
+    talk.call((1, 2), (4,), params=params and json.dumps(params, sort_keys=True))
+    _, drops = talk.samples(recipe(filter={"allow": ["constrained"]}))
+    assert drops["reason"].to_list() == ["filtered"] * filtered
 
 
 def test_missing_flags_drop_nothing() -> None:

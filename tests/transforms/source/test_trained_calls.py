@@ -16,6 +16,7 @@ from ltrain_transforms.tables import CALLS, DROPS, EXECUTIONS
 
 CASES: dict[str, dict[str, Any]] = {
     "superseded": {"superseded": True},
+    "validation": {"mode": "val"},
     "infra": {"outcome": "infra"},
     "cancelled": {"outcome": "cancelled"},
     "incomplete": {"complete": False},

@@ -4,9 +4,11 @@ from ltrain_transforms.calls import membership, span_errors
 from ltrain_transforms.calls.executions import executions, idle_cutoff
 from ltrain_transforms.calls.from_spans import STATE_COLUMNS, calls
 from ltrain_transforms.calls.membership import resolve_logs, resolve_spans
+from ltrain_transforms.calls.sessions import SESSION_NAMES
 from ltrain_transforms.calls.span_errors import DropRow
 
 __all__ = [
+    "SESSION_NAMES",
     "STATE_COLUMNS",
     "DropRow",
     "calls",

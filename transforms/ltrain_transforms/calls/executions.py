@@ -20,7 +20,7 @@ CONTAINERS = ("agent", "node")
 MAX_SPANS = (1 << 31) - 1
 """Upper bound of reported spans: an agent may write any number, and it must fit the column."""
 SLACK = 2_000_000
-"""Nanoseconds by which a call may seem to outlast its successor's start: see `grouping.SLACK`."""
+"""Nanoseconds by which a call may seem to outlast its successor's start: see `described.SLACK`."""
 
 
 def idle_cutoff(newest: int | None, idle_timeout: float | None) -> int | None:
@@ -120,6 +120,8 @@ def _identities(spans: pl.DataFrame) -> pl.DataFrame:
         *(
             pl.coalesce(
                 pl.col(one).filter("runner").drop_nulls().first(),
+                # without a runner, one span of a validation makes it one
+                *([pl.col(one).filter(pl.col(one) == "val").first()] if one == "mode" else []),
                 pl.col(one).drop_nulls().first(),
             ).alias(one)
             for one in identity

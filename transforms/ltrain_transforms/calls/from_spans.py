@@ -8,7 +8,8 @@ from typing import Any
 import polars as pl
 
 from ltrain_transforms.calls import requesters, span_errors
-from ltrain_transforms.calls.grouping import DescribedSpan, group_spans
+from ltrain_transforms.calls.described import DescribedSpan
+from ltrain_transforms.calls.grouping import group_spans
 from ltrain_transforms.calls.merging import (
     CELL_NAMES,
     MESSAGE_FIELDS,

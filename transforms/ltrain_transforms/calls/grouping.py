@@ -1,42 +1,33 @@
 """Group the spans of one execution that describe the same call. Two spans do, if (SEMCONV):
 
-1. One is an LLM ancestor of the other, without an agent, node or tool between; tools likewise, and
-   agents of the same name from two instrumentations. Or:
+1. One is an LLM ancestor of the other, without an agent, node or tool between, and response ids,
+   outputs or inputs agree, or cannot be compared; tools likewise, by their names, and agents of
+   the same name from two instrumentations. Or:
 2. They share a response id, overlap in time, and do not contradict each other's output. Or:
 3. One contains the other in time within one process, their outputs are equal (or both failed), and
    no other span of the outer one's instrumentation contains it.
 
-Each span of the gateway with token ids is a call of its own, whatever spans enclose it.
+Each span of the gateway with token ids is a call of its own, whatever spans enclose it. An LLM span
+around several calls is none of them (see `containers`).
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
-from ltrain_transforms.dialects import ComparableOutput, Partial
+from ltrain_transforms.calls.containers import as_containers
+from ltrain_transforms.calls.described import (
+    SLACK,
+    DescribedSpan,
+    ancestors,
+    comparable_output,
+    last_input,
+)
+from ltrain_transforms.dialects import Partial
 from ltrain_transforms.traces import Role, Span
-
-SLACK = 2_000_000
-"""Nanoseconds by which an inner span may outlast the outer one: LangChain's tracer stores times as
-floats, and ends its span before the SDK closes its own."""
 
 MAX_RUNNING = 500
 """Concurrent LLM spans that are compared; earlier ones count as not containing a later one. Without
 a bound the cost is the square of the number of spans that an agent writes."""
-
-
-@dataclass(frozen=True, slots=True)
-class DescribedSpan:
-    """A span and the fields of a call that it describes."""
-
-    span: Span
-    partial: Partial
-
-
-def comparable_output(partial: Partial) -> ComparableOutput | None:
-    """Return text and tool requests in a comparable form; None where there are neither."""
-    messages = partial.get("output_messages")
-    return None if messages is None else messages.comparable
 
 
 def group_spans(
@@ -47,6 +38,7 @@ def group_spans(
     Args:
         enclosing: every span of the execution, by id.
     """
+    described = as_containers(enclosing, described)
     groups = _Groups(described)
     _join_by_ancestry(enclosing, groups)
     llm = [one for one in described if one.partial["kind"] == "llm"]
@@ -130,16 +122,6 @@ def _nearest(span: Span, enclosing: Mapping[str, Span], groups: _Groups) -> Desc
     return None
 
 
-def ancestors(span: Span, enclosing: Mapping[str, Span]) -> Iterator[Span]:
-    """Yield the ancestors of `span`, the nearest first; a cycle of invalid ids ends the loop."""
-    visited = {span.span_id}
-    above = enclosing.get(span.parent_id or "")
-    while above is not None and above.span_id not in visited:
-        yield above
-        visited.add(above.span_id)
-        above = enclosing.get(above.parent_id or "")
-
-
 def _same_call(inner: DescribedSpan, outer: DescribedSpan) -> bool:
     one, other = inner.partial, outer.partial
     if one["kind"] != other["kind"]:
@@ -147,7 +129,22 @@ def _same_call(inner: DescribedSpan, outer: DescribedSpan) -> bool:
     if one["kind"] == "agent":
         same = one.get("agent") is not None and one.get("agent") == other.get("agent")
         return same and inner.span.scope != outer.span.scope
-    return one["kind"] == "llm" or _same_tool(inner, outer)
+    return _agree(one, other) if one["kind"] == "llm" else _same_tool(inner, outer)
+
+
+def _agree(one: Partial, other: Partial) -> bool:
+    """Return whether response ids, outputs or inputs are equal; or what is known cannot tell.
+
+    Outputs that differ are no evidence by themselves: see `merging.compare_captures`.
+    """
+    outputs = comparable_output(one), comparable_output(other)
+    others = [
+        (one.get("response_id"), other.get("response_id")),
+        (last_input(one), last_input(other)),
+    ]
+    known = [left == right for left, right in others if left is not None and right is not None]
+    same_output = outputs[0] is not None and outputs[0] == outputs[1]
+    return same_output or any(known) or not known
 
 
 def _same_tool(inner: DescribedSpan, outer: DescribedSpan) -> bool:

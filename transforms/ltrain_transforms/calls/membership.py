@@ -6,7 +6,8 @@ A span belongs to the first of these that exists:
 2. the only execution of its trace;
 3. the execution of its nearest ancestor;
 4. the execution of a span it links to; the rest of its trace follows it;
-5. its session or its trace, where the recipe reads those.
+5. its session or its trace, where the recipe reads those; in a trace of several sessions, the
+   session of its nearest ancestor (see `sessions`).
 
 A log record belongs to the execution whose id it carries, else to that of its span, else to the
 only one of its trace. A span or record without an execution is the drop `unresolved`.
@@ -14,6 +15,7 @@ only one of its trace. A span or record without an execution is the drop `unreso
 
 import polars as pl
 
+from ltrain_transforms.calls import sessions
 from ltrain_transforms.tables import DROPS, LOGS
 
 REASONS = {
@@ -39,8 +41,10 @@ def resolve_spans(spans: pl.DataFrame, execution: str) -> tuple[pl.DataFrame, pl
     for rule in (_by_trace, _by_ancestor, _by_link, _by_trace, _by_ancestor):
         if resolved["execution_id"].null_count():
             resolved = rule(resolved)
-    if execution != "rollout":
-        resolved = _by_session(resolved, execution)
+    if execution == "session":
+        resolved = _by_session(resolved)
+    elif execution == "trace":
+        resolved = resolved.with_columns(execution_id=pl.coalesce("execution_id", "trace_id"))
     known = pl.col("execution_id").is_not_null()
     unresolved = _drops(resolved.filter(~known), "unresolved")
     duplicates = _drops(spans.filter(duplicate), "duplicate_span")
@@ -134,11 +138,21 @@ def _by_link(spans: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _by_session(spans: pl.DataFrame, execution: str) -> pl.DataFrame:
-    ids = [pl.col("trace_id")]
-    if execution == "session":
-        ids.insert(0, pl.col("session_id").drop_nulls().first().over("trace_id"))
-    return spans.with_columns(execution_id=pl.coalesce("execution_id", *ids))
+def _by_session(spans: pl.DataFrame) -> pl.DataFrame:
+    """Take the span's session, or its trace where no span of that names one."""
+    count = pl.col("session_id").drop_nulls().n_unique().over("trace_id")
+    only = pl.col("session_id").drop_nulls().first().over("trace_id")
+    columns = ("trace_id", "span_id", "parent_id", "session_id", "attributes")
+    placed = sessions.sessions_by_span(spans.filter(count > 1).select(columns).iter_rows())
+    schema = {"trace_id": pl.String, "span_id": pl.String, "placed": pl.String}
+    found = pl.DataFrame([(*key, session) for key, session in placed.items()], schema, orient="row")
+    joined = spans.join(found, ["trace_id", "span_id"], "left", maintain_order="left")
+    session = pl.when(count > 1).then("placed").otherwise(only)
+    own = pl.when(count == 0).then("trace_id").otherwise(session)
+    return joined.with_columns(
+        execution_id=pl.coalesce("execution_id", own),
+        session_id=pl.when(pl.col("execution_id").is_null()).then(session).otherwise("session_id"),
+    ).drop("placed")
 
 
 def _drops(records: pl.DataFrame, reason: str) -> pl.DataFrame:

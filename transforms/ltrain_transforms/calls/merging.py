@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
 from ltrain_instrument import attributes
-from ltrain_transforms.calls.grouping import DescribedSpan, ancestors, comparable_output
-from ltrain_transforms.dialects import Partial, Tokens
+from ltrain_transforms.calls.described import DescribedSpan, ancestors, comparable_output
+from ltrain_transforms.dialects import AttributeMessages, Partial, Tokens
 from ltrain_transforms.tables import CellSource, columns_from
-from ltrain_transforms.traces import Role, Span
+from ltrain_transforms.traces import Role, Span, tool_requests
 
 OUTERMOST_FIELDS: tuple[Literal["agent", "node"], ...] = ("agent", "node")
 """Fields that come from the outermost span."""
@@ -75,6 +75,7 @@ def merge_spans(described: Sequence[DescribedSpan]) -> Call:
         if name in merged and merged[name].broken:
             others = (one.partial[name] for one in ordered[::-1] if name in one.partial)
             merged[name] = next((one for one in others if not one.broken), merged[name])
+    _take_request_ids(merged, ordered)
     for one in reversed(described):
         for field_name in OUTERMOST_FIELDS:
             if field_name in one.partial:
@@ -84,6 +85,20 @@ def merge_spans(described: Sequence[DescribedSpan]) -> Call:
         merged["status"] = "error"
     mismatch = compare_captures([one.partial for one in ordered], [o.span.scope for o in ordered])
     return Call(described, merged, mismatch=mismatch)
+
+
+def _take_request_ids(merged: Partial, ordered: Sequence[DescribedSpan]) -> None:
+    """Take an equal answer with the ids of its tool calls where the innermost one lacks them."""
+    answer = merged.get("output_messages")
+    if answer is None or _has_request_ids(answer):
+        return
+    outputs = (one.partial.get("output_messages") for one in reversed(ordered))
+    equal = (one for one in outputs if one is not None and one.comparable == answer.comparable)
+    merged["output_messages"] = next(filter(_has_request_ids, equal), answer)
+
+
+def _has_request_ids(messages: AttributeMessages) -> bool:
+    return all(request.id for request in tool_requests(messages.messages))
 
 
 def compare_captures(partials: Sequence[Partial], scopes: Sequence[str]) -> str | None:

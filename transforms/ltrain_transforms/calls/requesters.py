@@ -6,7 +6,7 @@ answered.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from ltrain_transforms.calls.merging import Call
@@ -26,6 +26,7 @@ def assign_requesters(calls: Sequence[Call]) -> None:
     open_by_name: dict[str | None, list[RecordedRequest]] = {}
     llm_calls: list[Call] = []
     by_call_id = {call.call_id: call for call in calls}
+    claimed = {call.merged.get("tool_call_id") for call in calls if call.kind == "tool"}
     for call in calls:
         if call.kind == "llm":
             llm_calls.append(call)
@@ -37,7 +38,7 @@ def assign_requesters(calls: Sequence[Call]) -> None:
             ids = _request_ids(call, by_call_id)
             named = open_by_name.get(call.merged.get("name") or "", [])
             match = next((by_id[one] for one in ids if one in by_id), None)
-            match = match or (_likeliest(call, named) if named and not ids else None)
+            match = match or _by_name(call, named, claimed, has_id=bool(ids))
             if match is not None:
                 _assign(call, *match)
                 named[:] = [entry for entry in named if entry[1] is not match[1]]
@@ -49,6 +50,25 @@ def assign_requesters(calls: Sequence[Call]) -> None:
             own = [entry for entry in unanswered if entry[0].call_id == call.requested_by]
             if len(own) == 1:
                 _assign(call, *own[0])
+
+
+def _by_name(
+    call: Call, named: list[RecordedRequest], claimed: Collection[str | None], *, has_id: bool
+) -> RecordedRequest | None:
+    """Return the likeliest request of the tool's name that no other tool's id claims.
+
+    A tool with an id that no request has, since its framework makes ids of its own, needs equal
+    arguments.
+    """
+    free = [entry for entry in named if not entry[1].id or entry[1].id not in claimed]
+    equal = [entry for entry in free if _has_arguments(call, entry[1])]
+    likely = equal or ([] if has_id else free)
+    return likely[0] if likely else None
+
+
+def _has_arguments(call: Call, request: ToolRequest) -> bool:
+    own, arguments = parse_json(call.merged.get("arguments")), request.parsed_arguments
+    return own in (arguments, _only_value(arguments)) or (not own and not arguments)
 
 
 def _request_ids(call: Call, by_call_id: dict[str, Call]) -> list[str]:
@@ -65,14 +85,6 @@ def _request_ids(call: Call, by_call_id: dict[str, Call]) -> list[str]:
     ]
 
 
-def _likeliest(call: Call, named: list[RecordedRequest]) -> RecordedRequest:
-    """Return the request with the tool's arguments, else the first: parallel tools race."""
-    own = parse_json(call.merged.get("arguments"))
-    requests = [(entry, entry[1].parsed_arguments) for entry in named]
-    equal = (entry for entry, arguments in requests if own in (arguments, _only_value(arguments)))
-    return next(equal, named[0])
-
-
 def _only_value(arguments: Any) -> Any:
     """Return the value of a single argument, which OpenInference writes without its name."""
     single = isinstance(arguments, dict) and len(arguments) == 1
@@ -83,7 +95,8 @@ def _assign(call: Call, requester: Call, request: ToolRequest) -> None:
     call.requested_by = requester.call_id
     if _has_agent(requester) and not _has_agent(call):
         call.agent = requester.agent
-    call.merged.setdefault("tool_call_id", request.id or "")
+    if request.id or "tool_call_id" not in call.merged:
+        call.merged["tool_call_id"] = request.id or ""
     call.merged.setdefault("name", request.name or "")
     arguments = request.parsed_arguments
     # OpenInference writes a single argument without its name; the request has the name

@@ -34,12 +34,15 @@ MAX_TOKENS = (1 << 32) - 1
 """Largest count that the column holds; an agent may report any usage."""
 
 
-def credit_inputs(recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
+def credit_inputs(
+    recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame, *, validation: bool = False
+) -> pl.DataFrame:
     """Return the `CREDIT_INPUTS` of `calls`.
 
     Args:
         calls: `CALLS`, with or without a column `state_digest`.
         executions: those of the calls; `policy.modes` selects by their `mode`.
+        validation: as in `trained_policy`.
     """
     modes = executions.select("execution_id", "mode")
     state = pl.col("state_digest") if "state_digest" in calls.columns else pl.lit(None, pl.String)
@@ -47,7 +50,7 @@ def credit_inputs(recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame)
         calls.lazy()
         .join(modes.lazy(), "execution_id", "left", maintain_order="left")
         .with_columns(
-            policy=trained_policy(recipe.policy),
+            policy=trained_policy(recipe.policy, validation=validation),
             sampled_tokens=_sampled_tokens(),
             state_digest=state,
         )

@@ -19,6 +19,7 @@ from ltrain_transforms.datasets.workers import LocalWorker, Workers
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.source import (
     SPANS_PER_BATCH,
+    VALIDATION,
     ExecutionBatch,
     Selection,
     WaveStates,
@@ -60,7 +61,8 @@ def build(
 
     Args:
         run: replaces the recipe's `source.run`.
-        mode: train, val or prod; None selects all.
+        mode: train, val or prod; None selects all. Executions of mode val get credit only with val,
+            or where the modes of a policy name it.
         base: digests of the trained policy's base (`read_base_digests`), for the manifest.
         update: keep the waves of the dataset in `out` and add the waves closed since. The whole
             dataset is built again when its recipe, query or stored waves have changed.
@@ -95,6 +97,11 @@ class BuildRequest:
     recipe: Recipe
     selection: Selection
     base: dict[str, str]
+
+    @property
+    def validation(self) -> bool:
+        """Whether executions of mode `val` are asked for by name."""
+        return self.selection.mode == VALIDATION
 
     def manifest(self) -> dict[str, Any]:
         """Return the fields of `Manifest` that describe the request."""
@@ -176,7 +183,8 @@ class _Build:
         for number, batch in zip(self.numbers, self.plan.batches, strict=True):
             spans, unresolved = read_spans(store, recipe.source, self.plan.selection, batch)
             path = self.folder.write_shared("work/spans", number, spans)
-            yield phases.TraceJob(self.folder, recipe, number, path, unresolved, self.plan.newest)
+            newest, validation = self.plan.newest, self.request.validation
+            yield phases.TraceJob(self.folder, recipe, number, path, unresolved, newest, validation)
 
     def credit(self) -> None:
         """Write the transitions by batch, and the drops to files with later numbers."""
@@ -185,7 +193,13 @@ class _Build:
         for number, executions in enumerate(
             phases.credit_rounds(self.folder, self.request.recipe), self.numbers.stop
         ):
-            drops = phases.credit_round(self.folder, self.request.recipe, number, executions)
+            drops = phases.credit_round(
+                self.folder,
+                self.request.recipe,
+                number,
+                executions,
+                validation=self.request.validation,
+            )
             self._add([self.folder.write_table("drops", number, drops)])
             self.drops.update(drops["reason"])
 

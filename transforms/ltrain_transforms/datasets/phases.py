@@ -40,6 +40,8 @@ class TraceJob:
     """`DROPS`: spans of the batch that belong to no execution."""
     newest: int | None
     """The end of the newest of all selected spans, in nanoseconds."""
+    validation: bool
+    """Whether executions of mode `val` were asked for by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ def trace_batch(job: TraceJob) -> TraceSummary:
     """Run phase 1 on a batch: write its wide tables, and the narrow ones that credit reads."""
     spans = pl.read_ipc(job.spans)
     job.spans.unlink()  # the memory map keeps the content until it is released
-    traced = trace_executions(spans, job.recipe, job.newest)
+    traced = trace_executions(spans, job.recipe, job.newest, validation=job.validation)
     folder, number = job.folder, job.number
     executions = traced.executions.with_columns(
         pl.col("source_spans").list.tail(1), batch=pl.lit(number, pl.Int32)
@@ -111,7 +113,12 @@ def credit_scope(recipe: Recipe) -> Reach:
 
 
 def credit_round(
-    folder: Draft, recipe: Recipe, number: int, executions: pl.DataFrame
+    folder: Draft,
+    recipe: Recipe,
+    number: int,
+    executions: pl.DataFrame,
+    *,
+    validation: bool = False,
 ) -> pl.DataFrame:
     """Run phase 2 on whole waves: write rewards and transitions by batch, and return `DROPS`."""
     ids = executions.select("execution_id", "batch")
@@ -121,7 +128,7 @@ def credit_round(
         pl.scan_parquet(folder.table_folder(f"work/{name}")).filter(in_round).collect()
         for name in ("steps", "rewards")
     )
-    credit = assign_credit(steps, executions, rewards, recipe)
+    credit = assign_credit(steps, executions, rewards, recipe, validation=validation)
     trained = pl.col("execution_id").is_in(credit.trained_ids.implode())
     transitions = credit.transitions.with_columns(trained=trained).join(ids, "execution_id")
     for (batch,), rows in transitions.group_by("batch", maintain_order=True):

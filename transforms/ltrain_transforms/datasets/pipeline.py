@@ -28,7 +28,7 @@ from ltrain_transforms.rewards import (
     rewards,
 )
 from ltrain_transforms.samples import samples
-from ltrain_transforms.source import concat_table, select_executions, to_drops
+from ltrain_transforms.source import VALIDATION, concat_table, select_executions, to_drops
 from ltrain_transforms.states import digest, states
 from ltrain_transforms.tables import DROPS, TABLES
 from ltrain_transforms.traces import MISPLACED, UNTRUSTED, is_impostor
@@ -108,28 +108,47 @@ def parse_spans(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None) 
 
 
 def trace_executions(
-    spans: pl.DataFrame, recipe: Recipe, newest: int | None = None
+    spans: pl.DataFrame, recipe: Recipe, newest: int | None = None, *, validation: bool = False
 ) -> TracedExecutions:
-    """Run phase 1 on `SPANS` of whole executions; `newest` as in `parse_spans`."""
+    """Run phase 1 on `SPANS` of whole executions.
+
+    Args:
+        newest: as in `parse_spans`.
+        validation: whether executions of mode `val` were asked for by name.
+    """
     parsed = parse_spans(spans, recipe, newest)
     call_rows, execution_rows = parsed.calls, parsed.executions
     reward_rows, uncredited = rewards(recipe, call_rows, execution_rows, parsed.evaluations)
     unused = _unused_spans(spans, parsed)
     digests = _state_digests(recipe, parsed)
     digested = call_rows.join(digests, "call_id", "left", maintain_order="left")
-    steps = credit_inputs(recipe, digested, execution_rows)
+    steps = credit_inputs(recipe, digested, execution_rows, validation=validation)
     drops = concat_table(DROPS, parsed.unreadable, unused, parsed.unmatched, uncredited)
     return TracedExecutions(call_rows, execution_rows, parsed.states, reward_rows, drops, steps)
 
 
 def assign_credit(
-    steps: pl.DataFrame, executions: pl.DataFrame, rewards: pl.DataFrame, recipe: Recipe
+    steps: pl.DataFrame,
+    executions: pl.DataFrame,
+    rewards: pl.DataFrame,
+    recipe: Recipe,
+    *,
+    validation: bool = False,
 ) -> CreditedExecutions:
-    """Run phase 2 on whole waves: every execution of a wave must be in the frames."""
+    """Run phase 2 on whole waves: every execution of a wave must be in the frames.
+
+    Args:
+        validation: as in `trace_executions`.
+    """
+    named = validation or any(VALIDATION in policy.modes for policy in recipe.policy)
     reward_rows, gated = apply_gates(recipe, rewards, executions)
     outcome_rows = outcomes(recipe, reward_rows, executions)
     counted, left_out = select_executions(
-        executions, outcome_rows["execution_id"], recipe.filter, judged=is_judged(recipe)
+        executions,
+        outcome_rows["execution_id"],
+        recipe.filter,
+        judged=is_judged(recipe),
+        validation=named,
     )
     compared_rows = outcome_advantages(recipe, counted, outcome_rows, reward_rows, steps)
     transition_rows = transitions(recipe, compared_rows, steps, reward_rows)
@@ -139,11 +158,13 @@ def assign_credit(
     return CreditedExecutions(reward_rows, transition_rows, outcome_rows, trained_ids, drops)
 
 
-def derive(spans: pl.DataFrame, recipe: Recipe) -> DerivedTables:
-    """Run the three phases on `SPANS` in memory."""
+def derive(spans: pl.DataFrame, recipe: Recipe, *, validation: bool = False) -> DerivedTables:
+    """Run the three phases on `SPANS` in memory; `validation` as in `trace_executions`."""
     newest = None if spans.is_empty() else int(spans.select(pl.col("end").max()).item())
-    trace = trace_executions(spans, recipe, newest)
-    credit = assign_credit(trace.steps, trace.executions, trace.rewards, recipe)
+    trace = trace_executions(spans, recipe, newest, validation=validation)
+    credit = assign_credit(
+        trace.steps, trace.executions, trace.rewards, recipe, validation=validation
+    )
     trained = credit.transitions.filter(pl.col("execution_id").is_in(credit.trained_ids.implode()))
     rows, unusable = samples(recipe, trained, trace.calls, trace.executions)
     drops = concat_table(DROPS, trace.drops, credit.drops, unusable)

@@ -1,7 +1,7 @@
 """Convert messages of SDKs and frameworks to messages of the gen_ai conventions.
 
 Supported are OpenAI's requests, responses and messages, LangChain's serialised messages, the
-content parts of Anthropic and of the AI SDK, and plain text. Anything else yields no message.
+content parts of Anthropic, Bedrock and the AI SDK, and plain text. Anything else yields no message.
 """
 
 from collections.abc import Iterator
@@ -95,7 +95,31 @@ def _part(part: Fields) -> Fields:
         return result_part(str(part.get("toolCallId") or part.get("tool_use_id") or ""), output)
     if kind in ("text", "input_text", "output_text"):
         return text_part(str(part.get("text") or part.get("content") or ""))
+    return _untyped_part(part) if kind is None else part
+
+
+def _untyped_part(part: Fields) -> Fields:
+    """Return a part of Bedrock's Converse API: its only key is its type."""
+    [key, value] = next(iter(part.items())) if len(part) == 1 else ("", None)
+    if key == "text" and isinstance(value, str):
+        return text_part(value)
+    if key == "toolUse" and isinstance(value, dict):
+        return request_part(value.get("toolUseId"), value.get("name"), value.get("input"))
+    if key == "toolResult" and isinstance(value, dict):
+        content = value.get("content")
+        return result_part(str(value.get("toolUseId") or ""), _plain_text(content) or content)
+    if key == "reasoningContent" and isinstance(value, dict):
+        reasoning = value.get("reasoningText")
+        text = reasoning.get("text") if isinstance(reasoning, dict) else None
+        return {"type": "reasoning", "content": str(text or "")}
     return part
+
+
+def _plain_text(content: Any) -> str | None:
+    """Return the text of parts that are all text; None where one is not."""
+    parts = content if isinstance(content, list) else []
+    texts = [part.get("text") if isinstance(part, dict) else None for part in parts]
+    return "\n".join(map(str, texts)) if texts and None not in texts else None
 
 
 def tool_call_part(call: Fields) -> Fields:

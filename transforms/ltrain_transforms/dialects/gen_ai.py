@@ -21,6 +21,14 @@ KINDS: dict[str, Kind] = {
 }
 
 
+MERGED_TOOLS = "(merged tools)"
+"""google-adk's name of a span that repeats the results of parallel tools; it is no call."""
+ADK = "gcp.vertex.agent."
+"""The beginning of google-adk's own attributes."""
+NO_ID = "<not specified>"
+"""google-adk's tool-call id of a tool that raised."""
+
+
 def _read(span: Span) -> Partial:
     """Return the fields of the `gen_ai.*` attributes."""
     kind = _kind(span)
@@ -37,6 +45,8 @@ def _read(span: Span) -> Partial:
         return {**partial, **llm_fields(span)}
     if kind == "tool":
         return {**partial, **_tool(span)}
+    if kind == "embedding":
+        partial |= non_empty(input_tokens=span.integer(*EMBEDDED))
     if kind == "retrieval":
         partial |= non_empty(input=span.get("gen_ai.retrieval.query.text"))
         partial |= non_empty(output=span.get("gen_ai.retrieval.documents"))
@@ -46,6 +56,8 @@ def _read(span: Span) -> Partial:
 def _kind(span: Span) -> Kind | None:
     if span.get("mcp.method.name") == "tools/call":
         return "tool"
+    if span.get("gen_ai.tool.name") == MERGED_TOOLS:
+        return None
     return KINDS.get(span.get("gen_ai.operation.name") or "")
 
 
@@ -72,12 +84,16 @@ def missing_llm_fields(span: Span) -> Partial:
 
 
 def _tool(span: Span) -> Partial:
-    result = parse_tool_result(span.get("gen_ai.tool.call.result"))
+    result = parse_tool_result(
+        span.get("gen_ai.tool.call.result", "gcp.vertex.agent.tool_response")
+    )
+    id, failed = span.get("gen_ai.tool.call.id"), span.get("gen_ai.tool.status") == "error"
     return {
         **non_empty(
             name=span.get("gen_ai.tool.name"),
             arguments=_arguments(span),
-            tool_call_id=span.get("gen_ai.tool.call.id"),
+            tool_call_id=None if id == NO_ID else id,
+            status="error" if failed else None,
         ),
         **result,
     }
@@ -85,7 +101,7 @@ def _tool(span: Span) -> Partial:
 
 def _arguments(span: Span) -> str | None:
     """Return a tool's arguments; OpenInference's Agents SDK instrumentor may write its schema."""
-    arguments = span.get("gen_ai.tool.call.arguments")
+    arguments = span.get("gen_ai.tool.call.arguments", ADK + "tool_call_args")
     return None if arguments == span.get("tool.parameters") else unwrap_arguments(arguments)
 
 
@@ -105,6 +121,7 @@ def _instructions(span: Span) -> list[Fields]:
 
 
 REQUEST = "gen_ai.request."
+EMBEDDED = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
 # the names of the conventions, of traceloop and of pydantic-ai
 REASONING = (
     "gen_ai.usage.reasoning.output_tokens",

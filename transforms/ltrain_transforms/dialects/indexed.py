@@ -13,6 +13,10 @@ from ltrain_transforms.traces import (
     text_part,
 )
 
+ITEM_ID = "fc_"
+"""The beginning of the ids of items in the Responses API. traceloop writes them for those of tool
+calls, which results and tools name."""
+
 
 def indices(span: Span, prefix: str) -> list[int]:
     """Return the N of every `prefix.N.…`; an attribute limit may have removed some."""
@@ -26,8 +30,8 @@ def indices(span: Span, prefix: str) -> list[int]:
 
 def read_tool_call(span: Span, prefix: str, name: str, arguments: str) -> Fields:
     """Read one tool request; `name` and `arguments` are the last parts of its attributes."""
-    attributes = (f"{prefix}.{field}" for field in ("id", name, arguments))
-    return request_part(*map(span.get, attributes))
+    id, *fields = (span.get(f"{prefix}.{field}") for field in ("id", name, arguments))
+    return request_part(None if id and id.startswith(ITEM_ID) else id, *fields)
 
 
 def build_message(

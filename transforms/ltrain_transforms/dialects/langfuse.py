@@ -20,6 +20,8 @@ KINDS: dict[str, Kind] = {
 }
 """Observation types that are calls; `event`, `evaluator` and `guardrail` are none."""
 PREFIX = "langfuse.observation."
+INPUT_COUNTS = ("input", "prompt_tokens", "input_tokens")
+"""The providers' names of the number of input tokens."""
 
 
 def _read(span: Span) -> Partial:
@@ -37,12 +39,13 @@ def _read(span: Span) -> Partial:
     if kind == "tool":
         fields = non_empty(name=span.name, arguments=span.get(PREFIX + "input"))
         return {**partial, **fields, **parse_tool_result(span.get(PREFIX + "output"))}
+    if kind == "embedding":
+        partial |= non_empty(input_tokens=_first(_counts(span), *INPUT_COUNTS))
     return partial | non_empty(input=span.get(PREFIX + "input"), output=span.get(PREFIX + "output"))
 
 
 def _llm(span: Span) -> Partial:
-    usage, parameters = span.json(PREFIX + "usage_details"), span.json(PREFIX + "model.parameters")
-    counts = usage if isinstance(usage, dict) else {}
+    counts, parameters = _counts(span), span.json(PREFIX + "model.parameters")
     return non_empty(
         model=span.get(PREFIX + "model.name"),
         params=Parameters.from_values(parameters) if isinstance(parameters, dict) else None,
@@ -50,11 +53,16 @@ def _llm(span: Span) -> Partial:
         output_messages=chat.chat_messages(
             PREFIX + "output", span.get(PREFIX + "output"), "assistant"
         ),
-        input_tokens=_first(counts, "input", "prompt_tokens", "input_tokens"),
+        input_tokens=_first(counts, *INPUT_COUNTS),
         output_tokens=_first(counts, "output", "completion_tokens", "output_tokens"),
         reasoning_tokens=_first(counts, "output_reasoning_tokens", "output_reasoning"),
         cached_tokens=_first(counts, "input_cached_tokens", "input_cache_read"),
     )
+
+
+def _counts(span: Span) -> dict[str, object]:
+    usage = span.json(PREFIX + "usage_details")
+    return usage if isinstance(usage, dict) else {}
 
 
 def _first(counts: dict[str, object], *names: str) -> int | None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ltrain_transforms.dialects import agent_runs, llama_index
+from ltrain_transforms.dialects import agent_runs, crewai, llama_index
 from ltrain_transforms.dialects.attribute_messages import AttributeMessages
 from ltrain_transforms.dialects.indexed import build_message, indices, read_tool_call
 from ltrain_transforms.dialects.partial import (
@@ -25,6 +25,8 @@ KINDS: dict[str, Kind] = {
     "CHAIN": "node",
 }
 
+AGENTS_AS_NODES = (agent_runs.AUTOGEN, crewai.SCOPE)
+"""Scopes that write an agent's name or role as a node of a graph."""
 MIXED_PARAMETERS = ("openinference.instrumentation.litellm", llama_index.SCOPE)
 """Scopes that also write other settings as parameters: a router's addresses, model sizes."""
 SAMPLING = frozenset(
@@ -53,12 +55,14 @@ def _read(span: Span) -> Partial:
         return {**partial, **_llm(span)}
     if kind == "tool":
         return {**partial, **_tool(span)}
+    if kind == "embedding":
+        partial |= non_empty(input_tokens=span.integer("llm.token_count.prompt"))
     return partial | non_empty(input=agent_runs.run_input(span), output=agent_runs.run_output(span))
 
 
 def _place(span: Span, kind: Kind, metadata: dict[str, Any]) -> dict[str, str | None]:
     node = as_text(metadata.get("langgraph_node")) or span.get("graph.node.id")
-    if span.scope == agent_runs.AUTOGEN:  # this instrumentor writes agents as nodes
+    if span.scope in AGENTS_AS_NODES and kind == "agent":
         node = None
     agent = span.get("agent.name") or as_text(metadata.get("lc_agent_name"))
     return {

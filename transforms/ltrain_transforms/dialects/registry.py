@@ -5,7 +5,7 @@ A span may have the attributes of several dialects. They override each other in 
 1. ltrain's own attributes;
 2. writers that use OpenTelemetry's names in their own way: LangSmith, the AI SDK, AgentOps;
 3. OpenTelemetry's gen_ai, OpenInference, traceloop, Langfuse;
-4. log records.
+4. log records and events of the span.
 
 A new dialect is a module with its record, and its place in `DIALECTS`.
 """
@@ -18,6 +18,7 @@ from ltrain_transforms.dialects import (
     agentlightning,
     agentops,
     crewai,
+    dspy,
     events,
     gateway,
     gen_ai,
@@ -37,6 +38,7 @@ DIALECTS = (
     traceloop.DIALECT,
     openinference.DIALECT,
     crewai.DIALECT,
+    dspy.DIALECT,
     llama_index.DIALECT,
     gen_ai.DIALECT,
     agentops.DIALECT,
@@ -46,6 +48,8 @@ DIALECTS = (
 )
 BY_PRECEDENCE = (gateway.DIALECT, *reversed(DIALECTS), events.DIALECT)
 """All dialects: a field that one leaves open is taken from the next."""
+STREAMS = ("gen_ai.is_streaming", "llm.is_streaming")
+"""Traceloop's attributes of a request for a stream, newer and older."""
 Failures = tuple[tuple[str, Exception], ...]
 """The dialects that raised for a span, and their errors."""
 STATUS_READER = "status"
@@ -75,7 +79,8 @@ def describe(span: Span) -> tuple[Partial | None, Failures]:
     partial: Partial = {}
     failures: Failures = ()
     dialects = _dialects(span.attribute_names)
-    for dialect in (events.DIALECT, *dialects) if span.logs_text else dialects:
+    with_events = span.logs_text or events.has_messages(span)
+    for dialect in (events.DIALECT, *dialects) if with_events else dialects:
         try:
             partial |= dialect.read(span)
         # broad: a span can be written so that a dialect raises anything; the rest of the trace
@@ -94,6 +99,8 @@ def _completed(span: Span, partial: Partial) -> Partial:
     """Add the span's own status, and remove values that only look like one."""
     if partial.get("input_tokens") == 0 and partial.get("output_tokens") == 0:
         del partial["input_tokens"], partial["output_tokens"]  # not zero: a stream without usage
+    if _was_left(span, partial):
+        partial["delivered"] = False
     if span.failed:
         partial["status"] = "error"
     if partial.get("status") == "error" and "error_type" not in partial:
@@ -102,6 +109,17 @@ def _completed(span: Span, partial: Partial) -> Partial:
         del partial["status"], partial["error_type"]
         partial["delivered"] = False
     return partial
+
+
+def _was_left(span: Span, partial: Partial) -> bool:
+    """Return whether the client left the stream: traceloop's instrumentors end the span normally.
+
+    Beside the content of a stream that ended they write its finish reason.
+    """
+    if partial["kind"] != "llm" or "output_messages" not in partial or span.failed:
+        return False
+    ended = "finish_reason" in partial or "output_tokens" in partial
+    return not ended and any(map(span.flag, STREAMS))
 
 
 @lru_cache(maxsize=1024)  # an instrumentation writes the same names again and again

@@ -1,7 +1,7 @@
 """A tool's arguments and result without the envelopes that frameworks put around them.
 
 A tool may fail although its span has no error status: LangChain's ToolMessage, which is serialised
-in two ways, and MCP's `isError` have the status.
+in two ways, MCP's `isError`, and the `status` in results of google-adk and strands say so.
 """
 
 import json
@@ -41,7 +41,9 @@ def parse_tool_result(text: str | None) -> Partial:
             tool_call_id=as_text(message.get("tool_call_id")),
             status="error" if message.get("status") == "error" else None,
         )
-    failed = isinstance(value, dict) and (value.get("isError") or value.get("is_error"))
+    failed = isinstance(value, dict) and (
+        value.get("isError") or value.get("is_error") or value.get("status") == "error"
+    )
     return non_empty(output=text, status="error" if failed else None)
 
 

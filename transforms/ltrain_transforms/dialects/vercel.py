@@ -30,6 +30,8 @@ def _read(span: Span) -> Partial:
             arguments=span.get("ai.toolCall.args"),
             output=span.get("ai.toolCall.result"),
         )
+    if kind == "embedding":
+        partial |= non_empty(input_tokens=span.integer("ai.usage.tokens"))
     return partial | non_empty(
         agent=span.get("ai.telemetry.functionId", "resource.name") if kind == "agent" else None,
         model=span.get("ai.model.id"),

@@ -1,7 +1,7 @@
 """The recipe: one module for each section, and the whole recipe."""
 
 from ltrain_transforms.recipe.credit import Credit, Outcome, Peers, Process, Step
-from ltrain_transforms.recipe.policy import Policy
+from ltrain_transforms.recipe.policy import NEUTRAL, Policy
 from ltrain_transforms.recipe.policy_loss import POLICY_LOSSES, UNSUPPORTED_LOSSES
 from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
 from ltrain_transforms.recipe.reward import Credited, Reward, RuleKind
@@ -11,6 +11,7 @@ from ltrain_transforms.recipe.train import Train
 
 __all__ = [
     "DEFAULT",
+    "NEUTRAL",
     "POLICY_LOSSES",
     "UNSUPPORTED_LOSSES",
     "Credit",

@@ -15,6 +15,18 @@ SAMPLING = (
 )
 """Sampling settings of vLLM's OpenAI-compatible requests that a recipe may set."""
 
+NEUTRAL = {
+    "top_p": (1.0,),
+    "top_k": (0.0, -1.0),
+    "min_p": (0.0,),
+    "min_tokens": (0.0,),
+    "presence_penalty": (0.0,),
+    "frequency_penalty": (0.0,),
+    "repetition_penalty": (1.0,),
+}
+"""Settings that change the distribution which tokens are sampled from, so that the trainer cannot
+compute their probabilities, with the values that change nothing."""
+
 
 class Policy(Section):
     """An LLM call belongs to the first policy that selects it; all other calls are environment."""
@@ -26,14 +38,15 @@ class Policy(Section):
     nodes: tuple[str, ...] = ()
     """Graph nodes whose calls are trained; empty: all."""
     modes: tuple[Literal["train", "val", "prod"], ...] = ()
-    """Modes whose calls are trained; empty: all that are read."""
+    """Modes whose calls are trained; empty: all that are read, and `val` only with `--mode val`."""
     where: str | None = None
     """SQL predicate over the columns of `calls`; other calls are environment."""
     token_source: Literal["gateway", "capture"] = "gateway"
     """Which token ids are trained: only those that the gateway recorded, or also those that the
     agent's own process recorded (`ltrain.capture`, agent-lightning) and could forge."""
     sampling: dict[str, float] = Field(default={"temperature": 1.0})
-    """Sampling settings that the gateway sets on every call in mode `train`."""
+    """Sampling settings that the gateway sets on every call in mode `train`; those that cut or
+    shift the distribution (`top_p`, `top_k`, `min_p`, `min_tokens`, penalties) are refused."""
 
     @field_validator("sampling")
     @classmethod
@@ -41,6 +54,12 @@ class Policy(Section):
         for name in sampling:
             if name not in SAMPLING:
                 raise ValueError(str(UnknownName("sampling setting", name, SAMPLING)))
+            if sampling[name] not in NEUTRAL.get(name, (sampling[name],)):
+                raise ValueError(
+                    f"sampling sets {name} = {sampling[name]:g}. The trainer cannot compute the "
+                    "probabilities of tokens that were sampled so, and would drop every row as "
+                    f"'filtered'. Remove {name}; temperature, seed and max_tokens may be set."
+                )
         return sampling
 
     @model_validator(mode="after")

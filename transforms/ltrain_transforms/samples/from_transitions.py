@@ -21,7 +21,7 @@ from ltrain_transforms.source import concat_table, to_drops
 from ltrain_transforms.tables import DROPS, SAMPLES
 
 COLUMNS = (
-    *("execution_id", "call_id", "input", "output", "temperature"),
+    *("execution_id", "call_id", "input", "output", "params", "temperature"),
     *("constrained", "delivered", "redacted", "truncated", "token_source"),
     *("prompt_token_ids", "response_token_ids", "response_logprobs"),
 )

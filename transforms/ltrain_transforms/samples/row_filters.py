@@ -5,7 +5,7 @@ They run after credit and change no advantage.
 
 import polars as pl
 
-from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.recipe import NEUTRAL, Recipe
 
 REASONS = {
     "without_key": "the gateway recorded it without the attempt's key, so it did not impose the "
@@ -24,6 +24,8 @@ REASONS = {
     "undelivered": "the client disconnected before the answer ended",
     "constrained": "guided decoding: its probabilities cannot be recomputed",
     "greedy": "temperature 0: there is no distribution to learn from",
+    "filtered": "top_p, top_k, min_p, min_tokens or a penalty changed the distribution that it was "
+    "sampled from, so its probabilities cannot be recomputed",
     "no_version": "the version of the policy that was sampled is unknown",
     "too_long": "the row has more tokens than filter.max_tokens",
 }
@@ -45,12 +47,27 @@ def filter_inputs(calls: pl.DataFrame) -> pl.DataFrame:
         *("input", "temperature", "constrained", "delivered", "redacted", "truncated"),
         "token_source",
         index=pl.int_range(pl.len()),
+        filtered=_is_filtered(),
         prompt_tokens=pl.col("prompt_token_ids").list.len(),
         choices=choices.list.len(),
         response_tokens=first_tokens.list.len(),
         logprobs=first_logprobs.list.len(),
         finite_logprobs=first_logprobs.list.sum().is_finite(),
     )
+
+
+def _is_filtered() -> pl.Expr:
+    """Return whether a parameter of the request has a value that is not in `NEUTRAL`."""
+    values = {name: _parameter(name) for name in NEUTRAL}
+    return pl.any_horizontal(
+        value.is_not_null() & ~value.is_in(NEUTRAL[name]) for name, value in values.items()
+    )
+
+
+def _parameter(name: str) -> pl.Expr:
+    """Return the number of a parameter, whether it is in the request or in its `extra_body`."""
+    number = pl.col("params").str.extract(rf'"{name}": "?([-+.0-9eE]+)')
+    return number.cast(pl.Float64, strict=False)
 
 
 def drop_reason(recipe: Recipe) -> pl.Expr:
@@ -75,6 +92,7 @@ def drop_reason(recipe: Recipe) -> pl.Expr:
         "undelivered": ~pl.col("delivered"),
         "constrained": pl.col("constrained"),
         "greedy": pl.col("temperature") == 0,
+        "filtered": pl.col("filtered"),
         "no_version": pl.col("policy_version").is_null(),
         "too_long": (prompt + response > rule.max_tokens) & (rule.too_long == "call"),
     }

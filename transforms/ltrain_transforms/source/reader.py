@@ -13,9 +13,10 @@ import polars as pl
 from ltrain_collector import promoted_columns
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
-from ltrain_transforms.calls import resolve_spans
+from ltrain_transforms.calls import SESSION_NAMES, resolve_spans
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.source.log_records import attach_logs
+from ltrain_transforms.source.trained_calls import VALIDATION
 from ltrain_transforms.tables import SPANS
 from ltrain_transforms.traces import sender_roles
 
@@ -156,7 +157,7 @@ def selection_conditions(
         "until": ("Timestamp <= parseDateTime64BestEffort({until:String}, 9)", source.until),
     }
     if source.execution != "rollout" and run is None:
-        columns.pop("mode")  # traffic that has no rollout has no mode either
+        columns["mode"] = (TRAFFIC_MODES.get(selection.mode or "", "true"), selection.mode)
     pairs = {name: pair for name, pair in columns.items() if pair[1] is not None}
     named = {name: condition for name, (condition, _) in pairs.items()}
     params: dict[str, object] = {name: value for name, (_, value) in pairs.items()}
@@ -194,18 +195,9 @@ def _promoted(columns: Iterable[promoted_columns.PromotedColumn]) -> Iterator[st
             yield f"{value} AS {column.snake_name}"
 
 
-_SESSIONS = (
-    "session.id",
-    "gen_ai.conversation.id",
-    "traceloop.association.properties.session_id",
-    "traceloop.association.properties.thread_id",
-    "langsmith.metadata.session_id",
-    "langsmith.metadata.thread_id",
-    "ai.telemetry.metadata.sessionId",
-)
 SESSION_SQL = (
     "arrayFirst(one -> one != '', ["
-    + ", ".join(f"SpanAttributes['{name}']" for name in _SESSIONS)
+    + ", ".join(f"SpanAttributes['{name}']" for name in SESSION_NAMES)
     + "])"
 )
 """SQL expression: the conversation that a span names, or an empty string."""
@@ -227,6 +219,14 @@ _SELECT = f"""SELECT
     `Links.SpanId` AS links
 FROM otel.spans"""
 
+
+TRAFFIC_MODES = {
+    "train": f"Mode != '{VALIDATION}'",
+    "val": f"Mode = '{VALIDATION}'",
+    "prod": "Mode IN ('', 'prod')",
+}
+"""SQL condition by selected mode, where no run is named: traffic without a rollout has no mode, and
+is all that there is to train on."""
 
 NUMERIC_COLUMNS = (
     *(

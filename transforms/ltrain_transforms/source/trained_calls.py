@@ -15,7 +15,11 @@ from ltrain_transforms.tables import DROPS, Table
 AGENT_OUTCOMES = ("ok", "error", "timeout")
 """Outcomes that the agent is responsible for."""
 
+VALIDATION = "val"
+"""The mode of executions that measure a policy; they are credited only if asked for by name."""
+
 REASONS = {
+    "validation": "its mode is val, and neither --mode val nor the modes of a [[policy]] name it",
     "superseded": "a later attempt at the same rollout took its place",
     "infra": "it ended by a failure of the infrastructure, not of the agent",
     "cancelled": "it was cancelled",
@@ -36,14 +40,18 @@ def is_trained(*policies: Policy) -> pl.Expr:
     return pl.any_horizontal(_selects(policy) for policy in policies)
 
 
-def trained_policy(policies: Sequence[Policy]) -> pl.Expr:
+def trained_policy(policies: Sequence[Policy], *, validation: bool = False) -> pl.Expr:
     """Return the name of the first of `policies` that selects a call; null: it is never trained.
 
     Reads the columns of `calls`, and the `mode` of their execution.
+
+    Args:
+        validation: whether a policy without `modes` is trained on validation too.
     """
+    unnamed = pl.lit(True) if validation else pl.col("mode").ne_missing(VALIDATION)
     name = pl.lit(None, pl.String)
     for policy in reversed(policies):
-        in_mode = pl.col("mode").is_in(policy.modes) if policy.modes else pl.lit(True)
+        in_mode = pl.col("mode").is_in(policy.modes) if policy.modes else unnamed
         selected = (_selects(policy) & in_mode).fill_null(False)
         name = pl.when(selected).then(pl.lit(policy.name)).otherwise(name)
     return name
@@ -62,7 +70,12 @@ def _selects(policy: Policy) -> pl.Expr:
 
 
 def select_executions(
-    executions: pl.DataFrame, rewarded: pl.Series, rule: Filter, *, judged: bool = True
+    executions: pl.DataFrame,
+    rewarded: pl.Series,
+    rule: Filter,
+    *,
+    judged: bool = True,
+    validation: bool = False,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the executions that are compared, and the others as `DROPS`.
 
@@ -71,10 +84,13 @@ def select_executions(
         rewarded: ids of the executions that have an outcome.
         judged: whether the recipe names an evaluation. Without one, the rules read only the spans
             that the agent sent, so an execution that withheld spans is not compared.
+        validation: whether executions of mode `val` were asked for by name.
     """
+    validates = pl.lit(False) if validation else pl.col("mode") == VALIDATION
     outcome, unjudged = pl.col("outcome"), (rule.failed == "drop") | (not judged)
     reason = (
         pl.when("superseded").then(pl.lit("superseded"))
+        .when(validates).then(pl.lit("validation"))
         .when(outcome.is_in(["infra", "cancelled"])).then(outcome)
         .when(is_incomplete() & ("incomplete" not in rule.allow)).then(pl.lit("incomplete"))
         .when(outcome.is_in(["error", "timeout"]) & (rule.failed == "drop")).then(pl.lit("failed"))

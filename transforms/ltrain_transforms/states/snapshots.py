@@ -77,6 +77,7 @@ class CallRecord(NamedTuple):
     error_type: str | None
     tool_call_id: str | None
     requested_by: str | None
+    delivered: bool | None
 
 
 class Observation(NamedTuple):

@@ -51,6 +51,7 @@ class StateBuilder:
         self._tool_names: dict[str, str] = {}
         self._texts: dict[str, str] = {}
         self._answers: list[CallRecord] = []
+        self._has_agents = any(names.agent_name(call) for call in calls if call.kind == "llm")
         self._awaits_input = True
         for index, call in enumerate(calls):
             if call.kind == "tool":
@@ -219,7 +220,8 @@ class StateBuilder:
         for id, result in turn.results:
             if id not in self._traced_results and id not in self.variables.result_ids:
                 name = names.tool_variable(self._tool_names.get(id), "result")
-                self._write(index, name, parse_structured(result), self._call_ids.get(id), id)
+                by = self._call_ids.get(id)
+                self._write(index, name, parse_structured(result), by, id, always=True)
 
     def _write_answer(self, index: int, call: CallRecord, prompt: str) -> str | None:
         """Write an LLM call's text or tool requests, and return its action."""
@@ -230,6 +232,8 @@ class StateBuilder:
             self.histories.add_reply(_component(call), turns)
         self._texts[call.call_id] = text = join_turns(turns).strip()
         requests = [request for turn in turns for request in turn.requests]
+        if not requests and call.delivered is False:
+            return None  # the client left the stream: nobody has the whole text
         for request in requests:
             self._tool_names[request.id] = request.name
             variable = names.tool_variable(request.name, "arguments")
@@ -243,7 +247,7 @@ class StateBuilder:
             return "answer"
         self._answers.append(call)
         agent = names.agent_name(call)
-        variable = names.call_variable(call, "output") if agent else names.ANSWER
+        variable = names.call_variable(call, "output") if self._has_agents else names.ANSWER
         if not self.has_graph_state or agent:
             self._write_later(index, call, variable, text)
         return "answer"
@@ -292,7 +296,13 @@ class StateBuilder:
         output = root.output if root is not None else None
         answer = last_text(unwrap_payload(parse_json(output))) if output else None
         last = next(
-            (c for c in reversed(self._answers) if self._action(c) == "answer"),
+            (
+                c
+                for c in reversed(self._answers)
+                if self._action(c) == "answer"
+                # a call outside all agents makes a title or a summary for the user's interface
+                and (names.agent_name(c) or not self._has_agents)
+            ),
             None,
         )
         text = self._texts[last.call_id] if last is not None else None

@@ -1,0 +1,161 @@
+"""Small OTLP files that were once read wrongly; `tests/fixtures/repro/README.md` describes them."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from ltrain_collector.store import Store
+from ltrain_collector.transfer.importing import import_files
+from ltrain_transforms.datasets.pipeline import derive
+from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.source import Selection, read_spans
+
+REPRO = Path(__file__).parent.parent / "fixtures" / "repro"
+MESSAGE = [{"role": "user", "parts": [{"type": "text", "content": "weather?"}]}]
+ANSWER = [{"role": "assistant", "parts": [{"type": "text", "content": "sunny"}]}]
+
+Tables = dict[str, pl.DataFrame]
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with Store.open(f"chdb://{tmp_path_factory.mktemp('store')}/store") as opened:
+        opened.migrate()
+        yield opened
+
+
+@pytest.fixture
+def read(opened: Store) -> Callable[[str], Tables]:
+    """Import a file as `ltrain import` does; one store a module, emptied each time."""
+
+    def through(name: str) -> Tables:
+        opened.command("TRUNCATE TABLE otel.otel_traces")
+        import_files(opened, [REPRO / f"{name}.json"], lambda progress: None)
+        recipe = Recipe.load(REPRO / f"{name}.toml")
+        spans, drops = read_spans(opened, recipe.source, Selection())
+        assert drops.is_empty()
+        return derive(spans, recipe).tables
+
+    return through
+
+
+def _rows(table: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    ordered = [name for name in ("execution_id", "seq", "t") if name in table.columns]
+    return table.sort(ordered, maintain_order=True).select(columns).rows()
+
+
+def _states(tables: Tables, prefix: str = "") -> list[tuple[str, Any]]:
+    rows = _rows(tables["states"], "variable", "value")
+    return [(name, json.loads(value)) for name, value in rows if name.startswith(prefix)]
+
+
+def two_sessions(tables: Tables) -> None:
+    assert tables["executions"]["execution_id"].sort().to_list() == ["L0", "L1"]
+    assert _rows(tables["calls"], "execution_id", "call_id") == [
+        ("L0", "3" * 16),
+        ("L1", "4" * 16),
+    ]
+    assert _rows(tables["executions"].sort("execution_id"), "session_id", "llm_calls") == [
+        ("L0", 1),
+        ("L1", 1),
+    ]
+
+
+def order(tables: Tables) -> None:
+    assert tables["executions"]["execution_id"].sort().to_list() == ["L0", "L1"]
+    assert _rows(tables["calls"], "execution_id", "call_id") == [("L0", "3" * 16)]
+
+
+def llm_span_around_two_calls(tables: Tables) -> None:
+    calls = tables["calls"]
+    assert _rows(calls, "call_id", "kind", "name", "parent_id", "requested_by", "status") == [
+        ("1" * 16, "agent", "guide", None, None, "ok"),
+        ("2" * 16, "llm", "m", "1" * 16, None, "ok"),
+        ("3" * 16, "tool", "weather", "1" * 16, "2" * 16, "error"),
+        ("4" * 16, "llm", "m", "1" * 16, None, "ok"),
+    ]
+
+
+def not_specified_id(tables: Tables) -> None:
+    calls = tables["calls"].filter(pl.col("kind") == "tool")
+    columns = ("name", "tool_call_id", "requested_by", "status", "error_type")
+    assert _rows(calls, *columns) == [("book", "c1", "2" * 16, "error", "PermissionError")]
+    merged = tables["drops"].filter(pl.col("id").str.starts_with("4" * 16))
+    assert merged["reason"].to_list() == ["not_a_call"]
+
+
+def span_events(tables: Tables) -> None:
+    inputs, outputs = tables["calls"]["input"].to_list(), tables["calls"]["output"].to_list()
+    assert [json.loads(text) for text in inputs] == [MESSAGE, MESSAGE]
+    answers = [json.loads(text) for text in outputs]
+    assert [one["parts"] for answer in answers for one in answer] == [ANSWER[0]["parts"]] * 2
+    assert tables["calls"]["finish_reason"].to_list() == ["end_turn", None]
+
+
+def legacy_responses(tables: Tables) -> None:
+    columns = ("kind", "name", "input_tokens", "output_tokens")
+    assert _rows(tables["calls"], *columns) == [("llm", "m", 11, 7)]
+    assert _states(tables) == [("input", "hello"), ("answer", "hi")]
+
+
+def left_stream(tables: Tables) -> None:
+    assert _rows(tables["calls"], "kind", "status", "delivered") == [("llm", "ok", False)]
+    assert _states(tables, "answer") == []
+
+
+def background_call(tables: Tables) -> None:
+    assert _states(tables, "answer") == [("answer", "Hello.")]
+    assert _states(tables, "shop.output") == [("shop.output", "Hello.")]
+
+
+def traceloop_retrieval(tables: Tables) -> None:
+    calls = tables["calls"]
+    assert calls["input"].to_list() == ["q", "q"]
+    assert [json.loads(text) for text in calls["output"]] == [[{"page_content": "d"}]] * 2
+    states = tables["states"].partition_by("execution_id", maintain_order=True)
+    one, other = (rows.select("variable", "digest").rows() for rows in states)
+    assert one == other
+    assert ("retrieval.R.query", "q") in _states(tables)
+
+
+def dspy_tool(tables: Tables) -> None:
+    tool = tables["calls"].filter(pl.col("kind") == "tool")
+    arguments = '{"city": "Paris"}'
+    assert _rows(tool, "name", "arguments", "result") == [("weather", arguments, "It is sunny.")]
+
+
+def repeated_result(tables: Tables) -> None:
+    assert _states(tables, "tool.w.result") == [("tool.w.result", "same")] * 2
+
+
+def embedding_usage(tables: Tables) -> None:
+    assert _rows(tables["calls"], "kind", "input_tokens", "output_tokens") == [
+        ("embedding", 3, None)
+    ]
+
+
+CHECKS: dict[str, Callable[[Tables], None]] = {
+    "two_sessions_one_trace": two_sessions,
+    "order_ab": order,
+    "order_ba": order,
+    "llm_span_around_two_calls": llm_span_around_two_calls,
+    "not_specified_id": not_specified_id,
+    "span_events": span_events,
+    "legacy_responses": legacy_responses,
+    "left_stream": left_stream,
+    "background_call": background_call,
+    "traceloop_retrieval": traceloop_retrieval,
+    "dspy_tool": dspy_tool,
+    "repeated_result": repeated_result,
+    "embedding_usage": embedding_usage,
+}
+"""By file: what its tables must contain."""
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in REPRO.glob("*.json")))
+def test_a_file_is_read_as_it_happened(name: str, read: Callable[[str], Tables]) -> None:
+    CHECKS[name](read(name))

@@ -1,0 +1,48 @@
+"""A span with the call that it describes, and what such spans are compared by."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ltrain_transforms.dialects import ComparableOutput, Partial
+from ltrain_transforms.traces import Span
+
+SLACK = 2_000_000
+"""Nanoseconds by which an inner span may outlast the outer one: LangChain's tracer stores times as
+floats, and ends its span before the SDK closes its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedSpan:
+    """A span and the fields of a call that it describes."""
+
+    span: Span
+    partial: Partial
+
+
+def comparable_output(partial: Partial) -> ComparableOutput | None:
+    """Return text and tool requests in a comparable form; None where there are neither."""
+    messages = partial.get("output_messages")
+    return None if messages is None else messages.comparable
+
+
+def last_input(partial: Partial) -> str | None:
+    """Return text and tool results of a prompt's last message; None where there are neither.
+
+    Instrumentations differ in what they record of the messages before it.
+    """
+    messages = partial.get("input_messages")
+    spoken = [one for one in messages.messages if one.role != "system"] if messages else []
+    if not spoken:
+        return None
+    results = [result.text for result in spoken[-1].tool_results]
+    return "\n".join([spoken[-1].text, *results]).strip() or None
+
+
+def ancestors(span: Span, enclosing: Mapping[str, Span]) -> Iterator[Span]:
+    """Yield the ancestors of `span`, the nearest first; a cycle of invalid ids ends the loop."""
+    visited = {span.span_id}
+    above = enclosing.get(span.parent_id or "")
+    while above is not None and above.span_id not in visited:
+        yield above
+        visited.add(above.span_id)
+        above = enclosing.get(above.parent_id or "")
