@@ -105,7 +105,8 @@ def rollout(
         typer.Option(min=1, help="Rollouts at a time in one process; a command always runs one."),
     ] = 16,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds until an attempt times out.")
+        float,
+        typer.Option(min=0.1, help="Seconds for an attempt; waits for the gateway do not count."),
     ] = 60.0,
     agent_sees: Annotated[
         list[str] | None,

@@ -9,12 +9,13 @@ import logging
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from threading import Event, Thread
-from urllib.error import URLError
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -38,13 +39,15 @@ class RequiredService:
 
     name: str
     health: str
-    """URL that answers 200 when the service runs."""
+    """URL that answers 200 when the service is ready."""
     ready_text: bytes
     """Text in that response when the service is ready."""
     command: tuple[str, ...]
     """Arguments of `ltrain` that start the service."""
     timeout: float
     """Maximum seconds of its start."""
+    answers: tuple[HTTPStatus, ...] = (HTTPStatus.OK,)
+    """Statuses of `health` with which the service runs, ready or not."""
 
 
 class Services(ExitStack):
@@ -74,7 +77,7 @@ class Services(ExitStack):
         """
         self._required = [self._store_service(), self._gateway_service()]
         for service in self._required:
-            if not responds(service.health):
+            if not responds(service.health, service.answers):
                 self._started[service.name] = self._start(service)
 
     def stop_gateway(self) -> None:
@@ -91,7 +94,7 @@ class Services(ExitStack):
             NotReachable: when a service is not ready in time.
         """
         for service in self._required:
-            if not responds(service.health, service.ready_text):
+            if not responds(service.health, text=service.ready_text):
                 self._check_start(service)
                 return False
         if self._watcher is None and self._started:
@@ -125,7 +128,12 @@ class Services(ExitStack):
         command = ("serve", "--policy", self.policy, "--dtype", VLLM_DTYPES[self.dtype])
         port = ("--port", _port_of(self.gateway_url))
         return RequiredService(
-            "gateway", f"{self.gateway_url}/health", b'"ready"', command + port, 300
+            "gateway",
+            f"{self.gateway_url}/health",
+            b'"ready"',
+            command + port,
+            300,
+            (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE),  # 503: its policy server is away
         )
 
     def _start(self, service: RequiredService) -> Child:
@@ -172,12 +180,15 @@ class Services(ExitStack):
             self._watcher.join()
 
 
-def responds(url: str, ready_text: bytes = b"") -> bool:
-    """Return whether a GET is answered within two seconds with 200 and `ready_text` in the body."""
+def responds(url: str, statuses: Collection[int] = (HTTPStatus.OK,), *, text: bytes = b"") -> bool:
+    """Return whether a GET is answered in two seconds: one of `statuses`, `text` in the body."""
     try:
         with urlopen(url, timeout=2) as response:
-            return response.status == 200 and ready_text in response.read(1 << 16)
-    except (URLError, OSError):
+            return response.status in statuses and text in response.read(1 << 16)
+    except HTTPError as error:
+        with error:
+            return error.status in statuses and text in error.read(1 << 16)
+    except OSError:
         return False
 
 

@@ -4,6 +4,7 @@
   its rewards are written, and then its closing span.
 * A rollout that an outage ended is tried again as another attempt, at most three times. Only the
   gateway, the kernel or this process can report an outage; any other failure is the agent's.
+* While the gateway holds calls, no attempt starts and no attempt's time limit runs.
 * If the reward function fails on a result, the attempt is an error of the agent; if it fails on
   most results, the run ends.
 """
@@ -24,6 +25,7 @@ from ltrain_train.gateway import GatewayClient
 from ltrain_train.rollout.attempt_log import AttemptLog
 from ltrain_train.rollout.attempts import Attempts, ClosedAttempt, RunningAttempt, WaveSettings
 from ltrain_train.rollout.finished import finished_rollouts
+from ltrain_train.rollout.gateway_watch import GatewayWatch
 from ltrain_train.rollout.planned_rollout import PlannedRollout, plan_rollouts
 from ltrain_train.rollout.reward_function import RewardFunction
 from ltrain_train.rollout.store_keys import StoreKeys
@@ -188,12 +190,14 @@ class Runner(ExitStack):
         finished_before: int,
     ) -> WaveResult:
         executor, results = self._require_executor(), WaveResult()
+        watch = GatewayWatch(self._client, self._policy)
         in_flight: dict[str, RunningAttempt] = {}
         closers = ThreadPoolExecutor(CLOSING_THREADS, thread_name_prefix="close")
         try:
             while waiting or in_flight:
-                self._start_attempts(attempts, executor, waiting, in_flight)
-                executor.stop_overdue()
+                if waiting and watch.is_ready():
+                    self._start_attempts(attempts, executor, waiting, in_flight)
+                executor.time_out(watch.overdue(each.attempt for each in in_flight.values()))
                 for event in self._next_events():
                     if isinstance(event, BaseException):
                         raise event
@@ -205,7 +209,8 @@ class Runner(ExitStack):
                             results.append(event.result)
                             on_result(event.result)
                     elif (running := in_flight.get(event[0].id)) is not None:
-                        closers.submit(self._close_attempt, attempts, running, event[1])
+                        waited = watch.waited(running.attempt.id)
+                        closers.submit(self._close_attempt, attempts, running, event[1], waited)
         except BaseException:
             closers.shutdown(wait=False, cancel_futures=True)
             attempts.cancel(list(in_flight.values()))
@@ -234,10 +239,10 @@ class Runner(ExitStack):
             executor.submit(running.attempt)
 
     def _close_attempt(
-        self, attempts: Attempts, running: RunningAttempt, result: AttemptResult
+        self, attempts: Attempts, running: RunningAttempt, result: AttemptResult, waited: float
     ) -> None:
         try:
-            closed = attempts.close(running, result)
+            closed = attempts.close(running, result, waited=waited)
         except BaseException as error:  # `_run_planned` waits for this event and raises the error
             self._events.put(error)
         else:
