@@ -149,7 +149,7 @@ def rollout(
         )
     )
     typer.echo(summary.as_json() if as_json else summary.table())
-    if not summary.complete:
+    if not summary.succeeded:
         raise typer.Exit(1)
 
 

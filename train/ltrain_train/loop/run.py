@@ -22,7 +22,7 @@ from ltrain_train.loop.services import Services
 from ltrain_train.loop.update import Updater
 from ltrain_train.policy import Policies, fast_dtype
 from ltrain_train.processes import Children, RunLock
-from ltrain_train.rollout import Runner, load_tasks
+from ltrain_train.rollout import Runner, load_tasks, rollout_logs
 from ltrain_train.store import open_service_provider, require_own_store
 from ltrain_transforms.recipe import Recipe, Rollout, Train
 
@@ -147,6 +147,7 @@ def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Jo
             datasets=plan.home / "datasets",
             on_wave=on_wave,
             version=_serve_version(journal, policies, gateway),
+            logs=rollout_logs(plan.home),
         ).run()
 
 

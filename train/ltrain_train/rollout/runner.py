@@ -44,7 +44,7 @@ from ltrain_train.workers import (
     is_reference,
 )
 
-__all__ = ["Runner", "finished_rollouts"]
+__all__ = ["Runner", "finished_rollouts", "rollout_logs"]
 
 START_TIMEOUT = 120.0
 """Maximum seconds for a worker to import the agent."""
@@ -124,7 +124,7 @@ class Runner(ExitStack):
             self._provider = open_service_provider("ltrain-runner", self._home)
             stack.callback(self._provider.shutdown)
             stack.callback(self._send_leftovers)
-            executor = self._open_executor(self._home / "logs" / "rollouts")
+            executor = self._open_executor(rollout_logs(self._home))
             self._executor = stack.enter_context(closing(executor))
             stack.callback(setattr, self, "_executor", None)
             self.push(stack.pop_all())
@@ -293,6 +293,11 @@ class Runner(ExitStack):
             on_end=on_end,
             keep_open=self._keep_open,
         )
+
+
+def rollout_logs(home: Path) -> Path:
+    """Return the folder of the logs of workers and commands."""
+    return home / "logs" / "rollouts"
 
 
 def _next_rollout(executor: Executor, waiting: deque[PlannedRollout]) -> PlannedRollout | None:

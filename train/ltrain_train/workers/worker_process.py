@@ -117,7 +117,7 @@ class WorkerProcess:
         self._lines.put(json.dumps(_request_message(attempt)) + "\n")
 
     def cancel(self, attempts: Collection[str]) -> set[str]:
-        """Tell the worker to cancel these attempts and return those that do not end by that."""
+        """Request these attempts' cancellation and return those that do not end by it."""
         now = time.monotonic()
         overdue = {
             name
