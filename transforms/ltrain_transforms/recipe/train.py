@@ -43,6 +43,8 @@ class Train(Section):
     """Largest norm of the gradient."""
     span_timeout: float = Field(default=20.0, ge=0)
     """Seconds to wait for all spans of a wave; then it is built without the missing ones."""
+    hang_timeout: float = Field(default=900.0, gt=0)
+    """Seconds without progress after which the learner counts as hung and the run ends."""
     validate_every: int = Field(default=0, ge=0)
     """Updates between validations; 0: validate only before and after the run."""
 
