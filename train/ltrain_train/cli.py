@@ -108,6 +108,9 @@ def rollout(
         float,
         typer.Option(min=0.1, help="Seconds for an attempt; waits for the gateway do not count."),
     ] = 60.0,
+    reward_timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds for the reward function on one result.")
+    ] = 60.0,
     agent_sees: Annotated[
         list[str] | None,
         typer.Option(help="Task key that the agent may read; repeat for more. Default: input."),
@@ -144,6 +147,7 @@ def rollout(
             workers=workers,
             concurrency=concurrency,
             timeout=timeout,
+            reward_timeout=reward_timeout,
             agent_sees=tuple(agent_sees or ("input",)),
             allow=tuple(allow or ()),
         )

@@ -191,6 +191,7 @@ def _make_runner(plan: Plan, run: str, gateway: str, secret: str, lock: RunLock)
         workers=rollout.workers,
         concurrency=rollout.concurrency,
         timeout=rollout.timeout,
+        reward_timeout=rollout.reward_timeout,
         agent_sees=rollout.agent_sees,
         allow=rollout.allow,
         keep_open=lock.descriptors,

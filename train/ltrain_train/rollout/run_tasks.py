@@ -42,6 +42,7 @@ class RolloutOptions:
     workers: int
     concurrency: int
     timeout: float
+    reward_timeout: float
     agent_sees: tuple[str, ...]
     allow: tuple[Allow, ...]
 
@@ -139,6 +140,7 @@ def _run_locked(
             workers=options.workers,
             concurrency=options.concurrency,
             timeout=options.timeout,
+            reward_timeout=options.reward_timeout,
             agent_sees=options.agent_sees,
             allow=options.allow,
             keep_open=lock.descriptors,

@@ -27,7 +27,7 @@ from ltrain_train.rollout.attempts import Attempts, ClosedAttempt, RunningAttemp
 from ltrain_train.rollout.finished import finished_rollouts
 from ltrain_train.rollout.gateway_watch import GatewayWatch
 from ltrain_train.rollout.planned_rollout import PlannedRollout, plan_rollouts
-from ltrain_train.rollout.reward_function import RewardFunction
+from ltrain_train.rollout.reward_function import REWARD_TIMEOUT, RewardFunction
 from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.rollout.tasks import Task, require_unique_ids
 from ltrain_train.store import open_service_provider
@@ -79,6 +79,7 @@ class Runner(ExitStack):
         workers: int = 2,
         concurrency: int = 16,
         timeout: float = 60.0,
+        reward_timeout: float = REWARD_TIMEOUT,
         environ: Mapping[str, str] | None = None,
         agent_sees: Sequence[str] = ("input",),
         allow: Sequence[Allow] = (),
@@ -98,6 +99,7 @@ class Runner(ExitStack):
             workers: number of processes.
             concurrency: rollouts at a time in one worker.
             timeout: seconds until an attempt times out.
+            reward_timeout: seconds for the reward function on one result.
             environ: variables added to the agent's environment.
             agent_sees: keys of a task that the agent may read, besides id and domain.
             allow: untrainable request features that calls in mode `train` may use.
@@ -110,7 +112,9 @@ class Runner(ExitStack):
         self._workers, self._concurrency = workers, concurrency
         self._environ = agent_environment(home, {**dict.fromkeys(SECRETS), **(environ or {})})
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._reward = RewardFunction(reward, self._folder) if reward else None
+        self._reward: RewardFunction | None = None
+        if reward:
+            self._reward = RewardFunction(reward, self._folder, reward_timeout)
         self._gateway, self._secret, self._policy = gateway, secret, policy
         self._timeout = timeout
         self._keep_open = tuple(keep_open)
