@@ -1,9 +1,10 @@
 """Commands of this package."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from ltrain_instrument import settings
 from ltrain_instrument.allow import Allow
@@ -12,7 +13,18 @@ from ltrain_instrument.identity import Mode
 app = typer.Typer()
 
 
-@app.command(context_settings={"allow_extra_args": True})
+class PassThrough(TyperCommand):
+    """A command whose arguments after -- are for another program: they become `context.args`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments before -- only."""
+        end = args.index("--") if "--" in args else len(args)
+        super().parse_args(ctx, args[:end])
+        ctx.args = args[end + 1 :]
+        return ctx.args
+
+
+@app.command(cls=PassThrough)
 def serve(
     context: typer.Context,
     model: Annotated[
@@ -44,7 +56,7 @@ def serve(
 
     Arguments after -- are passed on to vLLM.
 
-    Example: ltrain serve .ltrain/models/smollm2 --policy sql -- --tool-call-parser hermes
+    Example: ltrain serve models/smollm2 -- --enable-auto-tool-choice --tool-call-parser hermes
     """
     from ltrain_train.gateway import ServeOptions, VllmOptions
     from ltrain_train.gateway import serve as serve_until_stopped
