@@ -83,5 +83,6 @@ def _make_learner(plan: Plan, base: Path, lock: RunLock) -> LearnerClient:
         policy=plan.policy,
         recipe=plan.recipe.digest,
         home=plan.home,
+        ranks=plan.train.ranks,
         children=Children(lock.descriptors),
     )

@@ -23,7 +23,6 @@ from ltrain_collector.dsn import Server, parse_dsn
 from ltrain_instrument import settings
 from ltrain_instrument.machine import LOOPBACK_NAMES
 from ltrain_train.errors import NotReachable
-from ltrain_train.policy import VLLM_DTYPES
 from ltrain_train.processes import DEATH_WINDOW, MAX_DEATHS, Child, Children, RestartLimit
 
 DEFAULT_STORE = "http://127.0.0.1:8123"
@@ -54,10 +53,23 @@ class Services(ExitStack):
     """Owns the services that it started; `keep_open` stays open until they have ended."""
 
     def __init__(
-        self, home: Path, *, policy: str, dtype: str, keep_open: Sequence[int] = ()
+        self,
+        home: Path,
+        *,
+        policy: str,
+        serve: Sequence[str] = (),
+        keep_open: Sequence[int] = (),
     ) -> None:
+        """Prepare the services of a run.
+
+        Args:
+            home: LTRAIN_HOME.
+            policy: the served policy.
+            serve: further arguments of `ltrain serve`.
+            keep_open: descriptors of the run's lock, open until the services have ended.
+        """
         super().__init__()
-        self.home, self.policy, self.dtype = home, policy, dtype
+        self.home, self.policy, self.serve = home, policy, tuple(serve)
         self.children = self.enter_context(Children(keep_open))
         self.store_url = settings.STORE.read() or DEFAULT_STORE
         self.gateway_url = settings.GATEWAY.read()
@@ -80,10 +92,15 @@ class Services(ExitStack):
             if not responds(service.health, service.answers):
                 self._started[service.name] = self._start(service)
 
+    @property
+    def starts_gateway(self) -> bool:
+        """Whether these services started the gateway."""
+        return "gateway" in self._started
+
     def stop_gateway(self) -> None:
         """Request the end of a started gateway, while the store still receives its last spans."""
         self._stop_watching()
-        if "gateway" in self._started:
+        if self.starts_gateway:
             self._started["gateway"].request_stop()
 
     def ready(self) -> bool:
@@ -125,13 +142,12 @@ class Services(ExitStack):
         return RequiredService("store", f"{address}/ping", b"Ok", command + ports, 60)
 
     def _gateway_service(self) -> RequiredService:
-        command = ("serve", "--policy", self.policy, "--dtype", VLLM_DTYPES[self.dtype])
-        port = ("--port", _port_of(self.gateway_url))
+        command = ("serve", "--policy", self.policy, "--port", _port_of(self.gateway_url))
         return RequiredService(
             "gateway",
             f"{self.gateway_url}/health",
             b'"ready"',
-            command + port,
+            command + self.serve,
             300,
             (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE),  # 503: its policy server is away
         )
