@@ -20,8 +20,8 @@ class PassThrough(TyperCommand):
         """Parse the arguments before -- only."""
         end = args.index("--") if "--" in args else len(args)
         super().parse_args(ctx, args[:end])
-        ctx.args = args[end + 1 :]
-        return ctx.args
+        ctx.args = rest = args[end + 1 :]
+        return rest
 
 
 @app.command(cls=PassThrough)
