@@ -210,11 +210,15 @@ def store(timeout: float) -> Finding:
 
 
 def gateway(timeout: float) -> Finding:
-    """Check that the gateway answers."""
+    """Check that the gateway answers and does not hold calls."""
     where = remove_url_credentials(GATEWAY.read())
-    fault = _get(f"{GATEWAY.read().rstrip('/')}/health", timeout)
+    url = f"{GATEWAY.read().rstrip('/')}/health"
+    fault = _get(url, timeout)
     if fault is None:
         return Finding("gateway", State.OK, f"answers at {where}")
+    if fault == "it answered 503":
+        fix = "Wait until the policy server has its weights; `ltrain serve` prints when."
+        return Finding("gateway", State.NOTE, f"{where}: calls wait, see {url}", fix)
     state = State.FAULT if os.environ.get(GATEWAY.name) else State.NOTE
     fix = "Start one with `ltrain serve MODEL`; training needs it, recording does not."
     return Finding("gateway", state, f"{where}: {fault}", fix)

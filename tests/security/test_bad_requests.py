@@ -246,7 +246,7 @@ def test_a_dead_server_is_an_outage_until_the_request_is_answered(
 
 def test_the_seconds_that_an_attempt_waited_at_the_gate_are_counted(stage: Stage) -> None:
     async def shut() -> None:
-        async with stage.publication.gate.shut():
+        async with stage.publication.gate.shut("a test"):
             waiting.set()
             while not over.is_set():
                 await asyncio.sleep(0.01)

@@ -173,7 +173,7 @@ class Attempt:
         process = "runner" if by == RUNNER else "worker"
         return self.emit("gen_ai.evaluation.result", by, attributes, process=process, **more)
 
-    def close(self, outcome: str = "ok", *, missing: int = 0) -> "Attempt":
+    def close(self, outcome: str = "ok", *, missing: int = 0, reason: str = "") -> "Attempt":
         """Report the spans of every process, `missing` more for the worker, and close."""
         reports = ("ltrain.process", "ltrain.rollout")
         own = [
@@ -187,6 +187,7 @@ class Attempt:
             "ltrain.rollout.outcome": outcome,
             "ltrain.rollout.spans": ended["runner"],
             "ltrain.tasks.digest": "d1g357",
+            **({"ltrain.rollout.reason": reason} if reason else {}),
         }
         self.emit("ltrain.rollout", RUNNER, attributes, process="runner")
         return self

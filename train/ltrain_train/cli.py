@@ -1,9 +1,10 @@
 """Commands of this package."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from ltrain_instrument import settings
 from ltrain_instrument.allow import Allow
@@ -12,7 +13,18 @@ from ltrain_instrument.identity import Mode
 app = typer.Typer()
 
 
-@app.command(context_settings={"allow_extra_args": True})
+class PassThrough(TyperCommand):
+    """A command whose arguments after -- are for another program: they become `context.args`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments before -- only."""
+        end = args.index("--") if "--" in args else len(args)
+        super().parse_args(ctx, args[:end])
+        ctx.args = rest = args[end + 1 :]
+        return rest
+
+
+@app.command(cls=PassThrough)
 def serve(
     context: typer.Context,
     model: Annotated[
@@ -44,7 +56,7 @@ def serve(
 
     Arguments after -- are passed on to vLLM.
 
-    Example: ltrain serve .ltrain/models/smollm2 --policy sql -- --tool-call-parser hermes
+    Example: ltrain serve models/smollm2 -- --enable-auto-tool-choice --tool-call-parser hermes
     """
     from ltrain_train.gateway import ServeOptions, VllmOptions
     from ltrain_train.gateway import serve as serve_until_stopped
@@ -105,7 +117,11 @@ def rollout(
         typer.Option(min=1, help="Rollouts at a time in one process; a command always runs one."),
     ] = 16,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds until an attempt times out.")
+        float,
+        typer.Option(min=0.1, help="Seconds for an attempt; waits for the gateway do not count."),
+    ] = 60.0,
+    reward_timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds for the reward function on one result.")
     ] = 60.0,
     agent_sees: Annotated[
         list[str] | None,
@@ -143,12 +159,13 @@ def rollout(
             workers=workers,
             concurrency=concurrency,
             timeout=timeout,
+            reward_timeout=reward_timeout,
             agent_sees=tuple(agent_sees or ("input",)),
             allow=tuple(allow or ()),
         )
     )
     typer.echo(summary.as_json() if as_json else summary.table())
-    if not summary.complete:
+    if not summary.succeeded:
         raise typer.Exit(1)
 
 

@@ -11,6 +11,10 @@ class NothingToTrain(LtrainError, LookupError):
     """A dataset has no row that the policy can be trained on."""
 
 
+class RolloutsFailed(LtrainError, RuntimeError):
+    """Every rollout of a wave failed."""
+
+
 class DiskFull(LtrainError, OSError):
     """The disk has no room for what a run must write."""
 

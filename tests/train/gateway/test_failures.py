@@ -195,6 +195,7 @@ def test_models_and_health(stage: Any) -> None:
     assert set(health.pop("blocked").values()) == {0}
     assert health == {
         "status": "ready",
+        "reason": "",
         "policy": "policy",
         "recording": "ok",
         "version": 0,

@@ -66,9 +66,19 @@ def test_a_call_in_flight_ends_on_its_version_and_the_next_waits(stage: Any) -> 
     for thread in threads:
         thread.start()
         time.sleep(0.2)
-    assert stage.http.get("/health").json()["status"] == "waiting"
+    health = stage.http.get("/health")
+    assert (health.status_code, health.json()["status"]) == (503, "waiting")
+    assert health.json()["reason"] == "policy v1 is being loaded"
+    assert stage.client.is_running()
+    assert not stage.client.is_ready()
+    time.sleep(0.1)
+    waits = stage.client.waits("policy")
+    assert waits.keys() == {"abc.1"}
+    assert 0.1 < waits["abc.1"] < 30
     for thread in threads:
         thread.join()
+    assert stage.client.waits("policy")["abc.1"] >= waits["abc.1"]
+    assert stage.client.is_ready()
     log_lines = [span["attributes"] for span in stage.spans()]
     assert [each["ltrain.policy.version"] for each in log_lines] == [0, 1]
     assert [each["ltrain.response_token_ids"] for each in log_lines] == ["[3]", "[4]"]
@@ -161,7 +171,7 @@ async def _shut_with_a_call() -> Gate:
     gate = Gate(0)
     await gate.enter()
     with pytest.raises(Refused, match=r"1 calls are still in flight after 0.01 s"):
-        async with gate.shut(drain=0.01):
+        async with gate.shut("a test", drain=0.01):
             raise AssertionError("it was entered with a call in flight")
     return gate
 

@@ -100,7 +100,7 @@ def serving(
             process.wait()
 
 
-def refusal(home: Path, python: Path | str, *arguments: str) -> str:
+def refusal(home: Path, python: Path | str, *arguments: str, status: int = 1) -> str:
     """Run `ltrain serve` until it fails and return its error."""
     ended = subprocess.run(
         [sys.executable, "-m", "ltrain", "serve", *arguments],
@@ -110,7 +110,7 @@ def refusal(home: Path, python: Path | str, *arguments: str) -> str:
         timeout=WAIT,
         check=False,
     )
-    assert ended.returncode == 1, ended
+    assert ended.returncode == status, ended
     assert "Traceback" not in ended.stderr
     return ended.stderr
 
@@ -151,6 +151,30 @@ def test_serve_restarts_vllm_with_the_current_version_and_stops(
     )
     assert v1 in second.split()
     assert not _anyone_runs(str(home))
+
+
+def test_the_example_of_the_help_and_arguments_after_two_dashes_work(
+    tmp_path: Path, model: Path, python: Path
+) -> None:
+    home, log = tmp_path / "home", tmp_path / "home" / "logs" / "vllm.log"
+    text = subprocess.run(
+        [sys.executable, "-m", "ltrain", "serve", "--help"],
+        env=os.environ | {"COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    example = next(line for line in text.splitlines() if "Example: ltrain serve" in line)
+    flags = example.strip(" │").partition(" -- ")[2].split()
+    assert flags == ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+    with serving(home, python, str(model), "--", *flags) as served:
+        assert served.url
+    assert log.read_text().splitlines()[-1].endswith(" ".join(flags))
+    with serving(home, python, "--policy", "policy", "--", "--seed", "7") as served:
+        assert served.url
+    assert log.read_text().splitlines()[-1].endswith(" --seed 7")
+    more = refusal(home, python, str(model), "another", status=2)
+    assert "unexpected extra argument" in more
 
 
 def test_a_vllm_that_keeps_dying_ends_the_gateway(

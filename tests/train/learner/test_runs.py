@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from ltrain_instrument.errors import LtrainError
-from ltrain_train.errors import BadBase, BadCheckpoint
+from ltrain_train.errors import BadBase, BadCheckpoint, LearnerFailed
 from ltrain_train.learner.client import LearnerClient
 from ltrain_train.processes import ChildDied
 from ltrain_transforms.recipe import Train
@@ -172,6 +172,29 @@ def test_the_death_of_a_learner_is_reported_with_its_log(tiny: Path, tmp_path: P
         _learner_below(psutil.Process()).kill()
         with pytest.raises(ChildDied, match="learner ended by signal SIGKILL"):
             learner.wait(timeout=60)
+
+
+def test_a_learner_that_hangs_is_stopped_and_named(
+    tiny: Path, tmp_path: Path, make_rows: Make, write: Write
+) -> None:
+    samples = write(make_rows(4))
+    with LearnerClient(ADAPTER, tiny, directory=tmp_path, policy="p") as learner:
+        learner.step(samples, version=0)
+        beat = next(Path(tempfile.gettempdir()).glob(f"ltrain-ray-{os.getpid()}-*/heartbeat"))
+        first = beat.stat().st_mtime_ns
+        time.sleep(1.1)
+        learner.step(samples, version=1)
+        assert beat.stat().st_mtime_ns > first, "a rank shows progress while it computes"
+        rank = next(
+            each
+            for each in psutil.Process().children(recursive=True)
+            if "ray::" in " ".join(each.cmdline()) and "RankWorker" in " ".join(each.cmdline())
+        )
+        rank.suspend()
+        learner.hang_timeout = 3.0
+        with pytest.raises(LearnerFailed, match=r"no progress for \d+ s in the request 'step'"):
+            learner.step(samples, version=2)
+        assert not rank.is_running()
 
 
 def _listening(process: psutil.Process) -> list[str]:

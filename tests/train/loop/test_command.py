@@ -1,9 +1,18 @@
-"""ctrl-C in `ltrain run`: it is never lost, and a second one does not break the cleanup."""
+"""`ltrain run`: ctrl-C is never lost, and the recipe says how the policy is served."""
 
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+
+import pytest
+from tests.transforms.conftest import RECIPE
+
+from ltrain_train.errors import BadRun
+from ltrain_train.loop.run import Plan
+from ltrain_train.loop.services import Services
+from ltrain_transforms.recipe import Recipe
 
 BEGIN = """
 import os, signal, sys
@@ -106,3 +115,38 @@ def test_an_interrupt_after_the_work_changes_nothing(tmp_path: Path) -> None:
     done = run(ENDED, tmp_path)
     assert (done.stdout, done.returncode) == ("cleaned up\n", 0)
     assert "ltrain: still stopping; " in done.stderr
+
+
+def test_the_serve_section_becomes_arguments_of_ltrain_serve(tmp_path: Path) -> None:
+    (tmp_path / "tools.jinja").write_text("{{ messages }}")
+    section = {
+        "max_model_len": 8192,
+        "tool_parser": "hermes",
+        "chat_template": "tools.jinja",
+        "vllm": ["--seed", "7"],
+        "upstream": "http://127.0.0.1:9",
+    }
+    fields = tomllib.loads(RECIPE) | {"train": {"dtype": "fp32", "ranks": 2}}
+    plan = Plan(
+        recipe=Recipe.model_validate(fields | {"serve": section}), folder=tmp_path, home=tmp_path
+    )
+    assert " ".join(plan.serve_arguments) == (
+        "--upstream http://127.0.0.1:9 --dtype float32 --max-model-len 8192 --max-num-seqs 64"
+        " -- --enable-auto-tool-choice --tool-call-parser hermes"
+        f" --chat-template {tmp_path.resolve()}/tools.jinja --seed 7"
+    )
+    assert plan.train.ranks == 2
+    plain = Plan(recipe=Recipe.model_validate(fields), folder=tmp_path, home=tmp_path)
+    assert plain.serve_arguments[:2] == ["--dtype", "float32"]
+    assert plain.serve_arguments[-1] == "--"
+    (tmp_path / "tools.jinja").unlink()
+    with pytest.raises(BadRun, match=r"chat_template = 'tools.jinja': there is no such file"):
+        plan.serve_arguments  # noqa: B018
+
+
+def test_the_gateway_of_a_run_is_started_with_the_serve_section(tmp_path: Path) -> None:
+    services = Services(tmp_path, policy="p", serve=("--max-model-len", "8192", "--", "--seed"))
+    command = services._gateway_service().command
+    assert command[:3] == ("serve", "--policy", "p")
+    assert command[-4:] == ("--max-model-len", "8192", "--", "--seed")
+    services.close()

@@ -13,6 +13,7 @@ from tests.security.test_trust import sent
 from tests.transforms.conftest import RECIPE, Scene
 
 from ltrain_collector.store import Store
+from ltrain_train.errors import RolloutsFailed
 from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.loop.online import OnlineRun, wave_tasks
 from ltrain_train.loop.report import Phases
@@ -75,7 +76,7 @@ def test_a_wave_of_trusted_senders_is_complete_and_has_its_alarms(
         online = OnlineRun(
             recipe, recipe.rollout, journal, store, cast(Any, agents),
             cast(Any, Learning(tmp_path)), Phases(), [Task(id="t1", input="x")], (),
-            tmp_path / "datasets", shown.append, 0,
+            tmp_path / "datasets", shown.append, 0, tmp_path / "logs",
         )  # fmt: skip
         online.run()
     [wave] = shown
@@ -86,6 +87,38 @@ def test_a_wave_of_trusted_senders_is_complete_and_has_its_alarms(
     assert manifest["base"] == version.base_digests()
     [alarm] = wave.alarms
     assert "dropped as `constrained` have low rewards (mean 0.00, others 0.80" in alarm
+
+
+def test_a_wave_whose_rollouts_all_failed_ends_the_run_and_is_tried_again(tmp_path: Path) -> None:
+    source = {"run": "demo", "trust": ["ingest"]}
+    more = {"source": source, "rollout": ROLLOUT, "train": {"updates": 1, "span_timeout": 300.0}}
+    recipe = Recipe.model_validate(tomllib.loads(RECIPE) | more)
+    scene, agents, shown = Scene(), Agents(), list[Wave]()
+    for sample in range(16):
+        rollout = scene.attempt(sample=sample)
+        rollout.dispatch()
+        timeout = sample == 3
+        reason = "still running after 60 s" if timeout else f"KeyError: 'gold{sample}'"
+        rollout.close("timeout" if timeout else "error", reason=reason)
+    journal = Journal(folder=tmp_path / "run", run="demo", recipe="r", policy="sql", base=0)
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "worker-1.log").write_text("Traceback\nKeyError: 'gold0'\n")
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        insert_otlp(store, sent(scene, "ingest"))
+        assert recipe.rollout is not None
+        online = OnlineRun(
+            recipe, recipe.rollout, journal, store, cast(Any, agents),
+            cast(Any, Learning(tmp_path)), Phases(), [Task(id="t1", input="x")], (),
+            tmp_path / "datasets", shown.append, 0, logs,
+        )  # fmt: skip
+        with pytest.raises(RolloutsFailed, match="Every rollout of wave train 0 failed") as failed:
+            online.run()
+    sentence = str(failed.value)
+    assert "16 of 16 rollouts failed, 15 of them as error: KeyError: 'gold" in sentence
+    assert "task 't1'. Log: " in sentence and "logs/worker-1.log\n" in sentence
+    assert (agents.finished, shown) == ([set()], [])
 
 
 def test_every_task_comes_once_in_an_epoch() -> None:

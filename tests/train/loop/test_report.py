@@ -63,4 +63,10 @@ def test_time_is_split_into_engines_and_the_rest() -> None:
 
 def test_a_wave_without_rows_shows_why() -> None:
     taught = replace(WAVES[1], published=None)
-    assert wave_line(taught).endswith("nothing to learn: within each group all rewards are equal")
+    equal = "nothing to learn: within each group all rewards are equal"
+    assert wave_line(taught).endswith(equal)
+    assert wave_line(replace(taught, drops={"no_spread": 8, "superseded": 1})).endswith(equal)
+    other = replace(taught, drops={"no_spread": 8, "constrained": 2}, failures="2 failed.")
+    assert wave_line(other).endswith(
+        "nothing to learn: its drops are 2 constrained, 8 no_spread. 2 failed."
+    )

@@ -22,7 +22,7 @@ WAIT = 60.0
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
     """Return a run's services; one of them sleeps until it is killed."""
     monkeypatch.setattr(services, "POLL", 0.05)
-    made = Services(tmp_path, policy="p", dtype="float32")
+    made = Services(tmp_path, policy="p", serve=("--dtype", "float32"))
     idle = ("rollout", "--help")  # any command; the child only has to exist
     made._required = [RequiredService("gateway", "http://127.0.0.1:9/health", b"", idle, 60)]
     monkeypatch.setattr(sys, "executable", str(_sleeper(tmp_path)))

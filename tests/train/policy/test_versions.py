@@ -50,6 +50,18 @@ def test_a_model_becomes_version_0(policies: Policies, tmp_path: Path) -> None:
     assert (path / "config.json").read_text() == "{}"
 
 
+def test_a_version_is_never_moved_into_a_folder_that_exists(
+    policies: Policies, tmp_path: Path
+) -> None:
+    half_written = policies.directory / "sql" / "v1"
+    half_written.mkdir()
+    (half_written / "config.json").write_text("{}")
+    with pytest.raises(PolicyExists, match=r"v1' exists already.* half-written: remove it"):
+        publish(policies, write_model(tmp_path / "new"))
+    assert [file.name for file in half_written.iterdir()] == ["config.json"]
+    assert policies.versions("sql") == [0]
+
+
 def test_the_digests_of_a_base_are_those_of_model_tokenizer_and_template(
     policies: Policies, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ import re
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -55,6 +56,12 @@ class Outside:
     """Whether the gateway answers 502 to every call."""
     status: str = "ready"
     """The status in `/health`; unless it is `ready`, calls are answered 502."""
+    refuse_calls: int = 0
+    """How many calls are answered 502 from now on."""
+    on_refusal: Callable[[], None] = lambda: None
+    """Called before a call is answered 502."""
+    waits: dict[str, float] = field(default_factory=dict)
+    """Seconds that the calls of attempts waited, by execution id."""
     refused: threading.Event = field(default_factory=threading.Event)
     """Set when a chat completion was answered 502."""
     pause: float = 0.0
@@ -151,7 +158,8 @@ def _handler(outside: Outside) -> type[BaseHTTPRequestHandler]:
         wbufsize = -1
 
         def do_GET(self) -> None:
-            self._send(502 if outside.down else 200, {"status": outside.status})
+            status = 502 if outside.down else 200 if outside.status == "ready" else 503
+            self._send(status, {"status": outside.status, "seconds": outside.waits})
 
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers["content-length"]))
@@ -167,8 +175,11 @@ def _handler(outside: Outside) -> type[BaseHTTPRequestHandler]:
             spans = PATH.fullmatch(self.path)
             attempt = f"{spans['rollout']}.{spans['attempt']}" if spans else ""
             closes = self.path.endswith("/close")
-            if outside.down or (outside.status != "ready" and not closes):
+            away = outside.status != "ready" or outside.refuse_calls > 0
+            if outside.down or (away and not closes):
                 if not closes:
+                    outside.refuse_calls -= 1
+                    outside.on_refusal()
                     outside.failed[attempt] += 1
                     outside.refused.set()
                 self._send(502, {"error": {"message": "no upstream"}})

@@ -56,6 +56,11 @@ def test_the_gateways_counts_decide_on_an_outage(
     assert (result.outcome.value, result.reason) == (outcome, reason)
 
 
+@pytest.mark.parametrize(("waited", "outcome"), [(0.0, "infra"), (11.5, "timeout")])
+def test_a_timeout_is_the_agents_if_its_limit_was_extended(waited: float, outcome: str) -> None:
+    assert apply_outage(attempt(), TIMEOUT, counts(away=12.0), waited).outcome.value == outcome
+
+
 @pytest.mark.parametrize(
     ("isolated", "shared", "starved", "outcome"),
     [

@@ -1,6 +1,7 @@
 """What a reward function may return, and the error for anything else."""
 
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,19 @@ def test_a_value_that_is_not_a_finite_number_is_refused(value: Any) -> None:
         RewardFunction("scores:unusable", AGENTS).score(
             task.model_copy(update={"value": value}), None
         )
+
+
+@pytest.mark.parametrize("name", ["hangs", "hangs_async"])
+def test_a_function_that_does_not_return_in_time_has_failed(name: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(RewardFailed, match=f"scores:{name} has not returned after 0.5 s on task"):
+        RewardFunction(f"scores:{name}", AGENTS, timeout=0.5).score(Task(id="a", input="x"), None)
+    assert time.monotonic() - began < 20
+
+
+def test_a_function_that_raises_a_timeout_of_its_own_is_tried_again() -> None:
+    with pytest.raises(RewardFailed, match="TimeoutError: the judge does not answer"):
+        RewardFunction("scores:gives_up", AGENTS).score(Task(id="a", input="x"), None)
 
 
 def test_a_reference_must_name_a_function() -> None:

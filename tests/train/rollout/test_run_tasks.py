@@ -115,6 +115,31 @@ def test_a_command_after_two_dashes_is_the_agent(
     assert (done.returncode, done.stdout) == (0, "run mine: 4 ok\n")
 
 
+@pytest.mark.parametrize("agent", ["function", "command"])
+def test_rollouts_that_failed_are_an_error_with_the_commonest_reason(
+    tmp_path: Path, environ: dict[str, str], home: Path, agent: str
+) -> None:
+    path = tmp_path / "tasks.jsonl"
+    rows: list[dict[str, Any]] = [{"id": str(n), "input": "x", "raises": n > 0} for n in range(4)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments: list[object] = [path, "--agent", "plain:solve", "--agent-sees", "raises"]
+    arguments += ["--agent-sees", "input"]
+    if agent == "command":
+        arguments = [path, "--", "python", "absent.py"]
+    done = ltrain(arguments, environ)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    last = done.stdout.splitlines()[-1]
+    logs = home / "logs" / "rollouts"
+    if agent == "function":
+        beginning = "3 of 4 rollouts failed, all as error: ValueError: the agent gave up."
+        assert last.endswith(f". Log: {logs / 'worker-1.log'}") or "worker-2.log" in last
+    else:
+        beginning = "4 of 4 rollouts failed, all as error: the command ended with status 2: "
+        assert Path(last.partition("Log: ")[2]).read_text().strip().endswith("directory")
+    assert last.startswith(beginning)
+    assert " Example: rollout " in last
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "sentence"),
     [

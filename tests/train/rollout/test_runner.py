@@ -200,12 +200,8 @@ def test_a_coroutine_is_cancelled_at_its_timeout_and_its_worker_lives(
 
 def test_a_failing_gateway_is_not_the_agents_error(runner: Start, task: Make, outside: Any) -> None:
     started = runner("plain:needs_openai", workers=1)
-    outside.down = True
-    outside.refused.clear()
-    recover = threading.Thread(target=lambda: (outside.refused.wait(20), outside.recover()))
-    recover.start()
+    outside.refuse_calls = 1
     (result,) = started.run("train", 0, [task()], 1, sampling={})
-    recover.join()
     assert (result.outcome, result.identity.attempt) == (Outcome.OK, 2)
 
 
@@ -213,12 +209,14 @@ def test_an_outage_costs_one_try_however_long_the_policy_server_loads(
     runner: Start, task: Make, outside: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     started = runner("plain:needs_openai")
-    outside.status = "waiting"  # the gateway answers `/health` with 200 all the same
+    outside.refuse_calls = 2
+    outside.on_refusal = lambda: setattr(outside, "status", "waiting")
 
     def recover() -> None:
         until = time.monotonic() + 60
         while not caplog.messages and outside.failed.total() < 6 and time.monotonic() < until:
             time.sleep(0.05)
+        time.sleep(0.5)
         outside.status = "ready"
 
     recovery = threading.Thread(target=recover)
@@ -227,6 +225,39 @@ def test_an_outage_costs_one_try_however_long_the_policy_server_loads(
     recovery.join()
     assert [(r.outcome, r.identity.attempt) for r in results] == [(Outcome.OK, 2)] * 2
     assert caplog.messages == ["ltrain: waiting for the gateway, at most 1200 s"]
+
+
+def test_no_attempt_starts_while_the_gateway_holds_calls(
+    runner: Start, task: Make, outside: Any
+) -> None:
+    started = runner("plain:solve")
+    outside.status = "waiting"
+    waiting = threading.Thread(
+        target=lambda: started.run("train", 0, [task("a"), task("b")], 1, sampling={})
+    )
+    waiting.start()
+    time.sleep(1.5)
+    assert outside.spans(name="ltrain.rollout.dispatch") == []
+    outside.status = "ready"
+    waiting.join(60)
+    closings = outside.wait_spans(2, name="ltrain.rollout")
+    assert [s.attributes["ltrain.rollout.outcome"] for s in closings] == ["ok", "ok"]
+    assert {s.attributes["ltrain.attempt.id"] for s in closings} == {1}
+
+
+@pytest.mark.parametrize("agent", ["plain:solve", "plain:solve_async"])
+def test_a_time_limit_is_extended_by_the_seconds_that_calls_waited(
+    runner: Start, task: Make, outside: Any, agent: str
+) -> None:
+    started = runner(agent, timeout=1.0)
+    waited, hangs = (rollout_id("r", "train", 0, name, 0) for name in ("waited", "hangs"))
+    outside.waits = {f"{waited}.1": 30.0, f"{hangs}.1": 1.0}
+    tasks = [task("waited", sleeps=3.5)]
+    (result,) = started.run("train", 0, tasks, 1, sampling={})
+    assert (result.outcome, result.identity.attempt) == (Outcome.OK, 1)
+    (result,) = started.run("train", 0, [task("hangs", sleeps=60)], 1, sampling={})
+    assert result.outcome is Outcome.TIMEOUT
+    assert result.seconds > 2
 
 
 def test_finished_rollouts_are_skipped_and_attempt_numbers_continue(

@@ -1,6 +1,7 @@
 """The worker pool: every submitted attempt gets a result, whatever the agent does."""
 
 import queue
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -99,6 +100,23 @@ def test_an_isolated_attempt_never_shares_a_worker(start: Start, on_end: Results
     assert (late.identity.rollout, ending.outcome) == ("b", Outcome.INFRA)
 
 
+def test_an_agent_that_has_returned_does_not_exceed_its_time_limit(
+    start: Start, on_end: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hanging:  # a collector that never answers
+        url = f"http://127.0.0.1:{hanging.getsockname()[1]}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        pool = start()
+        pool.submit(attempt("a", "answer"))
+        time.sleep(1.0)
+        assert on_end.empty(), "the result waits for the flush"
+        until = time.monotonic() + 30
+        while on_end.empty() and time.monotonic() < until:
+            pool.time_out({"a.1"})
+            time.sleep(0.05)
+        assert on_end.get(timeout=1)[1] == AttemptResult(Outcome.OK, output="answer")
+
+
 def test_a_worker_gets_at_most_its_number_of_slots(start: Start, on_end: Results) -> None:
     pool = start(concurrency=1)
     pool.submit(attempt("a", "sleep"))
@@ -122,7 +140,7 @@ def test_a_worker_that_reads_no_requests_blocks_neither_timeouts_nor_the_run(
         if end == "close":
             pool.close()
         while end == "expire" and on_end.empty():
-            pool.stop_overdue()
+            pool.time_out({"holds.1"})
             time.sleep(0.05)
 
     going = threading.Thread(target=resume, daemon=True)

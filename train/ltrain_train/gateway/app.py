@@ -81,6 +81,7 @@ class Gateway:
                 Route(f"{ROLLOUT}/close", self.close, methods=["POST"]),
                 Route("/admin/policies/{name}", self.policy_version),
                 Route("/admin/policies/{name}/current", self.publish, methods=["POST"]),
+                Route("/admin/policies/{name}/waits", self.waits),
                 Route("/health", self.health),
             ],
             exception_handlers={
@@ -162,18 +163,26 @@ class Gateway:
         seconds = await self.publication.publish(version)
         return _json_response({"policy": self.policy, "current": version, "seconds": seconds})
 
+    async def waits(self, request: Request) -> Response:
+        """Return how long the calls of each open attempt waited at the shut gate."""
+        self._admin(request)
+        return _json_response({"seconds": self.attempts.waits()})
+
     async def health(self, request: Request) -> Response:
-        """Return whether the gateway answers calls and records their spans."""
+        """Return whether the gateway answers calls and records their spans; 503 while they wait."""
         gate = self.publication.gate
+        status = HTTPStatus.OK if gate.is_open else HTTPStatus.SERVICE_UNAVAILABLE
         return _json_response(
             {
                 "status": "ready" if gate.is_open else "waiting",
+                "reason": gate.reason,
                 "policy": self.policy,
                 "version": gate.version,
                 "in_flight": gate.in_flight,
                 "recording": self.recording.error or "ok",
                 "blocked": self.refusals.by_reason(),
-            }
+            },
+            status,
         )
 
     def _claims(self, scope: Scope, headers: Headers) -> RolloutClaims:
@@ -262,8 +271,8 @@ async def _parse_version(request: Request) -> int:
     return version
 
 
-def _json_response(content: object) -> Response:
-    return Response(orjson.dumps(content), media_type="application/json")
+def _json_response(content: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    return Response(orjson.dumps(content), status, media_type="application/json")
 
 
 STATUS_OF: dict[type[Exception], HTTPStatus] = {

@@ -34,8 +34,6 @@ class AttemptCalls:
     """Number of ended call spans, failed calls included."""
     unanswered: set[bytes] = field(default_factory=set)
     """Digests of requests that an outage left unanswered; a later answer removes its request."""
-    away_seconds: float = 0.0
-    """Seconds in which a call waited for the policy server during an outage."""
     cancelled_in_outage: bool = False
     """Whether the policy server was down when the calls in flight were cancelled."""
     context: Context | None = None
@@ -43,6 +41,13 @@ class AttemptCalls:
     in_flight_calls: set[asyncio.Task[None]] = field(default_factory=set)
     _waiting: int = 0
     _waiting_since: float = 0.0
+    _waited: float = 0.0
+
+    @property
+    def away_seconds(self) -> float:
+        """Seconds in which a call waited for the policy server, waits that go on included."""
+        going_on = time.monotonic() - self._waiting_since if self._waiting else 0.0
+        return self._waited + going_on
 
     @property
     def counts(self) -> dict[str, float]:
@@ -65,7 +70,7 @@ class AttemptCalls:
         finally:
             self._waiting -= 1
             if not self._waiting:
-                self.away_seconds += time.monotonic() - self._waiting_since
+                self._waited += time.monotonic() - self._waiting_since
 
     async def close(self) -> None:
         """Refuse further calls and cancel those in flight; all spans have ended on return."""
@@ -108,6 +113,14 @@ class AttemptRegistry:
                 "another one.",
             )
         return attempt
+
+    def waits(self) -> dict[str, float]:
+        """Return the seconds that the calls of each open attempt waited, by execution id."""
+        return {
+            f"{rollout}.{number}": attempt.away_seconds
+            for (rollout, number), attempt in self._attempts.items()
+            if not attempt.closed and attempt.away_seconds
+        }
 
     def _drop_expired(self) -> None:
         now = time.time()

@@ -13,6 +13,8 @@ from ltrain_train.gateway.keys import sign_admin_key
 
 PUBLISH_TIMEOUT = 900.0
 """Seconds for a publication: draining the calls in flight and loading the weights."""
+HEALTH_TIMEOUT = 5.0
+"""Seconds in which a gateway on a busy machine answers `/health`."""
 OUTAGE_TIMEOUT = 1200.0
 """Maximum seconds of an outage of the gateway or its policy server; a large model takes minutes
 to load."""
@@ -64,16 +66,30 @@ class GatewayClient:
 
     def is_ready(self) -> bool:
         """Return whether the gateway answers calls at once: the policy server has its weights."""
-        health = self._health()
-        return health is not None and health.get("status") == "ready"
+        return self._health() == "ready"
 
-    def _health(self) -> dict[str, Any] | None:
+    def _health(self) -> str | None:
+        """Return the gateway's status, `ready` or `waiting`; None if no gateway answers."""
         try:
-            response = self._http.get("/health", timeout=2.0)
-            content = response.json() if response.status_code == HTTPStatus.OK else None
-        except (httpx.HTTPError, ValueError):
-            return None
-        return content if isinstance(content, dict) else None
+            response = self._http.get("/health", timeout=HEALTH_TIMEOUT)
+            if response.status_code in (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE):
+                return str(response.json()["status"])
+        except (httpx.HTTPError, ValueError, KeyError, TypeError):
+            pass
+        return None
+
+    def waits(self, policy: str) -> dict[str, float]:
+        """Return the seconds that the calls of each open attempt waited, by execution id.
+
+        Raises:
+            GatewayUnreachable: when the gateway does not answer.
+            GatewayRefused: when it serves another policy.
+        """
+        path, key = f"/admin/policies/{policy}/waits", sign_admin_key(self._secret)
+        seconds: dict[str, float] = self._request("GET", path, key, timeout=HEALTH_TIMEOUT)[
+            "seconds"
+        ]
+        return seconds
 
     def current_version(self, policy: str) -> int:
         """Return the served version of `policy`.

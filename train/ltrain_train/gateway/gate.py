@@ -23,6 +23,8 @@ class Gate:
         self.in_flight = 0
         self.shut_count = 0
         """How often the gate was shut; a call compares it to detect a shut during the call."""
+        self.reason = ""
+        """Why calls wait; '' while the gate is open."""
         self._open = asyncio.Event()
         self._open.set()
         self._empty = asyncio.Event()
@@ -49,8 +51,12 @@ class Gate:
             self._empty.set()
 
     @asynccontextmanager
-    async def shut(self, drain: float = DRAIN_TIMEOUT) -> AsyncIterator[None]:
+    async def shut(self, reason: str, drain: float = DRAIN_TIMEOUT) -> AsyncIterator[None]:
         """Hold new calls, wait for the calls in flight, then run the block; one owner at a time.
+
+        Args:
+            reason: why calls wait, as `/health` reports it.
+            drain: seconds that the calls in flight may take.
 
         Raises:
             Refused: when calls are still in flight after `drain` seconds.
@@ -58,10 +64,12 @@ class Gate:
         async with self._owner:
             self._open.clear()
             self.shut_count += 1
+            self.reason = reason
             try:
                 await self._wait_drained(drain)
                 yield
             finally:
+                self.reason = ""
                 self._open.set()
 
     async def _wait_drained(self, seconds: float) -> None:

@@ -43,7 +43,7 @@ class Publication:
             UpstreamFailed: when the policy server refuses the version.
         """
         await asyncio.to_thread(self.policies.verify, self.policy, version)
-        async with self.gate.shut():
+        async with self.gate.shut(f"{self.policy} v{version} is being loaded"):
             began = time.monotonic()
             if version != self.gate.version:
                 await self._replace(version)

@@ -1,7 +1,8 @@
 """`ltrain serve`: runs the gateway on its port and the policy server behind it.
 
 The gateway binds the port before vLLM starts, so that a port in use is reported at once. When vLLM
-dies, calls wait while it is started again with the current version.
+dies, calls wait while it is started again with the current version. When a policy server that the
+gateway did not start is away, calls wait until it answers and has the current version.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from ltrain_collector.http import BrowserGuard, Descriptors, connection_factory,
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.settings import ALLOW_HOSTS
 from ltrain_train.gateway.app import Gateway
+from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.gateway.publication import Publication
 from ltrain_train.gateway.upstream import Upstream, UpstreamFailed
@@ -32,6 +34,8 @@ from ltrain_train.store import open_service_provider, store_folder
 HOST = "127.0.0.1"
 POLL = 0.2
 """Seconds between two checks of vLLM."""
+UPSTREAM_POLL = 1.0
+"""Seconds between two requests for the health of a policy server that the gateway did not start."""
 SHUTDOWN_TIMEOUT = 3
 """Seconds that calls in flight may take after the gateway was stopped."""
 
@@ -134,7 +138,8 @@ class GatewayServer:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, server.stop)
         answering = asyncio.ensure_future(server.serve(sockets=[listening]))
-        watching = asyncio.ensure_future(self._restart_vllm(gateway.publication))
+        watch = self._restart_vllm if self._vllm else self._wait_for_upstream
+        watching = asyncio.ensure_future(watch(gateway.publication))
         await server.wait_started(answering)
         gateway.since = time.time()  # before this, an agent's calls may have been refused
         where = f"http://{HOST}:{listening.getsockname()[1]}"
@@ -161,10 +166,34 @@ class GatewayServer:
                 self._vllm.child.check()
             how = self._vllm.child.describe_exit()
             self._log(f"vLLM died {how}; calls wait while it starts again")
-            async with publication.gate.shut():
+            async with publication.gate.shut(f"vLLM ended {how}; it is started again"):
                 await asyncio.to_thread(self._vllm.start, self._current())
                 await publication.label_started()
             self._log(f"vLLM runs again with {self._policy} v{publication.gate.version}")
+
+    async def _wait_for_upstream(self, publication: Publication) -> None:
+        """Hold the calls while a policy server that was started elsewhere is away."""
+        upstream, gate = publication.upstream, publication.gate
+        while True:
+            await asyncio.sleep(UPSTREAM_POLL)
+            if await upstream.is_healthy() or await upstream.is_healthy():  # one may be slow
+                continue
+            reason = f"the policy server at {upstream.address} does not answer"
+            self._log(f"{reason}; calls wait until it does")
+            with contextlib.suppress(Refused):  # calls are in flight: the server is only slow
+                async with gate.shut(reason):
+                    await self._sync_returned(publication)
+                self._log(f"the policy server serves {self._policy} v{gate.version} again")
+
+    async def _sync_returned(self, publication: Publication) -> None:
+        """Wait until the policy server answers, and load the current version into it."""
+        while True:
+            try:
+                if await publication.upstream.is_healthy():
+                    return await publication.sync_weights()
+            except UpstreamFailed as error:
+                publication.gate.reason = str(error)
+            await asyncio.sleep(UPSTREAM_POLL)
 
 
 class _UvicornServer(uvicorn.Server):

@@ -19,6 +19,7 @@ from ltrain_train import errors
 from ltrain_train.errors import LearnerFailed
 from ltrain_train.learner import protocol
 from ltrain_train.learner.environment import learner_environment
+from ltrain_train.learner.heartbeat import ProgressClock
 from ltrain_train.learner.protocol import Job, StepReport
 from ltrain_train.processes import Child, Children, scratch_path
 from ltrain_transforms.recipe import Train
@@ -80,6 +81,9 @@ class LearnerClient(ExitStack):
         self._requests = self._answers = -1
         self._pending = b""
         self._ready = self._is_busy = False
+        self.hang_timeout = train.hang_timeout
+        """Seconds without progress after which the process counts as hung."""
+        self._progress = ProgressClock(self._scratch)
 
     def start(self) -> None:
         """Start the process and return at once; `wait` or the first request waits for the model."""
@@ -99,6 +103,7 @@ class LearnerClient(ExitStack):
         finally:
             for number in numbers:
                 os.close(number)
+        self._progress.restart()
         self._send("start", **self.job.encode())
 
     def ready(self) -> bool:
@@ -110,6 +115,8 @@ class LearnerClient(ExitStack):
         if not self._ready and self._next_line(0) is not None:
             self._receive()
             self._ready = True
+        if not self._ready:
+            self._require_progress("start")
         return self._ready
 
     def wait(self, timeout: float | None = None) -> None:
@@ -185,11 +192,28 @@ class LearnerClient(ExitStack):
             )
         self.wait()
         self._is_busy = True
+        self._progress.restart()
         self._send(name, **arguments)
         while self._next_line(POLL) is None:
-            pass
+            self._require_progress(name)
         self._is_busy = False
         return self._receive()
+
+    def _require_progress(self, name: str) -> None:
+        """Stop the process if it hangs.
+
+        Raises:
+            LearnerFailed: when it has made no progress for `hang_timeout` seconds.
+        """
+        seconds = self._progress.seconds()
+        if self._child is None or seconds < self.hang_timeout:
+            return
+        self._child.stop()
+        raise LearnerFailed(
+            f"The learner hangs: it has made no progress for {seconds:.0f} s in the request "
+            f"'{name}', so it was stopped. Its log is {self.log}. The same command continues from "
+            "the last checkpoint. If the learner is only slow, raise train.hang_timeout."
+        )
 
     def _send(self, name: str, **arguments: Any) -> None:
         plain = {k: str(v.absolute()) if isinstance(v, Path) else v for k, v in arguments.items()}

@@ -33,6 +33,7 @@ from verl.workers.config import (
 from verl.workers.engine_workers import TrainingWorker
 
 from ltrain_train.learner import cluster, prefix_tree_engine
+from ltrain_train.learner.heartbeat import beat_on_forward
 from ltrain_train.learner.prefix_tree import supports_prefix_tree
 from ltrain_train.learner.protocol import Job
 from ltrain_train.learner.weights import read_config, write_weights
@@ -125,6 +126,8 @@ class RankWorker(TrainingWorker):
         if shares_prefixes(job):
             os.environ["VERL_ENGINE_VENDOR"] = prefix_tree_engine.VENDOR
         super().__init__(_worker_config(job))
+        if job.scratch is not None:
+            beat_on_forward(job.scratch)
 
     @on_every_rank
     def export(self, directory: Path, dtype: str) -> None:

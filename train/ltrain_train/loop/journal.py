@@ -34,6 +34,8 @@ class Wave:
     samples: int = 0
     tokens: int = 0
     drops: dict[str, int] = field(default_factory=dict)
+    failures: str = ""
+    """Why rollouts failed: the commonest reason, an example and its log; '' if none failed."""
     alarms: list[str] = field(default_factory=list)
     """One sentence for each kind of drop that correlates with low reward."""
     metrics: dict[str, float] = field(default_factory=dict)

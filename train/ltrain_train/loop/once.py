@@ -10,7 +10,6 @@ from ltrain_train.gateway import GatewayClient, gateway_secret
 from ltrain_train.learner import LearnerClient
 from ltrain_train.loop.report import Phases
 from ltrain_train.loop.run import Plan
-from ltrain_train.loop.services import responds
 from ltrain_train.loop.update import Update, Updater
 from ltrain_train.processes import Children, RunLock
 from ltrain_train.store import open_service_provider
@@ -69,7 +68,11 @@ def train_from_dataset(plan: Plan, dataset: Dataset, lock: RunLock) -> OfflineRu
 
 def _find_gateway(home: Path) -> GatewayClient | None:
     url = settings.GATEWAY.read()
-    return GatewayClient(url, gateway_secret(home)) if responds(f"{url}/health") else None
+    client = GatewayClient(url, gateway_secret(home))
+    if client.is_running():
+        return client
+    client.close()
+    return None
 
 
 def _make_learner(plan: Plan, base: Path, lock: RunLock) -> LearnerClient:
@@ -80,5 +83,6 @@ def _make_learner(plan: Plan, base: Path, lock: RunLock) -> LearnerClient:
         policy=plan.policy,
         recipe=plan.recipe.digest,
         home=plan.home,
+        ranks=plan.train.ranks,
         children=Children(lock.descriptors),
     )

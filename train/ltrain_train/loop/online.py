@@ -15,12 +15,13 @@ import polars as pl
 
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Mode, rollout_id
+from ltrain_train.errors import RolloutsFailed
 from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.loop.report import Phases
 from ltrain_train.loop.retry import retry_store
 from ltrain_train.loop.update import Updater
-from ltrain_train.loop.wave_summary import summarize_wave
-from ltrain_train.rollout import Runner, Task, finished_rollouts
+from ltrain_train.loop.wave_summary import WaveSummary, summarize_wave
+from ltrain_train.rollout import Runner, Task, describe_failures, finished_rollouts
 from ltrain_transforms.datasets import Dataset, alarm_messages, build
 from ltrain_transforms.policy_file import read_base_digests
 from ltrain_transforms.recipe import Recipe, Rollout
@@ -54,6 +55,8 @@ class OnlineRun:
     on_wave: Callable[[Wave], None]
     version: int
     """The served policy version."""
+    logs: Path
+    """Folder of the logs of workers and commands."""
 
     def run(self) -> Journal:
         """Validate, make the recipe's updates, and validate again.
@@ -61,6 +64,7 @@ class OnlineRun:
         Raises:
             NothingToTrain: when a wave has no row to train on for a reason that would repeat in
                 the next wave.
+            RolloutsFailed: when every rollout of a wave failed.
         """
         self._validate()
         self.updater.learner.wait()
@@ -83,8 +87,8 @@ class OnlineRun:
         tasks = wave_tasks(number, self.tasks, self.rollout.tasks_per_wave, seed=self.rollout.seed)
         sampling = TRAIN_SAMPLING | self.recipe.policy[0].sampling
         self._generate("train", number, tasks, self.rollout.rollouts_per_task, **sampling)
-        dataset = self._build(number)
         wave = self._summarize("train", number)
+        dataset = self._build(number)
         wave.dataset, wave.rules = dataset.id, _rule_means(dataset)
         wave.alarms = [sentence for _, sentence in alarm_messages(dataset.manifest["alarms"])]
         wave.drops = dict(Counter(dataset.drops["reason"].to_list()))
@@ -109,6 +113,8 @@ class OnlineRun:
         run, trust = self.journal.run, self.recipe.source.trust
         with self.phases.measure("generate"):
             finished = retry_store(lambda: finished_rollouts(self.store, run, mode, number, trust))
+            if len(finished) == len(tasks) * rollouts_per_task and self._has_failed(mode, number):
+                finished = set()  # the run ended with that error, and its cause may be fixed
             self.runner.run(
                 mode, number, tasks, rollouts_per_task, sampling=sampling, finished=finished
             )
@@ -132,9 +138,24 @@ class OnlineRun:
                 lambda: build(self.store, self.recipe, out, run=run, wave=number, base=base)
             )
 
-    def _summarize(self, mode: str, number: int) -> Wave:
+    def _has_failed(self, mode: str, number: int) -> bool:
+        """Return whether no rollout of the wave is ok."""
+        return not self._read_summary(mode, number).outcomes.get("ok")
+
+    def _read_summary(self, mode: str, number: int) -> WaveSummary:
         run, trust = self.journal.run, self.recipe.source.trust
-        summary = retry_store(lambda: summarize_wave(self.store, run, mode, number, trust))
+        return retry_store(lambda: summarize_wave(self.store, run, mode, number, trust))
+
+    def _summarize(self, mode: str, number: int) -> Wave:
+        summary = self._read_summary(mode, number)
+        failures = ""
+        if summary.failures:
+            failures = describe_failures(summary.failures, summary.rollouts, self.logs)
+        if summary.rollouts and not summary.outcomes.get("ok"):
+            raise RolloutsFailed(
+                f"Every rollout of wave {mode} {number} failed, so nothing can be learned from it. "
+                f"{failures}\nFix the cause; the same command then tries these rollouts again."
+            )
         return Wave(
             mode=mode,
             wave=number,
@@ -142,6 +163,7 @@ class OnlineRun:
             rollouts=summary.rollouts,
             outcomes=summary.outcomes,
             evaluations=summary.evaluations,
+            failures=failures,
         )
 
     def _record(self, wave: Wave) -> None:

@@ -12,6 +12,9 @@ from ltrain_train.loop.journal import Journal, Wave
 PHASES = ("generate", "settle", "build", "train", "load")
 PHASE_HEADINGS = ("gen", "settle", "build", "train", "load")
 
+EQUAL_REWARDS = frozenset({"no_spread", "superseded"})
+"""Drop reasons of a wave in which all rewards within each group are equal."""
+
 ENGINE_PHASES = ("generate", "train", "load")
 """Phases that sample tokens, train the policy, or write and load weights."""
 
@@ -24,9 +27,17 @@ def wave_line(wave: Wave) -> str:
     )
     trained = f"  -> v{wave.published} from {wave.samples} rows" if wave.published else ""
     if wave.mode == "train" and wave.published is None:
-        trained = "  -> nothing to learn: within each group all rewards are equal"
+        trained = f"  -> nothing to learn: {_why_nothing(wave)}"
     alarms = "".join(f"\nalarm: {sentence}" for sentence in wave.alarms)
     return f"{wave.mode} {wave.wave} (v{wave.version}): {scores}  | {time_spent}{trained}{alarms}"
+
+
+def _why_nothing(wave: Wave) -> str:
+    """Return why a wave has no row to train on, from its drops and its failed rollouts."""
+    others = {name: n for name, n in wave.drops.items() if name not in EQUAL_REWARDS}
+    drops = ", ".join(f"{count} {name}" for name, count in sorted(wave.drops.items()))
+    why = f"its drops are {drops}" if others else "within each group all rewards are equal"
+    return f"{why}. {wave.failures}" if wave.failures else why
 
 
 def wave_table(journal: Journal) -> Table:

@@ -4,6 +4,7 @@ However the run ends, by ctrl-C or SIGTERM too, everything that it started is st
 order. Services that ran before keep running.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -20,11 +21,13 @@ from ltrain_train.loop.report import Phases
 from ltrain_train.loop.retry import retry_publish
 from ltrain_train.loop.services import Services
 from ltrain_train.loop.update import Updater
-from ltrain_train.policy import Policies, fast_dtype
+from ltrain_train.policy import VLLM_DTYPES, Policies, fast_dtype
 from ltrain_train.processes import Children, RunLock
-from ltrain_train.rollout import Runner, load_tasks
+from ltrain_train.rollout import Runner, load_tasks, rollout_logs
 from ltrain_train.store import open_service_provider, require_own_store
-from ltrain_transforms.recipe import Recipe, Rollout, Train
+from ltrain_transforms.recipe import Recipe, Rollout, Serve, Train
+
+_logger = logging.getLogger("ltrain.loop")
 
 POLL = 0.2
 """Seconds between two checks of the services that are starting."""
@@ -72,6 +75,21 @@ class Plan:
         """Name of the run: the recipe's `source.run`, or the folder's name."""
         return self.recipe.source.run or self.folder.resolve().name
 
+    @property
+    def serve_arguments(self) -> list[str]:
+        """The arguments of `ltrain serve` that the recipe's [serve] sets.
+
+        Raises:
+            BadRun: when the chat template does not exist.
+        """
+        serve = self.recipe.serve
+        if serve.chat_template is not None and not (self.folder / serve.chat_template).is_file():
+            raise BadRun(
+                f"serve.chat_template = '{serve.chat_template}': there is no such file in "
+                f"{self.folder.resolve()}. Name a Jinja file."
+            )
+        return serve.arguments(self.folder, VLLM_DTYPES[self.train.dtype])
+
     def policies(self) -> Policies:
         """Return the home's policies, after registering the model as version 0 of a new policy."""
         policies = Policies(self.home)
@@ -118,12 +136,20 @@ def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Jo
     with ExitStack() as stack, lock.working():
         services = stack.enter_context(
             Services(
-                plan.home, policy=plan.policy, dtype=plan.train.dtype, keep_open=lock.descriptors
+                plan.home,
+                policy=plan.policy,
+                serve=plan.serve_arguments,
+                keep_open=lock.descriptors,
             )
         )
         learner = stack.enter_context(_make_learner(plan, policies, journal, lock))
         stack.callback(services.stop_gateway)  # it ends while the learner ends
         services.start()
+        if plan.recipe.serve != Serve() and not services.starts_gateway:
+            _logger.warning(
+                "ltrain: [serve] has no effect, because the gateway at %s runs already",
+                services.gateway_url,
+            )
         while not services.ready():
             learner.ready()  # raises its errors; it may load on while the first rollouts run
             time.sleep(POLL)
@@ -147,6 +173,7 @@ def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Jo
             datasets=plan.home / "datasets",
             on_wave=on_wave,
             version=_serve_version(journal, policies, gateway),
+            logs=rollout_logs(plan.home),
         ).run()
 
 
@@ -172,6 +199,7 @@ def _make_learner(plan: Plan, policies: Policies, journal: Journal, lock: RunLoc
         home=plan.home,
         checkpoint=journal.checkpoint if journal.trained else None,
         seed=plan.rollout.seed,
+        ranks=plan.train.ranks,
         children=Children(lock.descriptors),
     )
 
@@ -190,6 +218,7 @@ def _make_runner(plan: Plan, run: str, gateway: str, secret: str, lock: RunLock)
         workers=rollout.workers,
         concurrency=rollout.concurrency,
         timeout=rollout.timeout,
+        reward_timeout=rollout.reward_timeout,
         agent_sees=rollout.agent_sees,
         allow=rollout.allow,
         keep_open=lock.descriptors,

@@ -9,12 +9,13 @@ import logging
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from threading import Event, Thread
-from urllib.error import URLError
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -22,7 +23,6 @@ from ltrain_collector.dsn import Server, parse_dsn
 from ltrain_instrument import settings
 from ltrain_instrument.machine import LOOPBACK_NAMES
 from ltrain_train.errors import NotReachable
-from ltrain_train.policy import VLLM_DTYPES
 from ltrain_train.processes import DEATH_WINDOW, MAX_DEATHS, Child, Children, RestartLimit
 
 DEFAULT_STORE = "http://127.0.0.1:8123"
@@ -38,23 +38,38 @@ class RequiredService:
 
     name: str
     health: str
-    """URL that answers 200 when the service runs."""
+    """URL that answers 200 when the service is ready."""
     ready_text: bytes
     """Text in that response when the service is ready."""
     command: tuple[str, ...]
     """Arguments of `ltrain` that start the service."""
     timeout: float
     """Maximum seconds of its start."""
+    answers: tuple[HTTPStatus, ...] = (HTTPStatus.OK,)
+    """Statuses of `health` with which the service runs, ready or not."""
 
 
 class Services(ExitStack):
     """Owns the services that it started; `keep_open` stays open until they have ended."""
 
     def __init__(
-        self, home: Path, *, policy: str, dtype: str, keep_open: Sequence[int] = ()
+        self,
+        home: Path,
+        *,
+        policy: str,
+        serve: Sequence[str] = (),
+        keep_open: Sequence[int] = (),
     ) -> None:
+        """Prepare the services of a run.
+
+        Args:
+            home: LTRAIN_HOME.
+            policy: the served policy.
+            serve: further arguments of `ltrain serve`.
+            keep_open: descriptors of the run's lock, open until the services have ended.
+        """
         super().__init__()
-        self.home, self.policy, self.dtype = home, policy, dtype
+        self.home, self.policy, self.serve = home, policy, tuple(serve)
         self.children = self.enter_context(Children(keep_open))
         self.store_url = settings.STORE.read() or DEFAULT_STORE
         self.gateway_url = settings.GATEWAY.read()
@@ -74,13 +89,18 @@ class Services(ExitStack):
         """
         self._required = [self._store_service(), self._gateway_service()]
         for service in self._required:
-            if not responds(service.health):
+            if not responds(service.health, service.answers):
                 self._started[service.name] = self._start(service)
+
+    @property
+    def starts_gateway(self) -> bool:
+        """Whether these services started the gateway."""
+        return "gateway" in self._started
 
     def stop_gateway(self) -> None:
         """Request the end of a started gateway, while the store still receives its last spans."""
         self._stop_watching()
-        if "gateway" in self._started:
+        if self.starts_gateway:
             self._started["gateway"].request_stop()
 
     def ready(self) -> bool:
@@ -91,7 +111,7 @@ class Services(ExitStack):
             NotReachable: when a service is not ready in time.
         """
         for service in self._required:
-            if not responds(service.health, service.ready_text):
+            if not responds(service.health, text=service.ready_text):
                 self._check_start(service)
                 return False
         if self._watcher is None and self._started:
@@ -122,10 +142,14 @@ class Services(ExitStack):
         return RequiredService("store", f"{address}/ping", b"Ok", command + ports, 60)
 
     def _gateway_service(self) -> RequiredService:
-        command = ("serve", "--policy", self.policy, "--dtype", VLLM_DTYPES[self.dtype])
-        port = ("--port", _port_of(self.gateway_url))
+        command = ("serve", "--policy", self.policy, "--port", _port_of(self.gateway_url))
         return RequiredService(
-            "gateway", f"{self.gateway_url}/health", b'"ready"', command + port, 300
+            "gateway",
+            f"{self.gateway_url}/health",
+            b'"ready"',
+            command + self.serve,
+            300,
+            (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE),  # 503: its policy server is away
         )
 
     def _start(self, service: RequiredService) -> Child:
@@ -172,12 +196,15 @@ class Services(ExitStack):
             self._watcher.join()
 
 
-def responds(url: str, ready_text: bytes = b"") -> bool:
-    """Return whether a GET is answered within two seconds with 200 and `ready_text` in the body."""
+def responds(url: str, statuses: Collection[int] = (HTTPStatus.OK,), *, text: bytes = b"") -> bool:
+    """Return whether a GET is answered in two seconds: one of `statuses`, `text` in the body."""
     try:
         with urlopen(url, timeout=2) as response:
-            return response.status == 200 and ready_text in response.read(1 << 16)
-    except (URLError, OSError):
+            return response.status in statuses and text in response.read(1 << 16)
+    except HTTPError as error:
+        with error:
+            return error.status in statuses and text in error.read(1 << 16)
+    except OSError:
         return False
 
 

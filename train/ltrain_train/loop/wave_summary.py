@@ -10,11 +10,15 @@ from dataclasses import dataclass
 import polars as pl
 
 from ltrain_collector.store import Store
-from ltrain_instrument.attributes import OUTCOME, SPAN_ROLLOUT
+from ltrain_instrument.attributes import OUTCOME, OUTCOME_REASON, SPAN_ROLLOUT
+from ltrain_train.rollout import Failure
 from ltrain_transforms.traces import Role, sender_roles
 
 CLOSED_SQL = f"""
-SELECT RolloutId AS rollout, argMax(SpanAttributes['{OUTCOME}'], Timestamp) AS outcome
+SELECT RolloutId AS rollout, argMax(SpanAttributes['{OUTCOME}'], Timestamp) AS outcome,
+    argMax(SpanAttributes['{OUTCOME_REASON}'], Timestamp) AS reason,
+    argMax(Attempt, Timestamp) AS attempt,
+    any(TaskId) AS task
 FROM otel.spans
 WHERE RunId = {{run:String}} AND Mode = {{mode:String}} AND Wave = {{wave:UInt32}}
     AND SpanName = '{SPAN_ROLLOUT}' AND %s
@@ -41,6 +45,8 @@ class WaveSummary:
     """Number of rollouts by outcome."""
     evaluations: dict[str, float]
     """Mean of each evaluation over the counted rollouts."""
+    failures: Sequence[Failure] = ()
+    """The rollouts that are not ok."""
 
     @property
     def rollouts(self) -> int:
@@ -62,4 +68,6 @@ def summarize_wave(
     values = evaluated.filter(pl.col("rollout").is_in(counted.implode()))
     sums = values.group_by("name").agg(pl.col("value").sum()).sort("name")
     rollouts = max(len(counted), 1)
-    return WaveSummary(dict(outcomes), {name: total / rollouts for name, total in sums.iter_rows()})
+    evaluations = {name: total / rollouts for name, total in sums.iter_rows()}
+    failed = closed.filter(pl.col("outcome") != "ok").sort("rollout")
+    return WaveSummary(dict(outcomes), evaluations, [Failure(**row) for row in failed.to_dicts()])

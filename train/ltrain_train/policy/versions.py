@@ -6,6 +6,7 @@
 """
 
 import contextlib
+import errno
 import re
 import shutil
 import time
@@ -178,7 +179,16 @@ class Policies:
         (draft / POLICY_MANIFEST).write_text(version.model_dump_json(indent=2) + "\n")
         for file in _files(draft):
             file.chmod(0o444)
-        move_into_place(draft, self._folder(version.policy) / f"v{version.version}")
+        path = self._folder(version.policy) / f"v{version.version}"
+        try:
+            move_into_place(draft, path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            raise PolicyExists(
+                f"'{path}' exists already, so the new version cannot take its place. If it has no "
+                f"{POLICY_MANIFEST}, it is half-written: remove it and run the same command again."
+            ) from error
         return version.version
 
     def _require_same_model(self, name: str, model: Path) -> None:

@@ -1,16 +1,20 @@
 """Rollouts: tasks planned, attempts made and judged, spans and rewards recorded."""
 
+from ltrain_train.rollout.failures import Failure, describe_failures
 from ltrain_train.rollout.run_tasks import RolloutOptions, run_tasks
-from ltrain_train.rollout.runner import Runner, finished_rollouts
+from ltrain_train.rollout.runner import Runner, finished_rollouts, rollout_logs
 from ltrain_train.rollout.runs import last_and_next_name
 from ltrain_train.rollout.tasks import Task, load_tasks
 
 __all__ = [
+    "Failure",
     "RolloutOptions",
     "Runner",
     "Task",
+    "describe_failures",
     "finished_rollouts",
     "last_and_next_name",
     "load_tasks",
+    "rollout_logs",
     "run_tasks",
 ]

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from opentelemetry.sdk.trace import TracerProvider
-from tenacity import RetryError, Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from ltrain_instrument import attributes
 from ltrain_instrument.allow import Allow
@@ -39,12 +38,13 @@ from ltrain_train.workers import (
     RolloutResult,
 )
 
-KEY_GRACE = 30.0
-"""Seconds that an attempt's key and lease outlive its time limit."""
-GATEWAY_POLL = 0.5
-"""Seconds between two checks whether the gateway is ready."""
+CLOSE_GRACE = 30.0
+"""Seconds in which an ended attempt is closed."""
+KEY_GRACE = OUTAGE_TIMEOUT + CLOSE_GRACE
+"""Seconds that an attempt's keys and lease outlive its time limit, which an outage extends."""
 EXCUSED_WAIT = 1.0
-"""Seconds of waiting for the policy server that excuse a timeout."""
+"""Seconds of waiting for the policy server that excuse a timeout, if the limit was not extended by
+them."""
 STOPPED_REASON = "the run was stopped"
 NO_CALLS = CallCounts(llm_calls=0, spans=0, failures=0)
 
@@ -116,8 +116,6 @@ class Attempts:
         self._reward, self._attempt_log = reward, attempt_log
         self._gateway, self._secret, self._settings = gateway, secret, settings
         self._lock = threading.Lock()
-        self._gateway_wait = threading.Lock()
-        """Locked by the one thread that waits for the gateway."""
         self._open: set[str] = set()
         self._unscored: list[UnscoredAttempt] = []
 
@@ -142,8 +140,15 @@ class Attempts:
             self._open.add(attempt.id)
         return RunningAttempt(rollout, attempt, spans)
 
-    def close(self, running: RunningAttempt, result: AttemptResult) -> ClosedAttempt | None:
+    def close(
+        self, running: RunningAttempt, result: AttemptResult, *, waited: float = 0.0
+    ) -> ClosedAttempt | None:
         """Revoke an attempt's key, score its result and write its closing span.
+
+        Args:
+            running: the attempt.
+            result: how it ended.
+            waited: seconds by which its time limit was extended.
 
         Returns:
             the closed attempt; None if it was closed before.
@@ -156,7 +161,7 @@ class Attempts:
             calls, result = NO_CALLS, AttemptResult(Outcome.INFRA, str(error), died=result.died)
         if self._store_keys is not None:
             self._store_keys.send_leftovers(running.attempt.identity)
-        result = apply_outage(running.attempt, result, calls)
+        result = apply_outage(running.attempt, result, calls, waited)
         try:
             rewards = self._score(running, result)
         except RewardFailed as error:
@@ -166,7 +171,6 @@ class Attempts:
         closed = self._write_end(running, result.outcome, result.reason, rewards, calls.llm_calls)
         if result.outcome is not Outcome.INFRA or running.rollout.tries == MAX_TRIES:
             return ClosedAttempt(running, closed)
-        self._wait_for_gateway()
         return ClosedAttempt(running, closed, running.rollout.next_try(isolated=result.died))
 
     def close_unscored(self, scored: int) -> list[RolloutResult]:
@@ -240,7 +244,7 @@ class Attempts:
     def _close_key(self, running: RunningAttempt) -> CallCounts:
         # the agent's own key may have expired while the attempt waited to be closed
         identity = running.attempt.identity
-        return self._client.close_attempt(identity, self._sign_key(identity, KEY_GRACE))
+        return self._client.close_attempt(identity, self._sign_key(identity, CLOSE_GRACE))
 
     def _write_unscored(self, unscored: UnscoredAttempt, outcome: Outcome) -> RolloutResult:
         reason = f"{RewardFailed.__name__}: {unscored.error}"
@@ -276,45 +280,30 @@ class Attempts:
             llm_calls=calls,
         )
 
-    def _wait_for_gateway(self) -> None:
-        """Wait until the gateway is ready, so that one outage costs a rollout one try only.
 
-        Raises:
-            GatewayUnreachable: when the gateway is not ready after `OUTAGE_TIMEOUT` seconds.
-        """
-        with self._gateway_wait:
-            if self._client.is_ready():
-                return
-            _logger.warning("ltrain: waiting for the gateway, at most %.0f s", OUTAGE_TIMEOUT)
-            retrying = Retrying(
-                retry=retry_if_not_result(bool),
-                wait=wait_fixed(GATEWAY_POLL),
-                stop=stop_after_delay(OUTAGE_TIMEOUT),
-            )
-            try:
-                retrying(self._client.is_ready)
-            except RetryError as error:
-                raise GatewayUnreachable(
-                    f"The gateway at {self._gateway} has not been ready for {OUTAGE_TIMEOUT:g} s. "
-                    "Start it with `ltrain serve MODEL`, or set LTRAIN_GATEWAY to its address."
-                ) from error
+def apply_outage(
+    attempt: Attempt, result: AttemptResult, calls: CallCounts, waited: float = 0.0
+) -> AttemptResult:
+    """Return the attempt's result, changed to `infra` if an outage may have caused it.
 
-
-def apply_outage(attempt: Attempt, result: AttemptResult, calls: CallCounts) -> AttemptResult:
-    """Return the attempt's result, changed to `infra` if an outage may have caused it."""
+    A timeout is the agent's only if its time limit was extended by all the seconds that its calls
+    waited; it was extended by `waited` seconds.
+    """
     if result.outcome not in (Outcome.OK, Outcome.ERROR, Outcome.TIMEOUT):
         return result
-    reason = _outage_reason(attempt, result, calls)
+    reason = _outage_reason(attempt, result, calls, waited)
     if not reason:
         return result
     return AttemptResult(Outcome.INFRA, f"{reason}: {result.reason}" if result.reason else reason)
 
 
-def _outage_reason(attempt: Attempt, result: AttemptResult, calls: CallCounts) -> str:
+def _outage_reason(
+    attempt: Attempt, result: AttemptResult, calls: CallCounts, waited: float
+) -> str:
     if calls.since > attempt.started / 1e9:
         return "the gateway was started again meanwhile"
     if calls.failures:
         return f"an outage left {calls.failures} calls unanswered"
-    if result.outcome is Outcome.TIMEOUT and calls.away_seconds >= EXCUSED_WAIT:
+    if result.outcome is Outcome.TIMEOUT and calls.away_seconds - waited >= EXCUSED_WAIT:
         return f"its calls waited {calls.away_seconds:.1f} s for the policy server"
     return ""

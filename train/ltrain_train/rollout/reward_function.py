@@ -1,13 +1,16 @@
 """The reward function: `score(task, result) -> float | dict[str, float]`, or a coroutine function.
 
 A call that fails is tried three times. Then the failure counts as an error of the agent, whose
-value the recipe sets. If the function fails on most results, the run ends.
+value the recipe sets; so does a function that does not return in time. If the function fails on
+most results, the run ends.
 """
 
 import asyncio
 import inspect
 import math
+import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,8 @@ from ltrain_train.rollout.tasks import Task
 from ltrain_train.workers import code_digest, load_function
 
 MAX_CALLS = 3
+REWARD_TIMEOUT = 60.0
+"""Seconds for the calls of the function on one result."""
 RETRY_PAUSE = 0.2
 """Seconds before the second call; before the third, twice as many."""
 USER_ERRORS = (Exception, SystemExit)
@@ -31,8 +36,8 @@ class RewardFailed(LtrainError, RuntimeError):
 class RewardFunction:
     """Calls the reward function that `reference` names."""
 
-    def __init__(self, reference: str, folder: Path) -> None:
-        self.reference = reference
+    def __init__(self, reference: str, folder: Path, timeout: float = REWARD_TIMEOUT) -> None:
+        self.reference, self.timeout = reference, timeout
         self._function = load_function(reference, folder)
         self.digest = code_digest(self._function)
         """Hash of the function's module."""
@@ -40,9 +45,32 @@ class RewardFunction:
     def score(self, task: Task, result: Any) -> dict[str, float]:
         """Return the reward values by name; a single value is named `reward`.
 
+        A thread cannot be ended: that of a function that hangs is left behind.
+
         Raises:
-            RewardFailed: when three calls failed.
+            RewardFailed: when three calls failed, or have not returned after `timeout` seconds.
         """
+        scored: Future[dict[str, float]] = Future()
+
+        def score() -> None:
+            try:
+                scored.set_result(self._score(task, result))
+            except BaseException as error:
+                scored.set_exception(error)
+
+        threading.Thread(target=score, name="reward", daemon=True).start()
+        try:
+            return scored.result(self.timeout)
+        except TimeoutError as error:
+            if scored.done():  # the function raised it
+                raise
+            raise RewardFailed(
+                f"{self.reference} has not returned after {self.timeout:g} s on task '{task.id}'. "
+                "Give its requests a timeout, or raise reward_timeout under [rollout] in the "
+                "recipe (--reward-timeout)."
+            ) from error
+
+    def _score(self, task: Task, result: Any) -> dict[str, float]:
         retrying = Retrying(
             retry=retry_if_exception_type(USER_ERRORS),
             wait=wait_exponential(RETRY_PAUSE),

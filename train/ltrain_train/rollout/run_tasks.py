@@ -14,11 +14,12 @@ from ltrain_instrument.identity import Mode
 from ltrain_train.gateway import GatewayClient, GatewayUnreachable, gateway_secret
 from ltrain_train.processes import RunLock, run_lock
 from ltrain_train.rollout.attempt_log import AttemptLog
-from ltrain_train.rollout.runner import Runner, finished_rollouts
+from ltrain_train.rollout.failures import Failure, describe_failures
+from ltrain_train.rollout.runner import Runner, finished_rollouts, rollout_logs
 from ltrain_train.rollout.runs import Run, open_run
 from ltrain_train.rollout.tasks import Task, load_tasks, tasks_digest
 from ltrain_train.store import require_own_store
-from ltrain_train.workers import COUNTED_OUTCOMES, RolloutResult, WaveResult
+from ltrain_train.workers import COUNTED_OUTCOMES, Outcome, RolloutResult, WaveResult
 
 WAVE = 0
 TRAIN_SAMPLING = {"top_p": 1.0}
@@ -41,6 +42,7 @@ class RolloutOptions:
     workers: int
     concurrency: int
     timeout: float
+    reward_timeout: float
     agent_sees: tuple[str, ...]
     allow: tuple[Allow, ...]
 
@@ -53,11 +55,33 @@ class RolloutSummary:
     results: WaveResult
     skipped: int
     """Rollouts that an earlier process had finished."""
+    logs: Path
+    """Folder of the logs of workers and commands."""
 
     @property
     def complete(self) -> bool:
         """Whether every rollout has a counted outcome."""
         return all(result.outcome in COUNTED_OUTCOMES for result in self.results)
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether every rollout is ok."""
+        return not self.failures
+
+    @property
+    def failures(self) -> list[Failure]:
+        """The rollouts that are not ok."""
+        return [
+            Failure(
+                rollout=str(result.identity.rollout),
+                attempt=result.identity.attempt or 0,
+                task=str(result.identity.task),
+                outcome=result.outcome.value,
+                reason=result.reason,
+            )
+            for result in self.results
+            if result.outcome is not Outcome.OK
+        ]
 
     def table(self) -> str:
         """Return the summary as a few lines of text."""
@@ -66,10 +90,12 @@ class RolloutSummary:
         if self.skipped:
             lines.append(f"finished before: {self.skipped}")
         lines += [f"mean {name}: {value:.3f}" for name, value in self.results.means().items()]
-        failed = [result for result in self.results if result.reason]
-        lines += [f"{r.identity.rollout} {r.outcome.value}: {r.reason}" for r in failed[:5]]
+        failed = self.failures
+        lines += [f"{each.rollout} {each.outcome}: {each.reason}" for each in failed[:5]]
         if len(failed) > 5:
             lines.append(f"and {len(failed) - 5} more that are not ok")
+        if failed:
+            lines.append(describe_failures(failed, len(self.results), self.logs))
         return "\n".join(lines)
 
     def as_json(self) -> str:
@@ -114,6 +140,7 @@ def _run_locked(
             workers=options.workers,
             concurrency=options.concurrency,
             timeout=options.timeout,
+            reward_timeout=options.reward_timeout,
             agent_sees=options.agent_sees,
             allow=options.allow,
             keep_open=lock.descriptors,
@@ -129,7 +156,7 @@ def _run_locked(
             finished=finished,
             on_result=_progress_printer(len(tasks) * options.rollouts_per_task - len(finished)),
         )
-    summary = RolloutSummary(run, results, len(finished))
+    summary = RolloutSummary(run, results, len(finished), rollout_logs(home))
     run.finished = summary.complete
     run.save()
     return summary

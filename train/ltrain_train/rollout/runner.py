@@ -4,6 +4,7 @@
   its rewards are written, and then its closing span.
 * A rollout that an outage ended is tried again as another attempt, at most three times. Only the
   gateway, the kernel or this process can report an outage; any other failure is the agent's.
+* While the gateway holds calls, no attempt starts and no attempt's time limit runs.
 * If the reward function fails on a result, the attempt is an error of the agent; if it fails on
   most results, the run ends.
 """
@@ -24,8 +25,9 @@ from ltrain_train.gateway import GatewayClient
 from ltrain_train.rollout.attempt_log import AttemptLog
 from ltrain_train.rollout.attempts import Attempts, ClosedAttempt, RunningAttempt, WaveSettings
 from ltrain_train.rollout.finished import finished_rollouts
+from ltrain_train.rollout.gateway_watch import GatewayWatch
 from ltrain_train.rollout.planned_rollout import PlannedRollout, plan_rollouts
-from ltrain_train.rollout.reward_function import RewardFunction
+from ltrain_train.rollout.reward_function import REWARD_TIMEOUT, RewardFunction
 from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.rollout.tasks import Task, require_unique_ids
 from ltrain_train.store import open_service_provider
@@ -42,7 +44,7 @@ from ltrain_train.workers import (
     is_reference,
 )
 
-__all__ = ["Runner", "finished_rollouts"]
+__all__ = ["Runner", "finished_rollouts", "rollout_logs"]
 
 START_TIMEOUT = 120.0
 """Maximum seconds for a worker to import the agent."""
@@ -77,6 +79,7 @@ class Runner(ExitStack):
         workers: int = 2,
         concurrency: int = 16,
         timeout: float = 60.0,
+        reward_timeout: float = REWARD_TIMEOUT,
         environ: Mapping[str, str] | None = None,
         agent_sees: Sequence[str] = ("input",),
         allow: Sequence[Allow] = (),
@@ -96,6 +99,7 @@ class Runner(ExitStack):
             workers: number of processes.
             concurrency: rollouts at a time in one worker.
             timeout: seconds until an attempt times out.
+            reward_timeout: seconds for the reward function on one result.
             environ: variables added to the agent's environment.
             agent_sees: keys of a task that the agent may read, besides id and domain.
             allow: untrainable request features that calls in mode `train` may use.
@@ -108,7 +112,9 @@ class Runner(ExitStack):
         self._workers, self._concurrency = workers, concurrency
         self._environ = agent_environment(home, {**dict.fromkeys(SECRETS), **(environ or {})})
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._reward = RewardFunction(reward, self._folder) if reward else None
+        self._reward: RewardFunction | None = None
+        if reward:
+            self._reward = RewardFunction(reward, self._folder, reward_timeout)
         self._gateway, self._secret, self._policy = gateway, secret, policy
         self._timeout = timeout
         self._keep_open = tuple(keep_open)
@@ -122,7 +128,7 @@ class Runner(ExitStack):
             self._provider = open_service_provider("ltrain-runner", self._home)
             stack.callback(self._provider.shutdown)
             stack.callback(self._send_leftovers)
-            executor = self._open_executor(self._home / "logs" / "rollouts")
+            executor = self._open_executor(rollout_logs(self._home))
             self._executor = stack.enter_context(closing(executor))
             stack.callback(setattr, self, "_executor", None)
             self.push(stack.pop_all())
@@ -188,12 +194,14 @@ class Runner(ExitStack):
         finished_before: int,
     ) -> WaveResult:
         executor, results = self._require_executor(), WaveResult()
+        watch = GatewayWatch(self._client, self._policy)
         in_flight: dict[str, RunningAttempt] = {}
         closers = ThreadPoolExecutor(CLOSING_THREADS, thread_name_prefix="close")
         try:
             while waiting or in_flight:
-                self._start_attempts(attempts, executor, waiting, in_flight)
-                executor.stop_overdue()
+                if waiting and watch.is_ready():
+                    self._start_attempts(attempts, executor, waiting, in_flight)
+                executor.time_out(watch.overdue(each.attempt for each in in_flight.values()))
                 for event in self._next_events():
                     if isinstance(event, BaseException):
                         raise event
@@ -205,7 +213,8 @@ class Runner(ExitStack):
                             results.append(event.result)
                             on_result(event.result)
                     elif (running := in_flight.get(event[0].id)) is not None:
-                        closers.submit(self._close_attempt, attempts, running, event[1])
+                        waited = watch.waited(running.attempt.id)
+                        closers.submit(self._close_attempt, attempts, running, event[1], waited)
         except BaseException:
             closers.shutdown(wait=False, cancel_futures=True)
             attempts.cancel(list(in_flight.values()))
@@ -234,10 +243,10 @@ class Runner(ExitStack):
             executor.submit(running.attempt)
 
     def _close_attempt(
-        self, attempts: Attempts, running: RunningAttempt, result: AttemptResult
+        self, attempts: Attempts, running: RunningAttempt, result: AttemptResult, waited: float
     ) -> None:
         try:
-            closed = attempts.close(running, result)
+            closed = attempts.close(running, result, waited=waited)
         except BaseException as error:  # `_run_planned` waits for this event and raises the error
             self._events.put(error)
         else:
@@ -288,6 +297,11 @@ class Runner(ExitStack):
             on_end=on_end,
             keep_open=self._keep_open,
         )
+
+
+def rollout_logs(home: Path) -> Path:
+    """Return the folder of the logs of workers and commands."""
+    return home / "logs" / "rollouts"
 
 
 def _next_rollout(executor: Executor, waiting: deque[PlannedRollout]) -> PlannedRollout | None:

@@ -7,7 +7,7 @@ is JSON.
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from signal import SIGKILL
 from typing import Any
@@ -45,6 +45,9 @@ class CommandExecutor:
         self._children = Children(keep_open)
         self._lock = threading.Lock()
         self._in_flight: set[str] = set()
+        self._running: dict[str, Child] = {}
+        """The commands that have been started and not timed out, by execution id."""
+        self._timed_out: set[str] = set()
         self._closed = False
 
     def wait_ready(self, timeout: float) -> None:
@@ -61,8 +64,14 @@ class CommandExecutor:
             self._in_flight.add(attempt.id)
         threading.Thread(target=self._run_attempt, args=(attempt,), daemon=True).start()
 
-    def stop_overdue(self) -> None:
-        """Do nothing: each attempt's thread enforces its time limit."""
+    def time_out(self, attempts: Collection[str]) -> None:
+        """End the commands of these attempts; the thread of each waits for its end."""
+        with self._lock:
+            overdue = [name for name in attempts if name in self._running]
+            self._timed_out.update(overdue)
+            children = [self._running.pop(name) for name in overdue]
+        for child in children:
+            threading.Thread(target=child.stop, daemon=True).start()
 
     def close(self) -> None:
         """End every command."""
@@ -84,12 +93,16 @@ class CommandExecutor:
             child = self._start(attempt, output)
         except (OSError, ChildDied) as error:  # no process, no disk, no launcher
             return AttemptResult(Outcome.INFRA, f"the command cannot be started: {error}")
-        try:
-            status = child.wait(attempt.timeout)
-        except TimeoutError:
-            child.stop()
-            return AttemptResult(Outcome.TIMEOUT, f"still running after {attempt.timeout:g} s")
+        with self._lock:
+            self._running[attempt.id] = child
+        status = child.wait()
         child.stop()
+        with self._lock:
+            self._running.pop(attempt.id, None)
+            timed_out = attempt.id in self._timed_out
+            self._timed_out.discard(attempt.id)
+        if timed_out:
+            return AttemptResult(Outcome.TIMEOUT, f"still running after {attempt.timeout:g} s")
         result = _classify_exit(attempt, status, child, output)
         if result.outcome is Outcome.OK:
             output.unlink(missing_ok=True)

@@ -3,7 +3,7 @@
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -34,8 +34,11 @@ class Executor(Protocol):
     def submit(self, attempt: Attempt) -> None:
         """Start an attempt; there must be a free slot."""
 
-    def stop_overdue(self) -> None:
-        """End the attempts that exceeded their time limit."""
+    def time_out(self, attempts: Collection[str]) -> None:
+        """End the attempts of these execution ids, which exceeded their time limit.
+
+        Their results follow. A call with an attempt that is ending already changes nothing.
+        """
 
     def close(self) -> None:
         """End every process; running attempts get no result."""

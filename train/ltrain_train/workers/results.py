@@ -32,7 +32,8 @@ class ResultSender:
         threading.Thread(target=self._send_batches, daemon=True).start()
 
     def put(self, attempt: str, result: AttemptResult) -> None:
-        """Queue an attempt's result, to be sent after its spans."""
+        """Queue an attempt's result, to be sent after its spans; its time limit ends now."""
+        self.send_now({"id": attempt, "returned": True})
         self._queue.put((attempt, result))
 
     def send_now(self, message: Mapping[str, Any]) -> None:

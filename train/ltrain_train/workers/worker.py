@@ -7,8 +7,8 @@ pipes, so the agent's output goes to the log only.
 * Each attempt runs inside `ltrain_instrument.rollout` and one span, a child of its dispatch span.
 * A result is sent only after the spans of its attempt were flushed.
 * An exception of the agent is the outcome `error`; the gateway decides whether an outage caused it.
-* A coroutine is cancelled at its time limit. A thread cannot be cancelled: the pool ends the
-  process.
+* The pool decides when an attempt exceeds its time limit. Then the worker cancels a coroutine. A
+  thread cannot be cancelled: the pool ends the process.
 """
 
 import argparse
@@ -46,6 +46,8 @@ class Worker:
         self._results = results
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="rollout")
         self._loop = asyncio.new_event_loop() if inspect.iscoroutinefunction(solve) else None
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        """The running coroutines that have not been cancelled, by execution id."""
         if self._loop is not None:
             threading.Thread(target=self._loop.run_forever, daemon=True).start()
 
@@ -55,11 +57,13 @@ class Worker:
         return self._loop is not None
 
     def serve(self, requests: TextIO) -> None:
-        """Start the attempt that each line requests."""
+        """Start or cancel the attempt that each line names."""
         for line in requests:
             request = json.loads(line)
             if self._loop is None:
                 self._threads.submit(self._run, request)
+            elif "cancel" in request:
+                self._loop.call_soon_threadsafe(self._cancel, request["cancel"])
             else:
                 asyncio.run_coroutine_threadsafe(self._run_async(request), self._loop)
 
@@ -74,17 +78,24 @@ class Worker:
 
     async def _run_async(self, request: Mapping[str, Any]) -> None:
         endpoint = Endpoint(**request["endpoint"])
-        limit = asyncio.timeout(request["timeout"])
+        name, task = request["id"], asyncio.current_task()
+        assert task is not None
+        self._tasks[name] = task
         try:
             with _rollout_context(request):
-                async with limit:
-                    output = await self._solve(request["task"], endpoint)
+                output = await self._solve(request["task"], endpoint)
             result = AttemptResult(Outcome.OK, output=output)
         except BaseException as error:  # as in `_run`
             result = _error_result(error)
-            if limit.expired():
+            if name not in self._tasks:
                 result = AttemptResult(Outcome.TIMEOUT, f"cancelled after {request['timeout']:g} s")
-        self._results.put(request["id"], result)
+        self._tasks.pop(name, None)
+        self._results.put(name, result)
+
+    def _cancel(self, name: str) -> None:
+        """Cancel an attempt that has not ended; from now on its error is a timeout."""
+        if (task := self._tasks.pop(name, None)) is not None:
+            task.cancel()
 
 
 @contextmanager

@@ -8,7 +8,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from ltrain_instrument.errors import LtrainError
@@ -23,9 +23,6 @@ from ltrain_train.workers.attempt import (
 from ltrain_train.workers.executor import OnEnd
 from ltrain_train.workers.reference import BadReference
 from ltrain_train.workers.worker_process import WorkerProcess
-
-CANCEL_GRACE = 1.0
-"""Seconds for a worker to cancel an overdue coroutine; a thread cannot be cancelled."""
 
 
 class WorkerFailed(LtrainError, RuntimeError):
@@ -100,12 +97,11 @@ class WorkerPool:
                 reason = "its worker was replaced before it began"
                 self._on_end(attempt, AttemptResult(Outcome.INFRA, reason))
 
-    def stop_overdue(self) -> None:
-        """Replace every worker with an attempt past its time limit."""
-        now = time.time_ns()
+    def time_out(self, attempts: Collection[str]) -> None:
+        """Cancel these attempts, or replace each worker that does not cancel one of them."""
         with self._changed:
             for worker in list(self._workers):
-                if overdue := worker.overdue(now):
+                if overdue := worker.cancel(attempts):
                     reason = "its worker was ended because another attempt timed out"
                     in_flight = self._replace(worker, overdue)
                     for attempt in in_flight:
@@ -157,14 +153,19 @@ class WorkerPool:
             elif "broken" in message:
                 self._failure = BadReference(str(message["broken"]))
             elif "ready" in message:
-                worker.cancel_grace = CANCEL_GRACE if message.get("cancels") else 0.0
+                worker.cancels = bool(message.get("cancels"))
                 worker.ready = True
             self._changed.notify_all()
 
     def _on_result(self, worker: WorkerProcess, message: dict[str, object]) -> None:
-        attempt = worker.in_flight.pop(str(message.get("id")), None)
-        if attempt is None:
+        name = str(message.get("id"))
+        if name not in worker.in_flight:
             return
+        if message.get("returned"):
+            worker.returned.setdefault(name, time.monotonic())
+            return
+        attempt = worker.in_flight.pop(name)
+        worker.returned.pop(name, None)
         outcome, reason = str(message.get("outcome")), str(message.get("reason", ""))
         if outcome not in COUNTED_OUTCOMES:
             outcome, reason = Outcome.ERROR, f"its worker sent the unknown outcome '{outcome}'"

@@ -5,11 +5,13 @@ is written, so a separate thread writes.
 """
 
 import json
+import math
 import os
 import queue
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -18,7 +20,13 @@ from typing import Any
 from ltrain_train.processes import Child, Children
 from ltrain_train.workers.attempt import Attempt
 from ltrain_train.workers.executor import KILL_GRACE, instrumented_command
-from ltrain_train.workers.results import parse_json
+from ltrain_train.workers.results import FLUSH_TIMEOUT, parse_json
+
+CANCEL_GRACE = 1.0
+"""Seconds for a worker to cancel an overdue coroutine; a thread cannot be cancelled."""
+RESULT_GRACE = 4 * FLUSH_TIMEOUT
+"""Seconds in which the result of an agent that has returned arrives: it waits for the flush of the
+results before it and for its own."""
 
 
 class WorkerProcess:
@@ -38,8 +46,13 @@ class WorkerProcess:
         self.name, self.log = name, log
         self.ready = False
         """Whether the worker accepts attempts."""
-        self.cancel_grace = 0.0
-        """Seconds after an attempt's time limit in which the worker may cancel it itself."""
+        self.cancels = False
+        """Whether the worker can cancel an attempt, as it does with coroutines."""
+        self.cancelled: dict[str, float] = {}
+        """Monotonic seconds at which the worker was told to cancel an attempt, by execution id."""
+        self.returned: dict[str, float] = {}
+        """Monotonic seconds at which the agent returned the result of an attempt that is still
+        waiting for its spans to be sent, by execution id."""
         self.in_flight: dict[str, Attempt] = {}
         """The attempts that run in the worker, by execution id."""
         self.shared_attempts: set[str] = set()
@@ -103,13 +116,20 @@ class WorkerProcess:
         self.in_flight[attempt.id] = attempt
         self._lines.put(json.dumps(_request_message(attempt)) + "\n")
 
-    def overdue(self, now: int) -> set[str]:
-        """Return the execution ids past their time limit at `now`, in Unix nanoseconds."""
-        return {
+    def cancel(self, attempts: Collection[str]) -> set[str]:
+        """Request these attempts' cancellation and return those that do not end by it."""
+        now = time.monotonic()
+        overdue = {
             name
-            for name, attempt in self.in_flight.items()
-            if now > attempt.started + (attempt.timeout + self.cancel_grace) * 1e9
+            for name in self.in_flight.keys() & set(attempts)
+            if now > self.returned.get(name, -math.inf) + RESULT_GRACE
         }
+        if not self.cancels:
+            return overdue
+        for name in overdue - self.cancelled.keys():
+            self.cancelled[name] = now
+            self._lines.put(json.dumps({"cancel": name}) + "\n")
+        return {name for name in overdue if now > self.cancelled[name] + CANCEL_GRACE}
 
     def stop(self) -> None:
         """Request the end of the worker and everything it started, and return at once."""

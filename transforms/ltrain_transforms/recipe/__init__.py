@@ -7,6 +7,7 @@ from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
 from ltrain_transforms.recipe.reward import Credited, Reward, RuleKind
 from ltrain_transforms.recipe.rollout import Rollout
 from ltrain_transforms.recipe.selection import FailedCounts, Filter, Source
+from ltrain_transforms.recipe.serve import Serve
 from ltrain_transforms.recipe.train import Train
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Reward",
     "Rollout",
     "RuleKind",
+    "Serve",
     "Source",
     "Step",
     "Train",

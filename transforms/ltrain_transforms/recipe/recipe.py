@@ -18,6 +18,7 @@ from ltrain_transforms.recipe.reward import Reward
 from ltrain_transforms.recipe.rollout import Rollout
 from ltrain_transforms.recipe.section import Section
 from ltrain_transforms.recipe.selection import Filter, Source
+from ltrain_transforms.recipe.serve import Serve
 from ltrain_transforms.recipe.train import Train
 
 DEFAULT = Path("ltrain.toml")
@@ -32,6 +33,7 @@ class Recipe(Section):
     credit: Credit = Credit()
     filter: Filter = Filter()
     train: Train = Train()
+    serve: Serve = Serve()
 
     @field_validator("policy")
     @classmethod

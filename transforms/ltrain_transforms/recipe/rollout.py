@@ -22,7 +22,9 @@ class Rollout(Section):
     tasks_per_wave: int = Field(default=12, ge=1)
     """Tasks in a wave; one wave is one update."""
     timeout: float = Field(default=60, gt=0)
-    """Seconds for each attempt."""
+    """Seconds for each attempt in which the agent can work; waits for the gateway do not count."""
+    reward_timeout: float = Field(default=60, gt=0)
+    """Seconds for the reward function on one result."""
     seed: int = 0
     """Random seed of the order of tasks."""
     workers: int = Field(default=2, ge=1)

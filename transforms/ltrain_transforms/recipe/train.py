@@ -25,6 +25,8 @@ class Train(Section):
     """Updates of an online run; each has one wave."""
     steps_per_wave: int = Field(default=1, ge=1)
     """Optimizer steps in each update."""
+    ranks: int = Field(default=1, ge=1)
+    """Data-parallel processes of the learner, on a machine with GPUs one for each."""
     tokens_per_micro_batch: int = Field(default=768, ge=1)
     """Tokens in one micro-batch; it limits memory and does not change the result."""
     max_staleness: int = Field(default=4, ge=0)
@@ -43,6 +45,8 @@ class Train(Section):
     """Largest norm of the gradient."""
     span_timeout: float = Field(default=20.0, ge=0)
     """Seconds to wait for all spans of a wave; then it is built without the missing ones."""
+    hang_timeout: float = Field(default=900.0, gt=0)
+    """Seconds without progress after which the learner counts as hung and the run ends."""
     validate_every: int = Field(default=0, ge=0)
     """Updates between validations; 0: validate only before and after the run."""
 

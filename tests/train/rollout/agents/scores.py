@@ -1,5 +1,7 @@
 """Reward functions."""
 
+import asyncio
+import time
 from typing import Any
 
 
@@ -28,6 +30,23 @@ def fails_on_some(task: dict[str, Any], result: Any) -> float:
 def words(task: dict[str, Any], result: Any) -> int:
     """Return the number of words of a text."""
     return len(result.split())
+
+
+def hangs(task: dict[str, Any], result: Any) -> float:
+    """Return a number after a minute."""
+    time.sleep(60)
+    return 1.0
+
+
+async def hangs_async(task: dict[str, Any], result: Any) -> float:
+    """Return a number after a minute, from a coroutine."""
+    await asyncio.sleep(60)
+    return 1.0
+
+
+def gives_up(task: dict[str, Any], result: Any) -> float:
+    """Raise the error of a request that took too long."""
+    raise TimeoutError("the judge does not answer")
 
 
 async def in_its_time(task: dict[str, Any], result: Any) -> float:

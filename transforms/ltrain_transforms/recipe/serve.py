@@ -1,0 +1,46 @@
+"""How `ltrain run` serves the policy."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from ltrain_transforms.recipe.section import Section
+
+
+class Serve(Section):
+    upstream: str | None = None
+    """URL of a running vLLM to use instead of starting one."""
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    """Type in which vLLM computes; auto: that of `train.dtype`."""
+    max_model_len: int = Field(default=1024, ge=1)
+    """Maximum tokens of prompt and response together."""
+    max_num_seqs: int = Field(default=64, ge=1)
+    """Maximum calls in one batch."""
+    tool_parser: str | None = None
+    """vLLM's parser of the model's tool calls, such as `hermes`; unset: calls with tools are
+    answered with text."""
+    chat_template: str | None = None
+    """File of the chat template, in the recipe's folder; unset: the model's own."""
+    vllm: tuple[str, ...] = ()
+    """Further arguments of `vllm serve`."""
+
+    def arguments(self, folder: Path, dtype: str) -> list[str]:
+        """Return the options of `ltrain serve`, those of vLLM after --.
+
+        Args:
+            folder: folder of the recipe.
+            dtype: type in which vLLM computes if the section does not set it.
+        """
+        vllm: list[str] = []
+        if self.tool_parser is not None:
+            vllm += ["--enable-auto-tool-choice", "--tool-call-parser", self.tool_parser]
+        if self.chat_template is not None:
+            vllm += ["--chat-template", str((folder / self.chat_template).resolve())]
+        return [
+            *(("--upstream", self.upstream) if self.upstream else ()),
+            *("--dtype", dtype if self.dtype == "auto" else self.dtype),
+            *("--max-model-len", str(self.max_model_len)),
+            *("--max-num-seqs", str(self.max_num_seqs)),
+            *("--", *vllm, *self.vllm),
+        ]
