@@ -63,6 +63,22 @@ def test_a_lora_run_continues_in_another_process_and_exports_merged_weights(
     assert sum(sizes) < (tiny / "model.safetensors").stat().st_size
 
 
+def test_an_update_that_breaks_the_policy_is_undone(
+    tiny: Path, tmp_path: Path, make_rows: Make, write: Write
+) -> None:
+    samples = write(make_rows(10))
+    train = ADAPTER.model_copy(update={"learning_rate": 1e30})
+    with LearnerClient(train, tiny, directory=tmp_path, policy="tiny") as learner:
+        before = learner.log_probs(samples)
+        for checkpoint in (None, tmp_path / "checkpoint"):
+            if checkpoint is not None:
+                learner.save(checkpoint)
+            report = learner.step(samples, version=0)
+            assert (report.steps, report.undone, report.total_steps) == (0, 3, 0)
+            assert report.warnings[0].startswith("The update was undone, because the policy's log")
+            assert learner.log_probs(samples) == before
+
+
 def test_two_ranks_with_corrected_probabilities_equal_one_full_batch(
     tiny: Path, tmp_path: Path, make_rows: Make, write: Write, reference: Reference
 ) -> None:

@@ -32,6 +32,8 @@ TERM_GRACE = 3.0
 because files are written atomically."""
 RAY_SOCKET_BYTES = len("r/session_2026-11-22_10-32-50_887843_4194304/sockets/plasma_store")
 """Bytes of the longest socket path in Ray's folder."""
+STEP_TUPLES = ("stale", "warnings")
+"""The fields of `StepReport` that JSON returns as lists."""
 CLOSE_GRACE = 10.0
 """Seconds for a learner to exit by itself when it is closed."""
 
@@ -138,7 +140,7 @@ class LearnerClient(ExitStack):
             BadSamples: when the rows cannot be trained on.
         """
         answer = self._request("step", samples=samples, version=version, dataset=dataset)
-        return StepReport(**(answer | {"stale": tuple(answer["stale"])}))
+        return StepReport(**(answer | {name: tuple(answer[name]) for name in STEP_TUPLES}))
 
     def log_probs(self, samples: Path) -> list[list[float]]:
         """Return the log-probabilities of each row's response tokens under the current weights."""

@@ -35,7 +35,10 @@ class Wave:
     tokens: int = 0
     drops: dict[str, int] = field(default_factory=dict)
     alarms: list[str] = field(default_factory=list)
-    """One sentence for each kind of drop that correlates with low reward."""
+    """One sentence for each kind of drop that correlates with low reward, and for each warning of
+    the learner."""
+    undone: int = 0
+    """Optimizer steps that were undone because a number was not finite."""
     metrics: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall seconds by phase."""

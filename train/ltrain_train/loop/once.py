@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ltrain_collector.store import Store
 from ltrain_instrument import settings
+from ltrain_train.errors import NotFinite
 from ltrain_train.gateway import GatewayClient, gateway_secret
 from ltrain_train.learner import LearnerClient
 from ltrain_train.loop.report import Phases
@@ -24,8 +25,10 @@ class OfflineRun:
 
     dataset: Dataset
     update: Update
+    version: int
+    """The new version."""
     path: Path
-    """The directory of the new version."""
+    """Its directory."""
     served: bool
     """Whether a gateway serves the new version."""
 
@@ -49,6 +52,7 @@ def train_from_dataset(plan: Plan, dataset: Dataset, lock: RunLock) -> OfflineRu
 
     Raises:
         NothingToTrain: when the dataset has no row to train on.
+        NotFinite: when every optimizer step was undone.
     """
     policies = plan.policies()
     version = policies.current(plan.policy)
@@ -63,8 +67,10 @@ def train_from_dataset(plan: Plan, dataset: Dataset, lock: RunLock) -> OfflineRu
         update = updater.update(
             dataset, version, plan.home / "runs" / f"{plan.name}-once-v{version}" / "checkpoint"
         )
+    if update.version is None:
+        raise NotFinite(f"No version was published. {' '.join(update.report.warnings)}")
     path = policies.path(plan.policy, update.version)
-    return OfflineRun(dataset, update, path, served=gateway is not None)
+    return OfflineRun(dataset, update, update.version, path, served=gateway is not None)
 
 
 def _find_gateway(home: Path) -> GatewayClient | None:

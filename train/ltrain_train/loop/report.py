@@ -25,6 +25,8 @@ def wave_line(wave: Wave) -> str:
     trained = f"  -> v{wave.published} from {wave.samples} rows" if wave.published else ""
     if wave.mode == "train" and wave.published is None:
         trained = "  -> nothing to learn: within each group all rewards are equal"
+        if wave.undone:
+            trained = f"  -> no new version: {wave.undone} optimizer steps were undone"
     alarms = "".join(f"\nalarm: {sentence}" for sentence in wave.alarms)
     return f"{wave.mode} {wave.wave} (v{wave.version}): {scores}  | {time_spent}{trained}{alarms}"
 

@@ -4,6 +4,7 @@ The order makes a kill at any moment harmless: the checkpoint is complete before
 the version is complete before a server loads it, and `current` changes after the server loaded it.
 """
 
+import logging
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +22,15 @@ from ltrain_train.policy import Policies
 from ltrain_transforms.datasets import Dataset
 from ltrain_transforms.recipe import Recipe
 
+_logger = logging.getLogger("ltrain.loop")
+
 
 @dataclass(frozen=True, slots=True)
 class Update:
     """The result of one update."""
 
-    version: int
-    """The published version."""
+    version: int | None
+    """The published version; None if every optimizer step was undone."""
     report: StepReport
 
 
@@ -59,6 +62,10 @@ class Updater:
             report = self.learner.step(rows, version=version, dataset=dataset.id)
             if not report.rows:
                 raise NothingToTrain(_all_stale_message(dataset, report, version))
+            for warning in report.warnings:
+                _logger.warning("ltrain: dataset %s: %s", dataset.id, warning)
+            if not report.steps:
+                return Update(None, report)
             self.learner.save(checkpoint)
         with self.phases.measure("load"):
             draft = self.policies.directory / self.policy / f".draft-{version}"
