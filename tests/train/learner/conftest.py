@@ -166,6 +166,8 @@ TRAIN = Train(
     tokens_per_micro_batch=64,
     loss_weighting="rollout",
     max_staleness=2,
+    drift_warning=1.0,  # the rows have random log-probabilities
+    drift_limit=2.0,
 )
 
 

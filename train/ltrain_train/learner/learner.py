@@ -18,6 +18,7 @@ from ltrain_instrument import attributes
 from ltrain_train.errors import BadSamples, NotFinite
 from ltrain_train.learner import batch, engine, loss
 from ltrain_train.learner.checkpoint import fingerprint, make_record, read_record, write_record
+from ltrain_train.learner.drift import check_drift, measure_drift
 from ltrain_train.learner.protocol import Job, StepReport
 from ltrain_train.learner.samples import UpdateRows, read_rows, split_into_steps
 from ltrain_train.learner.weights import (
@@ -65,11 +66,13 @@ class Learner:
 
         Raises:
             BadSamples: when the rows cannot be trained on; then no step has been made.
+            PolicyDrift: when the server's log-probabilities are too far from the learner's; then no
+                step has been made.
         """
         began = time.monotonic()
         rows = self._read_rows(samples, version)
         steps_rows = self._split_rows(rows.fresh, samples)
-        corrected, correction_metrics = self._apply_correction(steps_rows)
+        corrected, measured, warnings = self._compare_with_server(steps_rows, version)
         span_attributes: dict[str, str | int] = {
             attributes.POLICY_NAME: self.job.policy,
             attributes.POLICY_VERSION: version,
@@ -77,10 +80,10 @@ class Learner:
             attributes.RECIPE_DIGEST: self.job.recipe,
         }
         results = [
-            correction_metrics | self._run_optimizer_step(step_rows, span_attributes)
+            self._run_optimizer_step(step_rows, span_attributes, measured)
             for step_rows in corrected
         ]
-        metrics, warnings = self._keep_finite(results, rows.fresh)
+        metrics, undone_warnings = self._keep_finite(results, rows.fresh)
         self.updates += bool(metrics)
         return StepReport(
             metrics={name: sum(m[name] for m in metrics) / len(metrics) for name in metrics[0]}
@@ -95,7 +98,7 @@ class Learner:
             dropped={STALE_REASON: len(rows.stale)} if rows.stale else {},
             stale=rows.stale,
             undone=len(results) - len(metrics),
-            warnings=warnings,
+            warnings=warnings + undone_warnings,
         )
 
     def log_probs(self, samples: Path) -> list[list[float]]:
@@ -184,14 +187,23 @@ class Learner:
         self.steps = self.updates = 0
 
     def _run_optimizer_step(
-        self, rows: pl.DataFrame, span_attributes: Mapping[str, str | int]
+        self,
+        rows: pl.DataFrame,
+        span_attributes: Mapping[str, str | int],
+        measured: Mapping[str, float],
     ) -> dict[str, float]:
-        """Make one optimizer step over `rows`, inside a span."""
+        """Make one optimizer step over `rows`, inside a span that also has the `measured` metrics.
+
+        Returns:
+            all of these metrics.
+        """
         with self.tracer.start_as_current_span(
             attributes.SPAN_STEP, attributes=span_attributes
         ) as span:
             step_batch = self._make_batch(rows)
-            metrics = engine.read_metrics(self.group.train_batch(step_batch.data).get())
+            metrics = {**measured} | engine.read_metrics(
+                self.group.train_batch(step_batch.data).get()
+            )
             metrics["computed_tokens"] = step_batch.computed_tokens
             undone = not isfinite(metrics["grad_norm"])
             self.steps += not undone
@@ -205,23 +217,40 @@ class Learner:
                 span.set_attribute(attributes.TRAIN + name, value)
         return metrics
 
-    def _apply_correction(
-        self, steps_rows: list[pl.DataFrame]
-    ) -> tuple[list[pl.DataFrame], dict[str, float]]:
-        """Add old log-probabilities and the capped ratio to the rows, if the recipe requires it."""
-        if self.job.train.correction == "bypass" or not steps_rows:
-            return steps_rows, {}
+    def _compare_with_server(
+        self, steps_rows: list[pl.DataFrame], version: int
+    ) -> tuple[list[pl.DataFrame], dict[str, float], tuple[str, ...]]:
+        """Compare the learner's log-probabilities with the server's before anything is trained.
+
+        Returns:
+            the rows, corrected if the recipe requires it; the metrics; warnings.
+        """
+        if not steps_rows:
+            return steps_rows, {}, ()
+        train = self.job.train
         rows = pl.concat(steps_rows)
         old = torch.cat(self._log_probs(rows))
+        drift = measure_drift(rows, old.numpy(), version=version, outlier=train.drift_outlier)
+        warning = check_drift(drift, train, version)
+        metrics, warnings = drift.metrics(), (warning,) if warning else ()
+        if train.correction == "bypass":
+            return steps_rows, metrics, warnings
+        corrected, correction_metrics = self._apply_correction(rows, old)
+        counts = [step_rows.height for step_rows in steps_rows]
+        starts = accumulate(counts, initial=0)
+        parts = [corrected.slice(*each) for each in zip(starts, counts, strict=False)]
+        return parts, metrics | correction_metrics, warnings
+
+    def _apply_correction(
+        self, rows: pl.DataFrame, old: torch.Tensor
+    ) -> tuple[pl.DataFrame, dict[str, float]]:
+        """Add the old log-probabilities and the capped ratio to the rows."""
         sampled = torch.tensor(batch.flat_values(rows, "rollout_logprobs"))
         mask = torch.tensor(batch.flat_values(rows, "response_mask").astype(np.int64))
         weights, metrics = engine.truncated_ratio(
             (old - sampled).unsqueeze(0), mask.unsqueeze(0), self.job.train.correction_cap
         )
-        corrected = batch.add_correction(rows, old, weights[0])
-        counts = [step_rows.height for step_rows in steps_rows]
-        starts = accumulate(counts, initial=0)
-        return [corrected.slice(*each) for each in zip(starts, counts, strict=False)], metrics
+        return batch.add_correction(rows, old, weights[0]), metrics
 
     def _log_probs(self, rows: pl.DataFrame) -> list[torch.Tensor]:
         step_batch = self._make_batch(rows)

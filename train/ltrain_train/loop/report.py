@@ -27,6 +27,8 @@ def wave_line(wave: Wave) -> str:
         trained = "  -> nothing to learn: within each group all rewards are equal"
         if wave.undone:
             trained = f"  -> no new version: {wave.undone} optimizer steps were undone"
+    if "drift_k3" in wave.metrics:
+        trained += f"  drift {wave.metrics['drift_k3']:.2g}"
     alarms = "".join(f"\nalarm: {sentence}" for sentence in wave.alarms)
     return f"{wave.mode} {wave.wave} (v{wave.version}): {scores}  | {time_spent}{trained}{alarms}"
 
