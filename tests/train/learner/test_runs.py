@@ -28,7 +28,13 @@ Write = Callable[[Rows], Path]
 Reference = Callable[..., dict[str, Any]]
 
 ADAPTER = Train(
-    lora_rank=4, dtype="fp32", learning_rate=1e-2, steps_per_wave=3, loss_weighting="call"
+    lora_rank=4,
+    dtype="fp32",
+    learning_rate=1e-2,
+    steps_per_wave=3,
+    loss_weighting="call",
+    drift_warning=1.0,  # the rows have random log-probabilities
+    drift_limit=2.0,
 )
 
 
@@ -77,6 +83,11 @@ def test_an_update_that_breaks_the_policy_is_undone(
             assert (report.steps, report.undone, report.total_steps) == (0, 3, 0)
             assert report.warnings[0].startswith("The update was undone, because the policy's log")
             assert learner.log_probs(samples) == before
+    with LearnerClient(
+        ADAPTER, tiny, directory=tmp_path, policy="tiny", checkpoint=tmp_path / "checkpoint"
+    ) as learner:  # the recipe has a lower rate now
+        report = learner.step(samples, version=0)
+        assert (report.steps, report.undone) == (3, 0)
 
 
 def test_two_ranks_with_corrected_probabilities_equal_one_full_batch(

@@ -125,7 +125,7 @@ def test_an_undone_update_publishes_nothing_and_the_third_in_a_row_ends_the_run(
     assert [(wave.published, wave.undone, wave.alarms[-1]) for wave in shown] == [
         (None, 2, "It was undone.")
     ] * 3
-    assert journal.checkpoint.name == "0"
+    assert journal.latest == 0
     assert "-> no new version: 2 optimizer steps were undone" in wave_line(shown[0])
 
 

@@ -18,6 +18,7 @@ from ltrain_instrument.errors import LtrainError
 from ltrain_train import errors
 from ltrain_train.errors import LearnerFailed
 from ltrain_train.learner import protocol
+from ltrain_train.learner.checkpoint import check_fit
 from ltrain_train.learner.environment import learner_environment
 from ltrain_train.learner.protocol import Job, StepReport
 from ltrain_train.processes import Child, Children, scratch_path
@@ -82,6 +83,15 @@ class LearnerClient(ExitStack):
         self._requests = self._answers = -1
         self._pending = b""
         self._ready = self._is_busy = False
+
+    def check_fit(self) -> None:
+        """Check that the checkpoint, if there is one, fits the base and the settings.
+
+        Raises:
+            BadCheckpoint: when it does not, or is incomplete.
+        """
+        if self.job.checkpoint is not None:
+            check_fit(self.job.checkpoint, self.job)
 
     def start(self) -> None:
         """Start the process and return at once; `wait` or the first request waits for the model."""

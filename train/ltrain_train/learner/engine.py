@@ -137,6 +137,14 @@ class RankWorker(TrainingWorker):
         engine.initialize()
 
     @on_every_rank
+    def load_state(self, directory: Path) -> None:
+        """Load a checkpoint, except the learning rate, which the job sets."""
+        engine: Any = self.engine
+        engine.load_checkpoint(str(directory))
+        for group in engine.optimizer.param_groups:
+            group["lr"] = self.optimizer_config.lr
+
+    @on_every_rank
     def export(self, directory: Path, dtype: str) -> list[str]:
         """Write the weights, with a merged adapter, as safetensors in `directory`.
 

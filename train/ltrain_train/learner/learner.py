@@ -138,7 +138,7 @@ class Learner:
             BadCheckpoint: when the checkpoint does not fit this learner.
         """
         checkpoint = read_record(directory, make_record(self.job, self.base))
-        self.group.load_checkpoint(str(directory))
+        self.group.load_state(directory)
         self.steps, self.updates = checkpoint.steps, checkpoint.updates
         self.saved = directory
 

@@ -113,7 +113,7 @@ class OnlineRun:
             )
 
     def _learn(self, wave: Wave, dataset: Dataset) -> None:
-        update = self.updater.update(dataset, self.version, self.journal.next_checkpoint)
+        update = self.updater.update(dataset, self.version, self.journal.checkpoints)
         if update.version is not None:
             self.version = wave.published = update.version
         wave.undone = update.report.undone
