@@ -45,7 +45,7 @@ def flat(rows: list[list[float]]) -> list[float]:
 def test_a_lora_run_continues_in_another_process_and_exports_merged_weights(
     tiny: Path, tmp_path: Path, make_rows: Make, write: Write, reference: Reference
 ) -> None:
-    samples = write(make_rows(10))  # three optimizer steps of 4, 3 and 3 rows
+    samples = write(make_rows(10))  # three optimizer steps, of 4, 4 and 2 rows
     with LearnerClient(ADAPTER, tiny, directory=tmp_path, policy="tiny") as first:
         report = first.step(samples, version=0)
         assert (report.rows, report.steps, report.total_steps) == (10, 3, 3)
