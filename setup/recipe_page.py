@@ -113,6 +113,8 @@ def _type(annotation: Any) -> str:
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
+    if field.default_factory is not None:
+        return ""  # its doc says how it depends on other keys
     return "" if field.default is None else code(_toml(field.default))
 
 

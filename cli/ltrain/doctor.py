@@ -55,6 +55,7 @@ def run_checks(environ: Mapping[str, str], timeout: float = 1.0) -> list[Finding
         ("store", partial(store, timeout)),
         ("gateway", partial(gateway, timeout)),
         ("vllm", vllm),
+        ("recipe", recipe),
     ):
         checks.start(name, check, REQUESTS * timeout + SLACK)
     trial = max(TRIAL, REQUESTS * timeout)
@@ -234,6 +235,29 @@ def vllm() -> Finding:
         state = State.FAULT if os.environ.get(VLLM_PYTHON.name) else State.NOTE
         problem, _, fix = str(error).partition(". ")
         return Finding("vllm", state, problem, fix)
+
+
+def recipe() -> Finding | None:
+    """Check the recipe of this folder, if there is one, and its learning rate."""
+    try:
+        from ltrain_train.policy import dead_zone, fast_dtype
+        from ltrain_transforms.recipe import DEFAULT, Recipe
+    except ModuleNotFoundError:  # an agent's environment, which trains nothing
+        return None
+    if not DEFAULT.is_file():
+        return None
+    train = Recipe.load().train
+    dtype = fast_dtype() if train.dtype == "auto" else train.dtype
+    end = dead_zone(dtype, lora=bool(train.lora_rank))
+    if train.learning_rate >= end:
+        return Finding("recipe", State.OK, f"{DEFAULT} is valid")
+    return Finding(
+        "recipe",
+        State.NOTE,
+        f"train.learning_rate = {train.learning_rate:g} is in the dead zone of {dtype}: rounding "
+        "loses most of a run's update when the weights are served",
+        f'Set train.learning_rate to {end:g} or more, or train.dtype = "fp32".',
+    )
 
 
 def _get(url: str, timeout: float) -> str | None:

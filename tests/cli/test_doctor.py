@@ -183,6 +183,21 @@ def test_a_misconfiguration_is_named_with_its_fix(tmp_path: Path, answering: str
     assert lines[-1].endswith(" faults")
 
 
+def test_a_learning_rate_whose_updates_are_not_served_is_a_note(
+    tmp_path: Path, answering: str
+) -> None:
+    recipe = tmp_path / "ltrain.toml"
+    text = 'policy = [{ name = "sql" }]\nreward = [{ name = "a", evaluation = "a" }]\n[train]\n'
+    recipe.write_text(f'{text}learning_rate = 1e-5\ndtype = "bf16"\n')
+    status, out = doctor(tmp_path, answering)
+    assert "train.learning_rate = 1e-05 is in the dead zone of bf16" in out
+    assert 'Set train.learning_rate to 0.0002 or more, or train.dtype = "fp32".' in out
+    assert status == 0
+    recipe.write_text(f'{text}learning_rate = 1e-5\ndtype = "fp32"\n')
+    _, out = doctor(tmp_path, answering, "--json")
+    assert states(out)["recipe"] == ("ok", "ltrain.toml is valid")
+
+
 def test_a_failing_instrumentor_is_named(tmp_path: Path, answering: str) -> None:
     (tmp_path / "site").mkdir()
     for name, entries in (

@@ -47,6 +47,14 @@ class BadSamples(LtrainError, ValueError):
     """A samples file cannot be read, or has rows that an RL loss cannot use."""
 
 
+class NotFinite(LtrainError, ArithmeticError):
+    """Training gave weights or log-probabilities that are not finite numbers."""
+
+
+class PolicyDrift(LtrainError, RuntimeError):
+    """The server's log-probabilities are not those of the policy that is trained."""
+
+
 class BadBase(LtrainError, ValueError):
     """A model directory lacks a file that training starts from."""
 

@@ -41,6 +41,10 @@ class PolicyVersion(BaseModel):
     version: int
     parent: int | None = None
     """The version that training continued from."""
+    base: int | None = None
+    """The version whose weights the learner loads before it loads the checkpoint."""
+    checkpoint: str | None = None
+    """The learner's checkpoint: a folder, relative to the home."""
     dataset: str | None = None
     recipe: str | None = None
     created: float

@@ -32,12 +32,15 @@ Rows = list[dict[str, Any]]
 def make_rows() -> Callable[..., Rows]:
     """Return a function that makes rows of random words with different lengths and weights.
 
-    Of four rows two have the prompt of the first, one of these at its temperature.
+    Four rows are a group. Two of them have the prompt of the first, one of these at its
+    temperature.
     """
 
     def make(count: int, seed: int = 0) -> Rows:
         draw = random.Random(seed)
         rows = [_row(f"s{i}", draw) for i in range(count)]
+        for i, row in enumerate(rows):
+            row["group_id"] = f"g{i // 4}"
         for first, second, third in zip(rows[::4], rows[1::4], rows[2::4], strict=False):
             second["prompt_ids"] = third["prompt_ids"] = first["prompt_ids"]
             second["temperature"] = first["temperature"]
@@ -166,6 +169,8 @@ TRAIN = Train(
     tokens_per_micro_batch=64,
     loss_weighting="rollout",
     max_staleness=2,
+    drift_warning=1.0,  # the rows have random log-probabilities
+    drift_limit=2.0,
 )
 
 

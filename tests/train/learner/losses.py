@@ -38,6 +38,7 @@ def make_rows(seed: int = 0) -> list[Row]:
         rows.append(
             {
                 "loss_mask": mask,
+                "call_starts": torch.tensor([1] + [0] * (length - 1)),
                 "old_log_probs": old * mask,
                 "advantages": torch.randn(length) * mask,
                 "log_probs": (old + 0.3 * torch.randn(length)).roll(-1),
@@ -52,7 +53,7 @@ def micro_batch_loss(
 ) -> tuple[float, Tensor]:
     """Return one micro-batch's loss and the gradient of its rows' log-probabilities."""
     fields: dict[str, Any] = {
-        k: jagged([row[k] for row in rows]) for k in ("loss_mask", "old_log_probs")
+        k: jagged([row[k] for row in rows]) for k in ("loss_mask", "call_starts", "old_log_probs")
     }
     fields["advantages"] = jagged([row["advantages"] * row["weight"] for row in rows])
     options = {"weight_sum": weight_sum, "dp_size": ranks, "batch_num_tokens": tokens}
@@ -75,6 +76,36 @@ def step_losses(function: Loss, parts: list[list[Row]], ranks: int = 1) -> list[
     return [value, *(torch.cat([g for _, g in results]) / ranks).tolist()]
 
 
+def merged_and_separate(function: Loss) -> tuple[list[float], list[float]]:
+    """Return the losses and gradients of two calls in one row, and of the same calls in two rows.
+
+    The row is a prompt of 2 tokens, a call of 4, 3 tokens of a tool and a call of 5.
+    """
+    torch.manual_seed(1)
+    starts, mask = torch.zeros(2, 14, dtype=torch.int64)
+    mask[2:6] = mask[9:] = 1
+    starts[0] = starts[9] = 1
+    old = -6 + torch.rand(14)
+    merged = {
+        "loss_mask": mask,
+        "call_starts": starts,
+        "old_log_probs": old * mask,
+        "advantages": torch.where(torch.arange(14) < 6, 1.0, -1.0) * mask,
+        "log_probs": (old + 0.3 * torch.randn(14)).roll(-1),
+        "weight": torch.rand(14) * mask,
+    }
+    first = {name: values[:6].clone() for name, values in merged.items()}
+    second = {name: values.clone() for name, values in merged.items()}
+    for name in ("loss_mask", "old_log_probs", "advantages", "weight"):
+        second[name][:6] = 0
+    second["call_starts"][9] = 0
+    together, apart = step_losses(function, [[merged]]), step_losses(function, [[first, second]])
+    [value, *gradient] = apart
+    for i in range(5):  # the last token of a row predicts nothing
+        gradient[6 + i] += gradient[i]
+    return together, [value, *gradient[6:]]
+
+
 def measure(name: str) -> dict[str, Any]:
     train = Train(loss=name, clip_ratio_low=0.2, clip_ratio_high=0.2)
     function = loss.WeightedLoss(name, engine.loss_config(train))
@@ -87,6 +118,7 @@ def measure(name: str) -> dict[str, Any]:
         "ranks": same([rows[:3], rows[3:]], ranks=2),
         "heavy": same([twice])[0],
         "copied": same([[rows[0], *rows]])[0],
+        "calls": merged_and_separate(function),
     }
 
 

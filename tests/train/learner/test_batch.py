@@ -47,6 +47,7 @@ def test_each_field_has_a_value_for_every_token(read: Callable[..., pl.DataFrame
         "position_ids": (torch.int64, [0, 1, 2, 3, 4, 0, 1]),
         "scored": (torch.int64, [0, 0, 0, 1, 1, 0, 1]),
         "loss_mask": (torch.int64, [0, 0, 0, 1, 0, 0, 1]),
+        "call_starts": (torch.int64, [1, 0, 0, 0, 0, 1, 0]),
         "old_log_probs": (torch.float32, [0, 0, 0, -0.5, 0, 0, -0.25]),
         "advantages": (torch.float32, [0, 0, 0, 1.0, 0, 0, -3.0]),
     }
@@ -69,16 +70,35 @@ def test_a_correction_replaces_the_sampled_log_probabilities(
     assert sorted(made.row_numbers) == [-1, 0, 1]
 
 
-def test_steps_have_every_row_once_and_differ_by_at_most_one(
+def test_steps_have_whole_groups_of_similar_size(read: Callable[..., pl.DataFrame]) -> None:
+    rows = read(*[{"group_id": name} for name in "abacbccad"])
+    steps = list(split_into_steps(rows, 3, "0.0"))
+    assert sorted(step.height for step in steps) == [3, 3, 3]
+    groups = [set(step["group_id"]) for step in steps]
+    assert sorted(map(sorted, groups)) == [["a"], ["b", "d"], ["c"]]
+    names = [name for step in steps for name in step["sample_id"]]
+    assert sorted(names) == sorted(rows["sample_id"])
+    assert [x for step in split_into_steps(rows, 3, "0.0") for x in step["sample_id"]] == names
+    assert len(list(split_into_steps(rows, 20, ""))) == 4
+
+
+def test_rows_without_a_group_go_with_their_rollout(read: Callable[..., pl.DataFrame]) -> None:
+    rows = read(*[{"group_id": None, "rollout_id": name} for name in "abab"])
+    steps = split_into_steps(rows, 9, "")
+    assert sorted([*step["rollout_id"]] for step in steps) == [["a", "a"], ["b", "b"]]
+
+
+def test_a_call_starts_at_its_row_or_at_its_first_sampled_token(
     read: Callable[..., pl.DataFrame],
 ) -> None:
-    rows = read(*[{} for _ in range(8)])
-    steps = list(split_into_steps(rows, 3, "0.0"))
-    assert sorted(step.height for step in steps) == [2, 3, 3]
-    names = [name for step in steps for name in step["sample_id"]]
-    assert sorted(names) == sorted(rows["sample_id"]) != names
-    assert [x for step in split_into_steps(rows, 3, "0.0") for x in step["sample_id"]] == names
-    assert len(list(split_into_steps(rows, 20, ""))) == 8
+    two = {
+        "prompt_ids": [1, 2], "response_ids": [4, 5, 6, 7], "response_mask": [1, 0, 0, 1],
+        "rollout_logprobs": [-1.0] * 4, "advantages": [1.0] * 4, "loss_weight": [1.0] * 4,
+        "call_offsets": [0, 3], "temperature": 1.0,
+    }  # fmt: skip
+    rows = read(two, SHORT | {"temperature": 1.0}, SHORT | {"temperature": 1.0})
+    data = make_batch(rows, ranks=1, tokens=100, shared=False).data
+    assert data["call_starts"].values().tolist() == [1, 0, 0, 0, 0, 1, 1, 0, 1, 0]
 
 
 @pytest.mark.parametrize("column", ["prompt_ids", "response_mask", "advantages"])

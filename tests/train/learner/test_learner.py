@@ -115,6 +115,23 @@ def test_every_optimizer_step_is_a_span_with_its_numbers(
     assert numbers == pytest.approx(report.metrics)
 
 
+def test_a_step_with_an_infinite_gradient_is_undone_said_and_counted(
+    learner: LearnerClient, sink: Any, make_rows: Make, write: Write
+) -> None:
+    rows = make_rows(8)
+    before = learner.log_probs(write(rows))
+    for row in rows:
+        row["advantages"] = [3e38] * len(row["response_ids"])
+    spans = len(sink.spans)
+    report = learner.step(write(rows), version=0)
+    assert (report.steps, report.undone, report.total_steps, report.metrics) == (0, 1, 0, {})
+    assert report.warnings[0].startswith("1 of 1 optimizer steps were undone")
+    assert sink.steps(spans + 1)[-1]["ltrain.train.undone"] == 1
+    assert learner.log_probs(write(make_rows(8))) == before
+    good = learner.step(write(make_rows(8)), version=0)
+    assert (good.steps, good.undone, good.warnings) == (1, 0, ())
+
+
 def test_stale_rows_are_left_out_and_counted(
     learner: LearnerClient, make_rows: Make, write: Write
 ) -> None:

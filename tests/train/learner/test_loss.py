@@ -44,6 +44,14 @@ def test_neither_micro_batches_nor_ranks_change_the_step(losses: dict[str, Any],
 
 
 @pytest.mark.parametrize("name", FIT)
+def test_calls_in_one_row_train_as_calls_in_rows_of_their_own(
+    losses: dict[str, Any], name: str
+) -> None:
+    merged, separate = losses["measured"][name]["calls"]
+    assert merged == pytest.approx(separate, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("name", FIT)
 def test_twice_the_weight_equals_the_row_twice(losses: dict[str, Any], name: str) -> None:
     result = losses["measured"][name]
     assert result["heavy"] == pytest.approx(result["copied"], rel=1e-5)

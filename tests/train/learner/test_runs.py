@@ -28,7 +28,13 @@ Write = Callable[[Rows], Path]
 Reference = Callable[..., dict[str, Any]]
 
 ADAPTER = Train(
-    lora_rank=4, dtype="fp32", learning_rate=1e-2, steps_per_wave=3, loss_weighting="call"
+    lora_rank=4,
+    dtype="fp32",
+    learning_rate=1e-2,
+    steps_per_wave=3,
+    loss_weighting="call",
+    drift_warning=1.0,  # the rows have random log-probabilities
+    drift_limit=2.0,
 )
 
 
@@ -39,7 +45,7 @@ def flat(rows: list[list[float]]) -> list[float]:
 def test_a_lora_run_continues_in_another_process_and_exports_merged_weights(
     tiny: Path, tmp_path: Path, make_rows: Make, write: Write, reference: Reference
 ) -> None:
-    samples = write(make_rows(10))  # three optimizer steps of 4, 3 and 3 rows
+    samples = write(make_rows(10))  # three optimizer steps, of 4, 4 and 2 rows
     with LearnerClient(ADAPTER, tiny, directory=tmp_path, policy="tiny") as first:
         report = first.step(samples, version=0)
         assert (report.rows, report.steps, report.total_steps) == (10, 3, 3)
@@ -61,6 +67,27 @@ def test_a_lora_run_continues_in_another_process_and_exports_merged_weights(
         assert second.log_probs(samples) == log_probs
     sizes = [file.stat().st_size for file in (tmp_path / "checkpoint").rglob("*.pt")]
     assert sum(sizes) < (tiny / "model.safetensors").stat().st_size
+
+
+def test_an_update_that_breaks_the_policy_is_undone(
+    tiny: Path, tmp_path: Path, make_rows: Make, write: Write
+) -> None:
+    samples = write(make_rows(10))
+    train = ADAPTER.model_copy(update={"learning_rate": 1e30})
+    with LearnerClient(train, tiny, directory=tmp_path, policy="tiny") as learner:
+        before = learner.log_probs(samples)
+        for checkpoint in (None, tmp_path / "checkpoint"):
+            if checkpoint is not None:
+                learner.save(checkpoint)
+            report = learner.step(samples, version=0)
+            assert (report.steps, report.undone, report.total_steps) == (0, 3, 0)
+            assert report.warnings[0].startswith("The update was undone, because the policy's log")
+            assert learner.log_probs(samples) == before
+    with LearnerClient(
+        ADAPTER, tiny, directory=tmp_path, policy="tiny", checkpoint=tmp_path / "checkpoint"
+    ) as learner:  # the recipe has a lower rate now
+        report = learner.step(samples, version=0)
+        assert (report.steps, report.undone) == (3, 0)
 
 
 def test_two_ranks_with_corrected_probabilities_equal_one_full_batch(

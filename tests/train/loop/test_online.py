@@ -13,10 +13,12 @@ from tests.security.test_trust import sent
 from tests.transforms.conftest import RECIPE, Scene
 
 from ltrain_collector.store import Store
-from ltrain_train.errors import RolloutsFailed
+from ltrain_train.errors import NotFinite, RolloutsFailed
+from ltrain_train.learner import StepReport
 from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.loop.online import OnlineRun, wave_tasks
-from ltrain_train.loop.report import Phases
+from ltrain_train.loop.report import Phases, wave_line
+from ltrain_train.loop.update import Update
 from ltrain_train.policy import Policies
 from ltrain_train.rollout import Task
 from ltrain_transforms.datasets import Dataset
@@ -42,12 +44,37 @@ class Learning:
 
     learner = SimpleNamespace(wait=lambda: None)
 
-    def __init__(self, home: Path) -> None:
-        self.policies = Policies(home)
+    def __init__(self, home: Path, *, version: int | None = 1, undone: int = 0) -> None:
+        self.policies, self.version = Policies(home), version
+        self.report = StepReport(
+            metrics={}, rows=8, tokens=16, trained_tokens=8, steps=1, total_steps=1, seconds=1.0,
+            undone=undone, warnings=("It was undone.",) if undone else (),
+        )  # fmt: skip
 
-    def update(self, *_: Any) -> SimpleNamespace:
-        report = SimpleNamespace(rows=8, tokens=16, metrics={})
-        return SimpleNamespace(version=1, report=report)
+    def update(self, *_: Any) -> Update:
+        return Update(self.version, self.report)
+
+
+def train_wave(scene: Scene, wave: int = 0) -> None:
+    """Add sixteen rollouts, of which the second half is rewarded."""
+    for sample in range(16):
+        rollout = scene.attempt(sample=sample, wave=wave)
+        rollout.dispatch()
+        rollout.llm(gateway={"ltrain.constrained": True} if sample < 6 else {})
+        rollout.evaluate(float(sample >= 8))
+        rollout.close()
+
+
+def start_run(
+    tmp_path: Path, store: Store, recipe: Recipe, journal: Journal, learning: Learning
+) -> tuple[OnlineRun, Agents, list[Wave]]:
+    agents, shown = Agents(), list[Wave]()
+    assert recipe.rollout is not None
+    online = OnlineRun(
+        recipe, recipe.rollout, journal, store, cast(Any, agents), cast(Any, learning), Phases(),
+        [Task(id="t1", input="x")], (), tmp_path / "datasets", shown.append, 0, tmp_path / "logs",
+    )  # fmt: skip
+    return online, agents, shown
 
 
 def test_a_wave_of_trusted_senders_is_complete_and_has_its_alarms(
@@ -56,13 +83,8 @@ def test_a_wave_of_trusted_senders_is_complete_and_has_its_alarms(
     source = {"run": "demo", "trust": ["ingest"]}
     more = {"source": source, "rollout": ROLLOUT, "train": {"updates": 1, "span_timeout": 300.0}}
     recipe = Recipe.model_validate(tomllib.loads(RECIPE) | more)
-    scene, agents, shown = Scene(), Agents(), list[Wave]()
-    for sample in range(16):
-        rollout = scene.attempt(sample=sample)
-        rollout.dispatch()
-        rollout.llm(gateway={"ltrain.constrained": True} if sample < 6 else {})
-        rollout.evaluate(float(sample >= 8))
-        rollout.close()
+    scene = Scene()
+    train_wave(scene)
     journal = Journal(folder=tmp_path / "run", run="demo", recipe="r", policy="sql", base=0)
     base = tmp_path / "policies" / "sql" / "v0"
     base.mkdir(parents=True)
@@ -72,12 +94,7 @@ def test_a_wave_of_trusted_senders_is_complete_and_has_its_alarms(
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
         insert_otlp(store, sent(scene, "ingest"))
-        assert recipe.rollout is not None
-        online = OnlineRun(
-            recipe, recipe.rollout, journal, store, cast(Any, agents),
-            cast(Any, Learning(tmp_path)), Phases(), [Task(id="t1", input="x")], (),
-            tmp_path / "datasets", shown.append, 0, tmp_path / "logs",
-        )  # fmt: skip
+        online, agents, shown = start_run(tmp_path, store, recipe, journal, Learning(tmp_path))
         online.run()
     [wave] = shown
     assert agents.finished == [{rollout.rollout for rollout in scene.attempts}]
@@ -93,7 +110,7 @@ def test_a_wave_whose_rollouts_all_failed_ends_the_run_and_is_tried_again(tmp_pa
     source = {"run": "demo", "trust": ["ingest"]}
     more = {"source": source, "rollout": ROLLOUT, "train": {"updates": 1, "span_timeout": 300.0}}
     recipe = Recipe.model_validate(tomllib.loads(RECIPE) | more)
-    scene, agents, shown = Scene(), Agents(), list[Wave]()
+    scene = Scene()
     for sample in range(16):
         rollout = scene.attempt(sample=sample)
         rollout.dispatch()
@@ -107,18 +124,36 @@ def test_a_wave_whose_rollouts_all_failed_ends_the_run_and_is_tried_again(tmp_pa
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
         insert_otlp(store, sent(scene, "ingest"))
-        assert recipe.rollout is not None
-        online = OnlineRun(
-            recipe, recipe.rollout, journal, store, cast(Any, agents),
-            cast(Any, Learning(tmp_path)), Phases(), [Task(id="t1", input="x")], (),
-            tmp_path / "datasets", shown.append, 0, logs,
-        )  # fmt: skip
+        online, agents, shown = start_run(tmp_path, store, recipe, journal, Learning(tmp_path))
         with pytest.raises(RolloutsFailed, match="Every rollout of wave train 0 failed") as failed:
             online.run()
     sentence = str(failed.value)
     assert "16 of 16 rollouts failed, 15 of them as error: KeyError: 'gold" in sentence
     assert "task 't1'. Log: " in sentence and "logs/worker-1.log\n" in sentence
     assert (agents.finished, shown) == ([set()], [])
+
+
+def test_an_undone_update_publishes_nothing_and_the_third_in_a_row_ends_the_run(
+    tmp_path: Path,
+) -> None:
+    more = {"rollout": ROLLOUT, "train": {"updates": 9}}
+    recipe = Recipe.model_validate(tomllib.loads(RECIPE) | more)
+    journal = Journal(folder=tmp_path / "run", run="demo", recipe="r", policy="sql", base=0)
+    scene = Scene()
+    for wave in range(3):
+        train_wave(scene, wave)
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        insert_otlp(store, scene.request())
+        learning = Learning(tmp_path, version=None, undone=2)
+        online, _, shown = start_run(tmp_path, store, recipe, journal, learning)
+        with pytest.raises(NotFinite, match=r"last 3 updates .* still v0\. It was undone"):
+            online.run()
+    assert [(wave.published, wave.undone, wave.alarms[-1]) for wave in shown] == [
+        (None, 2, "It was undone.")
+    ] * 3
+    assert journal.latest == 0
+    assert "-> no new version: 2 optimizer steps were undone" in wave_line(shown[0])
 
 
 def test_every_task_comes_once_in_an_epoch() -> None:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from ltrain_train.policy.weights import fast_dtype
+from ltrain_train.policy.weights import dead_zone, fast_dtype
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,9 @@ def test_a_gpu_computes_in_bfloat16(tmp_path: Path) -> None:
     device = tmp_path / "nvidia0"
     device.touch()
     assert fast_dtype(tmp_path / "none", device) == "bf16"
+
+
+def test_small_learning_rates_are_in_the_dead_zone_of_bf16() -> None:
+    assert dead_zone("bf16", lora=True) == 2e-4
+    assert dead_zone("bf16", lora=False) == 1e-4
+    assert dead_zone("fp32", lora=True) == 0

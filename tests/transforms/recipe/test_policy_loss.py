@@ -45,6 +45,12 @@ def test_every_declared_loss_loads(loss: str) -> None:
     assert Train(loss=loss).loss == loss
 
 
+def test_the_defaults_depend_on_the_adapter_and_the_loss() -> None:
+    assert (Train().learning_rate, Train(lora_rank=0).learning_rate) == (5e-4, 1e-5)
+    assert Train(lora_rank=0, learning_rate=1e-6).learning_rate == 1e-6
+    assert (Train().loss_weighting, Train(loss="kl_cov").loss_weighting) == ("rollout", "token")
+
+
 def test_the_check_imports_no_learner() -> None:
     code = (
         "import sys; from ltrain_transforms.recipe import Train; Train(loss='gspo'); "

@@ -51,11 +51,11 @@ def test_a_stream_that_was_left_is_no_answer_but_its_requests_were_read(
 
 
 def test_results_without_a_span_are_written_once_each(trace: TraceBuilder) -> None:
-    requests = [{"id": f"c{n}", "name": "w", "arguments": {"n": n}} for n in range(3)]
     history = [user("x")]
-    for request in requests:
+    for number in range(3):
+        request = {"id": f"c{number}", "name": "w", "arguments": {"n": number}}
         trace.llm(list(history), assistant("", request))
-        history += [assistant("", request), result(request["id"], "same")]
+        history += [assistant("", request), result(f"c{number}", "same")]
     trace.llm(list(history), assistant("done"))
     trace.llm([*history, assistant("done"), user("more")], assistant("done"))
     assert values(trace, "tool.w.result") == ["same"] * 3

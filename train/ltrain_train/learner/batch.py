@@ -29,7 +29,7 @@ EMPTY_ROW = pl.DataFrame(
     {
         "prompt_ids": [[0]], "response_ids": [[0]], "response_mask": [[0]], "temperature": [1.0],
         "rollout_logprobs": [[0.0]], "advantages": [[0.0]], "loss_weight": [[0.0]],
-        OLD: [[0.0]], CORRECTION: [[0.0]],
+        "call_offsets": [[0]], OLD: [[0.0]], CORRECTION: [[0.0]],
     },
     schema_overrides={**SAMPLES.schema, OLD: WEIGHTS, CORRECTION: WEIGHTS},
 )  # fmt: skip
@@ -125,6 +125,20 @@ class _Layout:
         in_response = np.repeat(np.tile([False, True], rows.height), lengths)
         return cls(np.concatenate([[0], ends[1::2]]), in_response)
 
+    def call_starts(self, rows: pl.DataFrame) -> NDArray[np.int64]:
+        """Return 1 for each token at which a call begins, else 0: [T].
+
+        The first call of a row begins with the row's prompt, each later one with the first token
+        that it sampled.
+        """
+        starts = np.zeros(len(self.in_response), np.int64)
+        starts[self.offsets[:-1]] = 1
+        calls = rows["call_offsets"].list.slice(1)
+        counts = calls.list.len().fill_null(0).to_numpy()
+        responses = self.offsets[:-1] + rows["prompt_ids"].list.len().to_numpy()
+        starts[np.repeat(responses, counts) + calls.explode(empty_as_null=False).to_numpy()] = 1
+        return starts
+
     def token_ids(self, rows: pl.DataFrame, dtype: DTypeLike) -> NDArray[Any]:
         """Return the ids of all tokens."""
         ids = np.empty(len(self.in_response), dtype)
@@ -162,6 +176,7 @@ def _fields(rows: pl.DataFrame) -> dict[str, Any]:
         "position_ids": np.arange(len(starts)) - starts,
         "scored": layout.in_response.astype(np.int64),
         "loss_mask": layout.over_prompts(flat_values(rows, "response_mask"), np.int64),
+        "call_starts": layout.call_starts(rows),
         "old_log_probs": layout.over_prompts(old, np.float32),
         "advantages": layout.over_prompts(weighted, np.float32),
     }

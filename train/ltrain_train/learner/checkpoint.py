@@ -44,6 +44,15 @@ def make_record(job: Job, base: str, steps: int = 0, updates: int = 0) -> Checkp
     return CheckpointRecord(steps, updates, base, job.train.lora_rank, alpha, job.ranks, job.recipe)
 
 
+def check_fit(directory: Path, job: Job) -> None:
+    """Check that the learner of `job` can continue from a checkpoint.
+
+    Raises:
+        BadCheckpoint: when it cannot.
+    """
+    read_record(directory, make_record(job, fingerprint(job.base)))
+
+
 def write_record(directory: Path, record: CheckpointRecord) -> None:
     """Write the record into a checkpoint's directory."""
     (directory / RECORD_FILE).write_text(json.dumps(asdict(record), indent=2) + "\n")

@@ -18,6 +18,7 @@ from ltrain_instrument.errors import LtrainError
 from ltrain_train import errors
 from ltrain_train.errors import LearnerFailed
 from ltrain_train.learner import protocol
+from ltrain_train.learner.checkpoint import check_fit
 from ltrain_train.learner.environment import learner_environment
 from ltrain_train.learner.heartbeat import ProgressClock
 from ltrain_train.learner.protocol import Job, StepReport
@@ -33,6 +34,8 @@ TERM_GRACE = 3.0
 because files are written atomically."""
 RAY_SOCKET_BYTES = len("r/session_2026-11-22_10-32-50_887843_4194304/sockets/plasma_store")
 """Bytes of the longest socket path in Ray's folder."""
+STEP_TUPLES = ("stale", "warnings")
+"""The fields of `StepReport` that JSON returns as lists."""
 CLOSE_GRACE = 10.0
 """Seconds for a learner to exit by itself when it is closed."""
 
@@ -84,6 +87,15 @@ class LearnerClient(ExitStack):
         self.hang_timeout = train.hang_timeout
         """Seconds without progress after which the process counts as hung."""
         self._progress = ProgressClock(self._scratch)
+
+    def check_fit(self) -> None:
+        """Check that the checkpoint, if there is one, fits the base and the settings.
+
+        Raises:
+            BadCheckpoint: when it does not, or is incomplete.
+        """
+        if self.job.checkpoint is not None:
+            check_fit(self.job.checkpoint, self.job)
 
     def start(self) -> None:
         """Start the process and return at once; `wait` or the first request waits for the model."""
@@ -145,7 +157,7 @@ class LearnerClient(ExitStack):
             BadSamples: when the rows cannot be trained on.
         """
         answer = self._request("step", samples=samples, version=version, dataset=dataset)
-        return StepReport(**(answer | {"stale": tuple(answer["stale"])}))
+        return StepReport(**(answer | {name: tuple(answer[name]) for name in STEP_TUPLES}))
 
     def log_probs(self, samples: Path) -> list[list[float]]:
         """Return the log-probabilities of each row's response tokens under the current weights."""

@@ -125,15 +125,36 @@ class RankWorker(TrainingWorker):
             distributed.init_process_group("gloo", init_method, rank=rank, world_size=world)
         if shares_prefixes(job):
             os.environ["VERL_ENGINE_VENDOR"] = prefix_tree_engine.VENDOR
+        self.seed = job.seed
         super().__init__(_worker_config(job))
         if job.scratch is not None:
             beat_on_forward(job.scratch)
 
     @on_every_rank
-    def export(self, directory: Path, dtype: str) -> None:
+    def restart(self) -> None:
+        """Load the base model again, with the adapter and the optimizer of the start."""
+        engine: Any = self.engine
+        # the old ones are freed first, because two models may not fit into memory
+        engine.module = engine.optimizer = engine.lr_scheduler = engine.checkpoint_manager = None
+        torch.manual_seed(self.seed)
+        engine.initialize()
+
+    @on_every_rank
+    def load_state(self, directory: Path) -> None:
+        """Load a checkpoint, except the learning rate, which the job sets."""
+        engine: Any = self.engine
+        engine.load_checkpoint(str(directory))
+        for group in engine.optimizer.param_groups:
+            group["lr"] = self.optimizer_config.lr
+
+    @on_every_rank
+    def export(self, directory: Path, dtype: str) -> list[str]:
         """Write the weights, with a merged adapter, as safetensors in `directory`.
 
         Every rank gathers every tensor; only the first rank writes.
+
+        Returns:
+            the names of the tensors with a number that is not finite.
         """
         engine: Any = self.engine
         module = engine.module
@@ -141,8 +162,9 @@ class RankWorker(TrainingWorker):
         with merged_lora_context(module, backup_adapters=True) if lora else nullcontext():
             state = normalize_peft_param_name(module.state_dict())
             tensors = ((k, _gather(x)) for k, x in convert_weight_keys(state, module).items())
-            write_weights(directory, tensors, dtype=dtype, write=distributed.get_rank() == 0)
+            bad = write_weights(directory, tensors, dtype=dtype, write=distributed.get_rank() == 0)
         distributed.barrier()
+        return bad
 
 
 def _gather(tensor: torch.Tensor) -> torch.Tensor:
@@ -162,7 +184,7 @@ def make_worker_group(job: Job, port: int) -> Any:
         master_addr=cluster.LOOPBACK,
         master_port=str(port),
     )
-    group.reset()
+    group.restart()
     return group
 
 

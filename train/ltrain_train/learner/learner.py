@@ -6,6 +6,7 @@ It needs a running Ray cluster; `ltrain_train.learner.service` runs it in a proc
 import time
 from collections.abc import Mapping
 from itertools import accumulate
+from math import isfinite
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,10 @@ import torch
 from opentelemetry.trace import Tracer
 
 from ltrain_instrument import attributes
-from ltrain_train.errors import BadSamples
+from ltrain_train.errors import BadSamples, NotFinite
 from ltrain_train.learner import batch, engine, loss
 from ltrain_train.learner.checkpoint import fingerprint, make_record, read_record, write_record
+from ltrain_train.learner.drift import check_drift, measure_drift
 from ltrain_train.learner.protocol import Job, StepReport
 from ltrain_train.learner.samples import UpdateRows, read_rows, split_into_steps
 from ltrain_train.learner.weights import (
@@ -30,6 +32,15 @@ from ltrain_train.learner.weights import (
 STALE_REASON = "stale"
 """The reason of a row that is left out because it was sampled too many versions ago."""
 
+STEPS_UNDONE = (
+    "{} of {} optimizer steps were undone, because their gradient was not finite. Look for extreme "
+    "rewards or advantages in the dataset."
+)
+UPDATE_UNDONE = (
+    "The update was undone, because the policy's log-probabilities were not finite after it. Lower "
+    "train.learning_rate, or look for extreme advantages in the dataset."
+)
+
 
 class Learner:
     """One policy in training, in a group of workers."""
@@ -39,6 +50,8 @@ class Learner:
         self.base, self.vocab_size = fingerprint(job.base), read_vocab_size(job.base)
         self.shared = engine.shares_prefixes(job)
         self.steps = self.updates = 0
+        self.saved: Path | None = None
+        """The checkpoint that was written or loaded last."""
         self.group = engine.make_worker_group(job, port)
         self.group.set_loss_fn(loss.WeightedLoss(job.train.loss, engine.loss_config(job.train)))
         if job.checkpoint is not None:
@@ -47,32 +60,31 @@ class Learner:
     def step(self, samples: Path, *, version: int, dataset: str) -> StepReport:
         """Make one update: train on every fresh row once, in `steps_per_wave` optimizer steps.
 
+        An optimizer step whose gradient is not finite is left out. If the policy's
+        log-probabilities are not finite afterwards, the whole update is undone: the learner
+        returns to the last checkpoint, or to the base.
+
         Raises:
             BadSamples: when the rows cannot be trained on; then no step has been made.
+            PolicyDrift: when the server's log-probabilities are too far from the learner's; then no
+                step has been made.
         """
         began = time.monotonic()
-        train = self.job.train
         rows = self._read_rows(samples, version)
-        steps_rows = list(
-            split_into_steps(rows.fresh, train.steps_per_wave, f"{self.job.seed}.{self.updates}")
-        )
-        if any(batch.total_weight(step_rows) == 0 for step_rows in steps_rows):
-            raise BadSamples(
-                f"{samples}: an optimizer step would have no token with a positive loss_weight. "
-                "Lower train.steps_per_wave, or build a dataset with more weighted tokens."
-            )
-        corrected, correction_metrics = self._apply_correction(steps_rows)
+        steps_rows = self._split_rows(rows.fresh, samples)
+        corrected, measured, warnings = self._compare_with_server(steps_rows, version)
         span_attributes: dict[str, str | int] = {
             attributes.POLICY_NAME: self.job.policy,
             attributes.POLICY_VERSION: version,
             attributes.DATASET_ID: dataset,
             attributes.RECIPE_DIGEST: self.job.recipe,
         }
-        metrics = [
-            correction_metrics | self._run_optimizer_step(step_rows, span_attributes)
+        results = [
+            self._run_optimizer_step(step_rows, span_attributes, measured)
             for step_rows in corrected
         ]
-        self.updates += 1
+        metrics, undone_warnings = self._keep_finite(results, rows.fresh)
+        self.updates += bool(metrics)
         return StepReport(
             metrics={name: sum(m[name] for m in metrics) / len(metrics) for name in metrics[0]}
             if metrics
@@ -80,11 +92,13 @@ class Learner:
             rows=rows.fresh.height,
             tokens=batch.count_tokens(rows.fresh),
             trained_tokens=int(batch.flat_values(rows.fresh, "response_mask").sum()),
-            steps=len(steps_rows),
+            steps=len(metrics),
             total_steps=self.steps,
             seconds=time.monotonic() - began,
             dropped={STALE_REASON: len(rows.stale)} if rows.stale else {},
             stale=rows.stale,
+            undone=len(results) - len(metrics),
+            warnings=warnings + undone_warnings,
         )
 
     def log_probs(self, samples: Path) -> list[list[float]]:
@@ -92,12 +106,22 @@ class Learner:
         return [x.tolist() for x in self._log_probs(self._read_rows(samples, version=0).fresh)]
 
     def export(self, directory: Path, *, dtype: str) -> None:
-        """Write the policy, adapter merged, as a model directory for transformers and vLLM."""
+        """Write the policy, adapter merged, as a model directory for transformers and vLLM.
+
+        Raises:
+            NotFinite: when a weight is not a finite number; then nothing is written.
+        """
         with atomic_directory(
             directory, "the new version", export_size(self.job.base, dtype)
         ) as draft:
             copy_model_files(self.job.base, draft, dtype)
-            self.group.export(draft, dtype)
+            [bad, *_] = self.group.export(draft, dtype)
+            if bad:
+                raise NotFinite(
+                    f"The policy was not written to {directory}: {len(bad)} of its tensors have "
+                    f"numbers that are not finite, {bad[0]} for example. Continue from a "
+                    "checkpoint, with a lower train.learning_rate."
+                )
 
     def save(self, directory: Path) -> None:
         """Write a checkpoint."""
@@ -105,6 +129,7 @@ class Learner:
         with atomic_directory(directory, "the checkpoint", size) as draft:
             self.group.save_checkpoint(str(draft))
             write_record(draft, make_record(self.job, self.base, self.steps, self.updates))
+        self.saved = directory
 
     def load(self, directory: Path) -> None:
         """Load a checkpoint to continue from.
@@ -113,42 +138,119 @@ class Learner:
             BadCheckpoint: when the checkpoint does not fit this learner.
         """
         checkpoint = read_record(directory, make_record(self.job, self.base))
-        self.group.load_checkpoint(str(directory))
+        self.group.load_state(directory)
         self.steps, self.updates = checkpoint.steps, checkpoint.updates
+        self.saved = directory
+
+    def _split_rows(self, rows: pl.DataFrame, samples: Path) -> list[pl.DataFrame]:
+        """Return the rows of each optimizer step.
+
+        Raises:
+            BadSamples: when a step has no weighted token.
+        """
+        seed = f"{self.job.seed}.{self.updates}"
+        steps_rows = list(split_into_steps(rows, self.job.train.steps_per_wave, seed))
+        if any(batch.total_weight(step_rows) == 0 for step_rows in steps_rows):
+            raise BadSamples(
+                f"{samples}: an optimizer step would have no token with a positive loss_weight. "
+                "Lower train.steps_per_wave, or build a dataset with more weighted tokens."
+            )
+        return steps_rows
+
+    def _keep_finite(
+        self, results: list[dict[str, float]], rows: pl.DataFrame
+    ) -> tuple[list[dict[str, float]], tuple[str, ...]]:
+        """Return the metrics of the steps that count, and a warning if steps were undone.
+
+        The engine makes no step with a gradient that is not finite.
+        """
+        made = [metrics for metrics in results if isfinite(metrics["grad_norm"])]
+        if made and not (all(isfinite(m["loss"]) for m in made) and self._predicts_finite(rows)):
+            self._undo_updates()
+            return [], (UPDATE_UNDONE,)
+        undone = len(results) - len(made)
+        return made, (STEPS_UNDONE.format(undone, len(results)),) if undone else ()
+
+    def _predicts_finite(self, rows: pl.DataFrame) -> bool:
+        """Return whether the log-probabilities of one micro-batch of `rows` are finite."""
+        lengths = rows["prompt_ids"].list.len() + rows["response_ids"].list.len()
+        fitting = (lengths.cum_sum() <= self.job.train.tokens_per_micro_batch).to_list().count(True)
+        answers = self._log_probs(rows.head(max(1, fitting)))
+        return all(bool(log_probs.isfinite().all()) for log_probs in answers)
+
+    def _undo_updates(self) -> None:
+        """Return to the last checkpoint, or to the base."""
+        if self.saved is not None:
+            self.load(self.saved)
+            return
+        self.group.restart()
+        self.steps = self.updates = 0
 
     def _run_optimizer_step(
-        self, rows: pl.DataFrame, span_attributes: Mapping[str, str | int]
+        self,
+        rows: pl.DataFrame,
+        span_attributes: Mapping[str, str | int],
+        measured: Mapping[str, float],
     ) -> dict[str, float]:
-        """Make one optimizer step over `rows`, inside a span."""
+        """Make one optimizer step over `rows`, inside a span that also has the `measured` metrics.
+
+        Returns:
+            all of these metrics.
+        """
         with self.tracer.start_as_current_span(
             attributes.SPAN_STEP, attributes=span_attributes
         ) as span:
             step_batch = self._make_batch(rows)
-            metrics = engine.read_metrics(self.group.train_batch(step_batch.data).get())
+            metrics = {**measured} | engine.read_metrics(
+                self.group.train_batch(step_batch.data).get()
+            )
             metrics["computed_tokens"] = step_batch.computed_tokens
-            self.steps += 1
-            counts = {"step": self.steps, "rows": rows.height, "tokens": batch.count_tokens(rows)}
+            undone = not isfinite(metrics["grad_norm"])
+            self.steps += not undone
+            counts = {
+                "step": self.steps,
+                "rows": rows.height,
+                "tokens": batch.count_tokens(rows),
+                "undone": int(undone),
+            }
             for name, value in (counts | metrics).items():
                 span.set_attribute(attributes.TRAIN + name, value)
         return metrics
 
-    def _apply_correction(
-        self, steps_rows: list[pl.DataFrame]
-    ) -> tuple[list[pl.DataFrame], dict[str, float]]:
-        """Add old log-probabilities and the capped ratio to the rows, if the recipe requires it."""
-        if self.job.train.correction == "bypass" or not steps_rows:
-            return steps_rows, {}
+    def _compare_with_server(
+        self, steps_rows: list[pl.DataFrame], version: int
+    ) -> tuple[list[pl.DataFrame], dict[str, float], tuple[str, ...]]:
+        """Compare the learner's log-probabilities with the server's before anything is trained.
+
+        Returns:
+            the rows, corrected if the recipe requires it; the metrics; warnings.
+        """
+        if not steps_rows:
+            return steps_rows, {}, ()
+        train = self.job.train
         rows = pl.concat(steps_rows)
         old = torch.cat(self._log_probs(rows))
+        drift = measure_drift(rows, old.numpy(), version=version, outlier=train.drift_outlier)
+        warning = check_drift(drift, train, version)
+        metrics, warnings = drift.metrics(), (warning,) if warning else ()
+        if train.correction == "bypass":
+            return steps_rows, metrics, warnings
+        corrected, correction_metrics = self._apply_correction(rows, old)
+        counts = [step_rows.height for step_rows in steps_rows]
+        starts = accumulate(counts, initial=0)
+        parts = [corrected.slice(*each) for each in zip(starts, counts, strict=False)]
+        return parts, metrics | correction_metrics, warnings
+
+    def _apply_correction(
+        self, rows: pl.DataFrame, old: torch.Tensor
+    ) -> tuple[pl.DataFrame, dict[str, float]]:
+        """Add the old log-probabilities and the capped ratio to the rows."""
         sampled = torch.tensor(batch.flat_values(rows, "rollout_logprobs"))
         mask = torch.tensor(batch.flat_values(rows, "response_mask").astype(np.int64))
         weights, metrics = engine.truncated_ratio(
             (old - sampled).unsqueeze(0), mask.unsqueeze(0), self.job.train.correction_cap
         )
-        corrected = batch.add_correction(rows, old, weights[0])
-        counts = [step_rows.height for step_rows in steps_rows]
-        starts = accumulate(counts, initial=0)
-        return [corrected.slice(*each) for each in zip(starts, counts, strict=False)], metrics
+        return batch.add_correction(rows, old, weights[0]), metrics
 
     def _log_probs(self, rows: pl.DataFrame) -> list[torch.Tensor]:
         step_batch = self._make_batch(rows)

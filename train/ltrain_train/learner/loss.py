@@ -45,9 +45,9 @@ class WeightedLoss:
         }
         if "rollout_is_weights" in data.keys():  # noqa: SIM118 - a TensorDict iterates over its rows
             tokens["rollout_is_weights"] = data["rollout_is_weights"].values()
-        lengths = data["loss_mask"].offsets().diff().tolist()
-        inputs = {name: self._to_rows(x, mask_N, lengths) for name, x in tokens.items()}
-        mask = self._to_rows(torch.ones_like(mask_N), mask_N, lengths)
+        lengths = _call_lengths(data["call_starts"].values())
+        inputs = {name: self._to_calls(x, mask_N, lengths) for name, x in tokens.items()}
+        mask = self._to_calls(torch.ones_like(mask_N), mask_N, lengths)
         ranks, weights = data["dp_size"], data["weight_sum"]
         self.config.global_batch_info.update(
             dp_size=ranks, batch_num_tokens=weights, global_batch_size=weights
@@ -60,12 +60,26 @@ class WeightedLoss:
             _name(k): engine.sum_metric(float(v) * token_share) for k, v in metrics.items()
         }
 
-    def _to_rows(self, x_N: torch.Tensor, mask_N: torch.Tensor, lengths: list[int]) -> torch.Tensor:
-        """Return the values as [row, token], zero where a token is not trained."""
+    def _to_calls(
+        self, x_N: torch.Tensor, mask_N: torch.Tensor, lengths: list[int]
+    ) -> torch.Tensor:
+        """Return the values as [call, token], zero where a token is not trained.
+
+        `lengths` are those of the calls, so that a ratio of a whole sequence is that of one call,
+        whether its tokens are a row or a part of a merged row.
+        """
         if POLICY_LOSSES[self.name].per_row:
             return x_N[mask_N].unsqueeze(1)
         masked = torch.where(mask_N, x_N, torch.zeros((), dtype=x_N.dtype, device=x_N.device))
         return pad_sequence(list(torch.split(masked, lengths)), batch_first=True)
+
+
+def _call_lengths(starts_N: torch.Tensor) -> list[int]:
+    """Return the number of tokens from each start of a call to the next one or the end."""
+    starts = starts_N.nonzero()[:, 0]
+    end = torch.tensor([len(starts_N)], device=starts.device)
+    lengths: list[int] = torch.cat([starts, end]).diff().tolist()
+    return lengths
 
 
 def _name(metric: str) -> str:

@@ -55,7 +55,7 @@ class StepReport:
     """The result of one update: up to `steps_per_wave` optimizer steps over one samples file."""
 
     metrics: dict[str, float]
-    """Means over the optimizer steps, by name: loss, grad_norm, kl, clip_fraction, …"""
+    """Means over these optimizer steps, by name: loss, grad_norm, kl, clip_fraction, …"""
     rows: int
     """Trained rows."""
     tokens: int
@@ -64,7 +64,7 @@ class StepReport:
     trained_tokens: int
     """Tokens in the loss."""
     steps: int
-    """Optimizer steps of this update."""
+    """Optimizer steps of this update that changed the weights."""
     total_steps: int
     """Optimizer steps since the base model, those before the loaded checkpoint included."""
     seconds: float
@@ -72,6 +72,10 @@ class StepReport:
     """Number of rows left out, by reason."""
     stale: tuple[str, ...] = ()
     """Sample ids of the rows left out as `stale`."""
+    undone: int = 0
+    """Optimizer steps that were undone because a number was not finite; not in `steps`."""
+    warnings: tuple[str, ...] = ()
+    """What a user must know about this update, one sentence each."""
 
 
 def encode_line(message: dict[str, Any]) -> bytes:

@@ -3,7 +3,7 @@
 * Rows are a frame of the columns `COLUMNS`; their tokens stay in Arrow buffers.
 * A row that cannot be trained on is an error that names it; no row is repaired.
 * A stale row, whose oldest call was sampled by an older version than `max_staleness` allows, is
-  left out and counted. Every other row is in exactly one optimizer step.
+  left out and counted. Every other row is in exactly one optimizer step, with its whole group.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,6 +27,9 @@ COLUMNS = (
     "loss_weight",
     "temperature",
     "call_versions",
+    "call_offsets",
+    "group_id",
+    "rollout_id",
 )
 PER_TOKEN = ("response_mask", "rollout_logprobs", "advantages", "loss_weight")
 
@@ -61,11 +64,23 @@ def read_rows(path: Path, *, version: int, max_staleness: int, vocab_size: int) 
 
 
 def split_into_steps(rows: pl.DataFrame, steps: int, seed: str) -> Iterator[pl.DataFrame]:
-    """Yield the shuffled `rows` in at most `steps` parts whose sizes differ by at most one."""
-    order = list(range(rows.height))
+    """Yield `rows` in at most `steps` parts of whole groups, shuffled and of similar size.
+
+    The advantages of a group are relative to each other, and its rows share their prompt. A row
+    without a group goes with its rollout. There are fewer parts if there are fewer groups.
+    """
+    names = rows.select(pl.coalesce("group_id", "rollout_id", "sample_id"))["group_id"].to_list()
+    groups: dict[str, list[int]] = {}
+    for number, name in enumerate(names):
+        groups.setdefault(name, []).append(number)
+    order = sorted(groups)
     Random(seed).shuffle(order)
-    for step in range(min(steps, rows.height)):
-        yield rows[order[step :: min(steps, rows.height)]]
+    order.sort(key=lambda name: -len(groups[name]))  # the largest first; equal ones stay shuffled
+    parts: list[list[int]] = [[] for _ in range(min(steps, len(groups)))]
+    for name in order:
+        min(parts, key=len).extend(groups[name])
+    for part in parts:
+        yield rows[part]
 
 
 def _read_frame(path: Path) -> pl.DataFrame:

@@ -22,7 +22,7 @@ from ltrain_instrument import attributes
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.errors import LearnerFailed
 from ltrain_train.learner import cluster, protocol
-from ltrain_train.learner.checkpoint import fingerprint, make_record, read_record
+from ltrain_train.learner.checkpoint import check_fit
 from ltrain_train.learner.protocol import Job
 from ltrain_train.learner.weights import check_base
 
@@ -88,7 +88,7 @@ class LearnerService:
         """
         check_base(job.base)
         if job.checkpoint is not None:
-            read_record(job.checkpoint, make_record(job, fingerprint(job.base)))
+            check_fit(job.checkpoint, job)
         cluster.start_ray(job.ranks, job.scratch)
         port = cluster.free_port()
         cluster.preimport(ENGINE_MODULE, job.ranks, port)

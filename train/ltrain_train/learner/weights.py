@@ -143,19 +143,27 @@ def copy_model_files(base: Path, directory: Path, dtype: str) -> None:
 
 def write_weights(
     directory: Path, tensors: Iterable[tuple[str, torch.Tensor]], *, dtype: str, write: bool
-) -> None:
+) -> list[str]:
     """Write tensors as safetensors files of at most `SHARD_BYTES`, with an index if several.
 
     `tensors` is consumed even if `write` is False, because every rank takes part in gathering a
     tensor. An output layer that is tied to the embedding is omitted, as in Hugging Face.
+
+    Returns:
+        the names of the written tensors with a number that is not finite.
     """
+    bad: list[str] = []
     tied = read_config(directory).get("tie_word_embeddings", False)
     shards = Shards(directory)
     for name, tensor in tensors:
         if write and not (tied and name == "lm_head.weight"):
-            shards.add(name, tensor.detach().to("cpu", DTYPES[dtype], copy=True).contiguous())
+            rounded = tensor.detach().to("cpu", DTYPES[dtype], copy=True).contiguous()
+            shards.add(name, rounded)
+            if not bool(rounded.isfinite().all()):
+                bad.append(name)
     if write:
         shards.finish()
+    return bad
 
 
 class Shards:

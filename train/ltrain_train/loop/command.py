@@ -89,7 +89,7 @@ def _print_run(plan: Plan, run: OfflineRun, *, as_json: bool) -> None:
     fields = {
         "dataset": run.dataset.id,
         "rows": run.update.report.rows,
-        "version": run.update.version,
+        "version": run.version,
         "path": str(run.path),
         "served": run.served,
         "metrics": run.update.report.metrics,
@@ -98,7 +98,7 @@ def _print_run(plan: Plan, run: OfflineRun, *, as_json: bool) -> None:
         print(json.dumps(fields))
         return
     print(
-        f"Policy {plan.policy} v{run.update.version} at {run.path}: trained on "
+        f"Policy {plan.policy} v{run.version} at {run.path}: trained on "
         f"{run.update.report.rows} rows of dataset {run.dataset.id}."
     )
     if not run.served:

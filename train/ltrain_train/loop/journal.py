@@ -37,7 +37,10 @@ class Wave:
     failures: str = ""
     """Why rollouts failed: the commonest reason, an example and its log; '' if none failed."""
     alarms: list[str] = field(default_factory=list)
-    """One sentence for each kind of drop that correlates with low reward."""
+    """One sentence for each kind of drop that correlates with low reward, and for each warning of
+    the learner."""
+    undone: int = 0
+    """Optimizer steps that were undone because a number was not finite."""
     metrics: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall seconds by phase."""
@@ -73,19 +76,15 @@ class Journal:
         return sum(wave.mode == "train" for wave in self.waves)
 
     @property
-    def trained(self) -> int:
-        """Number of training waves that published a version."""
-        return sum(wave.published is not None for wave in self.waves)
+    def latest(self) -> int:
+        """The latest version of the run: `base` if it has published none."""
+        published = (wave.published for wave in reversed(self.waves))
+        return next((version for version in published if version is not None), self.base)
 
     @property
-    def checkpoint(self) -> Path:
-        """Directory of the latest checkpoint."""
-        return self.folder / "checkpoints" / str(self.trained)
-
-    @property
-    def next_checkpoint(self) -> Path:
-        """Directory of the next checkpoint."""
-        return self.checkpoint.with_name(str(self.trained + 1))
+    def checkpoints(self) -> Path:
+        """Folder of the learner's checkpoints, each named after the version it belongs to."""
+        return self.folder / "checkpoints"
 
     def wave(self, mode: str, number: int) -> Wave | None:
         """Return a recorded wave; None if it is not recorded."""
@@ -98,9 +97,7 @@ class Journal:
 
     def prune(self) -> None:
         """Remove all checkpoints except the latest."""
-        for old in self.folder.glob("checkpoints/*"):
-            if old.name.isdigit() and int(old.name) < self.trained:
-                shutil.rmtree(old)
+        prune_checkpoints(self.checkpoints, {self.latest})
 
     def finish(self) -> None:
         """Mark the run as finished and save the journal."""
@@ -121,6 +118,14 @@ class Journal:
             return None
         waves = [Wave(**wave) for wave in content.pop("waves")]
         return cls(folder=folder, waves=waves, **content)
+
+
+def prune_checkpoints(folder: Path, keep: set[int]) -> None:
+    """Remove the checkpoints in `folder` that are older than its latest, except those of `keep`."""
+    numbers = [int(each.name) for each in folder.glob("*") if each.name.isdigit()]
+    for number in numbers:
+        if number not in keep and number < max(keep):
+            shutil.rmtree(folder / str(number))
 
 
 def open_journal(runs: Path, name: str, *, recipe: str, policy: str, base: int) -> Journal:

@@ -6,12 +6,13 @@ from pathlib import Path
 
 from ltrain_collector.store import Store
 from ltrain_instrument import settings
+from ltrain_train.errors import NotFinite
 from ltrain_train.gateway import GatewayClient, gateway_secret
-from ltrain_train.learner import LearnerClient
+from ltrain_train.loop.journal import prune_checkpoints
 from ltrain_train.loop.report import Phases
-from ltrain_train.loop.run import Plan
+from ltrain_train.loop.run import Plan, make_learner
 from ltrain_train.loop.update import Update, Updater
-from ltrain_train.processes import Children, RunLock
+from ltrain_train.processes import RunLock
 from ltrain_train.store import open_service_provider
 from ltrain_transforms.datasets import Dataset, build
 from ltrain_transforms.policy_file import read_base_digests
@@ -23,8 +24,10 @@ class OfflineRun:
 
     dataset: Dataset
     update: Update
+    version: int
+    """The new version."""
     path: Path
-    """The directory of the new version."""
+    """Its directory."""
     served: bool
     """Whether a gateway serves the new version."""
 
@@ -48,22 +51,24 @@ def train_from_dataset(plan: Plan, dataset: Dataset, lock: RunLock) -> OfflineRu
 
     Raises:
         NothingToTrain: when the dataset has no row to train on.
+        NotFinite: when every optimizer step was undone.
     """
     policies = plan.policies()
     version = policies.current(plan.policy)
     with ExitStack() as stack, lock.working():
-        learner = stack.enter_context(
-            _make_learner(plan, policies.path(plan.policy, version), lock)
-        )
+        base, learner = make_learner(plan, policies, version, lock)
+        stack.enter_context(learner)
         provider = open_service_provider("ltrain-loop", plan.home)
         stack.callback(provider.shutdown)
         gateway = _find_gateway(plan.home)
-        updater = Updater(plan.recipe, policies, learner, gateway, provider, Phases())
-        update = updater.update(
-            dataset, version, plan.home / "runs" / f"{plan.name}-once-v{version}" / "checkpoint"
-        )
+        updater = Updater(plan.recipe, policies, learner, gateway, provider, Phases(), base=base)
+        checkpoints = plan.home / "runs" / f"{plan.name}-once" / "checkpoints"
+        update = updater.update(dataset, version, checkpoints)
+    if update.version is None:
+        raise NotFinite(f"No version was published. {' '.join(update.report.warnings)}")
+    prune_checkpoints(checkpoints, {version, update.version})
     path = policies.path(plan.policy, update.version)
-    return OfflineRun(dataset, update, path, served=gateway is not None)
+    return OfflineRun(dataset, update, update.version, path, served=gateway is not None)
 
 
 def _find_gateway(home: Path) -> GatewayClient | None:
@@ -73,16 +78,3 @@ def _find_gateway(home: Path) -> GatewayClient | None:
         return client
     client.close()
     return None
-
-
-def _make_learner(plan: Plan, base: Path, lock: RunLock) -> LearnerClient:
-    return LearnerClient(
-        plan.train,
-        base,
-        directory=plan.home / "logs",
-        policy=plan.policy,
-        recipe=plan.recipe.digest,
-        home=plan.home,
-        ranks=plan.train.ranks,
-        children=Children(lock.descriptors),
-    )

@@ -15,7 +15,7 @@ import polars as pl
 
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Mode, rollout_id
-from ltrain_train.errors import RolloutsFailed
+from ltrain_train.errors import NotFinite, RolloutsFailed
 from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.loop.report import Phases
 from ltrain_train.loop.retry import retry_store
@@ -36,6 +36,9 @@ TRAIN_SAMPLING = {"temperature": 1.0}
 NO_SIGNAL_REASONS = frozenset({"no_spread"})
 """Drop reasons with which a wave may have no row and the run continues: all rewards within each
 group are equal, as they are for a good policy."""
+
+MAX_UNDONE = 3
+"""Undone updates in a row that end the run: the next ones would not go better."""
 
 
 @dataclass(slots=True)
@@ -65,6 +68,7 @@ class OnlineRun:
             NothingToTrain: when a wave has no row to train on for a reason that would repeat in
                 the next wave.
             RolloutsFailed: when every rollout of a wave failed.
+            NotFinite: when `MAX_UNDONE` updates in a row were undone.
         """
         self._validate()
         self.updater.learner.wait()
@@ -95,10 +99,28 @@ class OnlineRun:
         if not (dataset.counts["samples"] == 0 and NO_SIGNAL_REASONS & wave.drops.keys()):
             self._learn(wave, dataset)
         self._record(wave)
+        self._check_undone()
+
+    def _check_undone(self) -> None:
+        """Check that the latest updates were not all undone.
+
+        Raises:
+            NotFinite: when they were.
+        """
+        latest = [wave for wave in self.journal.waves if wave.mode == "train"][-MAX_UNDONE:]
+        undone = [wave for wave in latest if wave.undone and wave.published is None]
+        if len(undone) == MAX_UNDONE:
+            raise NotFinite(
+                f"The last {MAX_UNDONE} updates were undone; the policy is still v{self.version}. "
+                f"{undone[-1].alarms[-1]}"
+            )
 
     def _learn(self, wave: Wave, dataset: Dataset) -> None:
-        update = self.updater.update(dataset, self.version, self.journal.next_checkpoint)
-        self.version = wave.published = update.version
+        update = self.updater.update(dataset, self.version, self.journal.checkpoints)
+        if update.version is not None:
+            self.version = wave.published = update.version
+        wave.undone = update.report.undone
+        wave.alarms.extend(update.report.warnings)
         wave.samples, wave.tokens = update.report.rows, update.report.tokens
         wave.metrics = dict(update.report.metrics)
 

@@ -28,6 +28,10 @@ def wave_line(wave: Wave) -> str:
     trained = f"  -> v{wave.published} from {wave.samples} rows" if wave.published else ""
     if wave.mode == "train" and wave.published is None:
         trained = f"  -> nothing to learn: {_why_nothing(wave)}"
+        if wave.undone:
+            trained = f"  -> no new version: {wave.undone} optimizer steps were undone"
+    if "drift_k3" in wave.metrics:
+        trained += f"  drift {wave.metrics['drift_k3']:.2g}"
     alarms = "".join(f"\nalarm: {sentence}" for sentence in wave.alarms)
     return f"{wave.mode} {wave.wave} (v{wave.version}): {scores}  | {time_spent}{trained}{alarms}"
 

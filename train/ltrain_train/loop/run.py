@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ltrain_collector.store import Store
-from ltrain_train.errors import BadRun
+from ltrain_train.errors import BadCheckpoint, BadRun
 from ltrain_train.gateway import GatewayClient, gateway_secret
 from ltrain_train.learner import LearnerClient
 from ltrain_train.loop.journal import Journal, Wave, open_journal
@@ -142,7 +142,8 @@ def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Jo
                 keep_open=lock.descriptors,
             )
         )
-        learner = stack.enter_context(_make_learner(plan, policies, journal, lock))
+        base, learner = make_learner(plan, policies, journal.latest, lock)
+        stack.enter_context(learner)
         stack.callback(services.stop_gateway)  # it ends while the learner ends
         services.start()
         if plan.recipe.serve != Serve() and not services.starts_gateway:
@@ -166,7 +167,7 @@ def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Jo
             runner=stack.enter_context(
                 _make_runner(plan, journal.run, services.gateway_url, secret, lock)
             ),
-            updater=Updater(plan.recipe, policies, learner, gateway, provider, phases),
+            updater=Updater(plan.recipe, policies, learner, gateway, provider, phases, base=base),
             phases=phases,
             tasks=tasks,
             validation=validation,
@@ -182,23 +183,49 @@ def _serve_version(journal: Journal, policies: Policies, gateway: GatewayClient)
 
     It is published even if it is current, because a server's weights are unknown after a crash.
     """
-    published = [wave.published for wave in journal.waves if wave.published is not None]
-    version = published[-1] if published else journal.base
+    version = journal.latest
     policies.path(journal.policy, version)
     retry_publish(lambda: gateway.publish(journal.policy, version))
     return version
 
 
-def _make_learner(plan: Plan, policies: Policies, journal: Journal, lock: RunLock) -> LearnerClient:
+def make_learner(
+    plan: Plan, policies: Policies, version: int, lock: RunLock
+) -> tuple[int, LearnerClient]:
+    """Return a learner that continues from a version, and the version whose weights it loads.
+
+    The checkpoint of the version has its weights as they were before they were rounded for the
+    server, and the optimizer. Without one that fits, the learner starts from the served weights.
+    """
+    found = policies.find_checkpoint(plan.policy, version)
+    base, checkpoint = found or (version, None)
+    learner = _new_learner(plan, policies, base, checkpoint, lock)
+    try:
+        learner.check_fit()
+        if found is None and policies.read_version(plan.policy, version).parent is not None:
+            raise BadCheckpoint(f"v{version} of '{plan.policy}' has no checkpoint any more.")
+    except BadCheckpoint as error:
+        _logger.warning(
+            "ltrain: %s Training starts from the rounded weights of v%d, with a new optimizer.",
+            error,
+            version,
+        )
+        return version, _new_learner(plan, policies, version, None, lock)
+    return base, learner
+
+
+def _new_learner(
+    plan: Plan, policies: Policies, base: int, checkpoint: Path | None, lock: RunLock
+) -> LearnerClient:
     return LearnerClient(
         plan.train,
-        policies.path(plan.policy, journal.base),
+        policies.path(plan.policy, base),
         directory=plan.home / "logs",
         policy=plan.policy,
         recipe=plan.recipe.digest,
         home=plan.home,
-        checkpoint=journal.checkpoint if journal.trained else None,
-        seed=plan.rollout.seed,
+        checkpoint=checkpoint,
+        seed=plan.recipe.rollout.seed if plan.recipe.rollout else 0,
         ranks=plan.train.ranks,
         children=Children(lock.descriptors),
     )

@@ -4,6 +4,7 @@ The order makes a kill at any moment harmless: the checkpoint is complete before
 the version is complete before a server loads it, and `current` changes after the server loaded it.
 """
 
+import logging
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +22,15 @@ from ltrain_train.policy import Policies
 from ltrain_transforms.datasets import Dataset
 from ltrain_transforms.recipe import Recipe
 
+_logger = logging.getLogger("ltrain.loop")
+
 
 @dataclass(frozen=True, slots=True)
 class Update:
     """The result of one update."""
 
-    version: int
-    """The published version."""
+    version: int | None
+    """The published version; None if every optimizer step was undone."""
     report: StepReport
 
 
@@ -42,14 +45,19 @@ class Updater:
         gateway: GatewayClient | None,
         provider: TracerProvider,
         phases: Phases,
+        *,
+        base: int,
     ) -> None:
+        """Describe the updates; `base` is the version whose weights the learner has loaded."""
         self.recipe, self.policies, self.learner, self.gateway = recipe, policies, learner, gateway
         self.policy = recipe.policy[0].name
         self.tracer = provider.get_tracer(attributes.SCOPE_LEARNER)
-        self.phases = phases
+        self.phases, self.base = phases, base
 
-    def update(self, dataset: Dataset, version: int, checkpoint: Path) -> Update:
+    def update(self, dataset: Dataset, version: int, checkpoints: Path) -> Update:
         """Train on `dataset`, which `version` sampled, and publish the new version.
+
+        The checkpoint goes to the folder `checkpoints`, under the number of the new version.
 
         Raises:
             NothingToTrain: when the dataset has no row to train on.
@@ -59,12 +67,23 @@ class Updater:
             report = self.learner.step(rows, version=version, dataset=dataset.id)
             if not report.rows:
                 raise NothingToTrain(_all_stale_message(dataset, report, version))
+            for warning in report.warnings:
+                _logger.warning("ltrain: dataset %s: %s", dataset.id, warning)
+            if not report.steps:
+                return Update(None, report)
+            checkpoint = checkpoints / str(self.policies.latest(self.policy) + 1)
             self.learner.save(checkpoint)
         with self.phases.measure("load"):
             draft = self.policies.directory / self.policy / f".draft-{version}"
             self.learner.export(draft)
             new = self.policies.publish_files(
-                self.policy, draft, parent=version, dataset=dataset.id, recipe=self.recipe.digest
+                self.policy,
+                draft,
+                parent=version,
+                dataset=dataset.id,
+                recipe=self.recipe.digest,
+                base=self.base,
+                checkpoint=checkpoint,
             )
             self._publish(new, dataset)
         return Update(new, report)

@@ -2,13 +2,14 @@
 
 from ltrain_train.errors import BadModel, UnknownVersion
 from ltrain_train.policy.versions import Policies
-from ltrain_train.policy.weights import VLLM_DTYPES, fast_dtype, read_shapes
+from ltrain_train.policy.weights import VLLM_DTYPES, dead_zone, fast_dtype, read_shapes
 
 __all__ = [
     "VLLM_DTYPES",
     "BadModel",
     "Policies",
     "UnknownVersion",
+    "dead_zone",
     "fast_dtype",
     "read_shapes",
 ]

@@ -64,7 +64,15 @@ class Policies:
         return 0
 
     def publish_files(
-        self, name: str, directory: Path, *, parent: int, dataset: str, recipe: str
+        self,
+        name: str,
+        directory: Path,
+        *,
+        parent: int,
+        dataset: str,
+        recipe: str,
+        base: int | None = None,
+        checkpoint: Path | None = None,
     ) -> int:
         """Move a finished model directory to the policy's next version and return its number.
 
@@ -74,6 +82,8 @@ class Policies:
             parent: the version that was trained.
             dataset: id of the dataset it was trained on.
             recipe: digest of the recipe.
+            base: the version whose weights the checkpoint needs.
+            checkpoint: the learner's checkpoint of this version, in the home.
 
         Raises:
             BadModel: when the model does not fit the policy's version 0.
@@ -88,10 +98,20 @@ class Policies:
             parent=parent,
             dataset=dataset,
             recipe=recipe,
+            base=base,
+            checkpoint=None if checkpoint is None else self._relative(checkpoint),
             created=time.time(),
             files={},
         )
         return self._publish_draft(directory, version)
+
+    def find_checkpoint(self, name: str, version: int) -> tuple[int, Path] | None:
+        """Return the base and the checkpoint of a version; None if one is not on disk any more."""
+        manifest = self.read_version(name, version)
+        if manifest.checkpoint is None or manifest.base not in self.versions(name):
+            return None
+        checkpoint = self.directory.parent / manifest.checkpoint
+        return (manifest.base, checkpoint) if checkpoint.is_dir() else None
 
     def draft(self, name: str) -> Path:
         """Return an unused path for a draft of a version, and remove those of dead processes."""
@@ -162,6 +182,9 @@ class Policies:
         """
         self.path(name, version)
         write_file(self._folder(name) / "current", f"{version}\n")
+
+    def _relative(self, path: Path) -> str:
+        return path.absolute().relative_to(self.directory.parent.absolute()).as_posix()
 
     def _folder(self, name: str) -> Path:
         if not NAME_PATTERN.fullmatch(name):

@@ -23,6 +23,16 @@ CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 VLLM_DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
 """vLLM's name of each precision."""
 
+DEAD_ZONES = {("bf16", True): 2e-4, ("bf16", False): 1e-4}
+"""The dead zone of each precision of served weights, with and without a LoRA adapter: learning
+rates at which rounding loses more than half of what 20 optimizer steps change. docs/learner.md has
+the measurement."""
+
+
+def dead_zone(dtype: str, *, lora: bool) -> float:
+    """Return the learning rate at which the dead zone of served weights ends; 0: there is none."""
+    return DEAD_ZONES.get((dtype, lora), 0.0)
+
 
 def check_model(directory: Path) -> None:
     """Check that a directory is a complete model in Hugging Face layout.

@@ -23,7 +23,7 @@ class PolicyLoss:
 POLICY_LOSSES = {
     "vanilla": PolicyLoss("The clipped importance ratio of PPO, arXiv 1707.06347."),
     "cispo": PolicyLoss("A clipped importance weight without a gradient, arXiv 2506.13585."),
-    "gspo": PolicyLoss("The clipped importance ratio of a whole row, arXiv 2507.18071."),
+    "gspo": PolicyLoss("The clipped importance ratio of a whole call, arXiv 2507.18071."),
     "sapo": PolicyLoss(
         "A smooth gate of the importance ratio instead of a clip, arXiv 2511.20347.", per_row=True
     ),

@@ -1,20 +1,33 @@
 """How a policy is trained on the rows of a dataset."""
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from ltrain_transforms.recipe.policy_loss import check_loss, check_weighting
+from ltrain_transforms.recipe.policy_loss import POLICY_LOSSES, check_loss, check_weighting
 from ltrain_transforms.recipe.section import Section
+
+ADAPTER_RATE, FULL_RATE = 5e-4, 1e-5
+"""The default learning rates. An adapter starts at zero and needs a higher one."""
+
+
+def _default_rate(fields: dict[str, Any]) -> float:
+    # a wrong lora_rank is not in `fields`, and an error anyway
+    return ADAPTER_RATE if fields.get("lora_rank", 0) else FULL_RATE
+
+
+def _default_weighting(fields: dict[str, Any]) -> Literal["rollout", "token"]:
+    loss = POLICY_LOSSES.get(fields.get("loss", ""))  # None: a wrong name, an error anyway
+    return "token" if loss and loss.needs_token_weighting else "rollout"
 
 
 class Train(Section):
     loss: str = "vanilla"
     """One of verl's policy losses: see the choices below."""
-    learning_rate: float = Field(default=1e-5, gt=0)
-    """Learning rate of AdamW."""
     lora_rank: int = Field(default=16, ge=0)
     """Rank of the LoRA adapter; 0 trains all weights."""
+    learning_rate: float = Field(default_factory=_default_rate, gt=0)
+    """Learning rate of AdamW; default: 5e-4 for a LoRA adapter, 1e-5 for all weights."""
     lora_alpha: int | None = None
     """Scale of the LoRA adapter; default: twice the rank."""
     clip_ratio_low: float = Field(default=0.2, ge=0)
@@ -31,13 +44,20 @@ class Train(Section):
     """Tokens in one micro-batch; it limits memory and does not change the result."""
     max_staleness: int = Field(default=4, ge=0)
     """Largest age of a row, in policy versions; older rows are left out."""
-    loss_weighting: Literal["rollout", "call", "token"] = "token"
-    """The unit that has equal weight in the loss."""
+    loss_weighting: Literal["rollout", "call", "token"] = Field(default_factory=_default_weighting)
+    """The unit that has equal weight in the loss; default: the rollout, or the token for a loss
+    that needs it."""
     correction: Literal["bypass", "token_tis"] = "bypass"
     """bypass: the server's log-probabilities are the old policy's. token_tis: the learner
     recomputes them, and weights each token by the capped ratio of the two."""
     correction_cap: float = Field(default=2.0, gt=0)
     """Upper bound of the ratio in token_tis."""
+    drift_outlier: float = Field(default=0.5, gt=0)
+    """A token is an outlier if the log-probabilities of learner and server differ by more."""
+    drift_warning: float = Field(default=0.02, ge=0)
+    """Drift (k3 of learner and server) above which a run warns."""
+    drift_limit: float = Field(default=0.2, gt=0)
+    """Drift above which a run ends before it trains and publishes."""
     dtype: Literal["auto", "bf16", "fp32"] = "auto"
     """Type of the weights of saved and served versions, and of the computation where the processor
     is fast in it; auto: bf16 on such a processor, else fp32."""
