@@ -1,4 +1,4 @@
-"""Small OTLP files that were once read wrongly; `tests/fixtures/repro/README.md` describes them."""
+"""Small OTLP files that were once read wrongly; `tests/repro/README.md` describes them."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from ltrain_transforms.datasets.pipeline import derive
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.source import Selection, read_spans
 
-REPRO = Path(__file__).parent.parent / "fixtures" / "repro"
+REPRO = Path(__file__).parent.parent / "repro"
 MESSAGE = [{"role": "user", "parts": [{"type": "text", "content": "weather?"}]}]
 ANSWER = [{"role": "assistant", "parts": [{"type": "text", "content": "sunny"}]}]
 

@@ -61,7 +61,8 @@ def test_a_prompt_that_continues_the_tokens_gives_one_row(
     assert samples.schema == SAMPLES.schema
     assert row["response_ids"] == [4, 5, 30, 8]
     assert row["response_mask"] == [1, 1, 0, 1]
-    assert row["loss_weight"] == [1.0, 1.0, 0.0, 1.0]
+    third = pytest.approx(1 / 3)
+    assert row["loss_weight"] == [third, third, 0.0, third]
     assert row["call_offsets"] == [0, 3]
     assert len(row["transition_ids"]) == 2
 

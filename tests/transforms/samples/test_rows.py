@@ -21,6 +21,8 @@ def test_a_continuing_call_joins_the_row_and_tokens_between_are_masked() -> None
     assert frame.schema == SAMPLES.schema
     (row,) = frame.to_dicts()
     assert re.fullmatch("[0-9a-f]{32}", row.pop("sample_id"))
+    third = pytest.approx(1 / 3)
+    assert row.pop("loss_weight") == [third, third, 0.0, 0.0, third]
     assert row == {
         "execution_id": "e1",
         "rollout_id": "rollout-e1",
@@ -33,7 +35,6 @@ def test_a_continuing_call_joins_the_row_and_tokens_between_are_masked() -> None
         "rollout_logprobs": [-0.5, -0.5, 0.0, 0.0, -0.5],
         "advantages": [1.0, 1.0, 0.0, 0.0, 2.0],
         "token_rewards": [0.0, 0.0, 0.0, 0.0, -1.0],
-        "loss_weight": [1.0, 1.0, 0.0, 0.0, 1.0],
         "temperature": 1.0,
         "call_offsets": [0, 4],
         "call_versions": [0, 1],

@@ -15,7 +15,7 @@ import polars as pl
 
 AGENT_CAUSED = (
     *("redacted", "truncated", "multimodal", "no_tokens", "several_choices", "no_logprobs"),
-    *("undelivered", "constrained", "greedy", "no_version", "too_long", "no_calls"),
+    *("undelivered", "constrained", "filtered", "greedy", "no_version", "too_long", "no_calls"),
     *("not_json", "token_count", "unreadable", "untrusted_tokens", "without_key"),
     *("cyclic_parents", "duplicate_span", "too_large", "backwards"),
 )
