@@ -9,8 +9,10 @@ from typer.core import TyperCommand
 from ltrain_instrument import settings
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Mode
+from ltrain_train import policy_cli
 
 app = typer.Typer()
+app.add_typer(policy_cli.app, name="policy")
 
 
 class PassThrough(TyperCommand):

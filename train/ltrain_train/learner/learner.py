@@ -86,9 +86,7 @@ class Learner:
         metrics, undone_warnings = self._keep_finite(results, rows.fresh)
         self.updates += bool(metrics)
         return StepReport(
-            metrics={name: sum(m[name] for m in metrics) / len(metrics) for name in metrics[0]}
-            if metrics
-            else {},
+            metrics=_update_metrics(metrics, results),
             rows=rows.fresh.height,
             tokens=batch.count_tokens(rows.fresh),
             trained_tokens=int(batch.flat_values(rows.fresh, "response_mask").sum()),
@@ -264,3 +262,13 @@ class Learner:
     def _make_batch(self, rows: pl.DataFrame) -> batch.StepBatch:
         tokens = self.job.train.tokens_per_micro_batch
         return batch.make_batch(rows, ranks=self.job.ranks, tokens=tokens, shared=self.shared)
+
+
+def _update_metrics(
+    made: list[dict[str, float]], results: list[dict[str, float]]
+) -> dict[str, float]:
+    """Return the means over the steps that count, and the sum of `computed_tokens` over all."""
+    if not made:
+        return {}
+    means = {name: sum(metrics[name] for metrics in made) / len(made) for name in made[0]}
+    return means | {"computed_tokens": sum(metrics["computed_tokens"] for metrics in results)}

@@ -55,7 +55,8 @@ class StepReport:
     """The result of one update: up to `steps_per_wave` optimizer steps over one samples file."""
 
     metrics: dict[str, float]
-    """Means over these optimizer steps, by name: loss, grad_norm, kl, clip_fraction, …"""
+    """Means over these optimizer steps, by name: loss, grad_norm, kl, clip_fraction, …; of
+    `computed_tokens` the sum over the steps and ranks."""
     rows: int
     """Trained rows."""
     tokens: int

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ltrain_collector.store import Store
-from ltrain_instrument import settings
 from ltrain_train.errors import NotFinite
-from ltrain_train.gateway import GatewayClient, gateway_secret
-from ltrain_train.loop.journal import prune_checkpoints
+from ltrain_train.loop.publication import find_gateway
 from ltrain_train.loop.report import Phases
+from ltrain_train.loop.retention import prune_versions
 from ltrain_train.loop.run import Plan, make_learner
 from ltrain_train.loop.update import Update, Updater
 from ltrain_train.processes import RunLock
@@ -60,21 +59,13 @@ def train_from_dataset(plan: Plan, dataset: Dataset, lock: RunLock) -> OfflineRu
         stack.enter_context(learner)
         provider = open_service_provider("ltrain-loop", plan.home)
         stack.callback(provider.shutdown)
-        gateway = _find_gateway(plan.home)
+        gateway = find_gateway(plan.home, plan.policy)
         updater = Updater(plan.recipe, policies, learner, gateway, provider, Phases(), base=base)
         checkpoints = plan.home / "runs" / f"{plan.name}-once" / "checkpoints"
         update = updater.update(dataset, version, checkpoints)
     if update.version is None:
         raise NotFinite(f"No version was published. {' '.join(update.report.warnings)}")
-    prune_checkpoints(checkpoints, {version, update.version})
+    keep = plan.train.keep_versions
+    prune_versions(policies, plan.policy, plan.home / "runs", keep=keep, in_use={version})
     path = policies.path(plan.policy, update.version)
     return OfflineRun(dataset, update, update.version, path, served=gateway is not None)
-
-
-def _find_gateway(home: Path) -> GatewayClient | None:
-    url = settings.GATEWAY.read()
-    client = GatewayClient(url, gateway_secret(home))
-    if client.is_running():
-        return client
-    client.close()
-    return None

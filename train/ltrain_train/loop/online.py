@@ -18,9 +18,10 @@ from ltrain_instrument.identity import Mode, rollout_id
 from ltrain_train.errors import NotFinite, RolloutsFailed
 from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.loop.report import Phases
+from ltrain_train.loop.retention import prune_versions
 from ltrain_train.loop.retry import retry_store
 from ltrain_train.loop.update import Updater
-from ltrain_train.loop.wave_summary import WaveSummary, summarize_wave
+from ltrain_train.loop.wave_summary import WaveSummary, outcome_score, summarize_wave
 from ltrain_train.rollout import Runner, Task, describe_failures, finished_rollouts
 from ltrain_transforms.datasets import Dataset, alarm_messages, build
 from ltrain_transforms.policy_file import read_base_digests
@@ -185,14 +186,22 @@ class OnlineRun:
             rollouts=summary.rollouts,
             outcomes=summary.outcomes,
             evaluations=summary.evaluations,
+            score=outcome_score(self.recipe.reward, summary.evaluations),
             failures=failures,
         )
 
     def _record(self, wave: Wave) -> None:
         wave.seconds = self.phases.pop_seconds()
         self.journal.add(wave)
-        self.journal.prune()
+        self._prune()
         self.on_wave(wave)
+
+    def _prune(self) -> None:
+        """Remove the versions that are not kept; the learner may load its base again."""
+        updater, runs = self.updater, self.journal.folder.parent
+        in_use = {self.version, updater.base}
+        keep = self.recipe.train.keep_versions
+        prune_versions(updater.policies, self.journal.policy, runs, keep=keep, in_use=in_use)
 
 
 def _rule_means(dataset: Dataset) -> dict[str, float]:

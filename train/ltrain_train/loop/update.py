@@ -16,8 +16,8 @@ from ltrain_instrument import attributes
 from ltrain_train.errors import NothingToTrain
 from ltrain_train.gateway import GatewayClient
 from ltrain_train.learner import LearnerClient, StepReport
+from ltrain_train.loop.publication import publish_version
 from ltrain_train.loop.report import Phases
-from ltrain_train.loop.retry import retry_publish
 from ltrain_train.policy import Policies
 from ltrain_transforms.datasets import Dataset
 from ltrain_transforms.recipe import Recipe
@@ -85,21 +85,14 @@ class Updater:
                 base=self.base,
                 checkpoint=checkpoint,
             )
-            self._publish(new, dataset)
+            origin = {
+                attributes.DATASET_ID: dataset.id,
+                attributes.RECIPE_DIGEST: self.recipe.digest,
+            }
+            publish_version(
+                self.policies, self.policy, new, self.gateway, self.tracer, origin=origin
+            )
         return Update(new, report)
-
-    def _publish(self, version: int, dataset: Dataset) -> None:
-        span_attributes: dict[str, str | int] = {
-            attributes.POLICY_NAME: self.policy,
-            attributes.POLICY_VERSION: version,
-            attributes.DATASET_ID: dataset.id,
-            attributes.RECIPE_DIGEST: self.recipe.digest,
-        }
-        with self.tracer.start_as_current_span(attributes.SPAN_PUBLISH, attributes=span_attributes):
-            if (gateway := self.gateway) is not None:
-                retry_publish(lambda: gateway.publish(self.policy, version))
-            else:
-                self.policies.set_current(self.policy, version)
 
 
 def policy_rows(policy: str, dataset: Dataset) -> Path:
