@@ -16,6 +16,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ltrain_transforms.errors import BadPolicyFile
 
 POLICY_MANIFEST = "policy.json"
+LEDGER = "rollouts.parquet"
+"""The rollouts that a version was trained on, beside its `policy.json`: see `policy_lineage`."""
 REMOVED = "removed"
 """Folder of a policy with what is kept of removed versions, which are parents of others."""
 BASE_FILES = {

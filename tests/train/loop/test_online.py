@@ -18,6 +18,7 @@ from ltrain_train.learner import StepReport
 from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.loop.online import OnlineRun, wave_tasks
 from ltrain_train.loop.report import Phases, wave_line
+from ltrain_train.loop.training_rows import LeftOut
 from ltrain_train.loop.update import Update
 from ltrain_train.policy import Policies
 from ltrain_train.rollout import Task
@@ -52,7 +53,7 @@ class Learning:
         )  # fmt: skip
 
     def update(self, *_: Any) -> Update:
-        return Update(self.version, self.report)
+        return Update(self.version, self.report, LeftOut("sql", 16, {}, {}))
 
 
 def add_policy(home: Path) -> PolicyVersion:

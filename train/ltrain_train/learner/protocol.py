@@ -5,7 +5,7 @@ A request is `{"do": name, ...arguments}`; its answer is `{"ok": result}` or
 """
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -69,10 +69,6 @@ class StepReport:
     total_steps: int
     """Optimizer steps since the base model, those before the loaded checkpoint included."""
     seconds: float
-    dropped: dict[str, int] = field(default_factory=dict)
-    """Number of rows left out, by reason."""
-    stale: tuple[str, ...] = ()
-    """Sample ids of the rows left out as `stale`."""
     undone: int = 0
     """Optimizer steps that were undone because a number was not finite; not in `steps`."""
     warnings: tuple[str, ...] = ()

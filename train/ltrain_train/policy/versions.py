@@ -3,7 +3,8 @@
 * A version is complete or absent: its directory, with `policy.json` in it, is renamed into place.
 * Version numbers increase by one and are never reused.
 * `current` is the version that every server has loaded; it changes by an atomic rename.
-* A removed version leaves its `policy.json` in `removed/v<N>/`, for the lineage of others.
+* A removed version leaves its `policy.json` and its ledger in `removed/v<N>/`, for the lineage of
+  others.
 """
 
 import contextlib
@@ -27,13 +28,19 @@ from ltrain_instrument.files import (
 from ltrain_train.errors import BadModel, FolderNotEmpty, PolicyExists, UnknownVersion
 from ltrain_train.policy.weights import check_model, check_same_tensors
 from ltrain_train.processes import require_space
-from ltrain_transforms.policy_file import POLICY_MANIFEST, REMOVED, PolicyFile, PolicyVersion
+from ltrain_transforms.policy_file import (
+    LEDGER,
+    POLICY_MANIFEST,
+    REMOVED,
+    PolicyFile,
+    PolicyVersion,
+)
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """A policy's name is also a folder name, the model name in requests, and a span attribute."""
 
 
-LINEAGE_FILES = frozenset({POLICY_MANIFEST})
+LINEAGE_FILES = frozenset({POLICY_MANIFEST, LEDGER})
 """Files of a version that are not of the model: they say where it comes from."""
 
 
@@ -67,7 +74,7 @@ class Policies:
             return 0
         draft = self.draft(name)
         draft.mkdir()
-        for file in _files(model):
+        for file in _model_files(model):
             shutil.copyfile(file, draft / file.name)
         self._publish_draft(
             draft, PolicyVersion(policy=name, version=0, created=time.time(), files={})
@@ -196,7 +203,7 @@ class Policies:
         write_file(self._folder(name) / "current", f"{version}\n")
 
     def remove(self, name: str, version: int) -> None:
-        """Remove a version, except its `policy.json`; `sweep` then removes its files.
+        """Remove a version from the policy; `sweep` then removes its files.
 
         Raises:
             UnknownVersion: when the version does not exist.
@@ -234,7 +241,7 @@ class Policies:
             raise FolderNotEmpty(
                 f"'{out}' exists and is not an empty folder. Name a new folder for the model."
             )
-        files = [file for file in _files(source) if file.name not in LINEAGE_FILES]
+        files = _model_files(source)
         size = sum(file.stat().st_size for file in files)
         require_space(out.absolute(), size, f"version {version} of '{name}'")
         with temporary_directory(out) as draft:
@@ -276,9 +283,7 @@ class Policies:
 
     def _require_same_model(self, name: str, model: Path) -> None:
         registered = self.read_version(name, 0).files
-        files = {
-            file.name: _policy_file(file) for file in _files(model) if file.name != POLICY_MANIFEST
-        }
+        files = {file.name: _policy_file(file) for file in _model_files(model)}
         if files != registered:
             raise PolicyExists(
                 f"Policy '{name}' was made from another model than '{model}'. "
@@ -316,6 +321,10 @@ def _read_manifest(directory: Path) -> PolicyVersion:
 
 def _files(directory: Path) -> list[Path]:
     return sorted(file for file in directory.iterdir() if file.is_file() and file.name[0] != ".")
+
+
+def _model_files(directory: Path) -> list[Path]:
+    return [file for file in _files(directory) if file.name not in LINEAGE_FILES]
 
 
 def _policy_file(file: Path) -> PolicyFile:
