@@ -43,7 +43,8 @@ class Train(Section):
     tokens_per_micro_batch: int = Field(default=768, ge=1)
     """Tokens in one micro-batch; it limits memory and does not change the result."""
     max_staleness: int = Field(default=4, ge=0)
-    """Largest age of a row, in policy versions; older rows are left out."""
+    """Largest distance, along the parents of versions, from the trained version to the one that
+    sampled a call; rollouts with an older call are left out."""
     loss_weighting: Literal["rollout", "call", "token"] = Field(default_factory=_default_weighting)
     """The unit that has equal weight in the loss; default: the rollout, or the token for a loss
     that needs it."""
