@@ -60,7 +60,7 @@ def measure(path: Path) -> dict[str, float]:
     from ltrain_train.learner import make_batch, read_rows, split_into_steps
 
     before, wall, cpu = _peak_bytes(), time.monotonic(), time.process_time()
-    rows = read_rows(path, version=0, max_staleness=0, vocab_size=VOCAB_SIZE).fresh
+    rows = read_rows(path, vocab_size=VOCAB_SIZE)
     [step] = split_into_steps(rows, 1, "0")
     made = make_batch(step, ranks=1, tokens=MICRO_BATCH, shared=True)
     return {

@@ -28,7 +28,8 @@ def recipe_lines() -> list[str]:
         "# The recipe",
         "One TOML file selects the executions, agents, rules, credit and filters of a training. "
         "It is checked on load: an unknown key, a wrong type or an invalid rule is an error "
-        "that names it. Every dataset, training span and checkpoint carries its digest.",
+        "that names it. Every dataset, training span and checkpoint carries its digest. A key that "
+        "is marked *budget* is not in the digest: a run continues when it is changed.",
         *_sections(recipe.Recipe, "", docs),
         "## Policy losses",
         "The values of `train.loss`. With `loss_weighting` other than `token`, a recipe is refused "
@@ -83,6 +84,8 @@ def _key(
     section: type[BaseModel], name: str, field: FieldInfo, docs: dict[str, str]
 ) -> tuple[str, str, str, str]:
     doc = docs.get(f"{section.__name__}.{name}", "")
+    if name in getattr(section, "budgets", set)():
+        doc = f"{doc} *Budget.*"
     bounds = [
         f"{sign} {getattr(each, word):g}"
         for each in field.metadata

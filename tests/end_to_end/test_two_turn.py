@@ -89,10 +89,14 @@ def test_the_stored_traces_can_be_trained_on_again(learned: Any) -> None:
     (made.folder / "once.toml").write_text(
         stored + 'where = "Wave < 3"\n' + rest[rest.index("[[policy]]") :] + "max_staleness = 99\n"
     )
-    [done] = made.train("once.toml", "--store", made.store)
+    command = made.training("once.toml", "--store", made.store)
+    refused = subprocess.run(command, env=made.environ, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "rollouts are left out: policy 'two' was trained on them before" in refused.stderr
+    assert _versions(made) == before
+    [done] = made.train("once.toml", "--store", made.store, "--again")
     assert done["rows"] > 2 * WAVE
-    assert _versions(made) == [*before, done["version"]]
-    assert done["version"] == before[-1] + 1
+    assert done["version"] == before[-1] + 1 == _versions(made)[-1]
     assert done["served"] is True
 
 

@@ -9,8 +9,10 @@ from typer.core import TyperCommand
 from ltrain_instrument import settings
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Mode
+from ltrain_train import policy_cli
 
 app = typer.Typer()
+app.add_typer(policy_cli.app, name="policy")
 
 
 class PassThrough(TyperCommand):
@@ -181,6 +183,12 @@ def run(
     once: Annotated[
         bool, typer.Option("--once", help="Train once on the stored traces, without an agent.")
     ] = False,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again", help="Training once: also on rollouts that the policy was trained on before."
+        ),
+    ] = False,
     store: Annotated[
         str | None, typer.Option(help="Store to read when training once; default: LTRAIN_STORE.")
     ] = None,
@@ -225,6 +233,8 @@ def run(
         seed=seed,
     )
     if once or from_dataset or plan.recipe.rollout is None:
-        command.train_once(plan, store, from_dataset, as_json=as_json)
+        command.train_once(plan, store, from_dataset, again=again, as_json=as_json)
+    elif again:
+        raise typer.BadParameter("--again is for training once. Add --once or --from-dataset DIR.")
     else:
         command.train_online(plan, as_json=as_json)

@@ -43,6 +43,10 @@ class PolicyExists(LtrainError, FileExistsError):
     """The policy was registered before from another model."""
 
 
+class FolderNotEmpty(LtrainError, FileExistsError):
+    """A model cannot be exported to a folder that has files."""
+
+
 class BadSamples(LtrainError, ValueError):
     """A samples file cannot be read, or has rows that an RL loss cannot use."""
 

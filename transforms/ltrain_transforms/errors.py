@@ -35,6 +35,10 @@ class NoCluster(LtrainError, ConnectionError):
     """No Ray cluster answers at the address."""
 
 
+class BadPolicyFile(LtrainError, ValueError):
+    """The policy.json of a version cannot be read."""
+
+
 class NothingToShow(LtrainError, LookupError):
     """An id that matches no dataset, policy, run or rollout, or more than one rollout."""
 

@@ -1,18 +1,25 @@
-"""`policy.json`: the manifest of a policy version, with its files and its lineage.
+"""`policy.json`: the manifest of a policy version, with its files and its parent.
 
 `ltrain_train` writes it; `ltrain build` and `ltrain show` read it. docs/policies.md describes the
 format.
 """
 
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ltrain_transforms.errors import BadPolicyFile
 
 POLICY_MANIFEST = "policy.json"
+LEDGER = "rollouts.parquet"
+"""The rollouts that a version was trained on, beside its `policy.json`: see `policy_lineage`."""
+REMOVED = "removed"
+"""Folder of a policy with what is kept of removed versions, which are parents of others."""
 BASE_FILES = {
     "model": ("config.json", "*.safetensors", "*.safetensors.index.json"),
     "tokenizer": ("tokenizer*", "special_tokens_map.json", "vocab.*", "merges.txt", "*.tiktoken"),
@@ -85,6 +92,44 @@ def read_base_digests(folder: Path) -> dict[str, str]:
         manifest = (folder / "v0" / POLICY_MANIFEST).read_bytes()
         return PolicyVersion.model_validate_json(manifest).base_digests()
     return {}
+
+
+def read_lineage(folder: Path, number: int) -> Iterator[PolicyVersion | int]:
+    """Yield a version of the policy in `folder` and its ancestors, along the `parent` links.
+
+    The number of a version without a `policy.json` ends the lineage.
+
+    Raises:
+        BadPolicyFile: when a `policy.json` cannot be read.
+    """
+    visited: set[int] = set()
+    ancestor: int | None = number
+    while ancestor is not None and ancestor not in visited:
+        visited.add(ancestor)
+        directory = find_version(folder, ancestor)
+        if directory is None:
+            yield ancestor
+            return
+        version = _read_manifest(directory / POLICY_MANIFEST)
+        yield version
+        ancestor = version.parent
+
+
+def _read_manifest(path: Path) -> PolicyVersion:
+    try:
+        return PolicyVersion.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        first = str(error).splitlines()[0]
+        raise BadPolicyFile(
+            f"{path} is not a valid policy.json ({first}); docs/policies.md describes the format. "
+            "Publish the version again, or remove its folder."
+        ) from error
+
+
+def find_version(folder: Path, number: int) -> Path | None:
+    """Return the directory with the `policy.json` of a version, also of a removed one."""
+    directories = (folder / f"v{number}", folder / REMOVED / f"v{number}")
+    return next((each for each in directories if (each / POLICY_MANIFEST).is_file()), None)
 
 
 def _digest(files: dict[str, PolicyFile]) -> str:

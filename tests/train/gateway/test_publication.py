@@ -16,6 +16,7 @@ from ltrain_train.gateway.client import (
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.gate import Gate
 from ltrain_train.gateway.keys import sign_admin_key
+from ltrain_train.loop import policy_commands
 
 
 def test_a_version_is_loaded_and_recorded_on_later_calls(stage: Any, vllm: Any) -> None:
@@ -37,6 +38,24 @@ def test_a_version_is_loaded_and_recorded_on_later_calls(stage: Any, vllm: Any) 
         ("/resume", None),
     ]
     assert stage.log_lines == ["serving policy v1, previously v0"]
+
+
+def test_policy_use_publishes_through_the_gateway_that_serves_the_policy(
+    stage: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LTRAIN_HOME", str(stage.home))
+    monkeypatch.setenv("LTRAIN_GATEWAY", stage.url)
+    monkeypatch.setenv("LTRAIN_GATEWAY_SECRET", "a secret of thirty-two characters!")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    policy_commands.use_version("policy@1")
+    assert (stage.client.current_version("policy"), vllm.weights) == (1, "policy/v1")
+    policy_commands.use_version("policy@0")  # a rollback
+    assert (stage.client.current_version("policy"), vllm.weights) == (0, "policy/v0")
+    assert stage.policies.current("policy") == 0
+    assert capsys.readouterr().out.count("The gateway serves it.") == 2
+    stage.policies.register("other", stage.home.parent / "model")
+    policy_commands.use_version("other@0")
+    assert "No gateway serves the policy now." in capsys.readouterr().out
 
 
 def test_publishing_the_served_version_loads_nothing(stage: Any, vllm: Any) -> None:

@@ -168,7 +168,6 @@ TRAIN = Train(
     learning_rate=1e-3,
     tokens_per_micro_batch=64,
     loss_weighting="rollout",
-    max_staleness=2,
     drift_warning=1.0,  # the rows have random log-probabilities
     drift_limit=2.0,
 )

@@ -48,7 +48,7 @@ def flat(tensors: Iterable[Tensor]) -> Tensor:
 
 def measure(base: Path, samples: Path, train: Train) -> tuple[dict[str, Tensor], dict[str, Any]]:
     job = Job(base=base, train=train, policy="p", recipe="")
-    rows = read_rows(samples, version=0, max_staleness=0, vocab_size=read_vocab_size(base)).fresh
+    rows = read_rows(samples, vocab_size=read_vocab_size(base))
     tokens, shared = train.tokens_per_micro_batch, engine.shares_prefixes(job)
     made = batch.make_batch(rows, ranks=1, tokens=tokens, shared=shared)
     worker = start(job)

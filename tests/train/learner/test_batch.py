@@ -32,7 +32,7 @@ def read(make_rows: Make, write: Write) -> Callable[..., pl.DataFrame]:
 
     def read(*changes: dict[str, Any]) -> pl.DataFrame:
         rows = [row | change for row, change in zip(make_rows(9), changes, strict=False)]
-        return read_rows(write(rows), version=0, max_staleness=0, vocab_size=600).fresh
+        return read_rows(write(rows), vocab_size=600)
 
     return read
 

@@ -132,25 +132,6 @@ def test_a_step_with_an_infinite_gradient_is_undone_said_and_counted(
     assert (good.steps, good.undone, good.warnings) == (1, 0, ())
 
 
-def test_stale_rows_are_left_out_and_counted(
-    learner: LearnerClient, make_rows: Make, write: Write
-) -> None:
-    rows = make_rows(4)
-    for row, versions in zip(rows, ([5], [2, 5], [3, 5], [3]), strict=True):
-        row["call_versions"] = versions
-    report = learner.step(write(rows), version=5)
-    assert (report.rows, report.dropped, report.stale) == (3, {"stale": 1}, ("s1",))
-
-
-def test_without_fresh_rows_nothing_is_trained(
-    learner: LearnerClient, make_rows: Make, write: Write
-) -> None:
-    samples = write(make_rows(2))
-    report = learner.step(samples, version=9)
-    assert (report.rows, report.steps, report.metrics) == (0, 0, {})
-    assert report.dropped == {"stale": 2}
-
-
 def test_a_row_longer_than_a_micro_batch_is_trained(
     learner: LearnerClient, make_rows: Make, write: Write
 ) -> None:

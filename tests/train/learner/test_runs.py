@@ -12,11 +12,13 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import psutil
 import pytest
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.errors import BadBase, BadCheckpoint, LearnerFailed
+from ltrain_train.learner import make_batch, split_into_steps
 from ltrain_train.learner.client import LearnerClient
 from ltrain_train.processes import ChildDied
 from ltrain_transforms.recipe import Train
@@ -49,6 +51,10 @@ def test_a_lora_run_continues_in_another_process_and_exports_merged_weights(
     with LearnerClient(ADAPTER, tiny, directory=tmp_path, policy="tiny") as first:
         report = first.step(samples, version=0)
         assert (report.rows, report.steps, report.total_steps) == (10, 3, 3)
+        steps = list(split_into_steps(pl.read_parquet(samples), 3, "0.0"))
+        batches = [make_batch(rows, ranks=1, tokens=768, shared=True) for rows in steps]
+        computed = [each.computed_tokens for each in batches]
+        assert len(computed) == 3 and report.metrics["computed_tokens"] == sum(computed)
         first.save(tmp_path / "checkpoint")
         expected = first.step(samples, version=1)
         log_probs = first.log_probs(samples)

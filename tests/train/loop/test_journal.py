@@ -1,6 +1,9 @@
 from pathlib import Path
 
+import pytest
+
 from ltrain_train.loop.journal import Journal, Wave, open_journal
+from ltrain_transforms.policy_file import PolicyVersion
 
 
 def wave(mode: str, number: int, published: int | None = None) -> Wave:
@@ -15,8 +18,11 @@ def wave(mode: str, number: int, published: int | None = None) -> Wave:
     )
 
 
-def opened(runs: Path, recipe: str = "r1") -> Journal:
-    return open_journal(runs, "sql", recipe=recipe, policy="sql", base=0)
+def opened(
+    runs: Path, recipe: str = "r1", *, updates: int = 2, current: int = 0, parent: int | None = None
+) -> Journal:
+    version = PolicyVersion(policy="sql", version=current, parent=parent, created=0, files={})
+    return open_journal(runs, "sql", recipe=recipe, updates=updates, current=version)
 
 
 def test_a_killed_run_continues_with_its_waves(tmp_path: Path) -> None:
@@ -24,16 +30,35 @@ def test_a_killed_run_continues_with_its_waves(tmp_path: Path) -> None:
     journal.add(wave("val", 0))
     journal.add(wave("train", 0, published=1))
 
-    again = opened(tmp_path)
+    again = opened(tmp_path, current=1, parent=0)
     assert again == journal
     assert (again.run, again.updates) == ("sql", 1)
     assert again.wave("val", 0) is not None
     assert again.wave("val", 1) is None
 
 
-def test_a_finished_run_is_followed_by_the_next(tmp_path: Path) -> None:
-    opened(tmp_path).finish()
-    assert opened(tmp_path).run == "sql-2"
+def test_a_finished_run_is_followed_by_the_next_or_extended(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    journal.add(wave("train", 0, published=1))
+    journal.add(wave("train", 1, published=2))
+    journal.finish()
+    extended = opened(tmp_path, updates=3, current=2, parent=1)
+    assert (extended.run, extended.updates, extended.latest) == ("sql", 2, 2)
+    assert not extended.finished
+    assert opened(tmp_path, updates=2, current=2, parent=1).run == "sql-2"
+
+
+def test_a_run_does_not_continue_from_a_version_that_is_no_longer_current(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = opened(tmp_path)
+    for number in range(1, 4):
+        journal.add(wave("train", number - 1, published=number))
+    killed_before_its_journal = opened(tmp_path, updates=9, current=4, parent=3)
+    assert (killed_before_its_journal.run, killed_before_its_journal.latest) == ("sql", 3)
+    rolled_back = opened(tmp_path, updates=9, current=1, parent=0)
+    assert (rolled_back.run, rolled_back.latest) == ("sql-2", 1)
+    assert "run 'sql' does not continue from v3, because v1 of 'sql' is current" in caplog.text
 
 
 def test_a_changed_recipe_starts_another_run(tmp_path: Path) -> None:
@@ -53,15 +78,6 @@ def test_an_interrupted_write_leaves_the_previous_journal(tmp_path: Path) -> Non
     assert opened(tmp_path) == journal
     journal.save()
     assert not part.exists()
-
-
-def test_only_the_latest_checkpoint_is_kept(tmp_path: Path) -> None:
-    journal = opened(tmp_path)
-    for number in (1, 2):
-        (journal.checkpoints / str(number)).mkdir(parents=True)
-        journal.add(wave("train", number - 1, published=number))
-        journal.prune()
-    assert [path.name for path in journal.checkpoints.iterdir()] == ["2"]
 
 
 def test_a_wave_without_rows_is_an_update_without_a_version(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from ltrain_train.learner import StepReport
 from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.loop.online import OnlineRun, wave_tasks
 from ltrain_train.loop.report import Phases, wave_line
+from ltrain_train.loop.training_rows import LeftOut
 from ltrain_train.loop.update import Update
 from ltrain_train.policy import Policies
 from ltrain_train.rollout import Task
@@ -45,14 +46,25 @@ class Learning:
     learner = SimpleNamespace(wait=lambda: None)
 
     def __init__(self, home: Path, *, version: int | None = 1, undone: int = 0) -> None:
-        self.policies, self.version = Policies(home), version
+        self.policies, self.version, self.base = Policies(home), version, 0
         self.report = StepReport(
             metrics={}, rows=8, tokens=16, trained_tokens=8, steps=1, total_steps=1, seconds=1.0,
             undone=undone, warnings=("It was undone.",) if undone else (),
         )  # fmt: skip
 
     def update(self, *_: Any) -> Update:
-        return Update(self.version, self.report)
+        return Update(self.version, self.report, LeftOut("sql", 16, {}, {}))
+
+
+def add_policy(home: Path) -> PolicyVersion:
+    """Write version 0 of the policy, without weights, and return its manifest."""
+    base = home / "policies" / "sql" / "v0"
+    base.mkdir(parents=True)
+    files = {"config.json": PolicyFile(size=2, sha256="c0")}
+    version = PolicyVersion(policy="sql", version=0, created=0, files=files)
+    (base / "policy.json").write_text(version.model_dump_json())
+    (base.parent / "current").write_text("0\n")
+    return version
 
 
 def train_wave(scene: Scene, wave: int = 0) -> None:
@@ -86,11 +98,7 @@ def test_a_wave_of_trusted_senders_is_complete_and_has_its_alarms(
     scene = Scene()
     train_wave(scene)
     journal = Journal(folder=tmp_path / "run", run="demo", recipe="r", policy="sql", base=0)
-    base = tmp_path / "policies" / "sql" / "v0"
-    base.mkdir(parents=True)
-    files = {"config.json": PolicyFile(size=2, sha256="c0")}
-    version = PolicyVersion(policy="sql", version=0, created=0, files=files)
-    (base / "policy.json").write_text(version.model_dump_json())
+    version = add_policy(tmp_path)
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
         insert_otlp(store, sent(scene, "ingest"))
@@ -99,6 +107,7 @@ def test_a_wave_of_trusted_senders_is_complete_and_has_its_alarms(
     [wave] = shown
     assert agents.finished == [{rollout.rollout for rollout in scene.attempts}]
     assert (wave.outcomes, wave.evaluations) == ({"ok": 16}, {"reward": 0.5})
+    assert wave.score == 0.5
     assert wave.seconds["settle"] < 150
     manifest = Dataset.open(tmp_path / "datasets" / "demo-0").manifest
     assert manifest["base"] == version.base_digests()
@@ -139,6 +148,7 @@ def test_an_undone_update_publishes_nothing_and_the_third_in_a_row_ends_the_run(
     more = {"rollout": ROLLOUT, "train": {"updates": 9}}
     recipe = Recipe.model_validate(tomllib.loads(RECIPE) | more)
     journal = Journal(folder=tmp_path / "run", run="demo", recipe="r", policy="sql", base=0)
+    add_policy(tmp_path)
     scene = Scene()
     for wave in range(3):
         train_wave(scene, wave)

@@ -74,7 +74,7 @@ def test_the_learner_refuses_rendered_rows(
     assert isinstance(frame, pl.DataFrame)
     frame.write_parquet(tmp_path / "samples.parquet")
     with pytest.raises(BadSamples, match="tokens are rendered, not sampled: an RL loss needs"):
-        read_rows(tmp_path / "samples.parquet", version=0, max_staleness=9, vocab_size=1000)
+        read_rows(tmp_path / "samples.parquet", vocab_size=1000)
 
 
 def test_a_folder_without_tokenizer_or_template_is_an_error(

@@ -5,17 +5,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 from tests.transforms.waves import Called, Run, Wave, recipe
 
 from ltrain_train.errors import BadRun
 from ltrain_train.loop.run import Plan
-from ltrain_train.loop.update import policy_rows
-from ltrain_transforms.datasets import Dataset
 from ltrain_transforms.errors import BadEstimator, BadRecipe
 from ltrain_transforms.recipe.recipe import Recipe
-from ltrain_transforms.tables import SAMPLES
 
 DOCS = Path(__file__).parents[3] / "docs" / "credit.md"
 POLICY = '[[policy]]\nname = "sql"\n'
@@ -67,26 +63,6 @@ def test_a_learner_without_critic_refuses_gae(tmp_path: Path) -> None:
     loaded = load(tmp_path, POLICY + REWARD + "[credit.outcome]\nestimator = 'gae'\n")
     with pytest.raises(BadRun, match=r"needs a trainer with a critic, and train.loss = 'vanilla'"):
         Plan(recipe=loaded, folder=tmp_path, home=tmp_path)
-
-
-@pytest.mark.parametrize(("policies", "name"), [("aa", "samples"), ("aba", "wave.a")])
-def test_the_learner_reads_only_the_rows_of_its_policy(
-    tmp_path: Path, policies: str, name: str
-) -> None:
-    ids = "123"[: len(policies)]
-    rows = (
-        SAMPLES.empty()
-        .clear(len(policies))
-        .with_columns(policy=pl.Series(list(policies)), sample_id=pl.Series(list(ids)))
-    )
-    folder = tmp_path / "wave"
-    (folder / "samples").mkdir(parents=True)
-    rows.write_parquet(folder / "samples" / "00000.parquet")
-    file = policy_rows("a", Dataset("id", folder, {"samples": rows.height}))
-    assert file.stem == name
-    assert pl.read_parquet(file)["sample_id"].to_list() == [
-        row for row, policy in zip(ids, policies, strict=True) if policy == "a"
-    ]
 
 
 def installed(folder: Path, module: str, estimators: str) -> None:

@@ -41,6 +41,14 @@ def test_a_good_one_loads_and_its_digest_ignores_spelling(tmp_path: Path) -> Non
     assert loaded.digest != load(tmp_path, GOOD.replace("sql", "other")).digest
 
 
+def test_budgets_are_not_in_the_digest(tmp_path: Path) -> None:
+    digest = load(tmp_path, GOOD).digest
+    budgets = "updates = 99\nspan_timeout = 1\nhang_timeout = 2\nvalidate_every = 3"
+    more = GOOD + "\n[train]\n" + budgets + "\nkeep_versions = 9\n"
+    assert load(tmp_path, more).digest == digest
+    assert load(tmp_path, GOOD + "\n[train]\nsteps_per_wave = 2\n").digest != digest
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [

@@ -62,21 +62,26 @@ class GatewayClient:
 
     def is_running(self) -> bool:
         """Return whether the gateway answers."""
-        return self._health() is not None
+        return bool(self._health())
+
+    def served_policy(self) -> str | None:
+        """Return the name of the policy that the gateway serves; None if no gateway answers."""
+        return self._health().get("policy")
 
     def is_ready(self) -> bool:
         """Return whether the gateway answers calls at once: the policy server has its weights."""
-        return self._health() == "ready"
+        return self._health().get("status") == "ready"
 
-    def _health(self) -> str | None:
-        """Return the gateway's status, `ready` or `waiting`; None if no gateway answers."""
+    def _health(self) -> dict[str, str]:
+        """Return the gateway's `status`, `ready` or `waiting`, and `policy`; empty without one."""
         try:
             response = self._http.get("/health", timeout=HEALTH_TIMEOUT)
             if response.status_code in (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE):
-                return str(response.json()["status"])
+                content = response.json()
+                return {name: str(content[name]) for name in ("status", "policy")}
         except (httpx.HTTPError, ValueError, KeyError, TypeError):
             pass
-        return None
+        return {}
 
     def waits(self, policy: str) -> dict[str, float]:
         """Return the seconds that the calls of each open attempt waited, by execution id.

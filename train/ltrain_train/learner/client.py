@@ -34,8 +34,6 @@ TERM_GRACE = 3.0
 because files are written atomically."""
 RAY_SOCKET_BYTES = len("r/session_2026-11-22_10-32-50_887843_4194304/sockets/plasma_store")
 """Bytes of the longest socket path in Ray's folder."""
-STEP_TUPLES = ("stale", "warnings")
-"""The fields of `StepReport` that JSON returns as lists."""
 CLOSE_GRACE = 10.0
 """Seconds for a learner to exit by itself when it is closed."""
 
@@ -150,14 +148,14 @@ class LearnerClient(ExitStack):
 
         Args:
             samples: parquet file or folder of the rows.
-            version: the policy version that the weights are; decides which rows are stale.
+            version: the policy version that the weights are, with which drift is measured.
             dataset: id of the dataset, for spans.
 
         Raises:
             BadSamples: when the rows cannot be trained on.
         """
         answer = self._request("step", samples=samples, version=version, dataset=dataset)
-        return StepReport(**(answer | {name: tuple(answer[name]) for name in STEP_TUPLES}))
+        return StepReport(**(answer | {"warnings": tuple(answer["warnings"])}))
 
     def log_probs(self, samples: Path) -> list[list[float]]:
         """Return the log-probabilities of each row's response tokens under the current weights."""

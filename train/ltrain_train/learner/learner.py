@@ -20,7 +20,7 @@ from ltrain_train.learner import batch, engine, loss
 from ltrain_train.learner.checkpoint import fingerprint, make_record, read_record, write_record
 from ltrain_train.learner.drift import check_drift, measure_drift
 from ltrain_train.learner.protocol import Job, StepReport
-from ltrain_train.learner.samples import UpdateRows, read_rows, split_into_steps
+from ltrain_train.learner.samples import read_rows, split_into_steps
 from ltrain_train.learner.weights import (
     atomic_directory,
     checkpoint_size,
@@ -28,9 +28,6 @@ from ltrain_train.learner.weights import (
     export_size,
     read_vocab_size,
 )
-
-STALE_REASON = "stale"
-"""The reason of a row that is left out because it was sampled too many versions ago."""
 
 STEPS_UNDONE = (
     "{} of {} optimizer steps were undone, because their gradient was not finite. Look for extreme "
@@ -58,7 +55,7 @@ class Learner:
             self.load(job.checkpoint)
 
     def step(self, samples: Path, *, version: int, dataset: str) -> StepReport:
-        """Make one update: train on every fresh row once, in `steps_per_wave` optimizer steps.
+        """Make one update: train on every row once, in `steps_per_wave` optimizer steps.
 
         An optimizer step whose gradient is not finite is left out. If the policy's
         log-probabilities are not finite afterwards, the whole update is undone: the learner
@@ -70,8 +67,8 @@ class Learner:
                 step has been made.
         """
         began = time.monotonic()
-        rows = self._read_rows(samples, version)
-        steps_rows = self._split_rows(rows.fresh, samples)
+        rows = self._read_rows(samples)
+        steps_rows = self._split_rows(rows, samples)
         corrected, measured, warnings = self._compare_with_server(steps_rows, version)
         span_attributes: dict[str, str | int] = {
             attributes.POLICY_NAME: self.job.policy,
@@ -83,27 +80,23 @@ class Learner:
             self._run_optimizer_step(step_rows, span_attributes, measured)
             for step_rows in corrected
         ]
-        metrics, undone_warnings = self._keep_finite(results, rows.fresh)
+        metrics, undone_warnings = self._keep_finite(results, rows)
         self.updates += bool(metrics)
         return StepReport(
-            metrics={name: sum(m[name] for m in metrics) / len(metrics) for name in metrics[0]}
-            if metrics
-            else {},
-            rows=rows.fresh.height,
-            tokens=batch.count_tokens(rows.fresh),
-            trained_tokens=int(batch.flat_values(rows.fresh, "response_mask").sum()),
+            metrics=_update_metrics(metrics, results),
+            rows=rows.height,
+            tokens=batch.count_tokens(rows),
+            trained_tokens=int(batch.flat_values(rows, "response_mask").sum()),
             steps=len(metrics),
             total_steps=self.steps,
             seconds=time.monotonic() - began,
-            dropped={STALE_REASON: len(rows.stale)} if rows.stale else {},
-            stale=rows.stale,
             undone=len(results) - len(metrics),
             warnings=warnings + undone_warnings,
         )
 
     def log_probs(self, samples: Path) -> list[list[float]]:
         """Return the log-probabilities of each row's response tokens under the current weights."""
-        return [x.tolist() for x in self._log_probs(self._read_rows(samples, version=0).fresh)]
+        return [x.tolist() for x in self._log_probs(self._read_rows(samples))]
 
     def export(self, directory: Path, *, dtype: str) -> None:
         """Write the policy, adapter merged, as a model directory for transformers and vLLM.
@@ -257,10 +250,19 @@ class Learner:
         answer = self.group.infer_batch(engine.as_inference_batch(step_batch.data)).get()
         return batch.response_log_probs(answer, step_batch)
 
-    def _read_rows(self, samples: Path, version: int) -> UpdateRows:
-        oldest = self.job.train.max_staleness
-        return read_rows(samples, version=version, max_staleness=oldest, vocab_size=self.vocab_size)
+    def _read_rows(self, samples: Path) -> pl.DataFrame:
+        return read_rows(samples, vocab_size=self.vocab_size)
 
     def _make_batch(self, rows: pl.DataFrame) -> batch.StepBatch:
         tokens = self.job.train.tokens_per_micro_batch
         return batch.make_batch(rows, ranks=self.job.ranks, tokens=tokens, shared=self.shared)
+
+
+def _update_metrics(
+    made: list[dict[str, float]], results: list[dict[str, float]]
+) -> dict[str, float]:
+    """Return the means over the steps that count, and the sum of `computed_tokens` over all."""
+    if not made:
+        return {}
+    means = {name: sum(metrics[name] for metrics in made) / len(made) for name in made[0]}
+    return means | {"computed_tokens": sum(metrics["computed_tokens"] for metrics in results)}

@@ -5,7 +5,7 @@ A request is `{"do": name, ...arguments}`; its answer is `{"ok": result}` or
 """
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -55,7 +55,8 @@ class StepReport:
     """The result of one update: up to `steps_per_wave` optimizer steps over one samples file."""
 
     metrics: dict[str, float]
-    """Means over these optimizer steps, by name: loss, grad_norm, kl, clip_fraction, …"""
+    """Means over these optimizer steps, by name: loss, grad_norm, kl, clip_fraction, …; of
+    `computed_tokens` the sum over the steps and ranks."""
     rows: int
     """Trained rows."""
     tokens: int
@@ -68,10 +69,6 @@ class StepReport:
     total_steps: int
     """Optimizer steps since the base model, those before the loaded checkpoint included."""
     seconds: float
-    dropped: dict[str, int] = field(default_factory=dict)
-    """Number of rows left out, by reason."""
-    stale: tuple[str, ...] = ()
-    """Sample ids of the rows left out as `stale`."""
     undone: int = 0
     """Optimizer steps that were undone because a number was not finite; not in `steps`."""
     warnings: tuple[str, ...] = ()

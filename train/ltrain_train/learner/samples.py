@@ -2,12 +2,10 @@
 
 * Rows are a frame of the columns `COLUMNS`; their tokens stay in Arrow buffers.
 * A row that cannot be trained on is an error that names it; no row is repaired.
-* A stale row, whose oldest call was sampled by an older version than `max_staleness` allows, is
-  left out and counted. Every other row is in exactly one optimizer step, with its whole group.
+* Every row is in exactly one optimizer step, with its whole group.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -34,22 +32,11 @@ COLUMNS = (
 PER_TOKEN = ("response_mask", "rollout_logprobs", "advantages", "loss_weight")
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateRows:
-    """The rows of one update."""
-
-    fresh: pl.DataFrame
-    stale: tuple[str, ...]
-    """Sample ids of the rows that are left out as stale."""
-
-
-def read_rows(path: Path, *, version: int, max_staleness: int, vocab_size: int) -> UpdateRows:
+def read_rows(path: Path, *, vocab_size: int) -> pl.DataFrame:
     """Read and check the rows of a samples table.
 
     Args:
         path: parquet file or folder.
-        version: the policy version that is trained.
-        max_staleness: versions that a row's oldest call may be behind `version`.
         vocab_size: number of token ids of the model.
 
     Raises:
@@ -57,10 +44,7 @@ def read_rows(path: Path, *, version: int, max_staleness: int, vocab_size: int) 
     """
     frame = _read_frame(path)
     _check_frame(frame, path, vocab_size)
-    oldest = pl.col("call_versions").list.min()
-    is_stale = (oldest < version - max_staleness).fill_null(False)
-    stale = frame.filter(is_stale)["sample_id"].to_list()
-    return UpdateRows(frame.filter(~is_stale), tuple(stale))
+    return frame
 
 
 def split_into_steps(rows: pl.DataFrame, steps: int, seed: str) -> Iterator[pl.DataFrame]:

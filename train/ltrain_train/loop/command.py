@@ -74,14 +74,20 @@ def train_online(plan: Plan, *, as_json: bool) -> Journal:
     return journal
 
 
-def train_once(plan: Plan, store: str | None, dataset: Path | None, *, as_json: bool) -> None:
-    """Train once, on a dataset or on the store's traces, and print the result."""
+def train_once(
+    plan: Plan, store: str | None, dataset: Path | None, *, again: bool, as_json: bool
+) -> None:
+    """Train once, on a dataset or on the store's traces, and print the result.
+
+    Args:
+        again: also train on rollouts that the policy was trained on before.
+    """
     with _hold_lock(plan) as lock:
         if dataset is not None:
-            run = train_from_dataset(plan, Dataset.open(dataset), lock)
+            run = train_from_dataset(plan, Dataset.open(dataset), lock, again=again)
         else:
             with Store.open(store, create=False) as opened:
-                run = train_from_store(plan, opened, lock)
+                run = train_from_store(plan, opened, lock, again=again)
     _print_run(plan, run, as_json=as_json)
 
 
@@ -89,6 +95,7 @@ def _print_run(plan: Plan, run: OfflineRun, *, as_json: bool) -> None:
     fields = {
         "dataset": run.dataset.id,
         "rows": run.update.report.rows,
+        "left_out": dict(run.update.left_out.reasons),
         "version": run.version,
         "path": str(run.path),
         "served": run.served,
@@ -101,6 +108,8 @@ def _print_run(plan: Plan, run: OfflineRun, *, as_json: bool) -> None:
         f"Policy {plan.policy} v{run.version} at {run.path}: trained on "
         f"{run.update.report.rows} rows of dataset {run.dataset.id}."
     )
+    for sentence in run.update.left_out.sentences():
+        print(sentence)
     if not run.served:
         print(f"No gateway runs here. Serve it with `ltrain serve --policy {plan.policy}`.")
 

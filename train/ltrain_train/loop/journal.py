@@ -4,13 +4,16 @@ The file is replaced atomically after every validation and every update.
 """
 
 import json
-import shutil
+import logging
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from ltrain_instrument.files import write_file
 from ltrain_train.rollout import last_and_next_name
+from ltrain_transforms.policy_file import PolicyVersion
+
+_logger = logging.getLogger("ltrain.loop")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,6 +28,8 @@ class Wave:
     outcomes: dict[str, int]
     evaluations: dict[str, float]
     """Mean of each evaluation over the rollouts."""
+    score: float | None = None
+    """The evaluations that the recipe rewards, by their weights; None without any."""
     rules: dict[str, float] = field(default_factory=dict)
     """Mean of each rule's rewards over the rollouts."""
     dataset: str | None = None
@@ -81,6 +86,13 @@ class Journal:
         published = (wave.published for wave in reversed(self.waves))
         return next((version for version in published if version is not None), self.base)
 
+    def leads_to(self, current: PolicyVersion) -> bool:
+        """Return whether `current` is the run's latest version, or trained from it.
+
+        A run that was killed between a publication and its journal has published the latter.
+        """
+        return self.latest in (current.version, current.parent)
+
     @property
     def checkpoints(self) -> Path:
         """Folder of the learner's checkpoints, each named after the version it belongs to."""
@@ -94,10 +106,6 @@ class Journal:
         """Record a wave and save the journal."""
         self.waves.append(wave)
         self.save()
-
-    def prune(self) -> None:
-        """Remove all checkpoints except the latest."""
-        prune_checkpoints(self.checkpoints, {self.latest})
 
     def finish(self) -> None:
         """Mark the run as finished and save the journal."""
@@ -120,25 +128,43 @@ class Journal:
         return cls(folder=folder, waves=waves, **content)
 
 
-def prune_checkpoints(folder: Path, keep: set[int]) -> None:
-    """Remove the checkpoints in `folder` that are older than its latest, except those of `keep`."""
-    numbers = [int(each.name) for each in folder.glob("*") if each.name.isdigit()]
-    for number in numbers:
-        if number not in keep and number < max(keep):
-            shutil.rmtree(folder / str(number))
+def read_journals(runs: Path, policy: str) -> list[Journal]:
+    """Return the journals of a policy's runs, those that were changed last at the end."""
+    files = sorted(runs.glob("*/journal.json"), key=lambda file: file.stat().st_mtime)
+    journals = (Journal.load(file.parent) for file in files)
+    return [journal for journal in journals if journal is not None and journal.policy == policy]
 
 
-def open_journal(runs: Path, name: str, *, recipe: str, policy: str, base: int) -> Journal:
-    """Return the journal of the last run named `name` if it is unfinished, else of a new run.
+def open_journal(
+    runs: Path, name: str, *, recipe: str, updates: int, current: PolicyVersion
+) -> Journal:
+    """Return the journal of the last run named `name` if it can continue, else of a new run.
 
-    A run whose recipe has changed is not continued, because its waves would not be comparable.
+    A run continues while it lacks some of its `updates`. It does not if its recipe has changed,
+    because its waves would not be comparable, or if another version was made current since.
+
+    Args:
+        current: the current version of the trained policy.
     """
     last, next_name = last_and_next_name(runs, name)
     journal = Journal.load(runs / last) if last else None
-    if journal is not None and not journal.finished and journal.recipe == recipe:
-        return journal
+    if journal is not None and journal.recipe == recipe and journal.policy == current.policy:
+        lacks_updates = not journal.finished or journal.updates < updates
+        if lacks_updates and journal.leads_to(current):
+            journal.finished = False
+            return journal
+        if lacks_updates:
+            _logger.warning(
+                "ltrain: run '%s' does not continue from v%d, because v%d of '%s' is current; "
+                "run '%s' starts from it",
+                *(journal.run, journal.latest, current.version, current.policy, next_name),
+            )
     journal = Journal(
-        folder=runs / next_name, run=next_name, recipe=recipe, policy=policy, base=base
+        folder=runs / next_name,
+        run=next_name,
+        recipe=recipe,
+        policy=current.policy,
+        base=current.version,
     )
     journal.save()
     return journal

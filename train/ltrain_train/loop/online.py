@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -18,12 +18,14 @@ from ltrain_instrument.identity import Mode, rollout_id
 from ltrain_train.errors import NotFinite, RolloutsFailed
 from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.loop.report import Phases
+from ltrain_train.loop.retention import prune_versions
 from ltrain_train.loop.retry import retry_store
 from ltrain_train.loop.update import Updater
-from ltrain_train.loop.wave_summary import WaveSummary, summarize_wave
+from ltrain_train.loop.wave_summary import WaveSummary, outcome_score, summarize_wave
 from ltrain_train.rollout import Runner, Task, describe_failures, finished_rollouts
 from ltrain_transforms.datasets import Dataset, alarm_messages, build
 from ltrain_transforms.policy_file import read_base_digests
+from ltrain_transforms.policy_lineage import Lineage
 from ltrain_transforms.recipe import Recipe, Rollout
 from ltrain_transforms.source import wait_complete
 from ltrain_transforms.traces import sender_roles
@@ -116,7 +118,7 @@ class OnlineRun:
             )
 
     def _learn(self, wave: Wave, dataset: Dataset) -> None:
-        update = self.updater.update(dataset, self.version, self.journal.checkpoints)
+        update = self.updater.update(dataset, self._lineage(), self.journal.checkpoints)
         if update.version is not None:
             self.version = wave.published = update.version
         wave.undone = update.report.undone
@@ -155,10 +157,16 @@ class OnlineRun:
     def _build(self, number: int) -> Dataset:
         run, out = self.journal.run, self.datasets / f"{self.journal.run}-{number}"
         base = read_base_digests(self.updater.policies.directory / self.journal.policy)
+        options: dict[str, Any] = {"run": run, "wave": number, "base": base}
         with self.phases.measure("build"):
+            lineage = self._lineage()
             return retry_store(
-                lambda: build(self.store, self.recipe, out, run=run, wave=number, base=base)
+                lambda: build(self.store, self.recipe, out, lineage=lineage, **options)
             )
+
+    def _lineage(self) -> Lineage:
+        folder = self.updater.policies.directory / self.journal.policy
+        return Lineage.read(folder, self.version)
 
     def _has_failed(self, mode: str, number: int) -> bool:
         """Return whether no rollout of the wave is ok."""
@@ -185,14 +193,22 @@ class OnlineRun:
             rollouts=summary.rollouts,
             outcomes=summary.outcomes,
             evaluations=summary.evaluations,
+            score=outcome_score(self.recipe.reward, summary.evaluations),
             failures=failures,
         )
 
     def _record(self, wave: Wave) -> None:
         wave.seconds = self.phases.pop_seconds()
         self.journal.add(wave)
-        self.journal.prune()
+        self._prune()
         self.on_wave(wave)
+
+    def _prune(self) -> None:
+        """Remove the versions that are not kept; the learner may load its base again."""
+        updater, runs = self.updater, self.journal.folder.parent
+        in_use = {self.version, updater.base}
+        keep = self.recipe.train.keep_versions
+        prune_versions(updater.policies, self.journal.policy, runs, keep=keep, in_use=in_use)
 
 
 def _rule_means(dataset: Dataset) -> dict[str, float]:

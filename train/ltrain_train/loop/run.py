@@ -130,8 +130,8 @@ def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Jo
         plan.home / "runs",
         plan.name,
         recipe=plan.recipe.digest,
-        policy=plan.policy,
-        base=policies.current(plan.policy),
+        updates=plan.train.updates,
+        current=policies.read_version(plan.policy, policies.current(plan.policy)),
     )
     with ExitStack() as stack, lock.working():
         services = stack.enter_context(

@@ -5,21 +5,20 @@ the version is complete before a server loads it, and `current` changes after th
 """
 
 import logging
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-import polars as pl
 from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_instrument import attributes
-from ltrain_train.errors import NothingToTrain
 from ltrain_train.gateway import GatewayClient
 from ltrain_train.learner import LearnerClient, StepReport
+from ltrain_train.loop.publication import publish_version
 from ltrain_train.loop.report import Phases
-from ltrain_train.loop.retry import retry_publish
+from ltrain_train.loop.training_rows import LeftOut, select_rows
 from ltrain_train.policy import Policies
 from ltrain_transforms.datasets import Dataset
+from ltrain_transforms.policy_lineage import Lineage, write_ledger
 from ltrain_transforms.recipe import Recipe
 
 _logger = logging.getLogger("ltrain.loop")
@@ -32,6 +31,7 @@ class Update:
     version: int | None
     """The published version; None if every optimizer step was undone."""
     report: StepReport
+    left_out: LeftOut
 
 
 class Updater:
@@ -54,8 +54,8 @@ class Updater:
         self.tracer = provider.get_tracer(attributes.SCOPE_LEARNER)
         self.phases, self.base = phases, base
 
-    def update(self, dataset: Dataset, version: int, checkpoints: Path) -> Update:
-        """Train on `dataset`, which `version` sampled, and publish the new version.
+    def update(self, dataset: Dataset, lineage: Lineage, checkpoints: Path) -> Update:
+        """Train the version of `lineage` on `dataset`, and publish the new version.
 
         The checkpoint goes to the folder `checkpoints`, under the number of the new version.
 
@@ -63,19 +63,19 @@ class Updater:
             NothingToTrain: when the dataset has no row to train on.
         """
         with self.phases.measure("train"):
-            rows = policy_rows(self.policy, dataset)
-            report = self.learner.step(rows, version=version, dataset=dataset.id)
-            if not report.rows:
-                raise NothingToTrain(_all_stale_message(dataset, report, version))
+            version = lineage.version
+            rows = select_rows(dataset, lineage, self.recipe.train.max_staleness)
+            report = self.learner.step(rows.path, version=version, dataset=dataset.id)
             for warning in report.warnings:
                 _logger.warning("ltrain: dataset %s: %s", dataset.id, warning)
             if not report.steps:
-                return Update(None, report)
+                return Update(None, report, rows.left_out)
             checkpoint = checkpoints / str(self.policies.latest(self.policy) + 1)
             self.learner.save(checkpoint)
         with self.phases.measure("load"):
             draft = self.policies.directory / self.policy / f".draft-{version}"
             self.learner.export(draft)
+            write_ledger(draft, rows.rollouts)
             new = self.policies.publish_files(
                 self.policy,
                 draft,
@@ -85,53 +85,11 @@ class Updater:
                 base=self.base,
                 checkpoint=checkpoint,
             )
-            self._publish(new, dataset)
-        return Update(new, report)
-
-    def _publish(self, version: int, dataset: Dataset) -> None:
-        span_attributes: dict[str, str | int] = {
-            attributes.POLICY_NAME: self.policy,
-            attributes.POLICY_VERSION: version,
-            attributes.DATASET_ID: dataset.id,
-            attributes.RECIPE_DIGEST: self.recipe.digest,
-        }
-        with self.tracer.start_as_current_span(attributes.SPAN_PUBLISH, attributes=span_attributes):
-            if (gateway := self.gateway) is not None:
-                retry_publish(lambda: gateway.publish(self.policy, version))
-            else:
-                self.policies.set_current(self.policy, version)
-
-
-def policy_rows(policy: str, dataset: Dataset) -> Path:
-    """Return a file with the rows of `policy` only: the dataset's own if it has no other rows.
-
-    Raises:
-        NothingToTrain: when the dataset has no row of `policy`.
-    """
-    samples = dataset.path / "samples"
-    rows = pl.scan_parquet(samples).filter(policy=policy)
-    count = rows.select(pl.len()).collect().item()
-    if not count:
-        raise NothingToTrain(_no_rows_message(dataset))
-    if count == dataset.counts["samples"]:
-        return samples
-    path = dataset.path.with_name(f"{dataset.path.name}.{policy}.parquet")
-    rows.collect().write_parquet(path, compression="zstd")
-    return path
-
-
-def _no_rows_message(dataset: Dataset) -> str:
-    reasons = Counter(dataset.drops["reason"].to_list()).most_common()
-    span_attributes = ", ".join(f"{count} {reason}" for reason, count in reasons) or "none"
-    return (
-        f"Dataset {dataset.id} has no row to train on. Drops by reason: {span_attributes}. "
-        f"`ltrain show {dataset.path}` lists them."
-    )
-
-
-def _all_stale_message(dataset: Dataset, report: StepReport, version: int) -> str:
-    left_out = ", ".join(f"{count} {reason}" for reason, count in report.dropped.items())
-    return (
-        f"Every row of dataset {dataset.id} was left out ({left_out}) for policy version "
-        f"{version}. Raise train.max_staleness, or run new rollouts."
-    )
+            origin = {
+                attributes.DATASET_ID: dataset.id,
+                attributes.RECIPE_DIGEST: self.recipe.digest,
+            }
+            publish_version(
+                self.policies, self.policy, new, self.gateway, self.tracer, origin=origin
+            )
+        return Update(new, report, rows.left_out)

@@ -4,7 +4,7 @@ The store has all rollouts of a wave, also those before a kill, unlike the runne
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -12,6 +12,7 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_instrument.attributes import OUTCOME, OUTCOME_REASON, SPAN_ROLLOUT
 from ltrain_train.rollout import Failure
+from ltrain_transforms.recipe import Reward
 from ltrain_transforms.traces import Role, sender_roles
 
 CLOSED_SQL = f"""
@@ -52,6 +53,16 @@ class WaveSummary:
     def rollouts(self) -> int:
         """Number of rollouts."""
         return sum(self.outcomes.values())
+
+
+def outcome_score(rewards: Sequence[Reward], evaluations: Mapping[str, float]) -> float | None:
+    """Return the sum of the rewarded evaluations by their weights; None if there are none."""
+    values = [
+        reward.weight * evaluations[reward.evaluation]
+        for reward in rewards
+        if reward.evaluation is not None and reward.evaluation in evaluations
+    ]
+    return sum(values) if values else None
 
 
 def summarize_wave(

@@ -3,6 +3,8 @@
 * A version is complete or absent: its directory, with `policy.json` in it, is renamed into place.
 * Version numbers increase by one and are never reused.
 * `current` is the version that every server has loaded; it changes by an atomic rename.
+* A removed version leaves its `policy.json` and its ledger in `removed/v<N>/`, for the lineage of
+  others.
 """
 
 import contextlib
@@ -16,13 +18,30 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ltrain_instrument.errors import UnknownName
-from ltrain_instrument.files import move_into_place, sibling_path, write_file
-from ltrain_train.errors import BadModel, PolicyExists, UnknownVersion
+from ltrain_instrument.files import (
+    make_private,
+    move_into_place,
+    sibling_path,
+    temporary_directory,
+    write_file,
+)
+from ltrain_train.errors import BadModel, FolderNotEmpty, PolicyExists, UnknownVersion
 from ltrain_train.policy.weights import check_model, check_same_tensors
-from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyFile, PolicyVersion
+from ltrain_train.processes import require_space
+from ltrain_transforms.policy_file import (
+    LEDGER,
+    POLICY_MANIFEST,
+    REMOVED,
+    PolicyFile,
+    PolicyVersion,
+)
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """A policy's name is also a folder name, the model name in requests, and a span attribute."""
+
+
+LINEAGE_FILES = frozenset({POLICY_MANIFEST, LEDGER})
+"""Files of a version that are not of the model: they say where it comes from."""
 
 
 class Policies:
@@ -55,7 +74,7 @@ class Policies:
             return 0
         draft = self.draft(name)
         draft.mkdir()
-        for file in _files(model):
+        for file in _model_files(model):
             shutil.copyfile(file, draft / file.name)
         self._publish_draft(
             draft, PolicyVersion(policy=name, version=0, created=time.time(), files={})
@@ -183,6 +202,54 @@ class Policies:
         self.path(name, version)
         write_file(self._folder(name) / "current", f"{version}\n")
 
+    def remove(self, name: str, version: int) -> None:
+        """Remove a version from the policy; `sweep` then removes its files.
+
+        Raises:
+            UnknownVersion: when the version does not exist.
+        """
+        path = self.path(name, version)
+        path.rename(make_private(self._folder(name) / REMOVED) / path.name)
+
+    def sweep(self, name: str) -> int:
+        """Remove the files and checkpoints of removed versions; return the bytes that this frees.
+
+        It also removes what an earlier sweep that was killed has left.
+        """
+        freed = 0
+        for manifest in (self._folder(name) / REMOVED).glob(f"v*/{POLICY_MANIFEST}"):
+            for file in _files(manifest.parent):
+                if file.name not in LINEAGE_FILES:
+                    freed += file.stat().st_size
+                    file.unlink()
+            checkpoint = _read_manifest(manifest.parent).checkpoint
+            if checkpoint is not None and (folder := self.directory.parent / checkpoint).is_dir():
+                freed += sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+                shutil.rmtree(folder)
+        return freed
+
+    def export(self, name: str, version: int, out: Path) -> int:
+        """Copy the model files of a version to the folder `out`, and return their bytes.
+
+        Raises:
+            UnknownVersion: when the version does not exist.
+            BadModel: when it is incomplete.
+            FolderNotEmpty: when `out` has files.
+        """
+        source = self.verify(name, version)
+        if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+            raise FolderNotEmpty(
+                f"'{out}' exists and is not an empty folder. Name a new folder for the model."
+            )
+        files = _model_files(source)
+        size = sum(file.stat().st_size for file in files)
+        require_space(out.absolute(), size, f"version {version} of '{name}'")
+        with temporary_directory(out) as draft:
+            for file in files:
+                shutil.copyfile(file, draft / file.name)
+            move_into_place(draft, out)
+        return size
+
     def _relative(self, path: Path) -> str:
         return path.absolute().relative_to(self.directory.parent.absolute()).as_posix()
 
@@ -216,9 +283,7 @@ class Policies:
 
     def _require_same_model(self, name: str, model: Path) -> None:
         registered = self.read_version(name, 0).files
-        files = {
-            file.name: _policy_file(file) for file in _files(model) if file.name != POLICY_MANIFEST
-        }
+        files = {file.name: _policy_file(file) for file in _model_files(model)}
         if files != registered:
             raise PolicyExists(
                 f"Policy '{name}' was made from another model than '{model}'. "
@@ -256,6 +321,10 @@ def _read_manifest(directory: Path) -> PolicyVersion:
 
 def _files(directory: Path) -> list[Path]:
     return sorted(file for file in directory.iterdir() if file.is_file() and file.name[0] != ".")
+
+
+def _model_files(directory: Path) -> list[Path]:
+    return [file for file in _files(directory) if file.name not in LINEAGE_FILES]
 
 
 def _policy_file(file: Path) -> PolicyFile:

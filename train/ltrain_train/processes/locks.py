@@ -74,14 +74,14 @@ class RunLock:
 
 
 @contextmanager
-def run_lock(home: Path, *, run: str, policy: str | None = None) -> Iterator[RunLock]:
-    """Lock a run name of `home`, and the policy if one is trained, until the block ends.
+def run_lock(home: Path, *, run: str | None = None, policy: str | None = None) -> Iterator[RunLock]:
+    """Lock a run name of `home`, a policy that is trained or replaced, or both in a block.
 
     Raises:
         RunInUse: when another process holds one of the locks and is not stopping.
     """
     folder = make_private(home.absolute() / "locks")
-    names = [f"run-{run}"] + ([] if policy is None else [f"policy-{policy}"])
+    names = [f"{kind}-{name}" for kind, name in (("run", run), ("policy", policy)) if name]
     descriptors: list[int] = []
     try:
         for name in names:

@@ -16,6 +16,7 @@ from ltrain_transforms.datasets.digest import BITS, dataset_id
 from ltrain_transforms.datasets.draft import Draft, Part, open_draft
 from ltrain_transforms.datasets.manifest import MANIFEST, SCHEMA_VERSION, Manifest
 from ltrain_transforms.datasets.workers import LocalWorker, Workers
+from ltrain_transforms.policy_lineage import Lineage
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.source import (
     SPANS_PER_BATCH,
@@ -52,6 +53,7 @@ def build(
     mode: str | None = "train",
     wave: int | None = None,
     base: Mapping[str, str] | None = None,
+    lineage: Lineage | None = None,
     update: bool = False,
     workers: Workers | None = None,
     spans_a_batch: int = SPANS_PER_BATCH,
@@ -64,6 +66,8 @@ def build(
         mode: train, val or prod; None selects all. Executions of mode val get credit only with val,
             or where the modes of a policy name it.
         base: digests of the trained policy's base (`read_base_digests`), for the manifest.
+        lineage: of the policy version that will be trained on the dataset; executions that are
+            outdated for it get no credit.
         update: keep the waves of the dataset in `out` and add the waves closed since. The whole
             dataset is built again when its recipe, query or stored waves have changed.
         workers: where the batches are processed; None is this process.
@@ -75,7 +79,7 @@ def build(
         Unwritable: when `out` cannot be written, or the disk is full.
     """
     selection = Selection(run=run, mode=mode, wave=wave)
-    request = BuildRequest(store, recipe, selection, dict(base or {}))
+    request = BuildRequest(store, recipe, selection, dict(base or {}), lineage)
     build_plan = _plan(request, out, update, spans_a_batch)
     with open_draft(out) as folder:
         work = _Build(request, build_plan, folder, workers or LocalWorker(), progress)
@@ -97,6 +101,7 @@ class BuildRequest:
     recipe: Recipe
     selection: Selection
     base: dict[str, str]
+    lineage: Lineage | None
 
     @property
     def validation(self) -> bool:
@@ -113,6 +118,7 @@ class BuildRequest:
             "recipe": self.recipe.model_dump(mode="json", by_alias=True),
             "recipe_digest": self.recipe.digest,
             "base": self.base,
+            "trained": {} if self.lineage is None else {self.lineage.policy: self.lineage.version},
         }
 
 
@@ -199,6 +205,7 @@ class _Build:
                 number,
                 executions,
                 validation=self.request.validation,
+                lineage=self.request.lineage,
             )
             self._add([self.folder.write_table("drops", number, drops)])
             self.drops.update(drops["reason"])
@@ -265,6 +272,7 @@ def _reusable(request: BuildRequest, out: Path, stored: WaveStates) -> dict[str,
     dataset = Dataset.open(out)
     before = dataset.manifest
     required = {"schema": SCHEMA_VERSION, **request.manifest()}
+    required.pop("recipe")  # its digest leaves out budgets, which change no row
     if any(before.get(name) != json.loads(json.dumps(required[name])) for name in required):
         return None
     built: WaveStates = before["waves"]

@@ -40,6 +40,8 @@ class Manifest:
     """Digests of the reward functions of its rollouts."""
     base: dict[str, str]
     """Digests of the trained policy's base: `model`, `tokenizer`, `template`; empty if unknown."""
+    trained: dict[str, int]
+    """By policy: the version for which outdated executions were left out; empty: for none."""
     policy_versions: dict[str, list[int]]
     waves: dict[str, dict[str, Any]]
     """By `<run>/<mode>/<wave>`: count of spans, when the last one arrived, and if it is closed."""

@@ -16,6 +16,7 @@ from ltrain_transforms.datasets.draft import Draft, Part
 from ltrain_transforms.datasets.manifest import policy_versions
 from ltrain_transforms.datasets.pipeline import assign_credit, trace_executions
 from ltrain_transforms.estimators import Reach, outcome_estimator
+from ltrain_transforms.policy_lineage import Lineage
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.samples import COLUMNS, count_savings, samples
 from ltrain_transforms.source import concat_table
@@ -119,6 +120,7 @@ def credit_round(
     executions: pl.DataFrame,
     *,
     validation: bool = False,
+    lineage: Lineage | None = None,
 ) -> pl.DataFrame:
     """Run phase 2 on whole waves: write rewards and transitions by batch, and return `DROPS`."""
     ids = executions.select("execution_id", "batch")
@@ -128,7 +130,9 @@ def credit_round(
         pl.scan_parquet(folder.table_folder(f"work/{name}")).filter(in_round).collect()
         for name in ("steps", "rewards")
     )
-    credit = assign_credit(steps, executions, rewards, recipe, validation=validation)
+    credit = assign_credit(
+        steps, executions, rewards, recipe, validation=validation, lineage=lineage
+    )
     trained = pl.col("execution_id").is_in(credit.trained_ids.implode())
     transitions = credit.transitions.with_columns(trained=trained).join(ids, "execution_id")
     for (batch,), rows in transitions.group_by("batch", maintain_order=True):

@@ -19,6 +19,7 @@ from ltrain_transforms.credit import (
     select_groups,
     transitions,
 )
+from ltrain_transforms.policy_lineage import OUTDATED, Lineage
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rewards import (
     apply_gates,
@@ -30,7 +31,7 @@ from ltrain_transforms.rewards import (
 from ltrain_transforms.samples import samples
 from ltrain_transforms.source import VALIDATION, concat_table, select_executions, to_drops
 from ltrain_transforms.states import digest, states
-from ltrain_transforms.tables import DROPS, TABLES
+from ltrain_transforms.tables import DROPS, REWARDS, TABLES
 from ltrain_transforms.traces import MISPLACED, UNTRUSTED, is_impostor
 
 NOT_A_CALL = {"not_a_call": "it describes no call: transport, or a process's own span"}
@@ -134,14 +135,21 @@ def assign_credit(
     recipe: Recipe,
     *,
     validation: bool = False,
+    lineage: Lineage | None = None,
 ) -> CreditedExecutions:
     """Run phase 2 on whole waves: every execution of a wave must be in the frames.
 
+    Executions that are outdated for the lineage leave their groups before anything is compared.
+
     Args:
         validation: as in `trace_executions`.
+        lineage: of the policy version that is trained; None: no version is.
     """
     named = validation or any(VALIDATION in policy.modes for policy in recipe.policy)
-    reward_rows, gated = apply_gates(recipe, rewards, executions)
+    outdated = OUTDATED.to_frame()
+    if lineage is not None:
+        outdated = lineage.outdated(executions, steps, recipe.train.max_staleness)
+    reward_rows, gated = _gate_without(outdated["execution_id"], recipe, rewards, executions)
     outcome_rows = outcomes(recipe, reward_rows, executions)
     counted, left_out = select_executions(
         executions,
@@ -149,6 +157,7 @@ def assign_credit(
         recipe.filter,
         judged=is_judged(recipe),
         validation=named,
+        outdated=outdated,
     )
     compared_rows = outcome_advantages(recipe, counted, outcome_rows, reward_rows, steps)
     transition_rows = transitions(recipe, compared_rows, steps, reward_rows)
@@ -156,6 +165,18 @@ def assign_credit(
     without_calls = _without_calls(trained_ids, transition_rows)
     drops = concat_table(DROPS, gated, left_out, filtered, without_calls)
     return CreditedExecutions(reward_rows, transition_rows, outcome_rows, trained_ids, drops)
+
+
+def _gate_without(
+    outdated: pl.Series, recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return what `apply_gates` returns, with the outdated executions in no group's statistics.
+
+    These executions keep their rewards as they are.
+    """
+    is_outdated = pl.col("execution_id").is_in(outdated.implode())
+    gated = apply_gates(recipe, rewards.filter(~is_outdated), executions.filter(~is_outdated))
+    return concat_table(REWARDS, gated[0], rewards.filter(is_outdated)), gated[1]
 
 
 def derive(spans: pl.DataFrame, recipe: Recipe, *, validation: bool = False) -> DerivedTables:

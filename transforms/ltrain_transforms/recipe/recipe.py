@@ -1,6 +1,7 @@
 """The recipe: one TOML file with executions, agents, rules, credit and filters.
 
-It is checked on load. Every dataset, training span and checkpoint has its digest.
+It is checked on load. Every dataset, training span and checkpoint has its digest, which leaves out
+budgets.
 """
 
 import tomllib
@@ -57,8 +58,9 @@ class Recipe(Section):
 
     @property
     def digest(self) -> str:
-        """Hash of the keys and values, independent of formatting."""
-        return sha256(self.model_dump_json(by_alias=True).encode()).hexdigest()[:16]
+        """Hash of the keys and values, without budgets and independent of formatting."""
+        content = self.model_dump_json(by_alias=True, exclude={"train": Train.budgets()})
+        return sha256(content.encode()).hexdigest()[:16]
 
     @classmethod
     def load(cls, path: Path = DEFAULT) -> Self:

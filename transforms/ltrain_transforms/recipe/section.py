@@ -7,3 +7,17 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False
     )
+
+    @classmethod
+    def budgets(cls) -> set[str]:
+        """Return the names of the keys that are marked as `BUDGET`."""
+        return {name for name, field in cls.model_fields.items() if BUDGET in field.metadata}
+
+
+class Budget:
+    """Marks a key that says how long a run works, waits or keeps its files, not how it trains."""
+
+
+BUDGET = Budget()
+"""The mark, in the key's `Annotated` type. The recipe's digest leaves these keys out, so that a run
+continues when one is changed."""

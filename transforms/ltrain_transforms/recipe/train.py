@@ -1,11 +1,11 @@
 """How a policy is trained on the rows of a dataset."""
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from ltrain_transforms.recipe.policy_loss import POLICY_LOSSES, check_loss, check_weighting
-from ltrain_transforms.recipe.section import Section
+from ltrain_transforms.recipe.section import BUDGET, Section
 
 ADAPTER_RATE, FULL_RATE = 5e-4, 1e-5
 """The default learning rates. An adapter starts at zero and needs a higher one."""
@@ -34,7 +34,7 @@ class Train(Section):
     """The importance ratio is clipped from below at 1 minus this."""
     clip_ratio_high: float = Field(default=0.2, ge=0)
     """The importance ratio is clipped from above at 1 plus this."""
-    updates: int = Field(default=10, ge=1)
+    updates: Annotated[int, BUDGET] = Field(default=10, ge=1)
     """Updates of an online run; each has one wave."""
     steps_per_wave: int = Field(default=1, ge=1)
     """Optimizer steps in each update."""
@@ -43,7 +43,8 @@ class Train(Section):
     tokens_per_micro_batch: int = Field(default=768, ge=1)
     """Tokens in one micro-batch; it limits memory and does not change the result."""
     max_staleness: int = Field(default=4, ge=0)
-    """Largest age of a row, in policy versions; older rows are left out."""
+    """Largest distance, along the parents of versions, from the trained version to the one that
+    sampled a call; rollouts with an older call are left out."""
     loss_weighting: Literal["rollout", "call", "token"] = Field(default_factory=_default_weighting)
     """The unit that has equal weight in the loss; default: the rollout, or the token for a loss
     that needs it."""
@@ -63,12 +64,15 @@ class Train(Section):
     is fast in it; auto: bf16 on such a processor, else fp32."""
     gradient_clip: float = Field(default=1.0, gt=0)
     """Largest norm of the gradient."""
-    span_timeout: float = Field(default=20.0, ge=0)
+    span_timeout: Annotated[float, BUDGET] = Field(default=20.0, ge=0)
     """Seconds to wait for all spans of a wave; then it is built without the missing ones."""
-    hang_timeout: float = Field(default=900.0, gt=0)
+    hang_timeout: Annotated[float, BUDGET] = Field(default=900.0, gt=0)
     """Seconds without progress after which the learner counts as hung and the run ends."""
-    validate_every: int = Field(default=0, ge=0)
+    validate_every: Annotated[int, BUDGET] = Field(default=0, ge=0)
     """Updates between validations; 0: validate only before and after the run."""
+    keep_versions: Annotated[int, BUDGET] = Field(default=3, ge=1)
+    """Newest versions that a run keeps, besides the current one, version 0 and the best; older ones
+    are removed."""
 
     @field_validator("loss")
     @classmethod

@@ -5,10 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from ltrain_transforms.errors import NothingToShow
-from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyVersion
+from ltrain_transforms.errors import BadPolicyFile, NothingToShow
+from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyVersion, read_lineage
 from ltrain_transforms.show.dataset import list_datasets
 from ltrain_transforms.show.report import Cell, Facts, Grid, Report, format_size, join_names
 
@@ -36,7 +34,10 @@ def policy_report(home: Path, name: str, number: int | None) -> Report:
             f"Policy '{name}' has no version {wanted} in {folder}. Choose from: "
             f"{join_names(versions)}."
         )
-    lineage = list(_lineage(folder, wanted, versions))
+    try:
+        lineage = list(read_lineage(folder, wanted))
+    except BadPolicyFile as error:
+        raise NothingToShow(str(error)) from error
     own = lineage[0]
     assert isinstance(own, PolicyVersion)
     datasets = {dataset_id: path for path, dataset_id in list_datasets(home)}
@@ -46,11 +47,12 @@ def policy_report(home: Path, name: str, number: int | None) -> Report:
     )
     parts = (
         facts,
-        Grid("Lineage, newest first", LINEAGE, tuple(map(_row, lineage))),
+        Grid("Lineage, newest first", LINEAGE, tuple(_row(each, versions) for each in lineage)),
         Grid("Files", ("file", "size", "sha256"), files),
     )
     title = f"policy {name}@{wanted}"
-    data = {"current": current, "versions": versions, "lineage": list(map(_to_json, lineage))}
+    ancestors = [_to_json(each, versions) for each in lineage]
+    data = {"current": current, "versions": versions, "lineage": ancestors}
     return Report(title, str(folder / f"v{wanted}"), parts, data)
 
 
@@ -58,31 +60,6 @@ def list_versions(folder: Path) -> list[int]:
     """Return the versions of a policy, oldest first."""
     numbers = (path.parent.name[1:] for path in folder.glob(f"v*/{POLICY_MANIFEST}"))
     return sorted(int(number) for number in numbers if number.isdigit())
-
-
-def _lineage(folder: Path, number: int, versions: list[int]) -> Iterator[PolicyVersion | int]:
-    """Yield a version and its ancestors; the number of a removed ancestor ends the lineage."""
-    visited: set[int] = set()
-    ancestor: int | None = number
-    while ancestor is not None and ancestor not in visited:
-        visited.add(ancestor)
-        if ancestor not in versions:
-            yield ancestor
-            return
-        version = _read(folder / f"v{ancestor}" / POLICY_MANIFEST)
-        yield version
-        ancestor = version.parent
-
-
-def _read(path: Path) -> PolicyVersion:
-    try:
-        return PolicyVersion.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        first = str(error).splitlines()[0]
-        raise NothingToShow(
-            f"{path} is not a valid policy.json ({first}); docs/policies.md describes the format. "
-            "Publish the version again, or remove its folder."
-        ) from error
 
 
 def _current(folder: Path) -> int | None:
@@ -95,11 +72,11 @@ def _current(folder: Path) -> int | None:
 LINEAGE = ("version", "parent", "dataset", "recipe", "created (UTC)", "size")
 
 
-def _row(version: PolicyVersion | int) -> tuple[Cell, ...]:
+def _row(version: PolicyVersion | int, versions: list[int]) -> tuple[Cell, ...]:
     if isinstance(version, int):
         return (version, None, "removed from this home", None, None, None)
     created = f"{version.created_at:%Y-%m-%d %H:%M}"
-    size = format_size(version.size)
+    size = format_size(version.size) if version.version in versions else "removed"
     return (version.version, version.parent, version.dataset, version.recipe, created, size)
 
 
@@ -121,7 +98,8 @@ def _dataset_location(dataset: str | None, datasets: dict[str, Path]) -> str:
     return f"{dataset} in {datasets[dataset]}" if dataset in datasets else dataset
 
 
-def _to_json(version: PolicyVersion | int) -> dict[str, Any]:
+def _to_json(version: PolicyVersion | int, versions: list[int]) -> dict[str, Any]:
     if isinstance(version, int):
         return {"version": version, "removed": True}
-    return version.model_dump()
+    removed = {} if version.version in versions else {"removed": True}
+    return version.model_dump() | removed

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from ltrain_transforms import policy_lineage
 from ltrain_transforms.recipe import Filter, Policy
 from ltrain_transforms.rules import sql
 from ltrain_transforms.tables import DROPS, Table
@@ -29,6 +30,7 @@ REASONS = {
     "names no evaluation",
     "failed": "the agent failed or ran out of time, and filter.failed is 'drop'",
     "unrewarded": "it has none of the evaluations that the recipe names",
+    **policy_lineage.REASONS,
 }
 
 
@@ -76,6 +78,7 @@ def select_executions(
     *,
     judged: bool = True,
     validation: bool = False,
+    outdated: pl.DataFrame | None = None,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the executions that are compared, and the others as `DROPS`.
 
@@ -85,6 +88,7 @@ def select_executions(
         judged: whether the recipe names an evaluation. Without one, the rules read only the spans
             that the agent sent, so an execution that withheld spans is not compared.
         validation: whether executions of mode `val` were asked for by name.
+        outdated: `OUTDATED`, the executions that the trained version must not be trained on.
     """
     validates = pl.lit(False) if validation else pl.col("mode") == VALIDATION
     outcome, unjudged = pl.col("outcome"), (rule.failed == "drop") | (not judged)
@@ -96,8 +100,12 @@ def select_executions(
         .when(outcome.is_in(["error", "timeout"]) & (rule.failed == "drop")).then(pl.lit("failed"))
         .when(has_withheld_spans(rule) & unjudged).then(pl.lit("withheld"))
         .when(~pl.col("execution_id").is_in(rewarded.implode())).then(pl.lit("unrewarded"))
+        .otherwise("outdated")
     )  # fmt: skip
-    marked = executions.with_columns(reason=reason)
+    outdated = policy_lineage.OUTDATED.to_frame() if outdated is None else outdated
+    named = outdated.rename({"reason": "outdated"})
+    joined = executions.join(named, "execution_id", "left", maintain_order="left")
+    marked = joined.with_columns(reason=reason).drop("outdated")
     left_out = marked.filter(pl.col("reason").is_not_null())
     selected = marked.filter(pl.col("reason").is_null()).drop("reason")
     return selected, to_drops("executions", left_out, "execution_id", REASONS)

@@ -1,0 +1,78 @@
+"""An offline run with a real learner: what it trains on, and what the next one goes on from."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import polars as pl
+import pytest
+from tests.otlp import insert_otlp
+from tests.transforms.conftest import RECIPE, Scene
+from tests.transforms.datasets.test_lineage import add_group
+
+from ltrain_collector.store import Store
+from ltrain_train.errors import NothingToTrain
+from ltrain_train.loop.once import OfflineRun, train_from_store
+from ltrain_train.loop.run import Plan
+from ltrain_train.policy import Policies
+from ltrain_train.processes import run_lock
+from ltrain_transforms.recipe import Recipe
+
+TINY = Path(__file__).parents[1] / "tiny.py"
+TRAIN = {"dtype": "fp32", "lora_rank": 4, "drift_warning": 1e9, "drift_limit": 1e9}
+"""The rows have made-up log-probabilities, so their drift is large."""
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    subprocess.run([sys.executable, TINY, tmp_path / "tiny"], check=True, capture_output=True)
+    for name in ("LTRAIN_GATEWAY", "OTEL_EXPORTER_OTLP_ENDPOINT"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    recipe = Recipe.model_validate(tomllib.loads(RECIPE) | {"train": TRAIN})
+    home = tmp_path / "home"
+    return Plan(recipe=recipe, folder=tmp_path, home=home, model=tmp_path / "tiny")
+
+
+def train(plan: Plan, store: Store) -> OfflineRun:
+    with run_lock(plan.home, run=plan.name, policy=plan.policy) as lock:
+        return train_from_store(plan, store, lock)
+
+
+def read_ledger(plan: Plan, version: int) -> list[str]:
+    path = Policies(plan.home).path("sql", version) / "rollouts.parquet"
+    return list(pl.read_parquet(path)["rollout"])
+
+
+def read_steps(plan: Plan, version: int) -> int:
+    """Return the optimizer steps of a version's checkpoint since the base model."""
+    found = Policies(plan.home).find_checkpoint("sql", version)
+    assert found is not None and found[0] == 0
+    return int(json.loads((found[1] / "learner.json").read_text())["steps"])
+
+
+def test_a_second_run_trains_only_on_new_rollouts_and_continues_the_optimizer(
+    plan: Plan, tmp_path: Path
+) -> None:
+    scene = Scene()
+    first = add_group(scene, (0, 0, 0, 0))
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        insert_otlp(store, scene.request())
+        run = train(plan, store)
+        assert (run.version, dict(run.update.left_out.reasons)) == (1, {})
+        assert read_ledger(plan, 1) == sorted(first)
+        assert read_steps(plan, 1) == 1
+
+        with pytest.raises(NothingToTrain, match=r"4 of 4 rollouts .* before \(v1 on 4\)\. Run"):
+            train(plan, store)
+        assert Policies(plan.home).versions("sql") == [0, 1]
+
+        second = add_group(scene, (1, 1, 1, 1), task="t2")
+        insert_otlp(store, scene.request())
+        run = train(plan, store)
+    assert (run.version, dict(run.update.left_out.reasons)) == (2, {"consumed": 4})
+    assert read_ledger(plan, 2) == sorted(second)
+    assert Policies(plan.home).read_version("sql", 2).parent == 1
+    assert read_steps(plan, 2) == 2, "the optimizer of version 1 goes on"

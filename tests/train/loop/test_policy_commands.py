@@ -1,0 +1,105 @@
+"""`ltrain policy`: what it prints, what it changes, and what it refuses."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.train.loop.test_retention import home as home  # a fixture
+
+from ltrain_train.errors import FolderNotEmpty, RunInUse, UnknownVersion
+from ltrain_train.loop import policy_commands
+from ltrain_train.policy import Policies
+from ltrain_train.processes import locks
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from ltrain_train.processes import run_lock
+with run_lock(Path(sys.argv[1]), run="demo", policy="sql"):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def environment(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LTRAIN_HOME", str(home))
+    monkeypatch.setenv("LTRAIN_GATEWAY", "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+def test_versions_are_listed_with_scores_and_marks(capsys: pytest.CaptureFixture[str]) -> None:
+    policy_commands.list_versions(None, as_json=False)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["Policy", "sql"]
+    assert lines[2][:2] == ["v0", "0.200"]
+    assert lines[9][:4] == ["v7", "v6", "0.800", "d7"]
+    assert lines[9][-1] == "current"
+    assert lines[10][:4] == ["v8", "v7", "0.800", "d8"]
+    assert lines[10][-1] == "best"
+    policy_commands.list_versions("sql", as_json=True)
+    listed = json.loads(capsys.readouterr().out)["sql"]
+    assert (listed[3]["validation"], listed[3]["training"]) == (pytest.approx(0.78), 0.4)
+    assert listed[3]["size"] > 0
+    assert [each["version"] for each in listed if each["best"] or each["current"]] == [7, 8]
+    with pytest.raises(UnknownVersion, match="Unknown policy 'other'"):
+        policy_commands.list_versions("other", as_json=False)
+
+
+def test_a_version_becomes_current_without_a_gateway(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy_commands.use_version("sql@3")
+    assert Policies(home).current("sql") == 3
+    assert capsys.readouterr().out == (
+        "Version 3 of policy 'sql' is current, previously 7. No gateway serves the policy now.\n"
+    )
+    for wrong, sentence in (("sql", "Write NAME@VERSION"), ("sql@12", "no version 12. Choose")):
+        with pytest.raises(UnknownVersion, match=sentence):
+            policy_commands.use_version(wrong)
+
+
+def test_a_policy_that_a_run_trains_is_not_changed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "BUSY_TIMEOUT", 0.2)
+    command = [sys.executable, "-c", HOLDER, str(home)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        with pytest.raises(RunInUse, match=f"policy sql of .* is in use by process {holder.pid}"):
+            policy_commands.use_version("sql@3")
+        with pytest.raises(RunInUse):
+            policy_commands.remove_versions("sql", keep=1, yes=True)
+        holder.kill()
+    assert Policies(home).current("sql") == 7
+    assert len(Policies(home).versions("sql")) == 9
+
+
+def test_old_versions_are_counted_then_removed(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy_commands.remove_versions("sql", keep=2, yes=False)
+    printed = capsys.readouterr()
+    assert printed.out.startswith("6 versions (v1, v2, v3, v4, v5, v6) would be removed (")
+    assert "add --yes" in printed.err
+    assert len(Policies(home).versions("sql")) == 9
+    policy_commands.remove_versions("sql", keep=2, yes=True)
+    assert "MB freed. Versions of 'sql' now: 0, 7, 8." in capsys.readouterr().out
+
+
+def test_an_export_is_a_model_directory(home: Path) -> None:
+    out = home / "out" / "sql-3"
+    policy_commands.export_version("sql@3", out)
+    names = {"config.json", "tokenizer.json", "model.safetensors"}
+    assert {file.name for file in out.iterdir()} == names
+    content = Policies(home).path("sql", 3) / "model.safetensors"
+    assert (out / "model.safetensors").read_bytes() == content.read_bytes()
+    with pytest.raises(FolderNotEmpty, match="exists and is not an empty folder"):
+        policy_commands.export_version("sql@3", out)
+    empty = home / "empty"
+    empty.mkdir()
+    policy_commands.export_version("sql@0", empty)
+    assert {file.name for file in empty.iterdir()} == names

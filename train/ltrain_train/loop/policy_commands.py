@@ -1,0 +1,182 @@
+"""`ltrain policy`: lists the versions of policies, makes one current, removes and exports them."""
+
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ltrain_instrument import attributes, settings
+from ltrain_train.errors import UnknownVersion
+from ltrain_train.loop.publication import find_gateway, publish_version
+from ltrain_train.loop.retention import (
+    VersionScores,
+    best_version,
+    prune_versions,
+    read_scores,
+    superfluous_versions,
+)
+from ltrain_train.policy import Policies
+from ltrain_train.processes import run_lock
+from ltrain_train.store import open_service_provider
+
+SCORES = ("validation", "training")
+COLUMNS = ("version", "parent", *SCORES, "dataset", "created (UTC)", "size", "")
+
+
+def list_versions(name: str | None, *, as_json: bool) -> None:
+    """Print the versions of one policy, or of all.
+
+    Raises:
+        UnknownVersion: when there is no such policy.
+    """
+    policies = Policies(settings.HOME.read())
+    if name is not None:
+        policies.latest(name)
+    described = {
+        each: _describe_versions(policies, each)
+        for each in ([name] if name is not None else policies.names())
+    }
+    if as_json:
+        print(json.dumps(described, indent=2))
+    elif not described:
+        print("There is no policy yet; `ltrain serve MODEL` and `ltrain run --model` make one.")
+    for policy, versions in () if as_json else described.items():
+        Console().print(_table(policy, versions))
+
+
+def use_version(identifier: str) -> None:
+    """Make a version current; if a gateway serves the policy, it loads the version first.
+
+    Raises:
+        UnknownVersion: when the version does not exist.
+        RunInUse: when a run trains the policy.
+    """
+    home = settings.HOME.read()
+    policies = Policies(home)
+    policy, version = parse_version(policies, identifier)
+    before = policies.current(policy)
+    policies.verify(policy, version)
+    with run_lock(home, policy=policy):
+        gateway = find_gateway(home, policy)
+        with ExitStack() as stack:
+            if gateway is not None:
+                stack.callback(gateway.close)
+            provider = open_service_provider("ltrain-loop", home)
+            stack.callback(provider.shutdown)
+            tracer = provider.get_tracer(attributes.SCOPE_LEARNER)
+            publish_version(policies, policy, version, gateway, tracer)
+    served = "The gateway serves it." if gateway else "No gateway serves the policy now."
+    print(f"Version {version} of policy '{policy}' is current, previously {before}. {served}")
+
+
+def remove_versions(name: str, *, keep: int, yes: bool) -> None:
+    """Remove the versions that are not kept, or only count them without `yes`.
+
+    Raises:
+        UnknownVersion: when there is no such policy.
+        RunInUse: when a run trains the policy.
+    """
+    home = settings.HOME.read()
+    policies = Policies(home)
+    policies.latest(name)
+    runs = home / "runs"
+    if not yes:
+        versions = superfluous_versions(policies, name, runs, keep=keep)
+        size = sum(policies.read_version(name, version).size for version in versions)
+        print(f"{_count(versions)} would be removed ({size / 1e6:.1f} MB, and checkpoints).")
+        print("Nothing was removed; add --yes to remove these versions.", file=sys.stderr)
+        return
+    with run_lock(home, policy=name):
+        removal = prune_versions(policies, name, runs, keep=keep)
+    kept = ", ".join(map(str, policies.versions(name)))
+    print(
+        f"{_count(removal.versions)} removed, {removal.freed / 1e6:.1f} MB freed. Versions of "
+        f"'{name}' now: {kept}."
+    )
+
+
+def export_version(identifier: str, out: Path) -> None:
+    """Copy a version as a model directory in Hugging Face layout to `out`.
+
+    Raises:
+        UnknownVersion: when the version does not exist.
+        FolderNotEmpty: when `out` has files.
+    """
+    policies = Policies(settings.HOME.read())
+    policy, version = parse_version(policies, identifier)
+    size = policies.export(policy, version, out)
+    print(f"Version {version} of policy '{policy}' is exported to {out} ({size / 1e6:.1f} MB).")
+
+
+def parse_version(policies: Policies, identifier: str) -> tuple[str, int]:
+    """Return the policy and the version that NAME@VERSION names.
+
+    Raises:
+        UnknownVersion: when it names no version.
+    """
+    name, at, number = identifier.partition("@")
+    if not (at and number.isascii() and number.isdigit()):
+        versions = ", ".join(map(str, policies.versions(name))) or "none"
+        raise UnknownVersion(
+            f"'{identifier}' does not name a version. Write NAME@VERSION, such as sql@3. Versions "
+            f"of '{name}': {versions}."
+        )
+    policies.path(name, int(number))
+    return name, int(number)
+
+
+def _describe_versions(policies: Policies, name: str) -> list[dict[str, Any]]:
+    """Return a description of each version of a policy, as JSON."""
+    scores = read_scores(policies.directory.parent / "runs", name)
+    versions, current = policies.versions(name), policies.current(name)
+    best = best_version(scores, versions)
+    described = []
+    for version in versions:
+        manifest = policies.read_version(name, version)
+        score = scores.get(version, VersionScores())
+        described.append(
+            {
+                "version": version,
+                "parent": manifest.parent,
+                "validation": score.validation,
+                "training": score.training,
+                "dataset": manifest.dataset,
+                "created": manifest.created,
+                "created_at": f"{manifest.created_at:%Y-%m-%d %H:%M}",
+                "size": manifest.size,
+                "current": version == current,
+                "best": version == best,
+            }
+        )
+    return described
+
+
+def _table(policy: str, versions: list[dict[str, Any]]) -> Table:
+    table = Table(title=f"Policy {policy}", box=None, padding=(0, 1, 0, 0), title_justify="left")
+    for column in COLUMNS:
+        right = column in ("version", "parent", *SCORES, "size")
+        table.add_column(column, justify="right" if right else "left", no_wrap=True)
+    for each in versions:
+        marks = [mark for mark in ("current", "best") if each[mark]]
+        table.add_row(
+            f"v{each['version']}",
+            "" if each["parent"] is None else f"v{each['parent']}",
+            *(
+                "" if each[key] is None else f"{each[key]:.3f}"
+                for key in ("validation", "training")
+            ),
+            each["dataset"] or "",
+            each["created_at"],
+            f"{each['size'] / 1e6:.1f} MB",
+            ", ".join(marks),
+        )
+    return table
+
+
+def _count(versions: list[int]) -> str:
+    names = f" ({', '.join(f'v{version}' for version in versions)})" if versions else ""
+    return f"{len(versions)} version{'' if len(versions) == 1 else 's'}{names}"

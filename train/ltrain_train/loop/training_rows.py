@@ -1,0 +1,123 @@
+"""The rows of a dataset that a policy version is trained on, and the rollouts that are left out.
+
+The build of a dataset for a version leaves outdated rollouts out before credit. The credit of any
+other dataset is already assigned, so a group with an outdated rollout is left out as a whole.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from ltrain_train.errors import NothingToTrain
+from ltrain_transforms.datasets import Dataset
+from ltrain_transforms.policy_lineage import REASONS, Lineage, rollout_name
+
+IN_OUTDATED_GROUP = "outdated_group"
+"""The reason of a rollout that is left out only because of another one of its group."""
+
+GROUP = pl.coalesce("group_id", "execution_id")
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """The rollouts of a dataset that a version is not trained on."""
+
+    policy: str
+    rollouts: int
+    """Rollouts of the dataset that count, those that are left out included."""
+    reasons: Mapping[str, int]
+    """Number of rollouts by reason."""
+    consumed_by: Mapping[int, int]
+    """Number of consumed rollouts by the version that was trained on them."""
+
+    def sentences(self) -> Iterator[str]:
+        """Yield a sentence for each reason."""
+        versions = ", ".join(f"v{each} on {n}" for each, n in sorted(self.consumed_by.items()))
+        explanations = {
+            "consumed": f"policy '{self.policy}' was trained on them before ({versions}). Run new "
+            "rollouts, or add --again to train on them once more",
+            "not_ancestor": "a version sampled them that the trained one does not descend from. "
+            "Run new rollouts",
+            "stale": "they are stale. Raise train.max_staleness, or run new rollouts",
+            IN_OUTDATED_GROUP: "another rollout of their group is, and the dataset's advantages "
+            "compare them",
+        }
+        for reason, explanation in explanations.items():
+            if count := self.reasons.get(reason):
+                yield f"{count} of {self.rollouts} rollouts are left out: {explanation}."
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRows:
+    """The rows that a version is trained on."""
+
+    path: Path
+    """Parquet file or folder."""
+    rollouts: tuple[str, ...]
+    """Ids of their rollouts, for the version's ledger."""
+    left_out: LeftOut
+
+
+def select_rows(dataset: Dataset, lineage: Lineage, max_staleness: int) -> TrainingRows:
+    """Return the rows of `dataset` that the version of `lineage` is trained on.
+
+    Raises:
+        NothingToTrain: when there are none.
+    """
+    transitions, executions = dataset.table("transitions"), dataset.table("executions")
+    compared = executions.join(transitions, "execution_id", "semi")
+    outdated = lineage.outdated(compared, transitions, max_staleness)
+    groups = _groups_of(outdated, transitions)
+    left_out = _count_left_out(dataset, lineage, outdated, groups, transitions, executions)
+    samples = dataset.path / "samples"
+    own = pl.col("policy") == lineage.policy
+    rows = pl.scan_parquet(samples).filter(own, ~GROUP.is_in(groups.implode()))
+    names = rows.select(rollout_name()).collect().to_series()
+    if names.is_empty():
+        raise NothingToTrain(_no_rows_message(dataset, left_out))
+    if len(names) != dataset.counts["samples"]:
+        samples = dataset.path.with_name(f"{dataset.path.name}.{lineage.policy}.parquet")
+        rows.collect().write_parquet(samples, compression="zstd")
+    return TrainingRows(samples, tuple(names.unique().sort()), left_out)
+
+
+def _groups_of(outdated: pl.DataFrame, transitions: pl.DataFrame) -> pl.Series:
+    return transitions.join(outdated, "execution_id", "semi").select(GROUP.unique()).to_series()
+
+
+def _count_left_out(
+    dataset: Dataset,
+    lineage: Lineage,
+    outdated: pl.DataFrame,
+    groups: pl.Series,
+    transitions: pl.DataFrame,
+    executions: pl.DataFrame,
+) -> LeftOut:
+    at_build = dataset.drops.filter(pl.col("reason").is_in(list(REASONS)))
+    dropped = at_build.select("reason", execution_id="id")
+    consumed = pl.concat([outdated.select("reason", "execution_id"), dropped])
+    consumed = executions.join(consumed.filter(reason="consumed"), "execution_id", "semi")
+    versions = lineage.consumed(consumed.select(rollout_name()).to_series())["version"]
+    whole = transitions.filter(GROUP.is_in(groups.implode()))["execution_id"].n_unique()
+    reasons = Counter([*outdated["reason"], *dropped["reason"]])
+    return LeftOut(
+        policy=lineage.policy,
+        rollouts=transitions["execution_id"].n_unique() + dropped.height,
+        reasons=+(reasons + Counter({IN_OUTDATED_GROUP: whole - outdated.height})),
+        consumed_by=Counter(versions.to_list()),
+    )
+
+
+def _no_rows_message(dataset: Dataset, left_out: LeftOut) -> str:
+    counts = Counter(dataset.drops["reason"].to_list())
+    reasons = ", ".join(f"{count} {reason}" for reason, count in counts.most_common()) or "none"
+    return " ".join(
+        [
+            f"Dataset {dataset.id} has no row to train on.",
+            *left_out.sentences(),
+            f"Drops by reason: {reasons}. `ltrain show {dataset.path}` lists them.",
+        ]
+    )

@@ -1,0 +1,78 @@
+"""The commands `ltrain policy`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True, help="Versions of policies: list, use, prune and export them."
+)
+
+VersionArgument = Annotated[
+    str, typer.Argument(metavar="NAME@VERSION", help="The policy and its version, such as sql@3.")
+]
+
+
+@app.command("list")
+def list_(
+    name: Annotated[str | None, typer.Argument(help="The policy; default: all.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")] = False,
+) -> None:
+    """List versions: parent, mean scores, dataset, size, and which one is current and best.
+
+    The scores are of the rollouts that the version sampled, in validation and in training; the best
+    version has the highest validation score.
+
+    Example: ltrain policy list sql
+    """
+    from ltrain_train.loop import policy_commands
+
+    policy_commands.list_versions(name, as_json=as_json)
+
+
+@app.command()
+def use(version: VersionArgument) -> None:
+    """Make a version current, for example to roll back; a gateway that serves the policy loads it.
+
+    The next `ltrain run` starts from it.
+
+    Example: ltrain policy use sql@3
+    """
+    from ltrain_train.loop import policy_commands
+
+    policy_commands.use_version(version)
+
+
+@app.command()
+def prune(
+    name: Annotated[str, typer.Argument(help="The policy.")],
+    keep: Annotated[int, typer.Option(min=1, help="The newest N versions that are kept.")] = 3,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove the versions; by default they are only counted.")
+    ] = False,
+) -> None:
+    """Count old versions, or remove them and their checkpoints.
+
+    It keeps the current version, version 0, the best one by validation and the newest ones, and
+    what these and an unfinished run need. `ltrain run` prunes by the same rule.
+
+    Example: ltrain policy prune sql --keep 5 --yes
+    """
+    from ltrain_train.loop import policy_commands
+
+    policy_commands.remove_versions(name, keep=keep, yes=yes)
+
+
+@app.command()
+def export(
+    version: VersionArgument,
+    out: Annotated[Path, typer.Argument(help="A new or empty folder.")],
+) -> None:
+    """Copy a version to a folder, as a model in Hugging Face layout.
+
+    Example: ltrain policy export sql@3 models/sql-3
+    """
+    from ltrain_train.loop import policy_commands
+
+    policy_commands.export_version(version, out)
