@@ -6,8 +6,10 @@ from ltrain_transforms.calls.from_spans import STATE_COLUMNS, calls
 from ltrain_transforms.calls.membership import resolve_logs, resolve_spans
 from ltrain_transforms.calls.sessions import SESSION_NAMES
 from ltrain_transforms.calls.span_errors import DropRow
+from ltrain_transforms.calls.tool_errors import READY, pattern_error
 
 __all__ = [
+    "READY",
     "SESSION_NAMES",
     "STATE_COLUMNS",
     "DropRow",
@@ -15,6 +17,7 @@ __all__ = [
     "executions",
     "idle_cutoff",
     "membership",
+    "pattern_error",
     "resolve_logs",
     "resolve_spans",
     "span_errors",
