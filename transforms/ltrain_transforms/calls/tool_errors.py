@@ -11,9 +11,10 @@ READY = {
     "crewai": r"^\s*(Error executing tool|I encountered an error while trying to use the tool)",
     "dspy": r"^Execution error in ",
     "haystack": r"^Failed to invoke Tool ",
-    "langchain": r"^Error: [\s\S]*Please fix your mistakes\.$",
-    "llama-index": r"^Encountered error: ",
-    "openai-agents": r"^An error occurred while running the tool\.",
+    "langchain": r"^Error[: ][\s\S]*(Please fix (your mistakes|the error and try again)\."
+    r"|is not a valid tool, try one of \[.*\]\.)$",
+    "llama-index": r"^(Encountered error|An error occurred while running the tool): ",
+    "openai-agents": r"^An error occurred while (running the tool|parsing tool arguments)\.",
 }
 """Patterns by framework: the texts that it returns to the model where a tool raised."""
 
@@ -22,7 +23,8 @@ def mark_failed_tools(calls: pl.DataFrame, patterns: Sequence[str]) -> pl.DataFr
     """Return the calls; tools whose result matches a pattern or one of `READY` have failed.
 
     Args:
-        patterns: names of `READY`, or regular expressions of Rust's `regex`.
+        patterns: names of `READY`, or regular expressions of Rust's `regex`, whose time is
+            linear in the text.
     """
     if not patterns:
         return calls
@@ -36,9 +38,13 @@ def mark_failed_tools(calls: pl.DataFrame, patterns: Sequence[str]) -> pl.DataFr
 
 
 def pattern_error(pattern: str) -> str | None:
-    """Return why `pattern` is no regular expression; None where it is one, or a name of `READY`."""
+    """Return why `pattern` cannot be used; None where it is valid, or a name of `READY`."""
+    if not pattern:
+        return "it is empty, and would match every result"
     try:
         pl.Series([""]).str.contains(READY.get(pattern, pattern))
     except pl.exceptions.ComputeError as error:
-        return str(error).splitlines()[0]
+        lines = str(error).removeprefix("regex error: ").splitlines()
+        reasons = (line for line in lines if line.startswith("error: "))
+        return next(reasons, lines[0]).removeprefix("error: ")
     return None

@@ -39,8 +39,8 @@ class Source(Section):
         for pattern in patterns:
             if error := pattern_error(pattern):
                 raise ValueError(
-                    f"'{pattern}' is no regular expression: {error}. Ready ones are named "
-                    f"{', '.join(sorted(READY))}."
+                    f"'{pattern}' is no regular expression of a failed result: "
+                    f"{error.rstrip('.')}. Ready ones are named {', '.join(sorted(READY))}."
                 )
         return patterns
 
