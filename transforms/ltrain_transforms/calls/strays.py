@@ -17,6 +17,7 @@ nothing.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 import polars as pl
 
@@ -69,7 +70,7 @@ def find_strays(spans: pl.DataFrame, keys: pl.DataFrame) -> Strays:
             edges[stray].append(host)
     for stray in by_answer.keys() - by_id.keys():
         if not calls.is_enclosed(stray):
-            by_id[stray] = [host for host in by_answer[stray] if not calls.has(host, stray)]
+            by_id[stray] = calls.likeliest(stray, by_answer[stray])
     return calls.matched({stray: hosts for stray, hosts in by_id.items() if hosts})
 
 
@@ -135,9 +136,16 @@ class _Calls:
         """Return whether a call of its own trace encloses it."""
         return any(above in self._enclosing for above in self._ancestors(key))
 
-    def has(self, host: Key, stray: Key) -> bool:
-        """Return whether the host encloses a call of the stray's instrumentation in its trace."""
-        return (host, self._calls[stray].span.scope) in self._inside
+    def likeliest(self, stray: Key, hosts: Iterable[Key]) -> list[Key]:
+        """Return the hosts without a call of the stray's instrumentation in their own trace.
+
+        If the users' messages of some are those of the stray, only these are left.
+        """
+        one = self._calls[stray]
+        possible = [host for host in hosts if (host, one.span.scope) not in self._inside]
+        questions = _questions(one)
+        equal = [host for host in possible if _questions(self._calls[host]) == questions]
+        return equal or possible
 
     def pairs(self, members: Iterable[Key], *, by_id: bool) -> Iterator[tuple[Key, Key]]:
         """Yield each possible stray with each of its hosts."""
@@ -169,33 +177,44 @@ class _Calls:
         return Strays(hosts, frozenset(ambiguous - hosts.keys()))
 
     def _match(self, edges: Edges, found: dict[Key, list[Key]]) -> Iterable[Key]:
-        """Add the hosts of strays that compete for them; return those that have no clear one."""
-        strays = sorted(edges, key=self._time)
-        hosts = {host for possible in edges.values() for host in possible}
-        equal = self._are_equal(strays) and (len(hosts) == 1 or self._are_equal(hosts))
-        left = {stray: set(edges[stray]) for stray in strays}
-        while left:
-            rivals: defaultdict[Key, list[Key]] = defaultdict(list)
-            for stray, possible in left.items():
-                if len(possible) == 1:
-                    rivals[min(possible)].append(stray)
-            sure = {host: few[0] for host, few in rivals.items() if equal or len(few) == 1}
-            if equal and not sure:
-                stray = next(iter(left))
-                sure = {min(left[stray], key=self._time): stray}
-            if not sure:
-                return left
-            for host, stray in sure.items():
-                found[stray].append(host)
-                del left[stray]
-            rest = {stray: possible - sure.keys() for stray, possible in left.items()}
-            left = {stray: possible for stray, possible in rest.items() if possible}
-        return ()
+        """Add the hosts of strays that compete for them; return those that have no clear one.
+
+        The stray with the fewest possible hosts comes first: it leaves the most to the others.
+        """
+        left = {stray: set(hosts) for stray, hosts in edges.items()}
+        rivals: defaultdict[Key, list[Key]] = defaultdict(list)
+        for stray, hosts in left.items():
+            for host in hosts:
+                rivals[host].append(stray)
+        equal = self._are_equal(left) and (len(rivals) == 1 or self._are_equal(rivals))
+        queue = [(len(hosts), self._time(stray), stray) for stray, hosts in left.items()]
+        heapify(queue)
+        ambiguous: set[Key] = set()
+        while queue:
+            count, _, stray = heappop(queue)
+            if stray not in left or count != len(left[stray]):
+                continue  # it has a later entry
+            if count > 1 and not equal:
+                return ambiguous | left.keys()
+            if count:
+                host = min(left[stray], key=self._time)
+                same = [one for one in rivals[host] if one in left and len(left[one]) == 1]
+                if equal or len(same) == 1:
+                    found[stray].append(host)
+                else:
+                    ambiguous.update(same)
+                    for one in same:
+                        left.pop(one)
+            left.pop(stray, None)
+            for one in rivals[host] if count else ():
+                if one in left and host in left[one]:
+                    left[one].remove(host)
+                    heappush(queue, (len(left[one]), self._time(one), one))
+        return ambiguous
 
     def _are_equal(self, keys: Iterable[Key]) -> bool:
         """Return whether these calls have the same prompt."""
-        prompts = [self._calls[key].partial.get("input_messages") for key in keys]
-        texts = {None if prompt is None else prompt.text for prompt in prompts}
+        texts = {_prompt(self._calls[key]) for key in keys}
         return len(texts) == 1 and None not in texts
 
     def _time(self, key: Key) -> tuple[int, int, str, str]:
@@ -209,6 +228,20 @@ def _key(one: DescribedSpan) -> Key:
 def _order(one: DescribedSpan) -> tuple[int, int, str, str]:
     """Sort key: by start; of two that start together, the enclosing one first."""
     return one.span.start, -one.span.end, one.span.trace_id, one.span.span_id
+
+
+def _prompt(one: DescribedSpan) -> str | None:
+    try:
+        prompt = one.partial.get("input_messages")
+        return None if prompt is None else prompt.text
+    except FAILURES:  # as in `_agree`
+        return None
+
+
+def _questions(one: DescribedSpan) -> list[str]:
+    """Return the texts of the users' messages, which instrumentations record alike."""
+    prompt = one.partial.get("input_messages")
+    return [message.text for message in prompt.messages if message.role == "user"] if prompt else []
 
 
 def _is_other(stray: DescribedSpan, host: DescribedSpan) -> bool:
