@@ -1,6 +1,7 @@
 """Spans -> calls and executions: each component invocation once."""
 
 from ltrain_transforms.calls import membership, span_errors
+from ltrain_transforms.calls.described import SLACK
 from ltrain_transforms.calls.executions import executions, idle_cutoff
 from ltrain_transforms.calls.from_spans import STATE_COLUMNS, calls
 from ltrain_transforms.calls.membership import resolve_logs, resolve_spans
@@ -11,6 +12,7 @@ from ltrain_transforms.calls.tool_errors import READY, pattern_error
 __all__ = [
     "READY",
     "SESSION_NAMES",
+    "SLACK",
     "STATE_COLUMNS",
     "DropRow",
     "calls",

@@ -5,6 +5,8 @@ response's id, `answer:` with a hash of the answer's first text or tool, or `err
 necessary, not sufficient: `calls.strays` compares what the spans describe.
 """
 
+from ltrain_transforms.calls import SLACK
+
 PROCESS_SQL = (
     "multiIf(ResourceAttributes['service.instance.id'] != '', "
     "ResourceAttributes['service.instance.id'], "
@@ -13,9 +15,6 @@ PROCESS_SQL = (
     "ResourceAttributes['process.pid']), '')"
 )
 """SQL expression: the process that ended a span; an empty string if its resource names none."""
-
-SLACK_SQL = "2000000"
-"""Nanoseconds, as `calls.described.SLACK`."""
 
 
 def _attribute(name: str) -> str:
@@ -86,7 +85,7 @@ def related_traces(traces: str) -> str:
         f"start + toInt64(Duration) AS end {traces}"
     )
     marked = (
-        f"SELECT *, start > max(end) OVER ({within} {before}) + {SLACK_SQL} AS begins "
+        f"SELECT *, start > max(end) OVER ({within} {before}) + {SLACK} AS begins "
         f"FROM ({calls}) WHERE process != '' OR startsWith(key, 'id:')"
     )
     numbered = f"SELECT *, sum(begins) OVER ({within}) AS overlap FROM ({marked})"
