@@ -46,8 +46,8 @@ def keys(rows: Iterable[Row]) -> pl.DataFrame:
         few += [f"answer:{one['parts'][0]['content']}" for one in answer]
         few += ["error:failed"] * (row["status"] == "Error")
         found.append((row["trace_id"], row["span_id"], few))
-    schema = {"trace_id": pl.String, "span_id": pl.String, "call_keys": pl.List(pl.String)}
-    return pl.DataFrame(found, schema, orient="row")
+    texts = {"trace_id": pl.String(), "span_id": pl.String()}
+    return pl.DataFrame(found, {**texts, "call_keys": pl.List(pl.String)}, orient="row")
 
 
 def owners(*rows: Row, execution: str = "trace") -> dict[str, str]:
@@ -106,7 +106,7 @@ def test_what_contradicts_keeps_a_call_apart(other: Row) -> None:
 
 
 def test_failed_calls_are_equal() -> None:
-    failed = {"answer": "", "status": "Error"}
+    failed: Row = {"answer": "", "status": "Error"}
     assert owners(outer(**failed), inner(**failed))["a"] == "A"
     assert owners(outer(), inner(**failed))["a"] == "a"
 

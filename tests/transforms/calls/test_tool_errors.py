@@ -67,7 +67,7 @@ def test_the_next_call_and_rules_see_the_failure() -> None:
     made = spans(span("one", tool), span("two", tool, at=(2, 3)))
     source = Source(execution="trace", tool_error=("^Error",))
     reward = Reward(name="failure", on="tool", when="status = 'error'", value="-1")
-    recipe = Recipe(source=source, policy=[Policy(name="m")], reward=[reward])
+    recipe = Recipe(source=source, policy=(Policy(name="m"),), reward=(reward,))
     tables = derive(made, recipe).tables
     assert tables["calls"]["previous_status"].to_list() == [None, "error"]
     assert tables["rewards"].select("call_id", "value").rows() == [("one", -1.0), ("two", -1.0)]

@@ -173,8 +173,8 @@ class _Calls:
                 unclear = self._match(component, found)
                 ambiguous.update(unclear)
         outermost = {stray: min(hosts, key=self._time) for stray, hosts in found.items()}
-        hosts = {stray: outermost[stray] for stray in sorted(outermost, key=self._time)}
-        return Strays(hosts, frozenset(ambiguous - hosts.keys()))
+        in_order = {stray: outermost[stray] for stray in sorted(outermost, key=self._time)}
+        return Strays(in_order, frozenset(ambiguous - in_order.keys()))
 
     def _match(self, edges: Edges, found: dict[Key, list[Key]]) -> Iterable[Key]:
         """Add the hosts of strays that compete for them; return those that have no clear one.
