@@ -53,6 +53,7 @@ def run_checks(environ: Mapping[str, str], timeout: float = 1.0) -> list[Finding
         ("collector", partial(collector, timeout)),
         ("health", partial(doctor_collector.health, timeout)),
         ("store", partial(store, timeout)),
+        ("doubled", partial(doubled, timeout)),
         ("gateway", partial(gateway, timeout)),
         ("vllm", vllm),
         ("recipe", recipe),
@@ -208,6 +209,14 @@ def store(timeout: float) -> Finding:
     if address.path.is_dir():
         return Finding("store", State.OK, f"the folder {address.path}")
     return Finding("store", State.NOTE, f"there is none in {address.path}", fix)
+
+
+def doubled(timeout: float) -> Finding | None:
+    """Check whether stored traces show doubled instrumentation; a folder is not opened for it."""
+    address = dsn.parse_dsn(STORE.read() or "http://127.0.0.1:8123")
+    if not isinstance(address, dsn.Server):
+        return None
+    return doctor_collector.doubled_calls(address, timeout)
 
 
 def gateway(timeout: float) -> Finding:

@@ -20,6 +20,9 @@ MIN_FREE = 1 << 30
 MIN_FREE_SHARE = 0.05
 """Bytes and share of a disk that should be free: merges rewrite the parts of a table."""
 
+CHECKED_SPANS = 100_000
+"""Spans that the check of doubled calls reads at most."""
+
 PERMANENT = ("malformed", "too_large", "unsupported")
 """Reasons of refusals that a client does not retry."""
 
@@ -100,6 +103,42 @@ def store(server: dsn.Server, timeout: float) -> Finding | None:
         problem = f"{server}: its schema has version {text}, this ltrain needs version {steps}"
         return Finding("store", State.FAULT, problem, fix)
     return None
+
+
+def doubled_calls(server: dsn.Server, timeout: float) -> Finding | None:
+    """Check whether two instrumentations of a process each made a trace of the same model calls.
+
+    The newest spans of a day are read. None: there are none, or the store does not answer.
+    """
+    try:
+        from ltrain_transforms.source import related_traces
+    except ModuleNotFoundError:  # an agent's environment
+        return None
+    newest = "SELECT max(Timestamp) - INTERVAL 1 DAY FROM otel.spans"
+    recent = f"SELECT * FROM otel.spans WHERE Timestamp >= ({newest}) LIMIT {CHECKED_SPANS}"
+    query = (
+        "SELECT count(), arrayStringConcat(arraySort(groupUniqArrayArray(scopes)), ' and ') "
+        f"FROM (SELECT arraySort(units) AS traces, any(scopes) AS scopes "
+        f"FROM ({related_traces(f'FROM ({recent})')}) GROUP BY traces) FORMAT TabSeparated"
+    )
+    headers = {"X-ClickHouse-User": server.user, "X-ClickHouse-Key": server.password}
+    try:
+        status, answer = fetch(f"{server}/", timeout, query, headers)
+    except (OSError, HTTPException):
+        return None  # the check `store` reports this
+    count, _, scopes = answer.decode(errors="replace").strip().partition("\t")
+    if status != 200 or not scopes:
+        return None
+    problem = (
+        f"{count} model calls of the last day were recorded twice, in traces of their own by "
+        f"{scopes}; `ltrain build` merges them, other readers count them twice"
+    )
+    fix = (
+        "Start the agent with ltrain's distro (unset OTEL_PYTHON_DISTRO and "
+        "OTEL_PYTHON_CONFIGURATOR), or name one of the two libraries in "
+        "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS."
+    )
+    return Finding("doubled", State.NOTE, problem, fix)
 
 
 def fetch(

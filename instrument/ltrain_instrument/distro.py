@@ -31,6 +31,8 @@ from ltrain_instrument.lifecycle import (
 from ltrain_instrument.privacy import Sanitizer, content
 from ltrain_instrument.tokens import clients
 
+SAMPLER = "OTEL_TRACES_SAMPLER"
+
 DEFAULTS = {
     "OTEL_TRACES_EXPORTER": "otlp",
     "OTEL_LOGS_EXPORTER": "none",
@@ -38,6 +40,8 @@ DEFAULTS = {
     "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
     settings.OTLP_ENDPOINT.name: settings.OTLP_ENDPOINT.default,
     "OTEL_PROPAGATORS": "tracecontext,baggage",
+    # The SDK's default follows the caller: an unsampled request would record no rollout or reward
+    SAMPLER: "always_on",
     # The SDK's default of 128 drops the oldest: of 71 flattened messages it loses 36
     "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "100000",
     "OTEL_BSP_SCHEDULE_DELAY": "500",
@@ -75,6 +79,8 @@ class LtrainDistro(BaseDistro):  # type: ignore[misc]
             return
         _warn_of_unknown_patches()
         content.hide_content_elsewhere()
+        if not os.environ.get(SAMPLER, "").strip():
+            os.environ.pop(SAMPLER, None)  # to the SDK, an empty value means its own default
         for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
         _disable_log_export()

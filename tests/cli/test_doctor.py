@@ -236,7 +236,7 @@ def test_a_failing_instrumentor_is_named(tmp_path: Path, answering: str) -> None
         (
             "OTEL_CONFIG_FILE",
             "o.yaml",
-            "its exporters replace ltrain's: spans do not wait on disk",
+            "its exporters and its sampler replace ltrain's: spans do not wait on disk",
         ),
         (
             "OTEL_EXPORTER_OTLP_PROTOCOL",
@@ -248,6 +248,14 @@ def test_a_failing_instrumentor_is_named(tmp_path: Path, answering: str) -> None
 def test_conflicting_variables_are_faults(name: str, value: str, why: str) -> None:
     found = Finding(name, State.FAULT, f"{name}={value}: {why}", f"Unset {name}.")
     assert list(check_variables({name: value})) == [found]
+
+
+def test_a_sampler_that_follows_the_caller_is_a_note() -> None:
+    (found,) = check_variables({"OTEL_TRACES_SAMPLER": "parentbased_always_on"})
+    assert (found.state, found.fix) == (State.NOTE, "Unset OTEL_TRACES_SAMPLER.")
+    lost = "rollouts, rewards and model calls below a caller that does not sample"
+    assert lost in found.detail
+    assert list(check_variables({"OTEL_TRACES_SAMPLER": "always_on"})) == []
 
 
 def test_grpc_without_its_exporter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests.http_requests import post
 
 from ltrain.doctor_collector import health_faults
@@ -101,6 +103,30 @@ def test_a_missing_or_wrong_key_is_a_fault(tmp_path: Path, up: Up) -> None:
     right = f"http://any:{made[Role.QUERY]}@127.0.0.1:{sql}"
     found = doctor(tmp_path, otlp, right, OTEL_EXPORTER_OTLP_HEADERS=header)
     assert (found["collector"]["state"], found["store"]["state"]) == ("ok", "ok")
+
+
+def test_doubled_instrumentation_is_a_note(tmp_path: Path, up: Up) -> None:
+    otlp, sql = up()
+    store = f"http://127.0.0.1:{sql}"
+    assert "doubled" not in doctor(tmp_path, otlp, store)
+    request = ExportTraceServiceRequest()
+    for number, scope in enumerate(("a.framework", "a.client"), 1):
+        resource = request.resource_spans.add()
+        resource.resource.attributes.add(key="service.instance.id").value.string_value = "p"
+        scoped = resource.scope_spans.add()
+        scoped.scope.name = scope
+        ids = {"trace_id": bytes([number] * 16), "span_id": bytes([number] * 8)}
+        now = time.time_ns()
+        times = {"start_time_unix_nano": now - 10**9, "end_time_unix_nano": now}
+        span = scoped.spans.add(name="chat", **ids, **times)
+        for name, value in (("gen_ai.operation.name", "chat"), ("gen_ai.response.id", "r")):
+            span.attributes.add(key=name).value.string_value = value
+    assert post(otlp, request.SerializeToString()).status == 200
+    found = doctor(tmp_path, otlp, store)["doubled"]
+    assert found["state"] == "note"
+    assert found["detail"].startswith("1 model calls of the last day were recorded twice")
+    assert "a.client and a.framework" in found["detail"]
+    assert "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS" in found["fix"]
 
 
 def test_a_nearly_full_disk_is_a_fault(tmp_path: Path, up: Up) -> None:

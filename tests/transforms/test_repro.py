@@ -138,6 +138,27 @@ def embedding_usage(tables: Tables) -> None:
     ]
 
 
+def doubled(sessions: int) -> Callable[[Tables], None]:
+    """Check agents that call the model, a tool and the model; each LLM call has two spans."""
+
+    def check(tables: Tables) -> None:
+        executions = tables["executions"].select("llm_calls", "tool_calls", "traces")
+        assert executions.rows() == [(2, 1, 3)] * sessions
+        llm = tables["calls"].filter(pl.col("kind") == "llm")
+        assert llm["source_spans"].list.len().to_list() == [2] * 2 * sessions
+        assert llm["capture_mismatch"].null_count() == llm.height
+        for rows in llm.partition_by("execution_id"):
+            first, second = rows["input"].to_list()
+            assert json.loads(second)[: len(json.loads(first))] == json.loads(first)
+
+    return check
+
+
+def doubled_sessions(tables: Tables) -> None:
+    doubled(2)(tables)
+    assert tables["executions"]["execution_id"].sort().to_list() == ["s1", "s2"]
+
+
 CHECKS: dict[str, Callable[[Tables], None]] = {
     "two_sessions_one_trace": two_sessions,
     "order_ab": order,
@@ -152,6 +173,9 @@ CHECKS: dict[str, Callable[[Tables], None]] = {
     "dspy_tool": dspy_tool,
     "repeated_result": repeated_result,
     "embedding_usage": embedding_usage,
+    "doubled_traces": doubled_sessions,
+    "doubled_stream": doubled(1),
+    "doubled_threads": doubled(5),
 }
 """By file: what its tables must contain."""
 

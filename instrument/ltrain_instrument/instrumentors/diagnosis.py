@@ -90,6 +90,15 @@ def check_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
         value = environ.get(name, "").strip().lower()
         if value and (value in values if values else True):
             yield _variable_fault(environ, name, reason)
+    sampler = environ.get("OTEL_TRACES_SAMPLER", "").strip().lower()
+    if sampler.startswith(PARENT_BASED) and sampler not in HARMFUL_SAMPLERS:
+        yield Finding(
+            "OTEL_TRACES_SAMPLER",
+            State.NOTE,
+            f"OTEL_TRACES_SAMPLER={sampler}: rollouts, rewards and model calls below a caller that "
+            "does not sample (traceparent ...-00) are not recorded",
+            _unset("OTEL_TRACES_SAMPLER"),
+        )
     for name in ("OTEL_PYTHON_DISTRO", "OTEL_PYTHON_CONFIGURATOR"):
         if environ.get(name, "ltrain") != "ltrain":
             yield _variable_fault(environ, name, "another distro replaces ltrain's")
@@ -112,17 +121,27 @@ def check_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 MIN_ATTRIBUTE_COUNT = 10_000
 """Attributes of a span: a flattened message has up to ten."""
+HARMFUL_SAMPLERS = (
+    *("always_off", "traceidratio"),
+    *("parentbased_always_off", "parentbased_traceidratio"),
+)
 HARMFUL_VALUES = (
     ("OTEL_SDK_DISABLED", ("true",), "nothing is recorded"),
     ("OTEL_TRACES_EXPORTER", ("none", "console"), "no span is sent to a collector"),
     (
         "OTEL_TRACES_SAMPLER",
-        ("always_off", "traceidratio", "parentbased_always_off", "parentbased_traceidratio"),
+        HARMFUL_SAMPLERS,
         "rollouts are recorded incompletely",
     ),
-    ("OTEL_CONFIG_FILE", (), "its exporters replace ltrain's: spans do not wait on disk"),
+    (
+        "OTEL_CONFIG_FILE",
+        (),
+        "its exporters and its sampler replace ltrain's: spans do not wait on disk",
+    ),
 )
 """Variables, their harmful values (empty: any value), and the reason."""
+PARENT_BASED = "parentbased_"
+"""Beginning of the names of samplers that follow the caller."""
 CONTENT_SWITCHES = (
     (content.SWITCH, ("false", "no_content", "event_only")),
     *((name, (value,)) for name, value in content.OTHER_SWITCHES.items()),

@@ -21,6 +21,7 @@ from ltrain_transforms.calls.merging import (
 from ltrain_transforms.calls.span_errors import DropRow
 from ltrain_transforms.calls.token_checks import check_tokens
 from ltrain_transforms.calls.tokens import to_lists
+from ltrain_transforms.calls.tool_errors import mark_failed_tools
 from ltrain_transforms.dialects import describe
 from ltrain_transforms.tables import CALLS, CellSource, columns_from
 from ltrain_transforms.traces import FAILURES, Span, iter_spans
@@ -31,8 +32,12 @@ STATE_COLUMNS = tuple(column.name for column in columns_from(CellSource.STATES))
 """Columns that the stage `states` fills."""
 
 
-def calls(spans: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return `CALLS` made from `SPANS`, and the spans that could not be read as `DROPS`."""
+def calls(spans: pl.DataFrame, tool_error: Sequence[str] = ()) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return `CALLS` made from `SPANS`, and the spans that could not be read as `DROPS`.
+
+    Args:
+        tool_error: `source.tool_error`, as in `mark_failed_tools`.
+    """
     columns: dict[str, list[Any]] = {name: [] for name in CELL_NAMES}
     dropped: list[DropRow] = []
     in_order = spans.sort("execution_id", maintain_order=True)
@@ -41,7 +46,7 @@ def calls(spans: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         for cells in _rows(members, dropped):
             for column, cell in zip(columns.values(), cells, strict=True):
                 column.append(cell)
-    frame = _frame(columns, dropped)
+    frame = mark_failed_tools(_frame(columns, dropped), tool_error)
     tokens, damaged = check_tokens(columns["tokens"])
     source_spans = _source_spans(columns["source_spans"])
     token_source = pl.when(pl.col("prompt_token_ids").is_not_null()).then("token_source")

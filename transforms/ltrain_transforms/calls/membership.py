@@ -9,13 +9,20 @@ A span belongs to the first of these that exists:
 5. its session or its trace, where the recipe reads those; in a trace of several sessions, the
    session of its nearest ancestor (see `sessions`).
 
+Where sessions or traces are read, a model call that another trace describes too is placed below the
+span of that trace, with the spans below it; if it is the root of its trace, the whole trace follows
+(see `strays`).
+
 A log record belongs to the execution whose id it carries, else to that of its span, else to the
 only one of its trace. A span or record without an execution is the drop `unresolved`.
 """
 
+from collections import defaultdict
+
 import polars as pl
 
 from ltrain_transforms.calls import sessions
+from ltrain_transforms.calls.strays import Key, Strays, find_strays, nearest_roots
 from ltrain_transforms.tables import DROPS, LOGS
 
 REASONS = {
@@ -25,12 +32,15 @@ REASONS = {
 """Reasons of drops of spans and log records, stage `spans`."""
 
 
-def resolve_spans(spans: pl.DataFrame, execution: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+def resolve_spans(
+    spans: pl.DataFrame, execution: str, keys: pl.DataFrame | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Fill `execution_id`; return the `SPANS` that have one, and the others as `DROPS`.
 
     Args:
         execution: the execution of a span that names no rollout: its `session` or its `trace`;
             with `rollout` such a span is left out.
+        keys: as in `find_strays`; None: no trace describes a call of another.
     """
     key = ["trace_id", "span_id"]
     # of two spans with one id the trusted one counts: otherwise anyone who knows the id of a span
@@ -41,10 +51,9 @@ def resolve_spans(spans: pl.DataFrame, execution: str) -> tuple[pl.DataFrame, pl
     for rule in (_by_trace, _by_ancestor, _by_link, _by_trace, _by_ancestor):
         if resolved["execution_id"].null_count():
             resolved = rule(resolved)
-    if execution == "session":
-        resolved = _by_session(resolved)
-    elif execution == "trace":
-        resolved = resolved.with_columns(execution_id=pl.coalesce("execution_id", "trace_id"))
+    if execution != "rollout":
+        strays = find_strays(once, keys) if keys is not None else Strays({}, frozenset())
+        resolved = _by_traffic(_below_hosts(resolved, strays), execution)
     known = pl.col("execution_id").is_not_null()
     unresolved = _drops(resolved.filter(~known), "unresolved")
     duplicates = _drops(spans.filter(duplicate), "duplicate_span")
@@ -104,8 +113,11 @@ def _by_trace(spans: pl.DataFrame) -> pl.DataFrame:
 def _by_ancestor(spans: pl.DataFrame) -> pl.DataFrame:
     missing = spans["execution_id"].null_count()
     while missing:
-        known = spans.filter(pl.col("execution_id").is_not_null()).select(
-            "trace_id", parent_id="span_id", joined_id="execution_id"
+        known = (
+            spans.filter(pl.col("execution_id").is_not_null())
+            .select("trace_id", parent_id="span_id", joined_id="execution_id")
+            # a stray may have the id of a span of its host's trace
+            .unique(["trace_id", "parent_id"], keep="first", maintain_order=True)
         )
         joined = spans.join(known, ["trace_id", "parent_id"], "left", maintain_order="left")
         spans = joined.with_columns(execution_id=pl.coalesce("execution_id", "joined_id")).drop(
@@ -135,6 +147,69 @@ def _by_link(spans: pl.DataFrame) -> pl.DataFrame:
     joined = numbered.join(linked, "row", "left", maintain_order="left")
     return joined.with_columns(execution_id=pl.coalesce("execution_id", "joined_id")).drop(
         "row", "joined_id"
+    )
+
+
+def _below_hosts(spans: pl.DataFrame, strays: Strays) -> pl.DataFrame:
+    """Set the parent of each stray to its host, and `host_trace` to the trace of the host.
+
+    `host_trace` is the span's own trace where it is no stray, and null where hosts are ambiguous.
+    """
+    moved = {trace for trace, _ in (*strays.hosts, *strays.ambiguous)}
+    columns = spans.filter(
+        pl.col("trace_id").is_in(pl.Series(sorted(moved), dtype=pl.String).implode())
+    )
+    parents: defaultdict[str, dict[str, str | None]] = defaultdict(dict)
+    for trace, span, parent in columns.select("trace_id", "span_id", "parent_id").iter_rows():
+        parents[trace][span] = parent
+    roots = _roots(parents, strays)
+    traces: dict[Key, str | None] = dict.fromkeys(strays.ambiguous)
+    for stray, host in strays.hosts.items():  # in order of time: hosts come before their strays
+        traces[stray] = traces[roots[host]] if roots.get(host) in traces else host[0]
+    rows = [
+        (*key, True, traces[root], strays.hosts[key][1] if key in strays.hosts else None)
+        for key, root in roots.items()
+    ]
+    schema = {
+        **dict.fromkeys(("trace_id", "span_id"), pl.String),
+        **{"stray": pl.Boolean, "host_trace": pl.String, "host": pl.String},
+    }
+    found = pl.DataFrame(rows, schema, orient="row")
+    joined = spans.join(found, ["trace_id", "span_id"], "left", maintain_order="left")
+    own_trace = pl.when(pl.col("stray").is_null()).then("trace_id").otherwise("host_trace")
+    return joined.with_columns(
+        host_trace=own_trace, parent_id=pl.coalesce("host", "parent_id")
+    ).drop("stray", "host")
+
+
+def _roots(parents: dict[str, dict[str, str | None]], strays: Strays) -> dict[Key, Key]:
+    """Return the stray that each span follows: the nearest above it, else that at the root."""
+    inside: defaultdict[str, set[str]] = defaultdict(set)
+    for trace, span in (*strays.hosts, *strays.ambiguous):
+        inside[trace].add(span)
+    roots: dict[Key, Key] = {}
+    for trace, few in inside.items():
+        of_trace = min((one for one in few if parents[trace][one] is None), default=None)
+        nearest = nearest_roots(parents[trace], few)
+        for span in parents[trace]:
+            root = nearest.get(span, of_trace)
+            if root is not None:
+                roots[trace, span] = (trace, root)
+    return roots
+
+
+def _by_traffic(spans: pl.DataFrame, execution: str) -> pl.DataFrame:
+    """Take the session or the trace, of the host where the span follows one; drop `host_trace`."""
+    own, before = spans["trace_id"], spans["execution_id"].drop_nulls().unique()
+    joined = _by_ancestor(spans.with_columns(trace_id="host_trace"))
+    if execution == "session":
+        joined = _by_session(joined)
+    else:
+        joined = joined.with_columns(execution_id=pl.coalesce("execution_id", "trace_id"))
+    # of a stray with several possible hosts, not even its own session is known to be right
+    clear = pl.col("host_trace").is_not_null() | pl.col("execution_id").is_in(before.implode())
+    return joined.with_columns(own, execution_id=pl.when(clear).then("execution_id")).drop(
+        "host_trace"
     )
 
 

@@ -97,7 +97,7 @@ def parse_spans(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None) 
     Args:
         newest: the end of the newest of all selected spans, in nanoseconds.
     """
-    call_rows, unreadable_calls = calls(spans)
+    call_rows, unreadable_calls = calls(spans, recipe.source.tool_error)
     state_rows, observations, unreadable_states = states(call_rows)
     unreadable = concat_table(DROPS, unreadable_calls, unreadable_states)
     call_rows = _with_observations(call_rows, observations)

@@ -39,6 +39,9 @@ SAMPLING = frozenset(
 )
 """Sampling parameters: those that change an answer."""
 
+LANGCHAIN_IDS = ("lc_run-", "run-")
+"""Beginnings of the ids that LangChain makes where a response, such as a stream, has none."""
+
 
 def _read(span: Span) -> Partial:
     """Return the fields of `openinference.span.kind` and its attributes."""
@@ -156,8 +159,8 @@ def _response_id(output: Any) -> str | None:
     except (KeyError, IndexError, TypeError):
         return None
     metadata = kwargs.get("response_metadata") or {}
-    response_id = metadata.get("id") or kwargs.get("id")
-    return str(response_id) if response_id else None
+    response_id = str(metadata.get("id") or kwargs.get("id") or "")
+    return None if response_id.startswith(LANGCHAIN_IDS) else response_id or None
 
 
 DIALECT = Dialect(

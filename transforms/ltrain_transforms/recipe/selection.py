@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from ltrain_transforms.calls import READY, pattern_error
 from ltrain_transforms.recipe.section import Section
 
 
@@ -23,10 +24,25 @@ class Source(Section):
     """Idle timeout in seconds for executions without a closing span; unset: they count as finished
     at once."""
 
+    tool_error: tuple[str, ...] = ()
+    """Tools failed whose result matches one of these: regular expressions, or the framework that
+    wrote it (`crewai`, `dspy`, `haystack`, `langchain`, `llama-index`, `openai-agents`)."""
+
     trust: tuple[Literal["ingest", "none", "agent", "import", ""], ...] = ()
     """More senders whose spans may be a runner's or a gateway's: `import` (files), `ingest` (an
     ingest key), `none` (no key), `agent` (a bound key), "" (no sender recorded). `service`,
     `admin` and `local` are always trusted."""
+
+    @field_validator("tool_error")
+    @classmethod
+    def _are_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            if error := pattern_error(pattern):
+                raise ValueError(
+                    f"'{pattern}' is no regular expression of a failed result: "
+                    f"{error.rstrip('.')}. Ready ones are named {', '.join(sorted(READY))}."
+                )
+        return patterns
 
     @field_validator("since", "until")
     @classmethod

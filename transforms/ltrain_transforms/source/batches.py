@@ -1,8 +1,8 @@
 """Divide the selected executions into batches of about equal size, in the order of their ids.
 
-Executions that share a trace, and traces that share a session, a rollout or a link, are in one
-batch: a span is assigned to its execution by the spans around it. The batches depend only on the
-traces, so the same traces give the same batches, whichever process reads them.
+Executions that share a trace, and traces that share a session, a rollout, a link or a model call,
+are in one batch: a span is assigned to its execution by the spans around it. The batches depend
+only on the traces, so the same traces give the same batches, whichever process reads them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +11,7 @@ import polars as pl
 
 from ltrain_collector.store import Store
 from ltrain_transforms.recipe import Source
+from ltrain_transforms.source.call_keys import related_traces
 from ltrain_transforms.source.reader import (
     LINKED_TRACE_SQL,
     SESSION_SQL,
@@ -55,6 +56,7 @@ def _related_units(source: Source, where: str) -> Iterator[str]:
         yield f"{units} {traces} AND {SESSION_SQL} != '' GROUP BY {SESSION_SQL} {several}"
     linked = f"SELECT arrayDistinct([TraceId, {LINKED_TRACE_SQL}]) AS units"
     yield f"{linked} {traces} AND {LINKED_TRACE_SQL} != ''"
+    yield related_traces(traces)
 
 
 def _first_units(groups: Iterable[Sequence[str]]) -> dict[str, str]:

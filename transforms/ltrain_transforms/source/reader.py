@@ -15,6 +15,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_transforms.calls import SESSION_NAMES, resolve_spans
 from ltrain_transforms.recipe import Source
+from ltrain_transforms.source.call_keys import CALL_KEYS_SQL, PROCESS_SQL
 from ltrain_transforms.source.log_records import attach_logs
 from ltrain_transforms.source.trained_calls import VALIDATION
 from ltrain_transforms.tables import SPANS
@@ -83,7 +84,8 @@ def read_spans(
     sql, params = spans_query(source, selection, batch)
     rows = store.query(f"{sql} {QUERY_SETTINGS}", params)
     trust = sender_roles.trusted_senders(source.trust)
-    spans, unresolved = resolve_spans(_typed(rows, trust), source.execution)
+    keys = rows.select("trace_id", "span_id", "call_keys")
+    spans, unresolved = resolve_spans(_typed(rows, trust), source.execution, keys)
     spans, unresolved_logs = attach_logs(store, spans, trust)
     return spans, pl.concat([unresolved, unresolved_logs])
 
@@ -119,7 +121,11 @@ def spans_query(
         where, params = f"{where} AND {within}", params | limits
     selected = f"FROM otel.spans WHERE {where}"
     # the session takes seven look-ups in each span's map: a sixth of the cost of reading rollouts
-    columns = _SELECT.format(session="''" if source.execution == "rollout" else SESSION_SQL)
+    columns = (
+        _SELECT.format(session="''", keys="emptyArrayString()")
+        if source.execution == "rollout"
+        else _SELECT.format(session=SESSION_SQL, keys=CALL_KEYS_SQL)
+    )
     traces = f"(SELECT TraceId {selected})"
     if source.execution != "rollout":
         return f"{columns} WHERE {within} AND TraceId IN {traces}", params
@@ -206,9 +212,9 @@ LINKED_TRACE_SQL = "arrayElement(`Links.TraceId`, 1)"
 
 _SELECT = f"""SELECT
     {", ".join(_promoted(promoted_columns.PROMOTED))},
-    {{session}} AS session_id,
+    {{session}} AS session_id, {{keys}} AS call_keys,
     TraceId AS trace_id, SpanId AS span_id, ParentSpanId AS parent_id,
-    ResourceAttributes['service.instance.id'] AS process, ScopeName AS scope,
+    {PROCESS_SQL} AS process, ScopeName AS scope,
     toString(SpanName) AS name,
     toUnixTimestamp64Nano(Timestamp) AS start, start + toInt64(Duration) AS end,
     toString(StatusCode) AS status, StatusMessage AS message,

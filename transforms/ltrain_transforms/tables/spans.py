@@ -35,8 +35,14 @@ SPANS = Table(
         Column("session_id", STRING, "The conversation id; null where rollouts are read."),
         Column("trace_id", STRING, "Its trace."),
         Column("span_id", STRING, "Its id."),
-        Column("parent_id", STRING, "The span that encloses it, or null."),
-        Column("process", STRING, "`service.instance.id` of the process that ended it."),
+        Column(
+            "parent_id", STRING, "The span that encloses it, here or in another trace, or null."
+        ),
+        Column(
+            "process",
+            STRING,
+            "The process that ended it: `service.instance.id`, else host and `process.pid`.",
+        ),
         Column("scope", STRING, "The instrumentation that made it."),
         Column("sender", STRING, "Who sent it, as the store recorded it, or null."),
         Column("trusted", FLAG, "Whether the recipe trusts that sender."),

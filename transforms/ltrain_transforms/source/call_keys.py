@@ -1,0 +1,96 @@
+"""What a model call is recognised by in another trace of its process, as SQL.
+
+Two instrumentations of one process may each make a trace of the same call. A key is `id:` with the
+response's id, `answer:` with a hash of the answer's first text or tool, or `error:`. Equal keys are
+necessary, not sufficient: `calls.strays` compares what the spans describe.
+"""
+
+from ltrain_transforms.calls import SLACK
+
+PROCESS_SQL = (
+    "multiIf(ResourceAttributes['service.instance.id'] != '', "
+    "ResourceAttributes['service.instance.id'], "
+    "ResourceAttributes['process.pid'] != '', concat(if(ResourceAttributes['host.id'] != '', "
+    "ResourceAttributes['host.id'], ResourceAttributes['host.name']), '/', "
+    "ResourceAttributes['process.pid']), '')"
+)
+"""SQL expression: the process that ended a span; an empty string if its resource names none."""
+
+
+def _attribute(name: str) -> str:
+    return f"SpanAttributes['{name}']"
+
+
+def _first(*values: str) -> str:
+    return f"arrayFirst(one -> one != '', [{', '.join(values)}])"
+
+
+def _part(kind: str, field: str) -> str:
+    """Return the SQL of a field of the answer's first part of a kind."""
+    parts = f"JSONExtractArrayRaw({_attribute('gen_ai.output.messages')}, 1, 'parts')"
+    first = f"arrayFirst(part -> JSONExtractString(part, 'type') = '{kind}', {parts})"
+    return f"JSONExtractString({first}, '{field}')"
+
+
+_LANGCHAIN = "'generations', 1, 1, 'message', 'kwargs', 'response_metadata', 'id'"
+_IS_MODEL_CALL = (
+    f"({_attribute('openinference.span.kind')} = 'LLM' "
+    "OR GenAiOp IN ('chat', 'text_completion', 'generate_content') "
+    f"OR {_attribute('llm.request.type')} IN ('chat', 'completion'))"
+)
+_RESPONSE_ID = _first(
+    _attribute("gen_ai.response.id"),
+    f"JSONExtractString({_attribute('output.value')}, 'id')",
+    f"JSONExtractString({_attribute('output.value')}, {_LANGCHAIN})",
+)
+_OPENINFERENCE = "llm.output_messages.0.message"
+_ANSWER = _first(
+    *(
+        f"trimBoth({text})"
+        for text in (
+            _attribute(f"{_OPENINFERENCE}.content"),
+            _attribute(f"{_OPENINFERENCE}.contents.0.message_content.text"),
+            _part("text", "content"),
+            _attribute("gen_ai.completion.0.content"),
+            _attribute(f"{_OPENINFERENCE}.tool_calls.0.tool_call.function.name"),
+            _part("tool_call", "name"),
+            _attribute("gen_ai.completion.0.tool_calls.0.name"),
+        )
+    )
+)
+CALL_KEYS_SQL = (
+    f"if({_IS_MODEL_CALL}, arrayFilter(key -> key NOT IN ('id:', 'answer:', 'error:'), ["
+    f"concat('id:', {_RESPONSE_ID}), "
+    f"if({_ANSWER} != '', concat('answer:', hex(sipHash64({_ANSWER}))), 'answer:'), "
+    "if(StatusCode = 'Error', 'error:failed', 'error:')]), [])"
+)
+"""SQL expression: the keys of a model call; none for other spans."""
+
+
+def related_traces(traces: str) -> str:
+    """Return the SQL of the traces with a call of equal key, in one process and time.
+
+    Args:
+        traces: SQL from `FROM` on, that selects the spans.
+
+    Returns:
+        A query with the columns `units`, the traces, and `scopes`, their instrumentations. Calls
+        that overlap, directly or by others, form a row; the cost is that of sorting the calls.
+    """
+    before = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+    within = "PARTITION BY process, key ORDER BY start, end, TraceId, SpanId"
+    calls = (
+        f"SELECT TraceId, SpanId, ScopeName, {PROCESS_SQL} AS process, "
+        f"arrayJoin({CALL_KEYS_SQL}) AS key, toUnixTimestamp64Nano(Timestamp) AS start, "
+        f"start + toInt64(Duration) AS end {traces}"
+    )
+    marked = (
+        f"SELECT *, start > max(end) OVER ({within} {before}) + {SLACK} AS begins "
+        f"FROM ({calls}) WHERE process != '' OR startsWith(key, 'id:')"
+    )
+    numbered = f"SELECT *, sum(begins) OVER ({within}) AS overlap FROM ({marked})"
+    return (
+        "SELECT groupUniqArray(TraceId) AS units, groupUniqArray(ScopeName) AS scopes "
+        f"FROM ({numbered}) GROUP BY process, key, overlap "
+        "HAVING length(units) > 1 AND length(scopes) > 1"
+    )
