@@ -54,7 +54,7 @@ def write_run(provider: TracerProvider) -> None:
         who = Identity(
             run="demo", task="singers", rollout=f"r{wave + 1}", attempt=1, wave=wave, mode="train"
         )
-        entry = record.write_dispatch(who, lease=60)
+        entry = record.write_dispatch(who, lease=60, task_input="x")
         call = {
             "gen_ai.operation.name": "chat",
             "gen_ai.response.model": "tiny",
@@ -66,7 +66,7 @@ def write_run(provider: TracerProvider) -> None:
         gateway.start_span("chat tiny", entry.context, attributes=who.attributes() | call).end()
         record.write_evaluation(entry, "reward", reward)
         reason = "" if outcome is Outcome.OK else "The agent raised KeyError."
-        record.write_end(entry, outcome, reason=reason, llm_calls=1, digests={})
+        record.write_end(entry, outcome, reason=reason, llm_calls=1, digests={}, contents={})
         policy = {attributes.POLICY_NAME: "sql", attributes.DATASET_ID: f"d{wave}"}
         step = STEP | {"step": wave + 1, "rows": 2, "tokens": 100}
         trained = {attributes.TRAIN + name: value for name, value in step.items()}

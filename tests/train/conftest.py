@@ -3,13 +3,18 @@
 import fcntl
 import importlib.util
 import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ltrain_collector.access import Keys, Role
 from ltrain_train.rollout import Runner, Task
 
 HERE = Path(__file__).parent / "rollout"
@@ -101,3 +106,36 @@ def task() -> Callable[..., Task]:
         return Task(id=id, input=f"question {id}", **more)
 
     return make
+
+
+@dataclass
+class Served:
+    home: Path
+    endpoint: str
+    dsn: str
+    keys: Keys
+
+
+@pytest.fixture
+def served(home: Path, outside: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """`ltrain up` with keys, one of which this process has; `outside` is only the gateway."""
+    keys = Keys(home.absolute() / "store")
+    ingest, _ = keys.make_key(Role.INGEST)
+    query, _ = keys.make_key(Role.QUERY)
+    argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(home / "store")]
+    ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
+    up = subprocess.Popen([*argv, *ports], stdout=subprocess.PIPE, text=True)
+    assert up.stdout
+    try:
+        otlp, _, sql = re.findall(r"[\d.]+\.\d+:(\d+)", up.stdout.readline())
+        endpoint = f"http://127.0.0.1:{otlp}"
+        dsn = f"http://any:{query}@127.0.0.1:{sql}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"Authorization=Bearer%20{ingest}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", f"Authorization=Bearer%20{ingest}")
+        monkeypatch.setenv("LTRAIN_STORE", dsn)
+        yield Served(home, endpoint, dsn, keys)
+    finally:
+        up.terminate()
+        up.wait(20)
+        up.stdout.close()

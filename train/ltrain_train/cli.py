@@ -172,6 +172,42 @@ def rollout(
 
 
 @app.command()
+def score(
+    run: Annotated[str, typer.Argument(help="Name of the run.")],
+    reward: Annotated[
+        str,
+        typer.Option(
+            help="Reward function as module:function: (task, result) -> number or dict of numbers."
+        ),
+    ],
+    name: Annotated[str, typer.Option(help="Name of the value, in place of `reward`.")] = "reward",
+    store: Annotated[
+        str | None, typer.Option(help="Store with the run; default: LTRAIN_STORE.")
+    ] = None,
+    reward_timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds for the reward function on one result.")
+    ] = 60.0,
+    trust: Annotated[
+        list[str] | None,
+        typer.Option(help="Sender whose rollouts count, as in [source] trust; repeat for more."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Judge the stored rollouts of a run again; a new value takes the place of an old one.
+
+    Example: ltrain score text-to-sql --reward reward:score
+    """
+    from ltrain_train.rollout import score_stored_run
+
+    report = score_stored_run(
+        run, reward, store=store, name=name, reward_timeout=reward_timeout, trust=trust or ()
+    )
+    typer.echo(report.as_json() if as_json else report.as_text())
+    if report.failed:
+        raise typer.Exit(1)
+
+
+@app.command()
 def run(
     recipe: Annotated[Path, typer.Argument(help="The recipe.")] = Path("ltrain.toml"),
     from_clickhouse: Annotated[

@@ -11,6 +11,10 @@ class NothingToTrain(LtrainError, LookupError):
     """A dataset has no row that the policy can be trained on."""
 
 
+class NothingToScore(LtrainError, LookupError):
+    """The store has no rollout of a run."""
+
+
 class RolloutsFailed(LtrainError, RuntimeError):
     """Every rollout of a wave failed."""
 

@@ -21,6 +21,14 @@ UNREDACTED_NAMES = frozenset(
 )
 """Attributes that hold the kind of a span, from a closed set of words: never content."""
 
+_LTRAIN_CONTENT = frozenset(
+    (
+        *(attributes.OUTCOME_REASON, attributes.TASK_INPUT, attributes.TASK_FIELDS),
+        attributes.RESULT,
+    )
+)
+"""The attributes of ltrain's own that hold content."""
+
 _URL_ATTRIBUTES = ("url.full", "http.url", "url.query", "http.target")
 _HEADER = re.compile(
     r"^http\.(?:request|response)\.header\.(?:.*[-_])?"
@@ -78,7 +86,7 @@ class Redaction:
 def is_redactable(name: str) -> bool:
     """Return whether an attribute is redacted; identity and kinds must stay, to join spans."""
     if name.startswith("ltrain."):
-        return name.startswith(attributes.ASKED) or name == attributes.OUTCOME_REASON
+        return name.startswith(attributes.ASKED) or name in _LTRAIN_CONTENT
     return name not in UNREDACTED_NAMES
 
 

@@ -85,7 +85,10 @@ def test_a_rollout_is_one_trace_from_dispatch_to_close(
         "ltrain.rollout.spans": 3,
         "ltrain.tasks.digest": tasks[0].file_digest,
         "ltrain.reward.digest": closing.attributes["ltrain.reward.digest"],
+        "ltrain.task.fields": "{}",
+        "ltrain.rollout.result": closing.attributes["ltrain.rollout.result"],
     }
+    assert dispatch.attributes["ltrain.task.input"] == '"question a"'
     assert len(closing.attributes["ltrain.reward.digest"]) == 16
     values = {
         span.attributes["gen_ai.evaluation.name"]: span.attributes["gen_ai.evaluation.score.value"]

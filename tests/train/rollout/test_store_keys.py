@@ -2,11 +2,7 @@
 
 import json
 import os
-import re
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,41 +70,8 @@ print(json.dumps({"answer": "done"}))
 '''
 
 
-@dataclass
-class Served:
-    home: Path
-    endpoint: str
-    dsn: str
-    keys: Keys
-
-
-@pytest.fixture
-def served(home: Path, outside: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    """`ltrain up` with keys, one of which this process has; `outside` is only the gateway."""
-    keys = Keys(home.absolute() / "store")
-    ingest, _ = keys.make_key(Role.INGEST)
-    query, _ = keys.make_key(Role.QUERY)
-    argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(home / "store")]
-    ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
-    up = subprocess.Popen([*argv, *ports], stdout=subprocess.PIPE, text=True)
-    assert up.stdout
-    try:
-        otlp, _, sql = re.findall(r"[\d.]+\.\d+:(\d+)", up.stdout.readline())
-        endpoint = f"http://127.0.0.1:{otlp}"
-        dsn = f"http://any:{query}@127.0.0.1:{sql}"
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"Authorization=Bearer%20{ingest}")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", f"Authorization=Bearer%20{ingest}")
-        monkeypatch.setenv("LTRAIN_STORE", dsn)
-        yield Served(home, endpoint, dsn, keys)
-    finally:
-        up.terminate()
-        up.wait(20)
-        up.stdout.close()
-
-
 def test_an_evaluation_of_an_agent_is_stored_as_the_agents(
-    served: Served,
+    served: Any,
     runner: Callable[..., Runner],
     task: Callable[..., Task],
     tmp_path: Path,
@@ -170,7 +133,7 @@ if not mark.exists():
 
 
 def test_leftover_spans_of_a_cancelled_attempt_are_sent_when_its_process_has_ended(
-    served: Served, runner: Callable[..., Runner], task: Callable[..., Task], tmp_path: Path
+    served: Any, runner: Callable[..., Runner], task: Callable[..., Task], tmp_path: Path
 ) -> None:
     script = tmp_path / "leaver.py"
     script.write_text(LEAVER)

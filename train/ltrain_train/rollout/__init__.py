@@ -4,12 +4,14 @@ from ltrain_train.rollout.failures import Failure, describe_failures
 from ltrain_train.rollout.run_tasks import RolloutOptions, run_tasks
 from ltrain_train.rollout.runner import Runner, finished_rollouts, rollout_logs
 from ltrain_train.rollout.runs import last_and_next_name
+from ltrain_train.rollout.score import ScoreReport, score_stored_run
 from ltrain_train.rollout.tasks import Task, load_tasks
 
 __all__ = [
     "Failure",
     "RolloutOptions",
     "Runner",
+    "ScoreReport",
     "Task",
     "describe_failures",
     "finished_rollouts",
@@ -17,4 +19,5 @@ __all__ = [
     "load_tasks",
     "rollout_logs",
     "run_tasks",
+    "score_stored_run",
 ]

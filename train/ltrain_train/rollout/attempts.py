@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from opentelemetry.sdk.trace import TracerProvider
 
@@ -45,7 +46,7 @@ KEY_GRACE = OUTAGE_TIMEOUT + CLOSE_GRACE
 EXCUSED_WAIT = 1.0
 """Seconds of waiting for the policy server that excuse a timeout, if the limit was not extended by
 them."""
-STOPPED_REASON = "the run was stopped"
+STOPPED = AttemptResult(Outcome.CANCELLED, "the run was stopped")
 NO_CALLS = CallCounts(llm_calls=0, spans=0, failures=0)
 
 _logger = logging.getLogger("ltrain.rollouts")
@@ -65,6 +66,8 @@ class UnscoredAttempt:
     """An attempt whose result the reward function failed on."""
 
     running: RunningAttempt
+    output: Any
+    """The agent's result."""
     error: RewardFailed
     llm_calls: int
 
@@ -125,7 +128,8 @@ class Attempts:
         number = self._attempt_log.begin(rollout.identity.rollout)
         identity = replace(rollout.identity, attempt=number)
         settings = self._settings
-        spans = self._span_writer.write_dispatch(identity, settings.timeout + KEY_GRACE)
+        lease = settings.timeout + KEY_GRACE
+        spans = self._span_writer.write_dispatch(identity, lease, rollout.task.json_input)
         attempt = Attempt(
             identity=identity,
             task=rollout.task.visible_fields(settings.agent_sees),
@@ -166,9 +170,11 @@ class Attempts:
             rewards = self._score(running, result)
         except RewardFailed as error:
             with self._lock:
-                self._unscored.append(UnscoredAttempt(running, error, calls.llm_calls))
+                self._unscored.append(
+                    UnscoredAttempt(running, result.output, error, calls.llm_calls)
+                )
             return ClosedAttempt(running, None)
-        closed = self._write_end(running, result.outcome, result.reason, rewards, calls.llm_calls)
+        closed = self._write_end(running, result, rewards, calls.llm_calls)
         if result.outcome is not Outcome.INFRA or running.rollout.tries == MAX_TRIES:
             return ClosedAttempt(running, closed)
         return ClosedAttempt(running, closed, running.rollout.next_try(isolated=result.died))
@@ -200,11 +206,11 @@ class Attempts:
                     calls = self._close_key(running).llm_calls
                 except (GatewayUnreachable, GatewayRefused):
                     gateway_answers = False
-            self._write_end(running, Outcome.CANCELLED, STOPPED_REASON, {}, calls)
+            self._write_end(running, STOPPED, {}, calls)
         with self._lock:
             unscored, self._unscored = self._unscored, []
         for each in unscored:
-            self._write_end(each.running, Outcome.CANCELLED, STOPPED_REASON, {}, each.llm_calls)
+            self._write_end(each.running, STOPPED, {}, each.llm_calls)
 
     def _endpoint(self, identity: Identity) -> Endpoint:
         path = f"/rollout/{identity.rollout}/attempt/{identity.attempt}/v1"
@@ -248,33 +254,37 @@ class Attempts:
 
     def _write_unscored(self, unscored: UnscoredAttempt, outcome: Outcome) -> RolloutResult:
         reason = f"{RewardFailed.__name__}: {unscored.error}"
-        return self._write_end(unscored.running, outcome, reason, {}, unscored.llm_calls)
+        result = AttemptResult(outcome, reason, unscored.output)
+        return self._write_end(unscored.running, result, {}, unscored.llm_calls)
 
     def _write_end(
         self,
         running: RunningAttempt,
-        outcome: Outcome,
-        reason: str,
+        result: AttemptResult,
         rewards: dict[str, float],
         calls: int,
     ) -> RolloutResult:
-        identity = running.attempt.identity
+        identity, task = running.attempt.identity, running.rollout.task
         digests = {
-            attributes.TASKS_DIGEST: running.rollout.task.file_digest,
+            attributes.TASKS_DIGEST: task.file_digest,
             attributes.REWARD_DIGEST: self._reward.digest if self._reward else "",
         }
+        contents: dict[str, Any] = {attributes.TASK_FIELDS: task.further_fields}
+        if result.outcome is Outcome.OK or result.output is not None:
+            contents[attributes.RESULT] = result.output
         seconds = self._span_writer.write_end(
             running.spans,
-            outcome,
-            reason=reason,
+            result.outcome,
+            reason=result.reason,
             llm_calls=calls,
             digests={name: value for name, value in digests.items() if value},
+            contents=contents,
         )
-        self._attempt_log.end(str(identity.rollout), identity.attempt or 0, outcome)
+        self._attempt_log.end(str(identity.rollout), identity.attempt or 0, result.outcome)
         return RolloutResult(
             identity=identity,
-            outcome=outcome,
-            reason=reason,
+            outcome=result.outcome,
+            reason=result.reason,
             rewards=rewards,
             seconds=seconds,
             llm_calls=calls,

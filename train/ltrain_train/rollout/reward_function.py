@@ -20,6 +20,8 @@ from ltrain_instrument.errors import LtrainError
 from ltrain_train.rollout.tasks import Task
 from ltrain_train.workers import code_digest, load_function
 
+UNNAMED = "reward"
+"""The name of a single value."""
 MAX_CALLS = 3
 REWARD_TIMEOUT = 60.0
 """Seconds for the calls of the function on one result."""
@@ -89,7 +91,7 @@ class RewardFunction:
         value = self._function(task.model_dump(mode="json"), result)
         if inspect.isawaitable(value):
             value = asyncio.run(_await(value))
-        values = value if isinstance(value, Mapping) else {"reward": value}
+        values = value if isinstance(value, Mapping) else {UNNAMED: value}
         return {str(name): _to_reward(value) for name, value in values.items()}
 
 

@@ -1,8 +1,14 @@
-"""The runner's own spans: dispatch before an attempt, evaluations and a closing span after it."""
+"""The runner's own spans: dispatch before an attempt, evaluations and a closing span after it.
 
+The dispatch span has the task's input. The task's further fields, such as the expected answer, and
+the result are on the closing span: the agent has ended before they are written.
+"""
+
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -12,6 +18,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from ltrain_instrument import attributes
 from ltrain_instrument.identity import Identity
+from ltrain_instrument.privacy import content
 from ltrain_train.workers import Outcome
 
 MAX_REASON_CHARACTERS = 2000
@@ -50,7 +57,7 @@ class SpanWriter:
     def __init__(self, provider: TracerProvider) -> None:
         self._tracer = provider.get_tracer(attributes.SCOPE_RUNNER)
 
-    def write_dispatch(self, identity: Identity, lease: float) -> AttemptSpans:
+    def write_dispatch(self, identity: Identity, lease: float, task_input: Any) -> AttemptSpans:
         """Write the dispatch span of an attempt, which this runner leases for `lease` seconds."""
         now = time.time_ns()
         span = self._tracer.start_span(
@@ -60,6 +67,7 @@ class SpanWriter:
             attributes={
                 **identity.attributes(),
                 attributes.LEASE_UNTIL: now + int(lease * 1e9),
+                **_content({attributes.TASK_INPUT: task_input}),
             },
         )
         span.end()
@@ -83,13 +91,24 @@ class SpanWriter:
         reason: str,
         llm_calls: int,
         digests: Values,
+        contents: Mapping[str, Any],
     ) -> float:
-        """Write the closing span, from dispatch to now, and return its seconds."""
+        """Write the closing span, from dispatch to now, and return its seconds.
+
+        Args:
+            attempt: the attempt's spans.
+            outcome: how the attempt ended.
+            reason: why; '' if it is ok.
+            llm_calls: number of calls that the gateway answered.
+            digests: the digests of what the attempt used, by attribute.
+            contents: JSON values that the switch for content applies to, by attribute.
+        """
         values: dict[str, str | int | float] = {
             attributes.OUTCOME: outcome.value,
             attributes.LLM_CALLS: llm_calls,
             attributes.SPANS: attempt.spans,
             **digests,
+            **_content(contents),
         }
         if reason:
             values[attributes.OUTCOME_REASON] = _span_text(reason)
@@ -104,6 +123,13 @@ class SpanWriter:
             name, attempt.context, attributes=all_values, start_time=start
         )
         span.end()
+
+
+def _content(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values as JSON by attribute; none where content is not recorded."""
+    if not content.is_content_recorded():
+        return {}
+    return {name: json.dumps(value, ensure_ascii=False) for name, value in values.items()}
 
 
 def _span_text(text: str) -> str:

@@ -31,6 +31,17 @@ class Task(BaseModel):
         """Digest of the task file that the task was read from; '' if there was none."""
         return self._file_digest
 
+    @property
+    def json_input(self) -> Any:
+        """The input as JSON can express it."""
+        return self.model_dump(mode="json")["input"]
+
+    @property
+    def further_fields(self) -> dict[str, Any]:
+        """The fields besides id, input and domain, such as the expected answer."""
+        fields = self.model_dump(mode="json")
+        return {name: value for name, value in fields.items() if name not in Task.model_fields}
+
     def visible_fields(self, names: Iterable[str]) -> dict[str, Any]:
         """Return the fields that an agent may read: `names`, the id and the domain.
 

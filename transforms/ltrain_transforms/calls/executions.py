@@ -17,6 +17,12 @@ REPORT_SPANS = (attributes.SPAN_PROCESS, attributes.SPAN_ROLLOUT)
 BOOKKEEPING = (attributes.SPAN_DISPATCH, *REPORT_SPANS)
 CONTAINERS = ("agent", "node")
 """Kinds of calls whose time is that of the calls inside them, if there are any."""
+CONTENTS = {
+    "task_input": attributes.TASK_INPUT,
+    "task_fields": attributes.TASK_FIELDS,
+    "result": attributes.RESULT,
+}
+"""The columns that the runner's spans have attributes for."""
 MAX_SPANS = (1 << 31) - 1
 """Upper bound of reported spans: an agent may write any number, and it must fit the column."""
 SLACK = 2_000_000
@@ -46,6 +52,7 @@ def executions(spans: pl.DataFrame, calls: pl.DataFrame, cutoff: int | None = No
     """
     joined = (
         _identities(spans)
+        .join(_contents(spans), "execution_id", "left", validate="1:1")
         .join(_arrivals(spans), "execution_id", "left", validate="1:1")
         .join(_call_counts(calls), "execution_id", "left", validate="1:1")
         .join(_critical_paths(calls), "execution_id", "left", validate="1:1")
@@ -58,6 +65,7 @@ def executions(spans: pl.DataFrame, calls: pl.DataFrame, cutoff: int | None = No
         wall=pl.when(wall >= 0).then(wall),
         spans_expected=pl.col("spans_expected").fill_null(0),
         spans_seen=pl.col("spans_seen").fill_null(0),
+        altered=pl.col("altered").fill_null(False),
         llm_calls=pl.col("llm_calls").fill_null(0),
         tool_calls=pl.col("tool_calls").fill_null(0),
         attempt=1,
@@ -113,6 +121,8 @@ def _identities(spans: pl.DataFrame) -> pl.DataFrame:
         process_reported=name == attributes.SPAN_PROCESS,
         bookkeeping=pl.when(name.is_in(BOOKKEEPING) & believed).then("span_id"),
         began=pl.when(name != attributes.SPAN_DISPATCH).then("start"),
+        # `ltrain score` writes evaluations after the end
+        ended=pl.when(~(runner & (name == attributes.SPAN_EVALUATION))).then("end"),
         runner=runner,
     )
     return marked.group_by("execution_id").agg(
@@ -130,9 +140,25 @@ def _identities(spans: pl.DataFrame) -> pl.DataFrame:
         pl.col("dispatched", "closed", "process_reported").any(),
         outcome=pl.col("outcome").filter("runner").drop_nulls().last(),
         start=pl.coalesce(pl.col("began").min(), pl.col("start").min()),
-        end=pl.col("end").max(),
+        end=pl.coalesce(pl.col("ended").max(), pl.col("end").max()),
         traces=pl.col("trace_id").n_unique(),
         source_spans=pl.col("bookkeeping").drop_nulls(),
+    )
+
+
+def _contents(spans: pl.DataFrame) -> pl.DataFrame:
+    """Return the task and the result of each execution that a runner closed or dispatched."""
+    names = (attributes.SPAN_DISPATCH, attributes.SPAN_ROLLOUT)
+    by_runner = spans.filter(pl.col("role") == Role.RUNNER, pl.col("name").is_in(names))
+    attribute = pl.col("attributes").map
+    shortened = attribute.get(attributes.CUT).str.contains_any(list(CONTENTS.values()))
+    redacted = attribute.get(attributes.REDACTED) == "true"
+    return by_runner.group_by("execution_id").agg(
+        *(
+            attribute.get(name).drop_nulls().last().alias(column)
+            for column, name in CONTENTS.items()
+        ),
+        altered=(shortened.fill_null(False) | redacted.fill_null(False)).any(),
     )
 
 

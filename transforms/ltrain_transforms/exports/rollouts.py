@@ -1,7 +1,8 @@
 """The rollouts of a dataset with their outcomes, and the selection of those to export."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import polars as pl
 
@@ -10,10 +11,14 @@ from ltrain_transforms.exports.conversations import Conversation, group_calls
 from ltrain_transforms.exports.conversion import ExportOptions
 from ltrain_transforms.source import concat_table, to_drops
 from ltrain_transforms.tables import DROPS
+from ltrain_transforms.traces import parse_json
 
 STAGE = "exports"
 
-NARROW = ("execution_id", "group_id", "task_id", "run_id", "domain", "mode")
+TASK_COLUMNS = ("task_input", "task_fields", "altered")
+"""The columns of `executions` that `read_task` reads."""
+
+NARROW = ("execution_id", "group_id", "task_id", "run_id", "domain", "mode", *TASK_COLUMNS)
 """The columns of `executions` that exports read."""
 
 CONVERSATION_COLUMNS = ("execution_id", "call_id", "seq", "input", "output", "tools", "redacted")
@@ -98,6 +103,19 @@ def _with_outcomes(batch: DatasetBatch) -> pl.DataFrame:
     joined = executions.join(outcomes, "execution_id", "left", maintain_order="left")
     # an execution that the build kept without an outcome is of a recipe that requires none
     return joined.with_columns(pl.col("outcome_reward").fill_null(0.0))
+
+
+def read_task(execution: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the input and the further fields of a task as its runner read them from the file.
+
+    Returns:
+        None if they were not recorded, or not completely.
+    """
+    if execution["task_input"] is None or execution["task_fields"] is None or execution["altered"]:
+        return None
+    fields = parse_json(execution["task_fields"])
+    further = fields if isinstance(fields, dict) else {}
+    return {**further, "input": parse_json(execution["task_input"])}
 
 
 def select_best(rollouts: ExportRollouts, options: ExportOptions) -> ExportRollouts:

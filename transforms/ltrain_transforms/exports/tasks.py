@@ -1,7 +1,8 @@
 """Tasks: the inputs of the rollouts, to run them again with the current policy.
 
-A line is `{"id": ..., "input": ..., "domain": ...}`, which `ltrain rollout` reads. The input is
-that of the outermost agent or graph if it was recorded, else the user messages of the first call.
+A line is `{"id": ..., "input": ..., "domain": ...}`, which `ltrain rollout` reads. A runner records
+the task with its further fields, such as the expected answer. Without a runner, the input is that
+of the outermost agent or graph if it was recorded, else the user messages of the first call.
 """
 
 from typing import Any
@@ -12,7 +13,7 @@ from ltrain_transforms.datasets import DatasetBatch
 from ltrain_transforms.exports.chat import NotText, to_chat
 from ltrain_transforms.exports.conversion import ExportResult, JsonLines, encode_line
 from ltrain_transforms.exports.conversion_files import ExportJob, TaskRows, lineage
-from ltrain_transforms.exports.rollouts import STAGE
+from ltrain_transforms.exports.rollouts import STAGE, TASK_COLUMNS, read_task
 from ltrain_transforms.source import to_drops
 from ltrain_transforms.traces import parse_json, read_messages
 
@@ -27,10 +28,10 @@ def export_tasks(job: ExportJob) -> ExportResult:
             execution = row["execution_id"]
             task = row["task_id"] or execution
             tasks.add_execution(task, execution)
-            task_input = _input(row["outer"], row["first"])
-            if task_input is not None:
+            fields = read_task(row) or {"input": _input(row["outer"], row["first"])}
+            if fields["input"] is not None:
                 domain = {"domain": row["domain"]} if row["domain"] else {}
-                line = encode_line({"id": task, "input": task_input, **domain})
+                line = encode_line({"id": task, "input": fields["input"], **domain, **fields})
                 tasks.add_row(task, execution, line)
     pieces = tasks.pieces()
     without_row = pl.DataFrame({"id": sorted(tasks.without_row)}, {"id": pl.String})
@@ -47,7 +48,7 @@ def _with_inputs(batch: DatasetBatch) -> pl.DataFrame:
         outer=pl.col("input").filter(outermost).first(),
         first=pl.col("input").filter(pl.col("kind") == "llm").first(),
     )
-    executions = batch.table("executions", ("execution_id", "task_id", "domain"))
+    executions = batch.table("executions", ("execution_id", "task_id", "domain", *TASK_COLUMNS))
     return executions.sort("execution_id").join(
         inputs, "execution_id", "left", maintain_order="left"
     )

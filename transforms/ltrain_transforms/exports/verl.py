@@ -1,8 +1,9 @@
 """verl's prompt parquet: the first prompt of every task, for verl's own RLHFDataset.
 
-A row has `prompt` (messages of role and content), `data_source`, `ability`, `reward_model` with an
-empty `ground_truth`, since traces hold none, and `extra_info` with the task id, by which a reward
-function can look up the ground truth.
+A row has `prompt` (messages of role and content), `data_source`, `ability`, `reward_model` and
+`extra_info` with the task id. `ground_truth` holds the task's further fields: the value if there is
+one, a JSON object if there are several. It is empty where no runner recorded the task; a reward
+function can look it up by the task id.
 """
 
 import json
@@ -16,8 +17,15 @@ from ltrain_transforms.exports.chat import ChatMessage
 from ltrain_transforms.exports.conversations import Conversation
 from ltrain_transforms.exports.conversion import ROWS, ExportResult, ParquetRows
 from ltrain_transforms.exports.conversion_files import ExportJob, TaskRows, lineage
-from ltrain_transforms.exports.rollouts import STAGE, ExportDrops, read_conversations, read_rollouts
+from ltrain_transforms.exports.rollouts import (
+    STAGE,
+    ExportDrops,
+    read_conversations,
+    read_rollouts,
+    read_task,
+)
 from ltrain_transforms.source import to_drops
+from ltrain_transforms.traces import to_text
 
 REASONS = {
     "not_plain": "its first prompt holds tool calls or results, which verl's prompts cannot hold"
@@ -66,9 +74,17 @@ def _row(execution: dict[str, Any], task: str, prompt: list[ChatMessage]) -> dic
         "prompt": prompt,
         "data_source": execution["run_id"] or "ltrain",
         "ability": execution["domain"] or "",
-        "reward_model": {"style": "rule", "ground_truth": ""},
+        "reward_model": {"style": "rule", "ground_truth": _ground_truth(execution)},
         "extra_info": {"split": execution["mode"] or "train", "task_id": task},
     }
+
+
+def _ground_truth(execution: dict[str, Any]) -> str:
+    fields = read_task(execution) or {}
+    further = {name: value for name, value in fields.items() if name != "input"}
+    if len(further) > 1:
+        return to_text(further)
+    return "".join(map(to_text, further.values()))
 
 
 def _frames(lines: Iterator[bytes]) -> Iterator[pl.DataFrame]:

@@ -2,6 +2,7 @@
 
 from ltrain_transforms.show.display_text import format_signed
 from ltrain_transforms.show.tree import Attempt, RewardEntry, Row, TreeCall
+from ltrain_transforms.traces import parse_json, to_text
 
 ADVANTAGES = ("outcome_advantage", "process_advantage", "step_advantage")
 
@@ -41,6 +42,20 @@ def describe_outcome(attempt: Attempt) -> str:
         return "no outcome reward"
     mean = sum(attempt.group) / len(attempt.group)
     return f"outcome reward {attempt.outcome:g}; its group of {len(attempt.group)}: mean {mean:.3f}"
+
+
+def describe_contents(execution: Row) -> list[tuple[str, str]]:
+    """Return name and text of what was recorded of an attempt's task and result."""
+    fields = parse_json(execution["task_fields"])
+    if not isinstance(fields, dict):
+        fields = {"fields": fields} if fields else {}  # a text: the JSON was shortened
+    values = [(f"task {name}", value) for name, value in fields.items()]
+    for name, text in (("task input", execution["task_input"]), ("result", execution["result"])):
+        if text is not None:
+            values.append((name, parse_json(text)))
+    if execution["altered"]:
+        values.append(("note", "task or result were shortened or redacted before recording"))
+    return [(name, to_text(value)) for name, value in values]
 
 
 def describe_reward(reward: RewardEntry) -> str:

@@ -56,6 +56,8 @@ def _attempt(attempt: Attempt) -> RenderableType:
         head.append(f"\n  reward {visible(credit.describe_reward(reward))}", _sign(reward.value))
     for row in attempt.drops:
         head.append(f"\n  to_drops {visible(credit.describe_drop(row))}", "yellow")
+    for name, text in credit.describe_contents(attempt.execution):
+        head.append(f"\n  {visible(name)} = {visible(shorten(text, MAX_TEXT))}")
     for row in attempt.inputs:
         head.append(f"\n  input {_variable(row)}")
     return Group(head, *_branches(attempt.steps))

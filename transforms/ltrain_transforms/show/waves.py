@@ -15,18 +15,21 @@ from ltrain_transforms.traces import Role, sender_roles
 COUNTING = ("ok", "error", "timeout")
 """Outcomes that the agent caused; if such a rollout lacks an evaluation, it counts as 0."""
 
-WAVES = """
+WAVES = f"""
 SELECT mode, wave, toInt64(count()) AS rollouts, min(first) AS began, max(last) AS ended,
     arraySort(groupUniqArrayArray(sampled)) AS policies
 FROM (
-    SELECT RolloutId, argMax(toString(Mode), ({placing}, Mode != '')) AS mode,
-        toInt64(argMax(Wave, ({placing}, Wave))) AS wave,
+    SELECT RolloutId, argMax(toString(Mode), ({{placing}}, Mode != '')) AS mode,
+        toInt64(argMax(Wave, ({{placing}}, Wave))) AS wave,
         min(toUnixTimestamp64Nano(Timestamp)) AS first,
-        max(toUnixTimestamp64Nano(Timestamp) + toInt64(Duration)) AS last,
+        maxIf(
+            toUnixTimestamp64Nano(Timestamp) + toInt64(Duration),
+            SpanName != '{attributes.SPAN_EVALUATION}'
+        ) AS last,
         groupUniqArrayIf(
             concat(toString(PolicyName), '@', toString(PolicyVersion)), PolicyName != ''
         ) AS sampled
-    FROM otel.spans WHERE RunId = {{run:String}} AND RolloutId != '' GROUP BY RolloutId
+    FROM otel.spans WHERE RunId = {{{{run:String}}}} AND RolloutId != '' GROUP BY RolloutId
 ) GROUP BY mode, wave ORDER BY wave, mode
 """
 

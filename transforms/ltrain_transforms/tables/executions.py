@@ -33,6 +33,19 @@ EXECUTIONS = Table(
         ),
         Column("session_id", STRING, "The conversation id on its spans, or null."),
         Column("outcome", STRING, "ok, error, timeout, infra, cancelled; null while it runs."),
+        Column("task_input", STRING, "The task's input as JSON; null where none was recorded."),
+        Column(
+            "task_fields",
+            STRING,
+            "JSON object of the task's further fields, such as the expected answer; null where "
+            "none was recorded.",
+        ),
+        Column("result", STRING, "What the agent returned, as JSON; null where none was recorded."),
+        Column(
+            "altered",
+            FLAG,
+            "Whether task or result were shortened or redacted before they were recorded.",
+        ),
         Column("start", INTEGER, "Its first span's start."),
         Column("end", INTEGER, "Its last span's end."),
         Column("wall", FLOAT, "Seconds from start to end; null where a clock ran backwards."),

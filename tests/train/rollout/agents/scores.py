@@ -10,6 +10,11 @@ def one(task: dict[str, Any], result: Any) -> bool:
     return len(result["answer"]) > 0
 
 
+def matches(task: dict[str, Any], result: Any) -> float:
+    """Return 1 for the expected answer."""
+    return float(result["answer"] == task["gold"])
+
+
 def several(task: dict[str, Any], result: Any) -> dict[str, float]:
     """Return numbers by name."""
     return {"answer": 0.5, "style": 2}

@@ -1,0 +1,233 @@
+"""`ltrain score`: judges the stored rollouts of a run again, with any reward function.
+
+The runner recorded the task and the result of each rollout. The new values are written as the
+runner writes them, below the rollout's dispatch span. Of several evaluations of one name the last
+one counts, so a new value takes the place of the old one, and a repeated command changes nothing.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry.trace import SpanContext, TraceFlags
+
+from ltrain_instrument import attributes, settings
+from ltrain_instrument.identity import Identity
+from ltrain_train.errors import NothingToScore
+from ltrain_train.rollout.reward_function import (
+    REWARD_TIMEOUT,
+    UNNAMED,
+    RewardFailed,
+    RewardFunction,
+)
+from ltrain_train.rollout.runner_spans import AttemptSpans, SpanWriter
+from ltrain_train.rollout.tasks import Task
+from ltrain_train.store import open_service_provider, require_own_store
+from ltrain_train.workers import Outcome
+
+if TYPE_CHECKING:  # its import takes seconds, which a runner without a store saves
+    from ltrain_collector.store import Store
+
+THREADS = 8
+"""Rollouts that are judged at the same time, like those that end at the same time in a run."""
+
+LAST_ATTEMPTS_SQL = f"""
+SELECT toUnixTimestamp64Nano(dispatch.Timestamp) AS began, dispatch.TraceId AS trace,
+    dispatch.SpanId AS root, toJSONString(closing.SpanAttributes) AS closing,
+    toJSONString(dispatch.SpanAttributes) AS dispatch
+FROM (
+    SELECT RolloutId, argMax(SpanId, (Timestamp, Attempt)) AS span
+    FROM otel.spans
+    WHERE RunId = {{run:String}} AND SpanName = '{attributes.SPAN_DISPATCH}' AND %s
+    GROUP BY RolloutId
+) AS last
+JOIN (
+    SELECT TraceId, SpanId, Timestamp, SpanAttributes FROM otel.spans
+    WHERE RunId = {{run:String}} AND SpanName = '{attributes.SPAN_DISPATCH}' AND %s
+) AS dispatch ON dispatch.SpanId = last.span
+LEFT JOIN (
+    SELECT TraceId, ParentSpanId, SpanAttributes FROM otel.spans
+    WHERE RunId = {{run:String}} AND SpanName = '{attributes.SPAN_ROLLOUT}' AND %s
+) AS closing ON closing.TraceId = dispatch.TraceId AND closing.ParentSpanId = dispatch.SpanId
+ORDER BY dispatch.SpanAttributes['{attributes.TASK_ID}'], last.RolloutId
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRollout:
+    """The last attempt at a rollout, as the runner recorded it."""
+
+    spans: AttemptSpans
+    task: Task | None
+    """None if it was not recorded completely."""
+    result: Any
+    fault: str
+    """Why the rollout cannot be judged; '' if it can."""
+
+
+@dataclass(slots=True)
+class ScoreReport:
+    """What `ltrain score` did: every rollout is scored, skipped or failed."""
+
+    run: str
+    values: dict[str, list[float]] = field(default_factory=dict)
+    """The new values by name."""
+    scored: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    """Number of rollouts by the reason for which they were not judged."""
+    failed: list[str] = field(default_factory=list)
+    """The errors of the reward function."""
+
+    def as_text(self) -> str:
+        """Return the report as a few lines of text."""
+        skipped, failed = self.skipped.total(), len(self.failed)
+        total = self.scored + skipped + failed
+        lines = [
+            f"run {self.run}: {self.scored} of {total} rollouts scored, {skipped} skipped, "
+            f"{failed} failed"
+        ]
+        lines += [f"mean {name}: {mean:.3f}" for name, mean in self.means().items()]
+        lines += [f"skipped {count}: {reason}" for reason, count in self.skipped.most_common()]
+        lines += [f"failed {failed}, for example: {error}" for error in self.failed[:1]]
+        return "\n".join(lines)
+
+    def as_json(self) -> str:
+        """Return the report as JSON."""
+        fields = {"run": self.run, "scored": self.scored, "means": self.means()}
+        return json.dumps({**fields, "skipped": dict(self.skipped), "failed": self.failed})
+
+    def means(self) -> dict[str, float]:
+        """Return the mean of the new values by name."""
+        return {name: sum(each) / len(each) for name, each in sorted(self.values.items())}
+
+
+def score_stored_run(
+    run: str,
+    reference: str,
+    *,
+    store: str | None = None,
+    name: str = UNNAMED,
+    reward_timeout: float = REWARD_TIMEOUT,
+    trust: Sequence[str] = (),
+) -> ScoreReport:
+    """Judge the rollouts of a run in the store with the reward function `reference`.
+
+    Args:
+        run: the run's name.
+        reference: the reward function as `module:function`, in the working directory.
+        store: the store; default: LTRAIN_STORE.
+        name: the name that takes the place of `reward`.
+        reward_timeout: seconds for the function on one result.
+        trust: the recipe's `source.trust`.
+
+    Raises:
+        NothingToScore: when the store has no rollout of the run.
+        LtrainError: when the store or the function cannot be used.
+    """
+    from ltrain_collector.store import Store
+
+    reward, home = RewardFunction(reference, Path.cwd(), reward_timeout), settings.HOME.read()
+    with Store.open(store, create=False) as opened:
+        rollouts = read_rollouts(opened, run, trust)
+        if not rollouts:
+            raise NothingToScore(
+                f"{opened.name} has no rollout of a run '{run}'. "
+                '`ltrain sql "SELECT DISTINCT run FROM otel.rollouts"` lists the runs.'
+            )
+    require_own_store(home)
+    provider = open_service_provider("ltrain-score", home)
+    try:
+        return score_rollouts(run, rollouts, reward, SpanWriter(provider), name)
+    finally:
+        provider.shutdown()
+
+
+def score_rollouts(
+    run: str,
+    rollouts: Sequence[StoredRollout],
+    reward: RewardFunction,
+    writer: SpanWriter,
+    name: str,
+) -> ScoreReport:
+    """Judge the rollouts of `run` and write the values; `name` takes the place of `reward`."""
+    report = ScoreReport(run)
+    report.skipped.update(rollout.fault for rollout in rollouts if rollout.fault)
+    judged = [rollout for rollout in rollouts if not rollout.fault]
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="score") as pool:
+        futures = [pool.submit(reward.score, each.task, each.result) for each in judged]
+        for rollout, future in zip(judged, futures, strict=True):
+            try:
+                values = future.result()
+            except RewardFailed as error:
+                report.failed.append(str(error))
+                continue
+            report.scored += 1
+            for own_name, value in values.items():
+                named = name if own_name == UNNAMED else own_name
+                writer.write_evaluation(rollout.spans, named, value)
+                report.values.setdefault(named, []).append(value)
+    return report
+
+
+def read_rollouts(store: "Store", run: str, trust: Sequence[str] = ()) -> list[StoredRollout]:
+    """Return the last attempt at each rollout of a run, by task.
+
+    Args:
+        store: the store.
+        run: the run's name.
+        trust: the recipe's `source.trust`.
+    """
+    from ltrain_transforms.traces import Role, sender_roles
+
+    senders = sender_roles.trusted_senders(trust)
+    by_runner = sender_roles.role_condition(Role.RUNNER, senders)
+    rows = store.query(LAST_ATTEMPTS_SQL % ((by_runner,) * 3), {"run": run})
+    return [_read_rollout(row) for row in rows.iter_rows(named=True)]
+
+
+def _read_rollout(row: dict[str, Any]) -> StoredRollout:
+    closing, dispatch = json.loads(row["closing"]), json.loads(row["dispatch"])
+    identity = Identity.from_attributes(dispatch)
+    root = SpanContext(
+        int(row["trace"], 16), int(row["root"], 16), False, TraceFlags(TraceFlags.SAMPLED)
+    )
+    spans = AttemptSpans(identity, root, row["began"])
+    fault = _find_fault(dispatch, closing)
+    if fault:
+        return StoredRollout(spans, None, None, fault)
+    task = Task.model_validate(
+        {
+            **json.loads(closing[attributes.TASK_FIELDS]),
+            "id": identity.task,
+            "input": json.loads(dispatch[attributes.TASK_INPUT]),
+            "domain": identity.domain or "",
+        }
+    )
+    return StoredRollout(spans, task, json.loads(closing[attributes.RESULT]), "")
+
+
+def _find_fault(dispatch: dict[str, str], closing: dict[str, str]) -> str:
+    """Return why a rollout cannot be judged; '' if it can."""
+    outcome = closing.get(attributes.OUTCOME)
+    if outcome is None:
+        return "its last attempt has not ended"
+    if outcome != Outcome.OK:
+        return f"the outcome is {outcome}: only results of outcome ok are judged"
+    recorded = dispatch | closing
+    names = (attributes.TASK_INPUT, attributes.TASK_FIELDS, attributes.RESULT)
+    missing = [name for name in names if name not in recorded]
+    if missing:
+        return (
+            f"its spans lack {' and '.join(missing)}: content was off, or the version of ltrain "
+            "that recorded it did not write them"
+        )
+    if attributes.REDACTED in recorded:
+        return "task or result were redacted before they were recorded"
+    shortened = dispatch.get(attributes.CUT, "") + closing.get(attributes.CUT, "")
+    if any(name in shortened for name in names):
+        return "task or result were shortened before they were recorded (LTRAIN_SPAN_LIMIT)"
+    return ""
