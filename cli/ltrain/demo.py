@@ -17,6 +17,7 @@ from ltrain_train.errors import BadRun
 from ltrain_train.loop import Journal, command
 from ltrain_train.policy import fast_dtype
 from ltrain_train.smollm2 import default_directory
+from ltrain_transforms.recipe import Train
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "text_to_sql"
 RUN = "text-to-sql"
@@ -61,7 +62,7 @@ def run_demo(
         soft_wrap=True,
     )
     plan = command.make_plan(recipe, model=model, updates=updates, seed=seed)
-    _check_disk(home, model, plan.recipe.train.updates)
+    _check_disk(home, model, plan.recipe.train)
     journal = command.train_online(plan, as_json=False)
     _print_next_steps(console, home, journal)
     return journal
@@ -88,15 +89,19 @@ def _check_files(recipe: Path, model: Path) -> None:
         )
 
 
-def _check_disk(home: Path, model: Path, updates: int) -> None:
-    """Raise `BadRun` unless all versions fit; float32 is twice the size of the bfloat16 model."""
+def _check_disk(home: Path, model: Path, train: Train) -> None:
+    """Raise `BadRun` unless the kept versions fit; float32 is twice the size of bfloat16.
+
+    Besides the newest, these are version 0, the best and the one that is written.
+    """
+    versions = min(train.updates + 1, train.keep_versions + 3)
     weights = sum(file.stat().st_size for file in model.glob("*.safetensors"))
-    need = weights * (2 if fast_dtype() == "fp32" else 1) * (updates + 1) + RESERVE
+    need = weights * (2 if fast_dtype() == "fp32" else 1) * versions + RESERVE
     make_private(home)
     free = shutil.disk_usage(home).free
     if free < need:
         raise BadRun(
-            f"The demo keeps every version of the policy, {need / 1e9:.1f} GB in {home}, but only "
+            f"The demo keeps up to {versions} versions, {need / 1e9:.1f} GB in {home}, but only "
             f"{free / 1e9:.1f} GB are free. Free some disk space, choose another --home, or fewer "
             "--updates."
         )

@@ -19,10 +19,18 @@ def wave(mode: str, number: int, published: int | None = None) -> Wave:
 
 
 def opened(
-    runs: Path, recipe: str = "r1", *, updates: int = 2, current: int = 0, parent: int | None = None
+    home: Path,
+    recipe: str = "r1",
+    *,
+    updates: int = 2,
+    current: int = 0,
+    parent: int | None = None,
+    checkpoint: str | None = None,
 ) -> Journal:
-    version = PolicyVersion(policy="sql", version=current, parent=parent, created=0, files={})
-    return open_journal(runs, "sql", recipe=recipe, updates=updates, current=version)
+    version = PolicyVersion(
+        policy="sql", version=current, parent=parent, checkpoint=checkpoint, created=0, files={}
+    )
+    return open_journal(home / "runs", "sql", recipe=recipe, updates=updates, current=version)
 
 
 def test_a_killed_run_continues_with_its_waves(tmp_path: Path) -> None:
@@ -54,10 +62,15 @@ def test_a_run_does_not_continue_from_a_version_that_is_no_longer_current(
     journal = opened(tmp_path)
     for number in range(1, 4):
         journal.add(wave("train", number - 1, published=number))
-    killed_before_its_journal = opened(tmp_path, updates=9, current=4, parent=3)
-    assert (killed_before_its_journal.run, killed_before_its_journal.latest) == ("sql", 3)
+    own = "runs/sql/checkpoints/4"
+    killed = opened(tmp_path, updates=9, current=4, parent=3, checkpoint=own)
+    assert (killed.run, killed.latest) == ("sql", 3)
     rolled_back = opened(tmp_path, updates=9, current=1, parent=0)
     assert (rolled_back.run, rolled_back.latest) == ("sql-2", 1)
+    (tmp_path / "runs" / "sql-2" / "journal.json").unlink()
+    (tmp_path / "runs" / "sql-2").rmdir()
+    other = opened(tmp_path, current=4, parent=3, checkpoint="runs/sql-once/checkpoints/4")
+    assert (other.run, other.latest) == ("sql-2", 4), "another run trained it"
     assert "run 'sql' does not continue from v3, because v1 of 'sql' is current" in caplog.text
 
 
@@ -67,7 +80,7 @@ def test_a_changed_recipe_starts_another_run(tmp_path: Path) -> None:
 
 
 def test_a_name_taken_by_another_command_is_not_used(tmp_path: Path) -> None:
-    (tmp_path / "sql").mkdir()
+    (tmp_path / "runs" / "sql").mkdir(parents=True)
     assert opened(tmp_path).run == "sql-2"
 
 

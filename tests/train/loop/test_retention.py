@@ -100,12 +100,17 @@ def test_a_removal_that_was_killed_is_completed(home: Path) -> None:
 def test_versions_that_others_or_an_unfinished_run_need_are_kept(home: Path) -> None:
     policies = Policies(home)
     draft = write_model(home / "draft", fill=9)
-    policies.publish_files("sql", draft, parent=2, dataset="d", recipe="r", base=5)
+    checkpoint = home / "runs" / "next" / "checkpoints" / "9"
+    policies.publish_files(
+        "sql", draft, parent=2, dataset="d", recipe="r", base=5, checkpoint=checkpoint
+    )
     policies.set_current("sql", 9)
     unfinished = Journal(folder=home / "runs" / "next", run="next", recipe="r", policy="sql",
                          base=2)  # fmt: skip
     unfinished.folder.mkdir()
     unfinished.save()
+    (home / "runs" / "broken").mkdir()
+    (home / "runs" / "broken" / "journal.json").write_text('{"waves": [{"mode": 1}]}')
     kept = {0, 2, 5, 8, 9}
     removed = superfluous_versions(policies, "sql", home / "runs", keep=1)
     assert {*policies.versions("sql")} - {*removed} == kept

@@ -5,6 +5,7 @@ The file is replaced atomically after every validation and every update.
 
 import json
 import logging
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -87,11 +88,13 @@ class Journal:
         return next((version for version in published if version is not None), self.base)
 
     def leads_to(self, current: PolicyVersion) -> bool:
-        """Return whether `current` is the run's latest version, or trained from it.
+        """Return whether `current` is the run's latest version, or one that the run made from it.
 
         A run that was killed between a publication and its journal has published the latter.
         """
-        return self.latest in (current.version, current.parent)
+        home = self.folder.parents[1]
+        own = self.checkpoints.relative_to(home) == Path(current.checkpoint or "").parent
+        return self.latest == current.version or (own and self.latest == current.parent)
 
     @property
     def checkpoints(self) -> Path:
@@ -129,9 +132,11 @@ class Journal:
 
 
 def read_journals(runs: Path, policy: str) -> list[Journal]:
-    """Return the journals of a policy's runs, those that were changed last at the end."""
-    files = sorted(runs.glob("*/journal.json"), key=lambda file: file.stat().st_mtime)
-    journals = (Journal.load(file.parent) for file in files)
+    """Return the journals of a policy's runs, except those that cannot be read."""
+    journals = []
+    for file in sorted(runs.glob("*/journal.json")):
+        with suppress(ValueError, TypeError, KeyError):  # one that another ltrain version wrote
+            journals.append(Journal.load(file.parent))
     return [journal for journal in journals if journal is not None and journal.policy == policy]
 
 
