@@ -138,7 +138,7 @@ def test_dspy(method: str, envelope: str) -> None:
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_tools_whose_ids_no_request_has_are_matched_by_name_and_arguments(swapped: bool) -> None:
-    asked = [("c1", "book", {"city": "Bath"}), ("c2", "book", {"city": "York"})]
+    requests = [("c1", "book", {"city": "Bath"}), ("c2", "book", {"city": "York"})]
 
     def tool(id: str, city: str) -> dict[str, str]:
         return {
@@ -152,7 +152,7 @@ def test_tools_whose_ids_no_request_has_are_matched_by_name_and_arguments(swappe
     first, second = tool("adk-7", "York"), tool("c1", "Bath")
     times = [(6, 7), (4, 5)] if swapped else [(4, 5), (6, 7)]
     call_rows = rows(
-        span("m", tool_requests(*asked), at=(0, 3), scope=ADK),
+        span("m", tool_requests(*requests), at=(0, 3), scope=ADK),
         span("x", first, at=times[0], scope=ADK),
         span("y", second, at=times[1], scope=ADK),
         span("z", tool("adk-8", "Rome"), at=(8, 9), scope=ADK),

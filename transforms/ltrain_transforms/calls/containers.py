@@ -128,9 +128,9 @@ def _container(one: DescribedSpan) -> DescribedSpan:
     if "agent" in container:
         container["kind"] = "agent"
     prompt, answer = partial.get("input_messages"), partial.get("output_messages")
-    asked = [m.text for m in prompt.messages if m.role == "user" and m.text] if prompt else []
-    if asked:
-        container["input"] = asked[-1]
+    questions = [m.text for m in prompt.messages if m.role == "user" and m.text] if prompt else []
+    if questions:
+        container["input"] = questions[-1]
     if answer is not None and (text := messages_text(answer.messages)):
         container["output"] = text
     return DescribedSpan(one.span, container)

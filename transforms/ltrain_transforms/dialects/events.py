@@ -134,11 +134,11 @@ def _attribute_messages(attributes: Mapping[str, str], name: str) -> list[Fields
 
 def _tool(prompt: list[Fields], answer: list[Fields]) -> Partial:
     """Return a tool's arguments and result, which its events hold as messages."""
-    asked, answered = read_messages(prompt), read_messages(answer)
-    requests = [request.arguments for request in tool_requests(asked)]
-    requests += [result.value for message in asked for result in message.tool_results]
+    questions, answered = read_messages(prompt), read_messages(answer)
+    requests = [request.arguments for request in tool_requests(questions)]
+    requests += [result.value for message in questions for result in message.tool_results]
     results = [result.text for message in answered for result in message.tool_results]
-    arguments = requests[0] if requests else messages_text(asked)
+    arguments = requests[0] if requests else messages_text(questions)
     return non_empty(
         arguments=to_text(arguments) if arguments else None,
         output="".join(results) or messages_text(answered),
@@ -147,9 +147,9 @@ def _tool(prompt: list[Fields], answer: list[Fields]) -> Partial:
 
 def _text(prompt: list[Fields], answer: list[Fields]) -> Partial:
     """Return the user's last text as an agent's input, and its answer as the output."""
-    asked = [one.text for one in read_messages(prompt) if one.role == "user" and one.text]
+    questions = [one.text for one in read_messages(prompt) if one.role == "user" and one.text]
     return non_empty(
-        input=asked[-1] if asked else None, output=messages_text(read_messages(answer))
+        input=questions[-1] if questions else None, output=messages_text(read_messages(answer))
     )
 
 
