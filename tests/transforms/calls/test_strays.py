@@ -208,10 +208,10 @@ def test_a_span_id_that_both_traces_have_is_a_duplicate_of_none() -> None:
 
 def test_two_calls_in_one_host_with_other_prompts_are_not_guessed() -> None:
     host = instructed("A", (0, 10), LANGCHAIN, "one")
-    few = [instructed("a", (1, 5), OPENAI, "two"), told("b", (2, 6), OPENAI, "three")]
+    few = [instructed("a", (1, 5), OPENAI, "two"), instructed("b", (2, 6), OPENAI, "three")]
     assert owners(host, *few) == {"A": "A"}
     found = owners(
-        host, *few, instructed("B", (3, 12), LANGCHAIN, "x"), told("c", (4, 11), OPENAI, "y")
+        host, *few, instructed("B", (3, 12), LANGCHAIN, "x"), instructed("c", (4, 11), OPENAI, "y")
     )
     assert found == {"A": "A", "B": "B", "c": "B"}
 
