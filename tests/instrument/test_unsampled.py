@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.instrument.conftest import Model, Sink, Start
 
 TRACE, CALLER = "a" * 32, "b" * 16
-REWARD = Reward(name="reward", evaluation="reward")
+REWARD = Reward.model_validate({"name": "reward", "evaluation": "reward", "from": "agent"})
 UNSAMPLED = f"00-{TRACE}-{CALLER}-00"
 
 

@@ -149,7 +149,7 @@ def test_equal_concurrent_calls_take_one_each_in_any_order(made: list[Row]) -> N
     assert owners(*made) == {"A": "A", "a": "A", "B": "B", "b": "B"}
 
 
-def told(name: str, at: tuple[int, int], scope: str, before: str) -> Row:
+def instructed(name: str, at: tuple[int, int], scope: str, before: str) -> Row:
     """Return a call whose prompt ends like the others', after a system prompt of its own."""
     prompt = [
         {"role": "system", "parts": [{"type": "text", "content": before}]},
@@ -164,10 +164,10 @@ def told(name: str, at: tuple[int, int], scope: str, before: str) -> Row:
 @given(permutations(range(4)))
 def test_concurrent_calls_with_other_prompts_are_not_guessed(order: list[int]) -> None:
     made = [
-        told("A", (0, 10), LANGCHAIN, "one"),
-        told("B", (1, 11), LANGCHAIN, "two"),
-        told("a", (2, 8), OPENAI, "two"),
-        told("b", (3, 9), OPENAI, "one"),
+        instructed("A", (0, 10), LANGCHAIN, "one"),
+        instructed("B", (1, 11), LANGCHAIN, "two"),
+        instructed("a", (2, 8), OPENAI, "two"),
+        instructed("b", (3, 9), OPENAI, "one"),
     ]
     few = [made[n] for n in order]
     assert owners(*few) == {"A": "A", "B": "B"}
@@ -179,17 +179,17 @@ def test_concurrent_calls_with_other_prompts_are_not_guessed(order: list[int]) -
 
 
 def test_the_users_messages_tell_concurrent_calls_apart() -> None:
-    def asked(name: str, at: tuple[int, int], scope: str, first: str) -> Row:
+    def conversation(name: str, at: tuple[int, int], scope: str, first: str) -> Row:
         turns = [*json.loads(messages("user", first)), *json.loads(messages("user", "right?"))]
         row = model(name, at, scope)
         row["attributes"]["gen_ai.input.messages"] = json.dumps(turns)
         return row
 
     found = owners(
-        asked("A", (0, 10), LANGCHAIN, "one"),
-        asked("B", (1, 11), LANGCHAIN, "two"),
-        asked("a", (2, 8), OPENAI, "two"),
-        asked("b", (3, 9), OPENAI, "one"),
+        conversation("A", (0, 10), LANGCHAIN, "one"),
+        conversation("B", (1, 11), LANGCHAIN, "two"),
+        conversation("a", (2, 8), OPENAI, "two"),
+        conversation("b", (3, 9), OPENAI, "one"),
     )
     assert found == {"A": "A", "B": "B", "a": "B", "b": "A"}
 
@@ -207,10 +207,12 @@ def test_a_span_id_that_both_traces_have_is_a_duplicate_of_none() -> None:
 
 
 def test_two_calls_in_one_host_with_other_prompts_are_not_guessed() -> None:
-    host = told("A", (0, 10), LANGCHAIN, "one")
-    few = [told("a", (1, 5), OPENAI, "two"), told("b", (2, 6), OPENAI, "three")]
+    host = instructed("A", (0, 10), LANGCHAIN, "one")
+    few = [instructed("a", (1, 5), OPENAI, "two"), instructed("b", (2, 6), OPENAI, "three")]
     assert owners(host, *few) == {"A": "A"}
-    found = owners(host, *few, told("B", (3, 12), LANGCHAIN, "x"), told("c", (4, 11), OPENAI, "y"))
+    found = owners(
+        host, *few, instructed("B", (3, 12), LANGCHAIN, "x"), instructed("c", (4, 11), OPENAI, "y")
+    )
     assert found == {"A": "A", "B": "B", "c": "B"}
 
 

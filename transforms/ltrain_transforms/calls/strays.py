@@ -75,19 +75,20 @@ def find_strays(spans: pl.DataFrame, keys: pl.DataFrame) -> Strays:
 
 
 def _buckets(spans: pl.DataFrame, keys: pl.DataFrame) -> list[tuple[str, list[Key]]]:
-    """Return the calls of each key that more than one trace of a process has."""
+    """Return the calls of each key that several traces and instrumentations of a process have."""
     agents = spans.filter(pl.col("role") == Role.AGENT)
-    columns = ("trace_id", "span_id", "process", "sender")
+    columns = ("trace_id", "span_id", "process", "sender", "scope")
     found = agents.select(columns).join(
         keys.explode("call_keys", empty_as_null=True).drop_nulls("call_keys").unique(),
         ["trace_id", "span_id"],
     )
+    within = ("call_keys", "process", "sender")
     several = found.filter(
         pl.col("process").is_not_null() | pl.col("call_keys").str.starts_with("id:"),
-        pl.col("trace_id").n_unique().over("call_keys", "process", "sender") > 1,
+        *(pl.col(name).n_unique().over(within) > 1 for name in ("trace_id", "scope")),
     ).sort("call_keys", "process", "sender", "trace_id", "span_id")
     buckets: defaultdict[tuple[str, str | None, str | None], list[Key]] = defaultdict(list)
-    for trace, span, process, sender, key in several.iter_rows():
+    for trace, span, process, sender, _, key in several.iter_rows():
         buckets[key, process, sender].append((trace, span))
     return [(name, members) for (name, *_), members in buckets.items()]
 
