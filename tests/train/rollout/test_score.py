@@ -22,7 +22,8 @@ from ltrain_train.store import open_service_provider
 from ltrain_train.workers import Outcome
 
 AGENTS = Path(__file__).parent / "agents"
-Start, Make = Callable[..., Runner], Callable[..., Task]
+Start = Callable[..., Runner]
+Make = Callable[..., Task]
 
 
 def ltrain(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -3,6 +3,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from tests.transforms.exports.conftest import Talks, converted, lines, message, question
 
@@ -11,6 +12,7 @@ from ltrain_transforms.datasets import Dataset
 from ltrain_transforms.exports import export_dataset
 from ltrain_transforms.exports.conversion import ExportOptions, encode_line
 from ltrain_transforms.exports.tasks import _input, export_tasks
+from ltrain_transforms.exports.verl import export_verl
 
 Built = Callable[..., Dataset]
 
@@ -30,6 +32,31 @@ def test_a_task_is_exported_once_even_if_a_rollout_failed(
     export_dataset(dataset, "tasks", ExportOptions(), tmp_path / "again.jsonl")
     (task,) = load_tasks(tmp_path / "again.jsonl")
     assert (task.id, task.input, task.domain) == ("t1", "1 + 1?", "db")
+
+
+@pytest.mark.parametrize("mark", [{}, {"ltrain.cut": "ltrain.task.fields"}])
+def test_a_recorded_task_is_exported_with_its_expected_answer(
+    talks: Talks, built: Built, mark: dict[str, str]
+) -> None:
+    talk = talks("t1", 0, *question("1 + 1?"))
+    talk.attempt.dispatch()
+    talk.answers("2")
+    attempt = talk.ends(1.0).attempt
+    dispatch = next(span for span in attempt.spans if span.name == "ltrain.rollout.dispatch")
+    dispatch.attributes["ltrain.task.input"] = '{"sum": "1 + 1"}'
+    attempt.spans[-1].attributes.update({"ltrain.task.fields": '{"gold": "2"}', **mark})
+    attempt.spans[-1].attributes["ltrain.rollout.result"] = '"2"'
+    dataset = built()
+    (task,) = lines(converted(export_tasks, dataset, ExportOptions()))
+    prompts = converted(export_verl, dataset, ExportOptions()).rows
+    assert isinstance(prompts, pl.DataFrame)
+    model = prompts["reward_model"][0]
+    if mark:  # what was shortened is not the task
+        assert task == {"id": "t1", "input": "1 + 1?", "domain": "db"}
+        assert model["ground_truth"] == ""
+    else:
+        assert task == {"id": "t1", "input": {"sum": "1 + 1"}, "domain": "db", "gold": "2"}
+        assert model["ground_truth"] == "2"
 
 
 def test_the_input_of_the_outermost_graph_is_preferred(scene: Any, built: Built) -> None:

@@ -203,3 +203,19 @@ def test_a_chart_has_axes_lines_and_a_legend() -> None:
 def test_a_page_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NothingToShow, match=r"cannot be written to .*No such file"):
         write_page(Report("t", "", (), {}), tmp_path / "absent" / "page.html")
+
+
+def test_the_page_of_a_rollout_has_its_task_and_result(
+    scene: Any, shown: Callable[..., str]
+) -> None:
+    rollout = scene.attempt("t1", 0)
+    rollout.dispatch()
+    rollout.spans[-1].attributes["ltrain.task.input"] = '"How many?"'
+    rollout.llm("write")
+    rollout.close()
+    recorded = {"ltrain.task.fields": json.dumps({"gold": EVIL}), "ltrain.rollout.result": '"7"'}
+    rollout.spans[-1].attributes.update(recorded)
+    page = Page(shown(f"rollout:{rollout.rollout}"))
+    for text in ("task input", "How many?", "task gold", visible(EVIL), "result", "7"):
+        assert text in page.text
+    assert not [tag for tag, _ in page.tags if tag == "img"]

@@ -63,7 +63,7 @@ class StoredRollout:
 
     spans: AttemptSpans
     task: Task | None
-    """None if it was not recorded completely."""
+    """None if the rollout cannot be judged."""
     result: Any
     fault: str
     """Why the rollout cannot be judged; '' if it can."""
@@ -156,10 +156,10 @@ def score_rollouts(
     """Judge the rollouts of `run` and write the values; `name` takes the place of `reward`."""
     report = ScoreReport(run)
     report.skipped.update(rollout.fault for rollout in rollouts if rollout.fault)
-    judged = [rollout for rollout in rollouts if not rollout.fault]
+    judged = [(each.spans, each.task, each.result) for each in rollouts if each.task is not None]
     with ThreadPoolExecutor(THREADS, thread_name_prefix="score") as pool:
-        futures = [pool.submit(reward.score, each.task, each.result) for each in judged]
-        for rollout, future in zip(judged, futures, strict=True):
+        futures = [pool.submit(reward.score, task, result) for _, task, result in judged]
+        for (spans, _, _), future in zip(judged, futures, strict=True):
             try:
                 values = future.result()
             except RewardFailed as error:
@@ -168,7 +168,7 @@ def score_rollouts(
             report.scored += 1
             for own_name, value in values.items():
                 named = name if own_name == UNNAMED else own_name
-                writer.write_evaluation(rollout.spans, named, value)
+                writer.write_evaluation(spans, named, value)
                 report.values.setdefault(named, []).append(value)
     return report
 

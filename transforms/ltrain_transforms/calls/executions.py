@@ -9,7 +9,7 @@ from bisect import bisect_right
 import polars as pl
 
 from ltrain_instrument import attributes
-from ltrain_transforms.tables import EXECUTIONS
+from ltrain_transforms.tables import EXECUTION_CONTENTS, EXECUTIONS
 from ltrain_transforms.traces import Role, is_impostor
 
 REPORT_SPANS = (attributes.SPAN_PROCESS, attributes.SPAN_ROLLOUT)
@@ -17,11 +17,13 @@ REPORT_SPANS = (attributes.SPAN_PROCESS, attributes.SPAN_ROLLOUT)
 BOOKKEEPING = (attributes.SPAN_DISPATCH, *REPORT_SPANS)
 CONTAINERS = ("agent", "node")
 """Kinds of calls whose time is that of the calls inside them, if there are any."""
-CONTENTS = {
-    "task_input": attributes.TASK_INPUT,
-    "task_fields": attributes.TASK_FIELDS,
-    "result": attributes.RESULT,
-}
+CONTENTS = dict(
+    zip(
+        EXECUTION_CONTENTS,
+        (attributes.TASK_INPUT, attributes.TASK_FIELDS, attributes.RESULT),
+        strict=True,
+    )
+)
 """The columns that the runner's spans have attributes for."""
 MAX_SPANS = (1 << 31) - 1
 """Upper bound of reported spans: an agent may write any number, and it must fit the column."""

@@ -20,7 +20,7 @@ from ltrain_transforms.policy_lineage import Lineage
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.samples import COLUMNS, count_savings, samples
 from ltrain_transforms.source import concat_table
-from ltrain_transforms.tables import DROPS, REWARDS, TRANSITIONS
+from ltrain_transforms.tables import DROPS, EXECUTION_CONTENTS, REWARDS, TRANSITIONS
 from ltrain_transforms.traces import Role, iter_spans
 
 STEPS = 250_000
@@ -64,7 +64,9 @@ def trace_batch(job: TraceJob) -> TraceSummary:
     traced = trace_executions(spans, job.recipe, job.newest, validation=job.validation)
     folder, number = job.folder, job.number
     executions = traced.executions.with_columns(
-        pl.col("source_spans").list.tail(1), batch=pl.lit(number, pl.Int32)
+        pl.col("source_spans").list.tail(1),
+        *(pl.lit(None, pl.String).alias(name) for name in EXECUTION_CONTENTS),
+        batch=pl.lit(number, pl.Int32),
     )
     folder.write_file("work/steps", number, traced.steps)
     folder.write_file("work/executions", number, executions)

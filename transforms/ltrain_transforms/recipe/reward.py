@@ -10,12 +10,18 @@ from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.errors import BadRule
 from ltrain_transforms.recipe.section import Section
 from ltrain_transforms.rules import library, python_rules, schema_error, sql
-from ltrain_transforms.tables import CALLS, EXECUTIONS, GROUP_STATS, SIGNALS
+from ltrain_transforms.tables import CALLS, EXECUTION_CONTENTS, EXECUTIONS, GROUP_STATS, SIGNALS
 
 CALL_COLUMNS = pl.Schema({**CALLS.schema, **SIGNALS.schema})
 """Columns that the SQL of a rule over calls may use."""
 
-EXECUTION_COLUMNS = pl.Schema({**EXECUTIONS.schema, **GROUP_STATS.schema})
+EXECUTION_COLUMNS = pl.Schema(
+    {
+        name: dtype
+        for name, dtype in {**EXECUTIONS.schema, **GROUP_STATS.schema}.items()
+        if name not in EXECUTION_CONTENTS
+    }
+)
 """Columns that a gate, and the SQL of a rule over executions, may use."""
 
 

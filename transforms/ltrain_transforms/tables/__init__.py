@@ -7,7 +7,7 @@ rollout's id and attempt, `<rollout>.<attempt>`, else the id of a session or a t
 
 from ltrain_transforms.tables.calls import CALLS, STATES, CallColumn, CellSource, columns_from
 from ltrain_transforms.tables.column import FLOAT, INTEGER, STRING, STRINGS, Column, Table
-from ltrain_transforms.tables.executions import EXECUTIONS
+from ltrain_transforms.tables.executions import EXECUTION_CONTENTS, EXECUTIONS
 from ltrain_transforms.tables.rewards import EVALUATIONS, GROUP_STATS, REWARDS, SIGNALS
 from ltrain_transforms.tables.samples import DROPS, SAMPLES, TRANSITIONS
 from ltrain_transforms.tables.spans import LOGS, SPANS
@@ -20,6 +20,7 @@ __all__ = [
     "DROPS",
     "EVALUATIONS",
     "EXECUTIONS",
+    "EXECUTION_CONTENTS",
     "FLOAT",
     "GROUP_STATS",
     "INTEGER",

@@ -13,6 +13,9 @@ from ltrain_transforms.tables.column import (
     Table,
 )
 
+EXECUTION_CONTENTS = ("task_input", "task_fields", "result")
+"""Columns of content. Credit, gates and SQL rules do not read them: they may be large."""
+
 EXECUTIONS = Table(
     "executions",
     "One attempt at a rollout, or one session or trace without a rollout.",
@@ -47,7 +50,7 @@ EXECUTIONS = Table(
             "Whether task or result were shortened or redacted before they were recorded.",
         ),
         Column("start", INTEGER, "Its first span's start."),
-        Column("end", INTEGER, "Its last span's end."),
+        Column("end", INTEGER, "Its last span's end, without evaluations by the runner."),
         Column("wall", FLOAT, "Seconds from start to end; null where a clock ran backwards."),
         Column(
             "critical_path",
