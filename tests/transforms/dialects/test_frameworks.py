@@ -272,3 +272,10 @@ def test_a_stream_without_finish_reason_and_usage_was_left(
 def test_the_usage_of_an_embedding_is_kept(attributes: dict[str, str]) -> None:
     row = rows(span("e", attributes))["e"]
     assert (row["kind"], row["input_tokens"], row["output_tokens"]) == ("embedding", 3, None)
+
+
+def test_agno_writes_the_agents_id_as_a_node() -> None:
+    agent = {"agent.name": "guide", "graph.node.id": "b334a2baa80bda43", "input.value": "How?"}
+    made = span("a", kind("AGENT", agent), scope="openinference.instrumentation.agno")
+    (row,) = rows(made).values()
+    assert (row["kind"], row["agent"], row["node"]) == ("agent", "guide", None)
