@@ -261,8 +261,16 @@ LIBRARIES = (
         "haystack-ai",
         ("haystack",),
         (
-            Instrumentor(OPENINFERENCE, "openinference-instrumentation-haystack", _NO_IDS),
-            Instrumentor(TRACELOOP, "opentelemetry-instrumentation-haystack", _NO_IDS),
+            Instrumentor(
+                OPENINFERENCE,
+                "openinference-instrumentation-haystack",
+                "tools, and agents without a pipeline: ltrain adds spans for both",
+            ),
+            Instrumentor(
+                TRACELOOP,
+                "opentelemetry-instrumentation-haystack",
+                "tools, and agents without a pipeline: ltrain adds spans for both",
+            ),
         ),
         marker_module="haystack.core",
         extra="haystack",
